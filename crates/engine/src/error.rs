@@ -1,0 +1,114 @@
+//! What can go wrong in the engine, told to the caller.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::txn::Txn;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// One engine failure. Cheap to clone, because one failed sync is told to
+/// every waiter.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// A row of the commit was written after the caller read it.
+    #[error("row {row} of table {table} was changed at txn {newest}, after {commit_max_txn}")]
+    MutationConflict { table: String, row: Printable, newest: Txn, commit_max_txn: Txn },
+    /// The rows of a commit, or the cells of a run, do not ascend.
+    #[error("cells out of order: {0}")]
+    CellDisorder(String),
+    /// The bytes of a packed commit do not parse.
+    #[error("malformed commit at byte {at}: {what}")]
+    InvalidPackedFormat { at: usize, what: String },
+    /// The commit parses but asks for something that cannot be stored.
+    #[error("invalid mutation: {0}")]
+    InvalidMutation(String),
+    #[error("{what} of {size} bytes is over the limit of {limit}")]
+    TooLarge { what: &'static str, size: usize, limit: usize },
+    #[error("no table {0}")]
+    UnknownTable(String),
+    #[error("table {0} exists already")]
+    TableExists(String),
+    #[error("table {table} has no column family {family}")]
+    UnknownColumnFamily { table: String, family: Printable },
+    #[error("invalid schema: {0}")]
+    InvalidSchema(String),
+    /// The row changed between two batches of a scan that promised to notice.
+    #[error("row {row} changed while it was being scanned")]
+    ScanConflict { row: Printable },
+    /// The snapshot is older than the store keeps; scan again.
+    #[error("snapshot {snapshot} has expired: scan again")]
+    SnapshotExpired { snapshot: Txn },
+    /// Stored bytes are damaged. What they held is not served.
+    #[error("data loss: {}, byte {offset}: {what}", path.display())]
+    DataLoss { path: PathBuf, offset: u64, what: String },
+    /// A file was written by a later version of the engine.
+    #[error(
+        "{} has format version {found}, this program reads up to {known}: use a newer stele",
+        path.display()
+    )]
+    NewerFormat { path: PathBuf, found: u32, known: u32 },
+    /// Another process has the directory open.
+    #[error("{} is in use by another process", path.display())]
+    Locked { path: PathBuf },
+    /// A log write or sync failed. Nothing is acknowledged until the store is
+    /// opened anew.
+    #[error("the store has stopped after a failure: {0}")]
+    Stopped(Arc<Error>),
+    #[error("the store is closed")]
+    Closed,
+    /// The configuration was changed by somebody else.
+    #[error("configuration is at revision {found}, not {expected}")]
+    ConfigConflict { expected: u64, found: u64 },
+    #[error("{doing} {}: {error}", path.display())]
+    Io { doing: &'static str, path: PathBuf, error: Arc<io::Error> },
+}
+
+impl Error {
+    pub fn io(doing: &'static str, path: &Path, error: io::Error) -> Error {
+        Error::Io { doing, path: path.to_path_buf(), error: Arc::new(error) }
+    }
+
+    pub fn data_loss(path: &Path, offset: u64, what: impl Into<String>) -> Error {
+        Error::DataLoss { path: path.to_path_buf(), offset, what: what.into() }
+    }
+
+    /// True when trying the same call again can succeed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Error::MutationConflict { .. }
+                | Error::ScanConflict { .. }
+                | Error::SnapshotExpired { .. }
+        )
+    }
+}
+
+/// Bytes shown to a person: printable ASCII as it is, the rest as `\xNN`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Printable(pub Vec<u8>);
+
+impl From<&[u8]> for Printable {
+    fn from(bytes: &[u8]) -> Self {
+        Printable(bytes.to_vec())
+    }
+}
+
+impl fmt::Display for Printable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN_BYTES_MAX: usize = 120;
+        write!(f, "\"{}\"", self.0[..self.0.len().min(SHOWN_BYTES_MAX)].escape_ascii())?;
+        if self.0.len() > SHOWN_BYTES_MAX {
+            write!(f, "... ({} bytes)", self.0.len())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Printable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,68 @@
+//! Time, as the engine sees it.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub trait Clock: Send + Sync {
+    /// Microseconds since 1970, for timestamps and purge ages. May jump.
+    fn now_micros(&self) -> i64;
+
+    /// Time since some fixed moment, for ages and deadlines. Never runs back.
+    fn elapsed(&self) -> Duration;
+}
+
+/// The machine's clock.
+pub struct SystemClock {
+    started: Instant,
+}
+
+impl SystemClock {
+    pub fn new() -> SystemClock {
+        SystemClock { started: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        SystemClock::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now_micros(&self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// A clock that moves only when told to.
+pub struct ManualClock {
+    micros: AtomicI64,
+    started: i64,
+}
+
+impl ManualClock {
+    pub fn at(micros: i64) -> ManualClock {
+        ManualClock { micros: AtomicI64::new(micros), started: micros }
+    }
+
+    pub fn advance(&self, by: Duration) {
+        let by = i64::try_from(by.as_micros()).expect("a step that fits in an i64");
+        self.micros.fetch_add(by, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_micros(&self) -> i64 {
+        self.micros.load(Ordering::SeqCst)
+    }
+
+    fn elapsed(&self) -> Duration {
+        let micros = self.now_micros() - self.started;
+        Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    }
+}

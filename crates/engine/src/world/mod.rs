@@ -1,0 +1,40 @@
+//! Everything the engine takes from the outside: time, randomness, files and
+//! threads. All of it is a parameter, so that a whole store can run in one
+//! thread from one seed.
+
+pub mod clock;
+pub mod disk;
+pub mod files;
+pub mod random;
+pub mod spawn;
+
+use std::sync::Arc;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use disk::Disk;
+pub use files::{DirLock, File, Files};
+pub use random::{Random, SeededRandom, SystemRandom};
+pub use spawn::{Spawner, Threads};
+
+/// The world a store lives in.
+#[derive(Clone)]
+pub struct World {
+    pub clock: Arc<dyn Clock>,
+    pub files: Arc<dyn Files>,
+    pub random: Arc<dyn Random>,
+    /// Starts the workers. With `None` no thread is started: work happens in
+    /// the caller's own steps.
+    pub spawner: Option<Arc<dyn Spawner>>,
+}
+
+impl World {
+    /// The machine's own clock, disk, randomness and threads.
+    pub fn real() -> World {
+        World {
+            clock: Arc::new(SystemClock::new()),
+            files: Arc::new(Disk),
+            random: Arc::new(SystemRandom::new()),
+            spawner: Some(Arc::new(Threads)),
+        }
+    }
+}
