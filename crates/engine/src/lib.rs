@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 pub mod cell;
+pub mod config;
 mod error;
 pub mod fragment;
 pub mod log;
 pub mod memory;
 pub mod merge;
+pub mod schema;
 mod txn;
 pub mod world;
 

@@ -120,6 +120,11 @@ pub fn set_txn(key: &mut [u8], txn: Txn) {
     key[at..at + 8].copy_from_slice(&(!txn.raw()).to_be_bytes());
 }
 
+/// Overwrites the kind of a finished cell key.
+pub fn set_kind(key: &mut [u8], kind: Kind) {
+    *key.last_mut().expect("a key ends with its kind") = kind.to_byte();
+}
+
 /// Where a scan of cells at or before `timestamp` starts within a column.
 pub fn push_seek_timestamp(out: &mut Vec<u8>, timestamp: i64) {
     out.push(SLOT_ONWARD);
@@ -160,7 +165,7 @@ pub fn unescape_into(escaped: &[u8], out: &mut Vec<u8>) {
 }
 
 /// What a key addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     RowTombstone,
     FamilyTombstone,

@@ -87,12 +87,14 @@ impl Spans {
 
     /// The newest delete at or before `snapshot` that covers `row`.
     pub fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
+        self.txns_over(row).find(|&txn| txn <= snapshot)
+    }
+
+    /// Every delete that covers `row`, newest first.
+    pub fn txns_over(&self, row: &[u8]) -> impl Iterator<Item = Txn> {
         let at = self.list.partition_point(|span| span.range.start.as_slice() <= row);
-        let span = self.list[..at].last()?;
-        if !span.range.contains(row) {
-            return None;
-        }
-        span.txns.iter().copied().find(|&txn| txn <= snapshot)
+        let span = self.list[..at].last().filter(|span| span.range.contains(row));
+        span.into_iter().flat_map(|span| span.txns.iter().copied())
     }
 
     /// Keeps only the txns that `keep` accepts; drops spans left without any.

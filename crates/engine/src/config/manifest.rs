@@ -1,0 +1,396 @@
+//! The manifest: configuration kept in one file beside the data.
+//!
+//! A header, then checksummed records: first a snapshot of everything, then
+//! one record per batch of edits, each synced before it counts. A long file is
+//! replaced by a fresh snapshot through a rename.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::encoding::{decode_batch, decode_snapshot, encode_batch, encode_snapshot};
+use super::{ConfigEdit, ConfigStore, Configs};
+use crate::error::{Error, Result};
+use crate::world::{File, Files};
+
+const MAGIC: &[u8; 8] = b"STELEMAN";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 16;
+/// Length, checksum and kind of a record.
+const RECORD_HEADER_BYTES: usize = 9;
+const KIND_SNAPSHOT: u8 = 1;
+const KIND_BATCH: u8 = 2;
+/// A manifest shorter than this is not worth rewriting.
+const REWRITE_BYTES_MIN: u64 = 256 << 10;
+
+/// The name of the manifest in a store's directory.
+pub const FILE_NAME: &str = "manifest";
+const NEW_FILE_NAME: &str = "manifest.new";
+
+/// Configuration in a file.
+pub struct Manifest {
+    files: Arc<dyn Files>,
+    dir: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    configs: Arc<Configs>,
+    file: Arc<dyn File>,
+    length: u64,
+    snapshot_bytes: u64,
+    /// Set when it is unknown what the file holds.
+    stopped: Option<Error>,
+}
+
+impl Manifest {
+    /// Founds a store: writes the first manifest of a directory.
+    pub fn create(files: Arc<dyn Files>, dir: &Path, store_id: u64) -> Result<Manifest> {
+        let configs = Configs { store_id, ..Configs::default() };
+        Manifest::write_fresh(files, dir, Arc::new(configs))
+    }
+
+    /// Opens the manifest of a directory; `None` when there is none.
+    pub fn open(files: Arc<dyn Files>, dir: &Path) -> Result<Option<Manifest>> {
+        let Some(configs) = Manifest::load(&*files, dir)? else { return Ok(None) };
+        // A fresh file leaves behind whatever an interrupted edit wrote.
+        Manifest::write_fresh(files, dir, Arc::new(configs)).map(Some)
+    }
+
+    /// Reads the manifest of a directory and changes nothing.
+    pub fn load(files: &dyn Files, dir: &Path) -> Result<Option<Configs>> {
+        let path = dir.join(FILE_NAME);
+        let file = match files.open_read(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("opening", &path, error)),
+        };
+        let length = file.len().map_err(|error| Error::io("measuring", &path, error))?;
+        let length = usize::try_from(length)
+            .map_err(|_| Error::data_loss(&path, 0, "the manifest is too large"))?;
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, 0).map_err(|error| Error::io("reading", &path, error))?;
+        parse(&path, &bytes).map(Some)
+    }
+
+    fn write_fresh(files: Arc<dyn Files>, dir: &Path, configs: Arc<Configs>) -> Result<Manifest> {
+        let (file, length) = write_snapshot(&*files, dir, &configs)?;
+        let state = State { configs, file, length, snapshot_bytes: length, stopped: None };
+        Ok(Manifest { files, dir: dir.to_path_buf(), state: Mutex::new(state) })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(FILE_NAME)
+    }
+
+    fn append(&self, state: &mut State, record: &[u8]) -> Result<()> {
+        let path = self.path();
+        if let Err(error) = state.file.write_all_at(record, state.length) {
+            // A write that failed for want of room can be taken back.
+            let error = Error::io("writing", &path, error);
+            if state.file.set_len(state.length).is_err() {
+                state.stopped = Some(error.clone());
+            }
+            return Err(error);
+        }
+        if let Err(error) = state.file.sync_data() {
+            let error = Error::io("syncing", &path, error);
+            state.stopped = Some(error.clone());
+            return Err(error);
+        }
+        state.length += record.len() as u64;
+        Ok(())
+    }
+
+    fn rewrite_if_long(&self, state: &mut State) {
+        if state.length < REWRITE_BYTES_MIN.max(state.snapshot_bytes * 4) {
+            return;
+        }
+        match write_snapshot(&*self.files, &self.dir, &state.configs) {
+            Ok((file, length)) => {
+                (state.file, state.length, state.snapshot_bytes) = (file, length, length);
+            }
+            // The edit stands in the old file, or the new one has taken its
+            // place whole; which of the two is settled at the next open.
+            Err(error) => state.stopped = Some(error),
+        }
+    }
+}
+
+impl ConfigStore for Manifest {
+    fn read(&self) -> Result<Arc<Configs>> {
+        Ok(self.state.lock().configs.clone())
+    }
+
+    fn edit(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Arc<Configs>> {
+        let mut state = self.state.lock();
+        if let Some(error) = &state.stopped {
+            return Err(Error::Stopped(Arc::new(error.clone())));
+        }
+        let next = state.configs.edited(expected, edits)?;
+        let payload = encode_batch(next.revision, edits);
+        let mut record = Vec::with_capacity(RECORD_HEADER_BYTES + payload.len());
+        push_record(&mut record, KIND_BATCH, &payload);
+        self.append(&mut state, &record)?;
+        state.configs = Arc::new(next);
+        self.rewrite_if_long(&mut state);
+        Ok(state.configs.clone())
+    }
+}
+
+/// Writes a new manifest and puts it in the place of the old one.
+fn write_snapshot(
+    files: &dyn Files,
+    dir: &Path,
+    configs: &Configs,
+) -> Result<(Arc<dyn File>, u64)> {
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+    push_record(&mut bytes, KIND_SNAPSHOT, &encode_snapshot(configs));
+
+    let (path, new) = (dir.join(FILE_NAME), dir.join(NEW_FILE_NAME));
+    match files.remove(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::io("removing", &new, error));
+        }
+        _ => {}
+    }
+    let file = files.create(&new).map_err(|error| Error::io("creating", &new, error))?;
+    file.write_all_at(&bytes, 0).map_err(|error| Error::io("writing", &new, error))?;
+    file.sync_data().map_err(|error| Error::io("syncing", &new, error))?;
+    files.rename(&new, &path).map_err(|error| Error::io("renaming", &new, error))?;
+    files.sync_dir(dir).map_err(|error| Error::io("syncing", dir, error))?;
+    Ok((file, bytes.len() as u64))
+}
+
+fn push_record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).expect("a manifest record is under 4 GiB");
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&[kind]), payload);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&checksum.to_le_bytes());
+    out.push(kind);
+    out.extend_from_slice(payload);
+}
+
+/// The record at `at`, if it is whole: its kind, payload and end.
+fn record_at(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
+    let header: &[u8; RECORD_HEADER_BYTES] =
+        bytes.get(at..at + RECORD_HEADER_BYTES)?.try_into().ok()?;
+    let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+    let checksum = u32::from_le_bytes(header[4..8].try_into().ok()?);
+    let kind = header[8];
+    let start = at + RECORD_HEADER_BYTES;
+    let payload = bytes.get(start..start.checked_add(length)?)?;
+    let sound = matches!(kind, KIND_SNAPSHOT | KIND_BATCH)
+        && crc32c::crc32c_append(crc32c::crc32c(&[kind]), payload) == checksum;
+    sound.then_some((kind, payload, start + length))
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Configs> {
+    let damaged = |at: usize, what: &str| Err(Error::data_loss(path, at as u64, what));
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return damaged(0, "the manifest has no header");
+    };
+    let (fields, checksum) = header.split_at(HEADER_BYTES - 4);
+    if !fields.starts_with(MAGIC) || crc32c::crc32c(fields).to_le_bytes() != checksum {
+        return damaged(0, "the manifest's header is damaged");
+    }
+    let found = u32::from_le_bytes(fields[8..12].try_into().expect("four bytes"));
+    if found > VERSION {
+        return Err(Error::NewerFormat { path: path.to_path_buf(), found, known: VERSION });
+    }
+    let Some((KIND_SNAPSHOT, snapshot, mut at)) = record_at(bytes, HEADER_BYTES) else {
+        return damaged(HEADER_BYTES, "the manifest's snapshot is damaged");
+    };
+    let mut configs = decode_snapshot(snapshot)
+        .or_else(|what| Err(Error::data_loss(path, HEADER_BYTES as u64, what)))?;
+    while at < bytes.len() {
+        let Some((kind, payload, end)) = record_at(bytes, at) else {
+            // Every edit is synced before the next one is written, so only
+            // the last record can be torn.
+            if (at + 1..bytes.len()).any(|later| record_at(bytes, later).is_some()) {
+                return damaged(at, "a manifest record is damaged and a later one is whole");
+            }
+            tracing::warn!(path = %path.display(), at, "dropped an unfinished configuration edit");
+            break;
+        };
+        if kind != KIND_BATCH {
+            return damaged(at, "a second snapshot in one manifest");
+        }
+        configs = decode_batch(payload)
+            .and_then(|(revision, edits)| {
+                let next = configs
+                    .edited(revision.wrapping_sub(1), &edits)
+                    .map_err(|error| error.to_string())?;
+                Ok(next)
+            })
+            .map_err(|what| Error::data_loss(path, at as u64, what))?;
+        at = end;
+    }
+    Ok(configs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FileConfig, FileName, Splice};
+    use super::*;
+    use crate::cell::commit::TableId;
+    use crate::cell::rows::RowRange;
+    use crate::schema::{Compression, Family, Group, Purge, Schema};
+    use crate::txn::Txn;
+    use crate::world::Disk;
+    use proptest::prelude::*;
+
+    fn schema() -> Arc<Schema> {
+        let purge = Purge::Any(vec![
+            Purge::All(vec![Purge::MaxVersions(3), Purge::MaxAge(5)]),
+            Purge::Waterline(-7),
+        ]);
+        let mut cold = Group::new("cold", [Family::new("c")]);
+        cold.compression = Compression::Zstd;
+        cold.block_bytes = Some(1024);
+        cold.purge = Purge::MaxVersions(1);
+        let hot = Group::new("hot", [Family::with_purge("h", purge)]);
+        Arc::new(Schema::new(vec![hot, cold]).unwrap())
+    }
+
+    fn file(number: u64) -> FileConfig {
+        FileConfig {
+            name: FileName { epoch: 1, number },
+            bytes: 10,
+            cells: 2,
+            rows: RowRange::new("a", "b"),
+            txn_min: Txn::base(1).next(),
+            txn_max: Txn::base(2),
+        }
+    }
+
+    fn splice(remove: &[u64], add: &[u64]) -> ConfigEdit {
+        ConfigEdit::Splice(Splice {
+            table: TableId(1),
+            tablet: 0,
+            group: 1,
+            remove: remove.iter().map(|&number| file(number).name).collect(),
+            add: add.iter().map(|&number| file(number)).collect(),
+            flushed_through: Some(Txn::base(2)),
+        })
+    }
+
+    fn batches() -> Vec<Vec<ConfigEdit>> {
+        vec![
+            vec![ConfigEdit::TakeEpoch],
+            vec![ConfigEdit::CreateTable { name: "t".into(), schema: schema() }],
+            vec![splice(&[], &[1]), splice(&[], &[2]), splice(&[], &[3])],
+            vec![splice(&[1, 2], &[4]), ConfigEdit::SetLogHead { segment: 9 }],
+        ]
+    }
+
+    fn written(dir: &Path) -> (Configs, Vec<Configs>) {
+        let manifest = Manifest::create(Arc::new(Disk), dir, 77).unwrap();
+        let mut history = vec![(*manifest.read().unwrap()).clone()];
+        for (revision, edits) in batches().iter().enumerate() {
+            history.push((*manifest.edit(revision as u64, edits).unwrap()).clone());
+        }
+        (history.last().unwrap().clone(), history)
+    }
+
+    #[test]
+    fn what_was_edited_is_there_after_reopening() {
+        let dir = tempfile::tempdir().unwrap();
+        let (last, _) = written(dir.path());
+        let numbers: Vec<_> = last.tables[&TableId(1)].tablets[0].chains[1]
+            .files
+            .iter()
+            .map(|f| f.name.number)
+            .collect();
+        assert_eq!(numbers, [4, 3]);
+        let reopened = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
+        assert_eq!(*reopened.read().unwrap(), last);
+        let again = Manifest::load(&Disk, dir.path()).unwrap().unwrap();
+        assert_eq!(again, last, "opening wrote the same state as one snapshot");
+    }
+
+    #[test]
+    fn an_edit_at_the_wrong_revision_or_of_missing_files_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (last, _) = written(dir.path());
+        let manifest = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
+        let stale = manifest.edit(last.revision - 1, &[ConfigEdit::TakeEpoch]);
+        assert!(matches!(stale, Err(Error::ConfigConflict { .. })));
+        assert!(
+            manifest.edit(last.revision, &[ConfigEdit::TakeEpoch, splice(&[3, 4], &[])]).is_err()
+        );
+        assert_eq!(*manifest.read().unwrap(), last);
+    }
+
+    #[test]
+    fn a_manifest_cut_anywhere_gives_an_earlier_revision_or_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, history) = written(dir.path());
+        let bytes = std::fs::read(dir.path().join(FILE_NAME)).unwrap();
+        for end in 0..bytes.len() {
+            match parse(Path::new("m"), &bytes[..end]) {
+                Ok(configs) => assert_eq!(configs, history[configs.revision as usize]),
+                Err(Error::DataLoss { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed_unless_it_only_tears_the_last_edit() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, history) = written(dir.path());
+        let bytes = std::fs::read(dir.path().join(FILE_NAME)).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            match parse(Path::new("m"), &flipped) {
+                Ok(configs) => assert_eq!(configs, history[history.len() - 2]),
+                Err(Error::DataLoss { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_manifest_is_refused_with_a_sentence() {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&9u32.to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        let error = parse(Path::new("m"), &bytes).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "m has format version 9, this program reads up to 1: use a newer stele"
+        );
+    }
+
+    #[test]
+    fn a_long_manifest_is_rewritten_short() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = Manifest::create(Arc::new(Disk), dir.path(), 1).unwrap();
+        let many = vec![ConfigEdit::TakeEpoch; 40_000];
+        for revision in 0..4 {
+            manifest.edit(revision, &many).unwrap();
+        }
+        assert!(std::fs::metadata(dir.path().join(FILE_NAME)).unwrap().len() < REWRITE_BYTES_MIN);
+        drop(manifest);
+        assert_eq!(Manifest::load(&Disk, dir.path()).unwrap().unwrap().epoch, 160_000);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_records_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let mut manifest = MAGIC.to_vec();
+            manifest.extend_from_slice(&VERSION.to_le_bytes());
+            manifest.extend_from_slice(&crc32c::crc32c(&manifest).to_le_bytes());
+            push_record(&mut manifest, KIND_SNAPSHOT, &bytes);
+            let _ = parse(Path::new("m"), &manifest);
+            let _ = decode_batch(&bytes);
+        }
+    }
+}

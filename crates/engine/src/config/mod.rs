@@ -1,0 +1,234 @@
+//! Configuration: which tables, tablets and files make up a store.
+//!
+//! All of it changes through conditional edits, each one atomic batch. The
+//! store never guesses from a directory listing: what no config names does not
+//! exist.
+
+mod encoding;
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use manifest::Manifest;
+
+use crate::cell::commit::TableId;
+use crate::cell::rows::RowRange;
+use crate::error::{Error, Result};
+use crate::schema::Schema;
+use crate::txn::Txn;
+
+/// Keeps the configuration.
+pub trait ConfigStore: Send + Sync {
+    /// What the store is made of now.
+    fn read(&self) -> Result<Arc<Configs>>;
+
+    /// Applies all edits, or none, if the configuration is still at
+    /// `expected`. Durable when it returns.
+    fn edit(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Arc<Configs>>;
+}
+
+/// The name of a fragment file: the incarnation that minted it and a number.
+/// Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileName {
+    pub epoch: u64,
+    pub number: u64,
+}
+
+impl FileName {
+    /// Reads a name that `Display` wrote.
+    pub fn parse(name: &str) -> Option<FileName> {
+        let (epoch, number) = name.strip_suffix(".frag")?.split_once('-')?;
+        let parsed = FileName { epoch: epoch.parse().ok()?, number: number.parse().ok()? };
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08}-{:08}.frag", self.epoch, self.number)
+    }
+}
+
+/// Everything, at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configs {
+    pub revision: u64,
+    /// Told apart from every other store, for ever.
+    pub store_id: u64,
+    /// The last incarnation or generation taken.
+    pub epoch: u64,
+    /// The next table's id.
+    pub next_table: u32,
+    /// The first log segment that may still be needed.
+    pub log_head: u64,
+    pub tables: BTreeMap<TableId, TableConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableConfig {
+    pub id: TableId,
+    pub name: String,
+    pub schema: Arc<Schema>,
+    /// In row order, without holes.
+    pub tablets: Vec<TabletConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TabletConfig {
+    pub rows: RowRange,
+    /// One chain per group of the schema.
+    pub chains: Vec<ChainConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ChainConfig {
+    /// Commits up to here are in the files; replay skips them.
+    pub flushed_through: Txn,
+    /// Oldest first.
+    pub files: Vec<FileConfig>,
+}
+
+/// A fragment as its chain knows it, enough to say which rows are lost when
+/// the file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileConfig {
+    pub name: FileName,
+    pub bytes: u64,
+    pub cells: u64,
+    pub rows: RowRange,
+    pub txn_min: Txn,
+    pub txn_max: Txn,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigEdit {
+    /// Sets the identity of a new store.
+    Found {
+        store_id: u64,
+    },
+    /// Takes the next epoch: `Configs::epoch` after the edit.
+    TakeEpoch,
+    CreateTable {
+        name: String,
+        schema: Arc<Schema>,
+    },
+    DropTable {
+        table: TableId,
+    },
+    SetSchema {
+        table: TableId,
+        schema: Arc<Schema>,
+    },
+    /// Replaces consecutive files of a chain; with nothing to remove, appends.
+    Splice(Splice),
+    /// Log segments below are needed no more.
+    SetLogHead {
+        segment: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Splice {
+    pub table: TableId,
+    pub tablet: usize,
+    pub group: usize,
+    pub remove: Vec<FileName>,
+    pub add: Vec<FileConfig>,
+    pub flushed_through: Option<Txn>,
+}
+
+impl Configs {
+    /// Carries out one edit.
+    fn apply(&mut self, edit: &ConfigEdit) -> Result<()> {
+        match edit {
+            ConfigEdit::Found { store_id } => self.store_id = *store_id,
+            ConfigEdit::TakeEpoch => self.epoch += 1,
+            ConfigEdit::CreateTable { name, schema } => self.create_table(name, schema)?,
+            ConfigEdit::DropTable { table } => {
+                self.tables.remove(table).ok_or_else(|| unknown(*table))?;
+            }
+            ConfigEdit::SetSchema { table, schema } => {
+                let config = self.table_mut(*table)?;
+                config.schema.check_successor(schema)?;
+                config.schema = schema.clone();
+            }
+            ConfigEdit::Splice(splice) => self.splice(splice)?,
+            ConfigEdit::SetLogHead { segment } => self.log_head = self.log_head.max(*segment),
+        }
+        Ok(())
+    }
+
+    /// The configuration after all edits, one revision on.
+    fn edited(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Configs> {
+        if self.revision != expected {
+            return Err(Error::ConfigConflict { expected, found: self.revision });
+        }
+        let mut next = self.clone();
+        for edit in edits {
+            next.apply(edit)?;
+        }
+        next.revision += 1;
+        Ok(next)
+    }
+
+    pub fn table_named(&self, name: &str) -> Option<&TableConfig> {
+        self.tables.values().find(|table| table.name == name)
+    }
+
+    /// Every file that any chain names.
+    pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
+        self.tables
+            .values()
+            .flat_map(|table| &table.tablets)
+            .flat_map(|tablet| &tablet.chains)
+            .flat_map(|chain| &chain.files)
+    }
+
+    fn create_table(&mut self, name: &str, schema: &Arc<Schema>) -> Result<()> {
+        if self.table_named(name).is_some() {
+            return Err(Error::TableExists(name.to_string()));
+        }
+        self.next_table += 1;
+        let id = TableId(self.next_table);
+        let chains = vec![ChainConfig::default(); schema.groups().len()];
+        let tablets = vec![TabletConfig { rows: RowRange::all(), chains }];
+        let table = TableConfig { id, name: name.to_string(), schema: schema.clone(), tablets };
+        self.tables.insert(id, table);
+        Ok(())
+    }
+
+    fn table_mut(&mut self, table: TableId) -> Result<&mut TableConfig> {
+        self.tables.get_mut(&table).ok_or_else(|| unknown(table))
+    }
+
+    fn splice(&mut self, splice: &Splice) -> Result<()> {
+        let missing = || Error::UnknownTable(format!("{} with that chain", splice.table.0));
+        let table = self.table_mut(splice.table)?;
+        let tablet = table.tablets.get_mut(splice.tablet).ok_or_else(missing)?;
+        let chain = tablet.chains.get_mut(splice.group).ok_or_else(missing)?;
+        let at = match splice.remove.first() {
+            None => chain.files.len(),
+            Some(first) => {
+                chain.files.iter().position(|file| file.name == *first).ok_or_else(missing)?
+            }
+        };
+        let gone = at..at + splice.remove.len();
+        let named = chain.files.get(gone.clone()).ok_or_else(missing)?;
+        if !named.iter().map(|file| file.name).eq(splice.remove.iter().copied()) {
+            return Err(missing());
+        }
+        chain.files.splice(gone, splice.add.iter().cloned());
+        if let Some(txn) = splice.flushed_through {
+            chain.flushed_through = chain.flushed_through.max(txn);
+        }
+        Ok(())
+    }
+}
+
+fn unknown(table: TableId) -> Error {
+    Error::UnknownTable(format!("number {}", table.0))
+}

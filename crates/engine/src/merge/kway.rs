@@ -1,0 +1,114 @@
+//! The k-way merge: many sorted runs read as one.
+
+use super::cursor::Cursor;
+use crate::cell::key;
+use crate::error::Result;
+
+/// How many entries are stepped over before a seek is thought cheaper.
+const STEPS_BEFORE_SEEK: usize = 8;
+
+/// Cursors merged by key. Equal keys come in the order of the cursors.
+pub struct Merge<C> {
+    cursors: Vec<C>,
+    /// Cursors that stand on an entry, smallest key first.
+    order: Vec<usize>,
+}
+
+impl<C: Cursor> Merge<C> {
+    pub fn new(cursors: Vec<C>) -> Merge<C> {
+        Merge { order: Vec::with_capacity(cursors.len()), cursors }
+    }
+
+    pub fn valid(&self) -> bool {
+        !self.order.is_empty()
+    }
+
+    pub fn key(&self) -> &[u8] {
+        self.cursors[self.order[0]].key()
+    }
+
+    pub fn value(&self) -> &[u8] {
+        self.cursors[self.order[0]].value()
+    }
+
+    /// Goes to the first entry at or after `key`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.order.clear();
+        for cursor in &mut self.cursors {
+            cursor.seek(key)?;
+        }
+        self.arrange();
+        Ok(())
+    }
+
+    pub fn next(&mut self) -> Result<()> {
+        let first = self.order[0];
+        self.cursors[first].next()?;
+        if !self.cursors[first].valid() {
+            self.order.remove(0);
+            return Ok(());
+        }
+        // The cursor usually stays first or moves a place or two.
+        let mut at = 0;
+        while at + 1 < self.order.len() && self.before(self.order[at + 1], first) {
+            self.order[at] = self.order[at + 1];
+            at += 1;
+        }
+        self.order[at] = first;
+        Ok(())
+    }
+
+    /// Goes past every entry that starts with `prefix`, by steps if that is
+    /// near and by a seek if it is far. Returns the entries stepped over.
+    pub fn skip_prefix(&mut self, prefix: &[u8]) -> Result<usize> {
+        let mut steps = 0;
+        while self.valid() && self.key().starts_with(prefix) {
+            if steps == STEPS_BEFORE_SEEK {
+                let mut past = prefix.to_vec();
+                key::push_past(&mut past);
+                self.skip_to(&past)?;
+                break;
+            }
+            self.next()?;
+            steps += 1;
+        }
+        Ok(steps)
+    }
+
+    /// Moves forward to the first entry at or after `key`; cursors that are
+    /// there already stay.
+    fn skip_to(&mut self, key: &[u8]) -> Result<()> {
+        for cursor in &mut self.cursors {
+            if cursor.valid() && cursor.key() < key {
+                cursor.seek(key)?;
+            }
+        }
+        self.arrange();
+        Ok(())
+    }
+
+    /// The row prefix of the last entry before `key`, leaving the merge
+    /// unplaced.
+    pub fn row_before(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.order.clear();
+        let mut best: Option<&[u8]> = None;
+        for cursor in &mut self.cursors {
+            cursor.seek_before(key)?;
+            if cursor.valid() {
+                best = best.max(key::row_prefix(cursor.key()));
+            }
+        }
+        Ok(best.map(<[u8]>::to_vec))
+    }
+
+    fn arrange(&mut self) {
+        self.order.clear();
+        self.order.extend((0..self.cursors.len()).filter(|&index| self.cursors[index].valid()));
+        let cursors = &self.cursors;
+        self.order.sort_by(|&a, &b| cursors[a].key().cmp(cursors[b].key()).then(a.cmp(&b)));
+    }
+
+    fn before(&self, a: usize, b: usize) -> bool {
+        self.cursors[a].key().cmp(self.cursors[b].key()).then(a.cmp(&b)).is_lt()
+    }
+}

@@ -1,0 +1,442 @@
+//! What a reader sees: the cells of merged runs at a snapshot, after deletes,
+//! folds, purge policy and the caller's own restrictions.
+
+use std::sync::Arc;
+
+use super::coverage::Coverage;
+use super::cursor::Cursor;
+use super::kway::Merge;
+use crate::cell::commit::TimeRange;
+use crate::cell::fold::{FoldId, Folds};
+use crate::cell::key::{self, KeyParts, Kind, Level};
+use crate::cell::span::Spans;
+use crate::error::{Error, Result};
+use crate::schema::{FamilyRef, Ranks, Schema};
+use crate::txn::Txn;
+
+/// A cell as a reader sees it. Borrowed: the sink copies what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellView<'a> {
+    pub row: &'a [u8],
+    pub family: &'a [u8],
+    pub qualifier: &'a [u8],
+    pub timestamp: i64,
+    pub txn: Txn,
+    /// An erasure kept as history; shown only to readers that ask for it.
+    pub marker: bool,
+    pub value: &'a [u8],
+}
+
+/// The columns a reader wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Columns {
+    #[default]
+    All,
+    Families(Vec<FamilyColumns>),
+}
+
+/// The columns wanted of one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyColumns {
+    pub family: Vec<u8>,
+    /// `None` is every qualifier; otherwise those in any of the ranges.
+    pub qualifiers: Option<Vec<crate::cell::rows::RowRange>>,
+}
+
+impl FamilyColumns {
+    pub fn all(family: impl Into<Vec<u8>>) -> FamilyColumns {
+        FamilyColumns { family: family.into(), qualifiers: None }
+    }
+}
+
+impl Columns {
+    pub fn wants_family(&self, family: &[u8]) -> bool {
+        match self {
+            Columns::All => true,
+            Columns::Families(list) => list.iter().any(|wanted| wanted.family == family),
+        }
+    }
+
+    fn wants_column(&self, family: &[u8], qualifier: &[u8]) -> bool {
+        let Columns::Families(list) = self else { return true };
+        list.iter().filter(|wanted| wanted.family == family).any(|wanted| {
+            let Some(ranges) = &wanted.qualifiers else { return true };
+            ranges.iter().any(|range| range.contains(qualifier))
+        })
+    }
+}
+
+/// What a read may see. Fixed for as long as a row is being read.
+#[derive(Clone, Debug)]
+pub struct ReadRules {
+    pub snapshot: Txn,
+    /// The purge clock, fixed when the scan is opened.
+    pub now_micros: i64,
+    pub schema: Arc<Schema>,
+    pub folds: Arc<Folds>,
+    pub columns: Columns,
+    pub times: TimeRange,
+    /// Newest versions of each column to return, after all else.
+    pub versions: Option<u32>,
+    /// Whether to show markers. They count as versions either way.
+    pub markers: bool,
+}
+
+/// How much one call may do. A call stops at the first limit it reaches.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadBudget {
+    pub rows: usize,
+    pub cells: usize,
+    pub bytes: usize,
+    /// Entries looked at, whether returned or not.
+    pub work: usize,
+}
+
+impl ReadBudget {
+    pub const UNLIMITED: ReadBudget =
+        ReadBudget { rows: usize::MAX, cells: usize::MAX, bytes: usize::MAX, work: usize::MAX };
+
+    fn spent(&self) -> bool {
+        self.cells == 0 || self.bytes == 0 || self.work == 0
+    }
+}
+
+/// Why a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadEnd {
+    /// Everything before the bound has been read.
+    Bound,
+    /// A limit of the budget was reached; there may be more.
+    Budget,
+}
+
+/// Where a reader is. It owns all that it needs to go on after the runs it
+/// read from are gone, so nothing is pinned between two calls.
+#[derive(Clone, Debug, Default)]
+pub struct ReadState {
+    /// The last entry taken; empty before the first.
+    key: Vec<u8>,
+    parts: Option<KeyParts>,
+    row: Vec<u8>,
+    qualifier: Vec<u8>,
+    coverage: Coverage,
+    family: Option<FamilyRef>,
+    row_returned: bool,
+    column: ColumnState,
+    /// Operands of the version at hand, newest first, still without a base.
+    pending: Vec<(FoldId, Vec<u8>)>,
+    pending_txn: Txn,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ColumnState {
+    wanted: bool,
+    ranks: Ranks,
+    returned: u32,
+    /// The timestamp of the version at hand.
+    version: Option<i64>,
+}
+
+impl ReadState {
+    /// The row being read, when the reader stopped inside one.
+    pub fn row(&self) -> Option<&[u8]> {
+        self.parts.map(|_| self.row.as_slice())
+    }
+
+    /// Where to seek to go on.
+    pub fn resume_key(&self) -> Option<Vec<u8>> {
+        self.parts.map(|_| {
+            let mut key = self.key.clone();
+            key.push(0);
+            key
+        })
+    }
+}
+
+/// Reads merged runs from where they stand.
+pub struct Reader<'a, C> {
+    pub merge: &'a mut Merge<C>,
+    pub state: &'a mut ReadState,
+    pub rules: &'a ReadRules,
+    /// Range tombstones of all runs.
+    pub spans: &'a [Arc<Spans>],
+}
+
+/// Takes the cells as they are found.
+pub type Sink<'s> = dyn FnMut(&CellView<'_>) + 's;
+
+impl<C: Cursor> Reader<'_, C> {
+    /// Reads up to `bound` (exclusive) or until the budget is spent.
+    pub fn read(
+        &mut self,
+        bound: Option<&[u8]>,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) -> Result<ReadEnd> {
+        while self.merge.valid() && bound.is_none_or(|bound| self.merge.key() < bound) {
+            if budget.spent() {
+                return Ok(ReadEnd::Budget);
+            }
+            let place = self.place()?;
+            if !self.state.pending.is_empty() && self.leaves_version(&place) {
+                self.finish_pending(budget, sink);
+                continue;
+            }
+            if place.change == Change::Row && self.row_limit_reached(budget) {
+                return Ok(ReadEnd::Budget);
+            }
+            budget.work -= 1;
+            self.enter(&place);
+            self.take(&place, budget, sink)?;
+        }
+        if !self.state.pending.is_empty() {
+            if budget.spent() {
+                return Ok(ReadEnd::Budget);
+            }
+            self.finish_pending(budget, sink);
+        }
+        self.row_limit_reached(budget);
+        *self.state = ReadState::default();
+        Ok(ReadEnd::Bound)
+    }
+
+    /// Settles the account of the row that ends.
+    fn row_limit_reached(&mut self, budget: &mut ReadBudget) -> bool {
+        if self.state.row_returned {
+            budget.rows = budget.rows.saturating_sub(1);
+            self.state.row_returned = false;
+        }
+        budget.rows == 0
+    }
+
+    /// Takes the entry under the merge apart, relative to the last one.
+    fn place(&self) -> Result<Place> {
+        let entry = self.merge.key();
+        if let Some(last) = self.state.parts {
+            let last_key = &self.state.key;
+            let in_column = last.column_end > last.family_end
+                && entry.len() > last.column_end
+                && entry[..last.column_end] == last_key[..last.column_end];
+            if in_column {
+                let parts = last.parse_in_column(entry).ok_or_else(|| bad_key(entry))?;
+                return Ok(Place { parts, change: Change::None });
+            }
+            let parts = KeyParts::parse(entry).ok_or_else(|| bad_key(entry))?;
+            let same =
+                |end: usize, last_end: usize| end == last_end && entry[..end] == last_key[..end];
+            let change = if !same(parts.row_end, last.row_end) {
+                Change::Row
+            } else if !same(parts.family_end, last.family_end) {
+                Change::Family
+            } else {
+                Change::Column
+            };
+            return Ok(Place { parts, change });
+        }
+        let parts = KeyParts::parse(entry).ok_or_else(|| bad_key(entry))?;
+        Ok(Place { parts, change: Change::Row })
+    }
+
+    fn leaves_version(&self, place: &Place) -> bool {
+        place.change != Change::None
+            || place.parts.level != Level::Cell
+            || self.state.column.version != Some(place.parts.timestamp)
+    }
+
+    /// Makes the entry's row, family and column the current ones.
+    fn enter(&mut self, place: &Place) {
+        let entry = self.merge.key();
+        let state = &mut *self.state;
+        let parts = &place.parts;
+        if place.change == Change::Row {
+            key::unescape_into(parts.escaped_row(entry), &mut state.row);
+            let snapshot = self.rules.snapshot;
+            let row = &state.row;
+            state
+                .coverage
+                .enter_row(self.spans.iter().filter_map(|spans| spans.covering(row, snapshot)));
+            state.row_returned = false;
+        }
+        if place.change <= Change::Family {
+            if place.change == Change::Family {
+                state.coverage.enter_family();
+            }
+            state.family = None;
+            if parts.level != Level::RowTombstone {
+                let family = parts.family(entry);
+                let known = self.rules.schema.find(family);
+                state.family = known.filter(|_| self.rules.columns.wants_family(family));
+            }
+        }
+        if place.change <= Change::Column {
+            state.coverage.enter_column();
+            state.column = ColumnState::default();
+            if matches!(parts.level, Level::ColumnTombstone | Level::Cell) {
+                key::unescape_into(parts.escaped_qualifier(entry), &mut state.qualifier);
+                state.column.wanted = state.family.is_some()
+                    && self.rules.columns.wants_column(parts.family(entry), &state.qualifier);
+            }
+            state.key.clear();
+            state.key.extend_from_slice(entry);
+        } else {
+            state.key.truncate(parts.column_end);
+            state.key.extend_from_slice(&entry[parts.column_end..]);
+        }
+        state.parts = Some(*parts);
+    }
+
+    fn take(&mut self, place: &Place, budget: &mut ReadBudget, sink: &mut Sink<'_>) -> Result<()> {
+        let parts = &place.parts;
+        if parts.level >= Level::FamilyTombstone && self.state.family.is_none() {
+            return self.skip(parts.family_end, budget);
+        }
+        if parts.level >= Level::ColumnTombstone && self.column_done() {
+            return self.skip(parts.column_end, budget);
+        }
+        if parts.txn <= self.rules.snapshot {
+            if parts.level == Level::Cell {
+                self.take_cell(parts, budget, sink);
+            } else {
+                self.state.coverage.add(parts.level, parts.txn, self.merge.value());
+            }
+        }
+        self.merge.next()
+    }
+
+    fn skip(&mut self, prefix_end: usize, budget: &mut ReadBudget) -> Result<()> {
+        let steps = self.merge.skip_prefix(&self.state.key[..prefix_end])?;
+        budget.work = budget.work.saturating_sub(steps);
+        Ok(())
+    }
+
+    fn column_done(&self) -> bool {
+        let column = &self.state.column;
+        !column.wanted
+            || (self.state.pending.is_empty()
+                && self.rules.versions.is_some_and(|most| column.returned >= most))
+    }
+
+    fn take_cell(&mut self, parts: &KeyParts, budget: &mut ReadBudget, sink: &mut Sink<'_>) {
+        let state = &mut *self.state;
+        if state.coverage.covers(parts.timestamp, parts.txn) {
+            return;
+        }
+        if state.column.version != Some(parts.timestamp) {
+            state.column.version = Some(parts.timestamp);
+            match parts.kind {
+                Kind::Merge(fold) => {
+                    state.pending.push((FoldId(fold), self.merge.value().to_vec()));
+                    state.pending_txn = parts.txn;
+                }
+                kind => {
+                    let value = self.merge.value();
+                    show(state, self.rules, parts.txn, kind == Kind::Marker, value, budget, sink);
+                }
+            }
+            return;
+        }
+        if state.pending.is_empty() {
+            return;
+        }
+        match parts.kind {
+            Kind::Merge(fold) => {
+                let older = self.merge.value();
+                match state.pending.last_mut() {
+                    Some((last, operand)) if last.0 == fold => {
+                        *operand = self.rules.folds.fold(*last, older, operand);
+                    }
+                    _ => state.pending.push((FoldId(fold), older.to_vec())),
+                }
+            }
+            Kind::Put => {
+                let base = self.merge.value().to_vec();
+                self.settle_pending(Some(base), budget, sink);
+            }
+            Kind::Marker | Kind::Tombstone => self.settle_pending(None, budget, sink),
+        }
+    }
+
+    fn finish_pending(&mut self, budget: &mut ReadBudget, sink: &mut Sink<'_>) {
+        self.settle_pending(None, budget, sink);
+    }
+
+    /// Folds the pending operands onto their base, oldest first.
+    fn settle_pending(
+        &mut self,
+        base: Option<Vec<u8>>,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) {
+        let mut value = base;
+        while let Some((fold, operand)) = self.state.pending.pop() {
+            value = Some(match value {
+                None => operand,
+                Some(older) => self.rules.folds.fold(fold, &older, &operand),
+            });
+        }
+        let value = value.expect("there was at least one operand");
+        let txn = self.state.pending_txn;
+        show(self.state, self.rules, txn, false, &value, budget, sink);
+    }
+}
+
+/// Puts the version at hand through purge and the caller's restrictions.
+fn show(
+    state: &mut ReadState,
+    rules: &ReadRules,
+    txn: Txn,
+    marker: bool,
+    value: &[u8],
+    budget: &mut ReadBudget,
+    sink: &mut Sink<'_>,
+) {
+    let timestamp = state.column.version.expect("a version is at hand");
+    let family = state.family.expect("cells of unknown families are skipped");
+    let policy = rules.schema.purge(family);
+    let version = state.column.ranks.next(policy, timestamp, marker);
+    if policy.purges(&version, rules.now_micros) || !rules.times.contains(timestamp) {
+        return;
+    }
+    if rules.versions.is_some_and(|most| state.column.returned >= most) {
+        return;
+    }
+    state.column.returned += 1;
+    if marker && !rules.markers {
+        return;
+    }
+    let parts = state.parts.expect("an entry has been taken");
+    let cell = CellView {
+        row: &state.row,
+        family: parts.family(&state.key),
+        qualifier: &state.qualifier,
+        timestamp,
+        txn,
+        marker,
+        value,
+    };
+    let bytes = cell.row.len() + cell.family.len() + cell.qualifier.len() + value.len() + 16;
+    sink(&cell);
+    state.row_returned = true;
+    budget.cells -= 1;
+    budget.bytes = budget.bytes.saturating_sub(bytes);
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    parts: KeyParts,
+    change: Change,
+}
+
+/// The highest level at which an entry differs from the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    Row,
+    Family,
+    Column,
+    None,
+}
+
+/// Keys were checked when they were written and again by checksum.
+fn bad_key(entry: &[u8]) -> Error {
+    Error::CellDisorder(format!("\"{}\" is no cell key", entry.escape_ascii()))
+}

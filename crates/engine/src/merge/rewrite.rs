@@ -1,0 +1,290 @@
+//! What flush and compaction write: merged runs without what no reader can
+//! see any more.
+//!
+//! Live snapshots cut the txns into stripes: two txns are in one stripe when
+//! no snapshot lies between them. A cell may go only because of something in
+//! its own stripe; otherwise some snapshot would notice.
+
+use super::coverage::Coverage;
+use super::cursor::Cursor;
+use super::kway::Merge;
+use crate::cell::fold::{FoldId, Folds};
+use crate::cell::key::{self, KeyParts, Kind, Level};
+use crate::cell::rows::RowRange;
+use crate::cell::span::Spans;
+use crate::error::{Error, Result};
+use crate::schema::{FamilyRef, Ranks, Schema};
+use crate::txn::Txn;
+
+/// What may be dropped.
+pub struct RewriteRules<'a> {
+    /// Live snapshots, ascending. The last is at or above every txn rewritten.
+    pub snapshots: &'a [Txn],
+    /// The runs include the oldest one of the chain: nothing lies below them,
+    /// so tombstones have nothing left to cover.
+    pub rooted: bool,
+    pub now_micros: i64,
+    pub schema: &'a Schema,
+    /// Only families of this group are kept.
+    pub group: usize,
+    pub folds: &'a Folds,
+    /// Only these rows are kept.
+    pub rows: &'a RowRange,
+}
+
+impl RewriteRules<'_> {
+    fn stripe(&self, txn: Txn) -> usize {
+        self.snapshots.partition_point(|&snapshot| snapshot < txn)
+    }
+}
+
+/// Rewrites merged runs into `out`, entry by entry in key order.
+pub struct Rewrite<'a, C, F> {
+    rules: &'a RewriteRules<'a>,
+    merge: &'a mut Merge<C>,
+    spans: Spans,
+    out: F,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last entry taken.
+    key: Vec<u8>,
+    parts: Option<KeyParts>,
+    row: Vec<u8>,
+    coverage: Coverage,
+    family: Option<FamilyRef>,
+    ranks: Ranks,
+    version: Option<VersionState>,
+    pending: Option<Pending>,
+}
+
+/// How far the version at hand has been decided.
+struct VersionState {
+    timestamp: i64,
+    /// The stripe whose newest entry has been seen.
+    stripe: usize,
+    /// A value stands: older entries of the stripe are superseded.
+    closed: bool,
+    /// The policy lets all of this version in the oldest stripe go.
+    purged: bool,
+}
+
+/// Operands folded together, waiting for what lies below them.
+struct Pending {
+    /// The key of the newest operand.
+    key: Vec<u8>,
+    fold: FoldId,
+    operand: Vec<u8>,
+}
+
+impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
+    /// `spans` are the range tombstones of all runs.
+    pub fn new(
+        rules: &'a RewriteRules<'a>,
+        merge: &'a mut Merge<C>,
+        spans: &Spans,
+        out: F,
+    ) -> Self {
+        let spans = spans.clipped(rules.rows);
+        Rewrite { rules, merge, spans, out, state: State::default() }
+    }
+
+    /// Rewrites everything; `proceed` is asked every so often whether to go
+    /// on. Returns the range tombstones that remain, or `None` if cancelled.
+    pub fn run(mut self, proceed: &dyn Fn() -> bool) -> Result<Option<Spans>> {
+        const ENTRIES_BETWEEN_ASKING: usize = 1024;
+        let bound = self.rules.rows.end.as_deref().map(key::row_start);
+        self.merge.seek(&key::row_start(&self.rules.rows.start))?;
+        let mut taken = 0usize;
+        while self.merge.valid() && bound.as_deref().is_none_or(|bound| self.merge.key() < bound) {
+            if taken.is_multiple_of(ENTRIES_BETWEEN_ASKING) && !proceed() {
+                return Ok(None);
+            }
+            taken += 1;
+            self.take()?;
+            self.merge.next()?;
+        }
+        self.end_version()?;
+        self.retain_spans();
+        Ok(Some(self.spans))
+    }
+
+    /// Of each span, the newest txn of every stripe stays; in a rooted run the
+    /// oldest stripe needs none.
+    fn retain_spans(&mut self) {
+        let rules = self.rules;
+        self.spans.retain(|_, txns| {
+            let mut kept: Vec<Txn> = txns.to_vec();
+            kept.dedup_by_key(|txn| rules.stripe(*txn));
+            kept.retain(|&txn| !(rules.rooted && rules.stripe(txn) == 0));
+            kept
+        });
+    }
+
+    fn take(&mut self) -> Result<()> {
+        let parts = self.enter()?;
+        if parts.level != Level::RowTombstone && self.state.family.is_none() {
+            return Ok(());
+        }
+        if parts.level == Level::Cell {
+            return self.take_cell(&parts);
+        }
+        let needless = self
+            .state
+            .coverage
+            .nearest_over_tombstone(parts.level, parts.txn)
+            .is_some_and(|over| self.rules.stripe(over) == self.rules.stripe(parts.txn));
+        self.state.coverage.add(parts.level, parts.txn, self.merge.value());
+        if needless || (self.rules.rooted && self.rules.stripe(parts.txn) == 0) {
+            return Ok(());
+        }
+        (self.out)(self.merge.key(), self.merge.value())
+    }
+
+    /// Makes the entry's row, family and column the current ones.
+    fn enter(&mut self) -> Result<KeyParts> {
+        let entry = self.merge.key();
+        let parts = KeyParts::parse(entry).ok_or_else(|| {
+            Error::CellDisorder(format!("\"{}\" is no key", entry.escape_ascii()))
+        })?;
+        let same = |end: fn(&KeyParts) -> usize| {
+            self.state.parts.is_some_and(|last| {
+                end(&last) == end(&parts) && self.state.key[..end(&last)] == entry[..end(&parts)]
+            })
+        };
+        let same_row = same(|parts| parts.row_end);
+        let same_family = same_row && same(|parts| parts.family_end);
+        let same_column = same_family && same(|parts| parts.column_end);
+        if !same_column {
+            self.end_version()?;
+        }
+        let entry = self.merge.key();
+        let state = &mut self.state;
+        if !same_row {
+            key::unescape_into(parts.escaped_row(entry), &mut state.row);
+            state.coverage.enter_row(self.spans.txns_over(&state.row));
+        }
+        if !same_family {
+            if same_row {
+                state.coverage.enter_family();
+            }
+            let found = self.rules.schema.find(parts.family(entry));
+            state.family = found.filter(|at| at.group == self.rules.group);
+        }
+        if !same_column {
+            state.coverage.enter_column();
+            state.ranks = Ranks::default();
+        }
+        state.key.clear();
+        state.key.extend_from_slice(entry);
+        state.parts = Some(parts);
+        Ok(parts)
+    }
+
+    fn take_cell(&mut self, parts: &KeyParts) -> Result<()> {
+        let stripe = self.rules.stripe(parts.txn);
+        let deleted = self
+            .state
+            .coverage
+            .nearest_over_cell(parts.timestamp, parts.txn)
+            .is_some_and(|over| self.rules.stripe(over) == stripe);
+        if deleted {
+            return Ok(());
+        }
+        let newer = self.state.version.as_ref();
+        if newer.is_none_or(|version| version.timestamp != parts.timestamp) {
+            self.begin_version(parts, stripe)?;
+        } else if newer.is_some_and(|version| version.stripe != stripe) {
+            self.begin_stripe(parts, stripe)?;
+        }
+        let version = self.state.version.as_ref().expect("a version has begun");
+        if version.closed || (version.purged && stripe == 0) {
+            return Ok(());
+        }
+        match parts.kind {
+            Kind::Merge(fold) => self.take_operand(FoldId(fold)),
+            Kind::Put | Kind::Marker => self.take_base(parts.kind),
+            Kind::Tombstone => unreachable!("a cell is no tombstone"),
+        }
+    }
+
+    fn begin_version(&mut self, parts: &KeyParts, stripe: usize) -> Result<()> {
+        self.end_version()?;
+        let purged = stripe == 0 && self.purges(parts);
+        self.state.version =
+            Some(VersionState { timestamp: parts.timestamp, stripe, closed: false, purged });
+        Ok(())
+    }
+
+    /// The version goes on in an older stripe: what was folded so far must
+    /// not reach into it.
+    fn begin_stripe(&mut self, parts: &KeyParts, stripe: usize) -> Result<()> {
+        self.write_operand()?;
+        let purged = stripe == 0 && self.purges(parts);
+        let version = self.state.version.as_mut().expect("a version is at hand");
+        (version.stripe, version.closed, version.purged) = (stripe, false, purged);
+        Ok(())
+    }
+
+    /// Versions are ranked among those every snapshot sees, so what goes is
+    /// purged for all of them. A marker that may go only because nothing lies
+    /// below it needs a rooted run.
+    fn purges(&mut self, parts: &KeyParts) -> bool {
+        let family = self.state.family.expect("cells of other groups are dropped");
+        let policy = self.rules.schema.purge(family);
+        let marker = parts.kind == Kind::Marker && self.rules.rooted;
+        let version = self.state.ranks.next(policy, parts.timestamp, marker);
+        policy.purges(&version, self.rules.now_micros)
+    }
+
+    fn take_operand(&mut self, fold: FoldId) -> Result<()> {
+        let older = self.merge.value();
+        if let Some(pending) = &mut self.state.pending {
+            if pending.fold == fold {
+                pending.operand = self.rules.folds.fold(fold, older, &pending.operand);
+                return Ok(());
+            }
+            self.write_operand()?;
+        }
+        self.state.pending = Some(Pending {
+            key: self.merge.key().to_vec(),
+            fold,
+            operand: self.merge.value().to_vec(),
+        });
+        Ok(())
+    }
+
+    fn take_base(&mut self, kind: Kind) -> Result<()> {
+        self.state.version.as_mut().expect("a version is at hand").closed = true;
+        let Some(pending) = self.state.pending.take() else {
+            return (self.out)(self.merge.key(), self.merge.value());
+        };
+        let value = match kind {
+            Kind::Put => self.rules.folds.fold(pending.fold, self.merge.value(), &pending.operand),
+            _ => pending.operand,
+        };
+        let mut key = pending.key;
+        key::set_kind(&mut key, Kind::Put);
+        (self.out)(&key, &value)
+    }
+
+    /// Nothing of the version is left below.
+    fn end_version(&mut self) -> Result<()> {
+        if self.rules.rooted
+            && let Some(pending) = &mut self.state.pending
+        {
+            key::set_kind(&mut pending.key, Kind::Put);
+        }
+        self.state.version = None;
+        self.write_operand()
+    }
+
+    fn write_operand(&mut self) -> Result<()> {
+        match self.state.pending.take() {
+            Some(pending) => (self.out)(&pending.key, &pending.operand),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What a table holds: locality groups, their families, and the purge policy
+//! of each. Knows no files.
+
+mod purge;
+
+pub use purge::{PURGE_DEPTH_MAX, Purge, Ranks, Version};
+
+use crate::error::{Error, Printable, Result};
+
+/// How a group's blocks are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compression {
+    None,
+    #[default]
+    Lz4,
+    Zstd,
+}
+
+/// A column family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    pub name: Vec<u8>,
+    /// `None` takes the group's policy.
+    pub purge: Option<Purge>,
+}
+
+impl Family {
+    pub fn new(name: impl Into<Vec<u8>>) -> Family {
+        Family { name: name.into(), purge: None }
+    }
+
+    pub fn with_purge(name: impl Into<Vec<u8>>, purge: Purge) -> Family {
+        Family { name: name.into(), purge: Some(purge) }
+    }
+}
+
+/// Families that are stored together, apart from the other groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub name: String,
+    pub families: Vec<Family>,
+    /// Takes every family that no group names.
+    pub wildcard: bool,
+    /// The policy of families that have none of their own.
+    pub purge: Purge,
+    pub compression: Compression,
+    /// Raw bytes per block; `None` takes what suits the compression.
+    pub block_bytes: Option<u32>,
+}
+
+impl Group {
+    pub fn new(name: impl Into<String>, families: impl IntoIterator<Item = Family>) -> Group {
+        Group {
+            name: name.into(),
+            families: families.into_iter().collect(),
+            wildcard: false,
+            purge: Purge::Never,
+            compression: Compression::default(),
+            block_bytes: None,
+        }
+    }
+
+    /// Block size to write with.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes.unwrap_or(match self.compression {
+            Compression::Zstd => 64 << 10,
+            Compression::None | Compression::Lz4 => 16 << 10,
+        })
+    }
+}
+
+/// Where a family lives in its schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FamilyRef {
+    pub group: usize,
+    /// `None` for a family that a wildcard group takes in.
+    pub family: Option<usize>,
+}
+
+/// The groups of a table. Always valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    groups: Vec<Group>,
+}
+
+/// The longest family name.
+pub const FAMILY_BYTES_MAX: usize = 255;
+const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 256..=16 << 20;
+
+impl Schema {
+    pub fn new(groups: Vec<Group>) -> Result<Schema> {
+        let invalid = |what: String| Err(Error::InvalidSchema(what));
+        if groups.is_empty() {
+            return invalid("a table needs at least one group".into());
+        }
+        if groups.iter().filter(|group| group.wildcard).count() > 1 {
+            return invalid("at most one group takes the unnamed families".into());
+        }
+        let mut names = std::collections::BTreeSet::new();
+        let mut families = std::collections::BTreeSet::new();
+        for group in &groups {
+            if !names.insert(&group.name) {
+                return invalid(format!("group {} is named twice", group.name));
+            }
+            if group.block_bytes.is_some_and(|bytes| !BLOCK_BYTES.contains(&bytes)) {
+                return invalid(format!("block size of group {} is out of range", group.name));
+            }
+            group.purge.check().map_err(Error::InvalidSchema)?;
+            for family in &group.families {
+                check_family_name(&family.name)?;
+                if let Some(purge) = &family.purge {
+                    purge.check().map_err(Error::InvalidSchema)?;
+                }
+                if !families.insert(&family.name) {
+                    let name = Printable::from(&family.name[..]);
+                    return invalid(format!("family {name} is in two places"));
+                }
+            }
+        }
+        Ok(Schema { groups })
+    }
+
+    /// One group with these families.
+    pub fn with_families(families: impl IntoIterator<Item = Family>) -> Result<Schema> {
+        Schema::new(vec![Group::new("default", families)])
+    }
+
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Where a family lives; `None` when the table has no such family.
+    pub fn find(&self, name: &[u8]) -> Option<FamilyRef> {
+        for (group, known) in self.groups.iter().enumerate() {
+            if let Some(at) = known.families.iter().position(|family| family.name == name) {
+                return Some(FamilyRef { group, family: Some(at) });
+            }
+        }
+        let group = self.groups.iter().position(|group| group.wildcard)?;
+        Some(FamilyRef { group, family: None })
+    }
+
+    /// The policy of a family that `find` found.
+    pub fn purge(&self, at: FamilyRef) -> &Purge {
+        let group = &self.groups[at.group];
+        let own = at.family.and_then(|family| group.families[family].purge.as_ref());
+        own.unwrap_or(&group.purge)
+    }
+
+    /// Whether `next` can take this schema's place: the groups are fixed, and
+    /// no family moves from one to another.
+    pub fn check_successor(&self, next: &Schema) -> Result<()> {
+        let same_groups = self.groups.len() == next.groups.len()
+            && self
+                .groups
+                .iter()
+                .zip(&next.groups)
+                .all(|(old, new)| old.name == new.name && old.wildcard == new.wildcard);
+        if !same_groups {
+            return Err(Error::InvalidSchema("the groups of a table are fixed".into()));
+        }
+        for group in &self.groups {
+            for family in &group.families {
+                let moved = match (self.find(&family.name), next.find(&family.name)) {
+                    (Some(old), Some(new)) => old.group != new.group,
+                    _ => false,
+                };
+                if moved {
+                    let name = Printable::from(&family.name[..]);
+                    return Err(Error::InvalidSchema(format!("family {name} changes its group")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Family names are non-empty, not too long, and hold no NUL (the cell key
+/// ends them with one).
+fn check_family_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.len() > FAMILY_BYTES_MAX || name.contains(&0) {
+        return Err(Error::InvalidSchema(format!(
+            "family name {} must have 1 to {FAMILY_BYTES_MAX} bytes and no NUL",
+            Printable::from(name)
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_belongs_to_one_group() {
+        let two = |a: &str, b: &str| {
+            Schema::new(vec![Group::new("x", [Family::new(a)]), Group::new("y", [Family::new(b)])])
+        };
+        let schema = two("f", "g").unwrap();
+        assert_eq!(schema.find(b"g").unwrap().group, 1);
+        assert!(schema.find(b"h").is_none());
+        assert!(two("f", "f").is_err());
+        assert!(two("f", "").is_err());
+        assert!(two("f", "a\0b").is_err());
+    }
+
+    #[test]
+    fn at_most_one_group_is_a_wildcard_and_it_takes_the_rest() {
+        let wild = |name: &str| Group { wildcard: true, ..Group::new(name, []) };
+        let schema = Schema::new(vec![Group::new("x", [Family::new("f")]), wild("rest")]).unwrap();
+        assert_eq!(schema.find(b"f").unwrap().group, 0);
+        assert_eq!(schema.find(b"anything").unwrap().group, 1);
+        assert!(Schema::new(vec![wild("a"), wild("b")]).is_err());
+        assert!(Schema::new(vec![]).is_err());
+    }
+
+    #[test]
+    fn a_successor_may_add_and_drop_families_but_not_move_them() {
+        let schema = |x: &[&str], y: &[&str]| {
+            let families =
+                |names: &[&str]| names.iter().map(|n| Family::new(*n)).collect::<Vec<_>>();
+            Schema::new(vec![Group::new("x", families(x)), Group::new("y", families(y))]).unwrap()
+        };
+        let old = schema(&["a", "b"], &["c"]);
+        assert!(old.check_successor(&schema(&["a", "d"], &["c"])).is_ok());
+        assert!(old.check_successor(&schema(&["a"], &["b", "c"])).is_err());
+        assert!(old.check_successor(&Schema::with_families([Family::new("a")]).unwrap()).is_err());
+    }
+}
