@@ -1,6 +1,7 @@
 //! Stele's storage engine: versioned cells that survive anything.
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod cell;
 pub mod config;
 mod error;

@@ -1,0 +1,316 @@
+//! The memory budget: one object shared by all stores of a process. Fragments
+//! and caches charge it for what they hold, commits reserve from it before they
+//! are let in, and the serialize worker waits on it for something to do.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// How often a waiter looks at its `cancelled` even when nobody wakes it.
+const CANCELLED_POLL: Duration = Duration::from_millis(100);
+
+/// A number of bytes that all stores of a process share.
+pub struct MemoryBudget {
+    limit: usize,
+    state: Mutex<State>,
+    /// Bytes were given back, or the head of the queue has changed.
+    freed: Condvar,
+    /// Usage passed a watched threshold.
+    risen: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    used: usize,
+    /// Tickets of those who wait in `reserve`, oldest first.
+    queue: VecDeque<u64>,
+    next_ticket: u64,
+    /// The thresholds that `wait_above` callers wait for.
+    watched: Vec<usize>,
+}
+
+impl MemoryBudget {
+    pub fn new(bytes: usize) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget {
+            limit: bytes,
+            state: Mutex::default(),
+            freed: Condvar::new(),
+            risen: Condvar::new(),
+        })
+    }
+
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes charged and reserved now. Charges are not refused, so this can be
+    /// above the limit.
+    pub fn used(&self) -> usize {
+        self.state.lock().used
+    }
+
+    /// `used` as a share of the limit: 1.0 is full.
+    pub fn pressure(&self) -> f32 {
+        if self.limit == 0 {
+            return f32::INFINITY;
+        }
+        self.used() as f32 / self.limit as f32
+    }
+
+    /// Takes note of bytes that are held already.
+    pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.add(bytes);
+        Charge { budget: Arc::clone(self), bytes }
+    }
+
+    /// Takes the bytes if they are free and nobody waits for them.
+    pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+        let mut state = self.state.lock();
+        let free = state.queue.is_empty() && self.fits(&state, bytes);
+        free.then(|| self.take(&mut state, bytes))
+    }
+
+    /// Waits until the bytes are free, in the order of asking, so that a large
+    /// request is not overtaken for ever by small ones.
+    ///
+    /// Gives `None` at once for more than the limit, and when `cancelled` says
+    /// so. `cancelled` is asked under the budget's lock and must not use the
+    /// budget; whoever makes it true calls [`wake`](Self::wake) afterwards.
+    pub fn reserve(self: &Arc<Self>, bytes: usize, cancelled: &dyn Fn() -> bool) -> Option<Charge> {
+        if bytes > self.limit {
+            return None;
+        }
+        let mut state = self.state.lock();
+        if state.queue.is_empty() && self.fits(&state, bytes) {
+            return Some(self.take(&mut state, bytes));
+        }
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.queue.push_back(ticket);
+        loop {
+            let first = state.queue.front() == Some(&ticket);
+            let granted = first && self.fits(&state, bytes);
+            if granted || cancelled() {
+                state.queue.retain(|&waiting| waiting != ticket);
+                // The next in line may fit too.
+                self.freed.notify_all();
+                return granted.then(|| self.take(&mut state, bytes));
+            }
+            self.freed.wait_for(&mut state, CANCELLED_POLL);
+        }
+    }
+
+    /// Waits until more than `bytes` are used, at most for `timeout`, and tells
+    /// whether they are. `cancelled` ends the wait as in [`reserve`](Self::reserve).
+    pub fn wait_above(
+        &self,
+        bytes: usize,
+        timeout: Duration,
+        cancelled: &dyn Fn() -> bool,
+    ) -> bool {
+        let started = Instant::now();
+        let mut state = self.state.lock();
+        while state.used <= bytes {
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() || cancelled() {
+                return false;
+            }
+            state.watched.push(bytes);
+            self.risen.wait_for(&mut state, left.min(CANCELLED_POLL));
+            let mine = state.watched.iter().position(|&watched| watched == bytes);
+            state.watched.swap_remove(mine.expect("only its own waiter removes a threshold"));
+        }
+        true
+    }
+
+    /// Makes all waiters look at their `cancelled` now.
+    pub fn wake(&self) {
+        // Under the lock, so that nobody is between looking and waiting.
+        let _state = self.state.lock();
+        self.freed.notify_all();
+        self.risen.notify_all();
+    }
+
+    fn fits(&self, state: &State, bytes: usize) -> bool {
+        state.used.checked_add(bytes).is_some_and(|used| used <= self.limit)
+    }
+
+    fn take(self: &Arc<Self>, state: &mut State, bytes: usize) -> Charge {
+        self.rise(state, bytes);
+        Charge { budget: Arc::clone(self), bytes }
+    }
+
+    fn add(&self, bytes: usize) {
+        self.rise(&mut self.state.lock(), bytes);
+    }
+
+    fn rise(&self, state: &mut State, bytes: usize) {
+        state.used += bytes;
+        if state.watched.iter().any(|&watched| state.used > watched) {
+            self.risen.notify_all();
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        state.used -= bytes;
+        if !state.queue.is_empty() {
+            self.freed.notify_all();
+        }
+    }
+}
+
+/// Bytes taken from a budget, given back on drop.
+pub struct Charge {
+    budget: Arc<MemoryBudget>,
+    bytes: usize,
+}
+
+impl Charge {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn grow(&mut self, by: usize) {
+        self.budget.add(by);
+        self.bytes += by;
+    }
+
+    pub fn shrink(&mut self, by: usize) {
+        assert!(by <= self.bytes, "{by} of {} charged bytes given back", self.bytes);
+        self.bytes -= by;
+        self.budget.give_back(by);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    const NEVER: &dyn Fn() -> bool = &|| false;
+
+    /// Returns when `waiting` threads stand in the queue.
+    fn until_queued(budget: &MemoryBudget, waiting: usize) {
+        while budget.state.lock().queue.len() < waiting {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_charge_is_given_back_when_dropped() {
+        let budget = MemoryBudget::new(100);
+        let mut charge = budget.charge(60);
+        charge.grow(70);
+        assert_eq!((budget.used(), charge.bytes()), (130, 130));
+        assert!(budget.pressure() > 1.29);
+        charge.shrink(100);
+        assert_eq!((budget.used(), charge.bytes()), (30, 30));
+        drop(charge);
+        assert_eq!((budget.used(), budget.limit()), (0, 100));
+    }
+
+    #[test]
+    fn more_than_the_limit_is_refused_at_once() {
+        let budget = MemoryBudget::new(100);
+        assert!(budget.reserve(101, NEVER).is_none());
+        assert!(budget.try_reserve(usize::MAX).is_none());
+        let all = budget.reserve(100, NEVER).unwrap();
+        assert!(budget.try_reserve(1).is_none());
+        drop(all);
+        assert_eq!(budget.try_reserve(1).unwrap().bytes(), 1);
+    }
+
+    #[test]
+    fn a_large_request_is_not_overtaken_by_small_ones() {
+        let budget = MemoryBudget::new(100);
+        let held = budget.charge(50);
+        let (told, order) = mpsc::channel();
+        thread::scope(|scope| {
+            for (place, bytes) in [90, 20].into_iter().enumerate() {
+                let (budget, told) = (&budget, told.clone());
+                scope.spawn(move || {
+                    let charge = budget.reserve(bytes, NEVER).unwrap();
+                    told.send((bytes, budget.used() >= bytes)).unwrap();
+                    drop(charge);
+                });
+                until_queued(budget, place + 1);
+            }
+            assert!(budget.try_reserve(1).is_none(), "one byte would fit, but 90 wait for it");
+            drop(held);
+        });
+        drop(told);
+        assert_eq!(order.recv(), Ok((90, true)));
+        assert_eq!(order.recv(), Ok((20, true)));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_cancelled_request_leaves_the_queue_to_the_next() {
+        let budget = MemoryBudget::new(100);
+        let held = budget.charge(50);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let big = scope.spawn(|| budget.reserve(90, &|| stop.load(Ordering::SeqCst)));
+            until_queued(&budget, 1);
+            let small = scope.spawn(|| budget.reserve(10, NEVER));
+            until_queued(&budget, 2);
+            stop.store(true, Ordering::SeqCst);
+            budget.wake();
+            assert!(big.join().unwrap().is_none());
+            assert_eq!(small.join().unwrap().unwrap().bytes(), 10);
+        });
+        drop(held);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn reservations_never_pass_the_limit_however_many_ask() {
+        let budget = MemoryBudget::new(1000);
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for number in 0..8usize {
+                let (budget, now, most) = (&budget, &now, &most);
+                scope.spawn(move || {
+                    for step in 0..200 {
+                        let bytes = 1 + (number * 131 + step * 71) % 600;
+                        let charge = budget.reserve(bytes, NEVER).unwrap();
+                        let held = now.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        most.fetch_max(held, Ordering::SeqCst);
+                        now.fetch_sub(bytes, Ordering::SeqCst);
+                        drop(charge);
+                    }
+                });
+            }
+        });
+        assert!(most.into_inner() <= 1000);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn whoever_waits_for_usage_is_told_when_it_passes() {
+        let budget = MemoryBudget::new(100);
+        assert!(!budget.wait_above(0, Duration::ZERO, NEVER));
+        let day = Duration::from_secs(86_400);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| budget.wait_above(40, day, NEVER));
+            let mut charge = budget.charge(40);
+            while budget.state.lock().watched.is_empty() {
+                thread::yield_now();
+            }
+            charge.grow(1);
+            assert!(waiting.join().unwrap());
+        });
+        assert!(!budget.wait_above(0, Duration::MAX, &|| true));
+    }
+}

@@ -1,0 +1,209 @@
+//! One memory fragment: the tree under its latch, its range tombstones, its
+//! txns and what it costs.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use super::arena::MemoryValue;
+use super::cursor::MemoryCursor;
+use super::tree::Tree;
+use crate::budget::{Charge, MemoryBudget};
+use crate::cell::key::TXN_TAIL;
+use crate::cell::rows::RowRange;
+use crate::cell::span::Spans;
+use crate::txn::Txn;
+
+/// How many cells are inserted before waiting readers get their turn.
+const CELLS_PER_LATCH: usize = 32;
+
+/// The cells of one (table, group) in memory. Grows while it is read; meant for
+/// one writer at a time.
+pub struct MemoryFragment {
+    inside: RwLock<Inside>,
+    /// Replaced as a whole under the write latch.
+    spans: ArcSwap<Spans>,
+}
+
+struct Inside {
+    tree: Tree,
+    txns: Option<(Txn, Txn)>,
+    span_bytes: usize,
+    charge: Charge,
+}
+
+impl MemoryFragment {
+    pub fn new(budget: &Arc<MemoryBudget>) -> MemoryFragment {
+        let tree = Tree::new();
+        let charge = budget.charge(tree.bytes());
+        MemoryFragment {
+            inside: RwLock::new(Inside { tree, txns: None, span_bytes: 0, charge }),
+            spans: ArcSwap::default(),
+        }
+    }
+
+    /// Adds cells by their encoded keys, fastest in key order. A key holds its
+    /// txn, so one that is there already is a mistake of the caller.
+    pub fn insert_all<'a>(&self, cells: impl Iterator<Item = (&'a [u8], MemoryValue<'a>)>) {
+        let mut cells = cells.peekable();
+        while cells.peek().is_some() {
+            let mut inside = self.inside.write();
+            for (key, value) in cells.by_ref().take(CELLS_PER_LATCH) {
+                let new = inside.tree.insert(key, value);
+                debug_assert!(new, "a cell with the key {} is there", key.escape_ascii());
+                inside.note_txn(txn_of(key));
+            }
+            inside.update_charge();
+        }
+    }
+
+    /// Adds a delete of a range of rows.
+    pub fn insert_span(&self, range: &RowRange, txn: Txn) {
+        if range.is_empty() {
+            return;
+        }
+        let mut inside = self.inside.write();
+        let mut spans = Spans::clone(&self.spans.load());
+        spans.insert(range, txn);
+        inside.span_bytes = spans.bytes();
+        inside.note_txn(Some(txn));
+        inside.update_charge();
+        self.spans.store(Arc::new(spans));
+    }
+
+    /// The range tombstones as they are now.
+    pub fn spans(&self) -> Arc<Spans> {
+        self.spans.load_full()
+    }
+
+    /// Bytes held and charged to the budget.
+    pub fn bytes(&self) -> usize {
+        self.inside.read().charge.bytes()
+    }
+
+    pub fn cells(&self) -> usize {
+        self.inside.read().tree.cells()
+    }
+
+    /// Whether there is neither a cell nor a range tombstone.
+    pub fn is_empty(&self) -> bool {
+        self.cells() == 0 && self.spans.load().is_empty()
+    }
+
+    /// The oldest txn of a cell or range tombstone.
+    pub fn txn_min(&self) -> Option<Txn> {
+        self.inside.read().txns.map(|(min, _)| min)
+    }
+
+    /// The newest txn of a cell or range tombstone.
+    pub fn txn_max(&self) -> Option<Txn> {
+        self.inside.read().txns.map(|(_, max)| max)
+    }
+
+    pub fn cursor(self: &Arc<Self>) -> MemoryCursor {
+        MemoryCursor::new(Arc::clone(self))
+    }
+
+    pub(super) fn read(&self) -> TreeLatch<'_> {
+        RwLockReadGuard::map(self.inside.read(), |inside| &inside.tree)
+    }
+}
+
+/// The tree, held still.
+pub(super) type TreeLatch<'a> = parking_lot::MappedRwLockReadGuard<'a, Tree>;
+
+impl Inside {
+    fn note_txn(&mut self, txn: Option<Txn>) {
+        let Some(txn) = txn else { return };
+        let (min, max) = self.txns.unwrap_or((txn, txn));
+        self.txns = Some((min.min(txn), max.max(txn)));
+    }
+
+    fn update_charge(&mut self) {
+        // What a fragment holds in cells only grows; a span that closes a gap
+        // can make the list of spans smaller.
+        let (now, charged) = (self.tree.bytes() + self.span_bytes, self.charge.bytes());
+        if now > charged {
+            self.charge.grow(now - charged);
+        } else if now < charged {
+            self.charge.shrink(charged - now);
+        }
+    }
+}
+
+/// The txn at the end of every key.
+fn txn_of(key: &[u8]) -> Option<Txn> {
+    let tail = key.last_chunk::<TXN_TAIL>()?;
+    Txn::from_raw(!u64::from_be_bytes(*tail.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::key::{self, Kind};
+    use bytes::Bytes;
+
+    fn txn(number: u64) -> Txn {
+        Txn::from_raw(number).unwrap()
+    }
+
+    fn cell_key(row: u32, number: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        key::push_column(&mut out, format!("row{row:08}").as_bytes(), b"f", b"q");
+        key::push_cell_tail(&mut out, 7, txn(number), Kind::Put);
+        out
+    }
+
+    #[test]
+    fn txns_cover_cells_and_spans() {
+        let fragment = MemoryFragment::new(&MemoryBudget::new(1 << 20));
+        assert!(fragment.is_empty() && fragment.txn_min().is_none());
+        let keys = [cell_key(1, 5), cell_key(2, 9)];
+        fragment.insert_all(keys.iter().map(|key| (&key[..], b"v".as_slice().into())));
+        assert_eq!((fragment.txn_min(), fragment.txn_max()), (Some(txn(5)), Some(txn(9))));
+        fragment.insert_span(&RowRange::new("b", "a"), txn(1));
+        fragment.insert_span(&RowRange::new("a", "b"), txn(3));
+        fragment.insert_span(&RowRange::new("c", "d"), txn(12));
+        assert_eq!((fragment.txn_min(), fragment.txn_max()), (Some(txn(3)), Some(txn(12))));
+        assert_eq!(fragment.cells(), 2);
+    }
+
+    #[test]
+    fn a_fragment_with_only_a_span_is_not_empty() {
+        let fragment = MemoryFragment::new(&MemoryBudget::new(1 << 20));
+        let before = fragment.spans();
+        fragment.insert_span(&RowRange::row(b"x"), txn(4));
+        assert!(!fragment.is_empty() && before.is_empty());
+        assert_eq!(fragment.spans().covering(b"x", Txn::MAX), Some(txn(4)));
+    }
+
+    #[test]
+    fn what_a_fragment_holds_is_charged_and_given_back() {
+        let budget = MemoryBudget::new(1 << 30);
+        let other = budget.charge(1000);
+        let fragment = Arc::new(MemoryFragment::new(&budget));
+        let large = Bytes::from(vec![1; 100_000]);
+        let keys: Vec<_> = (0..20_000).map(|row| cell_key(row, 5)).collect();
+        fragment.insert_all(keys.iter().zip(0..).map(|(key, number)| {
+            let value = if number % 500 == 0 {
+                large.clone().into()
+            } else {
+                MemoryValue::Borrowed(&key[..number % key.len()])
+            };
+            (&key[..], value)
+        }));
+        for row in 0..100u8 {
+            fragment.insert_span(&RowRange::new([row, 1], [row, 9]), txn(6));
+        }
+        let recount = fragment.inside.read().tree.recount() + fragment.spans().bytes();
+        assert_eq!(fragment.bytes(), recount);
+        assert_eq!(budget.used(), 1000 + recount);
+        assert!(recount > 40 * 100_000 + keys.iter().map(Vec::len).sum::<usize>());
+        let cursor = fragment.cursor();
+        drop(fragment);
+        assert_eq!(budget.used(), 1000 + recount, "a cursor keeps its fragment in memory");
+        drop(cursor);
+        assert_eq!(budget.used(), other.bytes());
+    }
+}

@@ -1,0 +1,204 @@
+//! The sorted keys of one tree node, leaf or inner.
+//!
+//! Next to the place of each key stands its head: eight bytes taken after a
+//! prefix that all keys of the node share. Most comparisons are decided by the
+//! heads, within the node, without touching the arena.
+
+use std::cmp::Ordering;
+
+use super::arena::{Arena, Place};
+
+/// By how much the keys' own common prefix must be longer than what the fences
+/// promise before it pays to check it on every search.
+const OWN_PREFIX_GAIN_MIN: usize = 4;
+
+/// A node at the edge of the tree has no fences. At these sizes it looks what
+/// its own keys have in common.
+const REFIT_AT: [usize; 3] = [4, 16, 64];
+
+pub struct NodeKeys<const N: usize> {
+    len: usize,
+    /// Every key that is searched for in this node starts with this many bytes
+    /// of its keys, because the fences of the node (the separators around it)
+    /// do.
+    shared: usize,
+    /// The heads start here. When longer than `shared`, a searched key must be
+    /// checked against the first key up to here.
+    prefix: usize,
+    heads: [u64; N],
+    places: [Place; N],
+}
+
+impl<const N: usize> NodeKeys<N> {
+    pub fn new() -> Self {
+        NodeKeys { len: 0, shared: 0, prefix: 0, heads: [0; N], places: [Place::default(); N] }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len == N
+    }
+
+    pub fn place(&self, at: usize) -> Place {
+        self.places[..self.len][at]
+    }
+
+    /// How many keys are before `key`.
+    pub fn count_before(&self, arena: &Arena, key: &[u8]) -> usize {
+        self.count(arena, key, Ordering::is_lt)
+    }
+
+    /// How many keys are before `key` or equal to it.
+    pub fn count_through(&self, arena: &Arena, key: &[u8]) -> usize {
+        self.count(arena, key, Ordering::is_le)
+    }
+
+    fn count(&self, arena: &Arena, key: &[u8], counts: impl Fn(Ordering) -> bool) -> usize {
+        if self.prefix > self.shared && self.len > 0 {
+            let own = &arena.key(self.places[0])[..self.prefix];
+            match key[..key.len().min(self.prefix)].cmp(own) {
+                Ordering::Less => return 0,
+                Ordering::Equal => {}
+                Ordering::Greater => return self.len,
+            }
+        }
+        let head = head_of(key, self.prefix);
+        let heads = &self.heads[..self.len];
+        let first = heads.partition_point(|&other| other < head);
+        if heads.get(first) != Some(&head) {
+            return first;
+        }
+        let equal = heads[first..].partition_point(|&other| other == head);
+        first
+            + self.places[first..first + equal]
+                .partition_point(|&place| counts(arena.key(place).cmp(key)))
+    }
+
+    /// Whether the key at `at` is `key`.
+    pub fn is_at(&self, arena: &Arena, at: usize, key: &[u8]) -> bool {
+        at < self.len
+            && self.heads[at] == head_of(key, self.prefix)
+            && arena.key(self.places[at]) == key
+    }
+
+    /// Whether `key` is certainly before the key at `at`, judged by heads
+    /// alone. `neighbour` is a key of this node.
+    pub fn is_clearly_before(&self, at: usize, key: &[u8], neighbour: &[u8]) -> bool {
+        key.get(..self.prefix) == neighbour.get(..self.prefix)
+            && head_of(key, self.prefix) < self.heads[at]
+    }
+
+    pub fn insert(&mut self, arena: &Arena, at: usize, key: &[u8], place: Place) {
+        if REFIT_AT.contains(&self.len) {
+            self.refit(arena, self.shared);
+        }
+        if self.prefix > self.shared && self.len > 0 {
+            let common = common_prefix(key, arena.key(self.places[0]));
+            if common < self.prefix {
+                self.set_prefix(arena, common.max(self.shared));
+            }
+        }
+        self.heads.copy_within(at..self.len, at + 1);
+        self.places.copy_within(at..self.len, at + 1);
+        self.heads[at] = head_of(key, self.prefix);
+        self.places[at] = place;
+        self.len += 1;
+    }
+
+    /// Moves the keys from `at` on into a new node. Both must be refitted.
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let mut right = NodeKeys::new();
+        right.len = self.len - at;
+        (right.shared, right.prefix) = (self.shared, self.prefix);
+        right.heads[..right.len].copy_from_slice(&self.heads[at..self.len]);
+        right.places[..right.len].copy_from_slice(&self.places[at..self.len]);
+        self.len = at;
+        right
+    }
+
+    /// Drops the last key.
+    pub fn pop(&mut self) {
+        self.len -= 1;
+    }
+
+    /// Takes the heads anew for fences that share `shared` bytes.
+    pub fn refit(&mut self, arena: &Arena, shared: usize) {
+        self.shared = shared;
+        let own = match self.len {
+            0 => 0,
+            len => common_prefix(arena.key(self.places[0]), arena.key(self.places[len - 1])),
+        };
+        let prefix = if own >= shared + OWN_PREFIX_GAIN_MIN { own } else { shared };
+        if prefix != self.prefix {
+            self.set_prefix(arena, prefix);
+        }
+    }
+
+    fn set_prefix(&mut self, arena: &Arena, prefix: usize) {
+        self.prefix = prefix;
+        for (head, &place) in self.heads.iter_mut().zip(&self.places[..self.len]) {
+            *head = head_of(arena.key(place), prefix);
+        }
+    }
+}
+
+/// Eight bytes of the key as a number that orders like them. A short key is
+/// filled up with zeros, so equal heads say nothing about the keys.
+fn head_of(key: &[u8], from: usize) -> u64 {
+    let rest = key.get(from..).unwrap_or_default();
+    if let Some(chunk) = rest.first_chunk() {
+        return u64::from_be_bytes(*chunk);
+    }
+    let mut head = [0; 8];
+    head[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(head)
+}
+
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let letter = prop::sample::select(vec![0u8, 1, b'a', 0xFF]);
+        let tail = prop::collection::vec(letter, 0..12);
+        (prop::sample::select(vec!["", "prefix", "prefix/shared"]), tail)
+            .prop_map(|(start, tail)| [start.as_bytes(), &tail].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn a_node_finds_keys_like_a_sorted_list(
+            keys in prop::collection::btree_set(key(), 0..40),
+            order in any::<u64>(),
+            searched in prop::collection::vec(key(), 0..40),
+        ) {
+            let mut arena = Arena::default();
+            let mut node = NodeKeys::<40>::new();
+            let mut model = BTreeSet::<Vec<u8>>::new();
+            let mut shuffled: Vec<_> = keys.into_iter().collect();
+            shuffled.sort_by_cached_key(|key| xxhash_rust::xxh3::xxh3_64_with_seed(key, order));
+            for key in &shuffled {
+                let at = node.count_before(&arena, key);
+                prop_assert_eq!(at, model.range(..key.clone()).count());
+                prop_assert!(!node.is_at(&arena, at, key));
+                let place = arena.push(key, b"".as_slice().into());
+                node.insert(&arena, at, key, place);
+                model.insert(key.clone());
+                prop_assert!(node.is_at(&arena, at, key));
+            }
+            for key in &searched {
+                prop_assert_eq!(node.count_before(&arena, key), model.range(..key.clone()).count());
+                prop_assert_eq!(node.count_through(&arena, key), model.range(..=key.clone()).count());
+            }
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The tree of a memory fragment: an insert-only B+tree over an arena.
+//!
+//! Leaves are fat and chained; nodes are named by number and never go away, so
+//! a reader that remembers a leaf can tell by its count of changes whether its
+//! place in it still stands.
+
+use super::arena::{Arena, Entry, MemoryValue, Place};
+use super::keys::{NodeKeys, common_prefix};
+
+const LEAF_KEYS: usize = 64;
+const INNER_KEYS: usize = 127;
+/// Inner nodes split in halves, or when they are full at their end, so seven
+/// levels hold more leaves than a `u32` can number.
+const HEIGHT_MAX: usize = 8;
+const NO_LEAF: u32 = u32::MAX;
+
+struct Leaf {
+    keys: NodeKeys<LEAF_KEYS>,
+    next: u32,
+    changes: u32,
+}
+
+/// Child `i + 1` holds the keys at or after key `i`.
+struct Inner {
+    keys: NodeKeys<INNER_KEYS>,
+    children: [u32; INNER_KEYS + 1],
+}
+
+/// A position: entry `at` of a leaf, as it was after so many changes. Past the
+/// end of the last leaf it stands on nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    leaf: u32,
+    at: usize,
+    changes: u32,
+}
+
+/// One inner node on the way to a leaf, and the separators around it.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    inner: u32,
+    child: usize,
+    fences: Fences,
+}
+
+/// The separators around a node; `None` at the edge of the tree.
+#[derive(Clone, Copy, Default)]
+struct Fences {
+    lower: Option<Place>,
+    upper: Option<Place>,
+}
+
+impl Fences {
+    /// How many bytes all keys between the fences have in common.
+    fn shared(self, arena: &Arena) -> usize {
+        match (self.lower, self.upper) {
+            (Some(lower), Some(upper)) => common_prefix(arena.key(lower), arena.key(upper)),
+            _ => 0,
+        }
+    }
+
+    fn below(self, separator: Place) -> Fences {
+        Fences { upper: Some(separator), ..self }
+    }
+
+    fn above(self, separator: Place) -> Fences {
+        Fences { lower: Some(separator), ..self }
+    }
+}
+
+struct Path {
+    steps: [Step; HEIGHT_MAX],
+    leaf: u32,
+    fences: Fences,
+}
+
+pub struct Tree {
+    arena: Arena,
+    leaves: Vec<Box<Leaf>>,
+    inners: Vec<Box<Inner>>,
+    /// A leaf when `height` is zero.
+    root: u32,
+    height: usize,
+    cells: usize,
+    /// Leaf and position of the newest entry: cells come in runs.
+    newest: (u32, usize),
+}
+
+impl Tree {
+    pub fn new() -> Tree {
+        let leaf = Leaf { keys: NodeKeys::new(), next: NO_LEAF, changes: 0 };
+        Tree {
+            arena: Arena::default(),
+            leaves: vec![Box::new(leaf)],
+            inners: Vec::new(),
+            root: 0,
+            height: 0,
+            cells: 0,
+            newest: (0, 0),
+        }
+    }
+
+    pub fn cells(&self) -> usize {
+        self.cells
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.arena.bytes() + self.node_bytes()
+    }
+
+    fn node_bytes(&self) -> usize {
+        self.leaves.len() * size_of::<Leaf>()
+            + self.inners.len() * size_of::<Inner>()
+            + self.leaves.capacity() * size_of::<Box<Leaf>>()
+            + self.inners.capacity() * size_of::<Box<Inner>>()
+    }
+
+    fn leaf(&self, number: u32) -> &Leaf {
+        &self.leaves[number as usize]
+    }
+
+    /// Adds an entry; `false` when there is one with this key already.
+    pub fn insert(&mut self, key: &[u8], value: MemoryValue<'_>) -> bool {
+        if let Some((leaf, at)) = self.beside_newest(key) {
+            let place = self.arena.push(key, value);
+            self.insert_in_leaf(leaf, at, key, place);
+            return true;
+        }
+        let path = self.path_to(key);
+        let keys = &self.leaf(path.leaf).keys;
+        let at = keys.count_before(&self.arena, key);
+        if keys.is_at(&self.arena, at, key) {
+            return false;
+        }
+        let full = keys.is_full();
+        let place = self.arena.push(key, value);
+        if full {
+            self.split_leaf(&path, at, key, place);
+        } else {
+            self.insert_in_leaf(path.leaf, at, key, place);
+        }
+        true
+    }
+
+    /// Where the key goes, if that is right after the newest entry, in a leaf
+    /// with room, and can be told without a search.
+    fn beside_newest(&self, key: &[u8]) -> Option<(u32, usize)> {
+        let (number, newest) = self.newest;
+        let leaf = self.leaf(number);
+        if leaf.keys.is_full() || newest >= leaf.keys.len() {
+            return None;
+        }
+        let before = self.arena.key(leaf.keys.place(newest));
+        if key <= before {
+            return None;
+        }
+        let at = newest + 1;
+        let fits = if at == leaf.keys.len() {
+            leaf.next == NO_LEAF
+        } else {
+            leaf.keys.is_clearly_before(at, key, before)
+        };
+        fits.then_some((number, at))
+    }
+
+    fn insert_in_leaf(&mut self, number: u32, at: usize, key: &[u8], place: Place) {
+        let leaf = &mut self.leaves[number as usize];
+        leaf.keys.insert(&self.arena, at, key, place);
+        leaf.changes = leaf.changes.wrapping_add(1);
+        self.cells += 1;
+        self.newest = (number, at);
+    }
+
+    fn path_to(&self, key: &[u8]) -> Path {
+        let mut path = Path {
+            steps: [Step::default(); HEIGHT_MAX],
+            leaf: self.root,
+            fences: Fences::default(),
+        };
+        for step in &mut path.steps[..self.height] {
+            let inner = &self.inners[path.leaf as usize];
+            let child = inner.keys.count_through(&self.arena, key);
+            *step = Step { inner: path.leaf, child, fences: path.fences };
+            if child > 0 {
+                path.fences.lower = Some(inner.keys.place(child - 1));
+            }
+            if child < inner.keys.len() {
+                path.fences.upper = Some(inner.keys.place(child));
+            }
+            path.leaf = inner.children[child];
+        }
+        path
+    }
+
+    /// Splits the full leaf at the end of the path and adds the entry that did
+    /// not fit.
+    fn split_leaf(&mut self, path: &Path, at: usize, key: &[u8], place: Place) {
+        let number = self.leaves.len() as u32;
+        assert!(number < NO_LEAF, "a memory fragment has no number for a leaf");
+        let left = &mut self.leaves[path.leaf as usize];
+        // Ascending keys fill the last leaf and leave it full.
+        let appended = at == LEAF_KEYS && left.next == NO_LEAF;
+        let middle = if appended { LEAF_KEYS } else { LEAF_KEYS / 2 };
+        let mut right = Leaf { keys: left.keys.split_off(middle), next: left.next, changes: 0 };
+        left.next = number;
+        left.changes = left.changes.wrapping_add(1);
+        let separator = if appended { place } else { right.keys.place(0) };
+        left.keys.refit(&self.arena, path.fences.below(separator).shared(&self.arena));
+        right.keys.refit(&self.arena, path.fences.above(separator).shared(&self.arena));
+        self.leaves.push(Box::new(right));
+        self.insert_separator(path, separator, number);
+        if at <= middle && !appended {
+            self.insert_in_leaf(path.leaf, at, key, place);
+        } else {
+            self.insert_in_leaf(number, at - middle, key, place);
+        }
+    }
+
+    /// Tells the inner nodes of a path, from the lowest up, that `child` was
+    /// split off at `separator`.
+    fn insert_separator(&mut self, path: &Path, separator: Place, child: u32) {
+        let (mut separator, mut child) = (separator, child);
+        for step in path.steps[..self.height].iter().rev() {
+            if !self.inners[step.inner as usize].keys.is_full() {
+                self.insert_in_inner(step.inner, step.child, separator, child);
+                return;
+            }
+            (separator, child) = self.split_inner(step, separator, child);
+        }
+        assert!(self.height < HEIGHT_MAX, "a tree of this height has more leaves than numbers");
+        let mut root = Inner { keys: NodeKeys::new(), children: [0; INNER_KEYS + 1] };
+        root.children[0] = self.root;
+        self.root = self.inners.len() as u32;
+        self.inners.push(Box::new(root));
+        self.height += 1;
+        self.insert_in_inner(self.root, 0, separator, child);
+    }
+
+    fn insert_in_inner(&mut self, number: u32, at: usize, separator: Place, child: u32) {
+        let inner = &mut self.inners[number as usize];
+        let len = inner.keys.len();
+        inner.keys.insert(&self.arena, at, self.arena.key(separator), separator);
+        inner.children.copy_within(at + 1..len + 1, at + 2);
+        inner.children[at + 1] = child;
+    }
+
+    /// Splits a full inner node and adds the child that did not fit. Gives the
+    /// separator that moves up, and the new node.
+    fn split_inner(&mut self, step: &Step, separator: Place, child: u32) -> (Place, u32) {
+        let number = self.inners.len() as u32;
+        let left = &mut self.inners[step.inner as usize];
+        let appended = step.child == INNER_KEYS && step.fences.upper.is_none();
+        let middle = if appended { INNER_KEYS - 1 } else { INNER_KEYS / 2 };
+        let risen = left.keys.place(middle);
+        let mut right =
+            Inner { keys: left.keys.split_off(middle + 1), children: [0; INNER_KEYS + 1] };
+        left.keys.pop();
+        let moved = &left.children[middle + 1..];
+        right.children[..moved.len()].copy_from_slice(moved);
+        left.keys.refit(&self.arena, step.fences.below(risen).shared(&self.arena));
+        right.keys.refit(&self.arena, step.fences.above(risen).shared(&self.arena));
+        self.inners.push(Box::new(right));
+        if step.child <= middle {
+            self.insert_in_inner(step.inner, step.child, separator, child);
+        } else {
+            self.insert_in_inner(number, step.child - (middle + 1), separator, child);
+        }
+        (risen, number)
+    }
+
+    /// The first entry at or after the key.
+    pub fn find(&self, key: &[u8]) -> Spot {
+        let leaf = self.leaf_of(key);
+        self.spot(leaf, self.leaf(leaf).keys.count_before(&self.arena, key))
+    }
+
+    /// The first entry after the key.
+    pub fn find_after(&self, key: &[u8]) -> Spot {
+        let leaf = self.leaf_of(key);
+        self.spot(leaf, self.leaf(leaf).keys.count_through(&self.arena, key))
+    }
+
+    /// The last entry before the key.
+    pub fn find_before(&self, key: &[u8]) -> Option<Spot> {
+        let path = self.path_to(key);
+        let at = self.leaf(path.leaf).keys.count_before(&self.arena, key);
+        if at > 0 {
+            return Some(self.spot(path.leaf, at - 1));
+        }
+        // The last entry of the nearest subtree to the left.
+        let turn = path.steps[..self.height].iter().rposition(|step| step.child > 0)?;
+        let step = &path.steps[turn];
+        let mut node = self.inners[step.inner as usize].children[step.child - 1];
+        for _ in turn + 1..self.height {
+            let inner = &self.inners[node as usize];
+            node = inner.children[inner.keys.len()];
+        }
+        let len = self.leaf(node).keys.len();
+        Some(self.spot(node, len.checked_sub(1)?))
+    }
+
+    fn leaf_of(&self, key: &[u8]) -> u32 {
+        let mut node = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inners[node as usize];
+            node = inner.children[inner.keys.count_through(&self.arena, key)];
+        }
+        node
+    }
+
+    fn spot(&self, leaf: u32, at: usize) -> Spot {
+        Spot { leaf, at, changes: self.leaf(leaf).changes }
+    }
+
+    /// Whether a spot taken earlier still stands where it stood.
+    pub fn still_stands(&self, spot: Spot) -> bool {
+        self.leaf(spot.leaf).changes == spot.changes
+    }
+
+    /// Takes the entry at the spot and moves the spot behind it; `None` at the
+    /// end. Only for a spot that still stands.
+    pub fn take_next(&self, spot: &mut Spot) -> Option<Entry<'_>> {
+        let mut leaf = self.leaf(spot.leaf);
+        if spot.at == leaf.keys.len() {
+            if leaf.next == NO_LEAF {
+                return None;
+            }
+            *spot = self.spot(leaf.next, 0);
+            leaf = self.leaf(spot.leaf);
+        }
+        let place = leaf.keys.place(spot.at);
+        spot.at += 1;
+        Some(self.arena.entry(place))
+    }
+}
+
+#[cfg(test)]
+impl Tree {
+    /// `bytes`, with the arena counted anew.
+    pub fn recount(&self) -> usize {
+        self.arena.recount() + self.node_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn all_keys(tree: &Tree) -> Vec<Vec<u8>> {
+        let mut spot = tree.find(b"");
+        std::iter::from_fn(|| tree.take_next(&mut spot))
+            .map(|entry| entry.bytes[..entry.key_len].to_vec())
+            .collect()
+    }
+
+    fn key_at(tree: &Tree, spot: Spot) -> Option<Vec<u8>> {
+        let entry = tree.take_next(&mut { spot })?;
+        Some(entry.bytes[..entry.key_len].to_vec())
+    }
+
+    /// Runs of consecutive numbers under a few prefixes: makes splits at the
+    /// end, in the middle, and where fences share much or nothing.
+    fn runs() -> impl Strategy<Value = Vec<(usize, u32, u32, bool)>> {
+        prop::collection::vec((0usize..4, 0u32..50_000, 1u32..600, any::<bool>()), 1..24)
+    }
+
+    fn keys_of(runs: &[(usize, u32, u32, bool)]) -> Vec<Vec<u8>> {
+        const PREFIXES: [&str; 4] = ["", "a", "a/long/shared/prefix/", "z"];
+        let mut keys = Vec::new();
+        for &(prefix, from, count, ascending) in runs {
+            for step in 0..count {
+                let number = if ascending { from + step } else { from + count - step };
+                keys.push(format!("{}{number:06}", PREFIXES[prefix]).into_bytes());
+            }
+        }
+        keys
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn a_tree_holds_and_finds_what_a_sorted_set_does(runs in runs()) {
+            let mut tree = Tree::new();
+            let mut model = BTreeSet::new();
+            for key in keys_of(&runs) {
+                prop_assert_eq!(tree.insert(&key, b"v".as_slice().into()), model.insert(key));
+            }
+            prop_assert_eq!(tree.cells(), model.len());
+            prop_assert_eq!(tree.bytes(), tree.recount());
+            let keys = all_keys(&tree);
+            prop_assert!(keys.iter().eq(model.iter()));
+            for key in model.iter().step_by(7) {
+                let after = [&key[..], b"\0"].concat();
+                let (here, next) = (tree.find(key), tree.find_after(key));
+                prop_assert_eq!(key_at(&tree, here), Some(key.clone()));
+                prop_assert_eq!(key_at(&tree, next), model.range(after..).next().cloned());
+                let before = tree.find_before(key).and_then(|spot| key_at(&tree, spot));
+                prop_assert_eq!(before.as_ref(), model.range(..key.clone()).next_back());
+            }
+        }
+    }
+
+    #[test]
+    fn ascending_keys_fill_their_leaves() {
+        let mut tree = Tree::new();
+        let count = 300_000u32;
+        for number in 0..count {
+            assert!(tree.insert(&number.to_be_bytes(), b"".as_slice().into()));
+        }
+        assert_eq!(tree.leaves.len(), (count as usize).div_ceil(LEAF_KEYS));
+        assert_eq!(all_keys(&tree).len(), count as usize);
+        assert_eq!(tree.height, 2);
+    }
+}
