@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::log::record::HEADER_BYTES;
+use crate::log::record::{HEADER_BYTES, Kind, RecordHeader};
 use crate::log::segment;
 
 /// Three entries, each synced before the next is written.
@@ -123,6 +123,24 @@ fn a_torn_tail_stays_harmless_when_later_incarnations_have_written() {
     bytes[segment::HEADER_BYTES + 50] ^= 1;
     bench.disk.rot(&path, &bytes);
     assert!(is_data_loss(&bench.entries()));
+}
+
+#[test]
+fn a_sound_record_of_another_segment_is_not_read_even_if_its_number_fits() {
+    let mut bench = Bench::new(1024);
+    drop(synced_one_by_one(&mut bench));
+    let (items, end) = bench.read().unwrap();
+    let mut bytes = bench.disk.content(&end.segments[0].path);
+    let (record, index, kind) = (end.next_record, 4, Kind::Full);
+    let stale = RecordHeader { segment: 99, record, synced: record - 1, index, stream: 0, kind };
+    let mut encoded = Vec::new();
+    stale.encode(&[], b"stale", &mut encoded);
+    let at = end.segments[0].bytes as usize;
+    bytes[at..at + encoded.len()].copy_from_slice(&encoded);
+    bench.disk.rot(&end.segments[0].path, &bytes);
+    let (found, end) = bench.read().unwrap();
+    assert_eq!(found, items);
+    assert_eq!(end.torn, None);
 }
 
 #[test]

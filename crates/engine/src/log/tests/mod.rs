@@ -2,9 +2,10 @@
 //! the reader, on a disk that fails on demand.
 
 mod damage;
+mod group;
 mod lifetime;
 mod model;
-pub mod shaky;
+mod shaky;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
