@@ -1,0 +1,399 @@
+//! Many threads, one log: group commit. Whoever waits first while nobody leads
+//! writes and syncs for all that is queued; the others wait for the outcome. A
+//! single caller therefore does its own writing, without another thread.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::callbacks::{Callback, Callbacks};
+use super::counters::{Counters, LogStats};
+use super::writer::{Entry, LogWriter};
+use crate::error::{Error, Result};
+use crate::world::Clock;
+
+/// How sure a waiter wants to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// In the kernel: survives the end of the process.
+    Written,
+    /// Synced: survives the end of the machine's power.
+    Durable,
+}
+
+/// Nobody waits for a sync.
+const NOBODY: u64 = u64::MAX;
+
+struct State {
+    /// Entries nobody has taken yet, in index order.
+    queue: Vec<Entry>,
+    /// An empty list with capacity, to swap with `queue`.
+    spare: Vec<Entry>,
+    /// Index of the last entry enqueued.
+    last: u64,
+    leading: bool,
+    /// Waiters that came since the last batch was taken, and those of that
+    /// batch.
+    arrived: usize,
+    arrived_before: usize,
+    /// How long the last sync took.
+    sync_time: Duration,
+    /// The lowest index that someone wants durable, or `NOBODY`.
+    wanted: u64,
+    /// Since when something is not durable.
+    pending_since: Option<Duration>,
+    /// Whether the background thread sleeps until it is woken.
+    asleep: bool,
+    stopping: bool,
+    stopped: Option<Arc<Error>>,
+}
+
+pub struct GroupLog {
+    state: Mutex<State>,
+    writer: Mutex<LogWriter>,
+    /// Everything up to these indices is written, and durable.
+    written: AtomicU64,
+    durable: AtomicU64,
+    queued_bytes: AtomicU64,
+    written_moved: Condvar,
+    durable_moved: Condvar,
+    /// The leader's wait for more company.
+    gathered: Condvar,
+    /// The background thread's sleep.
+    work: Condvar,
+    callbacks: Callbacks,
+    clock: Arc<dyn Clock>,
+    linger: Duration,
+    counters: Arc<Counters>,
+}
+
+impl GroupLog {
+    /// Shares `writer`. Everything up to `last_index` is in the log already.
+    pub fn new(
+        writer: LogWriter,
+        last_index: u64,
+        clock: Arc<dyn Clock>,
+        linger: Duration,
+    ) -> GroupLog {
+        let counters = writer.counters();
+        let state = State {
+            queue: Vec::new(),
+            spare: Vec::new(),
+            last: last_index,
+            leading: false,
+            arrived: 0,
+            arrived_before: 0,
+            sync_time: Duration::ZERO,
+            wanted: NOBODY,
+            pending_since: None,
+            asleep: false,
+            stopping: false,
+            stopped: None,
+        };
+        GroupLog {
+            state: Mutex::new(state),
+            writer: Mutex::new(writer),
+            written: AtomicU64::new(last_index),
+            durable: AtomicU64::new(last_index),
+            queued_bytes: AtomicU64::new(0),
+            written_moved: Condvar::new(),
+            durable_moved: Condvar::new(),
+            gathered: Condvar::new(),
+            work: Condvar::new(),
+            callbacks: Callbacks::default(),
+            clock,
+            linger,
+            counters,
+        }
+    }
+
+    /// Queues an entry. Indices rise: the caller holds the lock that gave out
+    /// this one.
+    pub fn enqueue(&self, entry: Entry) -> Result<()> {
+        entry.check()?;
+        let mut state = self.state.lock();
+        state.check()?;
+        assert!(entry.index > state.last, "index {} after {}", entry.index, state.last);
+        state.last = entry.index;
+        if state.pending_since.is_none() {
+            state.pending_since = Some(self.clock.elapsed());
+        }
+        self.queued_bytes.fetch_add(entry.bytes(), Ordering::Relaxed);
+        state.queue.push(entry);
+        // Once awake, the thread looks again by itself while there is traffic,
+        // so a busy log is not slowed by waking it for every entry.
+        if mem::take(&mut state.asleep) {
+            self.work.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Bytes enqueued and not yet written.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Everything up to this index is written.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Everything up to this index is durable.
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub fn stats(&self) -> LogStats {
+        self.counters.snapshot()
+    }
+
+    pub fn wait_written(&self, index: u64) -> Result<()> {
+        self.wait(index, Level::Written)
+    }
+
+    pub fn wait_durable(&self, index: u64) -> Result<()> {
+        self.wait(index, Level::Durable)
+    }
+
+    /// Brings everything enqueued so far to `level`.
+    pub fn drive(&self, level: Level) -> Result<()> {
+        let last = self.state.lock().last;
+        self.wait(last, level)
+    }
+
+    /// Waits until fewer than `bytes` bytes are queued.
+    pub fn wait_queue_below(&self, bytes: u64) -> Result<()> {
+        if self.queued_bytes() < bytes {
+            return Ok(());
+        }
+        let enough = |_: &mut State| self.queued_bytes() < bytes.max(1);
+        self.wait_until(enough, &self.written_moved)
+    }
+
+    /// Calls `callback` when `index` is durable, or when it never will be. The
+    /// calls come in index order, from whichever thread led or from this one.
+    pub fn on_durable(&self, index: u64, callback: Callback) {
+        {
+            let mut state = self.state.lock();
+            assert!(index <= state.last, "index {index} was never enqueued");
+            self.callbacks.add(index, callback);
+            if index <= self.durable() {
+                self.callbacks.reached(self.durable());
+            } else if let Some(cause) = &state.stopped {
+                self.callbacks.failed(cause);
+            } else {
+                state.wanted = state.wanted.min(index);
+                self.arrive(&mut state);
+                self.work.notify_one();
+            }
+        }
+        self.callbacks.fire();
+    }
+
+    /// Reaches the writer, between two batches.
+    pub fn with_writer<T>(&self, use_it: impl FnOnce(&mut LogWriter) -> T) -> T {
+        use_it(&mut self.writer.lock())
+    }
+
+    /// The body of a background thread: makes durable what nobody waits for,
+    /// and at once what only callbacks wait for. Ends after `stop`, and after a
+    /// failure.
+    pub fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.stopping && state.stopped.is_none() {
+            match self.due_in(&state) {
+                None => {
+                    state.asleep = true;
+                    self.work.wait(&mut state);
+                    state.asleep = false;
+                }
+                Some(Duration::ZERO) => {
+                    // A failure is remembered in the state and ends the loop.
+                    let driven = MutexGuard::unlocked(&mut state, || self.drive(Level::Durable));
+                    if let Err(error) = driven {
+                        tracing::error!(%error, "the log has stopped");
+                    }
+                }
+                Some(wait) => {
+                    self.work.wait_for(&mut state, wait);
+                }
+            }
+        }
+    }
+
+    /// Ends `run`. What is queued stays queued: drive it before.
+    pub fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.work.notify_all();
+    }
+
+    /// When the background thread has to act; `None` with nothing to do.
+    fn due_in(&self, state: &State) -> Option<Duration> {
+        let since = state.pending_since?;
+        if state.leading {
+            return Some(self.linger.max(Duration::from_micros(1)));
+        }
+        if self.callbacks.lowest().is_some() {
+            return Some(Duration::ZERO);
+        }
+        Some((since + self.linger).saturating_sub(self.clock.elapsed()))
+    }
+
+    fn wait(&self, index: u64, level: Level) -> Result<()> {
+        if self.has(index, level) {
+            return Ok(());
+        }
+        let mut counted = false;
+        let reached = |state: &mut State| {
+            if self.has(index, level) {
+                return true;
+            }
+            assert!(index <= state.last, "index {index} was never enqueued");
+            if !mem::replace(&mut counted, true) {
+                self.arrive(state);
+            }
+            if level == Level::Durable {
+                state.wanted = state.wanted.min(index);
+            }
+            false
+        };
+        let moved = match level {
+            Level::Written => &self.written_moved,
+            Level::Durable => &self.durable_moved,
+        };
+        self.wait_until(reached, moved)
+    }
+
+    /// Leads, or waits for whoever leads, until `done`.
+    fn wait_until(&self, mut done: impl FnMut(&mut State) -> bool, moved: &Condvar) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut led = false;
+        let outcome = loop {
+            if done(&mut state) {
+                break Ok(());
+            }
+            if let Err(error) = state.check() {
+                break Err(error);
+            }
+            if state.leading {
+                moved.wait(&mut state);
+            } else {
+                self.lead(&mut state);
+                led = true;
+            }
+        };
+        drop(state);
+        if led {
+            self.callbacks.fire();
+        }
+        outcome
+    }
+
+    /// Counts one more waiter, and tells a leader that waits for as many.
+    fn arrive(&self, state: &mut State) {
+        state.arrived += 1;
+        if state.arrived == state.arrived_before {
+            self.gathered.notify_one();
+        }
+    }
+
+    fn has(&self, index: u64, level: Level) -> bool {
+        let reached = match level {
+            Level::Written => self.written(),
+            Level::Durable => self.durable(),
+        };
+        reached >= index
+    }
+
+    /// Does one batch for everybody.
+    fn lead(&self, state: &mut MutexGuard<'_, State>) {
+        state.leading = true;
+        self.gather(state);
+        if let Err(error) = self.write_batch(state).and_then(|()| self.sync_batch(state)) {
+            let cause = match error {
+                Error::Stopped(cause) => cause,
+                error => Arc::new(error),
+            };
+            self.callbacks.failed(&cause);
+            state.stopped = Some(cause);
+            state.queue = Vec::new();
+        }
+        state.leading = false;
+        if state.last > self.durable() {
+            // Whoever came late still wants its sync from the next leader.
+            if let Some(lowest) = self.callbacks.lowest() {
+                state.wanted = state.wanted.min(lowest);
+                self.work.notify_one();
+            }
+        }
+        self.written_moved.notify_all();
+        self.durable_moved.notify_all();
+    }
+
+    /// If the batch before had more company, waits a little for the others:
+    /// they were woken by it and are likely to be back soon.
+    fn gather(&self, state: &mut MutexGuard<'_, State>) {
+        let company = state.arrived_before;
+        if state.wanted == NOBODY || company <= 1 || state.arrived >= company {
+            return;
+        }
+        let patience = state.sync_time / 5;
+        self.gathered.wait_while_for(state, |state| state.arrived < company, patience);
+    }
+
+    /// Takes all that is queued and writes it with one write.
+    fn write_batch(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+        let spare = mem::take(&mut state.spare);
+        let mut batch = mem::replace(&mut state.queue, spare);
+        let last = state.last;
+        state.arrived_before = mem::take(&mut state.arrived);
+        if batch.is_empty() {
+            state.spare = batch;
+            return Ok(());
+        }
+        let outcome = MutexGuard::unlocked(state, || {
+            let outcome = self.writer.lock().append(&batch);
+            let bytes = batch.iter().map(Entry::bytes).sum();
+            batch.clear();
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            outcome
+        });
+        state.spare = batch;
+        outcome?;
+        self.written.store(last, Ordering::Release);
+        Ok(())
+    }
+
+    /// Syncs what is written, if anyone wants that.
+    fn sync_batch(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+        let written = self.written();
+        if state.wanted > written {
+            return Ok(());
+        }
+        self.written_moved.notify_all();
+        let (outcome, sync_time) = MutexGuard::unlocked(state, || {
+            let begun = self.clock.elapsed();
+            (self.writer.lock().sync(), self.clock.elapsed().saturating_sub(begun))
+        });
+        outcome?;
+        state.sync_time = sync_time;
+        self.durable.store(written, Ordering::Release);
+        self.callbacks.reached(written);
+        // Those who want more than this are woken, and say so again.
+        state.wanted = NOBODY;
+        state.pending_since = (state.last > written).then(|| self.clock.elapsed());
+        Ok(())
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<()> {
+        match &self.stopped {
+            Some(cause) => Err(Error::Stopped(cause.clone())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Reads a log back after a restart, entry by entry in order, and says where it
+//! ends. It never guesses: what was synced is there, or the answer is data loss.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::end::{LogEnd, SegmentInfo, Torn};
+use super::parts::{Parts, Place};
+use super::record::{self, Framed, HEADER_BYTES, Kind};
+use super::segment::{self, Name, SegmentHeader};
+use super::tail;
+use super::window::Window;
+use crate::error::{Error, Result};
+use crate::world::{File, Files};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// An entry.
+    Data,
+    /// Entries of the stream from `index` up are void.
+    Cut,
+    /// The stream's state, which replaces the one before.
+    State,
+}
+
+/// One thing read from the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogItem {
+    pub stream: u16,
+    pub index: u64,
+    pub kind: ItemKind,
+    /// May share the memory of a read step: copy what is kept for long.
+    pub payload: Bytes,
+    /// The segment and the offset where it begins.
+    pub segment: u64,
+    pub offset: u64,
+}
+
+struct Found {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    file_bytes: u64,
+    header: SegmentHeader,
+}
+
+pub struct LogReader {
+    head_segment: u64,
+    segments: Vec<Found>,
+    free: Vec<PathBuf>,
+}
+
+impl LogReader {
+    /// Finds the segments in `dir` from `head_segment` up. A directory that
+    /// does not exist is an empty log.
+    pub fn open(files: &dyn Files, dir: &Path, head_segment: u64) -> Result<LogReader> {
+        let head_segment = head_segment.max(1);
+        let names = match files.list(dir) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Error::io("listing log", dir, error)),
+        };
+        let mut free = Vec::new();
+        let mut needed: BTreeMap<u64, PathBuf> = BTreeMap::new();
+        for name in names {
+            let path = dir.join(&name);
+            match segment::parse_name(&name) {
+                Name::Segment { sequence, .. } if sequence >= head_segment => {
+                    if let Some(other) = needed.insert(sequence, path.clone()) {
+                        let what =
+                            format!("{} is segment {sequence} of the log too", other.display());
+                        return Err(Error::data_loss(&path, 0, what));
+                    }
+                }
+                Name::Segment { .. } | Name::Unfinished => free.push(path),
+                Name::Unknown => {
+                    tracing::warn!(path = %path.display(), "not a log segment: ignored");
+                }
+            }
+        }
+        let segments = open_dense(files, needed, head_segment)?;
+        Ok(LogReader { head_segment, segments, free })
+    }
+
+    /// Calls `each` for every item in log order. An error of `each` ends the
+    /// replay.
+    pub fn replay(self, mut each: impl FnMut(LogItem) -> Result<()>) -> Result<LogEnd> {
+        let mut replay = Replay::new(&self);
+        for (position, found) in self.segments.iter().enumerate() {
+            replay.segment(found, self.segments.get(position + 1), &mut each)?;
+        }
+        Ok(LogEnd { free: self.free, ..replay.end })
+    }
+}
+
+/// Opens the segments; one that is missing between the head and the last was
+/// lost.
+fn open_dense(
+    files: &dyn Files,
+    needed: BTreeMap<u64, PathBuf>,
+    head_segment: u64,
+) -> Result<Vec<Found>> {
+    let mut segments: Vec<Found> = Vec::with_capacity(needed.len());
+    for (expected, (sequence, path)) in (head_segment..).zip(needed) {
+        if sequence != expected {
+            let what = format!("segment {expected}, which comes before this one, is missing");
+            return Err(Error::data_loss(&path, 0, what));
+        }
+        let found = Found::open(files, path)?;
+        if let Some(before) = segments.last()
+            && before.header.epoch > found.header.epoch
+        {
+            let what = format!("epoch {} follows {}", found.header.epoch, before.header.epoch);
+            return Err(Error::data_loss(&found.path, 0, what));
+        }
+        segments.push(found);
+    }
+    Ok(segments)
+}
+
+impl Found {
+    fn open(files: &dyn Files, path: PathBuf) -> Result<Found> {
+        let reading = |error| Error::io("reading log segment", &path, error);
+        let file = files.open_read(&path).map_err(reading)?;
+        let file_bytes = file.len().map_err(reading)?;
+        if file_bytes < segment::HEADER_BYTES as u64 {
+            return Err(Error::data_loss(&path, file_bytes, "the segment header is cut off"));
+        }
+        let mut header = [0; segment::HEADER_BYTES];
+        file.read_exact_at(&mut header, 0).map_err(reading)?;
+        let header = SegmentHeader::decode(&header, &path)?;
+        Ok(Found { path, file, file_bytes, header })
+    }
+}
+
+/// A replay under way.
+struct Replay {
+    end: LogEnd,
+    parts: Parts,
+    /// Bytes of the segments not yet read.
+    bytes_left: u64,
+}
+
+impl Replay {
+    fn new(reader: &LogReader) -> Replay {
+        let first = reader.segments.first();
+        let last = reader.segments.last();
+        let end = LogEnd {
+            next_record: first.map_or(1, |found| found.header.first_record),
+            next_segment: last.map_or(reader.head_segment, |found| found.header.sequence + 1),
+            epoch: last.map_or(0, |found| found.header.epoch),
+            torn: None,
+            closed: false,
+            segments: Vec::with_capacity(reader.segments.len()),
+            states: BTreeMap::new(),
+            free: Vec::new(),
+        };
+        let bytes_left = reader.segments.iter().map(|found| found.file_bytes).sum();
+        Replay { end, parts: Parts::default(), bytes_left }
+    }
+
+    fn segment(
+        &mut self,
+        found: &Found,
+        next: Option<&Found>,
+        each: &mut impl FnMut(LogItem) -> Result<()>,
+    ) -> Result<()> {
+        let sequence = found.header.sequence;
+        let mut window = Window::open(found.file.clone(), &found.path)?;
+        let mut info = SegmentInfo {
+            sequence,
+            path: found.path.clone(),
+            bytes: segment::HEADER_BYTES as u64,
+            index_max: BTreeMap::new(),
+        };
+        self.parts.enter(found.header.epoch);
+        self.end.closed = false;
+        while let Some((framed, payload)) =
+            read_record(&mut window, info.bytes, sequence, self.end.next_record)?
+        {
+            let place = Place { segment: sequence, offset: info.bytes };
+            if framed.header.kind.is_data() {
+                info.note(framed.header.stream, framed.header.index);
+            }
+            let item = self
+                .item(&framed, payload, place)
+                .map_err(|what| Error::data_loss(&found.path, place.offset, what))?;
+            self.end.next_record += 1;
+            info.bytes += record::record_bytes(framed.payload_bytes) as u64;
+            if let Some(item) = item {
+                each(item)?;
+            }
+        }
+        match next {
+            Some(next) => self.check_joint(found, info.bytes, next)?,
+            None => self.check_tail(found, info.bytes, &mut window)?,
+        }
+        self.bytes_left -= found.file_bytes;
+        self.end.segments.push(info);
+        Ok(())
+    }
+
+    /// What the record means to the caller, if anything.
+    fn item(
+        &mut self,
+        framed: &Framed,
+        payload: Bytes,
+        place: Place,
+    ) -> Result<Option<LogItem>, &'static str> {
+        let header = &framed.header;
+        self.end.closed = header.kind == Kind::Close;
+        let (kind, payload, place) = match header.kind {
+            Kind::State => {
+                self.end.states.insert(header.stream, Bytes::copy_from_slice(&payload));
+                (ItemKind::State, payload, place)
+            }
+            Kind::Cut => {
+                self.parts.between()?;
+                (ItemKind::Cut, payload, place)
+            }
+            Kind::Close => {
+                self.parts.between()?;
+                return Ok(None);
+            }
+            Kind::Full | Kind::First | Kind::Middle | Kind::Last => {
+                match self.parts.accept(header, payload, place, self.bytes_left)? {
+                    Some((payload, begun)) => (ItemKind::Data, payload, begun),
+                    None => return Ok(None),
+                }
+            }
+        };
+        let Place { segment, offset } = place;
+        Ok(Some(LogItem {
+            stream: header.stream,
+            index: header.index,
+            kind,
+            payload,
+            segment,
+            offset,
+        }))
+    }
+
+    /// A segment with a successor ends where the successor says it does: its
+    /// writer had read, or written, everything before.
+    fn check_joint(&self, found: &Found, at: u64, next: &Found) -> Result<()> {
+        let (expected, stated) = (self.end.next_record, next.header.first_record);
+        if stated == expected {
+            return Ok(());
+        }
+        let what = if stated > expected {
+            format!("records {expected} to {} are missing or damaged", stated - 1)
+        } else {
+            format!("the next segment begins at record {stated}, before the end of this one")
+        };
+        Err(Error::data_loss(&found.path, at, what))
+    }
+
+    fn check_tail(&mut self, found: &Found, at: u64, window: &mut Window<'_>) -> Result<()> {
+        let bad = self.end.next_record;
+        if at < found.header.settled_end {
+            let what = format!("record {bad}, synced with the segment header, is damaged");
+            return Err(Error::data_loss(&found.path, at, what));
+        }
+        if tail::judge(window, &found.path, found.header.sequence, at, bad)? {
+            self.end.torn = Some(Torn { path: found.path.clone(), offset: at });
+        }
+        Ok(())
+    }
+}
+
+/// The record at `at`; `None` when there is no sound record with this number.
+fn read_record(
+    window: &mut Window<'_>,
+    at: u64,
+    segment: u64,
+    expected: u64,
+) -> Result<Option<(Framed, Bytes)>> {
+    let Some(header) = window.peek(at, HEADER_BYTES)? else { return Ok(None) };
+    let Some(framed) = record::decode(header) else { return Ok(None) };
+    if framed.header.segment != segment || framed.header.record != expected {
+        return Ok(None);
+    }
+    let Some(whole) = window.slice(at, HEADER_BYTES + framed.payload_bytes)? else {
+        return Ok(None);
+    };
+    Ok(record::is_sound(&whole).then(|| (framed, whole.slice(HEADER_BYTES..))))
+}

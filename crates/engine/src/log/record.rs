@@ -1,0 +1,172 @@
+//! One record: a fixed header, a payload, padding to 8 bytes. The checksum
+//! covers all of header and payload, and the header names its segment, so that
+//! what an earlier use of the file left behind is never taken for a record.
+
+/// Bytes of a record header.
+pub(super) const HEADER_BYTES: usize = 48;
+/// Every record starts at a multiple of this.
+pub(super) const ALIGN: usize = 8;
+/// No record has a longer payload; a reader refuses more before reading it.
+pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
+/// The largest payload of one entry, over all its parts.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+/// A `First` record's payload begins with the length of the whole payload.
+pub(super) const TOTAL_BYTES: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// A whole payload.
+    Full = 1,
+    /// The parts of one payload. It counts only when its `Last` is there.
+    First = 2,
+    Middle = 3,
+    Last = 4,
+    /// Entries of the stream from `index` up are void.
+    Cut = 5,
+    /// The stream's state; the latest wins.
+    State = 6,
+    /// The writer closed the log; all before it was synced.
+    Close = 7,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            1 => Kind::Full,
+            2 => Kind::First,
+            3 => Kind::Middle,
+            4 => Kind::Last,
+            5 => Kind::Cut,
+            6 => Kind::State,
+            7 => Kind::Close,
+            _ => return None,
+        })
+    }
+
+    /// Whether the record carries an entry or a part of one.
+    pub(super) fn is_data(self) -> bool {
+        matches!(self, Kind::Full | Kind::First | Kind::Middle | Kind::Last)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordHeader {
+    /// Sequence number of the segment that holds the record.
+    pub segment: u64,
+    /// Number of the record, dense over the whole log.
+    pub record: u64,
+    /// Highest record known to be synced when this one was written.
+    pub synced: u64,
+    pub index: u64,
+    pub stream: u16,
+    pub kind: Kind,
+}
+
+/// A header read back, with the fields that only framing needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Framed {
+    pub header: RecordHeader,
+    pub payload_bytes: usize,
+}
+
+/// Bytes that a record with this payload takes in a segment.
+pub(super) fn record_bytes(payload_bytes: usize) -> usize {
+    (HEADER_BYTES + payload_bytes).next_multiple_of(ALIGN)
+}
+
+impl RecordHeader {
+    /// Appends the record to `out`. The payload comes in two pieces, so that a
+    /// prefix needs no copy of the rest.
+    pub(super) fn encode(&self, prefix: &[u8], body: &[u8], out: &mut Vec<u8>) {
+        let length = prefix.len() + body.len();
+        assert!(length <= RECORD_BYTES_MAX, "a record of {length} bytes was not split");
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(length as u32).to_le_bytes());
+        out.extend_from_slice(&self.segment.to_le_bytes());
+        out.extend_from_slice(&self.record.to_le_bytes());
+        out.extend_from_slice(&self.synced.to_le_bytes());
+        out.extend_from_slice(&self.index.to_le_bytes());
+        out.extend_from_slice(&self.stream.to_le_bytes());
+        out.extend_from_slice(&[self.kind as u8, 0, 0, 0, 0, 0]);
+        out.extend_from_slice(prefix);
+        out.extend_from_slice(body);
+        let crc = crc32c::crc32c(&out[start + 4..]);
+        out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+        out.resize(start + record_bytes(length), 0);
+    }
+}
+
+/// The segment a header names, right or wrong. For telling a damaged record of
+/// this segment from bytes that were never one.
+pub(super) fn segment_named(header: &[u8]) -> u64 {
+    read_u64(header, 8)
+}
+
+/// Reads a header without checking its CRC; `None` when it cannot be one.
+pub(super) fn decode(header: &[u8]) -> Option<Framed> {
+    let payload_bytes = read_u32(header, 4) as usize;
+    if payload_bytes > RECORD_BYTES_MAX || header[43..HEADER_BYTES] != [0; 5] {
+        return None;
+    }
+    let stream = u16::from_le_bytes([header[40], header[41]]);
+    let header = RecordHeader {
+        segment: segment_named(header),
+        record: read_u64(header, 16),
+        synced: read_u64(header, 24),
+        index: read_u64(header, 32),
+        stream,
+        kind: Kind::from_byte(header[42])?,
+    };
+    Some(Framed { header, payload_bytes })
+}
+
+/// Whether the checksum of header and payload (without padding) is right.
+pub(super) fn is_sound(record: &[u8]) -> bool {
+    crc32c::crc32c(&record[4..]) == read_u32(record, 0)
+}
+
+pub(super) fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a slice of four bytes"))
+}
+
+pub(super) fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a slice of eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_record_reads_back_as_it_was_written(
+            numbers in any::<[u64; 4]>(),
+            stream in any::<u16>(),
+            kind in 1u8..=7,
+            prefix in prop::collection::vec(any::<u8>(), 0..9),
+            body in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let [segment, record, synced, index] = numbers;
+            let kind = Kind::from_byte(kind).unwrap();
+            let header = RecordHeader { segment, record, synced, index, stream, kind };
+            let mut out = Vec::new();
+            header.encode(&prefix, &body, &mut out);
+            let framed = decode(&out).unwrap();
+            prop_assert_eq!(framed.header, header);
+            prop_assert_eq!(framed.payload_bytes, prefix.len() + body.len());
+            prop_assert_eq!(out.len(), record_bytes(framed.payload_bytes));
+            let end = HEADER_BYTES + framed.payload_bytes;
+            prop_assert_eq!(&out[HEADER_BYTES..end], &[prefix, body].concat()[..]);
+            prop_assert!(is_sound(&out[..end]));
+            for bit in 0..end * 8 {
+                out[bit / 8] ^= 1 << (bit % 8);
+                prop_assert!(!is_sound(&out[..end]), "bit {} is not checked", bit);
+                out[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One segment: a file named after its place in the log, with a header of its
+//! own. The header is synced before the file gets its name, so a segment that
+//! can be seen has a sound header or has been damaged.
+
+use std::path::Path;
+
+use super::record::{read_u32, read_u64};
+use crate::error::{Error, Result};
+
+/// Bytes of a segment header; the first record follows.
+pub(super) const HEADER_BYTES: usize = 64;
+/// The format this program writes, and the newest it reads.
+pub(super) const VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"STELELOG";
+const CRC_AT: usize = 60;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    /// Place of the segment in the log, one more than the one before.
+    pub sequence: u64,
+    /// The incarnation that made it.
+    pub epoch: u64,
+    /// Number of its first record.
+    pub first_record: u64,
+    /// Records before this offset were synced before the file got its name:
+    /// they cannot be a torn tail.
+    pub settled_end: u64,
+}
+
+impl SegmentHeader {
+    pub(super) fn file_name(&self) -> String {
+        file_name(self.sequence, self.epoch)
+    }
+
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        out[24..32].copy_from_slice(&self.epoch.to_le_bytes());
+        out[32..40].copy_from_slice(&self.first_record.to_le_bytes());
+        out[40..48].copy_from_slice(&self.settled_end.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..CRC_AT]);
+        out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads the header of the segment that `path` names.
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], path: &Path) -> Result<SegmentHeader> {
+        let damaged = |what: &str| Err(Error::data_loss(path, 0, what));
+        if bytes[..8] != MAGIC {
+            return damaged("not a log segment");
+        }
+        if crc32c::crc32c(&bytes[..CRC_AT]) != read_u32(bytes, CRC_AT) {
+            return damaged("the checksum of the segment header is wrong");
+        }
+        let version = read_u32(bytes, 8);
+        if version > VERSION {
+            let path = path.to_path_buf();
+            return Err(Error::NewerFormat { path, found: version, known: VERSION });
+        }
+        let header = SegmentHeader {
+            sequence: read_u64(bytes, 16),
+            epoch: read_u64(bytes, 24),
+            first_record: read_u64(bytes, 32),
+            settled_end: read_u64(bytes, 40),
+        };
+        if path.file_name().is_none_or(|name| name != header.file_name().as_str()) {
+            return damaged("the segment header belongs to another segment");
+        }
+        // Keeps all later arithmetic on record numbers clear of overflow.
+        if header.first_record == 0 || header.first_record > u64::MAX / 2 {
+            return damaged("the number of the first record is out of range");
+        }
+        Ok(header)
+    }
+}
+
+pub(super) fn file_name(sequence: u64, epoch: u64) -> String {
+    format!("{sequence:012}-{epoch:08}.log")
+}
+
+/// The name of a segment while it is being made.
+pub(super) fn unfinished_name(sequence: u64, epoch: u64) -> String {
+    format!("{sequence:012}-{epoch:08}.new")
+}
+
+/// What a name in the log's directory stands for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Segment {
+        sequence: u64,
+        epoch: u64,
+    },
+    /// A segment that was being made when the writer died.
+    Unfinished,
+    Unknown,
+}
+
+pub(super) fn parse_name(name: &Path) -> Name {
+    let parsed = || {
+        let name = name.to_str()?;
+        let (stem, _) = name.rsplit_once('.')?;
+        let (sequence, epoch) = stem.split_once('-')?;
+        let (sequence, epoch) = (sequence.parse().ok()?, epoch.parse().ok()?);
+        // Only the one canonical spelling counts: `+1` and `01` parse too.
+        if name == file_name(sequence, epoch) {
+            return Some(Name::Segment { sequence, epoch });
+        }
+        (name == unfinished_name(sequence, epoch)).then_some(Name::Unfinished)
+    };
+    parsed().unwrap_or(Name::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: SegmentHeader =
+        SegmentHeader { sequence: 7, epoch: 3, first_record: 40, settled_end: 64 };
+
+    #[test]
+    fn names_sort_in_log_order_and_read_back() {
+        assert_eq!(file_name(7, 3), "000000000007-00000003.log");
+        assert!(file_name(99, 9) < file_name(100, 1));
+        for (sequence, epoch) in [(1, 1), (u64::MAX, u64::MAX), (0, 0)] {
+            let name = file_name(sequence, epoch);
+            assert_eq!(parse_name(Path::new(&name)), Name::Segment { sequence, epoch });
+            let name = unfinished_name(sequence, epoch);
+            assert_eq!(parse_name(Path::new(&name)), Name::Unfinished);
+        }
+        for name in
+            ["", "x", "7-3.log", "000000000007-00000003.log.bak", "+00000000007-00000003.log"]
+        {
+            assert_eq!(parse_name(Path::new(name)), Name::Unknown, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_header_is_data_loss_whichever_bit_it_is() {
+        let path = Path::new("/log/000000000007-00000003.log");
+        let mut bytes = HEADER.encode();
+        assert_eq!(SegmentHeader::decode(&bytes, path).unwrap(), HEADER);
+        for bit in 0..HEADER_BYTES * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let outcome = SegmentHeader::decode(&bytes, path);
+            assert!(matches!(outcome, Err(Error::DataLoss { .. })), "bit {bit}: {outcome:?}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let elsewhere = Path::new("/log/000000000008-00000003.log");
+        assert!(matches!(SegmentHeader::decode(&bytes, elsewhere), Err(Error::DataLoss { .. })));
+    }
+
+    #[test]
+    fn a_later_format_version_is_refused_by_name() {
+        let mut bytes = HEADER.encode();
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        let outcome = SegmentHeader::decode(&bytes, Path::new("000000000007-00000003.log"));
+        assert!(matches!(outcome, Err(Error::NewerFormat { found: 2, known: 1, .. })));
+    }
+}

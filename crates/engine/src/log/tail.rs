@@ -1,0 +1,72 @@
+//! The end of the last segment: a write that a crash cut short, or the loss of
+//! something that had been synced. Later records tell, because each says what
+//! was synced before it was written.
+
+use std::path::Path;
+
+use super::record::{self, ALIGN, HEADER_BYTES};
+use super::window::Window;
+use crate::error::{Error, Result};
+
+/// How much of the segment is looked at in one step.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Judges the place `at` where record number `bad` should be and is not.
+/// `Ok(true)` is a torn tail, `Ok(false)` an end without any sign of a record.
+pub(super) fn judge(
+    window: &mut Window<'_>,
+    path: &Path,
+    segment: u64,
+    at: u64,
+    bad: u64,
+) -> Result<bool> {
+    let mut torn = window
+        .peek(at, HEADER_BYTES)?
+        .is_some_and(|header| record::segment_named(header) == segment);
+    // Sound records are far shorter in sum than this. Bytes made to look like
+    // many long records are not worth the time, and not to be trusted.
+    let mut budget = 2 * window.file_bytes();
+    let mut from = at + ALIGN as u64;
+    while let Some(candidate) = next_candidate(window, from, segment)? {
+        from = candidate + ALIGN as u64;
+        let header = window.peek(candidate, HEADER_BYTES)?.expect("a candidate is a whole header");
+        let Some(framed) = record::decode(header) else { continue };
+        if framed.header.record <= bad || framed.header.record <= framed.header.synced {
+            continue;
+        }
+        torn = true;
+        if framed.header.synced < bad {
+            continue;
+        }
+        let bytes = HEADER_BYTES + framed.payload_bytes;
+        let Some(left) = budget.checked_sub(bytes as u64) else {
+            return Err(Error::data_loss(path, at, "too many damaged records follow"));
+        };
+        budget = left;
+        if window.peek(candidate, bytes)?.is_some_and(record::is_sound) {
+            let what = format!(
+                "record {bad} is damaged; it had been synced before record {} at byte {candidate}",
+                framed.header.record
+            );
+            return Err(Error::data_loss(path, at, what));
+        }
+    }
+    Ok(torn)
+}
+
+/// The next place at or after `from` with a whole header naming `segment`.
+fn next_candidate(window: &mut Window<'_>, from: u64, segment: u64) -> Result<Option<u64>> {
+    const SEGMENT_AT: u64 = 8;
+    let word = segment.to_le_bytes();
+    let last = (window.file_bytes() & !(ALIGN as u64 - 1)).saturating_sub(HEADER_BYTES as u64);
+    let mut at = from;
+    while at <= last {
+        let bytes = ((last - at) as usize + ALIGN).min(STEP_BYTES);
+        let words = window.peek(at + SEGMENT_AT, bytes)?.expect("headers end within the file");
+        if let Some(found) = words.chunks_exact(ALIGN).position(|found| found == word) {
+            return Ok(Some(at + (found * ALIGN) as u64));
+        }
+        at += bytes as u64;
+    }
+    Ok(None)
+}

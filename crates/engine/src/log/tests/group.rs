@@ -1,0 +1,247 @@
+//! Many threads on one log: order, sharing of syncs, failure.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::log::{GroupLog, Level};
+use crate::world::SystemClock;
+
+const NEVER: Duration = Duration::from_secs(3600);
+
+fn group(bench: &mut Bench, linger: Duration) -> GroupLog {
+    GroupLog::new(bench.start(), 0, Arc::new(SystemClock::new()), linger)
+}
+
+fn is_stopped(outcome: &Result<()>) -> bool {
+    matches!(outcome, Err(Error::Stopped(cause)) if matches!(**cause, Error::Io { .. }))
+}
+
+#[test]
+fn a_single_caller_writes_and_syncs_by_itself() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    for index in 1..=5 {
+        log.enqueue(entry(index, "x")).unwrap();
+        assert_eq!((log.written(), log.durable()), (index - 1, index - 1));
+        assert!(log.queued_bytes() > 0);
+        log.wait_durable(index).unwrap();
+        assert_eq!((log.written(), log.durable(), log.queued_bytes()), (index, index, 0));
+    }
+    let stats = log.stats();
+    assert_eq!((stats.records, stats.writes, stats.syncs), (5, 5, 5));
+}
+
+#[test]
+fn waiting_for_written_does_not_sync_and_driving_does() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    for index in 1..=5 {
+        log.enqueue(entry(index, "x")).unwrap();
+    }
+    log.wait_written(3).unwrap();
+    assert_eq!((log.written(), log.durable(), log.stats().syncs), (5, 0, 0));
+    log.drive(Level::Durable).unwrap();
+    assert_eq!((log.durable(), log.stats().writes, log.stats().syncs), (5, 1, 1));
+}
+
+#[test]
+fn commits_that_meet_at_a_slow_sync_share_the_next_one() {
+    const THREADS: u64 = 16;
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    let next = Mutex::new(1);
+    let (told, enqueued) = mpsc::channel();
+    bench.disk.faults.shut_gate(true);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (log, next, told) = (&log, &next, told.clone());
+            scope.spawn(move || {
+                let index = {
+                    let mut next = next.lock();
+                    let index = *next;
+                    log.enqueue(entry(index, payload(index, 20))).unwrap();
+                    *next += 1;
+                    index
+                };
+                told.send(()).unwrap();
+                log.wait_durable(index).unwrap();
+                assert!(log.durable() >= index);
+            });
+        }
+        assert_eq!(enqueued.iter().take(THREADS as usize).count(), THREADS as usize);
+        bench.disk.faults.shut_gate(false);
+    });
+    assert!(log.stats().syncs <= 2, "{:?}", log.stats());
+    assert!(log.stats().writes <= 2, "{:?}", log.stats());
+    let expected: Vec<_> = (1..=THREADS).map(|index| (index, payload(index, 20))).collect();
+    assert_eq!(bench.entries().unwrap(), expected);
+}
+
+#[test]
+fn threads_at_full_speed_keep_the_order_of_entries_and_of_acks() {
+    const COMMITS: u64 = 16 * 200;
+    let mut bench = Bench::new(1 << 14);
+    let log = group(&mut bench, Duration::from_millis(1));
+    let next = Mutex::new(1);
+    let acked = Arc::new(Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        let background = scope.spawn(|| log.run());
+        let workers: Vec<_> = (0..16)
+            .map(|worker| {
+                let (log, next, acked) = (&log, &next, acked.clone());
+                scope.spawn(move || {
+                    for round in 0..COMMITS / 16 {
+                        let index = {
+                            let mut next = next.lock();
+                            let index = *next;
+                            log.enqueue(entry(index, payload(index, 20))).unwrap();
+                            let acked = acked.clone();
+                            let ack = move |outcome: Result<()>| {
+                                outcome.unwrap();
+                                acked.lock().push(index);
+                            };
+                            log.on_durable(index, Box::new(ack));
+                            *next += 1;
+                            index
+                        };
+                        match (worker + round) % 4 {
+                            0 => log.wait_written(index).unwrap(),
+                            1 => log.wait_queue_below(100).unwrap(),
+                            2 => {}
+                            _ => log.wait_durable(index).unwrap(),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        log.drive(Level::Durable).unwrap();
+        log.stop();
+        background.join().unwrap();
+    });
+    assert_eq!(log.durable(), COMMITS);
+    let expected: Vec<u64> = (1..=COMMITS).collect();
+    assert_eq!(*acked.lock(), expected);
+    let found: Vec<u64> = bench.entries().unwrap().iter().map(|(index, _)| *index).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged_ever_again() {
+    for fail_sync in [true, false] {
+        let mut bench = Bench::new(1 << 16);
+        let log = group(&mut bench, NEVER);
+        log.enqueue(entry(1, "x")).unwrap();
+        log.wait_durable(1).unwrap();
+        let faults = &bench.disk.faults;
+        let fault = if fail_sync { &faults.fail_syncs } else { &faults.fail_writes };
+        fault.store(true, Ordering::SeqCst);
+        let (told, outcomes) = mpsc::channel();
+        for index in 2..=9 {
+            log.enqueue(entry(index, "x")).unwrap();
+            let told = told.clone();
+            log.on_durable(index, Box::new(move |outcome| told.send(outcome).unwrap()));
+        }
+        thread::scope(|scope| {
+            for index in 2..=9 {
+                let log = &log;
+                scope.spawn(move || assert!(is_stopped(&log.wait_durable(index))));
+            }
+        });
+        fault.store(false, Ordering::SeqCst);
+        assert_eq!(outcomes.try_iter().filter(is_stopped).count(), 8);
+        assert!(is_stopped(&log.enqueue(entry(10, "x"))));
+        assert!(is_stopped(&log.drive(Level::Durable)));
+        assert!(is_stopped(&log.with_writer(|writer| writer.sync())));
+        assert_eq!(log.durable(), 1);
+        assert!(log.wait_durable(1).is_ok());
+        log.on_durable(9, Box::new(move |outcome| told.send(outcome).unwrap()));
+        assert!(is_stopped(&outcomes.try_recv().unwrap()));
+    }
+}
+
+#[test]
+fn a_failure_outside_a_batch_stops_the_batches_too() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    bench.disk.faults.fail_writes.store(true, Ordering::SeqCst);
+    assert!(log.with_writer(|writer| writer.put_state(1, b"vote")).is_err());
+    bench.disk.faults.fail_writes.store(false, Ordering::SeqCst);
+    log.enqueue(entry(1, "x")).unwrap();
+    assert!(is_stopped(&log.wait_durable(1)));
+    assert_eq!(log.durable(), 0);
+}
+
+#[test]
+fn the_background_thread_syncs_what_nobody_waits_for() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, Duration::from_millis(1));
+    thread::scope(|scope| {
+        scope.spawn(|| log.run());
+        for index in 1..=3 {
+            log.enqueue(entry(index, "x")).unwrap();
+            while log.durable() < index {
+                thread::yield_now();
+            }
+        }
+        log.stop();
+    });
+}
+
+#[test]
+fn the_background_thread_does_not_linger_when_a_callback_waits() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    let (told, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| log.run());
+        for index in 1..=20 {
+            log.enqueue(entry(index, "x")).unwrap();
+            let told = told.clone();
+            log.on_durable(index, Box::new(move |outcome| told.send(outcome).unwrap()));
+            assert!(outcomes.recv().unwrap().is_ok());
+        }
+        log.stop();
+    });
+}
+
+#[test]
+fn a_callback_may_commit_and_wait_itself() {
+    let mut bench = Bench::new(1 << 16);
+    let log = Arc::new(group(&mut bench, NEVER));
+    let (told, order) = mpsc::channel();
+    log.enqueue(entry(1, "x")).unwrap();
+    let (inner, inner_told) = (log.clone(), told.clone());
+    log.on_durable(
+        1,
+        Box::new(move |_| {
+            inner.enqueue(entry(2, "y")).unwrap();
+            let told = inner_told.clone();
+            inner.on_durable(2, Box::new(move |_| told.send(2).unwrap()));
+            inner.wait_durable(2).unwrap();
+            inner_told.send(1).unwrap();
+        }),
+    );
+    log.wait_durable(1).unwrap();
+    assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn waiting_for_a_shorter_queue_writes_it_out() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    for index in 1..=10 {
+        log.enqueue(entry(index, payload(index, 100))).unwrap();
+    }
+    log.wait_queue_below(log.queued_bytes() + 1).unwrap();
+    assert_eq!(log.written(), 0);
+    log.wait_queue_below(500).unwrap();
+    assert_eq!((log.queued_bytes(), log.written(), log.durable()), (0, 10, 0));
+}

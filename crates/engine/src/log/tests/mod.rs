@@ -1,0 +1,76 @@
+//! Tests of the whole room: what goes in through the writer and comes out of
+//! the reader, on a disk that fails on demand.
+
+mod damage;
+mod group;
+mod lifetime;
+mod model;
+mod shaky;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use self::shaky::ShakyDisk;
+use super::{Entry, ItemKind, LogEnd, LogItem, LogOptions, LogReader, LogWriter};
+use crate::error::{Error, Result};
+
+/// A log directory on a disk of its own.
+pub struct Bench {
+    pub disk: Arc<ShakyDisk>,
+    pub options: LogOptions,
+    epoch: u64,
+    pub head: u64,
+}
+
+impl Bench {
+    pub fn new(segment_bytes: u64) -> Bench {
+        let options = LogOptions { segment_bytes, ..LogOptions::default() };
+        Bench { disk: Arc::default(), options, epoch: 0, head: 0 }
+    }
+
+    pub fn dir(&self) -> &'static Path {
+        Path::new("/store/log")
+    }
+
+    pub fn read(&self) -> Result<(Vec<LogItem>, LogEnd)> {
+        let mut items = Vec::new();
+        let end = LogReader::open(&*self.disk, self.dir(), self.head)?.replay(|item| {
+            items.push(item);
+            Ok(())
+        })?;
+        Ok((items, end))
+    }
+
+    /// The entries in the log, as (index, payload).
+    pub fn entries(&self) -> Result<Vec<(u64, Bytes)>> {
+        let (items, _) = self.read()?;
+        let data = items.into_iter().filter(|item| item.kind == ItemKind::Data);
+        Ok(data.map(|item| (item.index, item.payload)).collect())
+    }
+
+    /// A new incarnation.
+    pub fn start(&mut self) -> LogWriter {
+        let (_, end) = self.read().unwrap();
+        self.epoch += 1;
+        LogWriter::start(self.disk.clone(), self.dir(), self.epoch, end, &self.options).unwrap()
+    }
+
+    pub fn last_segment(&self) -> PathBuf {
+        self.read().unwrap().1.segments.pop().unwrap().path
+    }
+}
+
+pub fn entry(index: u64, payload: impl Into<Bytes>) -> Entry {
+    Entry { stream: 0, index, payload: payload.into() }
+}
+
+/// A payload that differs from others of other indices in every place.
+pub fn payload(index: u64, bytes: usize) -> Bytes {
+    (0..bytes).map(|at| (index as usize * 31 + at * 7 + at / 251) as u8).collect()
+}
+
+pub fn is_data_loss<T>(outcome: &Result<T>) -> bool {
+    matches!(outcome, Err(Error::DataLoss { .. }))
+}

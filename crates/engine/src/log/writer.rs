@@ -1,0 +1,396 @@
+//! Appends records to the log. One owner at a time; `GroupLog` shares it among
+//! threads. After the first failure it does nothing more, because what a failed
+//! write or sync left on disk is unknown until the log is read again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::counters::{Counters, LogStats};
+use super::end::{LogEnd, SegmentInfo};
+use super::options::LogOptions;
+use super::pool::Pool;
+use super::record::{self, HEADER_BYTES, Kind, PAYLOAD_BYTES_MAX, RecordHeader, TOTAL_BYTES};
+use super::segment::{self, SegmentHeader};
+use crate::error::{Error, Result};
+use crate::world::{File, Files};
+
+/// A part this short is not worth a record of its own at a segment's end.
+const PART_BYTES_MIN: usize = 512;
+/// A larger buffer is given back after the write.
+const BUFFER_BYTES_KEPT: usize = 8 << 20;
+
+/// One entry for the log.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub stream: u16,
+    /// The entry's txn, or its index in a replicated log.
+    pub index: u64,
+    pub payload: Bytes,
+}
+
+/// The segment being written.
+struct Active {
+    file: Arc<dyn File>,
+    /// Where the buffer goes.
+    at: u64,
+}
+
+pub struct LogWriter {
+    epoch: u64,
+    sync: bool,
+    segment_bytes: u64,
+    part_bytes_max: usize,
+    pool: Pool,
+    counters: Arc<Counters>,
+    /// All that are kept, in order. The last one is `active`, if that is there.
+    segments: Vec<SegmentInfo>,
+    active: Option<Active>,
+    /// Records encoded and not yet written.
+    buffer: Vec<u8>,
+    buffered_records: u64,
+    next_segment: u64,
+    next_record: u64,
+    /// Highest record known to be synced.
+    synced: u64,
+    /// Whether something was written since the last sync.
+    dirty: bool,
+    states: BTreeMap<u16, Bytes>,
+    closed: bool,
+    stopped: Option<Arc<Error>>,
+}
+
+impl LogWriter {
+    /// Goes on where a reader found the end. `epoch` is larger than that of any
+    /// incarnation before. What was read is synced here: it will be served, so
+    /// it must not be lost with the machine's memory.
+    pub fn start(
+        files: Arc<dyn Files>,
+        dir: &Path,
+        epoch: u64,
+        end: LogEnd,
+        options: &LogOptions,
+    ) -> Result<LogWriter> {
+        assert!(epoch > end.epoch, "epoch {epoch} does not follow epoch {}", end.epoch);
+        make_dir(&*files, dir, options.sync)?;
+        if options.sync {
+            sync_found(&*files, dir, &end.segments)?;
+        }
+        let mut pool = Pool::new(files, dir, options.recycle_max, options.sync);
+        for path in end.free {
+            pool.give(path)?;
+        }
+        let segment_bytes = options.segment_bytes(state_bytes(&end.states));
+        Ok(LogWriter {
+            epoch,
+            sync: options.sync,
+            segment_bytes,
+            part_bytes_max: options.part_bytes_max(segment_bytes),
+            pool,
+            counters: Arc::default(),
+            segments: end.segments,
+            active: None,
+            buffer: Vec::new(),
+            buffered_records: 0,
+            next_segment: end.next_segment,
+            next_record: end.next_record,
+            synced: if options.sync { end.next_record - 1 } else { 0 },
+            dirty: false,
+            states: end.states,
+            closed: false,
+            stopped: None,
+        })
+    }
+
+    /// Writes the entries, in one write for each segment they touch.
+    pub fn append(&mut self, entries: &[Entry]) -> Result<()> {
+        entries.iter().try_for_each(Entry::check)?;
+        self.guarded(|writer| {
+            for entry in entries {
+                writer.put_entry(entry)?;
+            }
+            writer.flush()
+        })
+    }
+
+    /// Makes everything written durable.
+    pub fn sync(&mut self) -> Result<()> {
+        self.guarded(LogWriter::sync_active)
+    }
+
+    /// Declares the stream's entries from `from_index` up void.
+    pub fn cut(&mut self, stream: u16, from_index: u64) -> Result<()> {
+        self.guarded(|writer| {
+            writer.make_room(record::record_bytes(0))?;
+            writer.encode(Kind::Cut, stream, from_index, &[], &[]);
+            writer.flush()
+        })
+    }
+
+    /// Replaces the stream's state, durably after the next `sync`. It stays in
+    /// the log, whatever is released.
+    pub fn put_state(&mut self, stream: u16, state: &[u8]) -> Result<()> {
+        let others = state_bytes(&self.states)
+            - self.states.get(&stream).map_or(0, |old| record::record_bytes(old.len()) as u64);
+        let limit = (self.segment_bytes / 4).saturating_sub(others) as usize;
+        if record::record_bytes(state.len()) > limit {
+            return Err(Error::TooLarge { what: "log state", size: state.len(), limit });
+        }
+        self.guarded(|writer| {
+            writer.make_room(record::record_bytes(state.len()))?;
+            writer.encode(Kind::State, stream, 0, &[], state);
+            writer.flush()?;
+            writer.states.insert(stream, Bytes::copy_from_slice(state));
+            Ok(())
+        })
+    }
+
+    /// The first segment that must stay, when of each named stream everything
+    /// below the given index, and of other streams everything, is no longer
+    /// needed. The last segment always stays: it holds the states.
+    pub fn head_for(&self, floors: &[(u16, u64)]) -> u64 {
+        let needed = |segment: &&SegmentInfo| {
+            floors.iter().any(|(stream, floor)| segment.holds(*stream, *floor))
+        };
+        let first = self.segments.iter().find(needed).or(self.segments.last());
+        first.map_or(self.next_segment, |segment| segment.sequence)
+    }
+
+    /// Frees the segments before `head`, to be reused or deleted. The caller
+    /// has durably recorded `head` as the place to read from.
+    pub fn release_below(&mut self, head: u64) -> Result<()> {
+        let below = self.segments.partition_point(|segment| segment.sequence < head);
+        let released = below.min(self.segments.len().saturating_sub(1));
+        let released: Vec<SegmentInfo> = self.segments.drain(..released).collect();
+        released.into_iter().try_for_each(|segment| self.pool.give(segment.path))
+    }
+
+    /// Bytes of the segments that hold entries of `stream` from `index` up.
+    pub fn pinned_bytes(&self, stream: u16, index: u64) -> u64 {
+        let pinned = self.segments.iter().filter(|segment| segment.holds(stream, index));
+        pinned.map(|segment| segment.bytes).sum()
+    }
+
+    /// The segments kept, in order.
+    pub fn segments(&self) -> &[SegmentInfo] {
+        &self.segments
+    }
+
+    pub fn stats(&self) -> LogStats {
+        self.counters.snapshot()
+    }
+
+    /// Ends the log in good order: a later reader can tell that nothing before
+    /// was in flight. Later calls give `Closed`.
+    pub fn close(&mut self) -> Result<()> {
+        self.guarded(|writer| {
+            writer.sync_active()?;
+            if writer.active.is_some() {
+                // Its room is never given to other records. It says that all
+                // before it is synced, which is what convicts later damage.
+                writer.encode(Kind::Close, 0, 0, &[], &[]);
+                writer.flush()?;
+                writer.sync_active()?;
+            }
+            writer.closed = true;
+            Ok(())
+        })
+    }
+
+    pub(super) fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// Runs a step that touches the disk; its failure is the last.
+    fn guarded(&mut self, step: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
+        if let Some(cause) = &self.stopped {
+            return Err(Error::Stopped(cause.clone()));
+        }
+        if self.closed {
+            return Err(Error::Closed);
+        }
+        step(self).inspect_err(|error| self.stopped = Some(Arc::new(error.clone())))
+    }
+
+    fn put_entry(&mut self, entry: &Entry) -> Result<()> {
+        if entry.payload.len() > self.part_bytes_max {
+            return self.put_parts(entry);
+        }
+        self.make_room(record::record_bytes(entry.payload.len()))?;
+        self.encode(Kind::Full, entry.stream, entry.index, &[], &entry.payload);
+        Ok(())
+    }
+
+    fn put_parts(&mut self, entry: &Entry) -> Result<()> {
+        let total = (entry.payload.len() as u64).to_le_bytes();
+        let mut prefix = &total[..];
+        let mut rest = &entry.payload[..];
+        while !rest.is_empty() {
+            let wanted = rest.len().min(self.part_bytes_max);
+            self.make_room(record::record_bytes(TOTAL_BYTES + wanted.min(PART_BYTES_MIN)))?;
+            let (part, after) = rest.split_at(wanted.min(self.room() - HEADER_BYTES - TOTAL_BYTES));
+            let kind = match (prefix.is_empty(), after.is_empty()) {
+                (false, _) => Kind::First,
+                (true, false) => Kind::Middle,
+                (true, true) => Kind::Last,
+            };
+            self.encode(kind, entry.stream, entry.index, prefix, part);
+            prefix = &[];
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Bytes left for records in the active segment. A multiple of the
+    /// alignment, like all that goes in.
+    fn room(&self) -> usize {
+        let limit = self.segment_bytes - record::record_bytes(0) as u64;
+        self.active
+            .as_ref()
+            .map_or(0, |active| limit.saturating_sub(active.at + self.buffer.len() as u64) as usize)
+    }
+
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if self.room() < bytes {
+            self.roll()?;
+        }
+        assert!(self.room() >= bytes, "a record of {bytes} bytes does not fit in a segment");
+        Ok(())
+    }
+
+    /// Ends the active segment, if there is one, and begins the next.
+    fn roll(&mut self) -> Result<()> {
+        self.flush()?;
+        self.sync_active()?;
+        let mut header = SegmentHeader {
+            sequence: self.next_segment,
+            epoch: self.epoch,
+            first_record: self.next_record,
+            settled_end: 0,
+        };
+        let mut head = vec![0; segment::HEADER_BYTES];
+        for (record, (stream, state)) in (self.next_record..).zip(&self.states) {
+            RecordHeader {
+                segment: header.sequence,
+                record,
+                synced: self.synced,
+                index: 0,
+                stream: *stream,
+                kind: Kind::State,
+            }
+            .encode(&[], state, &mut head);
+        }
+        header.settled_end = head.len() as u64;
+        head[..segment::HEADER_BYTES].copy_from_slice(&header.encode());
+        let (path, file) = self.pool.make(&header, &head, self.segment_bytes)?;
+        self.next_segment += 1;
+        self.next_record += self.states.len() as u64;
+        if self.sync {
+            self.synced = self.next_record - 1;
+        }
+        if !self.states.is_empty() {
+            self.counters.wrote(self.states.len() as u64, head.len() as u64);
+        }
+        let bytes = head.len() as u64;
+        let index_max = BTreeMap::new();
+        self.segments.push(SegmentInfo { sequence: header.sequence, path, bytes, index_max });
+        self.active = Some(Active { file, at: bytes });
+        Ok(())
+    }
+
+    /// Puts one record into the buffer. The caller has made room.
+    fn encode(&mut self, kind: Kind, stream: u16, index: u64, prefix: &[u8], body: &[u8]) {
+        let segment = self.segments.last_mut().expect("room was made in a segment");
+        let (record, synced) = (self.next_record, self.synced);
+        RecordHeader { segment: segment.sequence, record, synced, index, stream, kind }.encode(
+            prefix,
+            body,
+            &mut self.buffer,
+        );
+        self.next_record += 1;
+        self.buffered_records += 1;
+        if kind.is_data() {
+            segment.note(stream, index);
+        }
+    }
+
+    /// Writes the buffer.
+    fn flush(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let active = self.active.as_mut().expect("records are encoded for an active segment");
+        let segment = self.segments.last_mut().expect("the active segment is in the list");
+        active
+            .file
+            .write_all_at(&self.buffer, active.at)
+            .map_err(|error| Error::io("writing log segment", &segment.path, error))?;
+        self.counters.wrote(self.buffered_records, self.buffer.len() as u64);
+        active.at += self.buffer.len() as u64;
+        segment.bytes = active.at;
+        self.dirty = true;
+        self.buffered_records = 0;
+        self.buffer.clear();
+        if self.buffer.capacity() > BUFFER_BYTES_KEPT {
+            self.buffer = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn sync_active(&mut self) -> Result<()> {
+        if !self.dirty || !self.sync {
+            return Ok(());
+        }
+        let active = self.active.as_ref().expect("only an active segment gets dirty");
+        let path = &self.segments.last().expect("the active segment is in the list").path;
+        active.file.sync_data().map_err(|error| Error::io("syncing log segment", path, error))?;
+        self.counters.synced();
+        self.synced = self.next_record - 1;
+        self.dirty = false;
+        Ok(())
+    }
+}
+
+impl Entry {
+    /// Refuses what no log can hold.
+    pub(super) fn check(&self) -> Result<()> {
+        let (size, limit) = (self.payload.len(), PAYLOAD_BYTES_MAX);
+        if size > limit {
+            return Err(Error::TooLarge { what: "log entry", size, limit });
+        }
+        Ok(())
+    }
+
+    /// Bytes it takes in the queue, and about as many in the log.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.payload.len() + HEADER_BYTES) as u64
+    }
+}
+
+/// Bytes of the state records that every segment begins with.
+fn state_bytes(states: &BTreeMap<u16, Bytes>) -> u64 {
+    states.values().map(|state| record::record_bytes(state.len()) as u64).sum()
+}
+
+fn make_dir(files: &dyn Files, dir: &Path, sync: bool) -> Result<()> {
+    files.create_dir_all(dir).map_err(|error| Error::io("making log directory", dir, error))?;
+    match dir.parent().filter(|parent| sync && !parent.as_os_str().is_empty()) {
+        Some(parent) => files
+            .sync_dir(parent)
+            .map_err(|error| Error::io("syncing log directory", parent, error)),
+        None => Ok(()),
+    }
+}
+
+/// Syncs what a reader has found and its writer may not have.
+fn sync_found(files: &dyn Files, dir: &Path, segments: &[SegmentInfo]) -> Result<()> {
+    for SegmentInfo { path, .. } in segments {
+        files
+            .open(path)
+            .and_then(|file| file.sync_data())
+            .map_err(|error| Error::io("syncing log segment", path, error))?;
+    }
+    files.sync_dir(dir).map_err(|error| Error::io("syncing log directory", dir, error))
+}
