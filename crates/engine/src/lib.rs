@@ -1,6 +1,7 @@
 //! Stele's storage engine: versioned cells that survive anything.
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod cell;
 mod error;
 pub mod fragment;
