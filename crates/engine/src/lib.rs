@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod cache;
 pub mod cell;
 pub mod config;
 mod error;

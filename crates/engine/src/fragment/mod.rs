@@ -1,1 +1,32 @@
+//! Disk fragments: immutable, sorted files of the cells of one table and one
+//! locality group. This room knows cell keys, but no tablets.
+//!
+//! A file is a run of data blocks, an index over them, filters over its rows,
+//! its range tombstones, and a footer with the facts about it all. Opening reads
+//! the footer; a point read then costs one block. `docs/format-fragment.md`
+//! gives the bytes.
 
+pub mod block;
+mod builder;
+mod compression;
+mod cursor;
+pub mod filter;
+mod footer;
+pub mod index;
+mod position;
+mod reader;
+mod separators;
+mod spans;
+#[cfg(test)]
+mod testing;
+mod varint;
+mod verify;
+mod writer;
+
+pub use compression::Compression;
+pub use cursor::{CursorOptions, FragmentCursor};
+pub use filter::row_hash;
+pub use footer::{FORMAT_VERSION, FragmentMeta};
+pub use reader::Fragment;
+pub use verify::{BlockInfo, VerifyReport};
+pub use writer::{ENTRY_BYTES_MAX, FragmentOptions, FragmentWriter};

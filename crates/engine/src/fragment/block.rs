@@ -1,0 +1,286 @@
+//! A data block in memory: a short run of entries, laid out so that a key is
+//! rebuilt and a value is found without searching.
+//!
+//! ```text
+//! values | keys | suffix | value ends | timestamps | txns | kinds | restarts | trailer
+//! ```
+//!
+//! The structure is checked once, when a block is loaded; the cursor relies on it.
+
+use std::cmp::Ordering;
+
+use crate::cell::key::{CELL_TAIL, Kind, TXN_TAIL};
+use crate::fragment::varint::{Bytes, varint_at};
+
+/// Every so many entries a key is stored without a shared prefix.
+pub const RESTART_INTERVAL: usize = 16;
+pub const TRAILER_BYTES: usize = 40;
+/// In the trailer: the kinds are listed, one byte per entry.
+pub const KINDS_LISTED: u8 = 0;
+
+/// One decompressed block whose structure has been checked.
+pub struct Block {
+    raw: Vec<u8>,
+    entries: usize,
+    values_len: usize,
+    keys_end: usize,
+    suffix_end: usize,
+    ends: Packed,
+    /// Set when all values have this length; `ends` is empty then.
+    value_len: Option<usize>,
+    timestamps: Packed,
+    timestamp_base: u64,
+    txns: Packed,
+    txn_base: u64,
+    kinds_at: usize,
+    /// The kind of all entries, or `KINDS_LISTED`.
+    kind: u8,
+    restarts: Packed,
+}
+
+/// An array of little-endian numbers of one width. At least eight readable
+/// bytes follow its last number: the trailer stands behind all arrays.
+#[derive(Clone, Copy)]
+struct Packed {
+    at: usize,
+    width: usize,
+    mask: u64,
+}
+
+impl Packed {
+    fn new(at: usize, width: u8) -> Option<Packed> {
+        let mask = match width {
+            0 => 0,
+            1..=8 => u64::MAX >> (64 - 8 * u32::from(width)),
+            _ => return None,
+        };
+        Some(Packed { at, width: usize::from(width), mask })
+    }
+
+    #[inline(always)]
+    fn get(self, raw: &[u8], index: usize) -> u64 {
+        let at = self.at + index * self.width;
+        let word: [u8; 8] = raw[at..at + 8].try_into().expect("the slice has eight bytes");
+        u64::from_le_bytes(word) & self.mask
+    }
+}
+
+/// One stored head: `shared` bytes of the head before, then own bytes.
+#[derive(Clone, Copy)]
+pub struct Head {
+    pub shared: usize,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// The inverted numbers and the kind that end a key.
+pub struct Tail {
+    bytes: [u8; CELL_TAIL],
+    from: usize,
+}
+
+impl Tail {
+    #[inline(always)]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+}
+
+impl Block {
+    /// Takes the bytes of a block; `Err` says how they are damaged.
+    pub fn parse(raw: Vec<u8>) -> Result<Block, &'static str> {
+        let block = Block::parse_trailer(raw).ok_or("block has a damaged trailer")?;
+        block.check_values().ok_or("block has damaged value ends")?;
+        block.check_keys().ok_or("block has damaged keys")?;
+        Ok(block)
+    }
+
+    fn parse_trailer(raw: Vec<u8>) -> Option<Block> {
+        let trailer_at = raw.len().checked_sub(TRAILER_BYTES)?;
+        let mut trailer = Bytes::new(&raw[trailer_at..]);
+        let entries = trailer.u32()? as usize;
+        let values_len = trailer.u32()? as usize;
+        let keys_end = values_len + trailer.u32()? as usize;
+        let suffix_end = keys_end + trailer.u32()? as usize;
+        let timestamp_base = trailer.u64()?;
+        let txn_base = trailer.u64()?;
+        let [ends, timestamps, txns, kind, restarts, 0, 0, 0] = trailer.array::<8>()? else {
+            return None;
+        };
+        // A key takes two bytes or more, so this bounds every product below.
+        if entries == 0 || entries > raw.len() / 2 {
+            return None;
+        }
+        let ends = Packed::new(suffix_end, ends)?;
+        let timestamps = Packed::new(ends.at + ends.width * entries, timestamps)?;
+        let txns = Packed::new(timestamps.at + timestamps.width * entries, txns)?;
+        let kinds_at = txns.at + txns.width * entries;
+        let kinds_len = if kind == KINDS_LISTED { entries } else { 0 };
+        let restarts = Packed::new(kinds_at + kinds_len, restarts)?;
+        let restarts_end = restarts.at + restarts.width * entries.div_ceil(RESTART_INTERVAL);
+        if restarts_end != trailer_at {
+            return None;
+        }
+        let value_len = (ends.width == 0).then_some(values_len / entries);
+        Some(Block {
+            raw,
+            entries,
+            values_len,
+            keys_end,
+            suffix_end,
+            ends,
+            value_len,
+            timestamps,
+            timestamp_base,
+            txns,
+            txn_base,
+            kinds_at,
+            kind,
+            restarts,
+        })
+    }
+
+    fn check_values(&self) -> Option<()> {
+        if let Some(len) = self.value_len {
+            return (len * self.entries == self.values_len).then_some(());
+        }
+        let mut last = 0;
+        for index in 0..self.entries {
+            let end = self.ends.get(&self.raw, index);
+            if end < last {
+                return None;
+            }
+            last = end;
+        }
+        (last == self.values_len as u64).then_some(())
+    }
+
+    fn check_keys(&self) -> Option<()> {
+        let keys = &self.raw[..self.keys_end];
+        let mut at = self.values_len;
+        let mut head_len = 0;
+        for index in 0..self.entries {
+            let start = at;
+            let head = checked_head(keys, at)?;
+            if head.shared > head_len || head.end > keys.len() {
+                return None;
+            }
+            if index % RESTART_INTERVAL == 0 {
+                let restart = self.restarts.get(&self.raw, index / RESTART_INTERVAL);
+                if restart != (start - self.values_len) as u64 || head.shared != 0 {
+                    return None;
+                }
+            }
+            head_len = head.shared + (head.end - head.start);
+            at = head.end;
+        }
+        (at == self.keys_end).then_some(())
+    }
+
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Bytes this block takes in memory.
+    pub fn bytes(&self) -> usize {
+        size_of::<Block>() + self.raw.len()
+    }
+
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    pub fn restarts(&self) -> usize {
+        self.entries.div_ceil(RESTART_INTERVAL)
+    }
+
+    /// Where the head of entry `restart * RESTART_INTERVAL` is stored.
+    #[inline(always)]
+    pub fn restart_at(&self, restart: usize) -> usize {
+        self.values_len + self.restarts.get(&self.raw, restart) as usize
+    }
+
+    #[inline(always)]
+    pub fn head_at(&self, at: usize) -> Head {
+        let (shared, own) = (self.raw[at], self.raw[at + 1]);
+        if shared | own < 0x80 {
+            let start = at + 2;
+            return Head { shared: shared.into(), start, end: start + usize::from(own) };
+        }
+        checked_head(&self.raw, at).expect("keys were checked when the block was loaded")
+    }
+
+    /// The end that all heads of the block share, stored once.
+    #[inline(always)]
+    pub fn suffix(&self) -> &[u8] {
+        &self.raw[self.keys_end..self.suffix_end]
+    }
+
+    #[inline(always)]
+    pub fn tail(&self, index: usize) -> Tail {
+        let kind = match self.kind {
+            KINDS_LISTED => self.raw[self.kinds_at + index],
+            kind => kind,
+        };
+        let txn = !self.txn_base.wrapping_add(self.txns.get(&self.raw, index));
+        let timestamp = !self.timestamp_base.wrapping_add(self.timestamps.get(&self.raw, index));
+        let mut bytes = [0; CELL_TAIL];
+        bytes[..8].copy_from_slice(&timestamp.to_be_bytes());
+        bytes[8..16].copy_from_slice(&txn.to_be_bytes());
+        bytes[16] = kind;
+        Tail {
+            bytes,
+            from: if kind == Kind::Tombstone.to_byte() { CELL_TAIL - TXN_TAIL } else { 0 },
+        }
+    }
+
+    #[inline(always)]
+    pub fn value(&self, index: usize) -> &[u8] {
+        let (start, end) = match self.value_len {
+            Some(len) => (index * len, index * len + len),
+            None => {
+                let start = match index {
+                    0 => 0,
+                    _ => self.ends.get(&self.raw, index - 1),
+                };
+                (start as usize, self.ends.get(&self.raw, index) as usize)
+            }
+        };
+        &self.raw[start..end]
+    }
+
+    /// Compares the key of entry `index`, from some offset on, with `target`
+    /// from the same offset on. `own` are the head's bytes from that offset.
+    #[inline]
+    pub fn compare(&self, index: usize, own: &[u8], target: &[u8]) -> Ordering {
+        let compare = || -> Result<&[u8], Ordering> {
+            let rest = after_part(own, target)?;
+            let rest = after_part(self.suffix(), rest)?;
+            after_part(self.tail(index).bytes(), rest)
+        };
+        match compare() {
+            Ok([]) => Ordering::Equal,
+            Ok(_) => Ordering::Less,
+            Err(order) => order,
+        }
+    }
+}
+
+/// The rest of `target` after `part`, or how a key that goes on with `part`
+/// compares with it.
+#[inline(always)]
+fn after_part<'a>(part: &[u8], target: &'a [u8]) -> Result<&'a [u8], Ordering> {
+    let len = part.len().min(target.len());
+    match part[..len].cmp(&target[..len]) {
+        Ordering::Equal if len == part.len() => Ok(&target[len..]),
+        Ordering::Equal => Err(Ordering::Greater),
+        order => Err(order),
+    }
+}
+
+fn checked_head(bytes: &[u8], at: usize) -> Option<Head> {
+    let (shared, at) = varint_at(bytes, at)?;
+    let (own, start) = varint_at(bytes, at)?;
+    let end = start.checked_add(usize::try_from(own).ok()?)?;
+    Some(Head { shared: usize::try_from(shared).ok()?, start, end })
+}

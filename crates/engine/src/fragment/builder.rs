@@ -1,0 +1,190 @@
+//! Lays entries out as a data block. The writer calls it with keys in order.
+
+use crate::cell::key::{CELL_TAIL, KeyParts, Kind, Level, TXN_TAIL};
+use crate::fragment::block::{KINDS_LISTED, RESTART_INTERVAL};
+use crate::fragment::varint::push_varint;
+
+/// What an entry costs beside its value and the unshared part of its head.
+const ENTRY_OVERHEAD_BYTES: usize = 10;
+
+/// Gathers the entries of one block. Its memory is kept from block to block.
+#[derive(Default)]
+pub struct BlockBuilder {
+    /// The values while gathering, the whole block once finished.
+    raw: Vec<u8>,
+    ends: Vec<u64>,
+    heads: Vec<u8>,
+    head_ends: Vec<usize>,
+    /// Bytes each head shares with the one before.
+    shared: Vec<usize>,
+    shared_total: usize,
+    /// How long an end all heads so far have in common.
+    suffix_len: usize,
+    timestamps: Vec<u64>,
+    txns: Vec<u64>,
+    kinds: Vec<u8>,
+}
+
+impl BlockBuilder {
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    pub fn entries(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// About how large the block would be if it were finished now.
+    pub fn bytes(&self) -> usize {
+        self.raw.len() + self.heads.len() - self.shared_total
+            + self.entries() * ENTRY_OVERHEAD_BYTES
+    }
+
+    /// Adds an entry. `shared` is how many bytes the whole key has in common
+    /// with the key before, whichever block that was in.
+    pub fn add(&mut self, key: &[u8], parts: &KeyParts, shared: usize, value: &[u8]) {
+        let tail_len = if parts.level == Level::Cell { CELL_TAIL } else { TXN_TAIL };
+        let head = &key[..key.len() - tail_len];
+        let first_len = self.head_ends.first().copied();
+        self.suffix_len = match first_len {
+            None => head.len(),
+            Some(len) => common_suffix(&self.heads[..len], head, self.suffix_len),
+        };
+        let before_len = match self.head_ends[..] {
+            [] => 0,
+            [only] => only,
+            [.., start, end] => end - start,
+        };
+        let shared = shared.min(head.len()).min(before_len);
+        self.shared.push(shared);
+        self.shared_total += shared;
+        self.heads.extend_from_slice(head);
+        self.head_ends.push(self.heads.len());
+        self.raw.extend_from_slice(value);
+        self.ends.push(self.raw.len() as u64);
+        self.timestamps.push(match parts.level {
+            Level::Cell => ordered(parts.timestamp),
+            _ => u64::MAX,
+        });
+        self.txns.push(parts.txn.raw());
+        self.kinds.push(parts.kind.to_byte());
+    }
+
+    /// The finished block. Call `clear` before the next entry.
+    pub fn finish(&mut self) -> &[u8] {
+        assert!(!self.is_empty(), "a block holds at least one entry");
+        let values_len = self.raw.len();
+        let restarts = self.push_keys();
+        let keys_len = self.raw.len() - values_len;
+        let first = &self.heads[..self.head_ends[0]];
+        self.raw.extend_from_slice(&first[first.len() - self.suffix_len..]);
+
+        let ends_width = if self.values_are_alike() { 0 } else { width(values_len as u64) };
+        push_packed(&mut self.raw, ends_width, self.ends.iter().copied());
+        // A tombstone has no timestamp; it must not widen the others' deltas.
+        let timestamp_base = self.timestamps.iter().copied().min().unwrap_or_default();
+        let deltas = self.timestamps.iter().zip(&self.kinds).map(|(&timestamp, &kind)| {
+            if kind == Kind::Tombstone.to_byte() { 0 } else { timestamp - timestamp_base }
+        });
+        let timestamps_width = width(deltas.clone().max().unwrap_or_default());
+        push_packed(&mut self.raw, timestamps_width, deltas);
+        let txn_base = self.txns.iter().copied().min().unwrap_or_default();
+        let deltas = self.txns.iter().map(|txn| txn - txn_base);
+        let txns_width = width(deltas.clone().max().unwrap_or_default());
+        push_packed(&mut self.raw, txns_width, deltas);
+        let kind = match self.kinds.iter().all(|&kind| kind == self.kinds[0]) {
+            true => self.kinds[0],
+            false => KINDS_LISTED,
+        };
+        if kind == KINDS_LISTED {
+            self.raw.extend_from_slice(&self.kinds);
+        }
+        let restarts_width = width(keys_len as u64);
+        push_packed(&mut self.raw, restarts_width, restarts.iter().copied());
+
+        for number in [self.kinds.len(), values_len, keys_len, self.suffix_len] {
+            let number = u32::try_from(number).expect("the writer bounds the size of an entry");
+            self.raw.extend_from_slice(&number.to_le_bytes());
+        }
+        self.raw.extend_from_slice(&timestamp_base.to_le_bytes());
+        self.raw.extend_from_slice(&txn_base.to_le_bytes());
+        let widths = [ends_width, timestamps_width, txns_width, kind, restarts_width, 0, 0, 0];
+        self.raw.extend_from_slice(&widths);
+        &self.raw
+    }
+
+    /// Appends the prefix-compressed heads without the suffix they share, and
+    /// returns where the restarts are.
+    fn push_keys(&mut self) -> Vec<u64> {
+        let keys_at = self.raw.len();
+        let mut restarts = Vec::with_capacity(self.entries().div_ceil(RESTART_INTERVAL));
+        let (mut start, mut before_len) = (0, 0);
+        for (index, &end) in self.head_ends.iter().enumerate() {
+            let len = end - start - self.suffix_len;
+            let mut shared = self.shared[index].min(len).min(before_len);
+            if index % RESTART_INTERVAL == 0 {
+                shared = 0;
+                restarts.push((self.raw.len() - keys_at) as u64);
+            }
+            push_varint(&mut self.raw, shared as u64);
+            push_varint(&mut self.raw, (len - shared) as u64);
+            self.raw.extend_from_slice(&self.heads[start + shared..start + len]);
+            (start, before_len) = (end, len);
+        }
+        restarts
+    }
+
+    fn values_are_alike(&self) -> bool {
+        let len = self.ends[0];
+        self.ends.iter().zip(1..).all(|(&end, count)| end == len * count)
+    }
+
+    pub fn clear(&mut self) {
+        self.raw.clear();
+        self.ends.clear();
+        self.heads.clear();
+        self.head_ends.clear();
+        self.shared.clear();
+        self.shared_total = 0;
+        self.suffix_len = 0;
+        self.timestamps.clear();
+        self.txns.clear();
+        self.kinds.clear();
+    }
+}
+
+/// A timestamp as a number of the same order without a sign.
+fn ordered(timestamp: i64) -> u64 {
+    timestamp as u64 ^ (1 << 63)
+}
+
+/// How many bytes two keys have in common at the front.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let word = |chunk: &[u8]| chunk.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
+    let mut at = 0;
+    while let (Some(left), Some(right)) = (word(&a[at..]), word(&b[at..])) {
+        if left != right {
+            return at + (left ^ right).trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
+}
+
+fn common_suffix(a: &[u8], b: &[u8], limit: usize) -> usize {
+    a.iter().rev().zip(b.iter().rev()).take(limit).take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes hold `number`.
+fn width(number: u64) -> u8 {
+    (64 - number.leading_zeros()).div_ceil(8) as u8
+}
+
+fn push_packed(out: &mut Vec<u8>, width: u8, numbers: impl Iterator<Item = u64>) {
+    if width == 0 {
+        return;
+    }
+    for number in numbers {
+        out.extend_from_slice(&number.to_le_bytes()[..usize::from(width)]);
+    }
+}

@@ -1,0 +1,163 @@
+//! How the bytes of a block are compressed. Chosen per file; a block that does
+//! not shrink is stored as it is.
+
+use std::fmt;
+
+/// zstd's own default: most of the gain, still fast enough for compaction.
+const ZSTD_LEVEL: i32 = 3;
+/// No lz4 stream grows by more than this factor when decompressed.
+const LZ4_RATIO_MAX: usize = 255;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compression {
+    None,
+    #[default]
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    pub fn to_byte(self) -> u8 {
+        match self {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+            Compression::Zstd => 2,
+        }
+    }
+
+    pub fn from_byte(byte: u8) -> Option<Compression> {
+        match byte {
+            0 => Some(Compression::None),
+            1 => Some(Compression::Lz4),
+            2 => Some(Compression::Zstd),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        })
+    }
+}
+
+/// Compresses block after block, keeping its working memory.
+pub struct Compressor {
+    kind: Compression,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    scratch: Vec<u8>,
+}
+
+impl Compressor {
+    pub fn new(kind: Compression) -> std::io::Result<Compressor> {
+        let zstd = match kind {
+            Compression::Zstd => Some(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
+            Compression::None | Compression::Lz4 => None,
+        };
+        Ok(Compressor { kind, zstd, scratch: Vec::new() })
+    }
+
+    /// The bytes to store for `raw`, and how they are compressed.
+    pub fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (&'a [u8], Compression) {
+        let len = match self.kind {
+            Compression::None => None,
+            Compression::Lz4 => {
+                let bound = lz4_flex::block::get_maximum_output_size(raw.len());
+                if self.scratch.len() < bound {
+                    self.scratch.resize(bound, 0);
+                }
+                lz4_flex::block::compress_into(raw, &mut self.scratch).ok()
+            }
+            Compression::Zstd => {
+                self.scratch.clear();
+                self.scratch.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+                let zstd = self.zstd.as_mut();
+                zstd.and_then(|zstd| zstd.compress_to_buffer(raw, &mut self.scratch).ok())
+            }
+        };
+        match len {
+            Some(len) if len < raw.len() => (&self.scratch[..len], self.kind),
+            _ => (raw, Compression::None),
+        }
+    }
+}
+
+/// Restores exactly `raw_len` bytes; `Err` says what is wrong with the stored
+/// ones. The caller has bounded `raw_len`.
+pub fn decompress(
+    kind: Compression,
+    stored: Vec<u8>,
+    raw_len: usize,
+) -> Result<Vec<u8>, &'static str> {
+    let raw = match kind {
+        Compression::None => stored,
+        Compression::Lz4 => {
+            if raw_len / LZ4_RATIO_MAX > stored.len() {
+                return Err("block claims a length that its bytes cannot hold");
+            }
+            let mut raw = vec![0; raw_len];
+            let len = lz4_flex::block::decompress_into(&stored, &mut raw)
+                .map_err(|_| "block does not decompress")?;
+            raw.truncate(len);
+            raw
+        }
+        Compression::Zstd => {
+            zstd::bulk::decompress(&stored, raw_len).map_err(|_| "block does not decompress")?
+        }
+    };
+    if raw.len() != raw_len {
+        return Err("block has another length than its index tells");
+    }
+    Ok(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KINDS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+
+    proptest! {
+        #[test]
+        fn compressed_bytes_come_back(
+            raw in prop::collection::vec(prop::sample::select(vec![0u8, 1, 2]), 0..400),
+            noise in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            for kind in KINDS {
+                let mut compressor = Compressor::new(kind).unwrap();
+                for bytes in [&raw, &noise] {
+                    let (stored, used) = compressor.compress(bytes);
+                    prop_assert!(stored.len() <= bytes.len());
+                    let back = decompress(used, stored.to_vec(), bytes.len());
+                    prop_assert_eq!(back.as_ref(), Ok(bytes));
+                    prop_assert!(decompress(used, stored.to_vec(), bytes.len() + 1).is_err());
+                }
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            stored in prop::collection::vec(any::<u8>(), 0..80),
+            raw_len in 0usize..4096,
+        ) {
+            for kind in KINDS {
+                if let Ok(raw) = decompress(kind, stored.clone(), raw_len) {
+                    prop_assert_eq!(raw.len(), raw_len);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_kind_has_one_byte() {
+        for kind in KINDS {
+            assert_eq!(Compression::from_byte(kind.to_byte()), Some(kind));
+        }
+        assert_eq!(Compression::from_byte(3), None);
+    }
+}

@@ -1,0 +1,391 @@
+//! Walks the entries of a fragment, block after block.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::fragment::index::{Contents, IndexPart, family_bit};
+use crate::fragment::position::Position;
+use crate::fragment::reader::Fragment;
+use crate::merge::Cursor;
+
+/// What a reader wants of a fragment.
+#[derive(Clone, Debug)]
+pub struct CursorOptions {
+    /// Whether blocks read from the file are kept in the cache. Blocks found
+    /// there are used in any case.
+    pub fill_cache: bool,
+    /// Pass over blocks whose cells all lie outside.
+    pub timestamps: Option<RangeInclusive<i64>>,
+    /// Pass over blocks without a cell of these families.
+    pub families: Option<Vec<Vec<u8>>>,
+}
+
+impl Default for CursorOptions {
+    fn default() -> Self {
+        CursorOptions { fill_cache: true, timestamps: None, families: None }
+    }
+}
+
+/// Which blocks to pass over. What remains may still hold entries that do not
+/// match; and everything but plain values always remains, because it acts on
+/// cells elsewhere.
+struct Skip {
+    timestamps: RangeInclusive<i64>,
+    families: u64,
+}
+
+impl Skip {
+    fn new(fragment: &Fragment, options: &CursorOptions) -> Option<Skip> {
+        if options.timestamps.is_none() && options.families.is_none() {
+            return None;
+        }
+        let bit = |family: &Vec<u8>| {
+            let index = fragment.meta().families.iter().position(|known| known == family);
+            index.map_or(0, family_bit)
+        };
+        let families = options.families.as_ref();
+        Some(Skip {
+            timestamps: options.timestamps.clone().unwrap_or(i64::MIN..=i64::MAX),
+            families: families.map_or(u64::MAX, |list| list.iter().map(bit).fold(0, |a, b| a | b)),
+        })
+    }
+
+    fn passes_over(&self, contents: &Contents) -> bool {
+        let outside = contents.timestamps.is_none_or(|(min, max)| {
+            max < *self.timestamps.start() || min > *self.timestamps.end()
+        });
+        !contents.deletes && (outside || contents.families & self.families == 0)
+    }
+}
+
+pub struct FragmentCursor {
+    fragment: Arc<Fragment>,
+    fill_cache: bool,
+    skip: Option<Skip>,
+    part_number: usize,
+    part: Option<Arc<IndexPart>>,
+    /// The block within the partition; `position` is inside it or nowhere.
+    block_number: usize,
+    position: Position,
+}
+
+impl Fragment {
+    /// A cursor that stands nowhere yet.
+    pub fn cursor(self: &Arc<Self>, options: CursorOptions) -> FragmentCursor {
+        FragmentCursor {
+            fragment: self.clone(),
+            fill_cache: options.fill_cache,
+            skip: Skip::new(self, &options),
+            part_number: 0,
+            part: None,
+            block_number: 0,
+            position: Position::default(),
+        }
+    }
+}
+
+impl FragmentCursor {
+    /// Goes to a partition of the index, keeping it if it is at hand.
+    fn enter_part(&mut self, number: usize) -> Result<Arc<IndexPart>> {
+        if let (Some(part), true) = (&self.part, self.part_number == number) {
+            return Ok(part.clone());
+        }
+        self.position.leave();
+        self.part = None;
+        let part = self.fragment.index_part(number)?;
+        self.part_number = number;
+        self.part = Some(part.clone());
+        Ok(part)
+    }
+
+    /// Goes into a block of the current partition, standing nowhere yet.
+    fn enter_block(&mut self, part: &IndexPart, number: usize) -> Result<()> {
+        if self.block_number == number && self.position.in_block() {
+            return Ok(());
+        }
+        self.position.leave();
+        let block = self.fragment.block(&part.handles[number], self.fill_cache)?;
+        self.block_number = number;
+        self.position.enter(block);
+        Ok(())
+    }
+
+    fn passes_over(&self, part: &IndexPart, number: usize) -> bool {
+        let contents = &part.handles[number].contents;
+        self.skip.as_ref().is_some_and(|skip| skip.passes_over(contents))
+    }
+
+    /// Goes to the first entry from block `number` of partition `part_number`
+    /// on; nowhere when there is none.
+    fn first_from(&mut self, mut part_number: usize, mut number: usize) -> Result<()> {
+        while part_number < self.fragment.index_parts() {
+            let part = self.enter_part(part_number)?;
+            while number < part.handles.len() {
+                if !self.passes_over(&part, number) {
+                    self.enter_block(&part, number)?;
+                    self.position.first();
+                    return Ok(());
+                }
+                number += 1;
+            }
+            (part_number, number) = (part_number + 1, 0);
+        }
+        self.position.leave();
+        Ok(())
+    }
+
+    /// Goes to the last entry before block `number` of partition
+    /// `part_number`; nowhere when there is none.
+    fn last_before(&mut self, mut part_number: usize, mut number: usize) -> Result<()> {
+        loop {
+            let part = self.enter_part(part_number)?;
+            while number > 0 {
+                number -= 1;
+                if !self.passes_over(&part, number) {
+                    self.enter_block(&part, number)?;
+                    self.position.last();
+                    return Ok(());
+                }
+            }
+            if part_number == 0 {
+                self.position.leave();
+                return Ok(());
+            }
+            part_number -= 1;
+            number = self.enter_part(part_number)?.handles.len();
+        }
+    }
+
+    fn try_seek(&mut self, key: &[u8]) -> Result<()> {
+        let part_number = self.fragment.index_part_of(key);
+        let part = self.enter_part(part_number)?;
+        let number = part.separators.count_to(key).saturating_sub(1);
+        if !self.passes_over(&part, number) {
+            self.enter_block(&part, number)?;
+            self.position.seek(key);
+            if self.position.valid() {
+                return Ok(());
+            }
+        }
+        self.first_from(part_number, number + 1)
+    }
+
+    fn try_seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let part_number = self.fragment.index_part_before(key);
+        let part = self.enter_part(part_number)?;
+        let number = part.separators.count_before(key).saturating_sub(1);
+        if !self.passes_over(&part, number) {
+            self.enter_block(&part, number)?;
+            self.position.seek_before(key);
+            if self.position.valid() {
+                return Ok(());
+            }
+        }
+        self.last_before(part_number, number)
+    }
+
+    /// A cursor that failed stands nowhere, and starts anew when sought.
+    fn settle(&mut self, result: Result<()>) -> Result<()> {
+        if result.is_err() {
+            self.position.leave();
+        }
+        result
+    }
+}
+
+impl Cursor for FragmentCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if self.fragment.index_parts() == 0 {
+            return Ok(());
+        }
+        let result = self.try_seek(key);
+        self.settle(result)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        if self.fragment.index_parts() == 0 {
+            return Ok(());
+        }
+        let result = self.try_seek_before(key);
+        self.settle(result)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.position.next();
+        if self.position.valid() {
+            return Ok(());
+        }
+        let result = self.first_from(self.part_number, self.block_number + 1);
+        self.settle(result)
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.position.valid()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.position.key()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.position.value()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cell::key::{KeyParts, Kind, push_cell_tail, push_column};
+    use crate::fragment::testing::{FAMILIES, OneFile, entries, key, options};
+    use crate::fragment::{Compression, FragmentOptions};
+    use crate::txn::Txn;
+
+    type Entry = (Vec<u8>, Vec<u8>);
+
+    fn here(cursor: &FragmentCursor) -> Option<Entry> {
+        cursor.valid().then(|| (cursor.key().to_vec(), cursor.value().to_vec()))
+    }
+
+    fn owned(entry: Option<(&Vec<u8>, &Vec<u8>)>) -> Option<Entry> {
+        entry.map(|(key, value)| (key.clone(), value.clone()))
+    }
+
+    fn walk(cursor: &mut FragmentCursor) -> Vec<Entry> {
+        let mut seen = Vec::new();
+        cursor.seek(b"").unwrap();
+        while let Some(entry) = here(cursor) {
+            seen.push(entry);
+            cursor.next().unwrap();
+        }
+        seen
+    }
+
+    fn walk_back(cursor: &mut FragmentCursor) -> Vec<Entry> {
+        let mut seen = Vec::new();
+        cursor.seek_before(&[0xFF; 300]).unwrap();
+        while let Some(entry) = here(cursor) {
+            cursor.seek_before(&entry.0).unwrap();
+            seen.push(entry);
+        }
+        seen.reverse();
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn a_fragment_answers_like_a_sorted_map(
+            entries in entries(0..120),
+            options in options(),
+            targets in prop::collection::vec(key(), 0..30),
+            fill_cache in any::<bool>(),
+        ) {
+            let file = OneFile::default();
+            let meta = file.write(options, &entries).unwrap();
+            let fragment = file.open().unwrap();
+            prop_assert_eq!(fragment.meta(), &meta);
+            let mut cursor = fragment.cursor(CursorOptions { fill_cache, ..CursorOptions::default() });
+            prop_assert!(!cursor.valid());
+            let all: Vec<Entry> = entries.clone().into_iter().collect();
+            prop_assert_eq!(walk(&mut cursor), all.clone());
+            prop_assert_eq!(walk_back(&mut cursor), all);
+            let cut = targets.iter().map(|key| key[..key.len() / 2].to_vec());
+            for target in targets.iter().cloned().chain(cut).chain(entries.keys().cloned()) {
+                let mut after = entries.range(target.clone()..);
+                cursor.seek(&target).unwrap();
+                prop_assert_eq!(here(&cursor), owned(after.next()));
+                if cursor.valid() {
+                    cursor.next().unwrap();
+                    prop_assert_eq!(here(&cursor), owned(after.next()));
+                }
+                cursor.seek_before(&target).unwrap();
+                prop_assert_eq!(here(&cursor), owned(entries.range(..target).next_back()));
+            }
+        }
+
+        #[test]
+        fn passing_over_blocks_loses_no_match_and_no_tombstone(
+            entries in entries(0..120),
+            options in options(),
+            timestamps in prop::option::of((-4i64..4, 0i64..4)),
+            families in prop::option::of(prop::sample::subsequence(FAMILIES.to_vec(), 0..3)),
+        ) {
+            let file = OneFile::default();
+            file.write(options, &entries).unwrap();
+            let timestamps = timestamps.map(|(min, more)| min..=min + more);
+            let matches = |key: &[u8]| {
+                let parts = KeyParts::parse(key).unwrap();
+                let family = parts.family(key);
+                parts.kind != Kind::Put
+                    || timestamps.as_ref().is_none_or(|range| range.contains(&parts.timestamp))
+                        && families.as_ref().is_none_or(|list| list.contains(&family))
+            };
+            let mut cursor = file.open().unwrap().cursor(CursorOptions {
+                fill_cache: true,
+                timestamps: timestamps.clone(),
+                families: families.as_ref().map(|list| list.iter().map(|f| f.to_vec()).collect()),
+            });
+            let wanted: Vec<Entry> =
+                entries.clone().into_iter().filter(|(key, _)| matches(key)).collect();
+            for seen in [walk(&mut cursor), walk_back(&mut cursor)] {
+                prop_assert!(seen.iter().all(|(key, value)| entries.get(key) == Some(value)));
+                let seen: Vec<Entry> = seen.into_iter().filter(|(key, _)| matches(key)).collect();
+                prop_assert_eq!(&seen, &wanted);
+            }
+        }
+    }
+
+    fn cell(row: &[u8], timestamp: i64) -> Vec<u8> {
+        let mut key = Vec::new();
+        push_column(&mut key, row, b"f", b"q");
+        push_cell_tail(&mut key, timestamp, Txn::base(1), Kind::Put);
+        key
+    }
+
+    #[test]
+    fn a_time_range_reads_only_the_blocks_that_can_match() {
+        let entries: BTreeMap<_, _> =
+            (0..5000).map(|n: u64| (cell(&n.to_be_bytes(), n as i64), vec![1; 50])).collect();
+        let file = OneFile::default();
+        let meta = file.write(FragmentOptions::new(Compression::Lz4), &entries).unwrap();
+        assert!(meta.blocks > 10);
+        let cache = crate::cache::BlockCache::new(1 << 20);
+        let fragment = file.open_with(cache.clone()).unwrap();
+        let timestamps = Some(2000..=2001);
+        let mut cursor = fragment.cursor(CursorOptions { timestamps, ..CursorOptions::default() });
+        let seen = walk(&mut cursor);
+        assert!(seen.iter().any(|(key, _)| *key == cell(&2000u64.to_be_bytes(), 2000)));
+        assert!(cache.stats().misses <= 2, "{:?}", cache.stats());
+    }
+
+    #[test]
+    fn an_index_of_many_partitions_is_read_through_the_cache() {
+        let row = |n: u64| format!("{n:08}{}", "x".repeat(40)).into_bytes();
+        let entries: BTreeMap<_, _> =
+            (0..30_000).map(|n| (cell(&row(n), 5), b"value".to_vec())).collect();
+        let file = OneFile::default();
+        let options = FragmentOptions { compression: Compression::None, block_bytes: 64 };
+        let meta = file.write(options, &entries).unwrap();
+        let fragment = file.open_with(crate::cache::BlockCache::new(64 << 20)).unwrap();
+        assert!(fragment.index_parts() > 8 && meta.blocks == 30_000);
+        assert_eq!(fragment.resident_bytes() >> 18, 0, "only the filter stays in memory");
+        let mut cursor = fragment.cursor(CursorOptions::default());
+        assert_eq!(walk(&mut cursor), entries.clone().into_iter().collect::<Vec<_>>());
+        for n in (0..30_000).step_by(997) {
+            let key = cell(&row(n), 5);
+            cursor.seek(&key).unwrap();
+            assert_eq!(here(&cursor), owned(entries.get_key_value(&key)));
+            cursor.seek_before(&key).unwrap();
+            assert_eq!(here(&cursor), owned(entries.range(..key).next_back()));
+        }
+        assert_eq!(fragment.verify().unwrap().blocks, 30_000);
+    }
+}

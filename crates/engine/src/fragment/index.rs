@@ -1,0 +1,268 @@
+//! The index of a fragment: where each block is, and what it can hold. It is
+//! cut into partitions, each decoded as a whole.
+
+use crate::fragment::compression::Compression;
+use crate::fragment::separators::Separators;
+use crate::fragment::varint::{Bytes, push_signed, push_varint};
+
+/// A partition is closed when its bytes reach this size.
+pub const PARTITION_BYTES: usize = 32 << 10;
+/// It is also closed when its separators, decoded, reach this size, so that a
+/// reader knows how much memory a partition can ask for.
+const SEPARATOR_BYTES: usize = 256 << 10;
+/// No block is larger, decompressed. Room for one entry of the largest size.
+pub const BLOCK_BYTES_MAX: usize = 512 << 20;
+
+const FLAG_COMPRESSION: u8 = 0b0011;
+const FLAG_DELETES: u8 = 0b0100;
+const FLAG_CELLS: u8 = 0b1000;
+
+/// Where a block is, and what it can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHandle {
+    pub offset: u64,
+    pub stored_len: u32,
+    pub raw_len: u32,
+    /// CRC32C of the stored bytes.
+    pub crc: u32,
+    pub compression: Compression,
+    pub entries: u32,
+    pub contents: Contents,
+}
+
+impl BlockHandle {
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.stored_len)
+    }
+}
+
+/// What a block holds, in short: enough to pass it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Contents {
+    /// Holds something other than plain values. Such an entry acts on cells of
+    /// other blocks, so the block is never passed over.
+    pub deletes: bool,
+    /// The least and greatest timestamp of its cells, if it has any.
+    pub timestamps: Option<(i64, i64)>,
+    /// Bit i: holds the i-th family of the file; the top bit stands for every
+    /// family from the 64th on.
+    pub families: u64,
+}
+
+impl Contents {
+    pub fn add_timestamp(&mut self, timestamp: i64) {
+        let (min, max) = self.timestamps.unwrap_or((timestamp, timestamp));
+        self.timestamps = Some((min.min(timestamp), max.max(timestamp)));
+    }
+}
+
+/// The bit of the family at `index` in the file's list.
+pub fn family_bit(index: usize) -> u64 {
+    1 << index.min(63)
+}
+
+/// Encodes one partition after the other.
+#[derive(Default)]
+pub struct IndexBuilder {
+    done: Vec<EncodedPart>,
+    open: EncodedPart,
+    last_separator: Vec<u8>,
+    /// Bytes of all separators of the open partition.
+    separator_bytes: usize,
+}
+
+/// One partition as it is stored.
+#[derive(Default)]
+pub struct EncodedPart {
+    pub bytes: Vec<u8>,
+    pub first_separator: Vec<u8>,
+    /// The offset of its first block.
+    pub data_offset: u64,
+    pub blocks: u64,
+}
+
+impl IndexBuilder {
+    /// Bytes encoded so far.
+    pub fn bytes(&self) -> usize {
+        self.done.iter().map(|part| part.bytes.len()).sum::<usize>() + self.open.bytes.len()
+    }
+
+    pub fn add(&mut self, separator: &[u8], handle: &BlockHandle) {
+        let part = &mut self.open;
+        if part.blocks == 0 {
+            part.first_separator = separator.to_vec();
+            part.data_offset = handle.offset;
+            self.last_separator.clear();
+            self.separator_bytes = 0;
+        }
+        let pairs = self.last_separator.iter().zip(separator);
+        let shared = pairs.take_while(|(a, b)| a == b).count();
+        push_varint(&mut part.bytes, shared as u64);
+        push_varint(&mut part.bytes, (separator.len() - shared) as u64);
+        part.bytes.extend_from_slice(&separator[shared..]);
+        push_handle(&mut part.bytes, handle);
+        part.blocks += 1;
+        self.last_separator.clear();
+        self.last_separator.extend_from_slice(separator);
+        self.separator_bytes += separator.len();
+        if part.bytes.len() >= PARTITION_BYTES || self.separator_bytes >= SEPARATOR_BYTES {
+            self.done.push(std::mem::take(part));
+        }
+    }
+
+    pub fn finish(mut self) -> Vec<EncodedPart> {
+        if self.open.blocks > 0 {
+            self.done.push(self.open);
+        }
+        self.done
+    }
+}
+
+fn push_handle(out: &mut Vec<u8>, handle: &BlockHandle) {
+    let contents = &handle.contents;
+    let mut flags = handle.compression.to_byte();
+    flags |= if contents.deletes { FLAG_DELETES } else { 0 };
+    flags |= if contents.timestamps.is_some() { FLAG_CELLS } else { 0 };
+    out.push(flags);
+    push_varint(out, handle.stored_len.into());
+    push_varint(out, handle.raw_len.into());
+    push_varint(out, handle.entries.into());
+    out.extend_from_slice(&handle.crc.to_le_bytes());
+    push_varint(out, contents.families);
+    if let Some((min, max)) = contents.timestamps {
+        push_signed(out, min);
+        push_varint(out, max.wrapping_sub(min) as u64);
+    }
+}
+
+/// A partition of the index in memory.
+pub struct IndexPart {
+    /// Each block's separator is after every key of the block before and at or
+    /// before every key of its own.
+    pub separators: Separators,
+    pub handles: Vec<BlockHandle>,
+}
+
+impl IndexPart {
+    /// Decodes a partition whose blocks fill `data_offset..data_end`.
+    pub fn parse(bytes: &[u8], data_offset: u64, data_end: u64) -> Option<IndexPart> {
+        let mut read = Bytes::new(bytes);
+        let (mut separators, mut ends) = (Vec::new(), Vec::new());
+        let mut handles = Vec::new();
+        let (mut start, mut offset) = (0, data_offset);
+        while !read.is_empty() {
+            let shared = usize::try_from(read.varint()?).ok()?;
+            let own = usize::try_from(read.varint()?).ok()?;
+            let before = separators.len();
+            if shared > before - start || before >= SEPARATOR_BYTES {
+                return None;
+            }
+            separators.extend_from_within(start..start + shared);
+            separators.extend_from_slice(read.take(own)?);
+            ends.push(separators.len());
+            start = before;
+            let handle = parse_handle(&mut read, offset)?;
+            offset = handle.end();
+            handles.push(handle);
+        }
+        if offset != data_end || handles.is_empty() {
+            return None;
+        }
+        Some(IndexPart { separators: Separators::new(separators, ends)?, handles })
+    }
+
+    /// Bytes this partition takes in memory.
+    pub fn bytes(&self) -> usize {
+        size_of::<IndexPart>()
+            + self.separators.bytes()
+            + self.handles.len() * size_of::<BlockHandle>()
+    }
+}
+
+fn parse_handle(read: &mut Bytes<'_>, offset: u64) -> Option<BlockHandle> {
+    let flags = read.byte()?;
+    if flags & !(FLAG_COMPRESSION | FLAG_DELETES | FLAG_CELLS) != 0 {
+        return None;
+    }
+    let compression = Compression::from_byte(flags & FLAG_COMPRESSION)?;
+    let stored_len = read.varint_u32()?;
+    let raw_len = read.varint_u32()?;
+    let entries = read.varint_u32()?;
+    let crc = read.u32()?;
+    let families = read.varint()?;
+    let timestamps = match flags & FLAG_CELLS {
+        0 => None,
+        _ => {
+            let min = read.signed()?;
+            Some((min, min.checked_add_unsigned(read.varint()?)?))
+        }
+    };
+    if stored_len == 0 || raw_len as usize > BLOCK_BYTES_MAX {
+        return None;
+    }
+    offset.checked_add(stored_len.into())?;
+    let contents = Contents { deletes: flags & FLAG_DELETES != 0, timestamps, families };
+    Some(BlockHandle { offset, stored_len, raw_len, crc, compression, entries, contents })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn handle() -> impl Strategy<Value = BlockHandle> {
+        let compression =
+            prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd]);
+        let timestamps = prop::option::of((any::<i64>(), any::<i64>()));
+        let contents = (any::<bool>(), timestamps, any::<u64>());
+        (1u32..1 << 20, 1u32..1 << 20, any::<u32>(), compression, 1u32..500, contents).prop_map(
+            |(stored_len, raw_len, crc, compression, entries, contents)| BlockHandle {
+                offset: 0,
+                stored_len,
+                raw_len,
+                crc,
+                compression,
+                entries,
+                contents: Contents {
+                    deletes: contents.0,
+                    timestamps: contents.1.map(|(a, b)| (a.min(b), a.max(b))),
+                    families: contents.2,
+                },
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn partitions_read_back_as_built(
+            separators in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 1..2000), 1..120),
+            handles in prop::collection::vec(handle(), 120),
+        ) {
+            let mut builder = IndexBuilder::default();
+            let (mut expected, mut offset) = (Vec::new(), 77);
+            for (separator, mut handle) in separators.into_iter().zip(handles) {
+                handle.offset = offset;
+                offset = handle.end();
+                builder.add(&separator, &handle);
+                expected.push((separator, handle));
+            }
+            let parts = builder.finish();
+            let (mut seen, ends) = (Vec::new(), parts.iter().skip(1).map(|part| part.data_offset));
+            for (part, end) in parts.iter().zip(ends.chain([offset])) {
+                let parsed = IndexPart::parse(&part.bytes, part.data_offset, end).unwrap();
+                prop_assert_eq!(parsed.separators.get(0), &part.first_separator[..]);
+                prop_assert_eq!(parsed.handles.len() as u64, part.blocks);
+                prop_assert!(IndexPart::parse(&part.bytes, part.data_offset, end + 1).is_none());
+                for (index, &handle) in parsed.handles.iter().enumerate() {
+                    seen.push((parsed.separators.get(index).to_vec(), handle));
+                }
+            }
+            prop_assert_eq!(seen, expected);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            IndexPart::parse(&bytes, 0, 1000);
+        }
+    }
+}

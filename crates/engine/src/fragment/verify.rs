@@ -1,0 +1,214 @@
+//! Checks a fragment from end to end, and describes its blocks one by one. For
+//! the offline tools; reads the file itself, not the cache.
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
+use crate::error::{Error, Result};
+use crate::fragment::compression::Compression;
+use crate::fragment::filter::{RowFilter, row_hash};
+use crate::fragment::index::{BlockHandle, Contents, IndexPart, family_bit};
+use crate::fragment::position::Position;
+use crate::fragment::reader::Fragment;
+
+/// What a sound fragment was found to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct VerifyReport {
+    pub blocks: u64,
+    pub cells: u64,
+    pub tombstones: u64,
+    pub rows: u64,
+    pub raw_bytes: u64,
+}
+
+/// One block, for a person who looks into a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockInfo {
+    pub offset: u64,
+    pub stored_len: u32,
+    pub raw_len: u32,
+    pub compression: Compression,
+    pub entries: u32,
+    pub first_key: Vec<u8>,
+    /// The least and greatest timestamp of its cells, if it has any.
+    pub timestamps: Option<(i64, i64)>,
+    /// Holds entries other than plain values.
+    pub deletes: bool,
+}
+
+impl Fragment {
+    /// Reads everything and checks all that the format promises. The first
+    /// thing found wrong is the error.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.verify_hash()?;
+        let mut walk = Walk::new(self);
+        for number in 0..self.index_parts() {
+            let part = self.read_index_part(number)?;
+            for block in 0..part.handles.len() {
+                walk.block(&part, block)?;
+            }
+        }
+        walk.finish()
+    }
+
+    fn verify_hash(&self) -> Result<()> {
+        let mut hash = Xxh3::new();
+        self.for_each_metadata_chunk(|piece| hash.update(piece))?;
+        if hash.digest() != self.meta().hash {
+            let offset = self.meta().data_bytes;
+            return Err(Error::data_loss(self.path(), offset, "metadata has a wrong hash"));
+        }
+        Ok(())
+    }
+
+    /// Describes every block, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<BlockInfo>> + '_ {
+        (0..self.index_parts()).flat_map(move |number| {
+            let (handles, failed) = match self.read_index_part(number) {
+                Ok(part) => (part.handles.clone(), None),
+                Err(error) => (Vec::new(), Some(Err(error))),
+            };
+            handles.into_iter().map(move |handle| self.describe(&handle)).chain(failed)
+        })
+    }
+
+    fn describe(&self, handle: &BlockHandle) -> Result<BlockInfo> {
+        let mut position = Position::default();
+        position.enter(Arc::new(self.read_block(handle)?));
+        position.first();
+        Ok(BlockInfo {
+            offset: handle.offset,
+            stored_len: handle.stored_len,
+            raw_len: handle.raw_len,
+            compression: handle.compression,
+            entries: handle.entries,
+            first_key: position.key().to_vec(),
+            timestamps: handle.contents.timestamps,
+            deletes: handle.contents.deletes,
+        })
+    }
+}
+
+/// One pass over all entries of a fragment.
+struct Walk<'a> {
+    fragment: &'a Fragment,
+    report: VerifyReport,
+    last_key: Vec<u8>,
+    row: Vec<u8>,
+    /// The filter of the current row, and its number.
+    filter: Option<(usize, RowFilter)>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(fragment: &'a Fragment) -> Walk<'a> {
+        let report = VerifyReport::default();
+        Walk { fragment, report, last_key: Vec::new(), row: Vec::new(), filter: None }
+    }
+
+    fn block(&mut self, part: &IndexPart, number: usize) -> Result<()> {
+        let handle = &part.handles[number];
+        let block = Arc::new(self.fragment.read_block(handle)?);
+        let damaged =
+            |what: &str| Error::data_loss(self.fragment.path(), handle.offset, what.to_string());
+        let separator = part.separators.get(number);
+        if self.report.blocks > 0 && separator <= self.last_key.as_slice() {
+            return Err(damaged("separator is not after the block before"));
+        }
+        let mut position = Position::default();
+        position.enter(block);
+        position.first();
+        if position.key() < separator {
+            return Err(damaged("separator is after the first key of its block"));
+        }
+        let mut contents = Contents::default();
+        while position.valid() {
+            self.entry(&position, &mut contents)
+                .map_err(|what| Error::data_loss(self.fragment.path(), handle.offset, what))?;
+            position.next();
+        }
+        if contents != handle.contents {
+            return Err(Error::data_loss(
+                self.fragment.path(),
+                handle.offset,
+                "block holds other times or families than its index tells",
+            ));
+        }
+        self.report.blocks += 1;
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        position: &Position,
+        contents: &mut Contents,
+    ) -> std::result::Result<(), String> {
+        let key = position.key();
+        let first = self.report.cells + self.report.tombstones == 0;
+        if !first && key <= self.last_key.as_slice() {
+            return Err("keys do not ascend".into());
+        }
+        let parts = KeyParts::parse(key).ok_or("block holds something that is no key")?;
+        let mut row = Vec::new();
+        unescape_into(parts.escaped_row(key), &mut row);
+        if first || row != self.row {
+            self.row = row;
+            self.report.rows += 1;
+            self.check_row()?;
+        }
+        contents.deletes |= parts.kind != Kind::Put;
+        if parts.level == Level::Cell {
+            contents.add_timestamp(parts.timestamp);
+            self.report.cells += 1;
+        } else {
+            self.report.tombstones += 1;
+        }
+        let meta = self.fragment.meta();
+        if parts.level != Level::RowTombstone {
+            let family = parts.family(key);
+            let index = meta.families.iter().position(|known| known == family);
+            contents.families |= family_bit(index.ok_or("family is not in the list of the file")?);
+        }
+        if parts.txn < meta.txn_min || parts.txn > meta.txn_max {
+            return Err("txn is outside the bounds of the file".into());
+        }
+        self.report.raw_bytes += (key.len() + position.value().len()) as u64;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        Ok(())
+    }
+
+    fn check_row(&mut self) -> std::result::Result<(), String> {
+        let sections = self.fragment.filter_sections();
+        let number = sections.partition_point(|filter| filter.first_row <= self.row);
+        let number = number.checked_sub(1).ok_or("row is before the first row filter")?;
+        if self.filter.as_ref().is_none_or(|(current, _)| *current != number) {
+            let filter = self.fragment.read_filter(number).map_err(|error| error.to_string())?;
+            self.filter = Some((number, filter));
+        }
+        let hash = row_hash(&self.row);
+        match self.filter.as_ref().is_some_and(|(_, filter)| filter.may_hold(hash)) {
+            true => Ok(()),
+            false => Err("row filter denies a row of the file".into()),
+        }
+    }
+
+    fn finish(self) -> Result<VerifyReport> {
+        let (meta, report) = (self.fragment.meta(), self.report);
+        let counted = VerifyReport {
+            blocks: meta.blocks,
+            cells: meta.cells,
+            tombstones: meta.tombstones,
+            rows: meta.rows,
+            raw_bytes: meta.raw_bytes,
+        };
+        let last_row = meta.row_bounds.as_ref().map(|(_, last)| last);
+        if counted != report || last_row.is_some_and(|last| *last != self.row) {
+            let offset = meta.data_bytes;
+            let what = format!("footer tells {counted:?}, the blocks hold {report:?}");
+            return Err(Error::data_loss(self.fragment.path(), offset, what));
+        }
+        Ok(report)
+    }
+}

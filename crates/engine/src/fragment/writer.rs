@@ -1,0 +1,461 @@
+//! Writes a fragment from entries in key order. Serialize and compact call it;
+//! memory stays bounded by a block, a chunk of output and the metadata.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use prost::Message;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
+use crate::cell::span::Spans;
+use crate::error::{Error, Printable, Result};
+use crate::fragment::builder::{BlockBuilder, common_prefix};
+use crate::fragment::compression::{Compression, Compressor};
+use crate::fragment::filter::FilterBuilder;
+use crate::fragment::footer::{
+    FileTail, FilterSection, Footer, FragmentMeta, IndexSection, Section,
+};
+use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
+use crate::fragment::spans::encode_spans;
+use crate::txn::Txn;
+use crate::world::{File, Files};
+
+/// Output is written in pieces of about this size.
+const CHUNK_BYTES: usize = 512 << 10;
+/// The largest entry, key and value together.
+pub const ENTRY_BYTES_MAX: usize = 256 << 20;
+const BLOCK_BYTES_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentOptions {
+    pub compression: Compression,
+    /// About how large a block is before compression.
+    pub block_bytes: u32,
+}
+
+impl FragmentOptions {
+    /// The sizes that suit a compression: zstd gains from larger blocks.
+    pub fn new(compression: Compression) -> FragmentOptions {
+        let block_bytes = match compression {
+            Compression::None | Compression::Lz4 => 16 << 10,
+            Compression::Zstd => 64 << 10,
+        };
+        FragmentOptions { compression, block_bytes }
+    }
+}
+
+impl Default for FragmentOptions {
+    fn default() -> Self {
+        FragmentOptions::new(Compression::default())
+    }
+}
+
+pub struct FragmentWriter {
+    files: Arc<dyn Files>,
+    output: Output,
+    block_bytes: usize,
+    compressor: Compressor,
+    block: BlockBuilder,
+    contents: Contents,
+    /// The separator of the block being gathered.
+    separator: Vec<u8>,
+    index: IndexBuilder,
+    filter: FilterBuilder,
+    spans: Spans,
+    footer: Footer,
+    last_key: Vec<u8>,
+    last: Option<KeyParts>,
+    row: Vec<u8>,
+    family_index: usize,
+    covers: Covers,
+}
+
+/// The newest tombstones over the current column, to tell live cells.
+#[derive(Default)]
+struct Covers {
+    row: Txn,
+    family: Txn,
+    column: Txn,
+}
+
+impl FragmentWriter {
+    /// Makes a new file. The caller syncs its directory after `finish`.
+    pub fn create(
+        files: &Arc<dyn Files>,
+        path: &Path,
+        options: FragmentOptions,
+    ) -> Result<FragmentWriter> {
+        let compressor = Compressor::new(options.compression)
+            .map_err(|error| Error::io("preparing compression for", path, error))?;
+        let file =
+            files.create(path).map_err(|error| Error::io("creating fragment", path, error))?;
+        let block_bytes =
+            options.block_bytes.clamp(*BLOCK_BYTES_RANGE.start(), *BLOCK_BYTES_RANGE.end());
+        Ok(FragmentWriter {
+            files: files.clone(),
+            output: Output { file, path: path.to_path_buf(), chunk: Vec::new(), written: 0 },
+            block_bytes: block_bytes as usize,
+            compressor,
+            block: BlockBuilder::default(),
+            contents: Contents::default(),
+            separator: Vec::new(),
+            index: IndexBuilder::default(),
+            filter: FilterBuilder::default(),
+            spans: Spans::default(),
+            footer: Footer {
+                compression: options.compression.to_byte().into(),
+                block_bytes,
+                txn_min: Txn::MAX.raw(),
+                ..Footer::default()
+            },
+            last_key: Vec::new(),
+            last: None,
+            row: Vec::new(),
+            family_index: 0,
+            covers: Covers::default(),
+        })
+    }
+
+    /// Adds an entry. Keys must ascend strictly.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let size = key.len() + value.len();
+        if size > ENTRY_BYTES_MAX {
+            return Err(Error::TooLarge { what: "cell", size, limit: ENTRY_BYTES_MAX });
+        }
+        let shared = common_prefix(&self.last_key, key);
+        let parts = self.parse(key, shared)?;
+        if !self.block.is_empty() && self.block.bytes() + size > self.block_bytes {
+            self.flush_block()?;
+        }
+        if self.block.is_empty() {
+            self.separator.clear();
+            // One byte more than it shares puts it after all keys before.
+            let len = if self.last.is_none() { key.len() } else { shared + 1 };
+            self.separator.extend_from_slice(&key[..len]);
+        }
+        self.note(key, &parts, shared, size);
+        self.block.add(key, &parts, shared, value);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.last = Some(parts);
+        Ok(())
+    }
+
+    fn parse(&self, key: &[u8], shared: usize) -> Result<KeyParts> {
+        let parts = match &self.last {
+            Some(last) if last.column_end > last.family_end && shared >= last.column_end => {
+                last.parse_in_column(key)
+            }
+            _ => KeyParts::parse(key),
+        };
+        let parts = parts
+            .ok_or_else(|| Error::CellDisorder(format!("{} is no key", Printable::from(key))))?;
+        if self.last.is_some() && self.last_key.get(shared..) >= key.get(shared..) {
+            let (last, key) = (Printable::from(&self.last_key[..]), Printable::from(key));
+            return Err(Error::CellDisorder(format!("{key} does not follow {last}")));
+        }
+        Ok(parts)
+    }
+
+    /// Takes an entry into the facts about its block and the file.
+    fn note(&mut self, key: &[u8], parts: &KeyParts, shared: usize, size: usize) {
+        // Everything up to an end that lies within the shared bytes is the same.
+        let same = |end: fn(&KeyParts) -> usize| {
+            self.last.as_ref().is_some_and(|last| shared >= end(last) && end(last) == end(parts))
+        };
+        let same_row = same(|parts| parts.row_end);
+        let same_family = same_row && same(|parts| parts.family_end);
+        let same_column = same_family && same(|parts| parts.column_end);
+        if !same_row {
+            unescape_into(parts.escaped_row(key), &mut self.row);
+            self.filter.add(&self.row);
+            self.footer.rows += 1;
+            if self.footer.first_row.is_none() {
+                self.footer.first_row = Some(self.row.clone());
+            }
+            self.covers = Covers::default();
+        }
+        if !same_family {
+            self.covers.family = Txn::ZERO;
+        }
+        if !same_column {
+            self.covers.column = Txn::ZERO;
+        }
+        if parts.level != Level::RowTombstone {
+            if !same_family {
+                self.family_index = self.family_index_of(parts.family(key));
+            }
+            self.contents.families |= family_bit(self.family_index);
+        }
+        let footer = &mut self.footer;
+        footer.raw_bytes += size as u64;
+        footer.txn_min = footer.txn_min.min(parts.txn.raw());
+        footer.txn_max = footer.txn_max.max(parts.txn.raw());
+        self.contents.deletes |= parts.kind != Kind::Put;
+        let cover = match parts.level {
+            Level::RowTombstone => &mut self.covers.row,
+            Level::FamilyTombstone => &mut self.covers.family,
+            Level::ColumnTombstone => &mut self.covers.column,
+            Level::Cell => {
+                footer.cells += 1;
+                self.contents.add_timestamp(parts.timestamp);
+                let covers = &self.covers;
+                if parts.txn >= covers.row.max(covers.family).max(covers.column) {
+                    footer.live_bytes += size as u64;
+                }
+                return;
+            }
+        };
+        *cover = parts.txn.max(*cover);
+        footer.tombstones += 1;
+    }
+
+    fn family_index_of(&mut self, family: &[u8]) -> usize {
+        let families = &mut self.footer.families;
+        families.iter().position(|known| known == family).unwrap_or_else(|| {
+            families.push(family.to_vec());
+            families.len() - 1
+        })
+    }
+
+    /// Sets the range tombstones that the fragment carries.
+    pub fn set_spans(&mut self, spans: Spans) {
+        self.spans = spans;
+    }
+
+    /// About how large the file would be if it were finished now.
+    pub fn stored_bytes(&self) -> u64 {
+        let pending = self.block.bytes() + self.index.bytes() + self.filter.bytes();
+        self.output.offset() + pending as u64
+    }
+
+    fn flush_block(&mut self) -> Result<()> {
+        let entries = self.block.entries() as u32;
+        let raw = self.block.finish();
+        let (stored, compression) = self.compressor.compress(raw);
+        let handle = BlockHandle {
+            offset: self.output.offset(),
+            stored_len: stored.len() as u32,
+            raw_len: raw.len() as u32,
+            crc: crc32c::crc32c(stored),
+            compression,
+            entries,
+            contents: std::mem::take(&mut self.contents),
+        };
+        self.output.append(stored)?;
+        self.index.add(&self.separator, &handle);
+        if let Some((min, max)) = handle.contents.timestamps {
+            let footer = &mut self.footer;
+            footer.timestamp_min = Some(footer.timestamp_min.map_or(min, |known| known.min(min)));
+            footer.timestamp_max = Some(footer.timestamp_max.map_or(max, |known| known.max(max)));
+        }
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Writes what is left and the metadata, and makes the file durable.
+    pub fn finish(mut self) -> Result<FragmentMeta> {
+        if !self.block.is_empty() {
+            self.flush_block()?;
+        }
+        let mut footer = self.footer;
+        let mut output = self.output;
+        let mut hash = Xxh3::new();
+        footer.data_bytes = output.offset();
+        footer.last_row = footer.first_row.is_some().then_some(self.row);
+        for part in self.index.finish() {
+            let section = output.append_section(&part.bytes, &mut hash)?;
+            let (first_separator, data_offset, blocks) =
+                (part.first_separator, part.data_offset, part.blocks);
+            footer.index.push(IndexSection { section, first_separator, data_offset, blocks });
+        }
+        for filter in self.filter.finish() {
+            let section = output.append_section(&filter.bytes, &mut hash)?;
+            footer.filters.push(FilterSection { section, first_row: filter.first_row });
+        }
+        if !self.spans.is_empty() {
+            footer.spans = Some(output.append_section(&encode_spans(&self.spans), &mut hash)?);
+            footer.span_count = self.spans.iter().count() as u64;
+        }
+        let span_txns = self.spans.txn_min().into_iter().chain(self.spans.txn_max());
+        for txn in span_txns.map(Txn::raw) {
+            footer.txn_min = footer.txn_min.min(txn);
+            footer.txn_max = footer.txn_max.max(txn);
+        }
+        footer.txn_min = footer.txn_min.min(footer.txn_max);
+        let section = output.append_section(&footer.encode_to_vec(), &mut hash)?;
+        let hash = hash.digest();
+        let tail = FileTail {
+            footer_offset: section.offset,
+            footer_len: section.len,
+            footer_crc: section.crc,
+            hash,
+        };
+        output.append(&tail.encode())?;
+        output.sync()?;
+        Ok(footer.meta(output.offset(), hash).expect("the writer's facts agree with each other"))
+    }
+
+    /// Gives the file up and removes it.
+    pub fn abandon(self) -> Result<()> {
+        let path = &self.output.path;
+        self.files.remove(path).map_err(|error| Error::io("removing fragment", path, error))
+    }
+}
+
+/// The file, written in large pieces.
+struct Output {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    chunk: Vec<u8>,
+    written: u64,
+}
+
+impl Output {
+    fn offset(&self) -> u64 {
+        self.written + self.chunk.len() as u64
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.chunk.extend_from_slice(bytes);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.write_chunk()?;
+        }
+        Ok(())
+    }
+
+    fn append_section(&mut self, bytes: &[u8], hash: &mut Xxh3) -> Result<Section> {
+        let limit = u32::MAX as usize;
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::TooLarge {
+            what: "metadata of a fragment",
+            size: bytes.len(),
+            limit,
+        })?;
+        hash.update(bytes);
+        let section = Section { offset: self.offset(), len, crc: crc32c::crc32c(bytes) };
+        self.append(bytes)?;
+        Ok(section)
+    }
+
+    fn write_chunk(&mut self) -> Result<()> {
+        self.file
+            .write_all_at(&self.chunk, self.written)
+            .map_err(|error| Error::io("writing fragment", &self.path, error))?;
+        self.written += self.chunk.len() as u64;
+        self.chunk.clear();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.write_chunk()?;
+        self.file.sync_data().map_err(|error| Error::io("syncing fragment", &self.path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cell::key::{push_cell_tail, push_column, push_family, push_tombstone_tail};
+    use crate::fragment::CursorOptions;
+    use crate::fragment::testing::{Entries, OneFile, entries, key, options};
+    use crate::merge::Cursor;
+
+    fn cell(row: &str, txn: u64) -> Vec<u8> {
+        let mut key = Vec::new();
+        push_column(&mut key, row.as_bytes(), b"f", b"q");
+        push_cell_tail(&mut key, 0, Txn::from_raw(txn).unwrap(), Kind::Put);
+        key
+    }
+
+    proptest! {
+        #[test]
+        fn the_same_entries_give_the_same_bytes(entries in entries(0..60), options in options()) {
+            let (a, b) = (OneFile::default(), OneFile::default());
+            a.write(options, &entries).unwrap();
+            b.write(options, &entries).unwrap();
+            prop_assert_eq!(a.bytes(), b.bytes());
+        }
+
+        #[test]
+        fn keys_that_do_not_ascend_are_refused(a in key(), b in key()) {
+            let file = OneFile::default();
+            let mut writer =
+                FragmentWriter::create(&file.files(), OneFile::path(), FragmentOptions::default())
+                    .unwrap();
+            writer.add(&a, b"").unwrap();
+            let result = writer.add(&b, b"");
+            prop_assert_eq!(result.is_ok(), a < b);
+            if let Err(error) = result {
+                prop_assert!(matches!(error, Error::CellDisorder(_)));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_key_are_refused() {
+        let file = OneFile::default();
+        let mut writer =
+            FragmentWriter::create(&file.files(), OneFile::path(), FragmentOptions::default())
+                .unwrap();
+        assert!(matches!(writer.add(b"row", b""), Err(Error::CellDisorder(_))));
+        writer.abandon().unwrap();
+        assert!(file.bytes().is_empty());
+    }
+
+    #[test]
+    fn a_large_value_has_a_block_of_its_own() {
+        let large: Vec<u8> = (0..10 << 20).map(|n: u32| (n.wrapping_mul(n) >> 7) as u8).collect();
+        let entries = Entries::from([
+            (cell("a", 1), b"small".to_vec()),
+            (cell("b", 1), large.clone()),
+            (cell("c", 1), b"small".to_vec()),
+        ]);
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+            let file = OneFile::default();
+            let meta = file.write(FragmentOptions::new(compression), &entries).unwrap();
+            assert_eq!(meta.blocks, 3);
+            let fragment = file.open().unwrap();
+            let mut cursor = fragment.cursor(CursorOptions::default());
+            cursor.seek(&cell("b", 1)).unwrap();
+            assert!(cursor.value() == large);
+            cursor.next().unwrap();
+            assert_eq!(cursor.value(), b"small");
+        }
+    }
+
+    #[test]
+    fn covered_cells_do_not_count_as_live() {
+        let mut tombstone = Vec::new();
+        push_family(&mut tombstone, b"a", b"f");
+        push_tombstone_tail(&mut tombstone, Txn::from_raw(5).unwrap());
+        let (newer, older, other) = (cell("a", 6), cell("a", 4), cell("b", 4));
+        let live = newer.len() + other.len() + 2;
+        let entries: Entries =
+            [tombstone, newer, older, other].into_iter().map(|key| (key, vec![7])).collect();
+        let meta = OneFile::default().write(FragmentOptions::default(), &entries).unwrap();
+        assert_eq!(meta.live_bytes, live as u64);
+        assert_eq!((meta.cells, meta.tombstones, meta.rows), (3, 1, 2));
+    }
+
+    #[test]
+    fn spans_without_cells_make_a_fragment() {
+        let mut spans = Spans::default();
+        spans.insert(&crate::cell::rows::RowRange::new("a", "c"), Txn::base(4));
+        let file = OneFile::default();
+        let meta =
+            file.write_with(FragmentOptions::default(), &Entries::new(), spans.clone()).unwrap();
+        assert_eq!((meta.cells, meta.spans, meta.txn_min), (0, 1, Txn::base(4)));
+        let fragment = file.open().unwrap();
+        assert_eq!(*fragment.spans(), spans);
+        assert!(!fragment.may_hold_row(b"a", 0));
+        let mut cursor = fragment.cursor(CursorOptions::default());
+        cursor.seek(b"").unwrap();
+        assert!(!cursor.valid());
+        cursor.seek_before(b"z").unwrap();
+        assert!(!cursor.valid());
+        assert_eq!(fragment.verify().unwrap().blocks, 0);
+    }
+}
