@@ -12,11 +12,16 @@ use super::arena::{Arena, Place};
 /// promise before it pays to check it on every search.
 const OWN_PREFIX_GAIN_MIN: usize = 4;
 
+const HEADS_PER_LINE: usize = 64 / size_of::<u64>();
+
 /// A node at the edge of the tree has no fences. At these sizes it looks what
 /// its own keys have in common.
 const REFIT_AT: [usize; 3] = [4, 16, 64];
 
+#[repr(C, align(64))]
 pub struct NodeKeys<const N: usize> {
+    heads: [u64; N],
+    places: [Place; N],
     len: usize,
     /// Every key that is searched for in this node starts with this many bytes
     /// of its keys, because the fences of the node (the separators around it)
@@ -25,8 +30,6 @@ pub struct NodeKeys<const N: usize> {
     /// The heads start here. When longer than `shared`, a searched key must be
     /// checked against the first key up to here.
     prefix: usize,
-    heads: [u64; N],
-    places: [Place; N],
 }
 
 impl<const N: usize> NodeKeys<N> {
@@ -67,7 +70,7 @@ impl<const N: usize> NodeKeys<N> {
         }
         let head = head_of(key, self.prefix);
         let heads = &self.heads[..self.len];
-        let first = heads.partition_point(|&other| other < head);
+        let first = count_below(heads, head);
         if heads.get(first) != Some(&head) {
             return first;
         }
@@ -143,6 +146,17 @@ impl<const N: usize> NodeKeys<N> {
             *head = head_of(arena.key(place), prefix);
         }
     }
+}
+
+/// How many of the sorted heads are below `head`.
+///
+/// A binary search would wait for one cache line after the other; this looks at
+/// all lines of a node at once.
+fn count_below(heads: &[u64], head: u64) -> usize {
+    let lines = heads.chunks_exact(HEADS_PER_LINE);
+    let from = HEADS_PER_LINE * lines.filter(|line| line[HEADS_PER_LINE - 1] < head).count();
+    let rest = heads[from..].iter().take(HEADS_PER_LINE);
+    from + rest.filter(|&&other| other < head).count()
 }
 
 /// Eight bytes of the key as a number that orders like them. A short key is

@@ -52,9 +52,11 @@ struct Fences {
 
 impl Fences {
     /// How many bytes all keys between the fences have in common.
-    fn shared(self, arena: &Arena) -> usize {
+    fn shared(self, separators: &Arena) -> usize {
         match (self.lower, self.upper) {
-            (Some(lower), Some(upper)) => common_prefix(arena.key(lower), arena.key(upper)),
+            (Some(lower), Some(upper)) => {
+                common_prefix(separators.key(lower), separators.key(upper))
+            }
             _ => 0,
         }
     }
@@ -76,6 +78,9 @@ struct Path {
 
 pub struct Tree {
     arena: Arena,
+    /// The keys of the inner nodes, shortened. Apart from the cells, so that
+    /// they lie close together.
+    separators: Arena,
     leaves: Vec<Box<Leaf>>,
     inners: Vec<Box<Inner>>,
     /// A leaf when `height` is zero.
@@ -91,6 +96,7 @@ impl Tree {
         let leaf = Leaf { keys: NodeKeys::new(), next: NO_LEAF, changes: 0 };
         Tree {
             arena: Arena::default(),
+            separators: Arena::default(),
             leaves: vec![Box::new(leaf)],
             inners: Vec::new(),
             root: 0,
@@ -105,7 +111,7 @@ impl Tree {
     }
 
     pub fn bytes(&self) -> usize {
-        self.arena.bytes() + self.node_bytes()
+        self.arena.bytes() + self.separators.bytes() + self.node_bytes()
     }
 
     fn node_bytes(&self) -> usize {
@@ -179,7 +185,7 @@ impl Tree {
         };
         for step in &mut path.steps[..self.height] {
             let inner = &self.inners[path.leaf as usize];
-            let child = inner.keys.count_through(&self.arena, key);
+            let child = inner.keys.count_through(&self.separators, key);
             *step = Step { inner: path.leaf, child, fences: path.fences };
             if child > 0 {
                 path.fences.lower = Some(inner.keys.place(child - 1));
@@ -201,15 +207,21 @@ impl Tree {
         // Ascending keys fill the last leaf and leave it full.
         let appended = at == LEAF_KEYS && left.next == NO_LEAF;
         let middle = if appended { LEAF_KEYS } else { LEAF_KEYS / 2 };
+        let last_left = self.arena.key(left.keys.place(middle - 1));
+        let first_right = if appended { key } else { self.arena.key(left.keys.place(middle)) };
+        let cut = &first_right[..=common_prefix(last_left, first_right)];
+        let goes_left = key < cut;
+        let separator = self.separators.push(cut, MemoryValue::Borrowed(&[]));
+
         let mut right = Leaf { keys: left.keys.split_off(middle), next: left.next, changes: 0 };
         left.next = number;
         left.changes = left.changes.wrapping_add(1);
-        let separator = if appended { place } else { right.keys.place(0) };
-        left.keys.refit(&self.arena, path.fences.below(separator).shared(&self.arena));
-        right.keys.refit(&self.arena, path.fences.above(separator).shared(&self.arena));
+        let fences = path.fences;
+        left.keys.refit(&self.arena, fences.below(separator).shared(&self.separators));
+        right.keys.refit(&self.arena, fences.above(separator).shared(&self.separators));
         self.leaves.push(Box::new(right));
         self.insert_separator(path, separator, number);
-        if at <= middle && !appended {
+        if goes_left {
             self.insert_in_leaf(path.leaf, at, key, place);
         } else {
             self.insert_in_leaf(number, at - middle, key, place);
@@ -239,7 +251,8 @@ impl Tree {
     fn insert_in_inner(&mut self, number: u32, at: usize, separator: Place, child: u32) {
         let inner = &mut self.inners[number as usize];
         let len = inner.keys.len();
-        inner.keys.insert(&self.arena, at, self.arena.key(separator), separator);
+        let key = self.separators.key(separator);
+        inner.keys.insert(&self.separators, at, key, separator);
         inner.children.copy_within(at + 1..len + 1, at + 2);
         inner.children[at + 1] = child;
     }
@@ -257,8 +270,8 @@ impl Tree {
         left.keys.pop();
         let moved = &left.children[middle + 1..];
         right.children[..moved.len()].copy_from_slice(moved);
-        left.keys.refit(&self.arena, step.fences.below(risen).shared(&self.arena));
-        right.keys.refit(&self.arena, step.fences.above(risen).shared(&self.arena));
+        left.keys.refit(&self.separators, step.fences.below(risen).shared(&self.separators));
+        right.keys.refit(&self.separators, step.fences.above(risen).shared(&self.separators));
         self.inners.push(Box::new(right));
         if step.child <= middle {
             self.insert_in_inner(step.inner, step.child, separator, child);
@@ -303,7 +316,7 @@ impl Tree {
         let mut node = self.root;
         for _ in 0..self.height {
             let inner = &self.inners[node as usize];
-            node = inner.children[inner.keys.count_through(&self.arena, key)];
+            node = inner.children[inner.keys.count_through(&self.separators, key)];
         }
         node
     }
@@ -338,7 +351,7 @@ impl Tree {
 impl Tree {
     /// `bytes`, with the arena counted anew.
     pub fn recount(&self) -> usize {
-        self.arena.recount() + self.node_bytes()
+        self.arena.recount() + self.separators.recount() + self.node_bytes()
     }
 }
 
