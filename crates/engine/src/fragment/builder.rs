@@ -158,19 +158,6 @@ fn ordered(timestamp: i64) -> u64 {
     timestamp as u64 ^ (1 << 63)
 }
 
-/// How many bytes two keys have in common at the front.
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let word = |chunk: &[u8]| chunk.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
-    let mut at = 0;
-    while let (Some(left), Some(right)) = (word(&a[at..]), word(&b[at..])) {
-        if left != right {
-            return at + (left ^ right).trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
-}
-
 fn common_suffix(a: &[u8], b: &[u8], limit: usize) -> usize {
     a.iter().rev().zip(b.iter().rev()).take(limit).take_while(|(a, b)| a == b).count()
 }
