@@ -2,10 +2,12 @@
 //! rebuilt and a value is found without searching.
 //!
 //! ```text
-//! values | keys | suffix | value ends | timestamps | txns | kinds | restarts | trailer
+//! values | keys | suffix | records | restarts | trailer
 //! ```
 //!
-//! The structure is checked once, when a block is loaded; the cursor relies on it.
+//! A record is of one width throughout a block: where the value ends, timestamp,
+//! txn and kind of an entry side by side, so that a point read meets them in one
+//! cache line. The structure is checked once, when a block is loaded; the cursor relies on it.
 
 use std::cmp::Ordering;
 
@@ -33,7 +35,7 @@ pub struct Block {
     timestamp_base: u64,
     txns: Packed,
     txn_base: u64,
-    kinds_at: usize,
+    kinds: Packed,
     /// The kind of all entries, or `KINDS_LISTED`.
     kind: u8,
     restarts: Box<[Restart]>,
@@ -51,28 +53,27 @@ struct Restart {
     at: u32,
 }
 
-/// An array of little-endian numbers of one width. At least eight readable
-/// bytes follow its last number: the trailer stands behind all arrays.
+/// Little-endian numbers of one width, `stride` bytes apart. Eight bytes can be
+/// read at each of them: the trailer stands behind them all.
 #[derive(Clone, Copy)]
 struct Packed {
     at: usize,
-    width: usize,
+    stride: usize,
     mask: u64,
 }
 
 impl Packed {
-    fn new(at: usize, width: u8) -> Option<Packed> {
+    fn new(at: usize, stride: usize, width: u8) -> Packed {
         let mask = match width {
             0 => 0,
-            1..=8 => u64::MAX >> (64 - 8 * u32::from(width)),
-            _ => return None,
+            _ => u64::MAX >> (64 - 8 * u32::from(width)),
         };
-        Some(Packed { at, width: usize::from(width), mask })
+        Packed { at, stride, mask }
     }
 
     #[inline(always)]
     fn get(self, raw: &[u8], index: usize) -> u64 {
-        let at = self.at + index * self.width;
+        let at = self.at + index * self.stride;
         let word: [u8; 8] = raw[at..at + 8].try_into().expect("the slice has eight bytes");
         u64::from_le_bytes(word) & self.mask
     }
@@ -126,18 +127,27 @@ impl Block {
         if entries == 0 || entries > raw.len() / 2 {
             return None;
         }
-        let ends = Packed::new(suffix_end, ends)?;
-        let timestamps = Packed::new(ends.at + ends.width * entries, timestamps)?;
-        let txns = Packed::new(timestamps.at + timestamps.width * entries, txns)?;
-        let kinds_at = txns.at + txns.width * entries;
-        let kinds_len = if kind == KINDS_LISTED { entries } else { 0 };
-        let restarts = Packed::new(kinds_at + kinds_len, restarts)?;
+        if [ends, timestamps, txns, restarts].iter().any(|&width| width > 8) {
+            return None;
+        }
+        let value_len = (ends == 0).then_some(values_len / entries);
+        let kinds = u8::from(kind == KINDS_LISTED);
+        let stride = usize::from(ends + timestamps + txns + kinds);
+        let mut at = suffix_end;
+        let mut field = |width: u8| {
+            let packed = Packed::new(at, stride, width);
+            at += usize::from(width);
+            packed
+        };
+        let (ends, timestamps) = (field(ends), field(timestamps));
+        let (txns, kinds) = (field(txns), field(kinds));
+        let restarts_at = suffix_end + stride * entries;
         let restart_count = entries.div_ceil(RESTART_INTERVAL);
-        let restarts_end = restarts.at + restarts.width * restart_count;
+        let restarts_end = restarts_at + usize::from(restarts) * restart_count;
         if restarts_end != trailer_at {
             return None;
         }
-        let value_len = (ends.width == 0).then_some(values_len / entries);
+        let restarts = Packed::new(restarts_at, usize::from(restarts), restarts);
         let block = Block {
             raw,
             entries,
@@ -150,7 +160,7 @@ impl Block {
             timestamp_base,
             txns,
             txn_base,
-            kinds_at,
+            kinds,
             kind,
             restarts: vec![Restart::default(); restart_count].into(),
             common_len: 0,
@@ -273,7 +283,7 @@ impl Block {
     #[inline(always)]
     pub fn tail(&self, index: usize) -> Tail {
         let kind = match self.kind {
-            KINDS_LISTED => self.raw[self.kinds_at + index],
+            KINDS_LISTED => self.kinds.get(&self.raw, index) as u8,
             kind => kind,
         };
         let txn = !self.txn_base.wrapping_add(self.txns.get(&self.raw, index));
