@@ -2,14 +2,17 @@
 //! rebuilt and a value is found without searching.
 //!
 //! ```text
-//! values | keys | suffix | value ends | timestamps | txns | kinds | restarts | trailer
+//! values | keys | suffix | records | restarts | trailer
 //! ```
 //!
-//! The structure is checked once, when a block is loaded; the cursor relies on it.
+//! A record is of one width throughout a block: where the value ends, timestamp,
+//! txn and kind of an entry side by side, so that a point read meets them in one
+//! cache line. The structure is checked once, when a block is loaded; the cursor relies on it.
 
 use std::cmp::Ordering;
 
 use crate::cell::key::{CELL_TAIL, Kind, TXN_TAIL};
+use crate::fragment::separators::common_prefix;
 use crate::fragment::varint::{Bytes, varint_at};
 
 /// Every so many entries a key is stored without a shared prefix.
@@ -32,34 +35,45 @@ pub struct Block {
     timestamp_base: u64,
     txns: Packed,
     txn_base: u64,
-    kinds_at: usize,
+    kinds: Packed,
     /// The kind of all entries, or `KINDS_LISTED`.
     kind: u8,
-    restarts: Packed,
+    restarts: Box<[Restart]>,
+    /// How many bytes the heads at all restarts have in common.
+    common_len: usize,
 }
 
-/// An array of little-endian numbers of one width. At least eight readable
-/// bytes follow its last number: the trailer stands behind all arrays.
+/// Every `RESTART_INTERVAL`th entry, gathered so that a search for it touches
+/// one or two cache lines instead of one per comparison.
+#[derive(Clone, Copy, Default)]
+struct Restart {
+    /// The eight bytes of the key after the common ones, as a number.
+    word: u64,
+    /// Where its head is stored.
+    at: u32,
+}
+
+/// Little-endian numbers of one width, `stride` bytes apart. Eight bytes can be
+/// read at each of them: the trailer stands behind them all.
 #[derive(Clone, Copy)]
 struct Packed {
     at: usize,
-    width: usize,
+    stride: usize,
     mask: u64,
 }
 
 impl Packed {
-    fn new(at: usize, width: u8) -> Option<Packed> {
+    fn new(at: usize, stride: usize, width: u8) -> Packed {
         let mask = match width {
             0 => 0,
-            1..=8 => u64::MAX >> (64 - 8 * u32::from(width)),
-            _ => return None,
+            _ => u64::MAX >> (64 - 8 * u32::from(width)),
         };
-        Some(Packed { at, width: usize::from(width), mask })
+        Packed { at, stride, mask }
     }
 
     #[inline(always)]
     fn get(self, raw: &[u8], index: usize) -> u64 {
-        let at = self.at + index * self.width;
+        let at = self.at + index * self.stride;
         let word: [u8; 8] = raw[at..at + 8].try_into().expect("the slice has eight bytes");
         u64::from_le_bytes(word) & self.mask
     }
@@ -89,13 +103,15 @@ impl Tail {
 impl Block {
     /// Takes the bytes of a block; `Err` says how they are damaged.
     pub fn parse(raw: Vec<u8>) -> Result<Block, &'static str> {
-        let block = Block::parse_trailer(raw).ok_or("block has a damaged trailer")?;
+        let (mut block, restarts) =
+            Block::parse_trailer(raw).ok_or("block has a damaged trailer")?;
         block.check_values().ok_or("block has damaged value ends")?;
-        block.check_keys().ok_or("block has damaged keys")?;
+        block.check_keys(restarts).ok_or("block has damaged keys")?;
+        block.gather_words();
         Ok(block)
     }
 
-    fn parse_trailer(raw: Vec<u8>) -> Option<Block> {
+    fn parse_trailer(raw: Vec<u8>) -> Option<(Block, Packed)> {
         let trailer_at = raw.len().checked_sub(TRAILER_BYTES)?;
         let mut trailer = Bytes::new(&raw[trailer_at..]);
         let entries = trailer.u32()? as usize;
@@ -111,18 +127,28 @@ impl Block {
         if entries == 0 || entries > raw.len() / 2 {
             return None;
         }
-        let ends = Packed::new(suffix_end, ends)?;
-        let timestamps = Packed::new(ends.at + ends.width * entries, timestamps)?;
-        let txns = Packed::new(timestamps.at + timestamps.width * entries, txns)?;
-        let kinds_at = txns.at + txns.width * entries;
-        let kinds_len = if kind == KINDS_LISTED { entries } else { 0 };
-        let restarts = Packed::new(kinds_at + kinds_len, restarts)?;
-        let restarts_end = restarts.at + restarts.width * entries.div_ceil(RESTART_INTERVAL);
+        if [ends, timestamps, txns, restarts].iter().any(|&width| width > 8) {
+            return None;
+        }
+        let value_len = (ends == 0).then_some(values_len / entries);
+        let kinds = u8::from(kind == KINDS_LISTED);
+        let stride = usize::from(ends + timestamps + txns + kinds);
+        let mut at = suffix_end;
+        let mut field = |width: u8| {
+            let packed = Packed::new(at, stride, width);
+            at += usize::from(width);
+            packed
+        };
+        let (ends, timestamps) = (field(ends), field(timestamps));
+        let (txns, kinds) = (field(txns), field(kinds));
+        let restarts_at = suffix_end + stride * entries;
+        let restart_count = entries.div_ceil(RESTART_INTERVAL);
+        let restarts_end = restarts_at + usize::from(restarts) * restart_count;
         if restarts_end != trailer_at {
             return None;
         }
-        let value_len = (ends.width == 0).then_some(values_len / entries);
-        Some(Block {
+        let restarts = Packed::new(restarts_at, usize::from(restarts), restarts);
+        let block = Block {
             raw,
             entries,
             values_len,
@@ -134,10 +160,12 @@ impl Block {
             timestamp_base,
             txns,
             txn_base,
-            kinds_at,
+            kinds,
             kind,
-            restarts,
-        })
+            restarts: vec![Restart::default(); restart_count].into(),
+            common_len: 0,
+        };
+        Some((block, restarts))
     }
 
     fn check_values(&self) -> Option<()> {
@@ -155,26 +183,47 @@ impl Block {
         (last == self.values_len as u64).then_some(())
     }
 
-    fn check_keys(&self) -> Option<()> {
+    /// Walks all heads once, and notes where the restarts are.
+    fn check_keys(&mut self, restarts: Packed) -> Option<()> {
         let keys = &self.raw[..self.keys_end];
         let mut at = self.values_len;
         let mut head_len = 0;
         for index in 0..self.entries {
-            let start = at;
             let head = checked_head(keys, at)?;
             if head.shared > head_len || head.end > keys.len() {
                 return None;
             }
             if index % RESTART_INTERVAL == 0 {
-                let restart = self.restarts.get(&self.raw, index / RESTART_INTERVAL);
-                if restart != (start - self.values_len) as u64 || head.shared != 0 {
+                let number = index / RESTART_INTERVAL;
+                let stored = restarts.get(&self.raw, number);
+                if stored != (at - self.values_len) as u64 || head.shared != 0 {
                     return None;
                 }
+                self.restarts[number].at = u32::try_from(at).ok()?;
             }
             head_len = head.shared + (head.end - head.start);
             at = head.end;
         }
         (at == self.keys_end).then_some(())
+    }
+
+    fn gather_words(&mut self) {
+        let head_of = |restart: &Restart| {
+            let head = self.head_at(restart.at as usize);
+            &self.raw[head.start..head.end]
+        };
+        let first = head_of(&self.restarts[0]);
+        let common = |restart| common_prefix(first, head_of(restart));
+        self.common_len = self.restarts.iter().map(common).min().unwrap_or_default();
+        for number in 0..self.restarts.len() {
+            let head = self.head_at(self.restarts[number].at as usize);
+            let tail = self.tail(number * RESTART_INTERVAL);
+            let own = &self.raw[head.start + self.common_len..head.end];
+            let key = own.iter().chain(self.suffix()).chain(tail.bytes());
+            let mut word = [0; 8];
+            word.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+            self.restarts[number].word = u64::from_be_bytes(word);
+        }
     }
 
     pub fn entries(&self) -> usize {
@@ -183,7 +232,7 @@ impl Block {
 
     /// Bytes this block takes in memory.
     pub fn bytes(&self) -> usize {
-        size_of::<Block>() + self.raw.len()
+        size_of::<Block>() + self.raw.len() + size_of_val(&*self.restarts)
     }
 
     pub fn raw(&self) -> &[u8] {
@@ -191,13 +240,28 @@ impl Block {
     }
 
     pub fn restarts(&self) -> usize {
-        self.entries.div_ceil(RESTART_INTERVAL)
+        self.restarts.len()
     }
 
     /// Where the head of entry `restart * RESTART_INTERVAL` is stored.
     #[inline(always)]
     pub fn restart_at(&self, restart: usize) -> usize {
-        self.values_len + self.restarts.get(&self.raw, restart) as usize
+        self.restarts[restart].at as usize
+    }
+
+    /// How many bytes the words of restarts leave out at the front.
+    #[inline(always)]
+    pub fn common_len(&self) -> usize {
+        self.common_len
+    }
+
+    /// How many restarts, taken by their words, are before `word`, and how
+    /// many are not after it.
+    #[inline]
+    pub fn restarts_around(&self, word: u64) -> (usize, usize) {
+        let before = self.restarts.partition_point(|restart| restart.word < word);
+        let same = self.restarts[before..].iter().take_while(|restart| restart.word == word);
+        (before, before + same.count())
     }
 
     #[inline(always)]
@@ -219,7 +283,7 @@ impl Block {
     #[inline(always)]
     pub fn tail(&self, index: usize) -> Tail {
         let kind = match self.kind {
-            KINDS_LISTED => self.raw[self.kinds_at + index],
+            KINDS_LISTED => self.kinds.get(&self.raw, index) as u8,
             kind => kind,
         };
         let txn = !self.txn_base.wrapping_add(self.txns.get(&self.raw, index));
@@ -253,9 +317,17 @@ impl Block {
     /// from the same offset on. `own` are the head's bytes from that offset.
     #[inline]
     pub fn compare(&self, index: usize, own: &[u8], target: &[u8]) -> Ordering {
+        match after_part(own, target) {
+            Ok(rest) => self.compare_end(index, rest),
+            Err(order) => order,
+        }
+    }
+
+    /// Compares what follows the head of entry `index` with `target`.
+    #[inline]
+    pub fn compare_end(&self, index: usize, target: &[u8]) -> Ordering {
         let compare = || -> Result<&[u8], Ordering> {
-            let rest = after_part(own, target)?;
-            let rest = after_part(self.suffix(), rest)?;
+            let rest = after_part(self.suffix(), target)?;
             after_part(self.tail(index).bytes(), rest)
         };
         match compare() {

@@ -1,6 +1,6 @@
 //! Lays entries out as a data block. The writer calls it with keys in order.
 
-use crate::cell::key::{CELL_TAIL, KeyParts, Kind, Level, TXN_TAIL};
+use crate::cell::key::{CELL_TAIL, KeyParts, Level, TXN_TAIL};
 use crate::fragment::block::{KINDS_LISTED, RESTART_INTERVAL};
 use crate::fragment::varint::push_varint;
 
@@ -20,9 +20,25 @@ pub struct BlockBuilder {
     shared_total: usize,
     /// How long an end all heads so far have in common.
     suffix_len: usize,
-    timestamps: Vec<u64>,
+    /// None for a tombstone.
+    timestamps: Vec<Option<u64>>,
     txns: Vec<u64>,
     kinds: Vec<u8>,
+}
+
+/// What is stored once for all records of a block.
+struct Bases {
+    timestamp: u64,
+    txn: u64,
+    /// The kind of all entries, or `KINDS_LISTED`.
+    kind: u8,
+}
+
+/// How many bytes a field of a record takes.
+struct Widths {
+    end: u8,
+    timestamp: u8,
+    txn: u8,
 }
 
 impl BlockBuilder {
@@ -62,10 +78,7 @@ impl BlockBuilder {
         self.head_ends.push(self.heads.len());
         self.raw.extend_from_slice(value);
         self.ends.push(self.raw.len() as u64);
-        self.timestamps.push(match parts.level {
-            Level::Cell => ordered(parts.timestamp),
-            _ => u64::MAX,
-        });
+        self.timestamps.push((parts.level == Level::Cell).then(|| ordered(parts.timestamp)));
         self.txns.push(parts.txn.raw());
         self.kinds.push(parts.kind.to_byte());
     }
@@ -79,38 +92,52 @@ impl BlockBuilder {
         let first = &self.heads[..self.head_ends[0]];
         self.raw.extend_from_slice(&first[first.len() - self.suffix_len..]);
 
-        let ends_width = if self.values_are_alike() { 0 } else { width(values_len as u64) };
-        push_packed(&mut self.raw, ends_width, self.ends.iter().copied());
-        // A tombstone has no timestamp; it must not widen the others' deltas.
-        let timestamp_base = self.timestamps.iter().copied().min().unwrap_or_default();
-        let deltas = self.timestamps.iter().zip(&self.kinds).map(|(&timestamp, &kind)| {
-            if kind == Kind::Tombstone.to_byte() { 0 } else { timestamp - timestamp_base }
-        });
-        let timestamps_width = width(deltas.clone().max().unwrap_or_default());
-        push_packed(&mut self.raw, timestamps_width, deltas);
-        let txn_base = self.txns.iter().copied().min().unwrap_or_default();
-        let deltas = self.txns.iter().map(|txn| txn - txn_base);
-        let txns_width = width(deltas.clone().max().unwrap_or_default());
-        push_packed(&mut self.raw, txns_width, deltas);
-        let kind = match self.kinds.iter().all(|&kind| kind == self.kinds[0]) {
-            true => self.kinds[0],
-            false => KINDS_LISTED,
-        };
-        if kind == KINDS_LISTED {
-            self.raw.extend_from_slice(&self.kinds);
-        }
+        let (bases, widths) = self.measure(values_len as u64);
+        self.push_records(&bases, &widths);
         let restarts_width = width(keys_len as u64);
-        push_packed(&mut self.raw, restarts_width, restarts.iter().copied());
+        for restart in restarts {
+            push_packed(&mut self.raw, restart, restarts_width);
+        }
 
         for number in [self.kinds.len(), values_len, keys_len, self.suffix_len] {
             let number = u32::try_from(number).expect("the writer bounds the size of an entry");
             self.raw.extend_from_slice(&number.to_le_bytes());
         }
-        self.raw.extend_from_slice(&timestamp_base.to_le_bytes());
-        self.raw.extend_from_slice(&txn_base.to_le_bytes());
-        let widths = [ends_width, timestamps_width, txns_width, kind, restarts_width, 0, 0, 0];
-        self.raw.extend_from_slice(&widths);
+        self.raw.extend_from_slice(&bases.timestamp.to_le_bytes());
+        self.raw.extend_from_slice(&bases.txn.to_le_bytes());
+        let Widths { end, timestamp, txn } = widths;
+        self.raw.extend_from_slice(&[end, timestamp, txn, bases.kind, restarts_width, 0, 0, 0]);
         &self.raw
+    }
+
+    /// What the records need not repeat, and how wide the rest must be.
+    fn measure(&self, values_len: u64) -> (Bases, Widths) {
+        let timestamps = || self.timestamps.iter().flatten().copied();
+        let timestamp = timestamps().min().unwrap_or_default();
+        let timestamp_max = timestamps().max().unwrap_or_default();
+        let txn = self.txns.iter().copied().min().unwrap_or_default();
+        let txn_max = self.txns.iter().copied().max().unwrap_or_default();
+        let kinds_alike = self.kinds.iter().all(|&kind| kind == self.kinds[0]);
+        let bases =
+            Bases { timestamp, txn, kind: if kinds_alike { self.kinds[0] } else { KINDS_LISTED } };
+        let widths = Widths {
+            end: if self.values_are_alike() { 0 } else { width(values_len) },
+            timestamp: width(timestamp_max - timestamp),
+            txn: width(txn_max - txn),
+        };
+        (bases, widths)
+    }
+
+    fn push_records(&mut self, bases: &Bases, widths: &Widths) {
+        for index in 0..self.kinds.len() {
+            let timestamp = self.timestamps[index].unwrap_or(bases.timestamp) - bases.timestamp;
+            push_packed(&mut self.raw, self.ends[index], widths.end);
+            push_packed(&mut self.raw, timestamp, widths.timestamp);
+            push_packed(&mut self.raw, self.txns[index] - bases.txn, widths.txn);
+            if bases.kind == KINDS_LISTED {
+                self.raw.push(self.kinds[index]);
+            }
+        }
     }
 
     /// Appends the prefix-compressed heads without the suffix they share, and
@@ -158,19 +185,6 @@ fn ordered(timestamp: i64) -> u64 {
     timestamp as u64 ^ (1 << 63)
 }
 
-/// How many bytes two keys have in common at the front.
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let word = |chunk: &[u8]| chunk.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
-    let mut at = 0;
-    while let (Some(left), Some(right)) = (word(&a[at..]), word(&b[at..])) {
-        if left != right {
-            return at + (left ^ right).trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
-}
-
 fn common_suffix(a: &[u8], b: &[u8], limit: usize) -> usize {
     a.iter().rev().zip(b.iter().rev()).take(limit).take_while(|(a, b)| a == b).count()
 }
@@ -180,11 +194,6 @@ fn width(number: u64) -> u8 {
     (64 - number.leading_zeros()).div_ceil(8) as u8
 }
 
-fn push_packed(out: &mut Vec<u8>, width: u8, numbers: impl Iterator<Item = u64>) {
-    if width == 0 {
-        return;
-    }
-    for number in numbers {
-        out.extend_from_slice(&number.to_le_bytes()[..usize::from(width)]);
-    }
+fn push_packed(out: &mut Vec<u8>, number: u64, width: u8) {
+    out.extend_from_slice(&number.to_le_bytes()[..usize::from(width)]);
 }

@@ -2,7 +2,7 @@
 //! cut into partitions, each decoded as a whole.
 
 use crate::fragment::compression::Compression;
-use crate::fragment::separators::Separators;
+use crate::fragment::separators::{Separators, common_prefix};
 use crate::fragment::varint::{Bytes, push_signed, push_varint};
 
 /// A partition is closed when its bytes reach this size.
@@ -95,8 +95,7 @@ impl IndexBuilder {
             self.last_separator.clear();
             self.separator_bytes = 0;
         }
-        let pairs = self.last_separator.iter().zip(separator);
-        let shared = pairs.take_while(|(a, b)| a == b).count();
+        let shared = common_prefix(&self.last_separator, separator);
         push_varint(&mut part.bytes, shared as u64);
         push_varint(&mut part.bytes, (separator.len() - shared) as u64);
         part.bytes.extend_from_slice(&separator[shared..]);

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::fragment::block::{Block, Head, RESTART_INTERVAL, Tail};
+use crate::fragment::separators::{common_prefix, word};
 
 /// Stands on one entry of a block, or nowhere.
 #[derive(Default)]
@@ -151,18 +152,8 @@ impl Position {
 /// The first entry at or after `target`. What its head shares with the one
 /// before is then also what `target` starts with.
 fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
-    let (mut low, mut high) = (0, block.restarts());
-    while low < high {
-        let middle = (low + high) / 2;
-        let head = block.head_at(block.restart_at(middle));
-        let own = &block.raw()[head.start..head.end];
-        match block.compare(middle * RESTART_INTERVAL, own, target) {
-            Ordering::Less => low = middle + 1,
-            Ordering::Equal => return Some((middle * RESTART_INTERVAL, head)),
-            Ordering::Greater => high = middle,
-        }
-    }
-    let restart = low.saturating_sub(1);
+    let restart = restart_by_word(block, target)
+        .unwrap_or_else(|| last_before(block, 0, block.restarts(), target));
     let mut at = block.restart_at(restart);
     // How much of the head before (which is below the target) is the target's.
     let mut matched = 0;
@@ -173,14 +164,49 @@ fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
         if head.shared <= matched {
             let own = &block.raw()[head.start..head.end];
             let rest = target.get(head.shared..)?;
-            if block.compare(index, own, rest) != Ordering::Less {
+            let same = common_prefix(own, rest);
+            let order = match (own.get(same), rest.get(same)) {
+                (None, _) => block.compare_end(index, &rest[same..]),
+                (Some(_), None) => Ordering::Greater,
+                (Some(byte), Some(sought)) => byte.cmp(sought),
+            };
+            if order != Ordering::Less {
                 return Some((index, head));
             }
-            matched = head.shared + own.iter().zip(rest).take_while(|(a, b)| a == b).count();
+            matched = head.shared + same;
         }
         at = head.end;
     }
     None
+}
+
+/// The restart to start from, found by words; `None` when the target does not
+/// start with what the restarts have in common.
+#[inline]
+fn restart_by_word(block: &Block, target: &[u8]) -> Option<usize> {
+    let (common, rest) = target.split_at_checked(block.common_len())?;
+    let (before, through) = block.restarts_around(word(rest));
+    let restart = match before == through {
+        true => before.saturating_sub(1),
+        false => last_before(block, before, through, target),
+    };
+    let head = block.head_at(block.restart_at(restart));
+    block.raw()[head.start..head.end].starts_with(common).then_some(restart)
+}
+
+/// The last restart before `target`, when those below `low` are before it and
+/// those from `high` on are not; the first one when none is.
+fn last_before(block: &Block, mut low: usize, mut high: usize, target: &[u8]) -> usize {
+    while low < high {
+        let middle = (low + high) / 2;
+        let head = block.head_at(block.restart_at(middle));
+        let own = &block.raw()[head.start..head.end];
+        match block.compare(middle * RESTART_INTERVAL, own, target) {
+            Ordering::Less => low = middle + 1,
+            Ordering::Equal | Ordering::Greater => high = middle,
+        }
+    }
+    low.saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -191,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::cell::key::KeyParts;
-    use crate::fragment::builder::{BlockBuilder, common_prefix};
+    use crate::fragment::builder::BlockBuilder;
     use crate::fragment::testing::{entries, key};
 
     fn block_of(entries: &BTreeMap<Vec<u8>, Vec<u8>>) -> Arc<Block> {

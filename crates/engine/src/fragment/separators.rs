@@ -19,8 +19,7 @@ impl Separators {
             return None;
         }
         if let Some(last) = list.len().checked_sub(1) {
-            let pairs = list.get(0).iter().zip(list.get(last));
-            list.common_len = pairs.take_while(|(a, b)| a == b).count();
+            list.common_len = common_prefix(list.get(0), list.get(last));
         }
         list.words =
             (0..list.len()).map(|index| word(&list.get(index)[list.common_len..])).collect();
@@ -80,9 +79,22 @@ impl Separators {
     }
 }
 
+/// How many bytes two keys have in common at the front.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let word = |chunk: &[u8]| chunk.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
+    let mut at = 0;
+    while let (Some(left), Some(right)) = (word(&a[at..]), word(&b[at..])) {
+        if left != right {
+            return at + (left ^ right).trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
+}
+
 /// The first eight bytes as a number of the same order.
 #[inline]
-fn word(bytes: &[u8]) -> u64 {
+pub fn word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
         Some(chunk) => u64::from_be_bytes(*chunk),
         None => {

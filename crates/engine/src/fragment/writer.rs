@@ -10,13 +10,14 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
 use crate::cell::span::Spans;
 use crate::error::{Error, Printable, Result};
-use crate::fragment::builder::{BlockBuilder, common_prefix};
+use crate::fragment::builder::BlockBuilder;
 use crate::fragment::compression::{Compression, Compressor};
 use crate::fragment::filter::FilterBuilder;
 use crate::fragment::footer::{
     FileTail, FilterSection, Footer, FragmentMeta, IndexSection, Section,
 };
 use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
+use crate::fragment::separators::common_prefix;
 use crate::fragment::spans::encode_spans;
 use crate::txn::Txn;
 use crate::world::{File, Files};
