@@ -1,18 +1,55 @@
 //! Stele's storage engine: versioned cells that survive anything.
+//!
+//! A table maps row, family, qualifier and timestamp to a value. Follow one
+//! write: a [`Commit`] arrives at [`Store::apply`], is brought into normal form
+//! (`prepare`), gets a [`Txn`] if no row it touches is newer than the caller
+//! knows (`sequencer`, `conflict`), enters the memory fragments (`memory`) and
+//! the log's queue (`log`) in one step, and is acknowledged when it is as safe
+//! as the caller asked. Later its memory is serialized to an immutable disk
+//! fragment (`workers`, `fragment`), the configuration names the file
+//! (`config`), and the log lets go.
+//!
+//! Follow one read: a [`Scan`] holds a snapshot, takes the table's current
+//! version (`table`, `tablet`), merges the memory and disk fragments of the
+//! groups it needs, and applies deletes, folds and purge policy on the way
+//! (`merge`).
 #![forbid(unsafe_code)]
 
 pub mod budget;
 pub mod cache;
 pub mod cell;
 pub mod config;
+mod conflict;
 mod error;
 pub mod fragment;
 pub mod log;
 pub mod memory;
 pub mod merge;
+mod options;
+mod prepare;
+mod recovery;
+mod scan;
 pub mod schema;
+mod sequencer;
+mod snapshot;
+mod source;
+mod store;
+mod table;
+mod tables;
+mod tablet;
 mod txn;
+mod workers;
 pub mod world;
 
+pub use cell::commit::{Commit, CommitBuilder, Mutation, TableId, TimeRange};
+pub use cell::fold::{Fold, FoldId, Folds};
+pub use cell::rows::RowRange;
 pub use error::{Error, Printable, Result};
+pub use merge::{CellView, Columns, FamilyColumns};
+pub use options::{CompactOptions, FlushOptions, Limits, MemoryOptions, Options, SnapshotAge};
+pub use recovery::TABLES_STREAM;
+pub use scan::{BatchEnd, BatchLimits, RowMode, Scan, ScanSpec, View};
+pub use snapshot::Snapshot;
+pub use store::{LOG_DIR, Resources, Store, StoreStats, Wait};
+pub use tables::FRAGMENTS_DIR;
 pub use txn::Txn;

@@ -81,6 +81,15 @@ impl RowRange {
         }
     }
 
+    /// The smallest range that holds both.
+    pub fn hull(a: Option<RowRange>, b: Option<RowRange>) -> Option<RowRange> {
+        let (Some(a), Some(b)) = (&a, &b) else { return a.or(b) };
+        Some(RowRange {
+            start: a.start.clone().min(b.start.clone()),
+            end: a.end.clone().zip(b.end.clone()).map(|(a, b)| a.max(b)),
+        })
+    }
+
     pub fn overlaps(&self, other: &RowRange) -> bool {
         !self.intersection(other).is_empty()
     }

@@ -159,25 +159,23 @@ struct BatchMessage {
 
 #[derive(Clone, PartialEq, Message)]
 struct EditMessage {
-    #[prost(oneof = "Edit", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Edit", tags = "1, 2, 3, 4, 5, 6")]
     edit: Option<Edit>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Edit {
-    #[prost(fixed64, tag = "1")]
-    Found(u64),
-    #[prost(bool, tag = "2")]
+    #[prost(bool, tag = "1")]
     TakeEpoch(bool),
-    #[prost(message, tag = "3")]
+    #[prost(message, tag = "2")]
     CreateTable(TableMessage),
-    #[prost(uint32, tag = "4")]
+    #[prost(uint32, tag = "3")]
     DropTable(u32),
-    #[prost(message, tag = "5")]
+    #[prost(message, tag = "4")]
     SetSchema(TableMessage),
-    #[prost(message, tag = "6")]
+    #[prost(message, tag = "5")]
     Splice(SpliceMessage),
-    #[prost(uint64, tag = "7")]
+    #[prost(uint64, tag = "6")]
     SetLogHead(u64),
 }
 
@@ -245,7 +243,6 @@ pub fn decode_batch(bytes: &[u8]) -> Decoded<(u64, Vec<ConfigEdit>)> {
 
 fn edit_out(edit: &ConfigEdit) -> Edit {
     match edit {
-        ConfigEdit::Found { store_id } => Edit::Found(*store_id),
         ConfigEdit::TakeEpoch => Edit::TakeEpoch(true),
         ConfigEdit::CreateTable { name, schema } => Edit::CreateTable(TableMessage {
             name: name.clone(),
@@ -272,7 +269,6 @@ fn edit_out(edit: &ConfigEdit) -> Edit {
 
 fn edit_in(edit: Edit) -> Decoded<ConfigEdit> {
     Ok(match edit {
-        Edit::Found(store_id) => ConfigEdit::Found { store_id },
         Edit::TakeEpoch(_) => ConfigEdit::TakeEpoch,
         Edit::CreateTable(table) => {
             ConfigEdit::CreateTable { name: table.name, schema: schema_in(table.schema)? }
@@ -397,11 +393,7 @@ fn schema_out(schema: &Schema) -> SchemaMessage {
                 .collect(),
             wildcard: group.wildcard,
             purge: Some(purge_out(&group.purge)),
-            compression: match group.compression {
-                Compression::None => 0,
-                Compression::Lz4 => 1,
-                Compression::Zstd => 2,
-            },
+            compression: u32::from(group.compression.to_byte()),
             block_bytes: group.block_bytes,
         })
         .collect();
@@ -432,12 +424,10 @@ fn group_in(message: GroupMessage) -> Decoded<Group> {
         families,
         wildcard: message.wildcard,
         purge: message.purge.map_or(Ok(Purge::Never), |purge| purge_in(purge, 0))?,
-        compression: match message.compression {
-            0 => Compression::None,
-            1 => Compression::Lz4,
-            2 => Compression::Zstd,
-            other => return Err(format!("unknown compression {other}")),
-        },
+        compression: u8::try_from(message.compression)
+            .ok()
+            .and_then(Compression::from_byte)
+            .ok_or_else(|| format!("unknown compression {}", message.compression))?,
         block_bytes: message.block_bytes,
     })
 }

@@ -138,6 +138,10 @@ impl ConfigStore for Manifest {
         self.rewrite_if_long(&mut state);
         Ok(state.configs.clone())
     }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().stopped.is_some()
+    }
 }
 
 /// Writes a new manifest and puts it in the place of the old one.
@@ -207,7 +211,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Configs> {
         return damaged(HEADER_BYTES, "the manifest's snapshot is damaged");
     };
     let mut configs = decode_snapshot(snapshot)
-        .or_else(|what| Err(Error::data_loss(path, HEADER_BYTES as u64, what)))?;
+        .map_err(|what| Error::data_loss(path, HEADER_BYTES as u64, what))?;
     while at < bytes.len() {
         let Some((kind, payload, end)) = record_at(bytes, at) else {
             // Every edit is synced before the next one is written, so only

@@ -25,8 +25,13 @@ pub trait ConfigStore: Send + Sync {
     fn read(&self) -> Result<Arc<Configs>>;
 
     /// Applies all edits, or none, if the configuration is still at
-    /// `expected`. Durable when it returns.
+    /// `expected`. Durable when it returns. After a failure nothing has
+    /// changed, unless the store has stopped: then it is settled at the next
+    /// open.
     fn edit(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Arc<Configs>>;
+
+    /// Whether an edit failed in such a way that no more are taken.
+    fn is_stopped(&self) -> bool;
 }
 
 /// The name of a fragment file: the incarnation that minted it and a number.
@@ -106,10 +111,6 @@ pub struct FileConfig {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigEdit {
-    /// Sets the identity of a new store.
-    Found {
-        store_id: u64,
-    },
     /// Takes the next epoch: `Configs::epoch` after the edit.
     TakeEpoch,
     CreateTable {
@@ -145,7 +146,6 @@ impl Configs {
     /// Carries out one edit.
     fn apply(&mut self, edit: &ConfigEdit) -> Result<()> {
         match edit {
-            ConfigEdit::Found { store_id } => self.store_id = *store_id,
             ConfigEdit::TakeEpoch => self.epoch += 1,
             ConfigEdit::CreateTable { name, schema } => self.create_table(name, schema)?,
             ConfigEdit::DropTable { table } => {

@@ -211,6 +211,17 @@ impl Cursor for FragmentCursor {
         self.settle(result)
     }
 
+    fn seek_last(&mut self) -> Result<()> {
+        let parts = self.fragment.index_parts();
+        if parts == 0 {
+            return Ok(());
+        }
+        let result = self
+            .enter_part(parts - 1)
+            .and_then(|part| self.last_before(parts - 1, part.handles.len()));
+        self.settle(result)
+    }
+
     #[inline]
     fn next(&mut self) -> Result<()> {
         self.position.next();

@@ -34,7 +34,7 @@ pub struct Fragment {
     id: u64,
     cache: Arc<BlockCache>,
     meta: FragmentMeta,
-    spans: Spans,
+    spans: Arc<Spans>,
     index: Vec<IndexSection>,
     index_separators: Separators,
     /// All partitions, or none when they go through the cache.
@@ -73,7 +73,7 @@ impl Fragment {
             id,
             cache,
             meta,
-            spans,
+            spans: Arc::new(spans),
             index: footer.index,
             index_separators,
             index_resident: Vec::new(),
@@ -102,7 +102,7 @@ impl Fragment {
         &self.meta
     }
 
-    pub fn spans(&self) -> &Spans {
+    pub fn spans(&self) -> &Arc<Spans> {
         &self.spans
     }
 
@@ -342,7 +342,7 @@ mod tests {
     /// Reads all it can. Every entry it gives must be one that was written.
     fn read_all(file: &OneFile, entries: &Entries) -> Result<usize> {
         let fragment = file.open()?;
-        assert_eq!(*fragment.spans(), spans());
+        assert_eq!(**fragment.spans(), spans());
         let mut cursor = fragment.cursor(CursorOptions::default());
         let mut expected = entries.iter();
         cursor.seek(b"")?;
@@ -469,7 +469,7 @@ mod tests {
             let meta = file.write_with(options, &entries, spans()).unwrap();
             let fragment = file.open().unwrap();
             prop_assert_eq!(fragment.meta(), &meta);
-            prop_assert_eq!(fragment.spans(), &spans());
+            prop_assert_eq!(&**fragment.spans(), &spans());
             let parts: Vec<KeyParts> =
                 entries.keys().map(|key| KeyParts::parse(key).unwrap()).collect();
             let txns = || parts.iter().map(|part| part.txn).chain([Txn::base(3), Txn::base(9)]);

@@ -450,7 +450,7 @@ mod tests {
             file.write_with(FragmentOptions::default(), &Entries::new(), spans.clone()).unwrap();
         assert_eq!((meta.cells, meta.spans, meta.txn_min), (0, 1, Txn::base(4)));
         let fragment = file.open().unwrap();
-        assert_eq!(*fragment.spans(), spans);
+        assert_eq!(**fragment.spans(), spans);
         assert!(!fragment.may_hold_row(b"a", 0));
         let mut cursor = fragment.cursor(CursorOptions::default());
         cursor.seek(b"").unwrap();

@@ -136,6 +136,11 @@ impl GroupLog {
         self.queued_bytes.load(Ordering::Relaxed)
     }
 
+    /// Why nothing is taken any more, if that is so.
+    pub fn failed(&self) -> Option<Error> {
+        self.state.lock().check().err()
+    }
+
     /// Everything up to this index is written.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)

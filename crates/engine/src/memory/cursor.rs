@@ -124,6 +124,11 @@ impl Cursor for MemoryCursor {
         Ok(())
     }
 
+    fn seek_last(&mut self) -> Result<()> {
+        self.start(Tree::find_last);
+        Ok(())
+    }
+
     fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "a cursor that stands nowhere has no next entry");
         self.at += 1;

@@ -303,8 +303,18 @@ impl Tree {
         // The last entry of the nearest subtree to the left.
         let turn = path.steps[..self.height].iter().rposition(|step| step.child > 0)?;
         let step = &path.steps[turn];
-        let mut node = self.inners[step.inner as usize].children[step.child - 1];
-        for _ in turn + 1..self.height {
+        let node = self.inners[step.inner as usize].children[step.child - 1];
+        self.last_under(node, turn + 1)
+    }
+
+    /// The last entry of all.
+    pub fn find_last(&self) -> Option<Spot> {
+        self.last_under(self.root, 0)
+    }
+
+    /// The last entry under a node that stands `depth` steps below the root.
+    fn last_under(&self, mut node: u32, depth: usize) -> Option<Spot> {
+        for _ in depth..self.height {
             let inner = &self.inners[node as usize];
             node = inner.children[inner.keys.len()];
         }

@@ -13,6 +13,9 @@ pub trait Cursor {
     /// Goes to the last entry whose key is before `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
 
+    /// Goes to the last entry.
+    fn seek_last(&mut self) -> Result<()>;
+
     /// Goes to the next entry. Only where `valid`.
     fn next(&mut self) -> Result<()>;
 

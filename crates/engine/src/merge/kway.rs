@@ -41,7 +41,7 @@ impl<C: Cursor> Merge<C> {
         Ok(())
     }
 
-    pub fn next(&mut self) -> Result<()> {
+    pub fn advance(&mut self) -> Result<()> {
         let first = self.order[0];
         self.cursors[first].next()?;
         if !self.cursors[first].valid() {
@@ -69,7 +69,7 @@ impl<C: Cursor> Merge<C> {
                 self.skip_to(&past)?;
                 break;
             }
-            self.next()?;
+            self.advance()?;
             steps += 1;
         }
         Ok(steps)
@@ -87,13 +87,16 @@ impl<C: Cursor> Merge<C> {
         Ok(())
     }
 
-    /// The row prefix of the last entry before `key`, leaving the merge
-    /// unplaced.
-    pub fn row_before(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// The row prefix of the last entry before `key` (`None`: of all),
+    /// leaving the merge unplaced.
+    pub fn row_before(&mut self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         self.order.clear();
         let mut best: Option<&[u8]> = None;
         for cursor in &mut self.cursors {
-            cursor.seek_before(key)?;
+            match key {
+                Some(key) => cursor.seek_before(key)?,
+                None => cursor.seek_last()?,
+            }
             if cursor.valid() {
                 best = best.max(key::row_prefix(cursor.key()));
             }

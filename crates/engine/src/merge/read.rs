@@ -96,7 +96,7 @@ impl ReadBudget {
     pub const UNLIMITED: ReadBudget =
         ReadBudget { rows: usize::MAX, cells: usize::MAX, bytes: usize::MAX, work: usize::MAX };
 
-    fn spent(&self) -> bool {
+    pub fn spent(&self) -> bool {
         self.cells == 0 || self.bytes == 0 || self.work == 0
     }
 }
@@ -141,6 +141,13 @@ impl ReadState {
     /// The row being read, when the reader stopped inside one.
     pub fn row(&self) -> Option<&[u8]> {
         self.parts.map(|_| self.row.as_slice())
+    }
+
+    /// Whether more of the row may come, given the runs it was read from.
+    pub fn row_goes_on<C: Cursor>(&self, merge: &Merge<C>) -> bool {
+        let Some(parts) = self.parts else { return false };
+        let next_in_row = || merge.valid() && merge.key().starts_with(&self.key[..parts.row_end]);
+        !self.pending.is_empty() || next_in_row()
     }
 
     /// Where to seek to go on.
@@ -300,7 +307,7 @@ impl<C: Cursor> Reader<'_, C> {
                 self.state.coverage.add(parts.level, parts.txn, self.merge.value());
             }
         }
-        self.merge.next()
+        self.merge.advance()
     }
 
     fn skip(&mut self, prefix_end: usize, budget: &mut ReadBudget) -> Result<()> {

@@ -104,7 +104,7 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
             }
             taken += 1;
             self.take()?;
-            self.merge.next()?;
+            self.merge.advance()?;
         }
         self.end_version()?;
         self.retain_spans();

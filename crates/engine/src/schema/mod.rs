@@ -6,15 +6,7 @@ mod purge;
 pub use purge::{PURGE_DEPTH_MAX, Purge, Ranks, Version};
 
 use crate::error::{Error, Printable, Result};
-
-/// How a group's blocks are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Compression {
-    None,
-    #[default]
-    Lz4,
-    Zstd,
-}
+pub use crate::fragment::Compression;
 
 /// A column family.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +137,14 @@ impl Schema {
         let group = &self.groups[at.group];
         let own = at.family.and_then(|family| group.families[family].purge.as_ref());
         own.unwrap_or(&group.purge)
+    }
+
+    /// Whether any policy counts the versions of a column.
+    pub fn ranks_versions(&self) -> bool {
+        self.groups.iter().any(|group| {
+            let own = group.families.iter().filter_map(|family| family.purge.as_ref());
+            own.chain([&group.purge]).any(Purge::ranks_versions)
+        })
     }
 
     /// Whether `next` can take this schema's place: the groups are fixed, and

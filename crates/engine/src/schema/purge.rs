@@ -63,6 +63,15 @@ impl Purge {
         }
     }
 
+    /// Whether the policy looks at newer versions to judge a version.
+    pub fn ranks_versions(&self) -> bool {
+        match self {
+            Purge::Never | Purge::MaxAge(_) => false,
+            Purge::MaxVersions(_) | Purge::Waterline(_) => true,
+            Purge::All(terms) | Purge::Any(terms) => terms.iter().any(Purge::ranks_versions),
+        }
+    }
+
     /// Says what is wrong with a policy.
     pub fn check(&self) -> Result<(), String> {
         self.check_depth(0)?;

@@ -1,0 +1,174 @@
+//! Recovery: replays the log into memory when a store is opened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::cell::commit::Commit;
+use crate::cell::rows::RowRange;
+use crate::error::{Error, Result};
+use crate::log::{ItemKind, LogEnd, LogItem, LogReader};
+use crate::memory::MemoryFragment;
+use crate::options::Limits;
+use crate::prepare::{Prepared, PreparedTable, UnknownFamilies};
+use crate::table::Table;
+use crate::tables::Tables;
+use crate::txn::Txn;
+use crate::workers::serialize::{self, LogKeeper};
+
+/// The stream of the log that holds the commits of tables.
+pub const TABLES_STREAM: u16 = 0;
+
+/// What was found in the log.
+pub struct Recovered {
+    pub end: LogEnd,
+    /// The newest commit in the log.
+    pub last: Txn,
+}
+
+/// Replays every commit that no fragment holds yet.
+pub fn replay(tables: &Tables, log_dir: &Path, head: u64) -> Result<Recovered> {
+    let reader = LogReader::open(&*tables.world.files, log_dir, head)?;
+    let mut replay = Replay::new(tables, log_dir);
+    let end = reader.replay(|item| replay.item(&item))?;
+    if let Some(torn) = &end.torn {
+        let path = torn.path.display();
+        tracing::info!(%path, offset = torn.offset, "the log ends in an unfinished write");
+    }
+    if replay.commits > 0 {
+        tracing::info!(commits = replay.commits, last = %replay.last, "replayed the log");
+    }
+    Ok(Recovered { end, last: replay.last })
+}
+
+struct Replay<'a> {
+    tables: &'a Tables,
+    log_dir: &'a Path,
+    limits: Limits,
+    last: Txn,
+    commits: u64,
+    bytes: u64,
+    told_at: Duration,
+}
+
+/// How often a long replay says how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+impl<'a> Replay<'a> {
+    fn new(tables: &'a Tables, log_dir: &'a Path) -> Replay<'a> {
+        // What was accepted once is taken again, whatever the limits are now.
+        let limits = Limits {
+            row_bytes_max: usize::MAX - 1,
+            qualifier_bytes_max: usize::MAX,
+            value_bytes_max: usize::MAX,
+            commit_bytes_max: usize::MAX,
+        };
+        let told_at = tables.world.clock.elapsed();
+        Replay { tables, log_dir, limits, last: Txn::ZERO, commits: 0, bytes: 0, told_at }
+    }
+
+    fn item(&mut self, item: &LogItem) -> Result<()> {
+        if item.stream != TABLES_STREAM || item.kind != ItemKind::Data {
+            return Ok(());
+        }
+        let damaged = |what: String| {
+            let segment = self.log_dir.join(format!("segment {}", item.segment));
+            Error::data_loss(&segment, item.offset, what)
+        };
+        let txn = Txn::from_raw(item.index).filter(|&txn| txn > self.last);
+        let txn = txn.ok_or_else(|| damaged(format!("txn {} out of order", item.index)))?;
+        // The payload may be a slice of a large read; keep only the commit.
+        let commit = Commit::from_bytes(Bytes::copy_from_slice(&item.payload));
+        let known = self.tables.all();
+        let folds = &self.tables.folds;
+        let mut prepared =
+            Prepared::new(&commit, &known, &self.limits, folds, UnknownFamilies::Skip)
+                .map_err(|error| damaged(error.to_string()))?;
+        for table in &mut prepared.tables {
+            insert(self.tables, table, txn, &commit);
+        }
+        (self.last, self.commits) = (txn, self.commits + 1);
+        self.bytes += item.payload.len() as u64;
+        self.tell_progress();
+        self.make_room()
+    }
+
+    fn tell_progress(&mut self) {
+        let now = self.tables.world.clock.elapsed();
+        if now.saturating_sub(self.told_at) >= PROGRESS_INTERVAL {
+            self.told_at = now;
+            let megabytes = self.bytes >> 20;
+            tracing::info!(commits = self.commits, megabytes, "replaying the log");
+        }
+    }
+
+    /// Flushes while replaying, so that a long log needs no more memory than
+    /// serving does.
+    fn make_room(&self) -> Result<()> {
+        let keeper = ReplayKeeper { tables: self.tables, last: self.last };
+        // All of the log is there already: its length is no reason to flush.
+        while let Some((victim, _)) = serialize::due(self.tables, &|_| 0) {
+            if !serialize::serialize(self.tables, &victim, &keeper)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts a logged commit into memory, leaving out what fragments hold.
+fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &Commit) {
+    let table: Arc<Table> = prepared.table.clone();
+    let version = table.version();
+    for (group, memory) in version.memory.iter().enumerate() {
+        let missing: Vec<RowRange> = version
+            .tablets
+            .iter()
+            .filter(|tablet| tablet.chains[group].flushed_through < txn)
+            .map(|tablet| tablet.rows.clone())
+            .collect();
+        if missing.is_empty() {
+            continue;
+        }
+        if missing.len() < version.tablets.len() {
+            prepared.retain_rows(group, &missing);
+        }
+        memory.active_since.get_or_init(|| tables.world.clock.elapsed());
+        for range in &prepared.ranges {
+            missing
+                .iter()
+                .for_each(|rows| memory.active.insert_span(&range.intersection(rows), txn));
+        }
+        prepared.insert(group, txn, commit, &memory.active);
+    }
+}
+
+/// During replay everything is durable and nothing of the log is released.
+struct ReplayKeeper<'a> {
+    tables: &'a Tables,
+    last: Txn,
+}
+
+impl LogKeeper for ReplayKeeper<'_> {
+    fn seal(&self, table: &Table, group: usize) {
+        table.seal(group, &self.tables.budget);
+    }
+
+    fn wait_durable(&self, _txn: Txn) -> Result<()> {
+        Ok(())
+    }
+
+    fn durable(&self) -> Txn {
+        self.last
+    }
+
+    fn head_without(&self, _flushed: &[Arc<MemoryFragment>]) -> Option<u64> {
+        None
+    }
+
+    fn release_below(&self, _segment: u64) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Live snapshots: what flush and compaction must leave readable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::txn::Txn;
+use crate::world::Clock;
+
+/// The snapshots that readers hold. A snapshot that gets too old is given up.
+pub struct Snapshots {
+    clock: Arc<dyn Clock>,
+    age_max: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next_id: u64,
+    live: BTreeMap<u64, Held>,
+}
+
+struct Held {
+    txn: Txn,
+    deadline: Duration,
+}
+
+impl Snapshots {
+    pub fn new(clock: Arc<dyn Clock>, age_max: Duration) -> Arc<Snapshots> {
+        Arc::new(Snapshots { clock, age_max, state: Mutex::default() })
+    }
+
+    /// Holds the txn that `newest` gives. It is asked under the lock, so no
+    /// rewrite can decide between the asking and the holding.
+    pub fn hold(self: &Arc<Self>, newest: impl FnOnce() -> Txn) -> Snapshot {
+        let mut state = self.state.lock();
+        let txn = newest();
+        let id = state.next_id;
+        state.next_id += 1;
+        state.live.insert(id, Held { txn, deadline: self.clock.elapsed() + self.age_max });
+        Snapshot { registry: self.clone(), id, txn }
+    }
+
+    /// The txns a rewrite must respect, ascending; the last is `newest`, which
+    /// every later snapshot is at or above.
+    pub fn live(&self, newest: impl FnOnce() -> Txn) -> Vec<Txn> {
+        let mut state = self.state.lock();
+        let now = self.clock.elapsed();
+        state.live.retain(|_, held| now <= held.deadline);
+        let newest = newest();
+        let mut txns: Vec<Txn> = state.live.values().map(|held| held.txn).collect();
+        txns.retain(|&txn| txn < newest);
+        txns.push(newest);
+        txns.sort_unstable();
+        txns.dedup();
+        txns
+    }
+}
+
+/// A txn at which everything stays readable while this is held and not too old.
+pub struct Snapshot {
+    registry: Arc<Snapshots>,
+    id: u64,
+    txn: Txn,
+}
+
+impl Snapshot {
+    pub fn txn(&self) -> Txn {
+        self.txn
+    }
+
+    /// Fails once the snapshot has been given up. A reader asks after it has
+    /// taken hold of the files it reads.
+    pub fn check(&self) -> Result<()> {
+        let state = self.registry.state.lock();
+        let now = self.registry.clock.elapsed();
+        match state.live.get(&self.id) {
+            Some(held) if now <= held.deadline => Ok(()),
+            _ => Err(Error::SnapshotExpired { snapshot: self.txn }),
+        }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.registry.state.lock().live.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::ManualClock;
+
+    #[test]
+    fn a_held_snapshot_is_respected_until_it_is_dropped_or_too_old() {
+        let clock = Arc::new(ManualClock::at(0));
+        let snapshots = Snapshots::new(clock.clone(), Duration::from_secs(30));
+        let txn = Txn::base;
+        let old = snapshots.hold(|| txn(3));
+        let young = snapshots.hold(|| txn(5));
+        assert_eq!(snapshots.live(|| txn(9)), [txn(3), txn(5), txn(9)]);
+        drop(young);
+        assert_eq!(snapshots.live(|| txn(9)), [txn(3), txn(9)]);
+        clock.advance(Duration::from_secs(31));
+        assert!(matches!(old.check(), Err(Error::SnapshotExpired { .. })));
+        assert_eq!(snapshots.live(|| txn(9)), [txn(9)]);
+    }
+}

@@ -1,0 +1,174 @@
+//! The way of a commit: checked, admitted, numbered, put into memory and the
+//! log queue in one step, and waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Shared, Wait};
+use crate::budget::Charge;
+use crate::cell::commit::Commit;
+use crate::error::{Error, Printable, Result};
+use crate::log::Entry;
+use crate::prepare::{Prepared, PreparedTable, UnknownFamilies};
+use crate::recovery::TABLES_STREAM;
+use crate::txn::Txn;
+
+impl Shared {
+    pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
+        let txn = loop {
+            let prepared = Prepared::new(
+                commit,
+                &self.tables.all(),
+                &self.tables.options.limits,
+                &self.tables.folds,
+                UnknownFamilies::Refuse,
+            )?;
+            let permit = self.admit(prepared.memory_bytes())?;
+            if let Some(txn) = self.enter(commit, prepared, commit_max_txn, permit)? {
+                break txn;
+            }
+        };
+        match wait {
+            Wait::Accepted => {}
+            Wait::Written => self.log.wait_written(txn.raw())?,
+            Wait::Durable => self.log.wait_durable(txn.raw())?,
+        }
+        Ok(txn)
+    }
+
+    /// Waits until there is room for a commit: in the log's queue and in
+    /// memory. Holds no lock, so reads go on, and all checks come after it.
+    fn admit(&self, bytes: usize) -> Result<Charge> {
+        self.log.wait_queue_below(self.tables.options.memory.log_queue_bytes_max)?;
+        let budget = &self.tables.budget;
+        // Half, so that one commit never has to wait for its own flush.
+        if bytes > budget.limit() / 2 {
+            let limit = budget.limit() / 2;
+            return Err(Error::TooLarge { what: "a commit in memory", size: bytes, limit });
+        }
+        if let Some(charge) = budget.try_reserve(bytes) {
+            return Ok(charge);
+        }
+        self.counters.throttled.fetch_add(1, Ordering::Relaxed);
+        if self.tables.world.spawner.is_none() {
+            return self.make_room(bytes);
+        }
+        self.flush_signal.raise();
+        let reserved = budget.reserve(bytes, &|| self.is_stopping() || self.log.failed().is_some());
+        match (reserved, self.log.failed()) {
+            (Some(charge), _) => Ok(charge),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(Error::Closed),
+        }
+    }
+
+    /// Without workers the writer itself makes room.
+    fn make_room(&self, bytes: usize) -> Result<Charge> {
+        loop {
+            if let Some(charge) = self.tables.budget.try_reserve(bytes) {
+                return Ok(charge);
+            }
+            if !self.flush_best()? {
+                // What is left belongs to other stores of the process.
+                return Ok(self.tables.budget.charge(bytes));
+            }
+        }
+    }
+
+    /// The one atomic step. `None` when the tables changed since the commit
+    /// was prepared.
+    fn enter(
+        &self,
+        commit: &Commit,
+        mut prepared: Prepared<'_>,
+        commit_max_txn: Txn,
+        permit: Charge,
+    ) -> Result<Option<Txn>> {
+        let mut sequencer = self.sequencer.lock();
+        if let Some(error) = self.log.failed() {
+            return Err(error);
+        }
+        if !prepared.tables.iter().all(is_current) {
+            return Ok(None);
+        }
+        self.check_conflicts(&prepared, commit_max_txn)?;
+        let txn = sequencer.next(&self.tables)?;
+        for table in &mut prepared.tables {
+            self.insert(table, txn, commit);
+        }
+        drop(permit);
+        // A reader at this txn must find all its cells, so it is published
+        // only now; and the log may make it durable only after that.
+        self.latest.store(txn.raw(), Ordering::Release);
+        sequencer.advance(txn);
+        let payload = commit.bytes().clone();
+        self.log.enqueue(Entry { stream: TABLES_STREAM, index: txn.raw(), payload })?;
+        drop(sequencer);
+        self.signal_flush(&prepared);
+        Ok(Some(txn))
+    }
+
+    fn check_conflicts(&self, prepared: &Prepared<'_>, commit_max_txn: Txn) -> Result<()> {
+        if commit_max_txn == Txn::MAX {
+            return Ok(());
+        }
+        for table in &prepared.tables {
+            let conflict = |row: &[u8], newest: Txn| Error::MutationConflict {
+                table: table.table.name.clone(),
+                row: Printable::from(row),
+                newest,
+                commit_max_txn,
+            };
+            for &(slot, row) in &table.rows {
+                let newest = self.newest_of(&table.table, slot);
+                if newest > commit_max_txn {
+                    return Err(conflict(row, newest));
+                }
+            }
+            if let Some(range) = table.ranges.first() {
+                // Nobody knows the rows of a range, so any row may conflict.
+                let newest = table.table.newest().max(self.floor);
+                if newest > commit_max_txn {
+                    return Err(conflict(&range.start, newest));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&self, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &Commit) {
+        let table = prepared.table.clone();
+        let version = table.version();
+        for (group, memory) in version.memory.iter().enumerate() {
+            for range in &prepared.ranges {
+                memory.active.insert_span(range, txn);
+            }
+            prepared.insert(group, txn, commit, &memory.active);
+            if memory.active_since.get().is_none() && !memory.active.is_empty() {
+                let _ = memory.active_since.set(self.tables.world.clock.elapsed());
+                // The worker has to know when this memory will be old.
+                self.flush_signal.raise();
+            }
+        }
+        for &(slot, _) in &prepared.rows {
+            self.conflicts.record(slot, txn);
+        }
+        table.touched(txn, !prepared.ranges.is_empty());
+    }
+
+    fn signal_flush(&self, prepared: &Prepared<'_>) {
+        let options = &self.tables.options.flush;
+        let budget = &self.tables.budget;
+        let large = prepared.tables.iter().any(|table| {
+            let version = table.table.version();
+            version.memory.iter().any(|memory| memory.active.bytes() >= options.fragment_bytes)
+        });
+        if large || budget.used() > budget.limit() / 100 * options.budget_percent {
+            self.flush_signal.raise();
+        }
+    }
+}
+
+fn is_current(prepared: &PreparedTable<'_>) -> bool {
+    !prepared.table.is_dropped() && Arc::ptr_eq(&prepared.schema, &prepared.table.version().schema)
+}

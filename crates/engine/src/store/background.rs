@@ -1,0 +1,148 @@
+//! What a store does in the background, in threads or by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Shared, compact, serialize};
+use crate::error::{Error, Result};
+use crate::memory::MemoryFragment;
+use crate::recovery::TABLES_STREAM;
+use crate::table::Table;
+use crate::txn::Txn;
+use crate::workers::compact::Run;
+use crate::workers::serialize::{LogKeeper, Victim};
+use crate::world::spawn::{Joiner, Spawner};
+
+/// How long a worker rests after a failure before it tries again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// Starts the workers of a store.
+    pub fn spawn_workers(
+        self: &Arc<Self>,
+        spawner: &dyn Spawner,
+    ) -> std::io::Result<Vec<Box<dyn Joiner>>> {
+        let (log, serialize, compact) = (self.clone(), self.clone(), self.clone());
+        Ok(vec![
+            spawner.spawn("stele-log", Box::new(move || log.log.run()))?,
+            spawner.spawn("stele-serialize", Box::new(move || serialize.run_serialize()))?,
+            spawner.spawn("stele-compact", Box::new(move || compact.run_compact()))?,
+        ])
+    }
+
+    fn run_serialize(&self) {
+        while !self.is_stopping() {
+            match self.flush_due() {
+                Ok(true) => {}
+                Ok(false) => self.flush_signal.wait(self.until_age_flush()),
+                Err(error) => {
+                    tracing::error!(%error, "could not serialize memory; trying again");
+                    self.flush_signal.wait(Some(RETRY_PAUSE));
+                }
+            }
+        }
+    }
+
+    fn run_compact(&self) {
+        while !self.is_stopping() {
+            match self.compact_due() {
+                Ok(true) => {}
+                Ok(false) => self.compact_signal.wait(None),
+                Err(error @ Error::DataLoss { .. }) => {
+                    tracing::error!(%error, "compaction met damage; the file stays as it is");
+                }
+                Err(error) => {
+                    tracing::error!(%error, "could not compact; trying again");
+                    self.compact_signal.wait(Some(RETRY_PAUSE));
+                }
+            }
+        }
+    }
+
+    fn until_age_flush(&self) -> Option<Duration> {
+        let deadline = serialize::next_age_deadline(&self.tables)?;
+        Some(deadline.saturating_sub(self.tables.world.clock.elapsed()))
+    }
+
+    /// Bytes of log kept for the sake of a txn and all after it.
+    fn pinned_bytes(&self, txn: Txn) -> u64 {
+        self.log.with_writer(|writer| writer.pinned_bytes(TABLES_STREAM, txn.raw()))
+    }
+
+    /// Flushes if a flush is due.
+    pub fn flush_due(&self) -> Result<bool> {
+        let due = serialize::due(&self.tables, &|txn| self.pinned_bytes(txn));
+        match due {
+            Some((victim, reason)) => {
+                let table = &victim.table.name;
+                tracing::debug!(%table, group = victim.group, ?reason, "serializing");
+                self.serialize(&victim)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Flushes whatever frees most.
+    pub fn flush_best(&self) -> Result<bool> {
+        match serialize::best(&self.tables, &|txn| self.pinned_bytes(txn)) {
+            Some(victim) => self.serialize(&victim),
+            None => Ok(false),
+        }
+    }
+
+    pub fn serialize(&self, victim: &Victim) -> Result<bool> {
+        let _one_at_a_time = self.serializing.lock();
+        let done = serialize::serialize(&self.tables, victim, self)?;
+        if done {
+            self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+            self.compact_signal.raise();
+        }
+        Ok(done)
+    }
+
+    /// Compacts if a chain is long enough.
+    pub fn compact_due(&self) -> Result<bool> {
+        match compact::due(&self.tables) {
+            Some(run) => self.compact(&run),
+            None => Ok(false),
+        }
+    }
+
+    pub fn compact(&self, run: &Run) -> Result<bool> {
+        let proceed = || !self.is_stopping() && !run.table.is_dropped();
+        let done = compact::compact(&self.tables, run, &|| self.durable(), &proceed)?;
+        if done {
+            self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(done)
+    }
+}
+
+impl LogKeeper for Shared {
+    fn seal(&self, table: &Table, group: usize) {
+        let _no_writers = self.sequencer.lock();
+        table.seal(group, &self.tables.budget);
+    }
+
+    fn wait_durable(&self, txn: Txn) -> Result<()> {
+        self.log.wait_durable(txn.raw())
+    }
+
+    fn durable(&self) -> Txn {
+        Shared::durable(self)
+    }
+
+    /// A commit enters memory before the log, so whatever a segment holds is
+    /// either in memory, or on disk, or newer than `latest` was.
+    fn head_without(&self, flushed: &[Arc<MemoryFragment>]) -> Option<u64> {
+        let latest = self.latest();
+        let floor = self.tables.txn_min(flushed).unwrap_or(Txn::MAX).min(latest.next());
+        let floors = [(TABLES_STREAM, floor.raw())];
+        Some(self.log.with_writer(|writer| writer.head_for(&floors)))
+    }
+
+    fn release_below(&self, segment: u64) -> Result<()> {
+        self.log.with_writer(|writer| writer.release_below(segment))
+    }
+}

@@ -1,0 +1,269 @@
+//! A store: tables with one log, in one directory.
+
+mod apply;
+mod background;
+mod open;
+mod stats;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+pub use open::{LOG_DIR, Resources};
+pub use stats::StoreStats;
+
+use crate::cell::commit::{Commit, TableId};
+use crate::config::{ConfigEdit, Configs};
+use crate::conflict::{ConflictMemory, RowSlot};
+use crate::error::{Error, Result};
+use crate::log::{GroupLog, Level};
+use crate::merge::CellView;
+use crate::scan::{BatchLimits, Scan, ScanSpec};
+use crate::schema::Schema;
+use crate::sequencer::Sequencer;
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+use crate::tables::Tables;
+use crate::txn::Txn;
+use crate::workers::serialize::Victim;
+use crate::workers::signal::Signal;
+use crate::workers::{compact, serialize};
+use crate::world::spawn::Joiner;
+use crate::world::{DirLock, World};
+
+/// How long `apply` waits before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The commit has its place in the order and is seen by `Latest` scans.
+    Accepted,
+    /// It is in the operating system's hands: it survives the process.
+    Written,
+    /// It is on disk: it survives the machine.
+    Durable,
+}
+
+/// An open store. Dropping it stops the workers and closes the log.
+pub struct Store {
+    shared: Arc<Shared>,
+    workers: Vec<Box<dyn Joiner>>,
+}
+
+/// What the callers, the scans and the workers of a store share.
+pub(crate) struct Shared {
+    pub tables: Tables,
+    log: GroupLog,
+    /// The apply lock: held while a commit gets its txn and enters memory and
+    /// the log queue.
+    sequencer: Mutex<Sequencer>,
+    /// The newest commit whose cells are all in memory.
+    latest: AtomicU64,
+    conflicts: ConflictMemory,
+    /// Everything before this incarnation.
+    floor: Txn,
+    flush_signal: Signal,
+    compact_signal: Signal,
+    /// Held by whoever serializes.
+    serializing: Mutex<()>,
+    counters: stats::Counters,
+    stopping: AtomicBool,
+    closed: AtomicBool,
+    _lock: Box<dyn DirLock>,
+}
+
+impl Shared {
+    /// The newest commit that no crash can take back.
+    pub fn durable(&self) -> Txn {
+        Txn::from_raw(self.log.durable()).expect("the log's index is a txn")
+    }
+
+    /// The newest commit that has been accepted.
+    pub fn latest(&self) -> Txn {
+        Txn::from_raw(self.latest.load(Ordering::Acquire)).expect("only txns are stored")
+    }
+
+    /// A txn at or above that of the row's last commit.
+    pub fn newest_of(&self, table: &Table, row: RowSlot) -> Txn {
+        self.conflicts.newest(row).max(table.range_deleted())
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+impl Store {
+    /// Makes a table. Durable when it returns.
+    pub fn create_table(&self, name: &str, schema: Schema) -> Result<TableId> {
+        self.check_open()?;
+        Ok(self.shared.tables.create(name, Arc::new(schema))?.id)
+    }
+
+    /// Removes a table and everything in it. Its id is never used again.
+    pub fn drop_table(&self, table: TableId) -> Result<()> {
+        self.check_open()?;
+        let _no_writers = self.shared.sequencer.lock();
+        let table = self.shared.tables.get(table)?;
+        self.shared.tables.forget(&table)?;
+        table.drop_it();
+        Ok(())
+    }
+
+    /// Changes families and purge policies; the groups are fixed.
+    pub fn alter_table(&self, table: TableId, schema: Schema) -> Result<()> {
+        self.check_open()?;
+        let _no_writers = self.shared.sequencer.lock();
+        let table = self.shared.tables.get(table)?;
+        let schema = Arc::new(schema);
+        let edit = ConfigEdit::SetSchema { table: table.id, schema: schema.clone() };
+        self.shared.tables.edit(&[edit])?;
+        table.change(|version| version.schema = schema);
+        Ok(())
+    }
+
+    /// The table of that name.
+    pub fn table(&self, name: &str) -> Option<TableId> {
+        self.shared.tables.named(name).map(|table| table.id)
+    }
+
+    /// Names and ids of all tables, by id.
+    pub fn tables(&self) -> Vec<(TableId, String)> {
+        self.shared.tables.all().values().map(|table| (table.id, table.name.clone())).collect()
+    }
+
+    pub fn schema(&self, table: TableId) -> Result<Arc<Schema>> {
+        Ok(self.shared.tables.get(table)?.version().schema.clone())
+    }
+
+    /// Applies a commit, all of it or nothing, if no row it touches was
+    /// written after `commit_max_txn`. Returns its txn.
+    ///
+    /// An error after the commit was accepted (a failed log) leaves open
+    /// whether it survives; it stops the store.
+    pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
+        self.check_open()?;
+        self.shared.apply(commit, commit_max_txn, wait)
+    }
+
+    /// Waits until all commits up to `at_least` are durable (`Txn::MAX`: all
+    /// so far). Returns the newest durable one.
+    pub fn sync(&self, at_least: Txn) -> Result<Txn> {
+        self.check_open()?;
+        let target = at_least.min(self.shared.latest());
+        self.shared.log.wait_durable(target.raw())?;
+        Ok(self.shared.durable())
+    }
+
+    /// Calls back when all commits up to `txn` are durable, or never will be.
+    pub fn on_durable(&self, txn: Txn, call: impl FnOnce(Result<()>) + Send + 'static) {
+        self.shared.log.on_durable(txn.raw(), Box::new(call));
+    }
+
+    /// Holds everything durable so far readable, for a while.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::new(self.shared.tables.snapshots.hold(|| self.shared.durable()))
+    }
+
+    pub fn scan(&self, table: TableId, spec: ScanSpec) -> Result<Scan> {
+        self.check_open()?;
+        Scan::open(self.shared.clone(), table, spec)
+    }
+
+    /// Scans to the end in one go. Returns the oldest snapshot used.
+    pub fn read(
+        &self,
+        table: TableId,
+        spec: ScanSpec,
+        mut sink: impl FnMut(&CellView<'_>),
+    ) -> Result<Txn> {
+        let mut scan = self.scan(table, spec)?;
+        let mut oldest = Txn::MAX;
+        loop {
+            let batch = scan.next_batch(BatchLimits::default(), &mut sink)?;
+            oldest = oldest.min(batch.txn);
+            if batch.done {
+                return Ok(oldest);
+            }
+        }
+    }
+
+    /// The newest durable and the newest accepted commit.
+    pub fn progress(&self) -> (Txn, Txn) {
+        (self.shared.durable(), self.shared.latest())
+    }
+
+    /// Writes all memory of a table to disk.
+    pub fn flush(&self, table: TableId) -> Result<()> {
+        self.check_open()?;
+        let table = self.shared.tables.get(table)?;
+        for group in 0..table.version().memory.len() {
+            self.shared.serialize(&Victim { table: table.clone(), group })?;
+        }
+        Ok(())
+    }
+
+    /// Merges each chain of a table into one fragment.
+    pub fn compact(&self, table: TableId) -> Result<()> {
+        self.check_open()?;
+        let table = self.shared.tables.get(table)?;
+        for tablet in 0..table.version().tablets.len() {
+            for group in 0..table.version().memory.len() {
+                if let Some(run) = compact::whole_chain(&table, tablet, group) {
+                    self.shared.compact(&run)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does one piece of background work, in the caller's thread. Tells
+    /// whether there was any. For stores opened without a spawner.
+    pub fn step(&self) -> Result<bool> {
+        self.check_open()?;
+        self.shared.log.drive(Level::Durable)?;
+        Ok(self.shared.flush_due()? || self.shared.compact_due()?)
+    }
+
+    /// The configuration as it is now.
+    pub fn configs(&self) -> Result<Arc<Configs>> {
+        self.shared.tables.configs()
+    }
+
+    pub fn stats(&self) -> StoreStats {
+        self.shared.stats()
+    }
+
+    /// Makes everything durable, stops the workers and closes the log.
+    pub fn close(mut self) -> Result<()> {
+        self.shut_down()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.shared.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn shut_down(&mut self) -> Result<()> {
+        if self.shared.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.shared.stopping.store(true, Ordering::Release);
+        let drained = self.shared.log.drive(Level::Durable);
+        self.shared.log.stop();
+        self.shared.flush_signal.raise();
+        self.shared.compact_signal.raise();
+        self.shared.tables.budget.wake();
+        for worker in self.workers.drain(..) {
+            worker.join();
+        }
+        drained?;
+        self.shared.log.with_writer(|writer| writer.close())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut_down() {
+            tracing::warn!(%error, "the store was not closed cleanly");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A table: its schema, its memory fragments and its tablets, as one immutable
+//! version that is swapped whole.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use crate::budget::MemoryBudget;
+use crate::cell::commit::TableId;
+use crate::memory::MemoryFragment;
+use crate::schema::Schema;
+use crate::tablet::Tablet;
+use crate::txn::Txn;
+
+pub struct Table {
+    pub id: TableId,
+    pub name: String,
+    version: ArcSwap<TableVersion>,
+    /// Held by whoever makes the next version.
+    changing: Mutex<()>,
+    dropped: AtomicBool,
+    /// The newest commit that touched any row.
+    newest: AtomicU64,
+    /// The newest commit that deleted a range of rows.
+    range_deleted: AtomicU64,
+    /// Held by the one compaction that may run on the table.
+    pub compacting: Mutex<()>,
+}
+
+/// What a table is made of at one moment.
+#[derive(Clone)]
+pub struct TableVersion {
+    pub schema: Arc<Schema>,
+    /// One for each group of the schema.
+    pub memory: Vec<GroupMemory>,
+    /// In row order, without holes.
+    pub tablets: Vec<Tablet>,
+}
+
+fn load_txn(txn: &AtomicU64) -> Txn {
+    Txn::from_raw(txn.load(Ordering::Acquire)).expect("only txns are stored")
+}
+
+/// The memory fragments of one group.
+#[derive(Clone)]
+pub struct GroupMemory {
+    /// Takes the writes.
+    pub active: Arc<MemoryFragment>,
+    /// When the active fragment took its first write.
+    pub active_since: Arc<OnceLock<Duration>>,
+    /// On their way to disk; oldest first.
+    pub sealed: Vec<Arc<MemoryFragment>>,
+}
+
+impl GroupMemory {
+    pub fn new(budget: &Arc<MemoryBudget>) -> GroupMemory {
+        GroupMemory {
+            active: Arc::new(MemoryFragment::new(budget)),
+            active_since: Arc::default(),
+            sealed: Vec::new(),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.fragments().map(|fragment| fragment.bytes()).sum()
+    }
+
+    /// The oldest commit that is in memory alone.
+    pub fn txn_min(&self) -> Option<Txn> {
+        self.fragments().filter_map(|fragment| fragment.txn_min()).min()
+    }
+
+    pub fn fragments(&self) -> impl Iterator<Item = &Arc<MemoryFragment>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+impl Table {
+    pub fn new(id: TableId, name: String, version: TableVersion) -> Table {
+        Table {
+            id,
+            name,
+            version: ArcSwap::from_pointee(version),
+            changing: Mutex::new(()),
+            dropped: AtomicBool::new(false),
+            newest: AtomicU64::new(0),
+            range_deleted: AtomicU64::new(0),
+            compacting: Mutex::new(()),
+        }
+    }
+
+    /// The current version, for a short look.
+    pub fn version(&self) -> Guard<Arc<TableVersion>> {
+        self.version.load()
+    }
+
+    /// The current version, to be kept for as long as a batch takes. Taken
+    /// after a snapshot is held, it has everything up to that snapshot.
+    pub fn pinned_version(&self) -> Arc<TableVersion> {
+        self.version.load_full()
+    }
+
+    /// Makes the next version from the current one. What `change` reads of it
+    /// cannot be changed by another meanwhile.
+    pub fn change<T>(&self, change: impl FnOnce(&mut TableVersion) -> T) -> T {
+        let _changing = self.changing.lock();
+        let mut next = TableVersion::clone(&self.version.load());
+        let result = change(&mut next);
+        self.version.store(Arc::new(next));
+        result
+    }
+
+    pub fn drop_it(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// The newest commit that touched the table.
+    pub fn newest(&self) -> Txn {
+        load_txn(&self.newest)
+    }
+
+    /// The newest commit that deleted a range of rows, and so touched rows
+    /// that nobody can list.
+    pub fn range_deleted(&self) -> Txn {
+        load_txn(&self.range_deleted)
+    }
+
+    /// A commit touched the table. Called in txn order.
+    pub fn touched(&self, txn: Txn, deleted_range: bool) {
+        self.newest.store(txn.raw(), Ordering::Release);
+        if deleted_range {
+            self.range_deleted.store(txn.raw(), Ordering::Release);
+        }
+    }
+
+    /// Closes the group's active fragment to writes. The caller keeps writers
+    /// away meanwhile.
+    pub fn seal(&self, group: usize, budget: &Arc<MemoryBudget>) {
+        self.change(|version| {
+            let memory = &mut version.memory[group];
+            if !memory.active.is_empty() {
+                let sealed = std::mem::replace(memory, GroupMemory::new(budget));
+                memory.sealed = sealed.sealed;
+                memory.sealed.push(sealed.active);
+            }
+        });
+    }
+}

@@ -1,0 +1,237 @@
+//! All tables of a store and the files they are made of: everything but the
+//! log. The store applies commits to it, recovery replays them into it, and
+//! the workers move its memory to disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use crate::budget::MemoryBudget;
+use crate::cache::BlockCache;
+use crate::cell::commit::TableId;
+use crate::cell::fold::Folds;
+use crate::config::{ConfigEdit, ConfigStore, Configs, FileConfig, FileName, TableConfig};
+use crate::error::{Error, Result};
+use crate::fragment::Fragment;
+use crate::memory::MemoryFragment;
+use crate::options::Options;
+use crate::schema::Schema;
+use crate::snapshot::Snapshots;
+use crate::table::{GroupMemory, Table, TableVersion};
+use crate::tablet::{Chain, Link, Tablet};
+use crate::txn::Txn;
+use crate::world::World;
+
+/// The directory of fragments inside a store's directory.
+pub const FRAGMENTS_DIR: &str = "fragments";
+
+pub struct Tables {
+    pub world: World,
+    pub options: Options,
+    pub budget: Arc<MemoryBudget>,
+    pub cache: Arc<BlockCache>,
+    pub folds: Arc<Folds>,
+    pub snapshots: Arc<Snapshots>,
+    dir: PathBuf,
+    config: Box<dyn ConfigStore>,
+    /// Held across reading the revision and editing at it.
+    editing: Mutex<()>,
+    by_id: ArcSwap<BTreeMap<TableId, Arc<Table>>>,
+    /// This incarnation; part of every file name it mints.
+    epoch: u64,
+    next_file: AtomicU64,
+}
+
+impl Tables {
+    /// Opens every file that the configuration names. Files that are damaged
+    /// are reported and their rows answer with an error; the rest serves.
+    pub fn load(
+        dir: &Path,
+        world: World,
+        options: Options,
+        budget: Arc<MemoryBudget>,
+        cache: Arc<BlockCache>,
+        config: Box<dyn ConfigStore>,
+    ) -> Result<Tables> {
+        let configs = config.read()?;
+        let folds = Arc::new(options.folds.clone());
+        let snapshots = Snapshots::new(world.clock.clone(), options.snapshot_age_max.0);
+        let tables = Tables {
+            world,
+            options,
+            budget,
+            cache,
+            folds,
+            snapshots,
+            dir: dir.join(FRAGMENTS_DIR),
+            config,
+            editing: Mutex::new(()),
+            by_id: ArcSwap::default(),
+            epoch: configs.epoch,
+            next_file: AtomicU64::new(1),
+        };
+        tables.remove_orphans(&configs)?;
+        let mut by_id = BTreeMap::new();
+        for config in configs.tables.values() {
+            by_id.insert(config.id, Arc::new(tables.load_table(config)?));
+        }
+        tables.by_id.store(Arc::new(by_id));
+        Ok(tables)
+    }
+
+    fn load_table(&self, config: &TableConfig) -> Result<Table> {
+        let mut tablets = Vec::with_capacity(config.tablets.len());
+        for tablet in &config.tablets {
+            let mut chains = Vec::with_capacity(tablet.chains.len());
+            for chain in &tablet.chains {
+                let links = chain
+                    .files
+                    .iter()
+                    .map(|file| self.open_link(file).map(Arc::new))
+                    .collect::<Result<_>>()?;
+                chains.push(Chain { flushed_through: chain.flushed_through, links });
+            }
+            tablets.push(Tablet { rows: tablet.rows.clone(), chains });
+        }
+        let memory = config.schema.groups().iter().map(|_| GroupMemory::new(&self.budget));
+        let version =
+            TableVersion { schema: config.schema.clone(), memory: memory.collect(), tablets };
+        Ok(Table::new(config.id, config.name.clone(), version))
+    }
+
+    /// Opens a fragment for its place in a chain. Damage becomes part of the
+    /// link; a format from the future stops the store from opening.
+    pub fn open_link(&self, file: &FileConfig) -> Result<Link> {
+        let path = self.path(file.name);
+        let id = self.cache.next_file_id();
+        let mut opened = Fragment::open(&self.world.files, &path, id, self.cache.clone());
+        if let Ok(fragment) = &opened
+            && fragment.meta().stored_bytes != file.bytes
+        {
+            opened = Err(Error::data_loss(&path, 0, "the file is not the one that was written"));
+        }
+        match &opened {
+            Err(error @ Error::NewerFormat { .. }) => return Err(error.clone()),
+            Err(error) => {
+                tracing::error!(%error, "a fragment is lost; its rows answer with data loss");
+            }
+            Ok(_) => {}
+        }
+        let opened = opened.map_err(|error| match error {
+            Error::DataLoss { .. } => error,
+            other => Error::data_loss(&path, 0, other.to_string()),
+        });
+        Ok(Link::new(file.clone(), opened, &path, self.world.files.clone()))
+    }
+
+    /// Removes files that no config names: left by an incarnation that died
+    /// before it could publish or delete them.
+    fn remove_orphans(&self, configs: &Configs) -> Result<()> {
+        let named: BTreeSet<FileName> = configs.files().map(|file| file.name).collect();
+        let listed = self.world.files.list(&self.dir);
+        for name in listed.map_err(|error| Error::io("listing", &self.dir, error))? {
+            let Some(name) = name.to_str().and_then(FileName::parse) else {
+                tracing::warn!(name = %name.display(), "a file that is no fragment lies here");
+                continue;
+            };
+            if !named.contains(&name) {
+                let path = self.path(name);
+                let removed = self.world.files.remove(&path);
+                removed.map_err(|error| Error::io("removing", &path, error))?;
+                tracing::info!(%name, "removed a fragment that no configuration names");
+            }
+        }
+        Ok(())
+    }
+
+    pub fn all(&self) -> Guard<Arc<BTreeMap<TableId, Arc<Table>>>> {
+        self.by_id.load()
+    }
+
+    pub fn get(&self, id: TableId) -> Result<Arc<Table>> {
+        let table = self.all().get(&id).cloned();
+        table.ok_or_else(|| Error::UnknownTable(format!("number {}", id.0)))
+    }
+
+    pub fn named(&self, name: &str) -> Option<Arc<Table>> {
+        self.all().values().find(|table| table.name == name).cloned()
+    }
+
+    pub fn configs(&self) -> Result<Arc<Configs>> {
+        self.config.read()
+    }
+
+    /// Makes a batch of edits durable.
+    pub fn edit(&self, edits: &[ConfigEdit]) -> Result<Arc<Configs>> {
+        let _editing = self.editing.lock();
+        let revision = self.config.read()?.revision;
+        self.config.edit(revision, edits)
+    }
+
+    /// Whether files that a failed edit would have named can be removed: the
+    /// edit surely left no trace.
+    pub fn edit_left_no_trace(&self) -> bool {
+        !self.config.is_stopped()
+    }
+
+    pub fn create(&self, name: &str, schema: Arc<Schema>) -> Result<Arc<Table>> {
+        let configs = self.edit(&[ConfigEdit::CreateTable { name: name.to_string(), schema }])?;
+        let config = configs.table_named(name).expect("the table was just created");
+        let table = Arc::new(self.load_table(config)?);
+        self.by_id.rcu(|known| {
+            let mut next = BTreeMap::clone(known);
+            next.insert(table.id, table.clone());
+            next
+        });
+        Ok(table)
+    }
+
+    /// Forgets a table; its files go with their last readers.
+    pub fn forget(&self, table: &Table) -> Result<()> {
+        self.edit(&[ConfigEdit::DropTable { table: table.id }])?;
+        self.by_id.rcu(|known| {
+            let mut next = BTreeMap::clone(known);
+            next.remove(&table.id);
+            next
+        });
+        for link in table.version().tablets.iter().flat_map(|tablet| &tablet.chains) {
+            link.links.iter().for_each(|link| link.doom());
+        }
+        Ok(())
+    }
+
+    /// A name for a new fragment, never given out before or again.
+    pub fn mint(&self) -> (FileName, PathBuf) {
+        let number = self.next_file.fetch_add(1, Ordering::Relaxed);
+        let name = FileName { epoch: self.epoch, number };
+        (name, self.path(name))
+    }
+
+    pub fn path(&self, name: FileName) -> PathBuf {
+        self.dir.join(name.to_string())
+    }
+
+    /// Makes the names of new fragments durable.
+    pub fn sync_names(&self) -> Result<()> {
+        let synced = self.world.files.sync_dir(&self.dir);
+        synced.map_err(|error| Error::io("syncing", &self.dir, error))
+    }
+
+    /// The oldest commit that is in memory alone, over all tables. Memory
+    /// fragments in `flushed` do not count.
+    pub fn txn_min(&self, flushed: &[Arc<MemoryFragment>]) -> Option<Txn> {
+        let all = self.all();
+        let versions: Vec<_> = all.values().map(|table| table.version()).collect();
+        versions
+            .iter()
+            .flat_map(|version| &version.memory)
+            .flat_map(GroupMemory::fragments)
+            .filter(|fragment| !flushed.iter().any(|gone| Arc::ptr_eq(gone, fragment)))
+            .filter_map(|fragment| fragment.txn_min())
+            .min()
+    }
+}

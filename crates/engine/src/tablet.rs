@@ -1,0 +1,94 @@
+//! A tablet: a range of rows and, for each group, the chain of disk fragments
+//! that hold them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cell::rows::RowRange;
+use crate::config::FileConfig;
+use crate::error::{Error, Result};
+use crate::fragment::Fragment;
+use crate::txn::Txn;
+use crate::world::Files;
+
+/// One range of rows. Immutable: a change makes a new one.
+#[derive(Clone)]
+pub struct Tablet {
+    pub rows: RowRange,
+    /// One for each group of the schema.
+    pub chains: Vec<Chain>,
+}
+
+/// The disk fragments of one group.
+#[derive(Clone, Default)]
+pub struct Chain {
+    pub flushed_through: Txn,
+    /// Oldest first.
+    pub links: Vec<Arc<Link>>,
+}
+
+/// A fragment in its place in a chain.
+pub struct Link {
+    pub file: FileConfig,
+    fragment: Result<Arc<Fragment>>,
+    path: PathBuf,
+    files: Arc<dyn Files>,
+    /// No config names the file any more: it goes with its last reader.
+    doomed: AtomicBool,
+    /// A block turned out to be damaged; compaction leaves the file alone.
+    damaged: AtomicBool,
+}
+
+impl Link {
+    pub fn new(
+        file: FileConfig,
+        fragment: Result<Arc<Fragment>>,
+        path: &Path,
+        files: Arc<dyn Files>,
+    ) -> Link {
+        Link {
+            file,
+            fragment,
+            path: path.to_path_buf(),
+            files,
+            doomed: AtomicBool::new(false),
+            damaged: AtomicBool::new(false),
+        }
+    }
+
+    /// The open fragment, or why its rows are lost.
+    pub fn fragment(&self) -> Result<&Arc<Fragment>> {
+        self.fragment.as_ref().map_err(Error::clone)
+    }
+
+    /// Whether all of the file can be read, as far as is known.
+    pub fn is_readable(&self) -> bool {
+        self.fragment.is_ok() && !self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Remembers damage that was found in this file.
+    pub fn note_loss(&self, error: &Error) {
+        if matches!(error, Error::DataLoss { path, .. } if *path == self.path) {
+            tracing::error!(%error, "a fragment is damaged and will not be compacted");
+            self.damaged.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Deletes the file once nobody reads it.
+    pub fn doom(&self) {
+        self.doomed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !self.doomed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.files.remove(&self.path) {
+            // The next open removes what no config names.
+            tracing::warn!(path = %self.path.display(), %error, "could not remove a fragment");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The serialize worker: moves memory fragments to disk, so that memory and
+//! log can be released.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::output::{Rewritten, write_fragment};
+use crate::cell::span::Spans;
+use crate::config::{ConfigEdit, FileConfig, Splice};
+use crate::error::{Error, Result};
+use crate::memory::MemoryFragment;
+use crate::merge::{Merge, RewriteRules};
+use crate::table::Table;
+use crate::tables::Tables;
+use crate::tablet::Link;
+use crate::txn::Txn;
+
+/// What serializing needs of whoever keeps the log: the store with its own
+/// log, or recovery, which reads one.
+pub trait LogKeeper {
+    /// Closes a group's active memory fragment, with writers kept away.
+    fn seal(&self, table: &Table, group: usize);
+
+    /// Waits until all commits up to `txn` are durable. Nothing enters a
+    /// config before that, or a crash could keep a commit and lose an earlier
+    /// one of another table.
+    fn wait_durable(&self, txn: Txn) -> Result<()>;
+
+    /// The newest commit that no crash can take back.
+    fn durable(&self) -> Txn;
+
+    /// The first log segment needed once these fragments are on disk; `None`
+    /// when the log is not to be released.
+    fn head_without(&self, flushed: &[Arc<MemoryFragment>]) -> Option<u64>;
+
+    /// Log segments below are needed no more.
+    fn release_below(&self, segment: u64) -> Result<()>;
+}
+
+/// A group of a table whose memory is to be flushed.
+#[derive(Clone)]
+pub struct Victim {
+    pub table: Arc<Table>,
+    pub group: usize,
+}
+
+/// Why a flush is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The fragment is large enough.
+    Size,
+    /// The memory budget runs short.
+    Memory,
+    /// The cells have been in memory alone for long.
+    Age,
+    /// Too much log would have to be replayed.
+    Replay,
+}
+
+struct Candidate {
+    victim: Victim,
+    bytes: usize,
+    txn_min: Txn,
+    since: Option<Duration>,
+    sealed: bool,
+}
+
+/// The flush that is due, if any. `pinned` tells how many bytes of log are
+/// kept for the sake of a txn and all after it.
+pub fn due(tables: &Tables, pinned: &dyn Fn(Txn) -> u64) -> Option<(Victim, Reason)> {
+    let options = &tables.options.flush;
+    let candidates = candidates(tables);
+    let largest = candidates.iter().max_by_key(|candidate| candidate.bytes)?;
+    if largest.bytes >= options.fragment_bytes {
+        return Some((largest.victim.clone(), Reason::Size));
+    }
+    if let Some(left_over) = candidates.iter().find(|candidate| candidate.sealed) {
+        return Some((left_over.victim.clone(), Reason::Size));
+    }
+    if tables.budget.used() > tables.budget.limit() / 100 * options.budget_percent {
+        return best(tables, pinned).map(|victim| (victim, Reason::Memory));
+    }
+    let oldest = candidates.iter().min_by_key(|candidate| candidate.txn_min)?;
+    if pinned(oldest.txn_min) > options.replay_bytes_max {
+        return Some((oldest.victim.clone(), Reason::Replay));
+    }
+    let now = tables.world.clock.elapsed();
+    let aged = |candidate: &&Candidate| {
+        candidate.since.is_some_and(|since| now.saturating_sub(since) >= options.age_max)
+    };
+    candidates.iter().find(aged).map(|candidate| (candidate.victim.clone(), Reason::Age))
+}
+
+/// The victim that frees most memory and log.
+pub fn best(tables: &Tables, pinned: &dyn Fn(Txn) -> u64) -> Option<Victim> {
+    let weight = tables.options.flush.log_weight_percent;
+    let score =
+        |candidate: &Candidate| candidate.bytes as u64 + pinned(candidate.txn_min) / 100 * weight;
+    candidates(tables).into_iter().max_by_key(score).map(|candidate| candidate.victim)
+}
+
+/// When the next flush by age will be due.
+pub fn next_age_deadline(tables: &Tables) -> Option<Duration> {
+    let first = candidates(tables).iter().filter_map(|candidate| candidate.since).min()?;
+    Some(first + tables.options.flush.age_max)
+}
+
+fn candidates(tables: &Tables) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for table in tables.all().values() {
+        for (group, memory) in table.version().memory.iter().enumerate() {
+            if let Some(txn_min) = memory.txn_min() {
+                candidates.push(Candidate {
+                    victim: Victim { table: table.clone(), group },
+                    bytes: memory.bytes(),
+                    txn_min,
+                    since: memory.active_since.get().copied(),
+                    sealed: !memory.sealed.is_empty(),
+                });
+            }
+        }
+    }
+    candidates
+}
+
+/// Writes the memory of a group to disk. Takes what is there now; later writes
+/// stay in memory. Tells whether there was anything to do.
+pub fn serialize(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<bool> {
+    let Victim { table, group } = victim;
+    keeper.seal(table, *group);
+    let sealed = table.version().memory[*group].sealed.clone();
+    let Some(txn_max) = sealed.iter().filter_map(|fragment| fragment.txn_max()).max() else {
+        return Ok(false);
+    };
+    keeper.wait_durable(txn_max)?;
+    let files = write_tablets(tables, victim, &sealed, keeper)?;
+    publish(tables, victim, &sealed, files, txn_max, keeper)?;
+    Ok(true)
+}
+
+/// One new file for each tablet that has rows in the sealed memory.
+fn write_tablets(
+    tables: &Tables,
+    victim: &Victim,
+    sealed: &[Arc<MemoryFragment>],
+    keeper: &dyn LogKeeper,
+) -> Result<Vec<Option<FileConfig>>> {
+    let version = victim.table.pinned_version();
+    let snapshots = tables.snapshots.live(|| keeper.durable());
+    let mut spans = Spans::default();
+    sealed.iter().for_each(|fragment| spans.merge(&fragment.spans()));
+    let mut files = Vec::with_capacity(version.tablets.len());
+    for tablet in &version.tablets {
+        let mut merge = Merge::new(sealed.iter().map(|fragment| fragment.cursor()).collect());
+        let rules = RewriteRules {
+            snapshots: &snapshots,
+            rooted: tablet.chains[victim.group].links.is_empty(),
+            now_micros: tables.world.clock.now_micros(),
+            schema: &version.schema,
+            group: victim.group,
+            folds: &tables.folds,
+            rows: &tablet.rows,
+        };
+        match write_fragment(tables, &mut merge, &spans, &rules, &|| true) {
+            Ok(Rewritten::File(file)) => files.push(Some(file)),
+            Ok(Rewritten::Nothing | Rewritten::Cancelled) => files.push(None),
+            Err(error) => {
+                discard(tables, files.iter().flatten());
+                return Err(error);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Puts the new files into configs and chains, then lets go of memory and log.
+fn publish(
+    tables: &Tables,
+    victim: &Victim,
+    sealed: &[Arc<MemoryFragment>],
+    files: Vec<Option<FileConfig>>,
+    txn_max: Txn,
+    keeper: &dyn LogKeeper,
+) -> Result<()> {
+    let mut edits: Vec<ConfigEdit> = Vec::with_capacity(files.len() + 1);
+    for (tablet, file) in files.iter().enumerate() {
+        edits.push(ConfigEdit::Splice(Splice {
+            table: victim.table.id,
+            tablet,
+            group: victim.group,
+            remove: Vec::new(),
+            add: file.iter().cloned().collect(),
+            flushed_through: Some(txn_max),
+        }));
+    }
+    let head = keeper.head_without(sealed);
+    edits.extend(head.map(|segment| ConfigEdit::SetLogHead { segment }));
+    let prepared = tables.sync_names().and_then(|()| open_links(tables, &files));
+    let links = match prepared.and_then(|links| tables.edit(&edits).map(|_| links)) {
+        Ok(links) => links,
+        Err(error) => return give_up(tables, &victim.table, files.iter().flatten(), error),
+    };
+    victim.table.change(|version| {
+        version.memory[victim.group].sealed.drain(..sealed.len());
+        for (tablet, link) in version.tablets.iter_mut().zip(links) {
+            let chain = &mut tablet.chains[victim.group];
+            chain.links.extend(link.map(Arc::new));
+            chain.flushed_through = txn_max;
+        }
+    });
+    head.map_or(Ok(()), |segment| keeper.release_below(segment))
+}
+
+fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Option<Link>>> {
+    files
+        .iter()
+        .map(|file| {
+            let Some(file) = file else { return Ok(None) };
+            let link = tables.open_link(file)?;
+            link.fragment()?;
+            Ok(Some(link))
+        })
+        .collect()
+}
+
+/// Ends an attempt whose files could not be published.
+pub fn give_up<'a>(
+    tables: &Tables,
+    table: &Table,
+    files: impl Iterator<Item = &'a FileConfig>,
+    error: Error,
+) -> Result<()> {
+    if tables.edit_left_no_trace() {
+        discard(tables, files);
+    }
+    if table.is_dropped() { Ok(()) } else { Err(error) }
+}
+
+/// Removes files that no config will ever name.
+fn discard<'a>(tables: &Tables, files: impl Iterator<Item = &'a FileConfig>) {
+    files.for_each(|file| super::output::remove(tables, &tables.path(file.name)));
+}
