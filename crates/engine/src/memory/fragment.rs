@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::arena::MemoryValue;
 use super::cursor::MemoryCursor;
@@ -44,17 +44,25 @@ impl MemoryFragment {
     }
 
     /// Adds cells by their encoded keys, fastest in key order. A key holds its
-    /// txn, so one that is there already is a mistake of the caller.
+    /// txn, so one that is there already is a mistake of the caller. `cells` is
+    /// run under the latch and should have its work done.
     pub fn insert_all<'a>(&self, cells: impl Iterator<Item = (&'a [u8], MemoryValue<'a>)>) {
         let mut cells = cells.peekable();
-        while cells.peek().is_some() {
-            let mut inside = self.inside.write();
+        if cells.peek().is_none() {
+            return;
+        }
+        let mut inside = self.inside.write();
+        loop {
             for (key, value) in cells.by_ref().take(CELLS_PER_LATCH) {
                 let new = inside.tree.insert(key, value);
                 debug_assert!(new, "a cell with the key {} is there", key.escape_ascii());
                 inside.note_txn(txn_of(key));
             }
             inside.update_charge();
+            if cells.peek().is_none() {
+                return;
+            }
+            RwLockWriteGuard::bump(&mut inside);
         }
     }
 
@@ -111,7 +119,7 @@ impl MemoryFragment {
 }
 
 /// The tree, held still.
-pub(super) type TreeLatch<'a> = parking_lot::MappedRwLockReadGuard<'a, Tree>;
+pub(super) type TreeLatch<'a> = MappedRwLockReadGuard<'a, Tree>;
 
 impl Inside {
     fn note_txn(&mut self, txn: Option<Txn>) {

@@ -81,7 +81,9 @@ pub struct Tree {
     /// The keys of the inner nodes, shortened. Apart from the cells, so that
     /// they lie close together.
     separators: Arena,
+    #[expect(clippy::vec_box, reason = "a list that grows must not move its nodes")]
     leaves: Vec<Box<Leaf>>,
+    #[expect(clippy::vec_box, reason = "as above")]
     inners: Vec<Box<Inner>>,
     /// A leaf when `height` is zero.
     root: u32,

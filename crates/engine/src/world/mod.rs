@@ -6,6 +6,7 @@ pub mod clock;
 pub mod disk;
 pub mod files;
 pub mod random;
+pub mod sim;
 pub mod spawn;
 
 use std::sync::Arc;

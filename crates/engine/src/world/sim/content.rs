@@ -1,0 +1,188 @@
+//! The bytes of one simulated file: what is on the platter, what was written
+//! since, and what a crash leaves of it.
+
+use crate::world::random::Random;
+
+/// What a disk writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// A change that is not durable yet.
+#[derive(Clone)]
+enum Change {
+    Write { offset: usize, bytes: Vec<u8> },
+    SetLen(usize),
+}
+
+impl Change {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            Change::Write { offset, bytes } => write_at(content, *offset, bytes),
+            Change::SetLen(len) => content.resize(*len, 0),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+pub struct Content {
+    /// What reads see.
+    seen: Vec<u8>,
+    durable: Vec<u8>,
+    /// In the order in which they were made.
+    unsynced: Vec<Change>,
+}
+
+impl Content {
+    pub fn seen(&self) -> &[u8] {
+        &self.seen
+    }
+
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.change(Change::Write { offset, bytes: bytes.to_vec() });
+    }
+
+    pub fn set_len(&mut self, len: usize) {
+        self.change(Change::SetLen(len));
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.seen);
+        self.unsynced.push(change);
+    }
+
+    pub fn sync(&mut self) {
+        for change in self.unsynced.drain(..) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// A sync that failed: the kernel forgets some of what it could not write,
+    /// though reads go on seeing it. No later sync brings that back.
+    pub fn fail_sync(&mut self, random: &dyn Random) {
+        self.unsynced.retain(|_| random.next_u64().is_multiple_of(2));
+    }
+
+    /// Damage to what is stored. Bytes that are not durable are damaged where
+    /// they are, and are lost or kept like any other write.
+    pub fn flip_bit(&mut self, bit: usize) {
+        let (at, mask) = (bit / 8, 1 << (bit % 8));
+        let damaged = self.seen[at] ^ mask;
+        self.damage(Change::Write { offset: at, bytes: vec![damaged] });
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.damage(Change::SetLen(len));
+    }
+
+    fn damage(&mut self, change: Change) {
+        let durable = self.unsynced.is_empty();
+        self.change(change);
+        if durable {
+            self.sync();
+        }
+    }
+
+    /// What is left after power is lost: of each unsynced change all, nothing,
+    /// or one side of a sector boundary, whatever became of the others.
+    pub fn after_crash(mut self, random: &dyn Random) -> Content {
+        for change in std::mem::take(&mut self.unsynced) {
+            if let Some(survivor) = survivor_of(change, random) {
+                survivor.apply(&mut self.durable);
+            }
+        }
+        self.seen = self.durable.clone();
+        self
+    }
+}
+
+fn survivor_of(change: Change, random: &dyn Random) -> Option<Change> {
+    match random.next_u64() % 3 {
+        0 => Some(change),
+        1 => None,
+        _ => Some(torn(change, random)),
+    }
+}
+
+fn torn(change: Change, random: &dyn Random) -> Change {
+    let Change::Write { offset, mut bytes } = change else { return change };
+    let first = (offset + 1).next_multiple_of(SECTOR_BYTES);
+    let boundaries = (first..offset + bytes.len()).step_by(SECTOR_BYTES).count();
+    if boundaries == 0 {
+        return Change::Write { offset, bytes };
+    }
+    let boundary = first + random.next_u64() as usize % boundaries * SECTOR_BYTES;
+    let tail = bytes.split_off(boundary - offset);
+    if random.next_u64().is_multiple_of(2) {
+        Change::Write { offset, bytes }
+    } else {
+        Change::Write { offset: boundary, bytes: tail }
+    }
+}
+
+fn write_at(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[offset..end].copy_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::random::SeededRandom;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn synced_bytes_survive_every_crash() {
+        let mut content = Content::default();
+        content.write(0, &[1; 2000]);
+        content.sync();
+        content.write(3000, &[2; 10]);
+        content.set_len(100_000);
+        for seed in 0..50 {
+            let left = content.clone().after_crash(&SeededRandom::new(seed));
+            assert_eq!(left.seen()[..2000], [1; 2000]);
+        }
+    }
+
+    #[test]
+    fn unsynced_writes_are_kept_lost_or_torn_each_on_its_own() {
+        let mut content = Content::default();
+        content.write(0, &[9; 4096]);
+        content.sync();
+        content.write(100, &[1; 1000]);
+        content.write(2048, &[2; 512]);
+        let mut left = BTreeSet::new();
+        for seed in 0..400 {
+            let seen = content.clone().after_crash(&SeededRandom::new(seed)).seen().to_vec();
+            let at = |from: usize, to: usize| {
+                let same = seen[from..to].iter().all(|byte| *byte == seen[from]);
+                assert!(same, "torn inside a sector");
+                seen[from]
+            };
+            left.insert((at(100, 512), at(512, 1024), at(1024, 1100), at(2048, 2560)));
+        }
+        // Sectors of the first write survive as a head or a tail; the second,
+        // of one sector, with or without them.
+        let first = [(1, 1, 1), (9, 9, 9), (1, 9, 9), (1, 1, 9), (9, 1, 1), (9, 9, 1)];
+        let all: BTreeSet<_> =
+            first.iter().flat_map(|&(a, b, c)| [(a, b, c, 2), (a, b, c, 9)]).collect();
+        assert_eq!(left, all);
+    }
+
+    #[test]
+    fn what_a_failed_sync_dropped_stays_visible_and_is_never_durable() {
+        let mut lost = 0;
+        for seed in 0..20 {
+            let random = SeededRandom::new(seed);
+            let mut content = Content::default();
+            content.write(0, b"x");
+            content.fail_sync(&random);
+            content.sync();
+            assert_eq!(content.seen(), b"x");
+            let left = content.after_crash(&random);
+            lost += usize::from(left.seen().is_empty());
+        }
+        assert!((1..20).contains(&lost), "{lost} of 20");
+    }
+}
