@@ -21,7 +21,7 @@ const COUNTERS: usize = 16;
 
 /// A piece of a file, ready to use.
 #[derive(Clone)]
-pub enum Cached {
+pub(crate) enum Cached {
     Block(Arc<Block>),
     Index(Arc<IndexPart>),
     Filter(Arc<RowFilter>),
@@ -87,7 +87,7 @@ impl BlockCache {
     }
 
     #[inline]
-    pub fn get(&self, file: u64, offset: u64) -> Option<Cached> {
+    pub(crate) fn get(&self, file: u64, offset: u64) -> Option<Cached> {
         let found = self.items.get(&Place { file, offset });
         let counter = &self.counters[(offset >> 12) as usize % COUNTERS];
         match found {
@@ -97,7 +97,7 @@ impl BlockCache {
         found
     }
 
-    pub fn insert(&self, file: u64, offset: u64, item: Cached) {
+    pub(crate) fn insert(&self, file: u64, offset: u64, item: Cached) {
         self.items.insert(Place { file, offset }, item);
     }
 

@@ -6,13 +6,15 @@
 //! the footer; a point read then costs one block. `docs/format-fragment.md`
 //! gives the bytes.
 
-pub mod block;
+pub(crate) mod block;
 mod builder;
 mod compression;
 mod cursor;
-pub mod filter;
+#[cfg(test)]
+mod damage;
+pub(crate) mod filter;
 mod footer;
-pub mod index;
+pub(crate) mod index;
 mod position;
 mod reader;
 mod separators;

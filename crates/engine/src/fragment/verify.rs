@@ -212,3 +212,46 @@ impl<'a> Walk<'a> {
         Ok(report)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cell::key::row_of;
+    use crate::cell::rows::RowRange;
+    use crate::cell::span::Spans;
+    use crate::fragment::testing::{OneFile, entries, options};
+    use crate::txn::Txn;
+
+    fn spans() -> Spans {
+        let mut spans = Spans::default();
+        spans.insert(&RowRange::new("a", "b"), Txn::base(3));
+        spans.insert(&RowRange::new("a", "c"), Txn::base(9));
+        spans
+    }
+
+    proptest! {
+        #[test]
+        fn facts_agree_with_the_entries(entries in entries(0..80), options in options()) {
+            let file = OneFile::default();
+            let meta = file.write_with(options, &entries, spans()).unwrap();
+            let fragment = file.open().unwrap();
+            prop_assert_eq!(fragment.meta(), &meta);
+            prop_assert_eq!(&**fragment.spans(), &spans());
+            let parts: Vec<KeyParts> =
+                entries.keys().map(|key| KeyParts::parse(key).unwrap()).collect();
+            let txns = || parts.iter().map(|part| part.txn).chain([Txn::base(3), Txn::base(9)]);
+            prop_assert_eq!(Some(meta.txn_min), txns().min());
+            prop_assert_eq!(Some(meta.txn_max), txns().max());
+            let rows: Vec<Vec<u8>> = entries.keys().map(|key| row_of(key).unwrap()).collect();
+            prop_assert_eq!(meta.row_bounds.as_ref().map(|b| &b.0), rows.first());
+            prop_assert_eq!(meta.row_bounds.as_ref().map(|b| &b.1), rows.last());
+            prop_assert_eq!(meta.stored_bytes, file.bytes().len() as u64);
+            prop_assert!(meta.live_bytes <= meta.raw_bytes);
+            let report = fragment.verify().unwrap();
+            prop_assert_eq!(report.cells + report.tombstones, entries.len() as u64);
+            prop_assert_eq!(fragment.blocks().count() as u64, meta.blocks);
+        }
+    }
+}
