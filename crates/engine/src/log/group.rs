@@ -238,9 +238,6 @@ impl GroupLog {
     /// When the background thread has to act; `None` with nothing to do.
     fn due_in(&self, state: &State) -> Option<Duration> {
         let since = state.pending_since?;
-        if state.leading {
-            return Some(self.linger.max(Duration::from_micros(1)));
-        }
         if self.callbacks.lowest().is_some() {
             return Some(Duration::ZERO);
         }

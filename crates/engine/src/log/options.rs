@@ -9,7 +9,7 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 10;
 
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// Bytes of one segment file.
+    /// Bytes of a full segment.
     pub segment_bytes: u64,
     /// A larger payload is written as several records.
     pub record_bytes_max: usize,

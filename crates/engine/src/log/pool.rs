@@ -8,8 +8,6 @@ use super::segment::{self, SegmentHeader};
 use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
-const ZERO_BYTES: usize = 1 << 20;
-
 pub(super) struct Pool {
     files: Arc<dyn Files>,
     dir: PathBuf,
@@ -39,7 +37,6 @@ impl Pool {
         &mut self,
         header: &SegmentHeader,
         head: &[u8],
-        segment_bytes: u64,
     ) -> Result<(PathBuf, Arc<dyn File>)> {
         let unfinished = match self.free.pop() {
             Some(path) => path,
@@ -47,7 +44,7 @@ impl Pool {
         };
         let path = self.dir.join(header.file_name());
         let file = self
-            .fill(&unfinished, head, segment_bytes)
+            .write_head(&unfinished, head)
             .map_err(|error| Error::io("making log segment", &unfinished, error))?;
         self.files
             .rename(&unfinished, &path)
@@ -59,21 +56,12 @@ impl Pool {
         Ok((path, file))
     }
 
-    fn fill(&self, path: &Path, head: &[u8], bytes: u64) -> std::io::Result<Arc<dyn File>> {
+    fn write_head(&self, path: &Path, head: &[u8]) -> std::io::Result<Arc<dyn File>> {
         let file = if self.files.exists(path)? {
             self.files.open(path)?
         } else {
             self.files.create(path)?
         };
-        let mut at = file.len()?;
-        if at < bytes {
-            let zeros = vec![0; ZERO_BYTES.min((bytes - at) as usize)];
-            while at < bytes {
-                let step = zeros.len().min((bytes - at) as usize);
-                file.write_all_at(&zeros[..step], at)?;
-                at += step as u64;
-            }
-        }
         file.write_all_at(head, 0)?;
         if self.sync {
             file.sync_data()?;

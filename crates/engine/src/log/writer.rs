@@ -31,9 +31,14 @@ pub struct Entry {
     pub payload: Bytes,
 }
 
+/// How far ahead of its records a segment's file is grown, with zeros. The
+/// sync after that has a longer file to record; all others touch data alone.
+const GROW_BYTES: u64 = 1 << 20;
+
 /// The segment being written.
 struct Active {
     file: Arc<dyn File>,
+    file_bytes: u64,
     /// Where the buffer goes.
     at: u64,
 }
@@ -284,7 +289,9 @@ impl LogWriter {
         }
         header.settled_end = head.len() as u64;
         head[..segment::HEADER_BYTES].copy_from_slice(&header.encode());
-        let (path, file) = self.pool.make(&header, &head, self.segment_bytes)?;
+        let (path, file) = self.pool.make(&header, &head)?;
+        let file_bytes =
+            file.len().map_err(|error| Error::io("making log segment", &path, error))?;
         self.next_segment += 1;
         self.next_record += self.states.len() as u64;
         if self.sync {
@@ -296,7 +303,7 @@ impl LogWriter {
         let bytes = head.len() as u64;
         let index_max = BTreeMap::new();
         self.segments.push(SegmentInfo { sequence: header.sequence, path, bytes, index_max });
-        self.active = Some(Active { file, at: bytes });
+        self.active = Some(Active { file, file_bytes, at: bytes });
         Ok(())
     }
 
@@ -323,13 +330,19 @@ impl LogWriter {
         }
         let active = self.active.as_mut().expect("records are encoded for an active segment");
         let segment = self.segments.last_mut().expect("the active segment is in the list");
+        let bytes = self.buffer.len() as u64;
+        let end = active.at + bytes;
+        if end > active.file_bytes {
+            active.file_bytes = (end + GROW_BYTES).min(self.segment_bytes);
+            self.buffer.resize((active.file_bytes - active.at) as usize, 0);
+        }
         active
             .file
             .write_all_at(&self.buffer, active.at)
             .map_err(|error| Error::io("writing log segment", &segment.path, error))?;
-        self.counters.wrote(self.buffered_records, self.buffer.len() as u64);
-        active.at += self.buffer.len() as u64;
-        segment.bytes = active.at;
+        self.counters.wrote(self.buffered_records, bytes);
+        active.at = end;
+        segment.bytes = end;
         self.dirty = true;
         self.buffered_records = 0;
         self.buffer.clear();

@@ -27,6 +27,24 @@ fn a_log_that_was_never_written_has_no_file() {
 }
 
 #[test]
+fn a_file_grows_in_large_steps_ahead_of_its_records_and_up_to_its_size() {
+    let mut bench = Bench::new(5 << 19);
+    let mut writer = bench.start();
+    let mut sizes = Vec::new();
+    for index in 1..=70 {
+        writer.append(&[entry(index, payload(index, 40_000))]).unwrap();
+        let size = bench.disk.content(&writer.segments()[0].path).len();
+        if sizes.last() != Some(&size) {
+            sizes.push(size);
+        }
+    }
+    assert_eq!(writer.segments().len(), 2);
+    assert_eq!(sizes.len(), 3, "{sizes:?}");
+    assert_eq!(sizes[2], 5 << 19);
+    assert_eq!(bench.entries().unwrap().len(), 70);
+}
+
+#[test]
 fn a_recycled_segment_shows_nothing_of_its_earlier_life() {
     let mut bench = Bench::new(1024);
     let mut writer = bench.start();
