@@ -2,6 +2,7 @@
 //! data; never a panic, never anything else.
 
 use proptest::prelude::*;
+use prost::Message;
 
 use crate::cell::key::row_of;
 use crate::cell::rows::RowRange;
@@ -12,7 +13,6 @@ use crate::fragment::testing::{Entries, OneFile, entries, options};
 use crate::fragment::{CursorOptions, FragmentOptions, row_hash};
 use crate::merge::Cursor;
 use crate::txn::Txn;
-use prost::Message;
 
 fn spans() -> Spans {
     let mut spans = Spans::default();
