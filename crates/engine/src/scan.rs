@@ -361,6 +361,17 @@ impl Scan {
         }
     }
 
+    /// Whether the rest of the scan is small enough to be worth caching: a
+    /// large one would only push out what others use.
+    fn fits_cache(&self, version: &TableVersion, range: &RowRange) -> bool {
+        const CACHE_SHARE_MAX: u64 = 4;
+        let chains = version.tablets.iter().flat_map(|tablet| &tablet.chains);
+        let fragments =
+            chains.flat_map(|chain| &chain.links).filter_map(|link| link.fragment().ok());
+        let bytes: u64 = fragments.map(|fragment| fragment.estimate_bytes(range)).sum();
+        bytes <= self.shared.tables.cache.stats().capacity_bytes / CACHE_SHARE_MAX
+    }
+
     fn cursor_options(&self, pass: &Pass<'_>, range: &RowRange) -> CursorOptions {
         let families = match &self.spec.columns {
             Columns::All => None,
@@ -372,7 +383,7 @@ impl Scan {
         let ranked = pass.rules.schema.ranks_versions();
         let times = self.spec.times.filter(|_| !ranked);
         CursorOptions {
-            fill_cache: range.single_row().is_some() || self.spec.rows_max.is_some(),
+            fill_cache: range.single_row().is_some() || self.fits_cache(pass.version, range),
             timestamps: times.map(|times| times.min..=times.max),
             families,
         }

@@ -40,6 +40,13 @@ pub struct TableVersion {
     pub tablets: Vec<Tablet>,
 }
 
+impl TableVersion {
+    fn doom_files(&self) {
+        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
+        chains.flat_map(|chain| &chain.links).for_each(|link| link.doom());
+    }
+}
+
 fn load_txn(txn: &AtomicU64) -> Txn {
     Txn::from_raw(txn.load(Ordering::Acquire)).expect("only txns are stored")
 }
@@ -109,12 +116,18 @@ impl Table {
         let _changing = self.changing.lock();
         let mut next = TableVersion::clone(&self.version.load());
         let result = change(&mut next);
+        if self.is_dropped() {
+            next.doom_files();
+        }
         self.version.store(Arc::new(next));
         result
     }
 
+    /// No config names the table any more: its files go with their last
+    /// readers, also those that a worker is about to add.
     pub fn drop_it(&self) {
         self.dropped.store(true, Ordering::Release);
+        self.change(|_| ());
     }
 
     pub fn is_dropped(&self) -> bool {

@@ -198,9 +198,7 @@ impl Tables {
             next.remove(&table.id);
             next
         });
-        for link in table.version().tablets.iter().flat_map(|tablet| &tablet.chains) {
-            link.links.iter().for_each(|link| link.doom());
-        }
+        table.drop_it();
         Ok(())
     }
 

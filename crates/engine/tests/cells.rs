@@ -191,3 +191,19 @@ fn rows_can_be_read_backwards_in_ranges_and_with_limits() {
     assert_eq!(rows(ScanSpec { reverse: false, rows_max: Some(1), ..middle }), ["a"]);
     t.reopen();
 }
+
+#[test]
+fn a_family_that_is_dropped_and_added_again_starts_empty() {
+    let mut t = Fixture::plain();
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 1, b"old").set(b"g", b"q", 1, b"kept"));
+    t.store().alter_table(t.table, Schema::with_families([Family::new("g")]).unwrap()).unwrap();
+    t.everywhere(&["r/g:q@1=kept"]);
+    let mut t = Fixture::plain();
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 1, b"old").set(b"g", b"q", 1, b"kept"));
+    let without = Schema::with_families([Family::new("g")]).unwrap();
+    let with = t.store().schema(t.table).unwrap();
+    t.store().alter_table(t.table, without).unwrap();
+    t.store().alter_table(t.table, Schema::clone(&with)).unwrap();
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 2, b"new"));
+    t.everywhere(&["r/f:q@2=new", "r/g:q@1=kept"]);
+}

@@ -120,6 +120,8 @@ struct FamilyMessage {
     name: Vec<u8>,
     #[prost(message, optional, tag = "2")]
     purge: Option<PurgeMessage>,
+    #[prost(uint64, tag = "3")]
+    since: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -389,6 +391,7 @@ fn schema_out(schema: &Schema) -> SchemaMessage {
                 .map(|family| FamilyMessage {
                     name: family.name.clone(),
                     purge: family.purge.as_ref().map(purge_out),
+                    since: family.since.raw(),
                 })
                 .collect(),
             wildcard: group.wildcard,
@@ -416,7 +419,7 @@ fn group_in(message: GroupMessage) -> Decoded<Group> {
         .into_iter()
         .map(|family| {
             let purge = family.purge.map(|purge| purge_in(purge, 0)).transpose()?;
-            Ok(Family { name: family.name, purge })
+            Ok(Family { name: family.name, purge, since: txn_in(family.since)? })
         })
         .collect::<Decoded<_>>()?;
     Ok(Group {

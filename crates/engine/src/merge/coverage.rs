@@ -35,6 +35,13 @@ impl Coverage {
         self.column.clear();
     }
 
+    /// Cells of the current family up to `txn` are of an earlier life of it.
+    pub fn begin_family_after(&mut self, txn: Txn) {
+        if txn > Txn::ZERO {
+            self.floor = self.floor.max(txn.next());
+        }
+    }
+
     /// Adds a tombstone of the current row, family or column.
     pub fn add(&mut self, level: Level, txn: Txn, value: &[u8]) {
         match level {

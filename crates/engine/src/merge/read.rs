@@ -273,6 +273,8 @@ impl<C: Cursor> Reader<'_, C> {
                 let family = parts.family(entry);
                 let known = self.rules.schema.find(family);
                 state.family = known.filter(|_| self.rules.columns.wants_family(family));
+                let since = state.family.map_or(Txn::ZERO, |at| self.rules.schema.since(at));
+                state.coverage.begin_family_after(since);
             }
         }
         if place.change <= Change::Column {

@@ -190,7 +190,8 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
             .coverage
             .nearest_over_cell(parts.timestamp, parts.txn)
             .is_some_and(|over| self.rules.stripe(over) == stripe);
-        if deleted {
+        let family = self.state.family.expect("cells of other groups are dropped");
+        if deleted || self.rules.schema.predates(family, parts.txn) {
             return Ok(());
         }
         let newer = self.state.version.as_ref();

@@ -7,6 +7,7 @@ pub use purge::{PURGE_DEPTH_MAX, Purge, Ranks, Version};
 
 use crate::error::{Error, Printable, Result};
 pub use crate::fragment::Compression;
+use crate::txn::Txn;
 
 /// A column family.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,15 +15,18 @@ pub struct Family {
     pub name: Vec<u8>,
     /// `None` takes the group's policy.
     pub purge: Option<Purge>,
+    /// Cells of this or an earlier txn belong to a family of the same name
+    /// that was dropped. Set by the store when a family is added.
+    pub since: Txn,
 }
 
 impl Family {
     pub fn new(name: impl Into<Vec<u8>>) -> Family {
-        Family { name: name.into(), purge: None }
+        Family { name: name.into(), purge: None, since: Txn::ZERO }
     }
 
     pub fn with_purge(name: impl Into<Vec<u8>>, purge: Purge) -> Family {
-        Family { name: name.into(), purge: Some(purge) }
+        Family { name: name.into(), purge: Some(purge), since: Txn::ZERO }
     }
 }
 
@@ -137,6 +141,27 @@ impl Schema {
         let group = &self.groups[at.group];
         let own = at.family.and_then(|family| group.families[family].purge.as_ref());
         own.unwrap_or(&group.purge)
+    }
+
+    /// The newest txn that is too old for a family that `find` found.
+    pub fn since(&self, at: FamilyRef) -> Txn {
+        at.family.map_or(Txn::ZERO, |family| self.groups[at.group].families[family].since)
+    }
+
+    /// Whether a cell belongs to an earlier life of the family.
+    pub fn predates(&self, at: FamilyRef, txn: Txn) -> bool {
+        let since = self.since(at);
+        since > Txn::ZERO && txn <= since
+    }
+
+    /// This schema, where families that `old` does not have begin after `now`.
+    pub fn succeeding(mut self, old: &Schema, now: Txn) -> Schema {
+        for family in self.groups.iter_mut().flat_map(|group| &mut group.families) {
+            let known = old.groups.iter().flat_map(|group| &group.families);
+            let before = known.into_iter().find(|known| known.name == family.name);
+            family.since = before.map_or(now, |before| before.since);
+        }
+        self
     }
 
     /// Whether any policy counts the versions of a column.

@@ -97,12 +97,12 @@ impl Shared {
             self.insert(table, txn, commit);
         }
         drop(permit);
-        // A reader at this txn must find all its cells, so it is published
-        // only now; and the log may make it durable only after that.
-        self.latest.store(txn.raw(), Ordering::Release);
+        // A reader at this txn must find all its cells, so the log, which may
+        // publish it as durable at once, gets it only now.
         sequencer.advance(txn);
         let payload = commit.bytes().clone();
         self.log.enqueue(Entry { stream: TABLES_STREAM, index: txn.raw(), payload })?;
+        self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
         self.signal_flush(&prepared);
         Ok(Some(txn))

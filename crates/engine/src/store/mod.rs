@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     /// The apply lock: held while a commit gets its txn and enters memory and
     /// the log queue.
     sequencer: Mutex<Sequencer>,
-    /// The newest commit whose cells are all in memory.
+    /// The newest commit that is in memory and in the log's queue.
     latest: AtomicU64,
     conflicts: ConflictMemory,
     /// Everything before this incarnation.
@@ -79,7 +79,9 @@ impl Shared {
 
     /// The newest commit that has been accepted.
     pub fn latest(&self) -> Txn {
-        Txn::from_raw(self.latest.load(Ordering::Acquire)).expect("only txns are stored")
+        let latest = self.latest.load(Ordering::Acquire);
+        // The log may be done with a commit before `latest` says so.
+        Txn::from_raw(latest).expect("only txns are stored").max(self.durable())
     }
 
     /// A txn at or above that of the row's last commit.
@@ -104,17 +106,16 @@ impl Store {
         self.check_open()?;
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
-        self.shared.tables.forget(&table)?;
-        table.drop_it();
-        Ok(())
+        self.shared.tables.forget(&table)
     }
 
-    /// Changes families and purge policies; the groups are fixed.
+    /// Changes families and purge policies; the groups are fixed. The cells of
+    /// a family that is dropped are gone, also if it is added again later.
     pub fn alter_table(&self, table: TableId, schema: Schema) -> Result<()> {
         self.check_open()?;
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
-        let schema = Arc::new(schema);
+        let schema = Arc::new(schema.succeeding(&table.version().schema, self.shared.latest()));
         let edit = ConfigEdit::SetSchema { table: table.id, schema: schema.clone() };
         self.shared.tables.edit(&[edit])?;
         table.change(|version| version.schema = schema);
