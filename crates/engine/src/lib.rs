@@ -26,6 +26,7 @@ pub mod log;
 pub mod memory;
 pub mod merge;
 mod options;
+mod point;
 mod prepare;
 mod recovery;
 mod scan;

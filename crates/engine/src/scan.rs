@@ -8,13 +8,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::cell::commit::{TableId, TimeRange};
+use crate::cell::fold::Folds;
 use crate::cell::key;
 use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::conflict::RowSlot;
 use crate::error::{Error, Printable, Result};
 use crate::fragment::CursorOptions;
+
 use crate::merge::{Columns, Merge, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
+use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, Sources};
 use crate::store::Shared;
@@ -73,6 +76,51 @@ impl ScanSpec {
     pub fn range(range: RowRange) -> ScanSpec {
         ScanSpec { rows: vec![range], ..ScanSpec::default() }
     }
+
+    pub(crate) fn rules<'a>(
+        &'a self,
+        snapshot: Txn,
+        now_micros: i64,
+        schema: &'a Schema,
+        folds: &'a Folds,
+    ) -> ReadRules<'a> {
+        ReadRules {
+            snapshot,
+            now_micros,
+            schema,
+            folds,
+            columns: &self.columns,
+            times: self.times.unwrap_or(TimeRange::ALL),
+            versions: self.versions,
+            markers: self.markers,
+        }
+    }
+
+    /// The groups that hold any wanted family.
+    pub(crate) fn groups(&self, version: &TableVersion) -> Vec<usize> {
+        let Columns::Families(list) = &self.columns else {
+            return (0..version.memory.len()).collect();
+        };
+        let found = list.iter().filter_map(|wanted| version.schema.find(&wanted.family));
+        let mut groups: Vec<usize> = found.map(|family| family.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
+    /// Which blocks of a fragment the scan can do without.
+    pub(crate) fn cursor_options(&self, schema: &Schema, fill_cache: bool) -> CursorOptions {
+        let families = match &self.columns {
+            Columns::All => None,
+            Columns::Families(list) => {
+                Some(list.iter().map(|wanted| wanted.family.clone()).collect())
+            }
+        };
+        // Passing over newer versions would rank the older ones too high.
+        let times = self.times.filter(|_| !schema.ranks_versions());
+        let timestamps = times.map(|times| times.min..=times.max);
+        CursorOptions { fill_cache, timestamps, families }
+    }
 }
 
 /// How much a batch may hold. A batch makes progress whatever the limits.
@@ -104,7 +152,7 @@ pub struct BatchEnd {
 pub struct Scan {
     shared: Arc<Shared>,
     table: Arc<Table>,
-    spec: ScanSpec,
+    spec: Arc<ScanSpec>,
     /// What is left to read, in row order.
     ranges: VecDeque<RowRange>,
     now_micros: i64,
@@ -119,7 +167,7 @@ pub struct Scan {
 /// Keeps the rest of a row readable as it was.
 #[derive(Clone)]
 struct RowPin {
-    rules: Arc<ReadRules>,
+    schema: Arc<Schema>,
     snapshot: Arc<Snapshot>,
 }
 
@@ -137,7 +185,7 @@ impl Scan {
             table,
             rows_left: spec.rows_max.unwrap_or(usize::MAX),
             cells_left: spec.cells_max.unwrap_or(usize::MAX),
-            spec,
+            spec: Arc::new(spec),
             ranges,
             now_micros,
             state: ReadState::default(),
@@ -152,7 +200,7 @@ impl Scan {
             return Err(Error::UnknownTable(self.table.name.clone()));
         }
         let (version, pin) = self.begin()?;
-        let txn = pin.rules.snapshot;
+        let txn = pin.snapshot.txn();
         if self.done {
             return Ok(BatchEnd { txn, done: true });
         }
@@ -164,7 +212,9 @@ impl Scan {
         };
         if budget.rows > 0 && budget.cells > 0 {
             let cells = budget.cells;
-            let pass = Pass { version: &version, rules: &pin.rules, mid_row: false };
+            let (spec, shared) = (self.spec.clone(), self.shared.clone());
+            let rules = spec.rules(txn, self.now_micros, &pin.schema, &shared.tables.folds);
+            let pass = Pass { version: &version, rules: &rules, spec: &spec, mid_row: false };
             let mid_row = self.read_ranges(pass, &mut budget, sink)?;
             self.cells_left -= cells - budget.cells;
             self.rows_left = budget.rows;
@@ -178,13 +228,13 @@ impl Scan {
         Ok(BatchEnd { txn, done: self.done })
     }
 
-    /// The version and rules of the batch: those of the row that was begun,
-    /// or fresh ones.
+    /// The version to read and the snapshot to read it at: those of the row
+    /// that was begun, or fresh ones.
     fn begin(&self) -> Result<(Arc<TableVersion>, RowPin)> {
         if let Some(pin) = &self.row_pin {
             let version = self.table.pinned_version();
             pin.snapshot.check()?;
-            self.check_unchanged(pin.rules.snapshot)?;
+            self.check_unchanged(pin.snapshot.txn())?;
             return Ok((version, pin.clone()));
         }
         let snapshots = &self.shared.tables.snapshots;
@@ -195,17 +245,8 @@ impl Scan {
         };
         let version = self.table.pinned_version();
         snapshot.check()?;
-        let rules = ReadRules {
-            snapshot: snapshot.txn(),
-            now_micros: self.now_micros,
-            schema: version.schema.clone(),
-            folds: self.shared.tables.folds.clone(),
-            columns: self.spec.columns.clone(),
-            times: self.spec.times.unwrap_or(TimeRange::ALL),
-            versions: self.spec.versions,
-            markers: self.spec.markers,
-        };
-        Ok((version, RowPin { rules: Arc::new(rules), snapshot }))
+        let schema = version.schema.clone();
+        Ok((version, RowPin { schema, snapshot }))
     }
 
     fn check_unchanged(&self, snapshot: Txn) -> Result<()> {
@@ -227,9 +268,10 @@ impl Scan {
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
     ) -> Result<bool> {
-        let groups = wanted_groups(&self.spec.columns, pass.version);
+        let groups = pass.spec.groups(pass.version);
         while let Some(range) = self.next_range(pass.version)? {
-            let options = self.cursor_options(&pass, &range);
+            let fill_cache = range.single_row().is_some() || self.fits_cache(pass.version, &range);
+            let options = pass.spec.cursor_options(pass.rules.schema, fill_cache);
             let tablet = tablet_of(pass.version, &range, self.spec.reverse);
             let sources = Sources::of_tablet(pass.version, tablet, &groups, &range, &options)?;
             let mut merge = Merge::new(sources.cursors);
@@ -341,7 +383,7 @@ impl Scan {
             }
             let tablet = tablet_of(version, &range, self.spec.reverse);
             let range = range.intersection(&version.tablets[tablet].rows);
-            let groups = wanted_groups(&self.spec.columns, version);
+            let groups = self.spec.groups(version);
             return clear_of_loss(version, tablet, &groups, range, self.spec.reverse).map(Some);
         }
         Ok(None)
@@ -371,45 +413,15 @@ impl Scan {
         let bytes: u64 = fragments.map(|fragment| fragment.estimate_bytes(range)).sum();
         bytes <= self.shared.tables.cache.stats().capacity_bytes / CACHE_SHARE_MAX
     }
-
-    fn cursor_options(&self, pass: &Pass<'_>, range: &RowRange) -> CursorOptions {
-        let families = match &self.spec.columns {
-            Columns::All => None,
-            Columns::Families(list) => {
-                Some(list.iter().map(|wanted| wanted.family.clone()).collect())
-            }
-        };
-        // Passing over newer versions would rank the older ones too high.
-        let ranked = pass.rules.schema.ranks_versions();
-        let times = self.spec.times.filter(|_| !ranked);
-        CursorOptions {
-            fill_cache: range.single_row().is_some() || self.fits_cache(pass.version, range),
-            timestamps: times.map(|times| times.min..=times.max),
-            families,
-        }
-    }
 }
 
 /// What one batch reads with.
 struct Pass<'a> {
     version: &'a TableVersion,
-    rules: &'a ReadRules,
+    rules: &'a ReadRules<'a>,
+    spec: &'a ScanSpec,
     /// The reading stopped inside a row.
     mid_row: bool,
-}
-
-/// The groups that hold any wanted family.
-fn wanted_groups(columns: &Columns, version: &TableVersion) -> Vec<usize> {
-    match columns {
-        Columns::All => (0..version.memory.len()).collect(),
-        Columns::Families(list) => {
-            let found = list.iter().filter_map(|wanted| version.schema.find(&wanted.family));
-            let mut groups: Vec<usize> = found.map(|family| family.group).collect();
-            groups.sort_unstable();
-            groups.dedup();
-            groups
-        }
-    }
 }
 
 /// The tablet that holds the first (or in reverse the last) row of a range.

@@ -88,7 +88,7 @@ impl Sources {
                 let fragment = link.fragment()?;
                 sources.add_spans(fragment.spans());
                 if single.is_none_or(|(row, hash)| fragment.may_hold_row(row, hash)) {
-                    sources.cursors.push(Source::Disk(fragment.cursor(options.clone())));
+                    sources.cursors.push(Source::Disk(fragment.cursor(options)));
                 }
             }
         }

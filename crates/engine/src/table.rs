@@ -110,6 +110,18 @@ impl Table {
         self.version.load_full()
     }
 
+    /// The current version together with a txn for which it is whole:
+    /// everything up to the txn is in it, and nothing was rewritten past it.
+    pub fn capture(&self, txn: impl Fn() -> Txn) -> (Arc<TableVersion>, Txn) {
+        loop {
+            let version = self.version.load_full();
+            let txn = txn();
+            if Arc::ptr_eq(&version, &self.version.load()) {
+                return (version, txn);
+            }
+        }
+    }
+
     /// Makes the next version from the current one. What `change` reads of it
     /// cannot be changed by another meanwhile.
     pub fn change<T>(&self, change: impl FnOnce(&mut TableVersion) -> T) -> T {

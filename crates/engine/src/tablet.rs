@@ -20,6 +20,13 @@ pub struct Tablet {
     pub chains: Vec<Chain>,
 }
 
+impl Tablet {
+    /// Whether the tablet's last row is before `row`.
+    pub fn ends_by(&self, row: &[u8]) -> bool {
+        self.rows.end.as_ref().is_some_and(|end| end.as_slice() <= row)
+    }
+}
+
 /// The disk fragments of one group.
 #[derive(Clone, Default)]
 pub struct Chain {

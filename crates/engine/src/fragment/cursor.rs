@@ -72,11 +72,11 @@ pub struct FragmentCursor {
 
 impl Fragment {
     /// A cursor that stands nowhere yet.
-    pub fn cursor(self: &Arc<Self>, options: CursorOptions) -> FragmentCursor {
+    pub fn cursor(self: &Arc<Self>, options: &CursorOptions) -> FragmentCursor {
         FragmentCursor {
             fragment: self.clone(),
             fill_cache: options.fill_cache,
-            skip: Skip::new(self, &options),
+            skip: Skip::new(self, options),
             part_number: 0,
             part: None,
             block_number: 0,
@@ -303,7 +303,7 @@ mod tests {
             let meta = file.write(options, &entries).unwrap();
             let fragment = file.open().unwrap();
             prop_assert_eq!(fragment.meta(), &meta);
-            let mut cursor = fragment.cursor(CursorOptions { fill_cache, ..CursorOptions::default() });
+            let mut cursor = fragment.cursor(&CursorOptions { fill_cache, ..CursorOptions::default() });
             prop_assert!(!cursor.valid());
             let all: Vec<Entry> = entries.clone().into_iter().collect();
             prop_assert_eq!(walk(&mut cursor), all.clone());
@@ -339,7 +339,7 @@ mod tests {
                     || timestamps.as_ref().is_none_or(|range| range.contains(&parts.timestamp))
                         && families.as_ref().is_none_or(|list| list.contains(&family))
             };
-            let mut cursor = file.open().unwrap().cursor(CursorOptions {
+            let mut cursor = file.open().unwrap().cursor(&CursorOptions {
                 fill_cache: true,
                 timestamps: timestamps.clone(),
                 families: families.as_ref().map(|list| list.iter().map(|f| f.to_vec()).collect()),
@@ -371,7 +371,7 @@ mod tests {
         let cache = crate::cache::BlockCache::new(1 << 20);
         let fragment = file.open_with(cache.clone()).unwrap();
         let timestamps = Some(2000..=2001);
-        let mut cursor = fragment.cursor(CursorOptions { timestamps, ..CursorOptions::default() });
+        let mut cursor = fragment.cursor(&CursorOptions { timestamps, ..CursorOptions::default() });
         let seen = walk(&mut cursor);
         assert!(seen.iter().any(|(key, _)| *key == cell(&2000u64.to_be_bytes(), 2000)));
         assert!(cache.stats().misses <= 2, "{:?}", cache.stats());
@@ -388,7 +388,7 @@ mod tests {
         let fragment = file.open_with(crate::cache::BlockCache::new(64 << 20)).unwrap();
         assert!(fragment.index_parts() > 8 && meta.blocks == 30_000);
         assert_eq!(fragment.resident_bytes() >> 18, 0, "only the filter stays in memory");
-        let mut cursor = fragment.cursor(CursorOptions::default());
+        let mut cursor = fragment.cursor(&CursorOptions::default());
         assert_eq!(walk(&mut cursor), entries.clone().into_iter().collect::<Vec<_>>());
         for n in (0..30_000).step_by(997) {
             let key = cell(&row(n), 5);

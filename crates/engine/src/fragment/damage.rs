@@ -25,7 +25,7 @@ fn spans() -> Spans {
 fn read_all(file: &OneFile, entries: &Entries) -> Result<usize> {
     let fragment = file.open()?;
     assert_eq!(**fragment.spans(), spans());
-    let mut cursor = fragment.cursor(CursorOptions::default());
+    let mut cursor = fragment.cursor(&CursorOptions::default());
     let mut expected = entries.iter();
     cursor.seek(b"")?;
     while cursor.valid() {
@@ -127,7 +127,7 @@ fn a_damaged_block_is_named_and_the_others_still_serve() {
     let bad = &infos[infos.len() / 2];
     file.change(|bytes| bytes[bad.offset as usize] ^= 0x40);
     let fragment = file.open().unwrap();
-    let mut cursor = fragment.cursor(CursorOptions::default());
+    let mut cursor = fragment.cursor(&CursorOptions::default());
     for (number, info) in infos.iter().enumerate() {
         let result = cursor.seek(&info.first_key);
         if number == infos.len() / 2 {
@@ -167,7 +167,7 @@ proptest! {
         };
         let file = OneFile::new([&body[..], &tail.encode()].concat());
         if let Ok(fragment) = file.open() {
-            fragment.cursor(CursorOptions::default()).seek(b"").ok();
+            fragment.cursor(&CursorOptions::default()).seek(b"").ok();
             fragment.verify().ok();
         }
     }
@@ -185,7 +185,7 @@ proptest! {
         if let Ok(fragment) = file.open() {
             fragment.verify().ok();
             fragment.estimate_bytes(&RowRange::new("a", "b"));
-            let mut cursor = fragment.cursor(CursorOptions::default());
+            let mut cursor = fragment.cursor(&CursorOptions::default());
             for key in entries.keys() {
                 fragment.may_hold_row(key, row_hash(key));
                 cursor.seek(key).and_then(|()| cursor.next()).ok();

@@ -419,7 +419,7 @@ mod tests {
             let meta = file.write(FragmentOptions::new(compression), &entries).unwrap();
             assert_eq!(meta.blocks, 3);
             let fragment = file.open().unwrap();
-            let mut cursor = fragment.cursor(CursorOptions::default());
+            let mut cursor = fragment.cursor(&CursorOptions::default());
             cursor.seek(&cell("b", 1)).unwrap();
             assert!(cursor.value() == large);
             cursor.next().unwrap();
@@ -452,7 +452,7 @@ mod tests {
         let fragment = file.open().unwrap();
         assert_eq!(**fragment.spans(), spans);
         assert!(!fragment.may_hold_row(b"a", 0));
-        let mut cursor = fragment.cursor(CursorOptions::default());
+        let mut cursor = fragment.cursor(&CursorOptions::default());
         cursor.seek(b"").unwrap();
         assert!(!cursor.valid());
         cursor.seek_before(b"z").unwrap();

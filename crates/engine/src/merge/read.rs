@@ -67,14 +67,14 @@ impl Columns {
 }
 
 /// What a read may see. Fixed for as long as a row is being read.
-#[derive(Clone, Debug)]
-pub struct ReadRules {
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRules<'a> {
     pub snapshot: Txn,
     /// The purge clock, fixed when the scan is opened.
     pub now_micros: i64,
-    pub schema: Arc<Schema>,
-    pub folds: Arc<Folds>,
-    pub columns: Columns,
+    pub schema: &'a Schema,
+    pub folds: &'a Folds,
+    pub columns: &'a Columns,
     pub times: TimeRange,
     /// Newest versions of each column to return, after all else.
     pub versions: Option<u32>,
@@ -164,7 +164,7 @@ impl ReadState {
 pub struct Reader<'a, C> {
     pub merge: &'a mut Merge<C>,
     pub state: &'a mut ReadState,
-    pub rules: &'a ReadRules,
+    pub rules: &'a ReadRules<'a>,
     /// Range tombstones of all runs.
     pub spans: &'a [Arc<Spans>],
 }
@@ -392,7 +392,7 @@ impl<C: Cursor> Reader<'_, C> {
 /// Puts the version at hand through purge and the caller's restrictions.
 fn show(
     state: &mut ReadState,
-    rules: &ReadRules,
+    rules: &ReadRules<'_>,
     txn: Txn,
     marker: bool,
     value: &[u8],

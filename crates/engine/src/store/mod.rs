@@ -177,6 +177,13 @@ impl Store {
         spec: ScanSpec,
         mut sink: impl FnMut(&CellView<'_>),
     ) -> Result<Txn> {
+        if let [range] = &spec.rows[..]
+            && let Some(row) = range.single_row()
+        {
+            self.check_open()?;
+            let table = self.shared.tables.get(table)?;
+            return self.shared.read_row(&table, row, &spec, &mut sink);
+        }
         let mut scan = self.scan(table, spec)?;
         let mut oldest = Txn::MAX;
         loop {

@@ -174,7 +174,7 @@ fn rewrite(
     for link in run.links.iter().rev() {
         let fragment = link.fragment()?;
         spans.merge(fragment.spans());
-        cursors.push(fragment.cursor(options.clone()));
+        cursors.push(fragment.cursor(&options));
     }
     let rules = RewriteRules {
         snapshots: &snapshots,
