@@ -94,6 +94,11 @@ pub fn push_family(out: &mut Vec<u8>, row: &[u8], family: &[u8]) {
 /// Appends the part of a key that all entries of a column share.
 pub fn push_column(out: &mut Vec<u8>, row: &[u8], family: &[u8], qualifier: &[u8]) {
     push_family(out, row, family);
+    push_qualifier(out, qualifier);
+}
+
+/// Appends a qualifier to a family prefix, making a column prefix of it.
+pub fn push_qualifier(out: &mut Vec<u8>, qualifier: &[u8]) {
     out.push(SLOT_ONWARD);
     push_escaped(out, qualifier);
 }

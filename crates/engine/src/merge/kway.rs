@@ -58,15 +58,13 @@ impl<C: Cursor> Merge<C> {
         Ok(())
     }
 
-    /// Goes past every entry that starts with `prefix`, by steps if that is
+    /// Moves forward to the first entry at or after `key`, by steps if that is
     /// near and by a seek if it is far. Returns the entries stepped over.
-    pub fn skip_prefix(&mut self, prefix: &[u8]) -> Result<usize> {
+    pub fn skip_to(&mut self, key: &[u8]) -> Result<usize> {
         let mut steps = 0;
-        while self.valid() && self.key().starts_with(prefix) {
+        while self.valid() && self.key() < key {
             if steps == STEPS_BEFORE_SEEK {
-                let mut past = prefix.to_vec();
-                key::push_past(&mut past);
-                self.skip_to(&past)?;
+                self.leap_to(key)?;
                 break;
             }
             self.advance()?;
@@ -75,9 +73,8 @@ impl<C: Cursor> Merge<C> {
         Ok(steps)
     }
 
-    /// Moves forward to the first entry at or after `key`; cursors that are
-    /// there already stay.
-    fn skip_to(&mut self, key: &[u8]) -> Result<()> {
+    /// Cursors that are there already stay.
+    fn leap_to(&mut self, key: &[u8]) -> Result<()> {
         for cursor in &mut self.cursors {
             if cursor.valid() && cursor.key() < key {
                 cursor.seek(key)?;

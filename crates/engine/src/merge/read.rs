@@ -57,6 +57,16 @@ impl Columns {
         }
     }
 
+    /// The first wanted qualifier of a family after an unwanted one.
+    fn next_wanted(&self, family: &[u8], qualifier: &[u8]) -> Option<&[u8]> {
+        let Columns::Families(list) = self else { return None };
+        let ranges = list
+            .iter()
+            .filter(|wanted| wanted.family == family)
+            .flat_map(|wanted| wanted.qualifiers.as_deref().unwrap_or_default());
+        ranges.map(|range| range.start.as_slice()).filter(|start| *start > qualifier).min()
+    }
+
     fn wants_column(&self, family: &[u8], qualifier: &[u8]) -> bool {
         let Columns::Families(list) = self else { return true };
         list.iter().filter(|wanted| wanted.family == family).any(|wanted| {
@@ -126,6 +136,8 @@ pub struct ReadState {
     /// Operands of the version at hand, newest first, still without a base.
     pending: Vec<(FoldId, Vec<u8>)>,
     pending_txn: Txn,
+    /// Where to skip to; kept only for its memory.
+    target: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -297,10 +309,18 @@ impl<C: Cursor> Reader<'_, C> {
     fn take(&mut self, place: &Place, budget: &mut ReadBudget, sink: &mut Sink<'_>) -> Result<()> {
         let parts = &place.parts;
         if parts.level >= Level::FamilyTombstone && self.state.family.is_none() {
-            return self.skip(parts.family_end, budget);
+            return self.skip_past(parts.family_end, budget);
         }
-        if parts.level >= Level::ColumnTombstone && self.column_done() {
-            return self.skip(parts.column_end, budget);
+        if parts.level >= Level::ColumnTombstone {
+            if !self.state.column.wanted {
+                return self.skip_to_wanted(parts, budget);
+            }
+            if self.column_done(parts) {
+                return self.skip_past(parts.column_end, budget);
+            }
+        }
+        if parts.level == Level::Cell && self.skips_newer_than(parts) {
+            return self.skip_newer(parts, budget);
         }
         if parts.txn <= self.rules.snapshot {
             if parts.level == Level::Cell {
@@ -312,17 +332,56 @@ impl<C: Cursor> Reader<'_, C> {
         self.merge.advance()
     }
 
-    fn skip(&mut self, prefix_end: usize, budget: &mut ReadBudget) -> Result<()> {
-        let steps = self.merge.skip_prefix(&self.state.key[..prefix_end])?;
+    /// Leaves the rest of the current family or column.
+    fn skip_past(&mut self, prefix_end: usize, budget: &mut ReadBudget) -> Result<()> {
+        self.aim_at_prefix(prefix_end);
+        key::push_past(&mut self.state.target);
+        self.skip_to_target(budget)
+    }
+
+    /// Leaves unwanted columns for the next wanted one of the family, or for
+    /// the next family.
+    fn skip_to_wanted(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        let family = parts.family(&self.state.key);
+        let wanted = self.rules.columns.next_wanted(family, &self.state.qualifier);
+        let Some(qualifier) = wanted else { return self.skip_past(parts.family_end, budget) };
+        self.aim_at_prefix(parts.family_end);
+        key::push_qualifier(&mut self.state.target, qualifier);
+        self.skip_to_target(budget)
+    }
+
+    /// Whether the cell is newer than any wanted one, and it does not matter
+    /// how many such there are.
+    fn skips_newer_than(&self, parts: &KeyParts) -> bool {
+        parts.timestamp > self.rules.times.max
+            && self.state.family.is_some_and(|family| {
+                self.rules.schema.purge(family).ignores_newer_than(self.rules.times.max)
+            })
+    }
+
+    /// Leaves the versions that are too new.
+    fn skip_newer(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        self.aim_at_prefix(parts.column_end);
+        key::push_seek_timestamp(&mut self.state.target, self.rules.times.max);
+        self.skip_to_target(budget)
+    }
+
+    fn aim_at_prefix(&mut self, prefix_end: usize) {
+        self.state.target.clear();
+        self.state.target.extend_from_slice(&self.state.key[..prefix_end]);
+    }
+
+    fn skip_to_target(&mut self, budget: &mut ReadBudget) -> Result<()> {
+        let steps = self.merge.skip_to(&self.state.target)?;
         budget.work = budget.work.saturating_sub(steps);
         Ok(())
     }
 
-    fn column_done(&self) -> bool {
-        let column = &self.state.column;
-        !column.wanted
-            || (self.state.pending.is_empty()
-                && self.rules.versions.is_some_and(|most| column.returned >= most))
+    /// Whether nothing more of the current column can be returned.
+    fn column_done(&self, parts: &KeyParts) -> bool {
+        let enough = self.rules.versions.is_some_and(|most| self.state.column.returned >= most);
+        let too_old = parts.level == Level::Cell && parts.timestamp < self.rules.times.min;
+        self.state.pending.is_empty() && (enough || too_old)
     }
 
     fn take_cell(&mut self, parts: &KeyParts, budget: &mut ReadBudget, sink: &mut Sink<'_>) {

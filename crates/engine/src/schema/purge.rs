@@ -63,6 +63,19 @@ impl Purge {
         }
     }
 
+    /// Whether versions newer than `timestamp` make no difference to those at
+    /// or below it.
+    pub fn ignores_newer_than(&self, timestamp: i64) -> bool {
+        match self {
+            Purge::Never | Purge::MaxAge(_) => true,
+            Purge::MaxVersions(_) => false,
+            Purge::Waterline(line) => timestamp >= *line,
+            Purge::All(terms) | Purge::Any(terms) => {
+                terms.iter().all(|term| term.ignores_newer_than(timestamp))
+            }
+        }
+    }
+
     /// Whether the policy looks at newer versions to judge a version.
     pub fn ranks_versions(&self) -> bool {
         match self {
