@@ -11,6 +11,11 @@ use parking_lot::{Condvar, Mutex};
 /// How often a waiter looks at its `cancelled` even when nobody wakes it.
 const CANCELLED_POLL: Duration = Duration::from_millis(100);
 
+/// The size of the chunks that fragments pass on through the budget.
+pub const CHUNK_BYTES: usize = 1 << 20;
+/// How much may lie spare while nobody needs it.
+const SPARE_BYTES_MAX: usize = 64 << 20;
+
 /// A number of bytes that all stores of a process share.
 pub struct MemoryBudget {
     limit: usize,
@@ -29,6 +34,10 @@ struct State {
     next_ticket: u64,
     /// The thresholds that `wait_above` callers wait for.
     watched: Vec<usize>,
+    /// Chunks of dropped fragments, kept for the next: memory that was touched
+    /// before costs no page faults. Not in `used`, but they give way to it, so
+    /// the limit holds for both together.
+    spare: Vec<Vec<u8>>,
 }
 
 impl MemoryBudget {
@@ -133,6 +142,26 @@ impl MemoryBudget {
         self.risen.notify_all();
     }
 
+    /// An empty chunk of `CHUNK_BYTES`, if a dropped fragment left one. To be
+    /// charged by whoever takes it.
+    pub fn take_spare_chunk(&self) -> Option<Vec<u8>> {
+        self.state.lock().spare.pop()
+    }
+
+    /// Keeps a chunk for the next fragment, if there is room. It must not be
+    /// charged any more.
+    pub fn give_spare_chunk(&self, mut chunk: Vec<u8>) {
+        if chunk.capacity() != CHUNK_BYTES {
+            return;
+        }
+        chunk.clear();
+        let mut state = self.state.lock();
+        let spare_bytes = (state.spare.len() + 1) * CHUNK_BYTES;
+        if spare_bytes <= SPARE_BYTES_MAX && self.fits(&state, spare_bytes) {
+            state.spare.push(chunk);
+        }
+    }
+
     fn fits(&self, state: &State, bytes: usize) -> bool {
         state.used.checked_add(bytes).is_some_and(|used| used <= self.limit)
     }
@@ -148,6 +177,9 @@ impl MemoryBudget {
 
     fn rise(&self, state: &mut State, bytes: usize) {
         state.used += bytes;
+        while !state.spare.is_empty() && !self.fits(state, state.spare.len() * CHUNK_BYTES) {
+            state.spare.pop();
+        }
         if state.watched.iter().any(|&watched| state.used > watched) {
             self.risen.notify_all();
         }
@@ -295,6 +327,22 @@ mod tests {
         });
         assert!(most.into_inner() <= 1000);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn spare_chunks_give_way_to_what_is_charged() {
+        let budget = MemoryBudget::new(4 * CHUNK_BYTES);
+        let mut charge = budget.charge(CHUNK_BYTES);
+        for _ in 0..5 {
+            budget.give_spare_chunk(Vec::with_capacity(CHUNK_BYTES));
+        }
+        budget.give_spare_chunk(Vec::new());
+        assert_eq!(budget.state.lock().spare.len(), 3);
+        assert_eq!(budget.used(), CHUNK_BYTES, "spare chunks are not used");
+        charge.grow(CHUNK_BYTES + 1);
+        assert_eq!(budget.state.lock().spare.len(), 1);
+        assert_eq!(budget.take_spare_chunk().unwrap().capacity(), CHUNK_BYTES);
+        assert!(budget.take_spare_chunk().is_none());
     }
 
     #[test]

@@ -4,22 +4,25 @@
 //! names one by a [`Place`] of four bytes. Large values are not copied in: they
 //! stay in the shared buffer they arrived in.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+
+use crate::budget::{CHUNK_BYTES, MemoryBudget};
 
 /// Values from this size on are kept as shared buffers.
 pub const SHARED_VALUE_MIN: usize = 4 << 10;
 
 /// The first chunk of a fragment; each next one is twice as large, up to
-/// `CHUNK_BYTES_MAX`, so that a table with a few cells costs little.
+/// `CHUNK_BYTES`, so that a table with a few cells costs little.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
-const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// An entry above this size gets a chunk of its own, lest it waste the rest of
 /// the current one.
-const ENTRY_BYTES_MAX: usize = CHUNK_BYTES_MAX / 4;
+const ENTRY_BYTES_MAX: usize = CHUNK_BYTES / 4;
 
 /// Entries start at multiples of this, so that a place fits in 32 bits.
 const ALIGNMENT: usize = 8;
-const OFFSET_BITS: u32 = (CHUNK_BYTES_MAX / ALIGNMENT).trailing_zeros();
+const OFFSET_BITS: u32 = (CHUNK_BYTES / ALIGNMENT).trailing_zeros();
 const CHUNKS_MAX: usize = 1 << (u32::BITS - OFFSET_BITS);
 
 /// Key length and value length, little-endian, before each key.
@@ -71,7 +74,7 @@ pub struct Place(u32);
 
 impl Place {
     fn new(chunk: usize, offset: usize) -> Place {
-        debug_assert!(offset.is_multiple_of(ALIGNMENT) && offset < CHUNK_BYTES_MAX);
+        debug_assert!(offset.is_multiple_of(ALIGNMENT) && offset < CHUNK_BYTES);
         Place((chunk as u32) << OFFSET_BITS | (offset / ALIGNMENT) as u32)
     }
 
@@ -92,8 +95,9 @@ pub struct Entry<'a> {
     pub shared: Option<&'a Bytes>,
 }
 
-#[derive(Default)]
 pub struct Arena {
+    /// Where spare chunks come from.
+    budget: Arc<MemoryBudget>,
     chunks: Vec<Vec<u8>>,
     /// The chunk that small entries go to.
     current: usize,
@@ -103,6 +107,16 @@ pub struct Arena {
 }
 
 impl Arena {
+    pub fn new(budget: &Arc<MemoryBudget>) -> Arena {
+        Arena {
+            budget: Arc::clone(budget),
+            chunks: Vec::new(),
+            current: 0,
+            shared: Vec::new(),
+            bytes: 0,
+        }
+    }
+
     /// Bytes held, those of unfilled chunks included.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -148,7 +162,7 @@ impl Arena {
             if chunk.len().next_multiple_of(ALIGNMENT) + need <= chunk.capacity() {
                 return self.current;
             }
-            capacity = (chunk.capacity() * 2).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+            capacity = (chunk.capacity() * 2).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES);
         }
         self.current = self.add_chunk(capacity.max(need));
         self.current
@@ -157,7 +171,8 @@ impl Arena {
     fn add_chunk(&mut self, capacity: usize) -> usize {
         // At 32 GiB; a fragment is sealed long before.
         assert!(self.chunks.len() < CHUNKS_MAX, "a memory fragment has no room for a cell");
-        let chunk = Vec::with_capacity(capacity);
+        let spare = if capacity == CHUNK_BYTES { self.budget.take_spare_chunk() } else { None };
+        let chunk = spare.unwrap_or_else(|| Vec::with_capacity(capacity));
         self.bytes += chunk.capacity();
         self.chunks.push(chunk);
         self.chunks.len() - 1
@@ -181,6 +196,14 @@ impl Arena {
     fn header(&self, place: Place) -> (usize, u32, &[u8]) {
         let (header, rest) = self.chunks[place.chunk()][place.offset()..].split_at(HEADER_BYTES);
         (u32_at(header, 0) as usize, u32_at(header, 4), rest)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for chunk in self.chunks.drain(..) {
+            self.budget.give_spare_chunk(chunk);
+        }
     }
 }
 
@@ -217,7 +240,7 @@ mod tests {
                 0..60,
             ),
         ) {
-            let mut arena = Arena::default();
+            let mut arena = Arena::new(&MemoryBudget::new(1 << 30));
             let cells: Vec<_> = (0u8..)
                 .zip(sizes)
                 .map(|(fill, (key, value))| (vec![fill; key], vec![!fill; value]))
@@ -238,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_large_shared_value_is_not_copied() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(&MemoryBudget::new(1 << 30));
         let large = Bytes::from(vec![7; SHARED_VALUE_MIN]);
         let place = arena.push(b"key", large.clone().into());
         assert_eq!(arena.entry(place).shared.unwrap().as_ptr(), large.as_ptr());
@@ -246,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_fragment_with_one_cell_takes_little() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(&MemoryBudget::new(1 << 30));
         arena.push(b"key", b"value".as_slice().into());
         assert!(arena.bytes() < 5 << 10);
     }

@@ -27,18 +27,20 @@ pub struct MemoryFragment {
 }
 
 struct Inside {
+    /// Stands before the tree, so that it is given back before the tree's
+    /// chunks ask for room among the spare ones.
+    charge: Charge,
     tree: Tree,
     txns: Option<(Txn, Txn)>,
     span_bytes: usize,
-    charge: Charge,
 }
 
 impl MemoryFragment {
     pub fn new(budget: &Arc<MemoryBudget>) -> MemoryFragment {
-        let tree = Tree::new();
+        let tree = Tree::new(budget);
         let charge = budget.charge(tree.bytes());
         MemoryFragment {
-            inside: RwLock::new(Inside { tree, txns: None, span_bytes: 0, charge }),
+            inside: RwLock::new(Inside { charge, tree, txns: None, span_bytes: 0 }),
             spans: ArcSwap::default(),
         }
     }
@@ -184,6 +186,18 @@ mod tests {
         fragment.insert_span(&RowRange::row(b"x"), txn(4));
         assert!(!fragment.is_empty() && before.is_empty());
         assert_eq!(fragment.spans().covering(b"x", Txn::MAX), Some(txn(4)));
+    }
+
+    #[test]
+    fn the_next_fragment_gets_the_chunks_of_the_last() {
+        let budget = MemoryBudget::new(8 << 20);
+        let fragment = MemoryFragment::new(&budget);
+        let keys: Vec<_> = (0..100_000).map(|row| cell_key(row, 5)).collect();
+        fragment.insert_all(keys.iter().map(|key| (&key[..], b"v".as_slice().into())));
+        assert!(budget.used() > budget.limit() / 2);
+        drop(fragment);
+        assert_eq!(budget.used(), 0);
+        assert!(budget.take_spare_chunk().is_some_and(|chunk| chunk.is_empty()));
     }
 
     #[test]

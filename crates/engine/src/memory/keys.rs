@@ -178,6 +178,7 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::MemoryBudget;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -195,7 +196,7 @@ mod tests {
             order in any::<u64>(),
             searched in prop::collection::vec(key(), 0..40),
         ) {
-            let mut arena = Arena::default();
+            let mut arena = Arena::new(&MemoryBudget::new(1 << 30));
             let mut node = NodeKeys::<40>::new();
             let mut model = BTreeSet::<Vec<u8>>::new();
             let mut shuffled: Vec<_> = keys.into_iter().collect();

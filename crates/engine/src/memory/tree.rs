@@ -4,8 +4,11 @@
 //! a reader that remembers a leaf can tell by its count of changes whether its
 //! place in it still stands.
 
+use std::sync::Arc;
+
 use super::arena::{Arena, Entry, MemoryValue, Place};
 use super::keys::{NodeKeys, common_prefix};
+use crate::budget::MemoryBudget;
 
 const LEAF_KEYS: usize = 64;
 const INNER_KEYS: usize = 127;
@@ -94,11 +97,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    pub fn new() -> Tree {
+    pub fn new(budget: &Arc<MemoryBudget>) -> Tree {
         let leaf = Leaf { keys: NodeKeys::new(), next: NO_LEAF, changes: 0 };
         Tree {
-            arena: Arena::default(),
-            separators: Arena::default(),
+            arena: Arena::new(budget),
+            separators: Arena::new(budget),
             leaves: vec![Box::new(leaf)],
             inners: Vec::new(),
             root: 0,
@@ -407,7 +410,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn a_tree_holds_and_finds_what_a_sorted_set_does(runs in runs()) {
-            let mut tree = Tree::new();
+            let mut tree = Tree::new(&MemoryBudget::new(1 << 30));
             let mut model = BTreeSet::new();
             for key in keys_of(&runs) {
                 prop_assert_eq!(tree.insert(&key, b"v".as_slice().into()), model.insert(key));
@@ -429,7 +432,7 @@ mod tests {
 
     #[test]
     fn ascending_keys_fill_their_leaves() {
-        let mut tree = Tree::new();
+        let mut tree = Tree::new(&MemoryBudget::new(1 << 30));
         let count = 300_000u32;
         for number in 0..count {
             assert!(tree.insert(&number.to_be_bytes(), b"".as_slice().into()));

@@ -130,7 +130,65 @@ fn write_at(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::world::random::SeededRandom;
+    use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    /// What may stand in one sector after a crash, and whether the newest write
+    /// to it would be made durable by a sync.
+    #[derive(Clone, Default)]
+    struct Sector {
+        possible: BTreeSet<u8>,
+        newest: u8,
+        in_doubt: bool,
+    }
+
+    proptest! {
+        #[test]
+        fn a_crash_leaves_in_each_sector_something_that_was_written_since_its_last_sync(
+            steps in prop::collection::vec((0u8..10, 0usize..6, 1usize..4, any::<u8>()), 1..60),
+            seed in any::<u64>(),
+        ) {
+            let random = SeededRandom::new(seed);
+            let mut content = Content::default();
+            content.write(0, &[0; 9 * SECTOR_BYTES]);
+            content.sync();
+            let blank = Sector { possible: [0].into(), ..Sector::default() };
+            let mut model = vec![blank; 9];
+            for (choice, at, count, byte) in steps {
+                match choice {
+                    0..6 => {
+                        content.write(at * SECTOR_BYTES, &vec![byte; count * SECTOR_BYTES]);
+                        for sector in &mut model[at..at + count] {
+                            sector.possible.insert(byte);
+                            (sector.newest, sector.in_doubt) = (byte, false);
+                        }
+                    }
+                    6 => {
+                        content.fail_sync(&random);
+                        for sector in &mut model {
+                            sector.in_doubt = sector.possible.len() > 1;
+                        }
+                    }
+                    7 | 8 => {
+                        content.sync();
+                        for sector in model.iter_mut().filter(|sector| !sector.in_doubt) {
+                            sector.possible = [sector.newest].into();
+                        }
+                    }
+                    _ => {
+                        content = content.after_crash(&random);
+                        for (at, sector) in model.iter_mut().enumerate() {
+                            let left = &content.seen()[at * SECTOR_BYTES..][..SECTOR_BYTES];
+                            prop_assert!(left.iter().all(|byte| *byte == left[0]));
+                            prop_assert!(sector.possible.contains(&left[0]));
+                            sector.possible = [left[0]].into();
+                            (sector.newest, sector.in_doubt) = (left[0], false);
+                        }
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn synced_bytes_survive_every_crash() {
