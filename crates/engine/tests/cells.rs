@@ -207,3 +207,21 @@ fn a_family_that_is_dropped_and_added_again_starts_empty() {
     t.commit(|c| c.row(b"r").set(b"f", b"q", 2, b"new"));
     t.everywhere(&["r/f:q@2=new", "r/g:q@1=kept"]);
 }
+
+#[test]
+fn a_row_counts_towards_the_limit_also_when_a_batch_ends_with_it() {
+    let t = Fixture::plain();
+    for row in [b"a", b"b", b"c", b"d"] {
+        t.commit(|c| c.row(row).set(b"f", b"1", 1, b"").set(b"f", b"2", 1, b""));
+    }
+    for reverse in [false, true] {
+        for cells in 1..6 {
+            let spec = ScanSpec { rows_max: Some(3), reverse, ..ScanSpec::default() };
+            let mut scan = t.store().scan(t.table, spec).unwrap();
+            let limits = BatchLimits { cells, ..BatchLimits::default() };
+            let mut found = 0;
+            while !scan.next_batch(limits, &mut |_| found += 1).unwrap().done {}
+            assert_eq!(found, 6, "{cells} cells a batch, reverse: {reverse}");
+        }
+    }
+}
