@@ -38,6 +38,10 @@ impl Cursor for Source {
         each!(self, cursor => cursor.seek_last())
     }
 
+    fn rewind(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.rewind())
+    }
+
     fn next(&mut self) -> Result<()> {
         each!(self, cursor => cursor.next())
     }

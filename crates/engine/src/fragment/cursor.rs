@@ -222,6 +222,11 @@ impl Cursor for FragmentCursor {
         self.settle(result)
     }
 
+    fn rewind(&mut self) -> Result<()> {
+        self.position.first();
+        Ok(())
+    }
+
     #[inline]
     fn next(&mut self) -> Result<()> {
         self.position.next();

@@ -129,6 +129,12 @@ impl Cursor for MemoryCursor {
         Ok(())
     }
 
+    fn rewind(&mut self) -> Result<()> {
+        let key = self.key().to_vec();
+        self.start(|tree| Some(tree.leaf_start(&key)));
+        Ok(())
+    }
+
     fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "a cursor that stands nowhere has no next entry");
         self.at += 1;

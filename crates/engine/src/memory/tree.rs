@@ -312,6 +312,11 @@ impl Tree {
         self.last_under(node, turn + 1)
     }
 
+    /// The first entry of the leaf that `key` belongs to.
+    pub fn leaf_start(&self, key: &[u8]) -> Spot {
+        self.spot(self.leaf_of(key), 0)
+    }
+
     /// The last entry of all.
     pub fn find_last(&self) -> Option<Spot> {
         self.last_under(self.root, 0)

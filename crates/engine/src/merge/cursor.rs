@@ -16,6 +16,10 @@ pub trait Cursor {
     /// Goes to the last entry.
     fn seek_last(&mut self) -> Result<()>;
 
+    /// Goes to the first entry of the stretch it stands in, which is cheap to
+    /// read through. Only where `valid`.
+    fn rewind(&mut self) -> Result<()>;
+
     /// Goes to the next entry. Only where `valid`.
     fn next(&mut self) -> Result<()>;
 

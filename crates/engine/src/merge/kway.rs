@@ -101,6 +101,20 @@ impl<C: Cursor> Merge<C> {
         Ok(best.map(<[u8]>::to_vec))
     }
 
+    /// Row prefixes between which all runs are cheap to read through, ending
+    /// with the last row before `key` (`None`: of all). Leaves the merge
+    /// unplaced.
+    pub fn stretch_before(&mut self, key: Option<&[u8]>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let Some(last) = self.row_before(key)? else { return Ok(None) };
+        let mut start: Option<&[u8]> = None;
+        for cursor in self.cursors.iter_mut().filter(|cursor| cursor.valid()) {
+            cursor.rewind()?;
+            start = start.max(key::row_prefix(cursor.key()));
+        }
+        let start = start.expect("the cursor with the last row is valid").to_vec();
+        Ok(Some((start, last)))
+    }
+
     fn arrange(&mut self) {
         self.order.clear();
         self.order.extend((0..self.cursors.len()).filter(|&index| self.cursors[index].valid()));

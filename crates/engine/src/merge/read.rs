@@ -106,6 +106,13 @@ impl ReadBudget {
     pub const UNLIMITED: ReadBudget =
         ReadBudget { rows: usize::MAX, cells: usize::MAX, bytes: usize::MAX, work: usize::MAX };
 
+    /// A cell has been returned.
+    pub fn pay_cell(&mut self, cell: &CellView<'_>) {
+        let names = cell.row.len() + cell.family.len() + cell.qualifier.len();
+        self.cells -= 1;
+        self.bytes = self.bytes.saturating_sub(names + cell.value.len() + 16);
+    }
+
     pub fn spent(&self) -> bool {
         self.cells == 0 || self.bytes == 0 || self.work == 0
     }
@@ -487,11 +494,9 @@ fn show(
         marker,
         value,
     };
-    let bytes = cell.row.len() + cell.family.len() + cell.qualifier.len() + value.len() + 16;
     sink(&cell);
     state.row_returned = true;
-    budget.cells -= 1;
-    budget.bytes = budget.bytes.saturating_sub(bytes);
+    budget.pay_cell(&cell);
 }
 
 #[derive(Clone, Copy)]

@@ -4,149 +4,29 @@
 //! table's newest version and snapshot, except that a row is read at one
 //! snapshot from its first cell to its last, however many batches that takes.
 
+mod ranges;
+mod reverse;
+mod spec;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::cell::commit::{TableId, TimeRange};
-use crate::cell::fold::Folds;
+use ranges::{clear_of_loss, join_ranges, tablet_of};
+pub use spec::{BatchEnd, BatchLimits, RowMode, ScanSpec, View};
+
+use crate::cell::commit::TableId;
 use crate::cell::key;
 use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::conflict::RowSlot;
 use crate::error::{Error, Printable, Result};
-use crate::fragment::CursorOptions;
-
-use crate::merge::{Columns, Merge, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
+use crate::merge::{Merge, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, Sources};
 use crate::store::Shared;
 use crate::table::{Table, TableVersion};
 use crate::txn::Txn;
-
-/// Which commits a scan sees.
-#[derive(Clone, Default)]
-pub enum View {
-    /// Those that no crash can take back.
-    #[default]
-    Durable,
-    /// All that have been accepted. What such a scan returned may be lost in a
-    /// crash; a commit that depends on it is lost with it.
-    Latest,
-    /// Those up to a snapshot.
-    At(Arc<Snapshot>),
-}
-
-/// What happens to a row that is written while it is being read in batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RowMode {
-    /// The row is read as it was when its reading began.
-    #[default]
-    Isolated,
-    /// The scan fails with `ScanConflict`.
-    Unchanged,
-}
-
-/// What to scan.
-#[derive(Clone, Default)]
-pub struct ScanSpec {
-    /// Ranges of rows; empty means all. They may overlap and come in any order.
-    pub rows: Vec<RowRange>,
-    pub columns: Columns,
-    /// Timestamps to return; `None` means all.
-    pub times: Option<TimeRange>,
-    /// Newest versions of each column to return.
-    pub versions: Option<u32>,
-    /// Whether to return markers too.
-    pub markers: bool,
-    /// Rows descend; the cells of a row keep their order.
-    pub reverse: bool,
-    pub rows_max: Option<usize>,
-    pub cells_max: Option<usize>,
-    pub view: View,
-    pub row_mode: RowMode,
-}
-
-impl ScanSpec {
-    /// Scans one row.
-    pub fn row(row: &[u8]) -> ScanSpec {
-        ScanSpec { rows: vec![RowRange::row(row)], ..ScanSpec::default() }
-    }
-
-    pub fn range(range: RowRange) -> ScanSpec {
-        ScanSpec { rows: vec![range], ..ScanSpec::default() }
-    }
-
-    pub(crate) fn rules<'a>(
-        &'a self,
-        snapshot: Txn,
-        now_micros: i64,
-        schema: &'a Schema,
-        folds: &'a Folds,
-    ) -> ReadRules<'a> {
-        ReadRules {
-            snapshot,
-            now_micros,
-            schema,
-            folds,
-            columns: &self.columns,
-            times: self.times.unwrap_or(TimeRange::ALL),
-            versions: self.versions,
-            markers: self.markers,
-        }
-    }
-
-    /// The groups that hold any wanted family.
-    pub(crate) fn groups(&self, version: &TableVersion) -> Vec<usize> {
-        let Columns::Families(list) = &self.columns else {
-            return (0..version.memory.len()).collect();
-        };
-        let found = list.iter().filter_map(|wanted| version.schema.find(&wanted.family));
-        let mut groups: Vec<usize> = found.map(|family| family.group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        groups
-    }
-
-    /// Which blocks of a fragment the scan can do without.
-    pub(crate) fn cursor_options(&self, schema: &Schema, fill_cache: bool) -> CursorOptions {
-        let families = match &self.columns {
-            Columns::All => None,
-            Columns::Families(list) => {
-                Some(list.iter().map(|wanted| wanted.family.clone()).collect())
-            }
-        };
-        // Passing over newer versions would rank the older ones too high.
-        let times = self.times.filter(|_| !schema.ranks_versions());
-        let timestamps = times.map(|times| times.min..=times.max);
-        CursorOptions { fill_cache, timestamps, families }
-    }
-}
-
-/// How much a batch may hold. A batch makes progress whatever the limits.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchLimits {
-    pub cells: usize,
-    pub bytes: usize,
-    /// Entries to look at, returned or not.
-    pub work: usize,
-}
-
-impl Default for BatchLimits {
-    fn default() -> Self {
-        BatchLimits { cells: usize::MAX, bytes: 1 << 20, work: 1 << 16 }
-    }
-}
-
-/// How a batch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchEnd {
-    /// The oldest snapshot used for any row of the batch; valid as a
-    /// `commit_max_txn` even when no row was found.
-    pub txn: Txn,
-    /// There is nothing more.
-    pub done: bool,
-}
 
 /// An open scan.
 pub struct Scan {
@@ -308,44 +188,6 @@ impl Scan {
         Ok(end)
     }
 
-    /// Rows from the last to the first, each row forwards.
-    fn read_reverse(
-        &mut self,
-        pass: &mut Pass<'_>,
-        merge: &mut Merge<Source>,
-        spans: &[Arc<Spans>],
-        range: &RowRange,
-        budget: &mut ReadBudget,
-        sink: &mut Sink<'_>,
-    ) -> Result<ReadEnd> {
-        let first = key::row_start(&range.start);
-        let mut bound = range.end.as_deref().map(key::row_start);
-        loop {
-            let start = match self.state.resume_key() {
-                Some(start) => start,
-                None => match merge.row_before(bound.as_deref())? {
-                    Some(prefix) if prefix >= first => prefix,
-                    _ => return Ok(ReadEnd::Bound),
-                },
-            };
-            let prefix = key::row_prefix(&start).expect("a row was found or begun").to_vec();
-            let mut past = prefix.clone();
-            key::push_past(&mut past);
-            merge.seek(&start)?;
-            let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
-            if reader.read(Some(&past), budget, sink)? == ReadEnd::Budget {
-                self.stop_inside(pass, merge, budget);
-                return Ok(ReadEnd::Budget);
-            }
-            let row = key::row_of(&prefix).expect("a row prefix holds a row");
-            self.shrink_to_before(row);
-            if budget.rows == 0 || budget.spent() {
-                return Ok(ReadEnd::Budget);
-            }
-            bound = Some(prefix);
-        }
-    }
-
     /// The budget ended the reading: either inside a row, or between two.
     fn stop_inside(&mut self, pass: &mut Pass<'_>, merge: &Merge<Source>, budget: &mut ReadBudget) {
         let Some(row) = self.state.row().map(<[u8]>::to_vec) else { return };
@@ -423,84 +265,4 @@ struct Pass<'a> {
     spec: &'a ScanSpec,
     /// The reading stopped inside a row.
     mid_row: bool,
-}
-
-/// The tablet that holds the first (or in reverse the last) row of a range.
-fn tablet_of(version: &TableVersion, range: &RowRange, reverse: bool) -> usize {
-    let last = version.tablets.len() - 1;
-    if reverse {
-        version.tablets.iter().rposition(|tablet| tablet.rows.overlaps(range)).unwrap_or(last)
-    } else {
-        version.tablets.iter().position(|tablet| tablet.rows.overlaps(range)).unwrap_or(0)
-    }
-}
-
-/// Cuts a range off before the first row that a lost fragment lies over, or
-/// fails when it begins with such a row.
-fn clear_of_loss(
-    version: &TableVersion,
-    tablet: usize,
-    groups: &[usize],
-    mut range: RowRange,
-    reverse: bool,
-) -> Result<RowRange> {
-    let chains = &version.tablets[tablet].chains;
-    for link in groups.iter().flat_map(|&group| &chains[group].links) {
-        let Err(error) = link.fragment() else { continue };
-        let lost = link.file.rows.intersection(&range);
-        if lost.is_empty() {
-            continue;
-        }
-        if reverse {
-            let Some(end) = lost.end.filter(|end| Some(end) != range.end.as_ref()) else {
-                return Err(error);
-            };
-            range.start = end;
-        } else if lost.start == range.start {
-            return Err(error);
-        } else {
-            range.end = Some(lost.start);
-        }
-    }
-    Ok(range)
-}
-
-/// Sorts ranges and joins those that overlap or touch; drops empty ones.
-fn join_ranges(mut ranges: Vec<RowRange>) -> VecDeque<RowRange> {
-    ranges.retain(|range| !range.is_empty());
-    ranges.sort_by(|a, b| a.start.cmp(&b.start));
-    let mut joined: VecDeque<RowRange> = VecDeque::with_capacity(ranges.len());
-    for range in ranges {
-        match joined.back_mut() {
-            Some(last) if last.end.as_ref().is_none_or(|end| *end >= range.start) => {
-                if let Some(end) = &last.end
-                    && range.end.as_ref().is_none_or(|other| other > end)
-                {
-                    last.end = range.end;
-                }
-            }
-            _ => joined.push_back(range),
-        }
-    }
-    joined
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_sorted_joined_and_never_empty() {
-        let range = RowRange::new;
-        let joined = join_ranges(vec![
-            range("m", "p"),
-            range("x", "a"),
-            range("a", "c"),
-            range("b", "d"),
-            range("p", "q"),
-            RowRange::from("z"),
-            range("zz", "zzz"),
-        ]);
-        assert_eq!(joined, [range("a", "d"), range("m", "q"), RowRange::from("z")]);
-    }
 }

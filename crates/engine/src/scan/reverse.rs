@@ -1,0 +1,209 @@
+//! Reading rows from the last to the first, each row forwards.
+//!
+//! Runs are stored forwards, so a stretch of them is read forwards, kept, and
+//! given out row by row from its end. A row that fills a stretch by itself is
+//! read straight through.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Pass, Scan};
+use crate::cell::key;
+use crate::cell::rows::RowRange;
+use crate::cell::span::Spans;
+use crate::error::Result;
+use crate::merge::{CellView, Merge, ReadBudget, ReadEnd, ReadState, Reader, Sink};
+use crate::source::Source;
+use crate::txn::Txn;
+
+/// With less room than this a stretch would mostly be read in vain.
+const STRETCH_ROOM: ReadBudget = ReadBudget { rows: 64, cells: 256, bytes: 64 << 10, work: 1024 };
+
+/// How the reading of a stretch ended.
+enum Stretch {
+    /// All rows from this prefix on have been given out.
+    Given(Vec<u8>),
+    /// The next row is a stretch of its own, or too much for the budget.
+    WideRow,
+    /// There are no more rows.
+    Nothing,
+    /// The budget is spent.
+    Budget,
+}
+
+impl Scan {
+    pub(super) fn read_reverse(
+        &mut self,
+        pass: &mut Pass<'_>,
+        merge: &mut Merge<Source>,
+        spans: &[Arc<Spans>],
+        range: &RowRange,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) -> Result<ReadEnd> {
+        let first = key::row_start(&range.start);
+        let mut bound = range.end.as_deref().map(key::row_start);
+        loop {
+            if self.state.row().is_none() && has_room(budget) {
+                let place = Place { first: &first, bound: bound.as_deref() };
+                match self.read_stretch(pass, merge, spans, place, budget, sink)? {
+                    Stretch::Given(prefix) => {
+                        bound = Some(prefix);
+                        continue;
+                    }
+                    Stretch::WideRow => {}
+                    Stretch::Nothing => return Ok(ReadEnd::Bound),
+                    Stretch::Budget => return Ok(ReadEnd::Budget),
+                }
+            }
+            let start = match self.state.resume_key() {
+                Some(start) => start,
+                None => match merge.row_before(bound.as_deref())? {
+                    Some(prefix) if prefix >= first => prefix,
+                    _ => return Ok(ReadEnd::Bound),
+                },
+            };
+            let prefix = key::row_prefix(&start).expect("a row was found or begun").to_vec();
+            let mut past = prefix.clone();
+            key::push_past(&mut past);
+            merge.seek(&start)?;
+            let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
+            if reader.read(Some(&past), budget, sink)? == ReadEnd::Budget {
+                self.stop_inside(pass, merge, budget);
+                return Ok(ReadEnd::Budget);
+            }
+            let row = key::row_of(&prefix).expect("a row prefix holds a row");
+            self.shrink_to_before(row);
+            if budget.rows == 0 || budget.spent() {
+                return Ok(ReadEnd::Budget);
+            }
+            bound = Some(prefix);
+        }
+    }
+
+    /// Reads the last stretch of the runs before `place.bound`.
+    fn read_stretch(
+        &mut self,
+        pass: &Pass<'_>,
+        merge: &mut Merge<Source>,
+        spans: &[Arc<Spans>],
+        place: Place<'_>,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) -> Result<Stretch> {
+        let Some((start, last)) = merge.stretch_before(place.bound)? else {
+            return Ok(Stretch::Nothing);
+        };
+        if last.as_slice() < place.first {
+            return Ok(Stretch::Nothing);
+        }
+        if start == last {
+            return Ok(Stretch::WideRow);
+        }
+        let start = start.max(place.first.to_vec());
+        merge.seek(&start)?;
+        let mut rows = KeptRows::default();
+        let mut state = ReadState::default();
+        let mut unlimited = ReadBudget::UNLIMITED;
+        let mut reader = Reader { merge, state: &mut state, rules: pass.rules, spans };
+        reader.read(place.bound, &mut unlimited, &mut |cell| rows.keep(cell))?;
+        let work = ReadBudget::UNLIMITED.work - unlimited.work;
+        budget.work = budget.work.saturating_sub(work);
+        for (given, row) in rows.rows.iter().rev().enumerate() {
+            if budget.cells < row.len() && given == 0 {
+                return Ok(Stretch::WideRow);
+            }
+            if budget.rows == 0 || budget.cells < row.len() || budget.bytes == 0 {
+                return Ok(Stretch::Budget);
+            }
+            rows.give(row.clone(), budget, sink);
+            self.shrink_to_before(rows.row(row).to_vec());
+        }
+        self.shrink_to_before(key::row_of(&start).expect("a row prefix holds a row"));
+        if budget.rows == 0 || budget.spent() {
+            return Ok(Stretch::Budget);
+        }
+        Ok(Stretch::Given(start))
+    }
+}
+
+/// The part of the runs that is left to read.
+struct Place<'a> {
+    first: &'a [u8],
+    bound: Option<&'a [u8]>,
+}
+
+fn has_room(budget: &ReadBudget) -> bool {
+    budget.rows >= STRETCH_ROOM.rows
+        && budget.cells >= STRETCH_ROOM.cells
+        && budget.bytes >= STRETCH_ROOM.bytes
+        && budget.work >= STRETCH_ROOM.work
+}
+
+/// Cells copied out of a stretch, to be given out in another order.
+#[derive(Default)]
+struct KeptRows {
+    bytes: Vec<u8>,
+    cells: Vec<KeptCell>,
+    /// The cells of each row.
+    rows: Vec<Range<usize>>,
+}
+
+struct KeptCell {
+    row: Range<usize>,
+    family: Range<usize>,
+    qualifier: Range<usize>,
+    value: Range<usize>,
+    timestamp: i64,
+    txn: Txn,
+    marker: bool,
+}
+
+impl KeptRows {
+    fn keep(&mut self, cell: &CellView<'_>) {
+        let at = self.cells.len();
+        let same_row = self.cells.last().map(|last| last.row.clone());
+        let row = match same_row.filter(|row| self.bytes[row.clone()] == *cell.row) {
+            Some(row) => {
+                self.rows.last_mut().expect("a cell has a row").end = at + 1;
+                row
+            }
+            None => {
+                self.rows.push(at..at + 1);
+                self.push(cell.row)
+            }
+        };
+        let family = self.push(cell.family);
+        let qualifier = self.push(cell.qualifier);
+        let value = self.push(cell.value);
+        let CellView { timestamp, txn, marker, .. } = *cell;
+        self.cells.push(KeptCell { row, family, qualifier, value, timestamp, txn, marker });
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    fn row(&self, cells: &Range<usize>) -> &[u8] {
+        &self.bytes[self.cells[cells.start].row.clone()]
+    }
+
+    fn give(&self, cells: Range<usize>, budget: &mut ReadBudget, sink: &mut Sink<'_>) {
+        for cell in &self.cells[cells] {
+            let view = CellView {
+                row: &self.bytes[cell.row.clone()],
+                family: &self.bytes[cell.family.clone()],
+                qualifier: &self.bytes[cell.qualifier.clone()],
+                timestamp: cell.timestamp,
+                txn: cell.txn,
+                marker: cell.marker,
+                value: &self.bytes[cell.value.clone()],
+            };
+            sink(&view);
+            budget.pay_cell(&view);
+        }
+        budget.rows -= 1;
+    }
+}
