@@ -261,7 +261,7 @@ impl Scan {
         let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
         let end = reader.read(bound.as_deref(), budget, sink)?;
         if end == ReadEnd::Budget {
-            self.stop_inside(pass, merge);
+            self.stop_inside(pass, merge, budget);
         }
         Ok(end)
     }
@@ -292,7 +292,7 @@ impl Scan {
             merge.seek(&start)?;
             let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
             if reader.read(Some(&past), budget, sink)? == ReadEnd::Budget {
-                self.stop_inside(pass, merge);
+                self.stop_inside(pass, merge, budget);
                 return Ok(ReadEnd::Budget);
             }
             let row = key::row_of(&prefix).expect("a row prefix holds a row");
@@ -305,12 +305,13 @@ impl Scan {
     }
 
     /// The budget ended the reading: either inside a row, or between two.
-    fn stop_inside(&mut self, pass: &mut Pass<'_>, merge: &Merge<Source>) {
+    fn stop_inside(&mut self, pass: &mut Pass<'_>, merge: &Merge<Source>, budget: &mut ReadBudget) {
         let Some(row) = self.state.row().map(<[u8]>::to_vec) else { return };
         if self.state.row_goes_on(merge) {
             pass.mid_row = true;
             return;
         }
+        self.state.settle_row(budget);
         self.state = ReadState::default();
         if self.spec.reverse {
             self.shrink_to_before(row);

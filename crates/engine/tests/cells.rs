@@ -191,3 +191,21 @@ fn rows_can_be_read_backwards_in_ranges_and_with_limits() {
     assert_eq!(rows(ScanSpec { reverse: false, rows_max: Some(1), ..middle }), ["a"]);
     t.reopen();
 }
+
+#[test]
+fn a_row_counts_towards_the_limit_also_when_a_batch_ends_with_it() {
+    let t = Fixture::plain();
+    for row in [b"a", b"b", b"c", b"d"] {
+        t.commit(|c| c.row(row).set(b"f", b"1", 1, b"").set(b"f", b"2", 1, b""));
+    }
+    for reverse in [false, true] {
+        for cells in 1..6 {
+            let spec = ScanSpec { rows_max: Some(3), reverse, ..ScanSpec::default() };
+            let mut scan = t.store().scan(t.table, spec).unwrap();
+            let limits = BatchLimits { cells, ..BatchLimits::default() };
+            let mut found = 0;
+            while !scan.next_batch(limits, &mut |_| found += 1).unwrap().done {}
+            assert_eq!(found, 6, "{cells} cells a batch, reverse: {reverse}");
+        }
+    }
+}

@@ -150,6 +150,14 @@ impl ReadState {
         !self.pending.is_empty() || next_in_row()
     }
 
+    /// The row at hand is over: it counts if any of it was returned.
+    pub fn settle_row(&mut self, budget: &mut ReadBudget) {
+        if self.row_returned {
+            budget.rows = budget.rows.saturating_sub(1);
+            self.row_returned = false;
+        }
+    }
+
     /// Where to seek to go on.
     pub fn resume_key(&self) -> Option<Vec<u8>> {
         self.parts.map(|_| {
@@ -209,10 +217,7 @@ impl<C: Cursor> Reader<'_, C> {
 
     /// Settles the account of the row that ends.
     fn row_limit_reached(&mut self, budget: &mut ReadBudget) -> bool {
-        if self.state.row_returned {
-            budget.rows = budget.rows.saturating_sub(1);
-            self.state.row_returned = false;
-        }
+        self.state.settle_row(budget);
         budget.rows == 0
     }
 
