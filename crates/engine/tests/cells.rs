@@ -224,3 +224,17 @@ fn a_merged_cell_adds_up_when_its_operands_are_folded_between_two_batches() {
     }
     assert_eq!(found, [321i64.to_be_bytes()]);
 }
+
+#[test]
+fn an_overwritten_value_never_comes_back_when_newer_versions_go() {
+    let schema = Schema::with_families([Family::with_purge("f", Purge::MaxVersions(1))]);
+    let t = Fixture::new(schema.unwrap());
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 1, b"overwritten"));
+    t.store().flush(t.table).unwrap();
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 1, b"second").set(b"f", b"q", 2, b"newest"));
+    t.store().flush(t.table).unwrap();
+    assert_eq!(t.all(), ["r/f:q@2=newest"]);
+    t.commit(|c| c.row(b"r").delete_cells(b"f", b"q", TimeRange { min: 2, max: 2 }));
+    let uncovered = t.all();
+    assert!(uncovered.is_empty() || uncovered == ["r/f:q@1=second"], "{uncovered:?}");
+}
