@@ -377,18 +377,12 @@ enum Step {
     Differs,
 }
 
-/// Whether the parts add up to the cell; those at or below `through` may have
-/// been purged.
+/// Whether the parts add up to the cell. Those at or below `through` may have
+/// been purged, an older one always before a newer one.
 fn is_value(cell: &Found, parts: &[Part<'_>], through: Txn) -> bool {
-    let adds_up = |parts: &[Part<'_>]| {
-        parts.last().is_some_and(|last| last.txn == cell.txn) && fold(parts) == cell.value
-    };
-    if adds_up(parts) {
-        return true;
-    }
-    let loose = parts.iter().filter(|part| part.txn <= through).count().min(12);
-    (0..1u32 << loose).any(|kept| {
-        let stored = parts.iter().enumerate().filter(|(at, _)| *at >= loose || kept >> at & 1 == 1);
-        adds_up(&stored.map(|(_, part)| *part).collect::<Vec<_>>())
+    let loose = parts.iter().filter(|part| part.txn <= through).count();
+    (0..=loose).any(|gone| {
+        let stored = &parts[gone..];
+        stored.last().is_some_and(|last| last.txn == cell.txn) && fold(stored) == cell.value
     })
 }
