@@ -88,6 +88,16 @@ impl Link {
     }
 }
 
+/// The greatest timestamp of any cell in these fragments, if they hold cells;
+/// a fragment that cannot be read may hold any.
+pub fn timestamp_max(links: &[Arc<Link>]) -> Option<i64> {
+    let of_link = |link: &Arc<Link>| match &link.fragment {
+        Ok(fragment) => fragment.meta().timestamps.map(|(_, max)| max),
+        Err(_) => Some(i64::MAX),
+    };
+    links.iter().filter_map(of_link).max()
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         if !self.doomed.load(Ordering::Relaxed) {

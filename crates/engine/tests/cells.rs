@@ -225,3 +225,32 @@ fn a_row_counts_towards_the_limit_also_when_a_batch_ends_with_it() {
         }
     }
 }
+
+#[test]
+fn a_merged_cell_adds_up_when_its_operands_are_folded_between_two_batches() {
+    let t = Fixture::plain();
+    for add in [1i64, 20, 300] {
+        t.commit(|c| c.row(b"r").merge(FoldId::SUM, b"f", b"n", 0, &add.to_be_bytes()));
+    }
+    let mut scan = t.store().scan(t.table, ScanSpec::default()).unwrap();
+    let limits = BatchLimits { work: 1, ..BatchLimits::default() };
+    let mut found = Vec::new();
+    while !scan.next_batch(limits, &mut |cell| found.push(cell.value.to_vec())).unwrap().done {
+        t.store().flush(t.table).unwrap();
+    }
+    assert_eq!(found, [321i64.to_be_bytes()]);
+}
+
+#[test]
+fn an_overwritten_value_never_comes_back_when_newer_versions_go() {
+    let schema = Schema::with_families([Family::with_purge("f", Purge::MaxVersions(1))]);
+    let t = Fixture::new(schema.unwrap());
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 1, b"overwritten"));
+    t.store().flush(t.table).unwrap();
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 1, b"second").set(b"f", b"q", 2, b"newest"));
+    t.store().flush(t.table).unwrap();
+    assert_eq!(t.all(), ["r/f:q@2=newest"]);
+    t.commit(|c| c.row(b"r").delete_cells(b"f", b"q", TimeRange { min: 2, max: 2 }));
+    let uncovered = t.all();
+    assert!(uncovered.is_empty() || uncovered == ["r/f:q@1=second"], "{uncovered:?}");
+}

@@ -165,8 +165,7 @@ impl ReadState {
     /// Whether more of the row may come, given the runs it was read from.
     pub fn row_goes_on<C: Cursor>(&self, merge: &Merge<C>) -> bool {
         let Some(parts) = self.parts else { return false };
-        let next_in_row = || merge.valid() && merge.key().starts_with(&self.key[..parts.row_end]);
-        !self.pending.is_empty() || next_in_row()
+        merge.valid() && merge.key().starts_with(&self.key[..parts.row_end])
     }
 
     /// The row at hand is over: it counts if any of it was returned.
@@ -208,7 +207,9 @@ impl<C: Cursor> Reader<'_, C> {
         sink: &mut Sink<'_>,
     ) -> Result<ReadEnd> {
         while self.merge.valid() && bound.is_none_or(|bound| self.merge.key() < bound) {
-            if budget.spent() {
+            // Never between the operands of one version: they may be folded
+            // into one entry, with the newest one's key, before the next call.
+            if budget.spent() && self.state.pending.is_empty() {
                 return Ok(ReadEnd::Budget);
             }
             let place = self.place()?;
@@ -219,14 +220,11 @@ impl<C: Cursor> Reader<'_, C> {
             if place.change == Change::Row && self.row_limit_reached(budget) {
                 return Ok(ReadEnd::Budget);
             }
-            budget.work -= 1;
+            budget.work = budget.work.saturating_sub(1);
             self.enter(&place);
             self.take(&place, budget, sink)?;
         }
         if !self.state.pending.is_empty() {
-            if budget.spent() {
-                return Ok(ReadEnd::Budget);
-            }
             self.finish_pending(budget, sink);
         }
         self.row_limit_reached(budget);

@@ -23,6 +23,9 @@ pub struct RewriteRules<'a> {
     /// The runs include the oldest one of the chain: nothing lies below them,
     /// so tombstones have nothing left to cover.
     pub rooted: bool,
+    /// The greatest timestamp of any cell in the older runs of the chain, if
+    /// they hold cells.
+    pub older_timestamp_max: Option<i64>,
     pub now_micros: i64,
     pub schema: &'a Schema,
     /// Only families of this group are kept.
@@ -231,13 +234,17 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
 
     /// Versions are ranked among those every snapshot sees, so what goes is
     /// purged for all of them. A marker that may go only because nothing lies
-    /// below it needs a rooted run.
+    /// below it needs a rooted run. A version that an older run may hold too
+    /// stays: without it an overwritten value would come back as soon as the
+    /// policy changes or the newer versions are deleted.
     fn purges(&mut self, parts: &KeyParts) -> bool {
         let family = self.state.family.expect("cells of other groups are dropped");
         let policy = self.rules.schema.purge(family);
         let marker = parts.kind == Kind::Marker && self.rules.rooted;
         let version = self.state.ranks.next(policy, parts.timestamp, marker);
-        policy.purges(&version, self.rules.now_micros)
+        let may_lie_below =
+            self.rules.older_timestamp_max.is_some_and(|max| parts.timestamp <= max);
+        !may_lie_below && policy.purges(&version, self.rules.now_micros)
     }
 
     fn take_operand(&mut self, fold: FoldId) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::merge::{Merge, RewriteRules};
 use crate::options::CompactOptions;
 use crate::table::Table;
 use crate::tables::Tables;
-use crate::tablet::Link;
+use crate::tablet::{Link, timestamp_max};
 use crate::txn::Txn;
 
 /// Consecutive fragments of one chain, to be merged into one.
@@ -23,8 +23,8 @@ pub struct Run {
     pub tablet: usize,
     pub group: usize,
     pub links: Vec<Arc<Link>>,
-    /// The run begins with the oldest fragment of its chain.
-    pub rooted: bool,
+    /// The fragments of the chain that are older than the run.
+    pub older: Vec<Arc<Link>>,
 }
 
 /// A fragment joins those newer than it unless it is this many times larger
@@ -68,8 +68,8 @@ impl Run {
         links: &[Arc<Link>],
         range: Range<usize>,
     ) -> Run {
-        let rooted = range.start == 0;
-        Run { table: table.clone(), tablet, group, links: links[range].to_vec(), rooted }
+        let older = links[..range.start].to_vec();
+        Run { table: table.clone(), tablet, group, links: links[range].to_vec(), older }
     }
 }
 
@@ -178,7 +178,8 @@ fn rewrite(
     }
     let rules = RewriteRules {
         snapshots: &snapshots,
-        rooted: run.rooted,
+        rooted: run.older.is_empty(),
+        older_timestamp_max: timestamp_max(&run.older),
         now_micros: tables.world.clock.now_micros(),
         schema: &version.schema,
         group: run.group,

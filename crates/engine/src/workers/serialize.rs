@@ -12,7 +12,7 @@ use crate::memory::MemoryFragment;
 use crate::merge::{Merge, RewriteRules};
 use crate::table::Table;
 use crate::tables::Tables;
-use crate::tablet::Link;
+use crate::tablet::{Link, timestamp_max};
 use crate::txn::Txn;
 
 /// What serializing needs of whoever keeps the log: the store with its own
@@ -151,10 +151,12 @@ fn write_tablets(
     sealed.iter().for_each(|fragment| spans.merge(&fragment.spans()));
     let mut files = Vec::with_capacity(version.tablets.len());
     for tablet in &version.tablets {
+        let older = &tablet.chains[victim.group].links;
         let mut merge = Merge::new(sealed.iter().map(|fragment| fragment.cursor()).collect());
         let rules = RewriteRules {
             snapshots: &snapshots,
-            rooted: tablet.chains[victim.group].links.is_empty(),
+            rooted: older.is_empty(),
+            older_timestamp_max: timestamp_max(older),
             now_micros: tables.world.clock.now_micros(),
             schema: &version.schema,
             group: victim.group,

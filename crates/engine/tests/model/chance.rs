@@ -1,0 +1,261 @@
+//! Everything random in a run: rows, mutations, schemas, scans and limits, all
+//! from one seed, out of small pools so that things meet often.
+
+use std::cell::Cell;
+
+use stele_engine::fragment::Compression;
+use stele_engine::schema::{Family, Group, Purge, Schema};
+use stele_engine::world::{Random, SeededRandom};
+use stele_engine::*;
+
+use super::history::{Changes, Column, Op};
+
+pub struct Chance {
+    random: SeededRandom,
+    /// For family names that never come back.
+    families: Cell<u32>,
+}
+
+/// Timestamps are multiples of this, so that they meet.
+const TIME_STEP: i64 = 10;
+
+const ROWS: [&[u8]; 12] = [
+    b"",
+    b"\0",
+    b"a",
+    b"a\0",
+    b"a\0\0b",
+    b"a\0\xFF",
+    b"ab",
+    b"m",
+    b"m1",
+    b"m\xFF",
+    b"\xFF",
+    b"\xFF\xFF\xFF",
+];
+const QUALIFIERS: [&[u8]; 5] = [b"", b"q", b"q\0", b"q\0\0", b"\xFF\xFF"];
+
+impl Chance {
+    pub fn new(seed: u64) -> Chance {
+        Chance { random: SeededRandom::new(seed), families: Cell::new(0) }
+    }
+
+    pub fn below(&self, bound: usize) -> usize {
+        (self.random.next_u64() % bound as u64) as usize
+    }
+
+    pub fn percent(&self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<T: Clone>(&self, list: &[T]) -> T {
+        list[self.below(list.len())].clone()
+    }
+
+    pub fn row(&self) -> Vec<u8> {
+        self.pick(&ROWS).to_vec()
+    }
+
+    fn qualifier(&self) -> Vec<u8> {
+        self.pick(&QUALIFIERS).to_vec()
+    }
+
+    /// Mostly around now, sometimes at the ends of time.
+    fn timestamp(&self, now: i64) -> i64 {
+        match self.below(60) {
+            0 => i64::MIN,
+            1 => i64::MAX,
+            2 => -1,
+            _ => (now / TIME_STEP + self.below(9) as i64 - 7) * TIME_STEP,
+        }
+    }
+
+    pub fn times(&self, now: i64) -> TimeRange {
+        match self.below(8) {
+            0 => TimeRange { min: self.timestamp(now), max: i64::MAX },
+            1 => TimeRange { min: i64::MIN, max: self.timestamp(now) },
+            2 => TimeRange { min: self.timestamp(now), max: self.timestamp(now) },
+            _ => {
+                let at = self.timestamp(now);
+                TimeRange { min: at, max: at.saturating_add(self.below(3) as i64 * TIME_STEP) }
+            }
+        }
+    }
+
+    pub fn range(&self) -> RowRange {
+        match self.below(8) {
+            0 => RowRange::all(),
+            1 => RowRange::from(self.row()),
+            2 => RowRange::prefix(&self.row()),
+            3 | 4 => RowRange::row(&self.row()),
+            _ => RowRange::new(self.row(), self.row()),
+        }
+    }
+
+    fn value(&self) -> Vec<u8> {
+        match self.below(10) {
+            0 => Vec::new(),
+            1..4 => (self.below(100) as i64).to_be_bytes().to_vec(),
+            4 => vec![b'L'; 200 + self.below(400)],
+            _ => format!("v{}", self.below(10_000)).into_bytes(),
+        }
+    }
+
+    pub fn family(&self, schema: &Schema) -> Vec<u8> {
+        let named = schema.groups().iter().flat_map(|group| &group.families);
+        let mut names: Vec<Vec<u8>> = named.map(|family| family.name.clone()).collect();
+        if schema.groups().iter().any(|group| group.wildcard) {
+            names.extend([b"w1".to_vec(), b"w2".to_vec()]);
+        }
+        self.pick(&names)
+    }
+
+    /// `fold` is one per commit: two of them over one cell are refused.
+    fn op(&self, schema: &Schema, fold: FoldId, now: i64) -> Op {
+        let column: Column = (self.family(schema), self.qualifier());
+        let at = self.timestamp(now);
+        match self.below(24) {
+            0..10 => Op::Set(column, at, self.value()),
+            10..15 => {
+                Op::Merge(column, at, fold, (self.below(50) as i64 - 10).to_be_bytes().to_vec())
+            }
+            15..17 => Op::Mark(column, at, self.value()),
+            17..21 => Op::DeleteCells(column, self.times(now)),
+            21 => Op::DeleteCells(column, TimeRange::ALL),
+            22 => Op::DeleteFamily(column.0),
+            _ => Op::DeleteRow,
+        }
+    }
+
+    pub fn changes(&self, schema: &Schema, now: i64) -> Changes {
+        let fold = self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX]);
+        let mut changes = Changes::default();
+        if self.percent(4) {
+            changes.ranges = (0..1 + self.below(2)).map(|_| self.range()).collect();
+        }
+        for _ in 0..self.below(4) {
+            let ops = (0..self.below(6)).map(|_| self.op(schema, fold, now)).collect();
+            changes.rows.insert(self.row(), ops);
+        }
+        changes
+    }
+
+    fn purge(&self, now: i64, depth: usize) -> Purge {
+        match self.below(if depth == 0 { 10 } else { 6 }) {
+            0..3 => Purge::MaxVersions(1 + self.below(3) as u32),
+            3..5 => Purge::MaxAge(self.below(80) as i64),
+            5 => Purge::Waterline(self.timestamp(now)),
+            6 => Purge::Never,
+            kind => {
+                let mut terms: Vec<Purge> =
+                    (0..self.below(4)).map(|_| self.purge(now, depth + 1)).collect();
+                let mut lines = 0;
+                terms.retain(|term| {
+                    lines += usize::from(matches!(term, Purge::Waterline(_)));
+                    !matches!(term, Purge::Waterline(_)) || lines == 1
+                });
+                if kind == 7 { Purge::All(terms) } else { Purge::Any(terms) }
+            }
+        }
+    }
+
+    fn new_family(&self, now: i64) -> Family {
+        let number = self.families.get();
+        self.families.set(number + 1);
+        let name = format!("{}{number}", self.pick(&["a", "f", "x"]));
+        let purge = self.percent(50).then(|| self.purge(now, 0));
+        Family { purge, ..Family::new(name.into_bytes()) }
+    }
+
+    fn new_group(&self, name: &str, now: i64) -> Group {
+        let families = (0..1 + self.below(2)).map(|_| self.new_family(now));
+        let mut group = Group::new(name, families.collect::<Vec<_>>());
+        group.purge = if self.percent(60) { Purge::Never } else { self.purge(now, 0) };
+        group.compression =
+            self.pick(&[Compression::None, Compression::Lz4, Compression::Lz4, Compression::Zstd]);
+        group.block_bytes = Some(256);
+        group
+    }
+
+    pub fn schema(&self, groups: usize, now: i64) -> Schema {
+        let mut list: Vec<Group> =
+            (0..groups).map(|number| self.new_group(&format!("g{number}"), now)).collect();
+        if self.percent(30) {
+            list.last_mut().expect("a table has groups").wildcard = true;
+        }
+        Schema::new(list).expect("what is made up here is valid")
+    }
+
+    /// A changed schema: other policies, a new family, or one family fewer.
+    pub fn altered(&self, schema: &Schema, now: i64) -> Schema {
+        let mut groups = schema.groups().to_vec();
+        let wildcard = groups.iter().position(|group| group.wildcard);
+        let at = self.below(groups.len());
+        match self.below(6) {
+            // Where a wildcard group may hold the name already, it has to go
+            // on holding it.
+            0 => groups[wildcard.unwrap_or(at)].families.push(self.new_family(now)),
+            1 if wildcard.is_none_or(|wildcard| wildcard == at)
+                && groups[at].families.len() > 1 =>
+            {
+                let gone = self.below(groups[at].families.len());
+                groups[at].families.remove(gone);
+            }
+            2 => groups[at].purge = self.purge(now, 0),
+            3 => groups[at].purge = Purge::Never,
+            _ => {
+                let purge = self.percent(80).then(|| self.purge(now, 0));
+                let family = self.below(groups[at].families.len());
+                groups[at].families[family].purge = purge;
+            }
+        }
+        Schema::new(groups).expect("what is made up here is valid")
+    }
+
+    fn columns(&self, schema: &Schema) -> Columns {
+        if self.percent(60) {
+            return Columns::All;
+        }
+        let families = (0..1 + self.below(2)).map(|_| FamilyColumns {
+            family: self.family(schema),
+            qualifiers: self.percent(50).then(|| {
+                let range = |_| match self.below(3) {
+                    0 => RowRange::row(&self.qualifier()),
+                    1 => RowRange::from(self.qualifier()),
+                    _ => RowRange::new(self.qualifier(), self.qualifier()),
+                };
+                (0..self.below(3)).map(range).collect()
+            }),
+        });
+        Columns::Families(families.collect())
+    }
+
+    pub fn scan(&self, schema: &Schema, now: i64) -> ScanSpec {
+        let rows = match self.below(4) {
+            0 => vec![RowRange::row(&self.row())],
+            1 => (0..1 + self.below(4)).map(|_| self.range()).collect(),
+            _ => Vec::new(),
+        };
+        ScanSpec {
+            rows,
+            columns: self.columns(schema),
+            times: self.percent(25).then(|| self.times(now)),
+            versions: self.percent(30).then(|| self.below(4) as u32),
+            markers: self.percent(50),
+            reverse: self.percent(40),
+            rows_max: self.percent(15).then(|| self.below(5)),
+            cells_max: self.percent(15).then(|| self.below(12)),
+            view: View::Durable,
+            row_mode: if self.percent(20) { RowMode::Unchanged } else { RowMode::Isolated },
+        }
+    }
+
+    pub fn limits(&self) -> BatchLimits {
+        let or_all = |limit: usize| if self.percent(50) { limit } else { usize::MAX };
+        BatchLimits {
+            cells: or_all(self.below(6)),
+            bytes: or_all(self.below(120)),
+            work: or_all(self.below(20)),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A store does what a plain ordered map of all history says, whatever is
+//! flushed, compacted, altered and reopened meanwhile.
+//!
+//! `STELE_SEED=n` reruns one seed; `STELE_LONG=1` runs twenty times as much.
+
+mod chance;
+mod history;
+mod policy;
+mod run;
+mod scans;
+
+use run::Run;
+
+const SEEDS: u64 = 100;
+const STEPS: usize = 1000;
+const STEPS_LONG_FACTOR: usize = 4;
+const SEEDS_LONG_FACTOR: u64 = 5;
+
+/// Seeds that once found something.
+const KEPT: &str = include_str!("../seeds/model.txt");
+
+#[test]
+fn a_store_and_a_plain_map_agree_after_any_steps() {
+    if let Ok(seed) = std::env::var("STELE_SEED") {
+        let seed = seed.parse().expect("STELE_SEED is a number");
+        Run::new(seed).steps(STEPS * STEPS_LONG_FACTOR);
+        return;
+    }
+    let long = std::env::var_os("STELE_LONG").is_some();
+    let steps = if long { STEPS * STEPS_LONG_FACTOR } else { STEPS };
+    let seeds = if long { SEEDS * SEEDS_LONG_FACTOR } else { SEEDS };
+    let kept = KEPT.lines().filter(|line| !line.starts_with('#'));
+    let kept = kept.map(|line| line.trim().parse::<u64>().expect("a seed for each line"));
+    for seed in kept.chain(0..seeds) {
+        Run::new(seed).steps(steps);
+    }
+}
+
+#[test]
+fn the_same_seed_writes_the_same_bytes() {
+    for seed in [1, 2, 3] {
+        let bytes = || {
+            let mut run = Run::new(seed);
+            run.steps(400);
+            run.files.files()
+        };
+        let (first, second) = (bytes(), bytes());
+        let names: Vec<_> = first.keys().collect();
+        assert_eq!(names, second.keys().collect::<Vec<_>>());
+        for (name, bytes) in &first {
+            assert!(*bytes == second[name], "{} differs for seed {seed}", name.display());
+        }
+        assert!(names.len() > 3, "the runs left files to compare: {names:?}");
+    }
+}

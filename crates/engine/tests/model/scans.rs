@@ -1,0 +1,388 @@
+//! Checks what a scan returns, batch by batch, against the model: every row as
+//! it was at the snapshot its batch reported, none lost, repeated or out of
+//! order.
+//!
+//! Where a policy has been free to purge a version for good and a later delete
+//! or change of policy uncovers it, the version may be there or not; both are
+//! followed, and everything else is exact.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stele_engine::schema::Schema;
+use stele_engine::*;
+
+use super::history::{Part, RowHistory, TableHistory, Versions, fold};
+use super::policy::{self, Ranks};
+
+/// A cell that a scan returned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    pub row: Vec<u8>,
+    pub family: Vec<u8>,
+    pub qualifier: Vec<u8>,
+    pub timestamp: i64,
+    pub txn: Txn,
+    pub marker: bool,
+    pub value: Vec<u8>,
+}
+
+impl Found {
+    pub fn of(cell: &CellView<'_>) -> Found {
+        Found {
+            row: cell.row.to_vec(),
+            family: cell.family.to_vec(),
+            qualifier: cell.qualifier.to_vec(),
+            timestamp: cell.timestamp,
+            txn: cell.txn,
+            marker: cell.marker,
+            value: cell.value.to_vec(),
+        }
+    }
+}
+
+/// What rows may have been read under.
+#[derive(Clone)]
+struct Context {
+    txn: Txn,
+    schema: Arc<Schema>,
+}
+
+/// A row whose cells are still coming in.
+struct RowAtHand {
+    row: Vec<u8>,
+    contexts: Vec<Context>,
+    cells: Vec<Found>,
+}
+
+/// The story of one scan so far.
+pub struct ScanCheck {
+    pub table: usize,
+    pub spec: ScanSpec,
+    /// The purge clock.
+    now: i64,
+    /// Those of the last batch.
+    contexts: Vec<Context>,
+    /// When the last batch's snapshot was first reported.
+    pub since: Duration,
+    row: Option<RowAtHand>,
+    /// What rows after the last one returned may have been passed over under.
+    passing: Vec<Context>,
+    rows: usize,
+    cells: usize,
+}
+
+impl ScanCheck {
+    pub fn new(table: usize, spec: ScanSpec, now: i64) -> ScanCheck {
+        ScanCheck {
+            table,
+            spec,
+            now,
+            contexts: Vec::new(),
+            since: Duration::ZERO,
+            row: None,
+            passing: Vec::new(),
+            rows: 0,
+            cells: 0,
+        }
+    }
+
+    /// The snapshot of the last batch.
+    pub fn txn(&self) -> Option<Txn> {
+        self.contexts.first().map(|context| context.txn)
+    }
+
+    /// Takes the cells of the next batch.
+    pub fn batch(
+        &mut self,
+        table: &TableHistory,
+        end: BatchEnd,
+        found: Vec<Found>,
+        elapsed: Duration,
+    ) -> Result<(), String> {
+        if self.txn().is_some_and(|last| end.txn < last) {
+            return Err(format!("snapshot {} comes after {:?}", end.txn, self.txn()));
+        }
+        if self.txn() != Some(end.txn) {
+            (self.contexts, self.since) = (Vec::new(), elapsed);
+        }
+        self.contexts.push(Context { txn: end.txn, schema: table.schema.clone() });
+        self.passing.extend(self.contexts.iter().cloned());
+        let mut found = found.into_iter().peekable();
+        if let Some(at_hand) = &self.row
+            && found.peek().is_some_and(|cell| cell.row == at_hand.row)
+        {
+            self.check_still_the_same(table, end.txn)?;
+        }
+        for cell in found {
+            self.cell(table, cell)?;
+        }
+        if end.done { self.finish(table) } else { Ok(()) }
+    }
+
+    /// The row at hand goes on in another batch.
+    fn check_still_the_same(&self, table: &TableHistory, txn: Txn) -> Result<(), String> {
+        let at_hand = self.row.as_ref().expect("a row is at hand");
+        if at_hand.contexts[0].txn != txn {
+            return Err(format!(
+                "row {:?} was read at two snapshots",
+                Printable(at_hand.row.clone())
+            ));
+        }
+        let changed = table.rows[&at_hand.row].last_change() > txn;
+        if self.spec.row_mode == RowMode::Unchanged && changed {
+            return Err("the row changed and the scan went on".to_string());
+        }
+        Ok(())
+    }
+
+    fn cell(&mut self, table: &TableHistory, cell: Found) -> Result<(), String> {
+        self.cells += 1;
+        if self.row.as_ref().is_none_or(|at_hand| at_hand.row != cell.row) {
+            let last = self.finish_row(table, false)?;
+            self.check_passed_over(table, last.as_deref(), Some(&cell.row))?;
+            self.passing.clone_from(&self.contexts);
+            self.rows += 1;
+            let (row, contexts) = (cell.row.clone(), self.contexts.clone());
+            self.row = Some(RowAtHand { row, contexts, cells: Vec::new() });
+        }
+        self.row.as_mut().expect("a row is at hand").cells.push(cell);
+        Ok(())
+    }
+
+    fn finish(&mut self, table: &TableHistory) -> Result<(), String> {
+        let cells_limit = self.spec.cells_max.is_some_and(|most| self.cells >= most);
+        let rows_limit = self.spec.rows_max.is_some_and(|most| self.rows >= most);
+        if self.spec.cells_max.is_some_and(|most| self.cells > most)
+            || self.spec.rows_max.is_some_and(|most| self.rows > most)
+        {
+            return Err("more than the limit came".to_string());
+        }
+        let last = self.finish_row(table, cells_limit)?;
+        if cells_limit || rows_limit {
+            return Ok(());
+        }
+        self.check_passed_over(table, last.as_deref(), None)
+    }
+
+    /// All cells of the row at hand are there. Returns the row.
+    fn finish_row(&mut self, table: &TableHistory, cut: bool) -> Result<Option<Vec<u8>>, String> {
+        let Some(RowAtHand { row, contexts, cells }) = self.row.take() else { return Ok(None) };
+        if !self.spec.rows.is_empty() && !self.spec.rows.iter().any(|range| range.contains(&row)) {
+            return Err(format!("row {} was not asked for", Printable(row)));
+        }
+        self.check_row(table, &row, &contexts, &cells, cut)?;
+        Ok(Some(row))
+    }
+
+    /// Rows between two that were returned must have nothing to show.
+    fn check_passed_over(
+        &self,
+        table: &TableHistory,
+        last: Option<&[u8]>,
+        next: Option<&[u8]>,
+    ) -> Result<(), String> {
+        let (low, high) = if self.spec.reverse { (next, last) } else { (last, next) };
+        if let (Some(low), Some(high)) = (low, high)
+            && low >= high
+        {
+            return Err(format!("rows out of order: {last:?}, then {next:?}"));
+        }
+        let asked = |row: &[u8]| {
+            self.spec.rows.is_empty() || self.spec.rows.iter().any(|range| range.contains(row))
+        };
+        for row in table.rows.keys() {
+            let between = low.is_none_or(|low| row.as_slice() > low)
+                && high.is_none_or(|high| row.as_slice() < high);
+            if between && asked(row) {
+                self.check_row(table, row, &self.passing, &[], false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_row(
+        &self,
+        table: &TableHistory,
+        row: &[u8],
+        contexts: &[Context],
+        cells: &[Found],
+        cut: bool,
+    ) -> Result<(), String> {
+        let Some(history) = table.rows.get(row) else {
+            return Err(format!("row {} was never written", Printable(row.to_vec())));
+        };
+        if contexts.iter().any(|context| self.accepts(history, context, cells, cut)) {
+            return Ok(());
+        }
+        Err(self.difference(history, row, contexts, cells))
+    }
+
+    fn accepts(&self, history: &RowHistory, context: &Context, cells: &[Found], cut: bool) -> bool {
+        let mut rest = cells;
+        for (column, versions) in history.at(context.txn) {
+            if cut && rest.is_empty() {
+                return true;
+            }
+            let Some(policy) = policy::of_family(&context.schema, column.0) else { continue };
+            if !self.wants(column) {
+                continue;
+            }
+            let same = |cell: &&Found| (&cell.family[..], &cell.qualifier[..]) == column;
+            let (of_column, after) = rest.split_at(rest.iter().take_while(same).count());
+            let check = ColumnCheck {
+                spec: &self.spec,
+                now: self.now,
+                policy,
+                cells: of_column,
+                cut: cut && after.is_empty(),
+            };
+            let through = |at| history.purged_through(column, at);
+            if !check.accepts(&versions, &through) {
+                return false;
+            }
+            rest = after;
+        }
+        rest.is_empty()
+    }
+
+    fn wants(&self, (family, qualifier): (&[u8], &[u8])) -> bool {
+        let Columns::Families(list) = &self.spec.columns else { return true };
+        list.iter().any(|wanted| {
+            wanted.family == family
+                && wanted.qualifiers.as_ref().is_none_or(|ranges| {
+                    ranges.iter().any(|range| {
+                        *qualifier >= *range.start
+                            && range.end.as_ref().is_none_or(|end| qualifier < end.as_slice())
+                    })
+                })
+        })
+    }
+
+    /// Both sides, for a person to compare.
+    fn difference(
+        &self,
+        history: &RowHistory,
+        row: &[u8],
+        contexts: &[Context],
+        cells: &[Found],
+    ) -> String {
+        let mut lines = vec![format!("row {} differs", Printable(row.to_vec()))];
+        let show = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        lines.push("the scan returned:".to_string());
+        for cell in cells {
+            lines.push(format!(
+                "  {}:{} @{} txn {} {}{}",
+                show(&cell.family),
+                show(&cell.qualifier),
+                cell.timestamp,
+                cell.txn,
+                if cell.marker { "marker " } else { "" },
+                show(&cell.value)
+            ));
+        }
+        for context in contexts {
+            lines.push(format!("the model has, at {} with clock {}:", context.txn, self.now));
+            for (column, versions) in history.at(context.txn) {
+                let policy = policy::of_family(&context.schema, column.0);
+                lines.push(format!("  {}:{} {policy:?}", show(column.0), show(column.1)));
+                for (Reverse(at), parts) in versions {
+                    let through = history.purged_through(column, at);
+                    lines.push(format!(
+                        "    @{at} = {} (purged through {through})",
+                        show(&fold(&parts))
+                    ));
+                    for part in parts {
+                        let Part { txn, marker, fold, value } = part;
+                        lines.push(format!("      {txn} {marker} {fold:?} {}", show(value)));
+                    }
+                }
+            }
+            lines.push(format!("  history:\n{}", history.story()));
+        }
+        lines.join("\n")
+    }
+}
+
+/// One column of one row.
+struct ColumnCheck<'a> {
+    spec: &'a ScanSpec,
+    now: i64,
+    policy: &'a schema::Purge,
+    cells: &'a [Found],
+    /// The scan's limit was reached with the last cell.
+    cut: bool,
+}
+
+/// One way in which the versions so far may be stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Way {
+    ranks: Ranks,
+    returned: u32,
+    matched: usize,
+}
+
+impl ColumnCheck<'_> {
+    /// Whether the cells can have come from these versions. A version that
+    /// the policy was free to purge for good may be stored or not.
+    fn accepts(&self, versions: &Versions<'_>, purged_through: &dyn Fn(i64) -> Txn) -> bool {
+        let start = Way { ranks: Ranks::default(), returned: 0, matched: 0 };
+        let mut ways = BTreeSet::from([start]);
+        for (&Reverse(at), parts) in versions {
+            let through = purged_through(at);
+            let mut next = BTreeSet::new();
+            for way in ways {
+                if parts.iter().all(|part| part.txn <= through) {
+                    next.insert(way);
+                }
+                match self.stored(way, at, parts, through) {
+                    Step::To(way) => drop(next.insert(way)),
+                    Step::Cut => return true,
+                    Step::Differs => {}
+                }
+            }
+            ways = next;
+        }
+        ways.iter().any(|way| way.matched == self.cells.len())
+    }
+
+    fn stored(&self, mut way: Way, at: i64, parts: &[Part<'_>], through: Txn) -> Step {
+        let marker = parts.last().expect("a version has parts").marker;
+        way.ranks.count(self.policy, at);
+        let purged = policy::purges(self.policy, at, marker, way.ranks, self.now);
+        if purged || self.spec.times.is_some_and(|times| at < times.min || at > times.max) {
+            return Step::To(way);
+        }
+        if self.spec.versions.is_some_and(|most| way.returned >= most) {
+            return Step::To(way);
+        }
+        way.returned += 1;
+        if marker && !self.spec.markers {
+            return Step::To(way);
+        }
+        let Some(cell) = self.cells.get(way.matched) else {
+            return if self.cut { Step::Cut } else { Step::Differs };
+        };
+        way.matched += 1;
+        let same = cell.timestamp == at && cell.marker == marker && is_value(cell, parts, through);
+        if same { Step::To(way) } else { Step::Differs }
+    }
+}
+
+enum Step {
+    To(Way),
+    Cut,
+    Differs,
+}
+
+/// Whether the parts add up to the cell. Those at or below `through` may have
+/// been purged, an older one always before a newer one.
+fn is_value(cell: &Found, parts: &[Part<'_>], through: Txn) -> bool {
+    let loose = parts.iter().filter(|part| part.txn <= through).count();
+    (0..=loose).any(|gone| {
+        let stored = &parts[gone..];
+        stored.last().is_some_and(|last| last.txn == cell.txn) && fold(stored) == cell.value
+    })
+}
