@@ -417,7 +417,7 @@ impl Run {
         self.store().alter_table(table.id, schema.clone()).unwrap();
         self.tell(format!("alter t{number}: {schema:?}"));
         // The store notes when a family began; names are never used twice.
-        let stored = self.store().schema(table.id).unwrap();
+        let stored = self.store().schema(self.tables[number].id).unwrap();
         let table = &mut self.tables[number];
         table.schema = stored;
         table.note_purges(now);
