@@ -33,6 +33,8 @@ pub enum Error {
     TableExists(String),
     #[error("table {table} has no column family {family}")]
     UnknownColumnFamily { table: String, family: Printable },
+    #[error("no checkpoint {0}")]
+    UnknownCheckpoint(u64),
     #[error("invalid schema: {0}")]
     InvalidSchema(String),
     /// The row changed between two batches of a scan that promised to notice.
@@ -50,6 +52,9 @@ pub enum Error {
         path.display()
     )]
     NewerFormat { path: PathBuf, found: u32, known: u32 },
+    /// A new store cannot be made where one is.
+    #[error("{} holds a store already: choose an empty directory", path.display())]
+    DirectoryInUse { path: PathBuf },
     /// Another process has the directory open.
     #[error("{} is in use by another process", path.display())]
     Locked { path: PathBuf },

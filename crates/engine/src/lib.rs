@@ -45,6 +45,7 @@ pub mod world;
 pub use cell::commit::{Commit, CommitBuilder, Mutation, TableId, TimeRange};
 pub use cell::fold::{Fold, FoldId, Folds};
 pub use cell::rows::RowRange;
+pub use config::Checkpoint;
 pub use error::{Error, Printable, Result};
 pub use merge::{CellView, Columns, FamilyColumns};
 pub use options::{CompactOptions, FlushOptions, Limits, MemoryOptions, Options, SnapshotAge};

@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::schema::Schema;
 use crate::snapshot::Snapshots;
 use crate::table::{GroupMemory, Table, TableVersion};
-use crate::tablet::{Chain, Link, Tablet};
+use crate::tablet::{Chain, Link, Pins, Tablet};
 use crate::txn::Txn;
 use crate::world::World;
 
@@ -41,6 +41,8 @@ pub struct Tables {
     /// Held across reading the revision and editing at it.
     editing: Mutex<()>,
     by_id: ArcSwap<BTreeMap<TableId, Arc<Table>>>,
+    /// What checkpoints need.
+    pub pins: Arc<Pins>,
     /// This incarnation; part of every file name it mints.
     epoch: u64,
     next_file: AtomicU64,
@@ -71,9 +73,11 @@ impl Tables {
             config,
             editing: Mutex::new(()),
             by_id: ArcSwap::default(),
+            pins: Arc::default(),
             epoch: configs.epoch,
             next_file: AtomicU64::new(1),
         };
+        tables.pins.update(&configs);
         tables.remove_orphans(&configs)?;
         let mut by_id = BTreeMap::new();
         for config in configs.tables.values() {
@@ -125,13 +129,15 @@ impl Tables {
             Error::DataLoss { .. } => error,
             other => Error::data_loss(&path, 0, other.to_string()),
         });
-        Ok(Link::new(file.clone(), opened, &path, self.world.files.clone()))
+        let (files, pins) = (self.world.files.clone(), self.pins.clone());
+        Ok(Link::new(file.clone(), opened, &path, files, pins))
     }
 
     /// Removes files that no config names: left by an incarnation that died
     /// before it could publish or delete them.
     fn remove_orphans(&self, configs: &Configs) -> Result<()> {
-        let named: BTreeSet<FileName> = configs.files().map(|file| file.name).collect();
+        let named: BTreeSet<FileName> =
+            configs.files().chain(configs.pinned_files()).map(|file| file.name).collect();
         let listed = self.world.files.list(&self.dir);
         for name in listed.map_err(|error| Error::io("listing", &self.dir, error))? {
             let Some(name) = name.to_str().and_then(FileName::parse) else {

@@ -1,12 +1,16 @@
 //! A tablet: a range of rows and, for each group, the chain of disk fragments
 //! that hold them.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::RwLock;
+
 use crate::cell::rows::RowRange;
-use crate::config::FileConfig;
+use crate::config::{Configs, FileConfig, FileName};
 use crate::error::{Error, Result};
 use crate::fragment::Fragment;
 use crate::txn::Txn;
@@ -35,14 +39,33 @@ pub struct Chain {
     pub links: Vec<Arc<Link>>,
 }
 
+/// The files that checkpoints need.
+#[derive(Default)]
+pub struct Pins {
+    names: RwLock<BTreeSet<FileName>>,
+}
+
+impl Pins {
+    /// Takes over what the configuration says now.
+    pub fn update(&self, configs: &Configs) {
+        *self.names.write() = configs.pinned_files().map(|file| file.name).collect();
+    }
+
+    pub fn holds(&self, name: FileName) -> bool {
+        self.names.read().contains(&name)
+    }
+}
+
 /// A fragment in its place in a chain.
 pub struct Link {
     pub file: FileConfig,
     fragment: Result<Arc<Fragment>>,
     path: PathBuf,
     files: Arc<dyn Files>,
-    /// No config names the file any more: it goes with its last reader.
+    /// No chain names the file any more: it goes with its last reader, unless
+    /// a checkpoint needs it.
     doomed: AtomicBool,
+    pins: Arc<Pins>,
     /// A block turned out to be damaged; compaction leaves the file alone.
     damaged: AtomicBool,
 }
@@ -53,6 +76,7 @@ impl Link {
         fragment: Result<Arc<Fragment>>,
         path: &Path,
         files: Arc<dyn Files>,
+        pins: Arc<Pins>,
     ) -> Link {
         Link {
             file,
@@ -60,6 +84,7 @@ impl Link {
             path: path.to_path_buf(),
             files,
             doomed: AtomicBool::new(false),
+            pins,
             damaged: AtomicBool::new(false),
         }
     }
@@ -100,12 +125,17 @@ pub fn timestamp_max(links: &[Arc<Link>]) -> Option<i64> {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if !self.doomed.load(Ordering::Relaxed) {
+        if !self.doomed.load(Ordering::Relaxed) || self.pins.holds(self.file.name) {
             return;
         }
-        if let Err(error) = self.files.remove(&self.path) {
-            // The next open removes what no config names.
-            tracing::warn!(path = %self.path.display(), %error, "could not remove a fragment");
+        match self.files.remove(&self.path) {
+            // The last checkpoint that needed it was released meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                // The next open removes what no config names.
+                tracing::warn!(path = %self.path.display(), %error, "could not remove a fragment");
+            }
+            Ok(()) => {}
         }
     }
 }

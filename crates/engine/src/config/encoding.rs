@@ -6,7 +6,8 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::{
-    ChainConfig, ConfigEdit, Configs, FileConfig, FileName, Splice, TableConfig, TabletConfig,
+    ChainConfig, Checkpoint, ConfigEdit, Configs, FileConfig, FileName, Splice, TableConfig,
+    TabletConfig,
 };
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
@@ -29,6 +30,22 @@ struct SnapshotMessage {
     #[prost(uint64, tag = "5")]
     log_head: u64,
     #[prost(message, repeated, tag = "6")]
+    tables: Vec<TableMessage>,
+    #[prost(uint64, tag = "7")]
+    last_checkpoint: u64,
+    #[prost(message, repeated, tag = "8")]
+    checkpoints: Vec<CheckpointMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CheckpointMessage {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    txn: u64,
+    #[prost(uint64, tag = "3")]
+    epoch: u64,
+    #[prost(message, repeated, tag = "4")]
     tables: Vec<TableMessage>,
 }
 
@@ -161,7 +178,7 @@ struct BatchMessage {
 
 #[derive(Clone, PartialEq, Message)]
 struct EditMessage {
-    #[prost(oneof = "Edit", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "Edit", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     edit: Option<Edit>,
 }
 
@@ -179,6 +196,18 @@ enum Edit {
     Splice(SpliceMessage),
     #[prost(uint64, tag = "6")]
     SetLogHead(u64),
+    #[prost(message, tag = "7")]
+    Pin(PinMessage),
+    #[prost(uint64, tag = "8")]
+    Unpin(u64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PinMessage {
+    #[prost(uint32, repeated, tag = "1")]
+    tables: Vec<u32>,
+    #[prost(uint64, tag = "2")]
+    txn: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -206,6 +235,8 @@ pub fn encode_snapshot(configs: &Configs) -> Vec<u8> {
         next_table: configs.next_table,
         log_head: configs.log_head,
         tables,
+        last_checkpoint: configs.last_checkpoint,
+        checkpoints: configs.checkpoints.values().map(checkpoint_out).collect(),
     }
     .encode_to_vec()
 }
@@ -218,13 +249,26 @@ pub fn decode_snapshot(bytes: &[u8]) -> Decoded<Configs> {
         epoch: message.epoch,
         next_table: message.next_table,
         log_head: message.log_head,
+        last_checkpoint: message.last_checkpoint,
         ..Configs::default()
     };
+    for checkpoint in message.checkpoints {
+        let checkpoint = checkpoint_in(checkpoint)?;
+        configs.checkpoints.insert(checkpoint.id, checkpoint);
+    }
     for table in message.tables {
         let table = table_in(table)?;
         configs.tables.insert(table.id, table);
     }
     Ok(configs)
+}
+
+pub fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
+    checkpoint_out(checkpoint).encode_to_vec()
+}
+
+pub fn decode_checkpoint(bytes: &[u8]) -> Decoded<Checkpoint> {
+    checkpoint_in(CheckpointMessage::decode(bytes).map_err(|error| error.to_string())?)
 }
 
 pub fn encode_batch(revision: u64, edits: &[ConfigEdit]) -> Vec<u8> {
@@ -265,6 +309,11 @@ fn edit_out(edit: &ConfigEdit) -> Edit {
             add: splice.add.iter().map(file_out).collect(),
             flushed_through: splice.flushed_through.map(Txn::raw),
         }),
+        ConfigEdit::Pin { tables, txn } => Edit::Pin(PinMessage {
+            tables: tables.iter().map(|table| table.0).collect(),
+            txn: txn.raw(),
+        }),
+        ConfigEdit::Unpin { checkpoint } => Edit::Unpin(*checkpoint),
         ConfigEdit::SetLogHead { segment } => Edit::SetLogHead(*segment),
     }
 }
@@ -287,7 +336,30 @@ fn edit_in(edit: Edit) -> Decoded<ConfigEdit> {
             add: splice.add.into_iter().map(file_in).collect::<Decoded<_>>()?,
             flushed_through: splice.flushed_through.map(txn_in).transpose()?,
         }),
+        Edit::Pin(pin) => ConfigEdit::Pin {
+            tables: pin.tables.into_iter().map(TableId).collect(),
+            txn: txn_in(pin.txn)?,
+        },
+        Edit::Unpin(checkpoint) => ConfigEdit::Unpin { checkpoint },
         Edit::SetLogHead(segment) => ConfigEdit::SetLogHead { segment },
+    })
+}
+
+fn checkpoint_out(checkpoint: &Checkpoint) -> CheckpointMessage {
+    CheckpointMessage {
+        id: checkpoint.id,
+        txn: checkpoint.txn.raw(),
+        epoch: checkpoint.epoch,
+        tables: checkpoint.tables.iter().map(table_out).collect(),
+    }
+}
+
+fn checkpoint_in(message: CheckpointMessage) -> Decoded<Checkpoint> {
+    Ok(Checkpoint {
+        id: message.id,
+        txn: txn_in(message.txn)?,
+        epoch: message.epoch,
+        tables: message.tables.into_iter().map(table_in).collect::<Decoded<_>>()?,
     })
 }
 

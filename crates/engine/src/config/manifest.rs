@@ -48,7 +48,11 @@ struct State {
 impl Manifest {
     /// Founds a store: writes the first manifest of a directory.
     pub fn create(files: Arc<dyn Files>, dir: &Path, store_id: u64) -> Result<Manifest> {
-        let configs = Configs { store_id, ..Configs::default() };
+        Manifest::create_with(files, dir, Configs { store_id, ..Configs::default() })
+    }
+
+    /// Founds a store that has files already.
+    pub fn create_with(files: Arc<dyn Files>, dir: &Path, configs: Configs) -> Result<Manifest> {
         Manifest::write_fresh(files, dir, Arc::new(configs))
     }
 

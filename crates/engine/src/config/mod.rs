@@ -70,6 +70,46 @@ pub struct Configs {
     /// The first log segment that may still be needed.
     pub log_head: u64,
     pub tables: BTreeMap<TableId, TableConfig>,
+    /// The last checkpoint's number.
+    pub last_checkpoint: u64,
+    pub checkpoints: BTreeMap<u64, Checkpoint>,
+}
+
+/// Tables as they were at one txn. Their files stay until it is released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    pub id: u64,
+    /// Everything up to here is in the files, and nothing after it.
+    pub txn: Txn,
+    /// The incarnation of the store that it was taken in.
+    pub epoch: u64,
+    pub tables: Vec<TableConfig>,
+}
+
+impl Checkpoint {
+    /// Every file that it needs.
+    pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
+        self.tables.iter().flat_map(TableConfig::files)
+    }
+
+    /// As bytes, to be kept or sent elsewhere.
+    pub fn encode(&self) -> Vec<u8> {
+        encoding::encode_checkpoint(self)
+    }
+
+    /// Reads what `encode` wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Checkpoint> {
+        encoding::decode_checkpoint(bytes)
+            .map_err(|what| Error::InvalidPackedFormat { at: 0, what })
+    }
+}
+
+impl TableConfig {
+    /// Every file that any of its chains names.
+    pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
+        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
+        chains.flat_map(|chain| &chain.files)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +166,15 @@ pub enum ConfigEdit {
     },
     /// Replaces consecutive files of a chain; with nothing to remove, appends.
     Splice(Splice),
+    /// Keeps the files of some tables as they are now, for a checkpoint.
+    Pin {
+        tables: Vec<TableId>,
+        txn: Txn,
+    },
+    /// Releases a checkpoint.
+    Unpin {
+        checkpoint: u64,
+    },
     /// Log segments below are needed no more.
     SetLogHead {
         segment: u64,
@@ -157,6 +206,11 @@ impl Configs {
                 config.schema = schema.clone();
             }
             ConfigEdit::Splice(splice) => self.splice(splice)?,
+            ConfigEdit::Pin { tables, txn } => self.pin(tables, *txn)?,
+            ConfigEdit::Unpin { checkpoint } => {
+                let released = self.checkpoints.remove(checkpoint);
+                released.ok_or(Error::UnknownCheckpoint(*checkpoint))?;
+            }
             ConfigEdit::SetLogHead { segment } => self.log_head = self.log_head.max(*segment),
         }
         Ok(())
@@ -181,11 +235,23 @@ impl Configs {
 
     /// Every file that any chain names.
     pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
-        self.tables
-            .values()
-            .flat_map(|table| &table.tablets)
-            .flat_map(|tablet| &tablet.chains)
-            .flat_map(|chain| &chain.files)
+        self.tables.values().flat_map(TableConfig::files)
+    }
+
+    /// Every file that any checkpoint names.
+    pub fn pinned_files(&self) -> impl Iterator<Item = &FileConfig> {
+        self.checkpoints.values().flat_map(Checkpoint::files)
+    }
+
+    fn pin(&mut self, tables: &[TableId], txn: Txn) -> Result<()> {
+        let tables = tables
+            .iter()
+            .map(|id| self.tables.get(id).cloned().ok_or_else(|| unknown(*id)))
+            .collect::<Result<_>>()?;
+        self.last_checkpoint += 1;
+        let id = self.last_checkpoint;
+        self.checkpoints.insert(id, Checkpoint { id, txn, epoch: self.epoch, tables });
+        Ok(())
     }
 
     fn create_table(&mut self, name: &str, schema: &Arc<Schema>) -> Result<()> {

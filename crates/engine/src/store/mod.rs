@@ -2,6 +2,7 @@
 
 mod apply;
 mod background;
+mod checkpoint;
 mod open;
 mod stats;
 
@@ -24,7 +25,7 @@ use crate::schema::Schema;
 use crate::sequencer::Sequencer;
 use crate::snapshot::Snapshot;
 use crate::table::Table;
-use crate::tables::Tables;
+use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::serialize::Victim;
 use crate::workers::signal::Signal;

@@ -126,8 +126,13 @@ fn candidates(tables: &Tables) -> Vec<Candidate> {
 /// Writes the memory of a group to disk. Takes what is there now; later writes
 /// stay in memory. Tells whether there was anything to do.
 pub fn serialize(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<bool> {
+    keeper.seal(&victim.table, victim.group);
+    serialize_sealed(tables, victim, keeper)
+}
+
+/// The same for what has been sealed before, and nothing newer.
+pub fn serialize_sealed(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<bool> {
     let Victim { table, group } = victim;
-    keeper.seal(table, *group);
     let sealed = table.version().memory[*group].sealed.clone();
     let Some(txn_max) = sealed.iter().filter_map(|fragment| fragment.txn_max()).max() else {
         return Ok(false);

@@ -1,0 +1,151 @@
+//! Checkpoints: tables as they were at one txn, kept for as long as needed.
+//!
+//! A checkpoint costs a flush and no copy. Its files stay where they are, by
+//! name, until it is released, over restarts and whatever becomes of the
+//! tables. A new store can be opened from them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{FRAGMENTS_DIR, Store, World};
+use crate::cell::commit::TableId;
+use crate::config::{Checkpoint, ConfigEdit, Configs, Manifest};
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::table::Table;
+use crate::txn::Txn;
+use crate::workers::serialize::{Victim, serialize_sealed};
+use crate::world::Files;
+
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+impl Store {
+    /// Pins the given tables as they are now, all at the same txn.
+    pub fn checkpoint(&self, tables: &[TableId]) -> Result<Checkpoint> {
+        self.check_open()?;
+        let shared = &self.shared;
+        let mut tables: Vec<Arc<Table>> =
+            tables.iter().map(|&id| shared.tables.get(id)).collect::<Result<_>>()?;
+        tables.sort_by_key(|table| table.id);
+        tables.dedup_by_key(|table| table.id);
+        // No flush and no compaction but this one, so that no file mixes what
+        // is before the checkpoint with what is after it.
+        let _compacting: Vec<_> = tables.iter().map(|table| table.compacting.lock()).collect();
+        let _serializing = shared.serializing.lock();
+        let txn = self.seal_all(&tables);
+        shared.log.wait_durable(txn.raw())?;
+        for table in &tables {
+            for group in 0..table.version().memory.len() {
+                let victim = Victim { table: table.clone(), group };
+                serialize_sealed(&shared.tables, &victim, &**shared)?;
+            }
+        }
+        let ids = tables.iter().map(|table| table.id).collect();
+        let configs = shared.tables.edit(&[ConfigEdit::Pin { tables: ids, txn }])?;
+        shared.tables.pins.update(&configs);
+        let checkpoint = configs.checkpoints.get(&configs.last_checkpoint);
+        Ok(checkpoint.expect("it was just made").clone())
+    }
+
+    /// Closes the memory of all groups at one txn.
+    fn seal_all(&self, tables: &[Arc<Table>]) -> Txn {
+        let _no_writers = self.shared.sequencer.lock();
+        for table in tables {
+            for group in 0..table.version().memory.len() {
+                table.seal(group, &self.shared.tables.budget);
+            }
+        }
+        self.shared.latest()
+    }
+
+    /// All checkpoints that have not been released, oldest first.
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        Ok(self.shared.tables.configs()?.checkpoints.values().cloned().collect())
+    }
+
+    /// Where the files of a checkpoint lie.
+    pub fn checkpoint_paths(&self, checkpoint: &Checkpoint) -> Vec<PathBuf> {
+        checkpoint.files().map(|file| self.shared.tables.path(file.name)).collect()
+    }
+
+    /// Gives up a checkpoint, and the files that only it needed.
+    pub fn release_checkpoint(&self, id: u64) -> Result<()> {
+        self.check_open()?;
+        let tables = &self.shared.tables;
+        let before = tables.configs()?;
+        let released = before.checkpoints.get(&id).ok_or(Error::UnknownCheckpoint(id))?;
+        let configs = tables.edit(&[ConfigEdit::Unpin { checkpoint: id }])?;
+        tables.pins.update(&configs);
+        for file in released.files() {
+            let named = configs.files().any(|kept| kept.name == file.name);
+            if named || tables.pins.holds(file.name) {
+                continue;
+            }
+            let path = tables.path(file.name);
+            match tables.world.files.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("removing", &path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a new store in `dir` out of a checkpoint, whose files lie in
+    /// `source` (the directory of the store it was taken in, or a copy of its
+    /// fragments), and opens it.
+    pub fn open_from(
+        dir: &Path,
+        checkpoint: &Checkpoint,
+        source: &Path,
+        options: Options,
+        world: World,
+    ) -> Result<Store> {
+        let files = &*world.files;
+        let fragments = dir.join(FRAGMENTS_DIR);
+        files.create_dir_all(&fragments).map_err(|e| Error::io("creating", &fragments, e))?;
+        if Manifest::load(files, dir)?.is_some() {
+            return Err(Error::DirectoryInUse { path: dir.to_path_buf() });
+        }
+        for file in checkpoint.files() {
+            let name = file.name.to_string();
+            copy(files, &source.join(FRAGMENTS_DIR).join(&name), &fragments.join(&name))?;
+        }
+        files.sync_dir(&fragments).map_err(|e| Error::io("syncing", &fragments, e))?;
+        let tables = checkpoint.tables.iter().map(|table| (table.id, table.clone()));
+        let configs = Configs {
+            store_id: world.random.next_u64(),
+            // Later than any file and any txn of the checkpoint.
+            epoch: checkpoint.epoch.max(checkpoint.txn.generation()),
+            next_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
+            tables: tables.collect(),
+            ..Configs::default()
+        };
+        Manifest::create_with(world.files.clone(), dir, configs)?;
+        Store::open(dir, options, world)
+    }
+}
+
+/// Copies a file and makes the copy durable. A copy left by an attempt that
+/// was cut off is replaced.
+fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<()> {
+    let source = files.open_read(from).map_err(|error| Error::io("opening", from, error))?;
+    let length = source.len().map_err(|error| Error::io("measuring", from, error))?;
+    if files.exists(to).map_err(|error| Error::io("looking for", to, error))? {
+        files.remove(to).map_err(|error| Error::io("removing", to, error))?;
+    }
+    let target = files.create(to).map_err(|error| Error::io("creating", to, error))?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut at = 0;
+    while at < length {
+        let piece = usize::try_from(length - at).map_or(COPY_BYTES, |left| left.min(COPY_BYTES));
+        let buffer = &mut buffer[..piece];
+        source.read_exact_at(buffer, at).map_err(|error| Error::io("reading", from, error))?;
+        target.write_all_at(buffer, at).map_err(|error| Error::io("writing", to, error))?;
+        at += piece as u64;
+    }
+    target.sync_data().map_err(|error| Error::io("syncing", to, error))
+}
