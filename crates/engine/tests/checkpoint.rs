@@ -62,7 +62,7 @@ fn a_checkpoint_outlives_overwrites_compaction_restarts_and_the_table_itself() {
     store.drop_table(table).unwrap();
     drop(store);
     let store = Store::open(&home, Options::default(), stepped()).unwrap();
-    assert_eq!(store.checkpoints().unwrap(), [checkpoint.clone()]);
+    assert_eq!(store.checkpoints().unwrap(), std::slice::from_ref(&checkpoint));
 
     let sent = Checkpoint::decode(&checkpoint.encode()).unwrap();
     assert_eq!(sent, checkpoint);
