@@ -46,6 +46,11 @@ struct State {
 }
 
 impl Manifest {
+    /// Whether a directory has a manifest, sound or not.
+    pub fn exists(files: &dyn Files, dir: &Path) -> io::Result<bool> {
+        files.exists(&dir.join(FILE_NAME))
+    }
+
     /// Founds a store: writes the first manifest of a directory.
     pub fn create(files: Arc<dyn Files>, dir: &Path, store_id: u64) -> Result<Manifest> {
         let configs = Configs { store_id, ..Configs::default() };

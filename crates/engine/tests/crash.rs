@@ -1,0 +1,74 @@
+//! A store survives anything: random work, and death at any moment. The state
+//! found afterwards is a prefix of the commits that holds everything promised.
+//!
+//! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
+
+#[path = "crash/history.rs"]
+mod history;
+#[path = "crash/life.rs"]
+mod life;
+#[path = "support/power.rs"]
+mod power;
+
+use std::path::Path;
+
+use life::{Survivor, Tally};
+use stele_engine::schema::{Family, Schema};
+use stele_engine::world::sim::SimFiles;
+use stele_engine::{Options, Store};
+
+const SEEDS: u64 = 60;
+const LIVES: u64 = 10;
+/// Seeds that once failed.
+const KEPT: &[u64] = &[];
+
+fn run(seed: u64) -> Tally {
+    struct Told(u64);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("run again with STELE_SEED={}", self.0);
+            }
+        }
+    }
+    let _told = Told(seed);
+    let mut survivor = Survivor::new(seed);
+    for _ in 0..LIVES {
+        survivor.live();
+    }
+    survivor.tally
+}
+
+#[test]
+fn what_was_promised_survives_every_death_and_nothing_is_half_applied() {
+    if let Ok(seed) = std::env::var("STELE_SEED") {
+        println!("{:?}", run(seed.parse().expect("STELE_SEED is a number")));
+        return;
+    }
+    let factor = if std::env::var("STELE_LONG").is_ok() { 20 } else { 1 };
+    let mut sum = Tally::default();
+    for seed in KEPT.iter().copied().chain(0..SEEDS * factor) {
+        sum.add(&run(seed));
+    }
+    println!("{sum:?}");
+    for (what, number) in sum.parts() {
+        assert!(number >= SEEDS / 3, "too few {what} to prove anything: {sum:?}");
+    }
+}
+
+#[test]
+fn a_store_in_a_new_directory_is_not_lost_with_the_directory() {
+    for seed in 0..20 {
+        let sim = SimFiles::new(seed);
+        let dir = Path::new("/new/deeper/store");
+        let open = |sim: &SimFiles| {
+            let world = power::Powered::new(sim.clone()).world(seed);
+            Store::open(dir, Options::default(), world).unwrap()
+        };
+        let store = open(&sim);
+        store.create_table("t", Schema::with_families([Family::new("f")]).unwrap()).unwrap();
+        let survived = sim.crash();
+        drop(store);
+        assert!(open(&survived).table("t").is_some(), "seed {seed}");
+    }
+}
