@@ -9,13 +9,10 @@ mod history;
 mod life;
 #[path = "support/power.rs"]
 mod power;
-
-use std::path::Path;
+#[path = "crash/stories.rs"]
+mod stories;
 
 use life::{Survivor, Tally};
-use stele_engine::schema::{Family, Schema};
-use stele_engine::world::sim::SimFiles;
-use stele_engine::{Options, Store};
 
 const SEEDS: u64 = 60;
 const LIVES: u64 = 10;
@@ -53,22 +50,5 @@ fn what_was_promised_survives_every_death_and_nothing_is_half_applied() {
     println!("{sum:?}");
     for (what, number) in sum.parts() {
         assert!(number >= SEEDS / 3, "too few {what} to prove anything: {sum:?}");
-    }
-}
-
-#[test]
-fn a_store_in_a_new_directory_is_not_lost_with_the_directory() {
-    for seed in 0..20 {
-        let sim = SimFiles::new(seed);
-        let dir = Path::new("/new/deeper/store");
-        let open = |sim: &SimFiles| {
-            let world = power::Powered::new(sim.clone()).world(seed);
-            Store::open(dir, Options::default(), world).unwrap()
-        };
-        let store = open(&sim);
-        store.create_table("t", Schema::with_families([Family::new("f")]).unwrap()).unwrap();
-        let survived = sim.crash();
-        drop(store);
-        assert!(open(&survived).table("t").is_some(), "seed {seed}");
     }
 }
