@@ -93,9 +93,10 @@ impl Manifest {
     fn append(&self, state: &mut State, record: &[u8]) -> Result<()> {
         let path = self.path();
         if let Err(error) = state.file.write_all_at(record, state.length) {
-            // A write that failed for want of room can be taken back.
+            // A write that failed for want of room can be taken back, durably:
+            // it may have been whole, and must not come true in a crash.
             let error = Error::io("writing", &path, error);
-            if state.file.set_len(state.length).is_err() {
+            if state.file.set_len(state.length).and_then(|()| state.file.sync_data()).is_err() {
                 state.stopped = Some(error.clone());
             }
             return Err(error);

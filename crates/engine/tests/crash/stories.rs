@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use stele_engine::schema::{Family, Schema};
-use stele_engine::world::sim::{Operation, SimFiles, disk_error};
+use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
 use super::power::Powered;
@@ -110,5 +110,22 @@ fn a_flush_during_recovery_does_not_run_ahead_of_the_log() {
         let [a, b] = tables.map(|table| counted(&store, table));
         assert_eq!((a.0, b.0), (a.1, b.1), "half a commit is left");
         assert!(a.0 == b.0 || a.0 == b.0 + 1, "{a:?} and {b:?} after {changes} changes");
+    }
+}
+
+#[test]
+fn an_edit_that_failed_does_not_come_true_in_a_crash() {
+    for seed in 0..1000 {
+        let sim = SimFiles::new(seed);
+        let store = open(&sim);
+        let table = store.create_table("t", schema()).unwrap();
+        for number in 0..3 {
+            store.apply(&commit(&[table], number, 10), Txn::MAX, Wait::Durable).unwrap();
+        }
+        sim.fail_next(Operation::Write, "manifest", disk_full());
+        assert!(store.flush(table).is_err());
+        let survived = sim.crash();
+        drop(store);
+        assert_eq!(counted(&open(&survived), table), (3, 3), "seed {seed}");
     }
 }
