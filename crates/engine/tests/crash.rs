@@ -3,6 +3,8 @@
 //!
 //! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
 
+#[path = "crash/damage.rs"]
+mod damage;
 #[path = "crash/history.rs"]
 mod history;
 #[path = "crash/life.rs"]

@@ -22,6 +22,9 @@ const HEADER_BYTES: usize = 16;
 const RECORD_HEADER_BYTES: usize = 9;
 const KIND_SNAPSHOT: u8 = 1;
 const KIND_BATCH: u8 = 2;
+/// Written when the store is closed: all before it is synced, so damage to it
+/// cannot pass for an unfinished edit.
+const KIND_END: u8 = 3;
 /// A manifest shorter than this is not worth rewriting.
 const REWRITE_BYTES_MIN: u64 = 256 << 10;
 
@@ -145,6 +148,16 @@ impl ConfigStore for Manifest {
         Ok(state.configs.clone())
     }
 
+    fn close(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.stopped.is_some() {
+            return Ok(());
+        }
+        let mut record = Vec::with_capacity(RECORD_HEADER_BYTES);
+        push_record(&mut record, KIND_END, &[]);
+        self.append(&mut state, &record)
+    }
+
     fn is_stopped(&self) -> bool {
         self.state.lock().stopped.is_some()
     }
@@ -195,7 +208,7 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
     let kind = header[8];
     let start = at + RECORD_HEADER_BYTES;
     let payload = bytes.get(start..start.checked_add(length)?)?;
-    let sound = matches!(kind, KIND_SNAPSHOT | KIND_BATCH)
+    let sound = matches!(kind, KIND_SNAPSHOT | KIND_BATCH | KIND_END)
         && crc32c::crc32c_append(crc32c::crc32c(&[kind]), payload) == checksum;
     sound.then_some((kind, payload, start + length))
 }
@@ -228,6 +241,10 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Configs> {
             tracing::warn!(path = %path.display(), at, "dropped an unfinished configuration edit");
             break;
         };
+        if kind == KIND_END {
+            at = end;
+            continue;
+        }
         if kind != KIND_BATCH {
             return damaged(at, "a second snapshot in one manifest");
         }
