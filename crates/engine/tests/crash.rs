@@ -5,6 +5,8 @@
 
 #[path = "crash/damage.rs"]
 mod damage;
+#[path = "support/die.rs"]
+mod die;
 #[path = "crash/history.rs"]
 mod history;
 #[path = "crash/life.rs"]

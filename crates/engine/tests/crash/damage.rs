@@ -9,7 +9,8 @@ use stele_engine::world::Files;
 use stele_engine::world::sim::SimFiles;
 use stele_engine::*;
 
-use super::power::{Die, Powered};
+use super::die::Die;
+use super::power::Powered;
 
 const DIR: &str = "/store";
 const FLIPS: u64 = 700;

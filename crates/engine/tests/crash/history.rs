@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stele_engine::*;
 
-use super::power::Die;
+use super::die::Die;
 
 /// The families of every table, each in a group of its own.
 pub const FAMILIES: [&[u8]; 2] = [b"cold", b"hot"];

@@ -9,8 +9,9 @@ use stele_engine::schema::{Compression, Family, Group, Schema};
 use stele_engine::world::sim::{FaultRates, Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
+use super::die::Die;
 use super::history::{Cells, Contents, FAMILIES, Told, read_table};
-use super::power::{Die, Powered};
+use super::power::Powered;
 
 pub const DIR: &str = "/store";
 const TABLES_MAX: usize = 4;

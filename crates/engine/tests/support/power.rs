@@ -1,5 +1,5 @@
 //! A file layer whose power goes out after a chosen number of changes, so that
-//! a test can stop a store inside any of its steps, and a small die.
+//! a test can stop a store inside any of its steps.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,29 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use stele_engine::world::sim::SimFiles;
-use stele_engine::world::{DirLock, File, Files, ManualClock, Random, SeededRandom, World};
-
-/// Chance from a seed.
-pub struct Die(SeededRandom);
-
-impl Die {
-    pub fn new(seed: u64) -> Die {
-        Die(SeededRandom::new(seed))
-    }
-
-    /// A number below `bound`.
-    pub fn below(&self, bound: u64) -> u64 {
-        self.0.next_u64() % bound
-    }
-
-    pub fn one_in(&self, bound: u64) -> bool {
-        self.below(bound) == 0
-    }
-
-    pub fn pick<T: Copy>(&self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
+use stele_engine::world::{DirLock, File, Files, ManualClock, SeededRandom, World};
 
 /// The files of a machine, until the power goes out. Clones share the switch.
 #[derive(Clone)]
