@@ -5,6 +5,10 @@
 mod durability;
 #[path = "traps/fixture.rs"]
 mod fixture;
+#[path = "traps/limits.rs"]
+mod limits;
+#[path = "traps/memory.rs"]
+mod memory;
 #[path = "traps/order.rs"]
 mod order;
 #[path = "support/power.rs"]
