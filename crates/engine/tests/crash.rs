@@ -18,10 +18,10 @@ mod stories;
 
 use life::{Survivor, Tally};
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 150;
 const LIVES: u64 = 10;
 /// Seeds that once failed.
-const KEPT: &[u64] = &[];
+const KEPT: &[u64] = &[181];
 
 fn run(seed: u64) -> Tally {
     struct Told(u64);

@@ -237,7 +237,8 @@ impl Survivor {
             }
             Trouble::Once => {
                 use Operation::*;
-                let operation = die.pick(&[Write, Sync, SyncDir, Rename, Create, Remove, SetLen]);
+                let operation =
+                    die.pick(&[Write, Sync, SyncDir, Rename, Create, Remove, SetLen, Read]);
                 let place = die.pick(&["log", "fragments", "manifest", ""]);
                 let error = if die.one_in(2) { disk_error() } else { disk_full() };
                 self.sim.fail_next(operation, place, error);
