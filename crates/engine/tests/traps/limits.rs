@@ -9,13 +9,13 @@ use super::fixture::*;
 #[test]
 fn what_is_too_large_is_refused_whole_with_the_limit() {
     let machine = Machine::new(1);
-    let mut options = Options::default();
-    options.limits = Limits {
+    let limits = Limits {
         row_bytes_max: 10,
         qualifier_bytes_max: 20,
         value_bytes_max: 300,
         commit_bytes_max: 1000,
     };
+    let options = Options { limits, ..Options::default() };
     let store = machine.open_with(options);
     let table = store.create_table("t", schema()).unwrap();
     let refused = |commit: Commit, message: &str| {
