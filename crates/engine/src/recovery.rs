@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::cell::commit::Commit;
 use crate::cell::rows::RowRange;
 use crate::error::{Error, Result};
-use crate::log::{ItemKind, LogEnd, LogItem, LogReader};
+use crate::log::{self, Extent, ItemKind, LogEnd, LogItem, LogReader};
 use crate::memory::MemoryFragment;
 use crate::options::Limits;
 use crate::prepare::{Prepared, PreparedTable, UnknownFamilies};
@@ -31,7 +31,7 @@ pub struct Recovered {
 /// Replays every commit that no fragment holds yet.
 pub fn replay(tables: &Tables, log_dir: &Path, head: u64) -> Result<Recovered> {
     let reader = LogReader::open(&*tables.world.files, log_dir, head)?;
-    let mut replay = Replay::new(tables, log_dir);
+    let mut replay = Replay::new(tables, log_dir, reader.extents());
     let end = reader.replay(|item| replay.item(&item))?;
     if let Some(torn) = &end.torn {
         let path = torn.path.display();
@@ -51,13 +51,15 @@ struct Replay<'a> {
     commits: u64,
     bytes: u64,
     told_at: Duration,
+    /// The segments, until they are settled.
+    unsettled: Vec<Extent>,
 }
 
 /// How often a long replay says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl<'a> Replay<'a> {
-    fn new(tables: &'a Tables, log_dir: &'a Path) -> Replay<'a> {
+    fn new(tables: &'a Tables, log_dir: &'a Path, segments: Vec<Extent>) -> Replay<'a> {
         // What was accepted once is taken again, whatever the limits are now.
         let limits = Limits {
             row_bytes_max: usize::MAX - 1,
@@ -65,8 +67,17 @@ impl<'a> Replay<'a> {
             value_bytes_max: usize::MAX,
             commit_bytes_max: usize::MAX,
         };
-        let told_at = tables.world.clock.elapsed();
-        Replay { tables, log_dir, limits, last: Txn::ZERO, commits: 0, bytes: 0, told_at }
+        let unsettled = if tables.options.log.sync { segments } else { Vec::new() };
+        Replay {
+            tables,
+            log_dir,
+            limits,
+            last: Txn::ZERO,
+            commits: 0,
+            bytes: 0,
+            told_at: tables.world.clock.elapsed(),
+            unsettled,
+        }
     }
 
     fn item(&mut self, item: &LogItem) -> Result<()> {
@@ -106,15 +117,26 @@ impl<'a> Replay<'a> {
 
     /// Flushes while replaying, so that a long log needs no more memory than
     /// serving does.
-    fn make_room(&self) -> Result<()> {
+    fn make_room(&mut self) -> Result<()> {
         let keeper = ReplayKeeper { tables: self.tables, last: self.last };
         // All of the log is there already: its length is no reason to flush.
         while let Some((victim, _)) = serialize::due(self.tables, &|_| 0) {
+            self.settle()?;
             if !serialize::serialize(self.tables, &victim, &keeper)? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Makes the log durable before the first fragment that comes out of it
+    /// is: else a crash could keep that and lose commits before it.
+    fn settle(&mut self) -> Result<()> {
+        let segments = std::mem::take(&mut self.unsettled);
+        if segments.is_empty() {
+            return Ok(());
+        }
+        log::settle(&*self.tables.world.files, self.log_dir, &segments)
     }
 }
 
@@ -145,7 +167,8 @@ fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &
     }
 }
 
-/// During replay everything is durable and nothing of the log is released.
+/// During replay all of the log is durable once it is settled, and nothing of
+/// it is released.
 struct ReplayKeeper<'a> {
     tables: &'a Tables,
     last: Txn,

@@ -178,6 +178,11 @@ impl Tables {
         self.config.edit(revision, edits)
     }
 
+    /// Ends the configuration in good order.
+    pub fn close(&self) -> Result<()> {
+        self.config.close()
+    }
+
     /// Whether files that a failed edit would have named can be removed: the
     /// edit surely left no trace.
     pub fn edit_left_no_trace(&self) -> bool {

@@ -22,6 +22,9 @@ const HEADER_BYTES: usize = 16;
 const RECORD_HEADER_BYTES: usize = 9;
 const KIND_SNAPSHOT: u8 = 1;
 const KIND_BATCH: u8 = 2;
+/// Written when the store is closed: all before it is synced, so damage to it
+/// cannot pass for an unfinished edit.
+const KIND_END: u8 = 3;
 /// A manifest shorter than this is not worth rewriting.
 const REWRITE_BYTES_MIN: u64 = 256 << 10;
 
@@ -46,6 +49,11 @@ struct State {
 }
 
 impl Manifest {
+    /// Whether a directory has a manifest, sound or not.
+    pub fn exists(files: &dyn Files, dir: &Path) -> io::Result<bool> {
+        files.exists(&dir.join(FILE_NAME))
+    }
+
     /// Founds a store: writes the first manifest of a directory.
     pub fn create(files: Arc<dyn Files>, dir: &Path, store_id: u64) -> Result<Manifest> {
         Manifest::create_with(files, dir, Configs { store_id, ..Configs::default() })
@@ -92,9 +100,10 @@ impl Manifest {
     fn append(&self, state: &mut State, record: &[u8]) -> Result<()> {
         let path = self.path();
         if let Err(error) = state.file.write_all_at(record, state.length) {
-            // A write that failed for want of room can be taken back.
+            // A write that failed for want of room can be taken back, durably:
+            // it may have been whole, and must not come true in a crash.
             let error = Error::io("writing", &path, error);
-            if state.file.set_len(state.length).is_err() {
+            if state.file.set_len(state.length).and_then(|()| state.file.sync_data()).is_err() {
                 state.stopped = Some(error.clone());
             }
             return Err(error);
@@ -141,6 +150,16 @@ impl ConfigStore for Manifest {
         state.configs = Arc::new(next);
         self.rewrite_if_long(&mut state);
         Ok(state.configs.clone())
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.stopped.is_some() {
+            return Ok(());
+        }
+        let mut record = Vec::with_capacity(RECORD_HEADER_BYTES);
+        push_record(&mut record, KIND_END, &[]);
+        self.append(&mut state, &record)
     }
 
     fn is_stopped(&self) -> bool {
@@ -193,7 +212,7 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
     let kind = header[8];
     let start = at + RECORD_HEADER_BYTES;
     let payload = bytes.get(start..start.checked_add(length)?)?;
-    let sound = matches!(kind, KIND_SNAPSHOT | KIND_BATCH)
+    let sound = matches!(kind, KIND_SNAPSHOT | KIND_BATCH | KIND_END)
         && crc32c::crc32c_append(crc32c::crc32c(&[kind]), payload) == checksum;
     sound.then_some((kind, payload, start + length))
 }
@@ -226,6 +245,10 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Configs> {
             tracing::warn!(path = %path.display(), at, "dropped an unfinished configuration edit");
             break;
         };
+        if kind == KIND_END {
+            at = end;
+            continue;
+        }
         if kind != KIND_BATCH {
             return damaged(at, "a second snapshot in one manifest");
         }

@@ -30,6 +30,9 @@ pub trait ConfigStore: Send + Sync {
     /// open.
     fn edit(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Arc<Configs>>;
 
+    /// No more edits will come from here.
+    fn close(&self) -> Result<()>;
+
     /// Whether an edit failed in such a way that no more are taken.
     fn is_stopped(&self) -> bool;
 }

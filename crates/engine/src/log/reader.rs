@@ -12,6 +12,7 @@ use super::end::{LogEnd, SegmentInfo, Torn};
 use super::parts::{Parts, Place};
 use super::record::{self, Framed, HEADER_BYTES, Kind};
 use super::segment::{self, Name, SegmentHeader};
+use super::settle::Extent;
 use super::tail;
 use super::window::Window;
 use crate::error::{Error, Result};
@@ -83,6 +84,11 @@ impl LogReader {
         }
         let segments = open_dense(files, needed, head_segment)?;
         Ok(LogReader { head_segment, segments, free })
+    }
+
+    /// What was found, for `settle`.
+    pub fn extents(&self) -> Vec<Extent> {
+        self.segments.iter().map(|found| (found.path.clone(), found.file_bytes)).collect()
     }
 
     /// Calls `each` for every item in log order. An error of `each` ends the

@@ -14,6 +14,7 @@ use super::options::LogOptions;
 use super::pool::Pool;
 use super::record::{self, HEADER_BYTES, Kind, PAYLOAD_BYTES_MAX, RecordHeader, TOTAL_BYTES};
 use super::segment::{self, SegmentHeader};
+use super::settle;
 use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
@@ -69,8 +70,7 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Goes on where a reader found the end. `epoch` is larger than that of any
-    /// incarnation before. What was read is synced here: it will be served, so
-    /// it must not be lost with the machine's memory.
+    /// incarnation before. What was read is settled here.
     pub fn start(
         files: Arc<dyn Files>,
         dir: &Path,
@@ -81,7 +81,8 @@ impl LogWriter {
         assert!(epoch > end.epoch, "epoch {epoch} does not follow epoch {}", end.epoch);
         make_dir(&*files, dir, options.sync)?;
         if options.sync {
-            sync_found(&*files, dir, &end.segments)?;
+            let found = end.segments.iter().map(|found| (found.path.clone(), found.bytes));
+            settle::settle(&*files, dir, &found.collect::<Vec<_>>())?;
         }
         let mut pool = Pool::new(files, dir, options.recycle_max, options.sync);
         for path in end.free {
@@ -395,15 +396,4 @@ fn make_dir(files: &dyn Files, dir: &Path, sync: bool) -> Result<()> {
             .map_err(|error| Error::io("syncing log directory", parent, error)),
         None => Ok(()),
     }
-}
-
-/// Syncs what a reader has found and its writer may not have.
-fn sync_found(files: &dyn Files, dir: &Path, segments: &[SegmentInfo]) -> Result<()> {
-    for SegmentInfo { path, .. } in segments {
-        files
-            .open(path)
-            .and_then(|file| file.sync_data())
-            .map_err(|error| Error::io("syncing log segment", path, error))?;
-    }
-    files.sync_dir(dir).map_err(|error| Error::io("syncing log directory", dir, error))
 }

@@ -265,7 +265,8 @@ impl Store {
             worker.join();
         }
         drained?;
-        self.shared.log.with_writer(|writer| writer.close())
+        self.shared.log.with_writer(|writer| writer.close())?;
+        self.shared.tables.close()
     }
 }
 

@@ -105,6 +105,10 @@ impl Store {
 
 /// Makes the directories and takes the lock.
 fn prepare_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>> {
+    let looking = |error| Error::io("looking for", dir, error);
+    if !Manifest::exists(files, dir).map_err(looking)? {
+        found_dir(files, dir)?;
+    }
     for path in [dir.to_path_buf(), dir.join(LOG_DIR), dir.join(FRAGMENTS_DIR)] {
         files.create_dir_all(&path).map_err(|error| Error::io("creating", &path, error))?;
     }
@@ -115,6 +119,23 @@ fn prepare_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>> {
     })?;
     files.sync_dir(dir).map_err(|error| Error::io("syncing", dir, error))?;
     Ok(lock)
+}
+
+/// Makes a new store's directory durable, with those above it that are new:
+/// else the whole store could be lost with its name.
+fn found_dir(files: &dyn Files, dir: &Path) -> Result<()> {
+    let mut new = vec![dir];
+    for above in dir.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+        if files.exists(above).map_err(|error| Error::io("looking for", above, error))? {
+            break;
+        }
+        new.push(above);
+    }
+    files.create_dir_all(dir).map_err(|error| Error::io("creating", dir, error))?;
+    for parent in new.into_iter().rev().filter_map(Path::parent) {
+        files.sync_dir(parent).map_err(|error| Error::io("syncing", parent, error))?;
+    }
+    Ok(())
 }
 
 /// The manifest of the directory, or a first one if it is empty. Data without

@@ -51,6 +51,8 @@ impl Files for Disk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        // The directory of a bare name is the current one.
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         fs::File::open(dir)?.sync_all()
     }
 

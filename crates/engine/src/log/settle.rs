@@ -1,0 +1,44 @@
+//! Makes durable what a reader has found in a log and its writer may not have
+//! synced: it will be served, so it must not be lost with the machine's memory.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::world::{File, Files};
+
+/// How much is copied in one step.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// A segment, and how many bytes of it count.
+pub type Extent = (PathBuf, u64);
+
+/// Settles the segments of a log, the last one last.
+///
+/// All but the last were synced before their successor was made. The last is
+/// written once more, because after a failed sync the kernel shows bytes that
+/// it has forgotten to write; only a new write makes it remember.
+pub fn settle(files: &dyn Files, dir: &Path, segments: &[Extent]) -> Result<()> {
+    for (position, (path, bytes)) in segments.iter().enumerate() {
+        let last = position + 1 == segments.len();
+        let settled = files.open(path).and_then(|file| {
+            if last {
+                write_again(&*file, *bytes)?;
+            }
+            file.sync_data()
+        });
+        settled.map_err(|error| Error::io("syncing log segment", path, error))?;
+    }
+    files.sync_dir(dir).map_err(|error| Error::io("syncing log directory", dir, error))
+}
+
+fn write_again(file: &dyn File, bytes: u64) -> std::io::Result<()> {
+    let mut step = vec![0; bytes.min(STEP_BYTES) as usize];
+    let mut at = 0;
+    while at < bytes {
+        let step = &mut step[..(bytes - at).min(STEP_BYTES) as usize];
+        file.read_exact_at(step, at)?;
+        file.write_all_at(step, at)?;
+        at += step.len() as u64;
+    }
+    Ok(())
+}

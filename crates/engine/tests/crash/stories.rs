@@ -1,0 +1,131 @@
+//! Deaths told by hand: the ones that random lives found, and that a reader
+//! should know.
+
+use std::path::Path;
+
+use stele_engine::schema::{Family, Schema};
+use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
+use stele_engine::*;
+
+use super::power::Powered;
+
+fn open_in(dir: &str, sim: &SimFiles, options: Options) -> Result<(Store, Powered)> {
+    let power = Powered::new(sim.clone());
+    Ok((Store::open(Path::new(dir), options, power.world(1))?, power))
+}
+
+fn open(sim: &SimFiles) -> Store {
+    open_in("/store", sim, Options::default()).unwrap().0
+}
+
+fn schema() -> Schema {
+    Schema::with_families([Family::new("f")]).unwrap()
+}
+
+/// One commit that adds one to a counter and sets a row in each table.
+fn commit(tables: &[TableId], number: u64, value_bytes: usize) -> Commit {
+    let mut commit = CommitBuilder::new();
+    for &table in tables {
+        commit.table(table).row(b"count").merge(FoldId::SUM, b"f", b"", 0, &1i64.to_be_bytes());
+        commit.row(format!("row{number:04}").as_bytes()).set(
+            b"f",
+            b"",
+            0,
+            &vec![number as u8; value_bytes],
+        );
+    }
+    commit.finish()
+}
+
+/// How many commits a table counted, and how many rows it has of them.
+fn counted(store: &Store, table: TableId) -> (i64, i64) {
+    let (mut count, mut rows) = (0, 0);
+    let read = store.read(table, ScanSpec::default(), |cell| match cell.row {
+        b"count" => count = i64::from_be_bytes(cell.value.try_into().unwrap()),
+        _ => rows += 1,
+    });
+    read.unwrap();
+    (count, rows)
+}
+
+#[test]
+fn a_store_in_a_new_directory_is_not_lost_with_the_directory() {
+    for seed in 0..20 {
+        let sim = SimFiles::new(seed);
+        let dir = "/new/deeper/store";
+        let (store, _) = open_in(dir, &sim, Options::default()).unwrap();
+        store.create_table("t", schema()).unwrap();
+        let survived = sim.crash();
+        drop(store);
+        let (store, _) = open_in(dir, &survived, Options::default()).unwrap();
+        assert!(store.table("t").is_some(), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_a_failed_sync_forgot_is_not_served_after_a_restart_and_then_lost() {
+    for seed in 0..40 {
+        let sim = SimFiles::new(seed);
+        let store = open(&sim);
+        let table = store.create_table("t", schema()).unwrap();
+        for number in 0..4 {
+            store.apply(&commit(&[table], number, 700), Txn::MAX, Wait::Written).unwrap();
+        }
+        sim.fail_next(Operation::Sync, "log", disk_error());
+        assert!(matches!(store.sync(Txn::MAX), Err(Error::Stopped(_) | Error::Io { .. })));
+        let restarted = sim.crash_keeping_writes();
+        drop(store);
+        // The kernel still shows what it could not write and forgot to write.
+        let store = open(&restarted);
+        let seen = counted(&store, table);
+        assert_eq!(seen, (4, 4));
+        let survived = restarted.crash();
+        drop(store);
+        assert_eq!(counted(&open(&survived), table), seen, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_flush_during_recovery_does_not_run_ahead_of_the_log() {
+    let mut small = Options::default();
+    small.flush.fragment_bytes = 8 << 10;
+    for changes in 0..60 {
+        let sim = SimFiles::new(changes);
+        let store = open(&sim);
+        let tables = ["a", "b"].map(|name| store.create_table(name, schema()).unwrap());
+        for number in 0..30 {
+            // Table a fills up faster, so recovery flushes it first.
+            let mut wide = commit(&tables[..1], number, 900);
+            store.apply(&wide, Txn::MAX, Wait::Written).unwrap();
+            wide = commit(&tables[1..], number, 1);
+            store.apply(&wide, Txn::MAX, Wait::Written).unwrap();
+        }
+        let mut sim = sim.crash_keeping_writes();
+        drop(store);
+        let power = Powered::new(sim.clone());
+        power.cut_after(changes);
+        drop(Store::open(Path::new("/store"), small.clone(), power.world(1)));
+        sim = sim.crash();
+        let store = open(&sim);
+        let [a, b] = tables.map(|table| counted(&store, table));
+        assert_eq!((a.0, b.0), (a.1, b.1), "half a commit is left");
+        assert!(a.0 == b.0 || a.0 == b.0 + 1, "{a:?} and {b:?} after {changes} changes");
+    }
+}
+
+#[test]
+fn an_edit_that_failed_does_not_come_true_in_a_crash() {
+    for seed in 0..1000 {
+        let sim = SimFiles::new(seed);
+        let store = open(&sim);
+        let table = store.create_table("t", schema()).unwrap();
+        for number in 0..3 {
+            store.apply(&commit(&[table], number, 10), Txn::MAX, Wait::Durable).unwrap();
+        }
+        sim.fail_next(Operation::Write, "manifest", disk_full());
+        assert!(store.flush(table).is_err());
+        let survived = sim.crash();
+        drop(store);
+        assert_eq!(counted(&open(&survived), table), (3, 3), "seed {seed}");
+    }
+}

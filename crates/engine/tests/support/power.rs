@@ -1,0 +1,152 @@
+//! A file layer whose power goes out after a chosen number of changes, so that
+//! a test can stop a store inside any of its steps.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use stele_engine::world::sim::SimFiles;
+use stele_engine::world::{DirLock, File, Files, ManualClock, SeededRandom, World};
+
+/// The files of a machine, until the power goes out. Clones share the switch.
+#[derive(Clone)]
+pub struct Powered {
+    pub sim: SimFiles,
+    /// Changes that still happen.
+    left: Arc<AtomicI64>,
+}
+
+impl Powered {
+    pub fn new(sim: SimFiles) -> Powered {
+        Powered { sim, left: Arc::new(AtomicI64::new(i64::MAX)) }
+    }
+
+    /// Lets so many more changes happen.
+    pub fn cut_after(&self, changes: u64) {
+        self.left.store(changes as i64, Ordering::SeqCst);
+    }
+
+    pub fn is_out(&self) -> bool {
+        self.left.load(Ordering::SeqCst) < 0
+    }
+
+    /// A world of these files without threads.
+    pub fn world(&self, seed: u64) -> World {
+        World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(self.clone()),
+            random: Arc::new(SeededRandom::new(seed)),
+            spawner: None,
+        }
+    }
+
+    /// Counts a change: how many were left.
+    fn spend(&self) -> i64 {
+        self.left.fetch_sub(1, Ordering::SeqCst)
+    }
+
+    fn change(&self) -> io::Result<()> {
+        if self.spend() > 0 { Ok(()) } else { Err(out()) }
+    }
+
+    fn look(&self) -> io::Result<()> {
+        if self.is_out() { Err(out()) } else { Ok(()) }
+    }
+
+    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(PoweredFile { file, power: self.clone() })
+    }
+}
+
+fn out() -> io::Error {
+    io::Error::other("the power is out")
+}
+
+impl Files for Powered {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.change()?;
+        Ok(self.wrap(self.sim.create(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.look()?;
+        Ok(self.wrap(self.sim.open(path)?))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.look()?;
+        Ok(self.wrap(self.sim.open_read(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change()?;
+        self.sim.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.change()?;
+        self.sim.remove(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.change()?;
+        self.sim.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        self.look()?;
+        self.sim.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.look()?;
+        self.sim.exists(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.change()?;
+        self.sim.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
+        self.change()?;
+        self.sim.lock(path)
+    }
+}
+
+struct PoweredFile {
+    file: Arc<dyn File>,
+    power: Powered,
+}
+
+impl File for PoweredFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.power.look()?;
+        self.file.read_exact_at(buf, offset)
+    }
+
+    /// The write during which the power goes out is cut short.
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        match self.power.spend() {
+            1.. => self.file.write_all_at(buf, offset),
+            0 => self.file.write_all_at(&buf[..buf.len() / 2], offset).and(Err(out())),
+            _ => Err(out()),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.power.change()?;
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.power.look()?;
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.power.change()?;
+        self.file.set_len(len)
+    }
+}

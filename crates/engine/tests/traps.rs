@@ -1,0 +1,15 @@
+//! Traps of the engine's design and defects of its forebears: one test each,
+//! named after the trap (T), the defect (D) or the rule it keeps.
+
+#[path = "traps/durability.rs"]
+mod durability;
+#[path = "traps/fixture.rs"]
+mod fixture;
+#[path = "traps/limits.rs"]
+mod limits;
+#[path = "traps/memory.rs"]
+mod memory;
+#[path = "traps/order.rs"]
+mod order;
+#[path = "support/power.rs"]
+mod power;
