@@ -6,6 +6,7 @@
 mod chance;
 mod history;
 mod policy;
+mod races;
 mod run;
 mod scans;
 
