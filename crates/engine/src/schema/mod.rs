@@ -184,16 +184,15 @@ impl Schema {
         if !same_groups {
             return Err(Error::InvalidSchema("the groups of a table are fixed".into()));
         }
-        for group in &self.groups {
-            for family in &group.families {
-                let moved = match (self.find(&family.name), next.find(&family.name)) {
-                    (Some(old), Some(new)) => old.group != new.group,
-                    _ => false,
-                };
-                if moved {
-                    let name = Printable::from(&family.name[..]);
-                    return Err(Error::InvalidSchema(format!("family {name} changes its group")));
-                }
+        let named = self.groups.iter().chain(&next.groups).flat_map(|group| &group.families);
+        for family in named {
+            let moved = match (self.find(&family.name), next.find(&family.name)) {
+                (Some(old), Some(new)) => old.group != new.group,
+                _ => false,
+            };
+            if moved {
+                let name = Printable::from(&family.name[..]);
+                return Err(Error::InvalidSchema(format!("family {name} changes its group")));
             }
         }
         Ok(())
@@ -237,6 +236,18 @@ mod tests {
         assert_eq!(schema.find(b"anything").unwrap().group, 1);
         assert!(Schema::new(vec![wild("a"), wild("b")]).is_err());
         assert!(Schema::new(vec![]).is_err());
+    }
+
+    #[test]
+    fn a_family_that_a_wildcard_group_may_hold_is_not_named_in_another() {
+        let wild = |families: Vec<Family>| Group { wildcard: true, ..Group::new("rest", families) };
+        let old = Schema::new(vec![Group::new("x", [Family::new("f")]), wild(vec![])]).unwrap();
+        let named = [Family::new("f"), Family::new("g")];
+        let moved = Schema::new(vec![Group::new("x", named), wild(vec![])]).unwrap();
+        assert!(old.check_successor(&moved).is_err(), "cells of g lie in the wildcard group");
+        let rest = wild(vec![Family::new("g")]);
+        let stays = Schema::new(vec![Group::new("x", [Family::new("f")]), rest]).unwrap();
+        assert!(old.check_successor(&stays).is_ok());
     }
 
     #[test]

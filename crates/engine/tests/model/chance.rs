@@ -8,7 +8,7 @@ use stele_engine::schema::{Family, Group, Purge, Schema};
 use stele_engine::world::{Random, SeededRandom};
 use stele_engine::*;
 
-use super::history::{Changes, Column, Op};
+use super::history::{APPEND, Changes, Column, Op};
 
 pub struct Chance {
     random: SeededRandom,
@@ -128,7 +128,7 @@ impl Chance {
     }
 
     pub fn changes(&self, schema: &Schema, now: i64) -> Changes {
-        let fold = self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX]);
+        let fold = self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX, APPEND]);
         let mut changes = Changes::default();
         if self.percent(4) {
             changes.ranges = (0..1 + self.below(2)).map(|_| self.range()).collect();

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use stele_engine::schema::Schema;
-use stele_engine::{CommitBuilder, FoldId, Printable, RowRange, TableId, TimeRange, Txn};
+use stele_engine::{CommitBuilder, Fold, FoldId, Printable, RowRange, TableId, TimeRange, Txn};
 
 use super::policy::{self, Ranks};
 
@@ -209,19 +209,34 @@ fn purges(row: &Row<'_>, schema: &Schema, now: i64, found: &mut Vec<((Column, i6
     }
 }
 
+/// A fold that tells the order of its operands, unlike the built-in ones.
+pub const APPEND: FoldId = FoldId(9);
+
+pub struct Append;
+
+impl Fold for Append {
+    fn check(&self, operand: &[u8]) -> Result<(), String> {
+        if operand.is_empty() { Err("nothing to append".to_string()) } else { Ok(()) }
+    }
+
+    fn fold(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {
+        [older, newer].concat()
+    }
+}
+
 /// The value that parts add up to.
 pub fn fold(parts: &[Part<'_>]) -> Vec<u8> {
     let integer = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_be_bytes);
     let mut value: Option<Vec<u8>> = None;
     for part in parts {
-        let older = value.as_deref().and_then(integer);
-        let folded = match (part.fold, older, integer(part.value)) {
-            (Some(FoldId::SUM), Some(a), Some(b)) => Some(a.wrapping_add(b)),
-            (Some(FoldId::MIN), Some(a), Some(b)) => Some(a.min(b)),
-            (Some(FoldId::MAX), Some(a), Some(b)) => Some(a.max(b)),
-            _ => None,
-        };
-        value = Some(folded.map_or(part.value.to_vec(), |sum| sum.to_be_bytes().to_vec()));
+        let older = value.unwrap_or_default();
+        value = Some(match (part.fold, integer(&older), integer(part.value)) {
+            (Some(APPEND), _, _) => [&older, part.value].concat(),
+            (Some(FoldId::SUM), Some(a), Some(b)) => a.wrapping_add(b).to_be_bytes().to_vec(),
+            (Some(FoldId::MIN), Some(a), Some(b)) => a.min(b).to_be_bytes().to_vec(),
+            (Some(FoldId::MAX), Some(a), Some(b)) => a.max(b).to_be_bytes().to_vec(),
+            _ => part.value.to_vec(),
+        });
     }
     value.expect("a version has parts")
 }

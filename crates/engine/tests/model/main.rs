@@ -6,13 +6,14 @@
 mod chance;
 mod history;
 mod policy;
+mod races;
 mod run;
 mod scans;
 
-use run::Run;
+use run::{Run, Tally};
 
 const SEEDS: u64 = 100;
-const STEPS: usize = 1000;
+const STEPS: usize = 1200;
 const STEPS_LONG_FACTOR: usize = 4;
 const SEEDS_LONG_FACTOR: u64 = 5;
 
@@ -31,9 +32,15 @@ fn a_store_and_a_plain_map_agree_after_any_steps() {
     let seeds = if long { SEEDS * SEEDS_LONG_FACTOR } else { SEEDS };
     let kept = KEPT.lines().filter(|line| !line.starts_with('#'));
     let kept = kept.map(|line| line.trim().parse::<u64>().expect("a seed for each line"));
-    for seed in kept.chain(0..seeds) {
-        Run::new(seed).steps(steps);
+    let kept = kept.map(|seed| (seed, STEPS * STEPS_LONG_FACTOR));
+    let mut tally = Tally::default();
+    for (seed, steps) in kept.chain((0..seeds).map(|seed| (seed, steps))) {
+        let mut run = Run::new(seed);
+        run.steps(steps);
+        tally.add(&run.tally);
     }
+    println!("{tally:?}");
+    tally.check();
 }
 
 #[test]

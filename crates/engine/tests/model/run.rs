@@ -9,7 +9,7 @@ use stele_engine::world::{Clock, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
 use super::chance::Chance;
-use super::history::{Changes, TableHistory};
+use super::history::{APPEND, Append, Changes, TableHistory};
 use super::policy;
 use super::scans::{Found, ScanCheck};
 
@@ -34,6 +34,51 @@ pub struct Run {
     seen: Vec<Txn>,
     snapshots: Vec<Held>,
     scans: Vec<(Scan, ScanCheck)>,
+    pub tally: Tally,
+}
+
+/// How often things happened, so that a run that tests nothing is noticed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub commits: u64,
+    pub conflicts: u64,
+    pub cells: u64,
+    pub rows_cut: u64,
+    pub scan_conflicts: u64,
+    pub expired: u64,
+    pub flushes: u64,
+    pub compactions: u64,
+    pub throttled: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.commits += other.commits;
+        self.conflicts += other.conflicts;
+        self.cells += other.cells;
+        self.rows_cut += other.rows_cut;
+        self.scan_conflicts += other.scan_conflicts;
+        self.expired += other.expired;
+        self.flushes += other.flushes;
+        self.compactions += other.compactions;
+        self.throttled += other.throttled;
+    }
+
+    /// Everything that a run is for has happened.
+    pub fn check(&self) {
+        let counts = [
+            self.commits,
+            self.conflicts,
+            self.cells,
+            self.rows_cut,
+            self.scan_conflicts,
+            self.expired,
+            self.flushes,
+            self.compactions,
+            self.throttled,
+        ];
+        assert!(counts.iter().all(|&count| count > 10), "some of it hardly ever: {self:?}");
+    }
 }
 
 /// A snapshot and when it was taken.
@@ -54,11 +99,12 @@ fn options(chance: &Chance) -> Options {
     options.flush.replay_bytes_max = 32 << 10;
     options.compact.chain_min = 2 + chance.below(3);
     options.compact.chain_max = 4 + chance.below(3);
-    options.memory.budget_bytes = chance.pick(&[96 << 10, 1 << 20]);
+    options.memory.budget_bytes = chance.pick(&[40 << 10, 1 << 20]);
     options.memory.cache_bytes = chance.pick(&[4 << 10, 1 << 20]);
     options.memory.log_queue_bytes_max = 8 << 10;
     options.memory.conflict_slots = chance.pick(&[4, MANY_SLOTS]);
     options.memory.generation_commits_max = chance.pick(&[7, 100, u32::MAX]);
+    options.folds.register(APPEND, Arc::new(Append));
     options.snapshot_age_max = SnapshotAge(SNAPSHOT_AGE_MAX);
     options
 }
@@ -80,6 +126,7 @@ impl Run {
             seen: vec![Txn::ZERO],
             snapshots: Vec::new(),
             scans: Vec::new(),
+            tally: Tally::default(),
         };
         run.open();
         for number in 0..3 {
@@ -181,6 +228,7 @@ impl Run {
         match self.store().apply(&builder.finish(), most, wait) {
             Ok(txn) => self.committed(txn, most, &all),
             Err(Error::MutationConflict { .. }) => {
+                self.tally.conflicts += 1;
                 let exact = self.options.memory.conflict_slots == MANY_SLOTS;
                 assert!(most < self.newest(), "nothing is newer than {most}");
                 assert!(!exact || self.newest_of(&all) > most, "no row of it is newer than {most}");
@@ -198,6 +246,7 @@ impl Run {
             self.tables[*table].apply(txn, changes, now);
         }
         assert_eq!(self.store().progress().1, txn);
+        self.tally.commits += 1;
         self.saw(txn);
     }
 
@@ -332,6 +381,8 @@ impl Run {
             (View::Latest, Some(last)) => assert!(end.txn == latest || end.txn == last),
         }
         self.saw(end.txn);
+        self.tally.cells += found.len() as u64;
+        self.tally.rows_cut += u64::from(check.goes_on(&found));
         let checked = check.batch(&self.tables[check.table], end, found, self.clock.elapsed());
         if let Err(difference) = checked {
             panic!("table t{}: {difference}", check.table);
@@ -344,7 +395,11 @@ impl Run {
         held.is_some_and(|held| self.clock.elapsed() > held.since + SNAPSHOT_AGE_MAX)
     }
 
-    fn check_scan_error(&self, check: &ScanCheck, error: &Error) {
+    fn check_scan_error(&mut self, check: &ScanCheck, error: &Error) {
+        match error {
+            Error::ScanConflict { .. } => self.tally.scan_conflicts += 1,
+            _ => self.tally.expired += 1,
+        }
         match (error, &check.spec.view) {
             (Error::SnapshotExpired { .. }, View::At(snapshot)) => {
                 let held = self.snapshots.iter().any(|h| Arc::ptr_eq(&h.snapshot, snapshot));
@@ -431,6 +486,10 @@ impl Run {
     fn reopen(&mut self) {
         self.scans.clear();
         self.snapshots.clear();
+        let stats = self.store().stats();
+        self.tally.flushes += stats.flushes;
+        self.tally.compactions += stats.compactions;
+        self.tally.throttled += stats.throttled;
         let store = self.store.take().expect("the store is open");
         if self.chance.percent(50) {
             store.close().unwrap();

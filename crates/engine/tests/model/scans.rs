@@ -94,6 +94,12 @@ impl ScanCheck {
         self.contexts.first().map(|context| context.txn)
     }
 
+    /// Whether a batch begins inside the row that the last one ended in.
+    pub fn goes_on(&self, found: &[Found]) -> bool {
+        let next = found.first().map(|cell| &cell.row);
+        self.row.as_ref().is_some_and(|at_hand| Some(&at_hand.row) == next)
+    }
+
     /// Takes the cells of the next batch.
     pub fn batch(
         &mut self,
@@ -110,10 +116,7 @@ impl ScanCheck {
         }
         self.contexts.push(Context { txn: end.txn, schema: table.schema.clone() });
         self.passing.extend(self.contexts.iter().cloned());
-        let mut found = found.into_iter().peekable();
-        if let Some(at_hand) = &self.row
-            && found.peek().is_some_and(|cell| cell.row == at_hand.row)
-        {
+        if self.goes_on(&found) {
             self.check_still_the_same(table, end.txn)?;
         }
         for cell in found {
