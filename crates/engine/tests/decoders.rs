@@ -142,7 +142,7 @@ fn read_fragment(bytes: &[u8]) -> Result<u64> {
     let files: Arc<dyn Files> = Arc::new(disk_of(&[(path.clone(), bytes.to_vec())]));
     let cache = BlockCache::new(1 << 20);
     let fragment = Fragment::open(&files, &path, cache.next_file_id(), cache.clone())?;
-    let mut cursor = fragment.cursor(CursorOptions::default());
+    let mut cursor = fragment.cursor(&CursorOptions::default());
     let mut entries = 0;
     let mut walk = || {
         cursor.seek(&[])?;
