@@ -38,6 +38,7 @@ mod table;
 mod tables;
 mod tablet;
 mod txn;
+pub mod verify;
 mod workers;
 pub mod world;
 

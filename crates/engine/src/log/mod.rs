@@ -16,6 +16,7 @@ mod pool;
 mod reader;
 mod record;
 mod segment;
+mod survey;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -29,4 +30,5 @@ pub use group::{GroupLog, Level};
 pub use options::LogOptions;
 pub use reader::{ItemKind, LogItem, LogReader};
 pub use record::PAYLOAD_BYTES_MAX;
+pub use survey::{LogSurvey, RecordInfo, Seen};
 pub use writer::{Entry, LogWriter};
