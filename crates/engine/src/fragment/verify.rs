@@ -38,6 +38,9 @@ pub struct BlockInfo {
     pub deletes: bool,
 }
 
+/// Takes the entries of a fragment, key and value, or what is wrong with them.
+pub type EntrySink<'s, E> = dyn FnMut(Result<(&[u8], &[u8])>) -> Result<(), E> + 's;
+
 impl Fragment {
     /// Reads everything and checks all that the format promises. The first
     /// thing found wrong is the error.
@@ -77,10 +80,7 @@ impl Fragment {
 
     /// Gives every entry, in order, and an error for each block that cannot be
     /// read. An error of `each` ends it.
-    pub fn for_each_entry<E>(
-        &self,
-        each: &mut dyn FnMut(Result<(&[u8], &[u8])>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+    pub fn for_each_entry<E>(&self, each: &mut EntrySink<'_, E>) -> Result<(), E> {
         for number in 0..self.index_parts() {
             let part = match self.read_index_part(number) {
                 Ok(part) => part,

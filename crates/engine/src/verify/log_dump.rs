@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cell::commit::{Commit, CommitVisitor, Mutation, TableId, TimeRange};
 use crate::cell::rows::RowRange;
-use crate::config::{MANIFEST_FILE, Manifest};
+use crate::config::Manifest;
 use crate::error::{Error, Result};
 use crate::log::{ItemKind, LogItem, LogSurvey, RecordInfo, Seen, Torn};
 use crate::recovery::TABLES_STREAM;
@@ -51,15 +51,13 @@ impl LogDump {
     /// Opens the log of a store's directory from its head on, the segments of a
     /// directory without a manifest, or one segment.
     pub fn open(files: &Arc<dyn Files>, path: &Path) -> Result<LogDump> {
-        let reading = |error| Error::io("opening", path, error);
-        let survey = if files.exists(&path.join(MANIFEST_FILE)).map_err(reading)? {
-            let configs = Manifest::load(&**files, path)?;
-            let head = configs.map(|configs| configs.log_head);
-            LogSurvey::open(&**files, &path.join(LOG_DIR), head)?
-        } else if files.list(path).is_ok() {
-            LogSurvey::open(&**files, path, None)?
-        } else {
+        let is_dir = files.list(path).is_ok();
+        let survey = if !is_dir {
             LogSurvey::open_segment(&**files, path)?
+        } else if let Some(configs) = Manifest::load(&**files, path)? {
+            LogSurvey::open(&**files, &path.join(LOG_DIR), Some(configs.log_head))?
+        } else {
+            LogSurvey::open(&**files, path, None)?
         };
         Ok(LogDump { survey })
     }
