@@ -81,9 +81,6 @@ struct Results {
 }
 
 pub fn run(options: &Options) -> anyhow::Result<Outcome> {
-    if cfg!(debug_assertions) {
-        eprintln!("this is a development build: build with --release for numbers that count");
-    }
     let mut runs = Vec::new();
     for shape in options.shapes() {
         let run = measure(shape, options)?;
@@ -95,6 +92,9 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     if options.json {
         let version = env!("CARGO_PKG_VERSION");
         json_line(&mut io::stdout().lock(), &Results { version, seconds: options.seconds, runs })?;
+    }
+    if cfg!(debug_assertions) {
+        eprintln!("this was a development build: build with --release for numbers that count");
     }
     Ok(Outcome::Sound)
 }
