@@ -159,7 +159,8 @@ impl Schema {
         if !same_groups {
             return Err(Error::InvalidSchema("the groups of a table are fixed".into()));
         }
-        for group in &self.groups {
+        // Of both: a family without a name of its own lives in the wildcard group.
+        for group in self.groups.iter().chain(&next.groups) {
             for family in &group.families {
                 let moved = match (self.find(&family.name), next.find(&family.name)) {
                     (Some(old), Some(new)) => old.group != new.group,
@@ -177,7 +178,7 @@ impl Schema {
 
 /// Family names are non-empty, not too long, and hold no NUL (the cell key
 /// ends them with one).
-fn check_family_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_family_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > FAMILY_BYTES_MAX || name.contains(&0) {
         return Err(Error::InvalidSchema(format!(
             "family name {} must have 1 to {FAMILY_BYTES_MAX} bytes and no NUL",
@@ -225,5 +226,18 @@ mod tests {
         assert!(old.check_successor(&schema(&["a", "d"], &["c"])).is_ok());
         assert!(old.check_successor(&schema(&["a"], &["b", "c"])).is_err());
         assert!(old.check_successor(&Schema::with_families([Family::new("a")]).unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_successor_takes_no_family_out_of_the_wildcard_group() {
+        let schema = |named: &[&str], kept: &[&str]| {
+            let families =
+                |names: &[&str]| names.iter().map(|n| Family::new(*n)).collect::<Vec<_>>();
+            let rest = Group { wildcard: true, ..Group::new("rest", families(kept)) };
+            Schema::new(vec![Group::new("x", families(named)), rest]).unwrap()
+        };
+        let old = schema(&["a"], &[]);
+        assert!(old.check_successor(&schema(&["a"], &["b"])).is_ok());
+        assert!(old.check_successor(&schema(&["a", "b"], &[])).is_err());
     }
 }
