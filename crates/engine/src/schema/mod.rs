@@ -99,7 +99,7 @@ impl Schema {
             }
             group.purge.check().map_err(Error::InvalidSchema)?;
             for family in &group.families {
-                check_family_name(&family.name)?;
+                check_family_name(&family.name).map_err(Error::InvalidSchema)?;
                 if let Some(purge) = &family.purge {
                     purge.check().map_err(Error::InvalidSchema)?;
                 }
@@ -178,12 +178,12 @@ impl Schema {
 
 /// Family names are non-empty, not too long, and hold no NUL (the cell key
 /// ends them with one).
-pub(crate) fn check_family_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_family_name(name: &[u8]) -> Result<(), String> {
     if name.is_empty() || name.len() > FAMILY_BYTES_MAX || name.contains(&0) {
-        return Err(Error::InvalidSchema(format!(
+        return Err(format!(
             "family name {} must have 1 to {FAMILY_BYTES_MAX} bytes and no NUL",
             Printable::from(name)
-        )));
+        ));
     }
     Ok(())
 }
