@@ -48,6 +48,11 @@ pub fn count(number: u64) -> String {
     shown
 }
 
+/// A number of things with their name, which takes an s when there are many.
+pub fn things(number: u64, name: &str) -> String {
+    format!("{} {name}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A number of bytes in the unit that suits it.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -74,6 +79,7 @@ mod tests {
             ["0", "999", "1,000", "12,345,678"]
         );
         assert_eq!([bytes(1023), bytes(1536), bytes(3 << 30)], ["1023 B", "1.5 KiB", "3.0 GiB"]);
+        assert_eq!([things(1, "row"), things(2_000, "row")], ["1 row", "2,000 rows"]);
         assert_eq!(text(b"a\0\\"), "a\\x00\\\\");
         assert_eq!(preview(&[b'x'; 60]), format!("{}...", "x".repeat(48)));
     }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde::Serialize;
-use stele_engine::fragment::BlockInfo;
+use stele_engine::fragment::{BlockInfo, Compression};
 use stele_engine::verify::{EntryInfo, FragmentDump};
 
 use super::{Damage, files, open_shown};
 use crate::Outcome;
-use crate::output::{bytes, count, json_line, preview, table, text};
+use crate::output::{bytes, count, json_line, preview, table, text, things};
 
 pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
     let opened =
@@ -52,21 +52,21 @@ fn facts(
     writeln!(out, "{}", path.display())?;
     writeln!(
         out,
-        "{} cells, {} tombstones, {} deleted ranges, {} rows, txn {} to {}",
-        count(meta.cells),
-        count(meta.tombstones),
-        count(meta.spans),
-        count(meta.rows),
+        "{}, {}, {}, {}, txn {} to {}",
+        things(meta.cells, "cell"),
+        things(meta.tombstones, "tombstone"),
+        things(meta.spans, "deleted range"),
+        things(meta.rows, "row"),
         meta.txn_min,
         meta.txn_max
     )?;
     writeln!(
         out,
-        "{} in the file, {} of keys and values, {} of them live; {:?} blocks of {}; hash {:016x}",
+        "{} in the file, {} of keys and values, {} of them live; {} blocks of {}; hash {:016x}",
         bytes(meta.stored_bytes),
         bytes(meta.raw_bytes),
         bytes(meta.live_bytes),
-        meta.compression,
+        compression(meta.compression),
         bytes(meta.block_bytes.into()),
         meta.hash
     )?;
@@ -92,7 +92,7 @@ fn facts(
             Ok(block) => {
                 shown.add_row(vec![
                     preview(&first_row(&block)),
-                    format!("{:?}", block.compression).to_lowercase(),
+                    compression(block.compression).to_string(),
                     count(block.offset),
                     count(block.stored_len.into()),
                     count(block.raw_len.into()),
@@ -103,6 +103,14 @@ fn facts(
         }
     }
     writeln!(out, "{shown}")
+}
+
+fn compression(of: Compression) -> &'static str {
+    match of {
+        Compression::None => "none",
+        Compression::Lz4 => "lz4",
+        Compression::Zstd => "zstd",
+    }
 }
 
 fn first_row(block: &BlockInfo) -> Vec<u8> {
@@ -162,7 +170,7 @@ fn facts_json(
             families: meta.families.iter().map(|family| text(family)).collect(),
             first_row: meta.row_bounds.as_ref().map(|(first, _)| text(first)),
             last_row: meta.row_bounds.as_ref().map(|(_, last)| text(last)),
-            compression: format!("{:?}", meta.compression).to_lowercase(),
+            compression: compression(meta.compression),
             block_bytes: meta.block_bytes,
             hash: format!("{:016x}", meta.hash),
         },
@@ -201,7 +209,7 @@ struct FragmentJson {
     families: Vec<String>,
     first_row: Option<String>,
     last_row: Option<String>,
-    compression: String,
+    compression: &'static str,
     block_bytes: u32,
     hash: String,
 }
@@ -220,7 +228,7 @@ struct BlockJson {
     offset: u64,
     stored_bytes: u32,
     raw_bytes: u32,
-    compression: String,
+    compression: &'static str,
     entries: u32,
     first_row: String,
     timestamp_min: Option<i64>,
@@ -235,7 +243,7 @@ impl BlockJson {
             offset: block.offset,
             stored_bytes: block.stored_len,
             raw_bytes: block.raw_len,
-            compression: format!("{:?}", block.compression).to_lowercase(),
+            compression: compression(block.compression),
             entries: block.entries,
             first_row: text(&first_row(block)),
             timestamp_min: block.timestamps.map(|(min, _)| min),

@@ -10,7 +10,7 @@ use stele_engine::verify::{self, Report};
 
 use super::files;
 use crate::Outcome;
-use crate::output::{bytes, count, json_line, table};
+use crate::output::{bytes, count, json_line, table, things};
 
 pub fn run(dir: &Path, json: bool) -> anyhow::Result<Outcome> {
     let report = verify::check(&files(), dir).map_err(|error| explain(error, dir))?;
@@ -45,13 +45,12 @@ fn show(out: &mut dyn Write, dir: &Path, report: &Report) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "{} tables, {} fragments, {} log segments from {} on with {} records and {} commits{}",
-        report.tables,
-        report.fragments.len(),
-        log.segments,
-        log.head_segment,
-        count(log.records),
-        count(log.commits),
+        "{}, {}, {} with {} and {}{}",
+        things(report.tables, "table"),
+        things(report.fragments.len() as u64, "fragment"),
+        things(log.segments, "log segment"),
+        things(log.records, "record"),
+        things(log.commits, "commit"),
         log.txn_last.map(|txn| format!(" up to txn {txn}")).unwrap_or_default(),
     )?;
     if !report.fragments.is_empty() {
