@@ -285,6 +285,17 @@ fn a_missing_or_damaged_segment_is_found() {
 }
 
 #[test]
+fn a_log_that_is_gone_is_found_and_not_taken_for_an_empty_one() {
+    let store = Closed::new();
+    for segment in store.list("log") {
+        fs::remove_file(segment).unwrap();
+    }
+    assert_one(&store.check(), &store.path().join("log"), None, "is missing");
+    let opened = Store::open(store.path(), options(), world());
+    assert!(matches!(opened.err(), Some(Error::DataLoss { .. })));
+}
+
+#[test]
 fn a_dump_shows_every_mutation_and_every_entry() {
     let store = Closed::new();
     let mut mutations = Vec::new();

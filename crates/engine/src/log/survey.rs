@@ -92,6 +92,11 @@ impl LogSurvey {
         Ok(LogSurvey { reader, strange: Vec::new(), damage: Vec::new() })
     }
 
+    /// Whether there is no segment at all, sound or damaged.
+    pub fn is_empty(&self) -> bool {
+        self.reader.segments.is_empty() && self.damage.is_empty()
+    }
+
     /// Segments that hold nothing needed and wait to be reused.
     pub fn free(&self) -> &[PathBuf] {
         &self.reader.free

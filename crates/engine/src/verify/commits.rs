@@ -11,7 +11,7 @@ use crate::cell::rows::RowRange;
 use crate::config::Configs;
 use crate::error::{Error, Result};
 use crate::log::{ItemKind, LogItem, LogSurvey, Seen};
-use crate::recovery::TABLES_STREAM;
+use crate::recovery::{TABLES_STREAM, head_missing};
 use crate::txn::Txn;
 
 pub fn check(
@@ -20,6 +20,7 @@ pub fn check(
     log_dir: &Path,
     report: &mut Report,
 ) -> Result<()> {
+    let empty = survey.is_empty();
     let mut check =
         Check { configs, report, segment: log_dir.to_path_buf(), last: Txn::ZERO, failed: None };
     let walked = survey.walk::<Infallible>(&mut |seen| {
@@ -27,7 +28,14 @@ pub fn check(
         Ok(())
     });
     let Ok(()) = walked;
-    check.failed.map_or(Ok(()), Err)
+    if let Some(error) = check.failed {
+        return Err(error);
+    }
+    if empty && configs.log_head > 0 {
+        let error = head_missing(log_dir, configs.log_head);
+        report.problems.push(Problem::of(error, log_dir));
+    }
+    Ok(())
 }
 
 struct Check<'a> {
