@@ -39,6 +39,7 @@ mod table;
 mod tables;
 mod tablet;
 mod txn;
+pub mod verify;
 mod workers;
 pub mod world;
 

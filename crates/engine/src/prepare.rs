@@ -15,7 +15,7 @@ use crate::conflict::RowSlot;
 use crate::error::{Error, Printable, Result};
 use crate::memory::{MemoryFragment, MemoryValue};
 use crate::options::Limits;
-use crate::schema::Schema;
+use crate::schema::{self, Schema};
 use crate::table::Table;
 use crate::txn::Txn;
 
@@ -150,7 +150,13 @@ impl<'a> Preparer<'a, '_> {
     fn group_of(&self, family: &[u8]) -> Result<Option<usize>> {
         let current = self.prepared.tables.last().expect("a row comes after its table");
         match current.schema.find(family) {
-            Some(found) => Ok(Some(found.group)),
+            Some(found) => {
+                // Nobody has seen the name before when a wildcard takes it in.
+                if found.family.is_none() {
+                    schema::check_family_name(family).map_err(Error::InvalidMutation)?;
+                }
+                Ok(Some(found.group))
+            }
             None if self.unknown == UnknownFamilies::Skip => Ok(None),
             None => Err(Error::UnknownColumnFamily {
                 table: current.table.name.clone(),

@@ -33,6 +33,9 @@ pub fn replay(tables: &Tables, log_dir: &Path, head: u64) -> Result<Recovered> {
     let reader = LogReader::open(&*tables.world.files, log_dir, head)?;
     let mut replay = Replay::new(tables, log_dir, reader.extents());
     let end = reader.replay(|item| replay.item(&item))?;
+    if end.segments.is_empty() && head > 0 {
+        return Err(head_missing(log_dir, head));
+    }
     if let Some(torn) = &end.torn {
         let path = torn.path.display();
         tracing::info!(%path, offset = torn.offset, "the log ends in an unfinished write");
@@ -41,6 +44,13 @@ pub fn replay(tables: &Tables, log_dir: &Path, head: u64) -> Result<Recovered> {
         tracing::info!(commits = replay.commits, last = %replay.last, "replayed the log");
     }
     Ok(Recovered { end, last: replay.last })
+}
+
+/// A head is recorded only while its segment is there, and that one is kept
+/// until a later head is recorded: a log without it has been lost.
+pub fn head_missing(log_dir: &Path, head: u64) -> Error {
+    let what = format!("segment {head}, with which the log begins, is missing");
+    Error::data_loss(log_dir, 0, what)
 }
 
 struct Replay<'a> {

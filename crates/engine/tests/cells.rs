@@ -154,6 +154,24 @@ fn locality_groups_keep_families_apart_and_read_as_one_row() {
 }
 
 #[test]
+fn a_wildcard_group_takes_any_family_that_could_have_been_named() {
+    let rest = Group { wildcard: true, ..Group::new("rest", []) };
+    let mut t = Fixture::new(Schema::new(vec![rest]).unwrap());
+    t.commit(|c| c.row(b"r").set(b"any", b"q", 1, b"v"));
+    for family in [&b""[..], b"a\0b", &[b'x'; 256]] {
+        let mut set = CommitBuilder::new();
+        set.table(t.table).row(b"r").set(family, b"q", 1, b"v");
+        let mut delete = CommitBuilder::new();
+        delete.table(t.table).row(b"r").delete_family(family);
+        for commit in [set, delete] {
+            let refused = t.store().apply(&commit.finish(), Txn::MAX, Wait::Durable);
+            assert!(matches!(refused, Err(Error::InvalidMutation(_))), "{refused:?}");
+        }
+    }
+    t.everywhere(&["r/any:q@1=v"]);
+}
+
+#[test]
 fn markers_are_history_that_hides_what_lies_below() {
     let schema = Schema::with_families([Family::with_purge("f", Purge::Waterline(3))]);
     let mut t = Fixture::new(schema.unwrap());

@@ -39,6 +39,16 @@ pub struct Manifest {
     state: Mutex<State>,
 }
 
+/// A manifest as it was found.
+#[derive(Clone, Debug)]
+pub struct LoadedManifest {
+    pub configs: Configs,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Where an edit begins that was being written when the writer died.
+    pub torn_at: Option<u64>,
+}
+
 struct State {
     configs: Arc<Configs>,
     file: Arc<dyn File>,
@@ -73,6 +83,16 @@ impl Manifest {
 
     /// Reads the manifest of a directory and changes nothing.
     pub fn load(files: &dyn Files, dir: &Path) -> Result<Option<Configs>> {
+        let Some(loaded) = Manifest::inspect(files, dir)? else { return Ok(None) };
+        if let Some(at) = loaded.torn_at {
+            let path = dir.join(FILE_NAME);
+            tracing::warn!(path = %path.display(), at, "dropped an unfinished configuration edit");
+        }
+        Ok(Some(loaded.configs))
+    }
+
+    /// As `load`, and tells where an unfinished edit was left.
+    pub fn inspect(files: &dyn Files, dir: &Path) -> Result<Option<LoadedManifest>> {
         let path = dir.join(FILE_NAME);
         let file = match files.open_read(&path) {
             Ok(file) => file,
@@ -217,8 +237,9 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
     sound.then_some((kind, payload, start + length))
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Configs> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<LoadedManifest> {
     let damaged = |at: usize, what: &str| Err(Error::data_loss(path, at as u64, what));
+    let length = bytes.len() as u64;
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return damaged(0, "the manifest has no header");
     };
@@ -242,8 +263,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Configs> {
             if (at + 1..bytes.len()).any(|later| record_at(bytes, later).is_some()) {
                 return damaged(at, "a manifest record is damaged and a later one is whole");
             }
-            tracing::warn!(path = %path.display(), at, "dropped an unfinished configuration edit");
-            break;
+            return Ok(LoadedManifest { configs, bytes: length, torn_at: Some(at as u64) });
         };
         if kind == KIND_END {
             at = end;
@@ -262,7 +282,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Configs> {
             .map_err(|what| Error::data_loss(path, at as u64, what))?;
         at = end;
     }
-    Ok(configs)
+    Ok(LoadedManifest { configs, bytes: length, torn_at: None })
 }
 
 #[cfg(test)]
@@ -365,7 +385,9 @@ mod tests {
         let bytes = std::fs::read(dir.path().join(FILE_NAME)).unwrap();
         for end in 0..bytes.len() {
             match parse(Path::new("m"), &bytes[..end]) {
-                Ok(configs) => assert_eq!(configs, history[configs.revision as usize]),
+                Ok(LoadedManifest { configs, .. }) => {
+                    assert_eq!(configs, history[configs.revision as usize]);
+                }
                 Err(Error::DataLoss { .. }) => {}
                 Err(other) => panic!("{other}"),
             }
@@ -381,7 +403,10 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             match parse(Path::new("m"), &flipped) {
-                Ok(configs) => assert_eq!(configs, history[history.len() - 2]),
+                Ok(LoadedManifest { configs, torn_at, .. }) => {
+                    assert_eq!(configs, history[history.len() - 2]);
+                    assert!(torn_at.is_some());
+                }
                 Err(Error::DataLoss { .. }) => {}
                 Err(other) => panic!("{other}"),
             }

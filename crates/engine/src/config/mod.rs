@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-pub use manifest::Manifest;
+pub use manifest::{FILE_NAME as MANIFEST_FILE, LoadedManifest, Manifest};
 
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
@@ -68,7 +68,7 @@ pub struct Configs {
     pub store_id: u64,
     /// The last incarnation or generation taken.
     pub epoch: u64,
-    /// The next table's id.
+    /// The last table id given out.
     pub next_table: u32,
     /// The first log segment that may still be needed.
     pub log_head: u64,

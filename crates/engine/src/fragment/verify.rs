@@ -38,19 +38,74 @@ pub struct BlockInfo {
     pub deletes: bool,
 }
 
+/// Takes the entries of a fragment, key and value, or what is wrong with them.
+pub type EntrySink<'s, E> = dyn FnMut(Result<(&[u8], &[u8])>) -> Result<(), E> + 's;
+
 impl Fragment {
     /// Reads everything and checks all that the format promises. The first
     /// thing found wrong is the error.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.verify_hash()?;
+        let mut first = None;
+        let report = self.inspect(&mut |error| {
+            first.get_or_insert(error);
+        });
+        first.map_or(Ok(report), Err)
+    }
+
+    /// As `verify`, but tells everything that is wrong, and what could be read.
+    pub fn inspect(&self, wrong: &mut dyn FnMut(Error)) -> VerifyReport {
+        let mut sound = true;
+        let mut tell = |error| {
+            sound = false;
+            wrong(error);
+        };
+        self.verify_hash().unwrap_or_else(&mut tell);
         let mut walk = Walk::new(self);
         for number in 0..self.index_parts() {
-            let part = self.read_index_part(number)?;
-            for block in 0..part.handles.len() {
-                walk.block(&part, block)?;
+            match self.read_index_part(number) {
+                Ok(part) => {
+                    for block in 0..part.handles.len() {
+                        walk.block(&part, block).unwrap_or_else(&mut tell);
+                    }
+                }
+                Err(error) => tell(error),
             }
         }
-        walk.finish()
+        // Where something could not be read the counts must differ.
+        if sound && let Err(error) = walk.finish() {
+            wrong(error);
+        }
+        walk.report
+    }
+
+    /// Gives every entry, in order, and an error for each block that cannot be
+    /// read. An error of `each` ends it.
+    pub fn for_each_entry<E>(&self, each: &mut EntrySink<'_, E>) -> Result<(), E> {
+        for number in 0..self.index_parts() {
+            let part = match self.read_index_part(number) {
+                Ok(part) => part,
+                Err(error) => {
+                    each(Err(error))?;
+                    continue;
+                }
+            };
+            for handle in &part.handles {
+                let mut position = Position::default();
+                match self.read_block(handle) {
+                    Ok(block) => position.enter(Arc::new(block)),
+                    Err(error) => {
+                        each(Err(error))?;
+                        continue;
+                    }
+                }
+                position.first();
+                while position.valid() {
+                    each(Ok((position.key(), position.value())))?;
+                    position.next();
+                }
+            }
+        }
+        Ok(())
     }
 
     fn verify_hash(&self) -> Result<()> {
@@ -96,6 +151,7 @@ struct Walk<'a> {
     fragment: &'a Fragment,
     report: VerifyReport,
     last_key: Vec<u8>,
+    first_row: Option<Vec<u8>>,
     row: Vec<u8>,
     /// The filter of the current row, and its number.
     filter: Option<(usize, RowFilter)>,
@@ -103,8 +159,14 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(fragment: &'a Fragment) -> Walk<'a> {
-        let report = VerifyReport::default();
-        Walk { fragment, report, last_key: Vec::new(), row: Vec::new(), filter: None }
+        Walk {
+            fragment,
+            report: VerifyReport::default(),
+            last_key: Vec::new(),
+            first_row: None,
+            row: Vec::new(),
+            filter: None,
+        }
     }
 
     fn block(&mut self, part: &IndexPart, number: usize) -> Result<()> {
@@ -153,6 +215,7 @@ impl<'a> Walk<'a> {
         let mut row = Vec::new();
         unescape_into(parts.escaped_row(key), &mut row);
         if first || row != self.row {
+            self.first_row.get_or_insert_with(|| row.clone());
             self.row = row;
             self.report.rows += 1;
             self.check_row()?;
@@ -194,22 +257,26 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn finish(self) -> Result<VerifyReport> {
-        let (meta, report) = (self.fragment.meta(), self.report);
-        let counted = VerifyReport {
-            blocks: meta.blocks,
-            cells: meta.cells,
-            tombstones: meta.tombstones,
-            rows: meta.rows,
-            raw_bytes: meta.raw_bytes,
-        };
-        let last_row = meta.row_bounds.as_ref().map(|(_, last)| last);
-        if counted != report || last_row.is_some_and(|last| *last != self.row) {
-            let offset = meta.data_bytes;
-            let what = format!("footer tells {counted:?}, the blocks hold {report:?}");
-            return Err(Error::data_loss(self.fragment.path(), offset, what));
+    /// Compares the footer with what was counted.
+    fn finish(&self) -> Result<()> {
+        let (meta, report) = (self.fragment.meta(), &self.report);
+        let damaged = |what| Err(Error::data_loss(self.fragment.path(), meta.data_bytes, what));
+        let counts = [
+            ("blocks", meta.blocks, report.blocks),
+            ("cells", meta.cells, report.cells),
+            ("tombstones", meta.tombstones, report.tombstones),
+            ("rows", meta.rows, report.rows),
+            ("raw bytes", meta.raw_bytes, report.raw_bytes),
+        ];
+        if let Some((what, told, held)) = counts.iter().find(|(_, told, held)| told != held) {
+            return damaged(format!("the footer tells {told} {what}, the blocks hold {held}"));
         }
-        Ok(report)
+        if let Some((first, last)) = &meta.row_bounds
+            && (self.first_row.as_ref() != Some(first) || self.row != *last)
+        {
+            return damaged("the blocks do not begin and end with the rows of the footer".into());
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@ mod reader;
 mod record;
 mod segment;
 mod settle;
+mod survey;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -31,4 +32,5 @@ pub use options::LogOptions;
 pub use reader::{ItemKind, LogItem, LogReader};
 pub use record::PAYLOAD_BYTES_MAX;
 pub use settle::{Extent, settle};
+pub use survey::{LogSurvey, RecordInfo, Seen};
 pub use writer::{Entry, LogWriter};

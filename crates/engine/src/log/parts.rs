@@ -66,6 +66,11 @@ impl Parts {
         }
     }
 
+    /// Records are missing: what they began or ended is unknown.
+    pub(super) fn lose(&mut self) {
+        (self.open, self.strict) = (None, false);
+    }
+
     /// Another kind of record than data or state; entries do not span it.
     pub(super) fn between(&self) -> Result<(), &'static str> {
         if self.open.is_some() { Err("an entry has no end") } else { Ok(()) }

@@ -41,17 +41,17 @@ pub struct LogItem {
     pub offset: u64,
 }
 
-struct Found {
-    path: PathBuf,
-    file: Arc<dyn File>,
-    file_bytes: u64,
-    header: SegmentHeader,
+pub(super) struct Found {
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+    pub file_bytes: u64,
+    pub header: SegmentHeader,
 }
 
 pub struct LogReader {
-    head_segment: u64,
-    segments: Vec<Found>,
-    free: Vec<PathBuf>,
+    pub(super) head_segment: u64,
+    pub(super) segments: Vec<Found>,
+    pub(super) free: Vec<PathBuf>,
 }
 
 impl LogReader {
@@ -128,7 +128,7 @@ fn open_dense(
 }
 
 impl Found {
-    fn open(files: &dyn Files, path: PathBuf) -> Result<Found> {
+    pub(super) fn open(files: &dyn Files, path: PathBuf) -> Result<Found> {
         let reading = |error| Error::io("reading log segment", &path, error);
         let file = files.open_read(&path).map_err(reading)?;
         let file_bytes = file.len().map_err(reading)?;
@@ -143,15 +143,15 @@ impl Found {
 }
 
 /// A replay under way.
-struct Replay {
+pub(super) struct Replay {
     end: LogEnd,
-    parts: Parts,
+    pub(super) parts: Parts,
     /// Bytes of the segments not yet read.
     bytes_left: u64,
 }
 
 impl Replay {
-    fn new(reader: &LogReader) -> Replay {
+    pub(super) fn new(reader: &LogReader) -> Replay {
         let first = reader.segments.first();
         let last = reader.segments.last();
         let end = LogEnd {
@@ -201,8 +201,10 @@ impl Replay {
             }
         }
         match next {
-            Some(next) => self.check_joint(found, info.bytes, next)?,
-            None => self.check_tail(found, info.bytes, &mut window)?,
+            Some(next) => check_joint(found, info.bytes, self.end.next_record, next)?,
+            None => {
+                self.end.torn = check_tail(found, info.bytes, self.end.next_record, &mut window)?;
+            }
         }
         self.bytes_left -= found.file_bytes;
         self.end.segments.push(info);
@@ -210,7 +212,7 @@ impl Replay {
     }
 
     /// What the record means to the caller, if anything.
-    fn item(
+    pub(super) fn item(
         &mut self,
         framed: &Framed,
         payload: Bytes,
@@ -248,37 +250,41 @@ impl Replay {
             offset,
         }))
     }
+}
 
-    /// A segment with a successor ends where the successor says it does: its
-    /// writer had read, or written, everything before.
-    fn check_joint(&self, found: &Found, at: u64, next: &Found) -> Result<()> {
-        let (expected, stated) = (self.end.next_record, next.header.first_record);
-        if stated == expected {
-            return Ok(());
-        }
-        let what = if stated > expected {
-            format!("records {expected} to {} are missing or damaged", stated - 1)
-        } else {
-            format!("the next segment begins at record {stated}, before the end of this one")
-        };
-        Err(Error::data_loss(&found.path, at, what))
+/// A segment with a successor ends where the successor says it does: its
+/// writer had read, or written, everything before. `expected` is the number of
+/// the record that is not at `at`.
+pub(super) fn check_joint(found: &Found, at: u64, expected: u64, next: &Found) -> Result<()> {
+    let stated = next.header.first_record;
+    if stated == expected {
+        return Ok(());
     }
+    let what = if stated > expected {
+        format!("records {expected} to {} are missing or damaged", stated - 1)
+    } else {
+        format!("the next segment begins at record {stated}, before the end of this one")
+    };
+    Err(Error::data_loss(&found.path, at, what))
+}
 
-    fn check_tail(&mut self, found: &Found, at: u64, window: &mut Window<'_>) -> Result<()> {
-        let bad = self.end.next_record;
-        if at < found.header.settled_end {
-            let what = format!("record {bad}, synced with the segment header, is damaged");
-            return Err(Error::data_loss(&found.path, at, what));
-        }
-        if tail::judge(window, &found.path, found.header.sequence, at, bad)? {
-            self.end.torn = Some(Torn { path: found.path.clone(), offset: at });
-        }
-        Ok(())
+/// Judges the end of the last segment, where record `bad` should be and is not.
+pub(super) fn check_tail(
+    found: &Found,
+    at: u64,
+    bad: u64,
+    window: &mut Window<'_>,
+) -> Result<Option<Torn>> {
+    if at < found.header.settled_end {
+        let what = format!("record {bad}, synced with the segment header, is damaged");
+        return Err(Error::data_loss(&found.path, at, what));
     }
+    let torn = tail::judge(window, &found.path, found.header.sequence, at, bad)?;
+    Ok(torn.then(|| Torn { path: found.path.clone(), offset: at }))
 }
 
 /// The record at `at`; `None` when there is no sound record with this number.
-fn read_record(
+pub(super) fn read_record(
     window: &mut Window<'_>,
     at: u64,
     segment: u64,

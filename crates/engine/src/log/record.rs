@@ -44,6 +44,19 @@ impl Kind {
         })
     }
 
+    /// The name in `docs/format-log.md`, in small letters.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Full => "full",
+            Kind::First => "first",
+            Kind::Middle => "middle",
+            Kind::Last => "last",
+            Kind::Cut => "cut",
+            Kind::State => "state",
+            Kind::Close => "close",
+        }
+    }
+
     /// Whether the record carries an entry or a part of one.
     pub(super) fn is_data(self) -> bool {
         matches!(self, Kind::Full | Kind::First | Kind::Middle | Kind::Last)

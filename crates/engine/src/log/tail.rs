@@ -54,6 +54,33 @@ pub(super) fn judge(
     Ok(torn)
 }
 
+/// The next sound record of the segment behind a bad one at `at`, with a number
+/// above `bad`: its place and number.
+pub(super) fn next_sound(
+    window: &mut Window<'_>,
+    segment: u64,
+    at: u64,
+    bad: u64,
+) -> Result<Option<(u64, u64)>> {
+    let mut budget = 2 * window.file_bytes();
+    let mut from = at + ALIGN as u64;
+    while let Some(candidate) = next_candidate(window, from, segment)? {
+        from = candidate + ALIGN as u64;
+        let header = window.peek(candidate, HEADER_BYTES)?.expect("a candidate is a whole header");
+        let Some(framed) = record::decode(header) else { continue };
+        if framed.header.record <= bad {
+            continue;
+        }
+        let bytes = HEADER_BYTES + framed.payload_bytes;
+        let Some(left) = budget.checked_sub(bytes as u64) else { return Ok(None) };
+        budget = left;
+        if window.peek(candidate, bytes)?.is_some_and(record::is_sound) {
+            return Ok(Some((candidate, framed.header.record)));
+        }
+    }
+    Ok(None)
+}
+
 /// The next place at or after `from` with a whole header naming `segment`.
 fn next_candidate(window: &mut Window<'_>, from: u64, segment: u64) -> Result<Option<u64>> {
     const SEGMENT_AT: u64 = 8;

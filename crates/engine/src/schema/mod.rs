@@ -103,7 +103,7 @@ impl Schema {
             }
             group.purge.check().map_err(Error::InvalidSchema)?;
             for family in &group.families {
-                check_family_name(&family.name)?;
+                check_family_name(&family.name).map_err(Error::InvalidSchema)?;
                 if let Some(purge) = &family.purge {
                     purge.check().map_err(Error::InvalidSchema)?;
                 }
@@ -184,6 +184,7 @@ impl Schema {
         if !same_groups {
             return Err(Error::InvalidSchema("the groups of a table are fixed".into()));
         }
+        // Of both: a family that neither names lives in the wildcard group.
         let named = self.groups.iter().chain(&next.groups).flat_map(|group| &group.families);
         for family in named {
             let moved = match (self.find(&family.name), next.find(&family.name)) {
@@ -201,12 +202,12 @@ impl Schema {
 
 /// Family names are non-empty, not too long, and hold no NUL (the cell key
 /// ends them with one).
-fn check_family_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_family_name(name: &[u8]) -> Result<(), String> {
     if name.is_empty() || name.len() > FAMILY_BYTES_MAX || name.contains(&0) {
-        return Err(Error::InvalidSchema(format!(
+        return Err(format!(
             "family name {} must have 1 to {FAMILY_BYTES_MAX} bytes and no NUL",
             Printable::from(name)
-        )));
+        ));
     }
     Ok(())
 }
@@ -261,5 +262,18 @@ mod tests {
         assert!(old.check_successor(&schema(&["a", "d"], &["c"])).is_ok());
         assert!(old.check_successor(&schema(&["a"], &["b", "c"])).is_err());
         assert!(old.check_successor(&Schema::with_families([Family::new("a")]).unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_successor_takes_no_family_out_of_the_wildcard_group() {
+        let schema = |named: &[&str], kept: &[&str]| {
+            let families =
+                |names: &[&str]| names.iter().map(|n| Family::new(*n)).collect::<Vec<_>>();
+            let rest = Group { wildcard: true, ..Group::new("rest", families(kept)) };
+            Schema::new(vec![Group::new("x", families(named)), rest]).unwrap()
+        };
+        let old = schema(&["a"], &[]);
+        assert!(old.check_successor(&schema(&["a"], &["b"])).is_ok());
+        assert!(old.check_successor(&schema(&["a", "b"], &[])).is_err());
     }
 }

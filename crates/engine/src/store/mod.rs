@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+pub(crate) use open::{LOCK_FILE, lock_dir};
 pub use open::{LOG_DIR, Resources};
 pub use stats::StoreStats;
 

@@ -24,7 +24,7 @@ use crate::world::{DirLock, Files};
 
 /// The directory of log segments inside a store's directory.
 pub const LOG_DIR: &str = "log";
-const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 
 /// Memory that the stores of a process share.
 #[derive(Clone)]
@@ -112,11 +112,7 @@ fn prepare_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>> {
     for path in [dir.to_path_buf(), dir.join(LOG_DIR), dir.join(FRAGMENTS_DIR)] {
         files.create_dir_all(&path).map_err(|error| Error::io("creating", &path, error))?;
     }
-    let path = dir.join(LOCK_FILE);
-    let lock = files.lock(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_path_buf() },
-        _ => Error::io("locking", &path, error),
-    })?;
+    let lock = lock_dir(files, dir)?;
     files.sync_dir(dir).map_err(|error| Error::io("syncing", dir, error))?;
     Ok(lock)
 }
@@ -136,6 +132,15 @@ fn found_dir(files: &dyn Files, dir: &Path) -> Result<()> {
         files.sync_dir(parent).map_err(|error| Error::io("syncing", parent, error))?;
     }
     Ok(())
+}
+
+/// Takes the lock of a store's directory.
+pub(crate) fn lock_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>> {
+    let path = dir.join(LOCK_FILE);
+    files.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_path_buf() },
+        _ => Error::io("locking", &path, error),
+    })
 }
 
 /// The manifest of the directory, or a first one if it is empty. Data without

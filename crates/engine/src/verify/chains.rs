@@ -1,0 +1,173 @@
+//! Checks what the configuration says of tablets and chains, and every fragment
+//! that it names.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::check::judgeable;
+use super::report::{FragmentReport, Problem, Report};
+use crate::cache::BlockCache;
+use crate::cell::rows::{RowRange, successor};
+use crate::config::{ChainConfig, Configs, FileConfig, MANIFEST_FILE, TableConfig};
+use crate::error::{Printable, Result};
+use crate::fragment::Fragment;
+use crate::tables::FRAGMENTS_DIR;
+use crate::world::Files;
+
+pub fn check(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    configs: &Configs,
+    report: &mut Report,
+) -> Result<()> {
+    let mut check = Check { files, dir, report, named: BTreeSet::new() };
+    for table in configs.tables.values() {
+        check.table(table, configs)?;
+    }
+    Ok(())
+}
+
+struct Check<'a> {
+    files: &'a Arc<dyn Files>,
+    dir: &'a Path,
+    report: &'a mut Report,
+    named: BTreeSet<crate::config::FileName>,
+}
+
+impl Check<'_> {
+    /// Something that the manifest says cannot be.
+    fn wrong(&mut self, what: String) {
+        let path = self.dir.join(MANIFEST_FILE);
+        self.report.problems.push(Problem::new(&path, 0, what));
+    }
+
+    fn table(&mut self, table: &TableConfig, configs: &Configs) -> Result<()> {
+        self.report.tables += 1;
+        let name = &table.name;
+        if table.id.0 > configs.next_table {
+            self.wrong(format!("table {name} has the id {}, not given out yet", table.id.0));
+        }
+        let mut end = Some(Vec::new());
+        for tablet in &table.tablets {
+            self.report.tablets += 1;
+            if end.as_ref() != Some(&tablet.rows.start) || tablet.rows.is_empty() {
+                let start = Printable::from(&tablet.rows.start[..]);
+                self.wrong(format!("the tablet of table {name} from {start} is out of place"));
+            }
+            end = tablet.rows.end.clone();
+            for (chain, group) in tablet.chains.iter().zip(table.schema.groups()) {
+                self.chain(chain, &tablet.rows, name, &group.name, configs.epoch)?;
+            }
+        }
+        if end.is_some() {
+            self.wrong(format!("the last tablet of table {name} does not reach to the end"));
+        }
+        Ok(())
+    }
+
+    fn chain(
+        &mut self,
+        chain: &ChainConfig,
+        rows: &RowRange,
+        table: &str,
+        group: &str,
+        epoch: u64,
+    ) -> Result<()> {
+        for pair in chain.files.windows(2) {
+            let (older, newer) = (&pair[0], &pair[1]);
+            if older.txn_max >= newer.txn_min {
+                self.wrong(format!(
+                    "a chain of table {table}, group {group}, is out of order: {} up to txn {} \
+                     comes before {} from txn {}",
+                    older.name, older.txn_max, newer.name, newer.txn_min
+                ));
+            }
+        }
+        if let Some(beyond) = chain.files.iter().find(|file| file.txn_max > chain.flushed_through) {
+            self.wrong(format!(
+                "{} holds txn {}, but its chain counts as flushed through {} only",
+                beyond.name, beyond.txn_max, chain.flushed_through
+            ));
+        }
+        for file in &chain.files {
+            if file.name.epoch > epoch {
+                self.wrong(format!("{} has an epoch that was not taken yet", file.name));
+            }
+            if !self.named.insert(file.name) {
+                self.wrong(format!("{} is named twice", file.name));
+            }
+            self.fragment(file, rows, table, group)?;
+        }
+        Ok(())
+    }
+
+    fn fragment(
+        &mut self,
+        file: &FileConfig,
+        tablet: &RowRange,
+        table: &str,
+        group: &str,
+    ) -> Result<()> {
+        let path = self.dir.join(FRAGMENTS_DIR).join(file.name.to_string());
+        let problems = self.report.problems.len();
+        let mut seen = FragmentReport {
+            path: path.clone(),
+            table: table.to_string(),
+            group: group.to_string(),
+            bytes: file.bytes,
+            blocks: 0,
+            rows: 0,
+            cells: 0,
+            tombstones: 0,
+            spans: 0,
+            sound: false,
+        };
+        // Nothing is read twice, so nothing is worth keeping.
+        match Fragment::open(self.files, &path, 0, BlockCache::new(0)) {
+            Ok(fragment) => {
+                self.compare(&fragment, file, tablet);
+                let list = &mut self.report.problems;
+                let report = fragment.inspect(&mut |error| list.push(Problem::of(error, &path)));
+                seen.blocks = report.blocks;
+                seen.rows = report.rows;
+                seen.cells = report.cells;
+                seen.tombstones = report.tombstones;
+                seen.spans = fragment.meta().spans;
+            }
+            Err(error) => self.report.problems.push(Problem::of(judgeable(error)?, &path)),
+        }
+        seen.sound = self.report.problems.len() == problems;
+        self.report.fragments.push(seen);
+        Ok(())
+    }
+
+    /// Compares what the footer and the config say.
+    fn compare(&mut self, fragment: &Fragment, file: &FileConfig, tablet: &RowRange) {
+        let meta = fragment.meta();
+        let footer_at = meta.data_bytes;
+        let mut wrong = |what: String| {
+            self.report.problems.push(Problem::new(fragment.path(), footer_at, what));
+        };
+        if meta.stored_bytes != file.bytes {
+            wrong(format!("it has {} bytes, its config says {}", meta.stored_bytes, file.bytes));
+        }
+        if meta.cells != file.cells {
+            wrong(format!("it has {} cells, its config says {}", meta.cells, file.cells));
+        }
+        if meta.txn_min < file.txn_min || meta.txn_max > file.txn_max {
+            wrong(format!(
+                "it holds txns {} to {}, its config says {} to {}",
+                meta.txn_min, meta.txn_max, file.txn_min, file.txn_max
+            ));
+        }
+        let bounds = meta.row_bounds.as_ref();
+        let cells = bounds
+            .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
+        if let Some(rows) = RowRange::hull(cells, fragment.spans().hull())
+            && (rows.intersection(&file.rows) != rows || rows.intersection(tablet) != rows)
+        {
+            wrong("it holds rows outside the range of its config or tablet".into());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The check of a whole store: manifest, chains and fragments, log, and the
+//! files that belong to none of them.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::report::{Garbage, Problem, Report, TornWrite};
+use super::{chains, commits};
+use crate::config::{Configs, FileName, MANIFEST_FILE, Manifest};
+use crate::error::{Error, Result};
+use crate::log::LogSurvey;
+use crate::store::{LOCK_FILE, LOG_DIR, lock_dir};
+use crate::tables::FRAGMENTS_DIR;
+use crate::world::Files;
+
+/// Checks the store in a directory, from end to end.
+///
+/// Damage is part of the report. An error means that the check could not be
+/// made: there is no store, another process has it open, or its format is
+/// newer than this program.
+pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
+    let path = dir.join(MANIFEST_FILE);
+    let exists = files.exists(&path).map_err(|error| Error::io("opening", &path, error))?;
+    let mut report = Report::default();
+    if !exists {
+        if !holds_data(&**files, dir) {
+            return Err(Error::io("opening", &path, io::ErrorKind::NotFound.into()));
+        }
+        report.problems.push(Problem::new(&path, 0, "the manifest is missing"));
+        return Ok(report);
+    }
+    let _lock = lock_dir(&**files, dir)?;
+    let loaded = match Manifest::inspect(&**files, dir) {
+        Ok(Some(loaded)) => loaded,
+        Ok(None) => return Err(Error::io("opening", &path, io::ErrorKind::NotFound.into())),
+        // Without the manifest nobody knows which files count.
+        Err(error) => {
+            report.problems.push(Problem::of(judgeable(error)?, &path));
+            return Ok(report);
+        }
+    };
+    let configs = loaded.configs;
+    report.store_id = configs.store_id;
+    report.revision = configs.revision;
+    report.epoch = configs.epoch;
+    report.manifest_bytes = loaded.bytes;
+    report.manifest_torn = loaded.torn_at.map(|offset| TornWrite { path, offset });
+    chains::check(files, dir, &configs, &mut report)?;
+    let log_dir = dir.join(LOG_DIR);
+    let survey = LogSurvey::open(&**files, &log_dir, Some(configs.log_head))?;
+    find_garbage(&**files, dir, &configs, &survey, &mut report)?;
+    report.log.head_segment = configs.log_head;
+    commits::check(survey, &configs, &log_dir, &mut report)?;
+    Ok(report)
+}
+
+/// An error that says something about the files. Others end the check: a
+/// newer format cannot be judged, and a file that may not be read is no damage.
+pub(super) fn judgeable(error: Error) -> Result<Error> {
+    match error {
+        Error::DataLoss { .. } => Ok(error),
+        Error::Io { error: ref cause, .. } if cause.kind() != io::ErrorKind::PermissionDenied => {
+            Ok(error)
+        }
+        other => Err(other),
+    }
+}
+
+fn holds_data(files: &dyn Files, dir: &Path) -> bool {
+    let holds = |part| files.list(&dir.join(part)).is_ok_and(|names| !names.is_empty());
+    holds(LOG_DIR) || holds(FRAGMENTS_DIR)
+}
+
+/// Files that nothing refers to.
+fn find_garbage(
+    files: &dyn Files,
+    dir: &Path,
+    configs: &Configs,
+    survey: &LogSurvey,
+    report: &mut Report,
+) -> Result<()> {
+    let list = |dir: &Path| files.list(dir).map_err(|error| Error::io("listing", dir, error));
+    let mut found: Vec<(_, &'static str)> = Vec::new();
+    let own = [MANIFEST_FILE, LOCK_FILE, LOG_DIR, FRAGMENTS_DIR];
+    for name in list(dir)? {
+        if !own.iter().any(|known| name.as_os_str() == *known) {
+            found.push((dir.join(name), "it is no part of a store"));
+        }
+    }
+    let fragments = dir.join(FRAGMENTS_DIR);
+    for name in list(&fragments)? {
+        match name.to_str().and_then(FileName::parse) {
+            None => found.push((fragments.join(name), "it is no fragment")),
+            Some(parsed) if configs.files().all(|file| file.name != parsed) => {
+                found.push((fragments.join(name), "no configuration names it"));
+            }
+            Some(_) => {}
+        }
+    }
+    found.extend(survey.free().iter().map(|path| (path.clone(), "a spare log segment")));
+    found.extend(survey.strange().iter().map(|path| (path.clone(), "it is no log segment")));
+    for (path, why) in found {
+        // A directory, or a file that may not be read, has no size to tell.
+        let bytes = files.open_read(&path).and_then(|file| file.len()).unwrap_or(0);
+        report.garbage.push(Garbage { path, bytes, why });
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Shows what a fragment file holds: its facts, its blocks, its range
+//! tombstones and its entries.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cache::BlockCache;
+use crate::cell::commit::TimeRange;
+use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
+use crate::cell::normal::decode_times;
+use crate::cell::span::Spans;
+use crate::error::{Error, Result};
+use crate::fragment::{BlockInfo, Fragment, FragmentMeta};
+use crate::txn::Txn;
+use crate::world::Files;
+
+/// One entry, its key taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryInfo<'a> {
+    pub row: Vec<u8>,
+    pub family: Option<&'a [u8]>,
+    pub qualifier: Option<Vec<u8>>,
+    /// Only of cells.
+    pub timestamp: Option<i64>,
+    pub txn: Txn,
+    pub kind: &'static str,
+    /// Only of merge operands.
+    pub fold: Option<u8>,
+    /// The times that a column tombstone covers.
+    pub times: Vec<TimeRange>,
+    /// Only of cells.
+    pub value: Option<&'a [u8]>,
+}
+
+/// A fragment that is about to be shown.
+pub struct FragmentDump {
+    fragment: Arc<Fragment>,
+}
+
+impl FragmentDump {
+    pub fn open(files: &Arc<dyn Files>, path: &Path) -> Result<FragmentDump> {
+        let fragment = Fragment::open(files, path, 0, BlockCache::new(0))?;
+        Ok(FragmentDump { fragment })
+    }
+
+    pub fn meta(&self) -> &FragmentMeta {
+        self.fragment.meta()
+    }
+
+    pub fn spans(&self) -> &Spans {
+        self.fragment.spans()
+    }
+
+    /// Every block in order, or what is wrong with it.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<BlockInfo>> + '_ {
+        self.fragment.blocks()
+    }
+
+    /// Shows every entry, and an error for each block that cannot be read. An
+    /// error of `each` ends it.
+    pub fn entries<E>(
+        &self,
+        each: &mut dyn FnMut(Result<EntryInfo<'_>>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.fragment.for_each_entry(&mut |entry| {
+            let described = entry.and_then(|(key, value)| {
+                describe(key, value).ok_or_else(|| {
+                    let what = format!("\"{}\" is no key", key.escape_ascii());
+                    Error::data_loss(self.fragment.path(), 0, what)
+                })
+            });
+            each(described)
+        })
+    }
+}
+
+/// Takes an entry apart; `None` when its key is none.
+fn describe<'a>(key: &'a [u8], value: &'a [u8]) -> Option<EntryInfo<'a>> {
+    let parts = KeyParts::parse(key)?;
+    let unescaped = |escaped: &[u8]| {
+        let mut bytes = Vec::new();
+        unescape_into(escaped, &mut bytes);
+        bytes
+    };
+    let in_column = parts.level >= Level::ColumnTombstone;
+    let is_cell = parts.level == Level::Cell;
+    Some(EntryInfo {
+        row: unescaped(parts.escaped_row(key)),
+        family: (parts.level >= Level::FamilyTombstone).then(|| parts.family(key)),
+        qualifier: in_column.then(|| unescaped(parts.escaped_qualifier(key))),
+        timestamp: is_cell.then_some(parts.timestamp),
+        txn: parts.txn,
+        kind: kind_name(&parts),
+        fold: match parts.kind {
+            Kind::Merge(fold) => Some(fold),
+            _ => None,
+        },
+        times: match parts.level {
+            Level::ColumnTombstone => decode_times(value).collect(),
+            _ => Vec::new(),
+        },
+        value: is_cell.then_some(value),
+    })
+}
+
+fn kind_name(parts: &KeyParts) -> &'static str {
+    match (parts.level, parts.kind) {
+        (Level::RowTombstone, _) => "row_tombstone",
+        (Level::FamilyTombstone, _) => "family_tombstone",
+        (Level::ColumnTombstone, _) => "column_tombstone",
+        (Level::Cell, Kind::Put) => "put",
+        (Level::Cell, Kind::Marker) => "marker",
+        (Level::Cell, Kind::Merge(_)) => "merge",
+        (Level::Cell, Kind::Tombstone) => unreachable!("a cell's key is never a tombstone's"),
+    }
+}

@@ -1,0 +1,192 @@
+//! Shows what a log holds, record by record, and the mutations in its commits.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cell::commit::{Commit, CommitVisitor, Mutation, TableId, TimeRange};
+use crate::cell::rows::RowRange;
+use crate::config::Manifest;
+use crate::error::{Error, Result};
+use crate::log::{ItemKind, LogItem, LogSurvey, RecordInfo, Seen, Torn};
+use crate::recovery::TABLES_STREAM;
+use crate::store::LOG_DIR;
+use crate::world::Files;
+
+/// What a dump shows, in log order.
+#[derive(Debug)]
+pub enum LogLine<'a> {
+    Record(RecordInfo),
+    /// A change of the commit that the last record completed.
+    Mutation {
+        txn: u64,
+        mutation: MutationInfo<'a>,
+    },
+    Damage(Error),
+    Torn(Torn),
+}
+
+/// One change, in words.
+#[derive(Debug, Default)]
+pub struct MutationInfo<'a> {
+    pub table: u32,
+    pub kind: &'static str,
+    /// The row, or the start of a deleted range.
+    pub row: &'a [u8],
+    /// The end of a deleted range, if it has one.
+    pub row_end: Option<&'a [u8]>,
+    pub family: Option<&'a [u8]>,
+    pub qualifier: Option<&'a [u8]>,
+    pub timestamp: Option<i64>,
+    pub times: Option<TimeRange>,
+    pub fold: Option<u8>,
+    pub value: Option<&'a [u8]>,
+}
+
+/// A log that is about to be shown.
+pub struct LogDump {
+    survey: LogSurvey,
+}
+
+impl LogDump {
+    /// Opens the log of a store's directory from its head on, the segments of a
+    /// directory without a manifest, or one segment.
+    pub fn open(files: &Arc<dyn Files>, path: &Path) -> Result<LogDump> {
+        let is_dir = files.list(path).is_ok();
+        let survey = if !is_dir {
+            LogSurvey::open_segment(&**files, path)?
+        } else if let Some(configs) = Manifest::load(&**files, path)? {
+            LogSurvey::open(&**files, &path.join(LOG_DIR), Some(configs.log_head))?
+        } else {
+            LogSurvey::open(&**files, path, None)?
+        };
+        Ok(LogDump { survey })
+    }
+
+    /// Shows every record, and with `cells` every mutation. An error of `each`
+    /// ends it.
+    pub fn show<E>(
+        self,
+        cells: bool,
+        each: &mut dyn FnMut(LogLine<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut segment = std::path::PathBuf::new();
+        self.survey.walk(&mut |seen| match seen {
+            Seen::Segment { path, .. } => {
+                segment = path.to_path_buf();
+                Ok(())
+            }
+            Seen::Record(record) => each(LogLine::Record(record)),
+            Seen::Item(item) if cells && is_commit(&item) => show_commit(&item, &segment, each),
+            Seen::Item(_) => Ok(()),
+            Seen::Damage(error) => each(LogLine::Damage(error)),
+            Seen::Torn(torn) => each(LogLine::Torn(torn)),
+        })
+    }
+}
+
+fn is_commit(item: &LogItem) -> bool {
+    item.stream == TABLES_STREAM && item.kind == ItemKind::Data
+}
+
+fn show_commit<E>(
+    item: &LogItem,
+    segment: &Path,
+    each: &mut dyn FnMut(LogLine<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let commit = Commit::from_bytes(item.payload.clone());
+    let mut show = Show { txn: item.index, table: 0, row: &[], each, failed: None };
+    let walked = commit.walk(&mut show);
+    if let Some(error) = show.failed {
+        return Err(error);
+    }
+    match walked {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let what = format!("a commit that does not parse: {error}");
+            each(LogLine::Damage(Error::data_loss(segment, item.offset, what)))
+        }
+    }
+}
+
+struct Show<'a, 'e, E> {
+    txn: u64,
+    table: u32,
+    row: &'a [u8],
+    each: &'e mut dyn FnMut(LogLine<'_>) -> Result<(), E>,
+    /// The sink's own error, which ends the walk.
+    failed: Option<E>,
+}
+
+impl<E> Show<'_, '_, E> {
+    fn tell(&mut self, mutation: MutationInfo<'_>) -> Result<()> {
+        (self.each)(LogLine::Mutation { txn: self.txn, mutation }).map_err(|error| {
+            self.failed = Some(error);
+            Error::Closed
+        })
+    }
+}
+
+impl<'a, E> CommitVisitor<'a> for Show<'a, '_, E> {
+    fn table(&mut self, table: TableId) -> Result<()> {
+        self.table = table.0;
+        Ok(())
+    }
+
+    fn delete_range(&mut self, range: RowRange) -> Result<()> {
+        self.tell(MutationInfo {
+            table: self.table,
+            kind: "delete_range",
+            row: &range.start,
+            row_end: range.end.as_deref(),
+            ..MutationInfo::default()
+        })
+    }
+
+    fn row(&mut self, row: &'a [u8]) -> Result<()> {
+        self.row = row;
+        Ok(())
+    }
+
+    fn mutation(&mut self, mutation: Mutation<'a>) -> Result<()> {
+        let info = describe(mutation);
+        self.tell(MutationInfo { table: self.table, row: self.row, ..info })
+    }
+
+    fn row_end(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn describe(mutation: Mutation<'_>) -> MutationInfo<'_> {
+    let cell = |kind, family, qualifier, timestamp, value| MutationInfo {
+        kind,
+        family: Some(family),
+        qualifier: Some(qualifier),
+        timestamp: Some(timestamp),
+        value: Some(value),
+        ..MutationInfo::default()
+    };
+    match mutation {
+        Mutation::Set { family, qualifier, timestamp, value } => {
+            cell("set", family, qualifier, timestamp, value)
+        }
+        Mutation::Mark { family, qualifier, timestamp, value } => {
+            cell("mark", family, qualifier, timestamp, value)
+        }
+        Mutation::Merge { fold, family, qualifier, timestamp, operand } => MutationInfo {
+            fold: Some(fold.0),
+            ..cell("merge", family, qualifier, timestamp, operand)
+        },
+        Mutation::DeleteCells { family, qualifier, times } => MutationInfo {
+            kind: "delete_cells",
+            family: Some(family),
+            qualifier: Some(qualifier),
+            times: Some(times),
+            ..MutationInfo::default()
+        },
+        Mutation::DeleteFamily { family } => {
+            MutationInfo { kind: "delete_family", family: Some(family), ..MutationInfo::default() }
+        }
+        Mutation::DeleteRow => MutationInfo { kind: "delete_row", ..MutationInfo::default() },
+    }
+}

@@ -1,0 +1,17 @@
+//! Offline check and dump of a store's files, for the tools of an operator.
+//!
+//! [`check`] reads a whole store and collects everything that is wrong with it;
+//! [`LogDump`] and [`FragmentDump`] show what single files hold. Nothing here
+//! needs a running store, and nothing but the lock is ever written.
+
+mod chains;
+mod check;
+mod commits;
+mod fragment_dump;
+mod log_dump;
+mod report;
+
+pub use check::check;
+pub use fragment_dump::{EntryInfo, FragmentDump};
+pub use log_dump::{LogDump, LogLine, MutationInfo};
+pub use report::{FragmentReport, Garbage, LogReport, Problem, Report, TornWrite};

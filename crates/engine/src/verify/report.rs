@@ -1,0 +1,102 @@
+//! What a check found, for people and programs.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::txn::Txn;
+
+/// One thing that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub path: PathBuf,
+    pub offset: u64,
+    pub what: String,
+}
+
+impl Problem {
+    pub fn new(path: &Path, offset: u64, what: impl Into<String>) -> Problem {
+        Problem { path: path.to_path_buf(), offset, what: what.into() }
+    }
+
+    /// What an error says about `path`.
+    pub(super) fn of(error: Error, path: &Path) -> Problem {
+        match error {
+            Error::DataLoss { path, offset, what } => Problem { path, offset, what },
+            Error::Io { path, error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                Problem { path, offset: 0, what: "the file is missing".into() }
+            }
+            Error::Io { path, error, .. } => {
+                Problem { path, offset: 0, what: format!("it cannot be read: {error}") }
+            }
+            other => Problem { path: path.to_path_buf(), offset: 0, what: other.to_string() },
+        }
+    }
+}
+
+/// A file that is not part of the store. Harmless: it costs room only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Garbage {
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub why: &'static str,
+}
+
+/// The place of a write that a crash cut short. Nobody was told that it had
+/// succeeded, so nothing is lost with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornWrite {
+    pub path: PathBuf,
+    pub offset: u64,
+}
+
+/// A fragment that a config names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FragmentReport {
+    pub path: PathBuf,
+    pub table: String,
+    pub group: String,
+    pub bytes: u64,
+    pub blocks: u64,
+    pub rows: u64,
+    pub cells: u64,
+    pub tombstones: u64,
+    pub spans: u64,
+    pub sound: bool,
+}
+
+/// The log from its head on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogReport {
+    pub head_segment: u64,
+    pub segments: u64,
+    pub records: u64,
+    /// Commits of tables, whole and readable.
+    pub commits: u64,
+    /// Bytes of their payloads.
+    pub commit_bytes: u64,
+    pub txn_last: Option<Txn>,
+    pub torn: Option<TornWrite>,
+}
+
+/// All that a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub store_id: u64,
+    pub revision: u64,
+    pub epoch: u64,
+    pub tables: u64,
+    pub tablets: u64,
+    pub manifest_bytes: u64,
+    /// An edit of the configuration that a crash cut short.
+    pub manifest_torn: Option<TornWrite>,
+    pub fragments: Vec<FragmentReport>,
+    pub log: LogReport,
+    pub garbage: Vec<Garbage>,
+    pub problems: Vec<Problem>,
+}
+
+impl Report {
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}

@@ -1,0 +1,93 @@
+//! What is measured, in order.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use stele_engine::Wait;
+
+use super::disk_bytes;
+use super::meter::{Measured, Tally, measure};
+use super::workload::{Numbers, Workload, key};
+
+/// Keys of one batch.
+const BATCH: usize = 100;
+/// How often filling says how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// What separates one key from the next while filling. A prime above every
+/// number of keys worth filling, so each key comes exactly once.
+const FILL_STEP: u64 = 2_305_843_009_213_693_951;
+
+/// Runs all phases. Returns the bytes on disk after filling as well.
+pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec<Measured>, u64)> {
+    let mut done = vec![measure(("fill", "fill, 100 per commit"), workload, || fill(workload))?];
+    let settle = || workload.settle().map(Tally::once);
+    done.push(measure(("settle", "flush and compact"), workload, settle)?);
+    let filled = disk_bytes(dir)?;
+
+    workload.scan(true)?;
+    let deadline = || Some(Instant::now() + Duration::from_secs_f64(seconds));
+    let mut numbers = Numbers::new(7);
+    done.push(measure(("read", "point read"), workload, || {
+        Tally::until(deadline(), || workload.read(&mut numbers).map(Some))
+    })?);
+    done.push(measure(("scan", "scan"), workload, || workload.scan(false).map(Tally::once))?);
+
+    let overwrites = [
+        (("put", "put"), 1, Wait::Written),
+        (("durable_batch", "durable, 100 per commit"), BATCH, Wait::Durable),
+        (("durable_put", "durable put"), 1, Wait::Durable),
+    ];
+    for (phase, count, wait) in overwrites {
+        done.push(measure(phase, workload, || {
+            Tally::until(deadline(), || workload.overwrite(count, &mut numbers, wait).map(Some))
+        })?);
+    }
+    done.push(measure(("durable_put_16", "durable put, 16 threads"), workload, || {
+        together(16, |thread| {
+            let mut numbers = Numbers::new(1000 + thread);
+            Tally::until(deadline(), || {
+                workload.overwrite(1, &mut numbers, Wait::Durable).map(Some)
+            })
+        })
+    })?);
+    Ok((done, filled))
+}
+
+/// Writes every key once, in no order.
+fn fill(workload: &Workload) -> anyhow::Result<Tally> {
+    let keys = workload.shape.keys;
+    let mut numbers = Numbers::new(3);
+    let (mut next, mut told) = (0, Instant::now());
+    Tally::until(None, || {
+        if next == keys {
+            return Ok(None);
+        }
+        if told.elapsed() >= PROGRESS_INTERVAL {
+            told = Instant::now();
+            eprintln!("  {} of {keys}", next);
+        }
+        let batch = next..keys.min(next + BATCH as u64);
+        next = batch.end;
+        let place = |at: u64| (u128::from(at) * u128::from(FILL_STEP) % u128::from(keys)) as u64;
+        workload
+            .put(batch.map(|at| key(place(at))).collect(), &mut numbers, Wait::Written)
+            .map(Some)
+    })
+}
+
+/// Runs the same work in several threads.
+fn together(
+    threads: u64,
+    work: impl Fn(u64) -> anyhow::Result<Tally> + Sync,
+) -> anyhow::Result<Tally> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        running.into_iter().try_fold(Tally::default(), |sum, thread| {
+            let tally = thread.join().map_err(|_| anyhow!("a thread of the benchmark died"))??;
+            Ok(sum.join(tally))
+        })
+    })
+}

@@ -1,0 +1,86 @@
+//! How things are shown: tables and sizes for people, JSON for programs.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+/// Bytes of a value that are shown.
+const PREVIEW_BYTES: usize = 48;
+
+/// A table whose columns after the first `text_columns` hold numbers.
+pub fn table(header: &[&str], text_columns: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.to_vec());
+    for column in table.column_iter_mut().skip(text_columns) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Writes one JSON object on a line of its own.
+pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+/// Printable ASCII as it is, the rest as `\xNN`. Can be turned back.
+pub fn text(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+/// The beginning of a value.
+pub fn preview(value: &[u8]) -> String {
+    let shown = text(&value[..value.len().min(PREVIEW_BYTES)]);
+    if value.len() > PREVIEW_BYTES { format!("{shown}...") } else { shown }
+}
+
+/// A number with its thousands set apart.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A number of things with their name, which takes an s when there are many.
+pub fn things(number: u64, name: &str) -> String {
+    format!("{} {name}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// A number of bytes in the unit that suits it.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if number < 1024 {
+        return format!("{number} B");
+    }
+    let mut value = number as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_bytes_are_shown_for_people() {
+        assert_eq!(
+            [count(0), count(999), count(1_000), count(12_345_678)],
+            ["0", "999", "1,000", "12,345,678"]
+        );
+        assert_eq!([bytes(1023), bytes(1536), bytes(3 << 30)], ["1023 B", "1.5 KiB", "3.0 GiB"]);
+        assert_eq!([things(1, "row"), things(2_000, "row")], ["1 row", "2,000 rows"]);
+        assert_eq!(text(b"a\0\\"), "a\\x00\\\\");
+        assert_eq!(preview(&[b'x'; 60]), format!("{}...", "x".repeat(48)));
+    }
+}
