@@ -61,7 +61,9 @@ fn t2_nothing_is_saved_ahead_of_the_log() {
     machine.gate.close("/log/");
     let survived = thread::scope(|scope| {
         let flush = scope.spawn(|| store.flush(b));
-        machine.gate.until_somebody_waits();
+        while !machine.gate.somebody_waits() && !flush.is_finished() {
+            thread::yield_now();
+        }
         assert_eq!(store.configs().unwrap().files().count(), 0, "saved ahead of the log");
         let survived = machine.sim.crash();
         machine.gate.open();
@@ -81,15 +83,19 @@ fn t4_operands_flushed_before_a_crash_are_not_applied_again() {
         let power = Powered::new(machine.sim.clone());
         let store = Store::open(DIR.as_ref(), Options::default(), power.world(1)).unwrap();
         let table = store.create_table("t", schema()).unwrap();
-        for _ in 0..5 {
+        for number in 1..=10 {
             put(&store, &count(table, "r"));
+            if number == 5 {
+                // The next fragment then holds operands without their base.
+                store.flush(table).unwrap();
+            }
         }
         power.cut_after(changes);
         let flushed = store.flush(table).is_ok();
         let mut machine = machine.crash(store);
         for _ in 0..3 {
             let store = machine.open();
-            assert_eq!(sum(&store, table, View::Durable), 5, "after {changes} changes");
+            assert_eq!(sum(&store, table, View::Durable), 10, "after {changes} changes");
             machine = machine.kill(store);
         }
         if flushed {

@@ -92,6 +92,10 @@ impl Gate {
         self.0.1.notify_all();
     }
 
+    pub fn somebody_waits(&self) -> bool {
+        self.0.0.lock().waiting > 0
+    }
+
     /// Waits until somebody is held up.
     pub fn until_somebody_waits(&self) {
         let mut state = self.0.0.lock();
