@@ -14,15 +14,15 @@ fn t1_a_durable_read_sees_nothing_before_its_sync_and_everything_after_its_ack()
     let store = machine.open_threaded(Options::default());
     let table = store.create_table("t", schema()).unwrap();
     put(&store, &set(table, "old", "1"));
-    machine.gate.close("/log/");
     thread::scope(|scope| {
+        let closed = machine.gate.close("/log/");
         let writer = scope.spawn(|| put(&store, &set(table, "new", "2")));
         machine.gate.until_somebody_waits();
         assert_eq!(cells(&store, table, View::Durable), pairs(&[("old", "1")]));
         let latest = pairs(&[("new", "2"), ("old", "1")]);
         assert_eq!(cells(&store, table, View::Latest), latest);
         assert!(!writer.is_finished(), "acknowledged before the sync");
-        machine.gate.open();
+        drop(closed);
         let txn = writer.join().unwrap();
         assert!(store.progress().0 >= txn);
         assert_eq!(cells(&store, table, View::Durable), latest);
@@ -58,15 +58,15 @@ fn t2_nothing_is_saved_ahead_of_the_log() {
     let [a, b] = ["a", "b"].map(|name| store.create_table(name, schema()).unwrap());
     store.apply(&set(a, "first", "1"), Txn::MAX, Wait::Accepted).unwrap();
     store.apply(&set(b, "second", "2"), Txn::MAX, Wait::Accepted).unwrap();
-    machine.gate.close("/log/");
     let survived = thread::scope(|scope| {
+        let closed = machine.gate.close("/log/");
         let flush = scope.spawn(|| store.flush(b));
         while !machine.gate.somebody_waits() && !flush.is_finished() {
             thread::yield_now();
         }
         assert_eq!(store.configs().unwrap().files().count(), 0, "saved ahead of the log");
         let survived = machine.sim.crash();
-        machine.gate.open();
+        drop(closed);
         assert!(flush.join().unwrap().is_err(), "the machine is off");
         survived
     });
