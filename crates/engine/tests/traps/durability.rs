@@ -14,15 +14,15 @@ fn t1_a_durable_read_sees_nothing_before_its_sync_and_everything_after_its_ack()
     let store = machine.open_threaded(Options::default());
     let table = store.create_table("t", schema()).unwrap();
     put(&store, &set(table, "old", "1"));
-    machine.gate.close("/log/");
     thread::scope(|scope| {
+        let closed = machine.gate.close("/log/");
         let writer = scope.spawn(|| put(&store, &set(table, "new", "2")));
         machine.gate.until_somebody_waits();
         assert_eq!(cells(&store, table, View::Durable), pairs(&[("old", "1")]));
         let latest = pairs(&[("new", "2"), ("old", "1")]);
         assert_eq!(cells(&store, table, View::Latest), latest);
         assert!(!writer.is_finished(), "acknowledged before the sync");
-        machine.gate.open();
+        drop(closed);
         let txn = writer.join().unwrap();
         assert!(store.progress().0 >= txn);
         assert_eq!(cells(&store, table, View::Durable), latest);
@@ -58,13 +58,15 @@ fn t2_nothing_is_saved_ahead_of_the_log() {
     let [a, b] = ["a", "b"].map(|name| store.create_table(name, schema()).unwrap());
     store.apply(&set(a, "first", "1"), Txn::MAX, Wait::Accepted).unwrap();
     store.apply(&set(b, "second", "2"), Txn::MAX, Wait::Accepted).unwrap();
-    machine.gate.close("/log/");
     let survived = thread::scope(|scope| {
+        let closed = machine.gate.close("/log/");
         let flush = scope.spawn(|| store.flush(b));
-        machine.gate.until_somebody_waits();
+        while !machine.gate.somebody_waits() && !flush.is_finished() {
+            thread::yield_now();
+        }
         assert_eq!(store.configs().unwrap().files().count(), 0, "saved ahead of the log");
         let survived = machine.sim.crash();
-        machine.gate.open();
+        drop(closed);
         assert!(flush.join().unwrap().is_err(), "the machine is off");
         survived
     });
@@ -81,15 +83,19 @@ fn t4_operands_flushed_before_a_crash_are_not_applied_again() {
         let power = Powered::new(machine.sim.clone());
         let store = Store::open(DIR.as_ref(), Options::default(), power.world(1)).unwrap();
         let table = store.create_table("t", schema()).unwrap();
-        for _ in 0..5 {
+        for number in 1..=10 {
             put(&store, &count(table, "r"));
+            if number == 5 {
+                // The next fragment then holds operands without their base.
+                store.flush(table).unwrap();
+            }
         }
         power.cut_after(changes);
         let flushed = store.flush(table).is_ok();
         let mut machine = machine.crash(store);
         for _ in 0..3 {
             let store = machine.open();
-            assert_eq!(sum(&store, table, View::Durable), 5, "after {changes} changes");
+            assert_eq!(sum(&store, table, View::Durable), 10, "after {changes} changes");
             machine = machine.kill(store);
         }
         if flushed {

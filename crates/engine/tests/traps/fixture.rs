@@ -83,13 +83,15 @@ struct GateState {
 }
 
 impl Gate {
-    pub fn close(&self, path_part: &'static str) {
+    /// Closes the gate until the answer is dropped, so that a test that fails
+    /// does not hang.
+    pub fn close(&self, path_part: &'static str) -> Closed {
         self.0.0.lock().closed = Some(path_part);
+        Closed(self.clone())
     }
 
-    pub fn open(&self) {
-        self.0.0.lock().closed = None;
-        self.0.1.notify_all();
+    pub fn somebody_waits(&self) -> bool {
+        self.0.0.lock().waiting > 0
     }
 
     /// Waits until somebody is held up.
@@ -108,6 +110,15 @@ impl Gate {
             self.0.1.wait(&mut state);
             state.waiting -= 1;
         }
+    }
+}
+
+pub struct Closed(Gate);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.0.0.lock().closed = None;
+        self.0.0.1.notify_all();
     }
 }
 

@@ -101,9 +101,9 @@ fn r1_1_23_and_1_3_2_reads_go_on_and_memory_stays_bounded_while_writers_are_thro
     let store = machine.open_threaded(small_budget());
     let [table, quiet] = ["t", "quiet"].map(|name| store.create_table(name, schema()).unwrap());
     put(&store, &set(quiet, "r", "read me"));
-    machine.gate.close("/fragments/");
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let closed = machine.gate.close("/fragments/");
         scope.spawn(|| write_large(&store, table, 6, &done));
         machine.gate.until_somebody_waits();
         while store.stats().throttled < 4 {
@@ -118,7 +118,7 @@ fn r1_1_23_and_1_3_2_reads_go_on_and_memory_stays_bounded_while_writers_are_thro
             assert!(stats.memory_used_bytes <= stats.memory_limit_bytes + (512 << 10));
         }
         assert!(!done.load(Ordering::SeqCst));
-        machine.gate.open();
+        drop(closed);
     });
     assert_eq!(cells(&store, table, View::Durable).len(), 24);
 }
