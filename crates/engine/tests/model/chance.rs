@@ -52,12 +52,15 @@ impl Chance {
         list[self.below(list.len())].clone()
     }
 
+    /// Half of all rows are one of a few, so that cells have long histories.
     pub fn row(&self) -> Vec<u8> {
-        self.pick(&ROWS).to_vec()
+        let hot = if self.percent(50) { &ROWS[3..6] } else { &ROWS[..] };
+        self.pick(hot).to_vec()
     }
 
     fn qualifier(&self) -> Vec<u8> {
-        self.pick(&QUALIFIERS).to_vec()
+        let hot = if self.percent(50) { &QUALIFIERS[2..3] } else { &QUALIFIERS[..] };
+        self.pick(hot).to_vec()
     }
 
     /// Mostly around now, sometimes at the ends of time.
@@ -66,6 +69,7 @@ impl Chance {
             0 => i64::MIN,
             1 => i64::MAX,
             2 => -1,
+            3..30 => (now / TIME_STEP - self.below(3) as i64) * TIME_STEP,
             _ => (now / TIME_STEP + self.below(9) as i64 - 7) * TIME_STEP,
         }
     }

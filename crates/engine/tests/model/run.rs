@@ -353,6 +353,13 @@ impl Run {
         }
         self.tell("go on scanning");
         let (scan, check) = self.scans.swap_remove(self.chance.below(self.scans.len()));
+        // What was read in memory goes on from disk.
+        let table = self.tables[check.table].id;
+        match self.chance.below(10) {
+            0 | 1 => self.store().flush(table).unwrap(),
+            2 => self.store().compact(table).unwrap(),
+            _ => {}
+        }
         let open = self.next_batch(scan, check);
         self.scans.extend(open);
     }
