@@ -119,8 +119,8 @@ impl Chance {
         let column: Column = (self.family(schema), self.qualifier());
         let at = self.timestamp(now);
         match self.below(24) {
-            0..10 => Op::Set(column, at, self.value()),
-            10..15 => {
+            0..8 => Op::Set(column, at, self.value()),
+            8..15 => {
                 Op::Merge(column, at, fold, (self.below(50) as i64 - 10).to_be_bytes().to_vec())
             }
             15..17 => Op::Mark(column, at, self.value()),
@@ -132,7 +132,9 @@ impl Chance {
     }
 
     pub fn changes(&self, schema: &Schema, now: i64) -> Changes {
-        let fold = self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX, APPEND]);
+        // Mostly the same one, so that operands meet that can be folded.
+        let usual = self.percent(60);
+        let fold = if usual { APPEND } else { self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX]) };
         let mut changes = Changes::default();
         if self.percent(4) {
             changes.ranges = (0..1 + self.below(2)).map(|_| self.range()).collect();
