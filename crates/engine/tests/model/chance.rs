@@ -146,6 +146,17 @@ impl Chance {
         changes
     }
 
+    /// Merges into a few cells of one row.
+    pub fn merges(&self, schema: &Schema, now: i64) -> Changes {
+        let merge = |_| {
+            let column = (self.family(schema), self.qualifier());
+            let operand = (self.below(50) as i64).to_be_bytes().to_vec();
+            Op::Merge(column, self.timestamp(now), APPEND, operand)
+        };
+        let ops = (0..1 + self.below(3)).map(merge).collect();
+        Changes { ranges: Vec::new(), rows: [(self.row(), ops)].into() }
+    }
+
     fn purge(&self, now: i64, depth: usize) -> Purge {
         match self.below(if depth == 0 { 10 } else { 6 }) {
             0..3 => Purge::MaxVersions(1 + self.below(3) as u32),
