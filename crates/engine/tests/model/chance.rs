@@ -52,12 +52,15 @@ impl Chance {
         list[self.below(list.len())].clone()
     }
 
+    /// Half of all rows are one of a few, so that cells have long histories.
     pub fn row(&self) -> Vec<u8> {
-        self.pick(&ROWS).to_vec()
+        let hot = if self.percent(50) { &ROWS[3..6] } else { &ROWS[..] };
+        self.pick(hot).to_vec()
     }
 
     fn qualifier(&self) -> Vec<u8> {
-        self.pick(&QUALIFIERS).to_vec()
+        let hot = if self.percent(50) { &QUALIFIERS[2..3] } else { &QUALIFIERS[..] };
+        self.pick(hot).to_vec()
     }
 
     /// Mostly around now, sometimes at the ends of time.
@@ -66,6 +69,7 @@ impl Chance {
             0 => i64::MIN,
             1 => i64::MAX,
             2 => -1,
+            3..30 => (now / TIME_STEP - self.below(3) as i64) * TIME_STEP,
             _ => (now / TIME_STEP + self.below(9) as i64 - 7) * TIME_STEP,
         }
     }
@@ -115,8 +119,8 @@ impl Chance {
         let column: Column = (self.family(schema), self.qualifier());
         let at = self.timestamp(now);
         match self.below(24) {
-            0..10 => Op::Set(column, at, self.value()),
-            10..15 => {
+            0..8 => Op::Set(column, at, self.value()),
+            8..15 => {
                 Op::Merge(column, at, fold, (self.below(50) as i64 - 10).to_be_bytes().to_vec())
             }
             15..17 => Op::Mark(column, at, self.value()),
@@ -128,7 +132,9 @@ impl Chance {
     }
 
     pub fn changes(&self, schema: &Schema, now: i64) -> Changes {
-        let fold = self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX, APPEND]);
+        // Mostly the same one, so that operands meet that can be folded.
+        let usual = self.percent(60);
+        let fold = if usual { APPEND } else { self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX]) };
         let mut changes = Changes::default();
         if self.percent(4) {
             changes.ranges = (0..1 + self.below(2)).map(|_| self.range()).collect();
@@ -138,6 +144,17 @@ impl Chance {
             changes.rows.insert(self.row(), ops);
         }
         changes
+    }
+
+    /// Merges into a few cells of one row.
+    pub fn merges(&self, schema: &Schema, now: i64) -> Changes {
+        let merge = |_| {
+            let column = (self.family(schema), self.qualifier());
+            let operand = (self.below(50) as i64).to_be_bytes().to_vec();
+            Op::Merge(column, self.timestamp(now), APPEND, operand)
+        };
+        let ops = (0..1 + self.below(3)).map(merge).collect();
+        Changes { ranges: Vec::new(), rows: [(self.row(), ops)].into() }
     }
 
     fn purge(&self, now: i64, depth: usize) -> Purge {

@@ -91,11 +91,19 @@ pub type Row<'a> = BTreeMap<(&'a [u8], &'a [u8]), Versions<'a>>;
 #[derive(Default)]
 pub struct RowHistory {
     ops: Vec<(Txn, Op)>,
-    /// Up to which txn the parts of a version may have been purged for good,
-    /// because at some moment the policy let the whole version go.
-    purged_through: BTreeMap<(Column, i64), Txn>,
+    purges: BTreeMap<(Column, i64), Purged>,
     /// The last commit that named the row.
     pub newest: Txn,
+}
+
+/// Up to which txn the parts of a version may have been purged for good,
+/// because at some moment the policy let the whole version go.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Purged {
+    pub through: Txn,
+    /// The same, had none of it been a marker. A marker that goes only because
+    /// it is one takes everything below it along.
+    pub through_as_value: Txn,
 }
 
 /// Which moments of a row's history are looked at.
@@ -132,17 +140,17 @@ impl RowHistory {
         lines.join("\n")
     }
 
-    pub fn purged_through(&self, column: (&[u8], &[u8]), timestamp: i64) -> Txn {
-        if self.purged_through.is_empty() {
-            return Txn::ZERO;
+    pub fn purged(&self, column: (&[u8], &[u8]), timestamp: i64) -> Purged {
+        if self.purges.is_empty() {
+            return Purged::default();
         }
         let key = ((column.0.to_vec(), column.1.to_vec()), timestamp);
-        self.purged_through.get(&key).copied().unwrap_or(Txn::ZERO)
+        self.purges.get(&key).copied().unwrap_or_default()
     }
 
     /// Notes what a rewrite may purge from now on.
     fn note_purges(&mut self, schema: &Schema, now: i64, moments: Moments) {
-        let mut found: Vec<((Column, i64), Txn)> = Vec::new();
+        let mut found: Vec<((Column, i64), Purged)> = Vec::new();
         match moments {
             Moments::Last => purges(&self.at(Txn::MAX), schema, now, &mut found),
             Moments::All => {
@@ -155,9 +163,10 @@ impl RowHistory {
                 }
             }
         }
-        for (key, txn) in found {
-            let through = self.purged_through.entry(key).or_default();
-            *through = txn.max(*through);
+        for (key, purged) in found {
+            let known = self.purges.entry(key).or_default();
+            known.through = known.through.max(purged.through);
+            known.through_as_value = known.through_as_value.max(purged.through_as_value);
         }
     }
 }
@@ -192,7 +201,7 @@ fn carry_out<'a>(row: &mut Row<'a>, txn: Txn, op: &'a Op) {
     }
 }
 
-fn purges(row: &Row<'_>, schema: &Schema, now: i64, found: &mut Vec<((Column, i64), Txn)>) {
+fn purges(row: &Row<'_>, schema: &Schema, now: i64, found: &mut Vec<((Column, i64), Purged)>) {
     for (&(family, qualifier), versions) in row {
         let Some(policy) = policy::of_family(schema, family) else { continue };
         if policy::never(policy) {
@@ -203,7 +212,12 @@ fn purges(row: &Row<'_>, schema: &Schema, now: i64, found: &mut Vec<((Column, i6
             let last = parts.last().expect("a version has parts");
             ranks.count(policy, at);
             if policy::purges(policy, at, last.marker, ranks, now) {
-                found.push((((family.to_vec(), qualifier.to_vec()), at), last.txn));
+                let as_value = policy::purges(policy, at, false, ranks, now);
+                let purged = Purged {
+                    through: last.txn,
+                    through_as_value: if as_value { last.txn } else { Txn::ZERO },
+                };
+                found.push((((family.to_vec(), qualifier.to_vec()), at), purged));
             }
         }
     }

@@ -182,7 +182,8 @@ impl Run {
 
     fn any_step(&mut self) {
         match self.chance.below(1000) {
-            0..400 => self.commit(Txn::MAX),
+            0..370 => self.commit(Txn::MAX),
+            370..400 => self.merge_often(),
             400..480 => {
                 let most = self.chance.pick(&self.seen);
                 self.commit(most);
@@ -210,6 +211,22 @@ impl Run {
                 all.push((table, self.chance.changes(schema, self.now())));
             }
         }
+        let told: Vec<String> = all.iter().map(|(t, changes)| format!("t{t} {changes}")).collect();
+        self.tell(format!("commit at most {most}: {}", told.join("; ")));
+        self.apply(all, most);
+    }
+
+    /// Several commits in a row that merge into the same cells.
+    fn merge_often(&mut self) {
+        let table = self.chance.below(self.tables.len());
+        let cells = self.chance.merges(&self.tables[table].schema, self.now());
+        self.tell(format!("merge often into t{table} {cells}"));
+        for _ in 0..2 + self.chance.below(3) {
+            self.apply(vec![(table, cells.clone())], Txn::MAX);
+        }
+    }
+
+    fn apply(&mut self, all: Vec<(usize, Changes)>, most: Txn) {
         let mut builder = CommitBuilder::new();
         for (table, changes) in &all {
             builder.table(self.tables[*table].id);
@@ -223,8 +240,6 @@ impl Run {
         }
         let wait =
             self.chance.pick(&[Wait::Accepted, Wait::Accepted, Wait::Written, Wait::Durable]);
-        let told: Vec<String> = all.iter().map(|(t, changes)| format!("t{t} {changes}")).collect();
-        self.tell(format!("commit at most {most}: {}", told.join("; ")));
         match self.store().apply(&builder.finish(), most, wait) {
             Ok(txn) => self.committed(txn, most, &all),
             Err(Error::MutationConflict { .. }) => {
@@ -353,6 +368,13 @@ impl Run {
         }
         self.tell("go on scanning");
         let (scan, check) = self.scans.swap_remove(self.chance.below(self.scans.len()));
+        // What was read in memory goes on from disk.
+        let table = self.tables[check.table].id;
+        match self.chance.below(10) {
+            0 | 1 => self.store().flush(table).unwrap(),
+            2 => self.store().compact(table).unwrap(),
+            _ => {}
+        }
         let open = self.next_batch(scan, check);
         self.scans.extend(open);
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use stele_engine::schema::Schema;
 use stele_engine::*;
 
-use super::history::{Part, RowHistory, TableHistory, Versions, fold};
+use super::history::{Part, Purged, RowHistory, TableHistory, Versions, fold};
 use super::policy::{self, Ranks};
 
 /// A cell that a scan returned.
@@ -242,8 +242,8 @@ impl ScanCheck {
                 cells: of_column,
                 cut: cut && after.is_empty(),
             };
-            let through = |at| history.purged_through(column, at);
-            if !check.accepts(&versions, &through) {
+            let purged = |at| history.purged(column, at);
+            if !check.accepts(&versions, &purged) {
                 return false;
             }
             rest = after;
@@ -292,7 +292,7 @@ impl ScanCheck {
                 let policy = policy::of_family(&context.schema, column.0);
                 lines.push(format!("  {}:{} {policy:?}", show(column.0), show(column.1)));
                 for (Reverse(at), parts) in versions {
-                    let through = history.purged_through(column, at);
+                    let through = history.purged(column, at).through;
                     lines.push(format!(
                         "    @{at} = {} (purged through {through})",
                         show(&fold(&parts))
@@ -325,20 +325,31 @@ struct Way {
     ranks: Ranks,
     returned: u32,
     matched: usize,
+    /// What was committed up to here is gone from this version on.
+    gone_through: Txn,
 }
 
 impl ColumnCheck<'_> {
     /// Whether the cells can have come from these versions. A version that
     /// the policy was free to purge for good may be stored or not.
-    fn accepts(&self, versions: &Versions<'_>, purged_through: &dyn Fn(i64) -> Txn) -> bool {
-        let start = Way { ranks: Ranks::default(), returned: 0, matched: 0 };
+    fn accepts(&self, versions: &Versions<'_>, purged: &dyn Fn(i64) -> Purged) -> bool {
+        let ranks = Ranks::default();
+        let start = Way { ranks, returned: 0, matched: 0, gone_through: Txn::ZERO };
         let mut ways = BTreeSet::from([start]);
         for (&Reverse(at), parts) in versions {
-            let through = purged_through(at);
+            let Purged { through, through_as_value } = purged(at);
+            let newest = parts.last().expect("a version has parts").txn;
             let mut next = BTreeSet::new();
             for way in ways {
-                if parts.iter().all(|part| part.txn <= through) {
-                    next.insert(way);
+                if newest <= through {
+                    let mut gone = way;
+                    if newest > through_as_value {
+                        gone.gone_through = gone.gone_through.max(newest);
+                    }
+                    next.insert(gone);
+                }
+                if newest <= way.gone_through {
+                    continue;
                 }
                 match self.stored(way, at, parts, through) {
                     Step::To(way) => drop(next.insert(way)),
