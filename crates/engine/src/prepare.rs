@@ -46,13 +46,14 @@ struct GroupCells<'a> {
     entries: Vec<(Range<usize>, Cow<'a, [u8]>)>,
 }
 
-/// What to do about families that the schema does not know.
+/// What to do about tables and families that are not known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum UnknownFamilies {
+pub enum Unknown {
     /// Refuse the commit.
     Refuse,
-    /// The family was dropped after the commit was logged.
-    Skip,
+    /// They were dropped after the commit was logged: skip them. Tables after
+    /// this one were never made.
+    Dropped { last_table: TableId },
 }
 
 impl<'a> Prepared<'a> {
@@ -61,7 +62,7 @@ impl<'a> Prepared<'a> {
         tables: &BTreeMap<TableId, Arc<Table>>,
         limits: &Limits,
         folds: &Folds,
-        unknown: UnknownFamilies,
+        unknown: Unknown,
     ) -> Result<Prepared<'a>> {
         check_size("a commit", commit.bytes().len(), limits.commit_bytes_max)?;
         let mut preparer = Preparer {
@@ -133,7 +134,7 @@ struct Preparer<'a, 't> {
     known: &'t BTreeMap<TableId, Arc<Table>>,
     limits: &'t Limits,
     folds: &'t Folds,
-    unknown: UnknownFamilies,
+    unknown: Unknown,
     prepared: Prepared<'a>,
     /// The table was dropped after the commit was logged.
     skipping: bool,
@@ -157,7 +158,7 @@ impl<'a> Preparer<'a, '_> {
                 }
                 Ok(Some(found.group))
             }
-            None if self.unknown == UnknownFamilies::Skip => Ok(None),
+            None if self.unknown != Unknown::Refuse => Ok(None),
             None => Err(Error::UnknownColumnFamily {
                 table: current.table.name.clone(),
                 family: Printable::from(family),
@@ -203,11 +204,11 @@ impl<'a> CommitVisitor<'a> for Preparer<'a, '_> {
     fn table(&mut self, table: TableId) -> Result<()> {
         self.skipping = false;
         let Some(table) = self.known.get(&table) else {
-            if self.unknown == UnknownFamilies::Skip {
-                self.skipping = true;
-                return Ok(());
+            match self.unknown {
+                Unknown::Dropped { last_table } if table <= last_table => self.skipping = true,
+                _ => return Err(Error::UnknownTable(format!("number {}", table.0))),
             }
-            return Err(Error::UnknownTable(format!("number {}", table.0)));
+            return Ok(());
         };
         let schema = table.version().schema.clone();
         let groups = schema.groups().iter().map(|_| GroupCells::default()).collect();

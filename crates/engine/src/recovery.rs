@@ -1,18 +1,19 @@
 //! Recovery: replays the log into memory when a store is opened.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::cell::commit::Commit;
+use crate::cell::commit::{Commit, TableId};
 use crate::cell::rows::RowRange;
 use crate::error::{Error, Result};
 use crate::log::{self, Extent, ItemKind, LogEnd, LogItem, LogReader};
 use crate::memory::MemoryFragment;
 use crate::options::Limits;
-use crate::prepare::{Prepared, PreparedTable, UnknownFamilies};
+use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::table::Table;
 use crate::tables::Tables;
 use crate::txn::Txn;
@@ -31,7 +32,7 @@ pub struct Recovered {
 /// Replays every commit that no fragment holds yet.
 pub fn replay(tables: &Tables, log_dir: &Path, head: u64) -> Result<Recovered> {
     let reader = LogReader::open(&*tables.world.files, log_dir, head)?;
-    let mut replay = Replay::new(tables, log_dir, reader.extents());
+    let mut replay = Replay::new(tables, log_dir, &reader)?;
     let end = reader.replay(|item| replay.item(&item))?;
     if end.segments.is_empty() && head > 0 {
         return Err(head_missing(log_dir, head));
@@ -56,10 +57,14 @@ pub fn head_missing(log_dir: &Path, head: u64) -> Error {
 struct Replay<'a> {
     tables: &'a Tables,
     log_dir: &'a Path,
+    paths: BTreeMap<u64, PathBuf>,
     limits: Limits,
+    unknown: Unknown,
     last: Txn,
     commits: u64,
     bytes: u64,
+    /// Bytes replayed since memory was last looked at.
+    unweighed_bytes: usize,
     told_at: Duration,
     /// The segments, until they are settled.
     unsettled: Vec<Extent>,
@@ -67,9 +72,11 @@ struct Replay<'a> {
 
 /// How often a long replay says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// How often memory is looked at while as much as the budget is replayed.
+const WEIGHINGS_PER_BUDGET: usize = 1024;
 
 impl<'a> Replay<'a> {
-    fn new(tables: &'a Tables, log_dir: &'a Path, segments: Vec<Extent>) -> Replay<'a> {
+    fn new(tables: &'a Tables, log_dir: &'a Path, reader: &LogReader) -> Result<Replay<'a>> {
         // What was accepted once is taken again, whatever the limits are now.
         let limits = Limits {
             row_bytes_max: usize::MAX - 1,
@@ -77,17 +84,21 @@ impl<'a> Replay<'a> {
             value_bytes_max: usize::MAX,
             commit_bytes_max: usize::MAX,
         };
-        let unsettled = if tables.options.log.sync { segments } else { Vec::new() };
-        Replay {
+        let unsettled = if tables.options.log.sync { reader.extents() } else { Vec::new() };
+        let last_table = TableId(tables.configs()?.last_table);
+        Ok(Replay {
             tables,
             log_dir,
+            paths: reader.paths(),
             limits,
+            unknown: Unknown::Dropped { last_table },
             last: Txn::ZERO,
             commits: 0,
             bytes: 0,
+            unweighed_bytes: 0,
             told_at: tables.world.clock.elapsed(),
             unsettled,
-        }
+        })
     }
 
     fn item(&mut self, item: &LogItem) -> Result<()> {
@@ -95,8 +106,8 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         let damaged = |what: String| {
-            let segment = self.log_dir.join(format!("segment {}", item.segment));
-            Error::data_loss(&segment, item.offset, what)
+            let path = self.paths.get(&item.segment).cloned().unwrap_or_default();
+            Error::data_loss(&path, item.offset, what)
         };
         let txn = Txn::from_raw(item.index).filter(|&txn| txn > self.last);
         let txn = txn.ok_or_else(|| damaged(format!("txn {} out of order", item.index)))?;
@@ -104,14 +115,14 @@ impl<'a> Replay<'a> {
         let commit = Commit::from_bytes(Bytes::copy_from_slice(&item.payload));
         let known = self.tables.all();
         let folds = &self.tables.folds;
-        let mut prepared =
-            Prepared::new(&commit, &known, &self.limits, folds, UnknownFamilies::Skip)
-                .map_err(|error| damaged(error.to_string()))?;
+        let mut prepared = Prepared::new(&commit, &known, &self.limits, folds, self.unknown)
+            .map_err(|error| damaged(error.to_string()))?;
         for table in &mut prepared.tables {
             insert(self.tables, table, txn, &commit);
         }
         (self.last, self.commits) = (txn, self.commits + 1);
         self.bytes += item.payload.len() as u64;
+        self.unweighed_bytes += item.payload.len();
         self.tell_progress();
         self.make_room()
     }
@@ -128,6 +139,10 @@ impl<'a> Replay<'a> {
     /// Flushes while replaying, so that a long log needs no more memory than
     /// serving does.
     fn make_room(&mut self) -> Result<()> {
+        if self.unweighed_bytes < self.tables.budget.limit() / WEIGHINGS_PER_BUDGET {
+            return Ok(());
+        }
+        self.unweighed_bytes = 0;
         let keeper = ReplayKeeper { tables: self.tables, last: self.last };
         // All of the log is there already: its length is no reason to flush.
         while let Some((victim, _)) = serialize::due(self.tables, &|_| 0) {

@@ -26,7 +26,7 @@ struct SnapshotMessage {
     #[prost(uint64, tag = "3")]
     epoch: u64,
     #[prost(uint32, tag = "4")]
-    next_table: u32,
+    last_table: u32,
     #[prost(uint64, tag = "5")]
     log_head: u64,
     #[prost(message, repeated, tag = "6")]
@@ -232,7 +232,7 @@ pub fn encode_snapshot(configs: &Configs) -> Vec<u8> {
         revision: configs.revision,
         store_id: configs.store_id,
         epoch: configs.epoch,
-        next_table: configs.next_table,
+        last_table: configs.last_table,
         log_head: configs.log_head,
         tables,
         last_checkpoint: configs.last_checkpoint,
@@ -247,7 +247,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Decoded<Configs> {
         revision: message.revision,
         store_id: message.store_id,
         epoch: message.epoch,
-        next_table: message.next_table,
+        last_table: message.last_table,
         log_head: message.log_head,
         last_checkpoint: message.last_checkpoint,
         ..Configs::default()

@@ -69,7 +69,7 @@ pub struct Configs {
     /// The last incarnation or generation taken.
     pub epoch: u64,
     /// The last table id given out.
-    pub next_table: u32,
+    pub last_table: u32,
     /// The first log segment that may still be needed.
     pub log_head: u64,
     pub tables: BTreeMap<TableId, TableConfig>,
@@ -261,8 +261,8 @@ impl Configs {
         if self.table_named(name).is_some() {
             return Err(Error::TableExists(name.to_string()));
         }
-        self.next_table += 1;
-        let id = TableId(self.next_table);
+        self.last_table += 1;
+        let id = TableId(self.last_table);
         let chains = vec![ChainConfig::default(); schema.groups().len()];
         let tablets = vec![TabletConfig { rows: RowRange::all(), chains }];
         let table = TableConfig { id, name: name.to_string(), schema: schema.clone(), tablets };

@@ -86,6 +86,12 @@ impl LogReader {
         Ok(LogReader { head_segment, segments, free })
     }
 
+    /// The file of each segment.
+    pub fn paths(&self) -> BTreeMap<u64, PathBuf> {
+        let sequence = |found: &Found| found.header.sequence;
+        self.segments.iter().map(|found| (sequence(found), found.path.clone())).collect()
+    }
+
     /// What was found, for `settle`.
     pub fn extents(&self) -> Vec<Extent> {
         self.segments.iter().map(|found| (found.path.clone(), found.file_bytes)).collect()

@@ -9,7 +9,7 @@ use crate::budget::Charge;
 use crate::cell::commit::Commit;
 use crate::error::{Error, Printable, Result};
 use crate::log::Entry;
-use crate::prepare::{Prepared, PreparedTable, UnknownFamilies};
+use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::recovery::TABLES_STREAM;
 use crate::txn::Txn;
 
@@ -21,7 +21,7 @@ impl Shared {
                 &self.tables.all(),
                 &self.tables.options.limits,
                 &self.tables.folds,
-                UnknownFamilies::Refuse,
+                Unknown::Refuse,
             )?;
             let permit = self.admit(prepared.memory_bytes())?;
             if let Some(txn) = self.enter(commit, prepared, commit_max_txn, permit)? {

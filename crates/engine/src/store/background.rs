@@ -50,7 +50,10 @@ impl Shared {
                 Ok(true) => {}
                 Ok(false) => self.compact_signal.wait(None),
                 Err(error @ Error::DataLoss { .. }) => {
+                    // The damaged file is left out from now on; if it is not
+                    // known which that is, trying at once would help nobody.
                     tracing::error!(%error, "compaction met damage; the file stays as it is");
+                    self.compact_signal.wait(Some(RETRY_PAUSE));
                 }
                 Err(error) => {
                     tracing::error!(%error, "could not compact; trying again");

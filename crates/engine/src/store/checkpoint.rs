@@ -120,7 +120,7 @@ impl Store {
             store_id: world.random.next_u64(),
             // Later than any file and any txn of the checkpoint.
             epoch: checkpoint.epoch.max(checkpoint.txn.generation()),
-            next_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
+            last_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
             tables: tables.collect(),
             ..Configs::default()
         };

@@ -9,7 +9,7 @@ use super::check::judgeable;
 use super::report::{FragmentReport, Problem, Report};
 use crate::cache::BlockCache;
 use crate::cell::rows::{RowRange, successor};
-use crate::config::{ChainConfig, Configs, FileConfig, MANIFEST_FILE, TableConfig};
+use crate::config::{ChainConfig, Checkpoint, Configs, FileConfig, MANIFEST_FILE, TableConfig};
 use crate::error::{Printable, Result};
 use crate::fragment::Fragment;
 use crate::tables::FRAGMENTS_DIR;
@@ -24,6 +24,9 @@ pub fn check(
     let mut check = Check { files, dir, report, named: BTreeSet::new() };
     for table in configs.tables.values() {
         check.table(table, configs)?;
+    }
+    for checkpoint in configs.checkpoints.values() {
+        check.checkpoint(checkpoint)?;
     }
     Ok(())
 }
@@ -45,7 +48,7 @@ impl Check<'_> {
     fn table(&mut self, table: &TableConfig, configs: &Configs) -> Result<()> {
         self.report.tables += 1;
         let name = &table.name;
-        if table.id.0 > configs.next_table {
+        if table.id.0 > configs.last_table {
             self.wrong(format!("table {name} has the id {}, not given out yet", table.id.0));
         }
         let mut end = Some(Vec::new());
@@ -62,6 +65,22 @@ impl Check<'_> {
         }
         if end.is_some() {
             self.wrong(format!("the last tablet of table {name} does not reach to the end"));
+        }
+        Ok(())
+    }
+
+    /// The files that a checkpoint keeps and no table has any more.
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        for table in &checkpoint.tables {
+            for tablet in &table.tablets {
+                for (chain, group) in tablet.chains.iter().zip(table.schema.groups()) {
+                    for file in &chain.files {
+                        if self.named.insert(file.name) {
+                            self.fragment(file, &tablet.rows, &table.name, &group.name)?;
+                        }
+                    }
+                }
+            }
         }
         Ok(())
     }

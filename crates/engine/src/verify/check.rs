@@ -89,10 +89,11 @@ fn find_garbage(
         }
     }
     let fragments = dir.join(FRAGMENTS_DIR);
+    let named = || configs.files().chain(configs.pinned_files());
     for name in list(&fragments)? {
         match name.to_str().and_then(FileName::parse) {
             None => found.push((fragments.join(name), "it is no fragment")),
-            Some(parsed) if configs.files().all(|file| file.name != parsed) => {
+            Some(parsed) if named().all(|file| file.name != parsed) => {
                 found.push((fragments.join(name), "no configuration names it"));
             }
             Some(_) => {}

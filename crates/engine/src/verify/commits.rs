@@ -96,7 +96,7 @@ impl Check<'_> {
             return Err(format!("txn {txn} is of a generation that was not taken yet"));
         }
         let commit = Commit::from_bytes(item.payload.clone());
-        let mut tables = TablesGivenOut { last: self.configs.next_table };
+        let mut tables = TablesGivenOut { last: self.configs.last_table };
         commit.walk(&mut tables).map_err(|error| format!("commit {txn}: {error}"))?;
         Ok(txn)
     }
