@@ -333,12 +333,24 @@ impl Run {
         (scan, ScanCheck::new(table, spec, self.now()))
     }
 
-    /// Scans to the end, in batches, with nothing in between.
+    /// Scans to the end, in batches, with no commit in between.
     fn read(&mut self) {
         self.tell("read");
         let mut open = Some(self.new_scan());
         while let Some((scan, check)) = open {
+            let table = check.table;
             open = self.next_batch(scan, check);
+            self.perhaps_rewrite(table);
+        }
+    }
+
+    /// What a scan began to read in memory it goes on to read from disk.
+    fn perhaps_rewrite(&mut self, table: usize) {
+        let table = self.tables[table].id;
+        match self.chance.below(10) {
+            0 | 1 => self.store().flush(table).unwrap(),
+            2 => self.store().compact(table).unwrap(),
+            _ => {}
         }
     }
 
@@ -368,13 +380,7 @@ impl Run {
         }
         self.tell("go on scanning");
         let (scan, check) = self.scans.swap_remove(self.chance.below(self.scans.len()));
-        // What was read in memory goes on from disk.
-        let table = self.tables[check.table].id;
-        match self.chance.below(10) {
-            0 | 1 => self.store().flush(table).unwrap(),
-            2 => self.store().compact(table).unwrap(),
-            _ => {}
-        }
+        self.perhaps_rewrite(check.table);
         let open = self.next_batch(scan, check);
         self.scans.extend(open);
     }
