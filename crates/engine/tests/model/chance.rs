@@ -119,11 +119,11 @@ impl Chance {
         let column: Column = (self.family(schema), self.qualifier());
         let at = self.timestamp(now);
         match self.below(24) {
-            0..8 => Op::Set(column, at, self.value()),
-            8..15 => {
+            0..7 => Op::Set(column, at, self.value()),
+            7..14 => {
                 Op::Merge(column, at, fold, (self.below(50) as i64 - 10).to_be_bytes().to_vec())
             }
-            15..17 => Op::Mark(column, at, self.value()),
+            14..17 => Op::Mark(column, at, self.value()),
             17..21 => Op::DeleteCells(column, self.times(now)),
             21 => Op::DeleteCells(column, TimeRange::ALL),
             22 => Op::DeleteFamily(column.0),
@@ -159,9 +159,9 @@ impl Chance {
 
     fn purge(&self, now: i64, depth: usize) -> Purge {
         match self.below(if depth == 0 { 10 } else { 6 }) {
-            0..3 => Purge::MaxVersions(1 + self.below(3) as u32),
-            3..5 => Purge::MaxAge(self.below(80) as i64),
-            5 => Purge::Waterline(self.timestamp(now)),
+            0..2 => Purge::MaxVersions(1 + self.below(3) as u32),
+            2..4 => Purge::MaxAge(self.below(80) as i64),
+            4 | 5 => Purge::Waterline(self.timestamp(now)),
             6 => Purge::Never,
             kind => {
                 let mut terms: Vec<Purge> =

@@ -2,6 +2,7 @@
 //! flushed, compacted, altered and reopened meanwhile.
 //!
 //! `STELE_SEED=n` reruns one seed; `STELE_LONG=1` runs twenty times as much.
+#![forbid(unsafe_code)]
 
 mod chance;
 mod history;
@@ -9,8 +10,10 @@ mod policy;
 mod races;
 mod run;
 mod scans;
+mod tally;
 
-use run::{Run, Tally};
+use run::Run;
+use tally::Tally;
 
 const SEEDS: u64 = 100;
 const STEPS: usize = 1200;

@@ -12,6 +12,7 @@ use super::chance::Chance;
 use super::history::{APPEND, Append, Changes, TableHistory};
 use super::policy;
 use super::scans::{Found, ScanCheck};
+use super::tally::Tally;
 
 const START_MICROS: i64 = 100_000;
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_micros(400);
@@ -35,50 +36,6 @@ pub struct Run {
     snapshots: Vec<Held>,
     scans: Vec<(Scan, ScanCheck)>,
     pub tally: Tally,
-}
-
-/// How often things happened, so that a run that tests nothing is noticed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
-    pub commits: u64,
-    pub conflicts: u64,
-    pub cells: u64,
-    pub rows_cut: u64,
-    pub scan_conflicts: u64,
-    pub expired: u64,
-    pub flushes: u64,
-    pub compactions: u64,
-    pub throttled: u64,
-}
-
-impl Tally {
-    pub fn add(&mut self, other: &Tally) {
-        self.commits += other.commits;
-        self.conflicts += other.conflicts;
-        self.cells += other.cells;
-        self.rows_cut += other.rows_cut;
-        self.scan_conflicts += other.scan_conflicts;
-        self.expired += other.expired;
-        self.flushes += other.flushes;
-        self.compactions += other.compactions;
-        self.throttled += other.throttled;
-    }
-
-    /// Everything that a run is for has happened.
-    pub fn check(&self) {
-        let counts = [
-            self.commits,
-            self.conflicts,
-            self.cells,
-            self.rows_cut,
-            self.scan_conflicts,
-            self.expired,
-            self.flushes,
-            self.compactions,
-            self.throttled,
-        ];
-        assert!(counts.iter().all(|&count| count > 10), "some of it hardly ever: {self:?}");
-    }
 }
 
 /// A snapshot and when it was taken.
@@ -333,12 +290,25 @@ impl Run {
         (scan, ScanCheck::new(table, spec, self.now()))
     }
 
-    /// Scans to the end, in batches, with nothing in between.
+    /// Scans to the end, in batches, with no commit in between.
     fn read(&mut self) {
         self.tell("read");
         let mut open = Some(self.new_scan());
         while let Some((scan, check)) = open {
+            let table = check.table;
             open = self.next_batch(scan, check);
+            self.perhaps_rewrite(table);
+        }
+    }
+
+    /// What a scan began to read in memory it goes on to read from disk.
+    fn perhaps_rewrite(&mut self, table: usize) {
+        let table = self.tables[table].id;
+        match self.chance.below(60) {
+            0..10 => self.store().flush(table).unwrap(),
+            10..13 => drop(self.store().step().unwrap()),
+            13 => self.store().compact(table).unwrap(),
+            _ => {}
         }
     }
 
@@ -368,13 +338,7 @@ impl Run {
         }
         self.tell("go on scanning");
         let (scan, check) = self.scans.swap_remove(self.chance.below(self.scans.len()));
-        // What was read in memory goes on from disk.
-        let table = self.tables[check.table].id;
-        match self.chance.below(10) {
-            0 | 1 => self.store().flush(table).unwrap(),
-            2 => self.store().compact(table).unwrap(),
-            _ => {}
-        }
+        self.perhaps_rewrite(check.table);
         let open = self.next_batch(scan, check);
         self.scans.extend(open);
     }

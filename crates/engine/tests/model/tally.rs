@@ -1,0 +1,46 @@
+//! Counts what the runs did. Without it, a change of the chances could leave a
+//! promise untested and nobody would know.
+
+/// How often things happened, so that a run that tests nothing is noticed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub commits: u64,
+    pub conflicts: u64,
+    pub cells: u64,
+    pub rows_cut: u64,
+    pub scan_conflicts: u64,
+    pub expired: u64,
+    pub flushes: u64,
+    pub compactions: u64,
+    pub throttled: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.commits += other.commits;
+        self.conflicts += other.conflicts;
+        self.cells += other.cells;
+        self.rows_cut += other.rows_cut;
+        self.scan_conflicts += other.scan_conflicts;
+        self.expired += other.expired;
+        self.flushes += other.flushes;
+        self.compactions += other.compactions;
+        self.throttled += other.throttled;
+    }
+
+    /// Everything that a run is for has happened.
+    pub fn check(&self) {
+        let counts = [
+            self.commits,
+            self.conflicts,
+            self.cells,
+            self.rows_cut,
+            self.scan_conflicts,
+            self.expired,
+            self.flushes,
+            self.compactions,
+            self.throttled,
+        ];
+        assert!(counts.iter().all(|&count| count > 10), "some of it hardly ever: {self:?}");
+    }
+}
