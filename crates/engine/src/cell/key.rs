@@ -125,6 +125,13 @@ pub fn set_txn(key: &mut [u8], txn: Txn) {
     key[at..at + 8].copy_from_slice(&(!txn.raw()).to_be_bytes());
 }
 
+/// The txn of a finished key.
+pub fn txn_of(key: &[u8]) -> Txn {
+    let at = key.len() - TXN_TAIL;
+    let bytes = key[at..at + 8].try_into().expect("eight bytes");
+    Txn::from_raw(!u64::from_be_bytes(bytes)).expect("a finished key holds a txn")
+}
+
 /// Overwrites the kind of a finished cell key.
 pub fn set_kind(key: &mut [u8], kind: Kind) {
     *key.last_mut().expect("a key ends with its kind") = kind.to_byte();

@@ -147,6 +147,7 @@ pub struct FileConfig {
     pub bytes: u64,
     pub cells: u64,
     pub rows: RowRange,
+    /// The oldest and the newest commit that went into it.
     pub txn_min: Txn,
     pub txn_max: Txn,
 }

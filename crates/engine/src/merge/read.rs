@@ -21,6 +21,7 @@ pub struct CellView<'a> {
     pub family: &'a [u8],
     pub qualifier: &'a [u8],
     pub timestamp: i64,
+    /// The commit that wrote it, or zero once that makes no difference.
     pub txn: Txn,
     /// An erasure kept as history; shown only to readers that ask for it.
     pub marker: bool,
@@ -127,8 +128,8 @@ pub enum ReadEnd {
     Budget,
 }
 
-/// Where a reader is. It owns all that it needs to go on after the runs it
-/// read from are gone, so nothing is pinned between two calls.
+/// Where a reader is. It owns all that it needs to go on in other runs with
+/// the same cells, so nothing is pinned between two calls.
 #[derive(Clone, Debug, Default)]
 pub struct ReadState {
     /// The last entry taken; empty before the first.
@@ -176,13 +177,9 @@ impl ReadState {
         }
     }
 
-    /// Where to seek to go on.
-    pub fn resume_key(&self) -> Option<Vec<u8>> {
-        self.parts.map(|_| {
-            let mut key = self.key.clone();
-            key.push(0);
-            key
-        })
+    /// The prefix of the row being read.
+    pub fn row_prefix(&self) -> Option<&[u8]> {
+        self.parts.map(|parts| &self.key[..parts.row_end])
     }
 }
 
@@ -199,6 +196,49 @@ pub struct Reader<'a, C> {
 pub type Sink<'s> = dyn FnMut(&CellView<'_>) + 's;
 
 impl<C: Cursor> Reader<'_, C> {
+    /// Goes back into the row that was begun, after its last entry taken. The
+    /// tombstones over that place are taken anew: those met before may have
+    /// been dropped meanwhile, and with them the txns of what they spared.
+    pub fn resume(&mut self) -> Result<()> {
+        let parts = self.state.parts.expect("a row was begun");
+        let snapshot = self.rules.snapshot;
+        let row = &self.state.row;
+        let spans = self.spans.iter().filter_map(|spans| spans.covering(row, snapshot));
+        self.state.coverage.enter_row(spans);
+        self.take_tombstones(parts.row_end)?;
+        if parts.family_end > parts.row_end {
+            let family = self.state.family;
+            let since = family.map_or(Txn::ZERO, |at| self.rules.schema.since(at));
+            self.state.coverage.begin_family_after(since);
+            self.take_tombstones(parts.family_end)?;
+        }
+        if parts.column_end > parts.family_end {
+            self.take_tombstones(parts.column_end)?;
+        }
+        self.state.target.clear();
+        self.state.target.extend_from_slice(&self.state.key);
+        self.state.target.push(0);
+        self.merge.seek(&self.state.target)
+    }
+
+    /// Takes the tombstones that stand right behind a prefix of the last key.
+    fn take_tombstones(&mut self, prefix_end: usize) -> Result<()> {
+        let prefix = &self.state.key[..prefix_end];
+        self.merge.seek(prefix)?;
+        while self.merge.valid() && self.merge.key().starts_with(prefix) {
+            let entry = self.merge.key();
+            let parts = KeyParts::parse(entry).ok_or_else(|| bad_key(entry))?;
+            if parts.kind != Kind::Tombstone || parts.column_end != prefix_end {
+                break;
+            }
+            if parts.txn <= self.rules.snapshot {
+                self.state.coverage.add(parts.level, parts.txn, self.merge.value());
+            }
+            self.merge.advance()?;
+        }
+        Ok(())
+    }
+
     /// Reads up to `bound` (exclusive) or until the budget is spent.
     pub fn read(
         &mut self,

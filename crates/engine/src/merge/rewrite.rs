@@ -267,7 +267,11 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
     fn take_base(&mut self, kind: Kind) -> Result<()> {
         self.state.version.as_mut().expect("a version is at hand").closed = true;
         let Some(pending) = self.state.pending.take() else {
-            return (self.out)(self.merge.key(), self.merge.value());
+            let mut key = std::mem::take(&mut self.state.key);
+            self.forget_txn(&mut key);
+            let written = (self.out)(&key, self.merge.value());
+            self.state.key = key;
+            return written;
         };
         let value = match kind {
             Kind::Put => self.rules.folds.fold(pending.fold, self.merge.value(), &pending.operand),
@@ -275,17 +279,33 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
         };
         let mut key = pending.key;
         key::set_kind(&mut key, Kind::Put);
+        self.forget_txn(&mut key);
         (self.out)(&key, &value)
+    }
+
+    /// The txn of a cell says what it is newer than. With nothing below it and
+    /// every snapshot above it, that is nothing, and the number need not be
+    /// kept. Two things may still be older: the tombstones of a row in its
+    /// other groups, and an earlier life of a family that was dropped.
+    fn forget_txn(&self, key: &mut [u8]) {
+        let schema = self.rules.schema;
+        let family = self.state.family.expect("cells of other groups are dropped");
+        let oldest = self.rules.rooted && self.rules.stripe(key::txn_of(key)) == 0;
+        if oldest && schema.groups().len() == 1 && schema.since(family) == Txn::ZERO {
+            key::set_txn(key, Txn::ZERO);
+        }
     }
 
     /// Nothing of the version is left below.
     fn end_version(&mut self) -> Result<()> {
+        self.state.version = None;
         if self.rules.rooted
-            && let Some(pending) = &mut self.state.pending
+            && let Some(mut pending) = self.state.pending.take()
         {
             key::set_kind(&mut pending.key, Kind::Put);
+            self.forget_txn(&mut pending.key);
+            return (self.out)(&pending.key, &pending.operand);
         }
-        self.state.version = None;
         self.write_operand()
     }
 

@@ -177,10 +177,14 @@ impl Scan {
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
     ) -> Result<ReadEnd> {
-        let start = self.state.resume_key().unwrap_or_else(|| key::row_start(&range.start));
         let bound = range.end.as_deref().map(key::row_start);
-        merge.seek(&start)?;
+        let begun = self.state.row().is_some();
         let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
+        if begun {
+            reader.resume()?;
+        } else {
+            reader.merge.seek(&key::row_start(&range.start))?;
+        }
         let end = reader.read(bound.as_deref(), budget, sink)?;
         if end == ReadEnd::Budget {
             self.stop_inside(pass, merge, budget);

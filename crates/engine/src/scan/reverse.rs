@@ -56,18 +56,22 @@ impl Scan {
                     Stretch::Budget => return Ok(ReadEnd::Budget),
                 }
             }
-            let start = match self.state.resume_key() {
-                Some(start) => start,
+            let begun = self.state.row_prefix().map(<[u8]>::to_vec);
+            let (prefix, begun) = match begun {
+                Some(prefix) => (prefix, true),
                 None => match merge.row_before(bound.as_deref())? {
-                    Some(prefix) if prefix >= first => prefix,
+                    Some(prefix) if prefix >= first => (prefix, false),
                     _ => return Ok(ReadEnd::Bound),
                 },
             };
-            let prefix = key::row_prefix(&start).expect("a row was found or begun").to_vec();
             let mut past = prefix.clone();
             key::push_past(&mut past);
-            merge.seek(&start)?;
             let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
+            if begun {
+                reader.resume()?;
+            } else {
+                reader.merge.seek(&prefix)?;
+            }
             if reader.read(Some(&past), budget, sink)? == ReadEnd::Budget {
                 self.stop_inside(pass, merge, budget);
                 return Ok(ReadEnd::Budget);

@@ -13,6 +13,7 @@ use crate::config::{ChainConfig, Checkpoint, Configs, FileConfig, MANIFEST_FILE,
 use crate::error::{Printable, Result};
 use crate::fragment::Fragment;
 use crate::tables::FRAGMENTS_DIR;
+use crate::txn::Txn;
 use crate::world::Files;
 
 pub fn check(
@@ -174,7 +175,9 @@ impl Check<'_> {
         if meta.cells != file.cells {
             wrong(format!("it has {} cells, its config says {}", meta.cells, file.cells));
         }
-        if meta.txn_min < file.txn_min || meta.txn_max > file.txn_max {
+        // Zero stands for a txn that made no difference any more.
+        let too_old = meta.txn_min < file.txn_min && meta.txn_min != Txn::ZERO;
+        if too_old || meta.txn_max > file.txn_max {
             wrong(format!(
                 "it holds txns {} to {}, its config says {} to {}",
                 meta.txn_min, meta.txn_max, file.txn_min, file.txn_max

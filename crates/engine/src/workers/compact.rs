@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::output::{Rewritten, write_fragment};
+use super::output::{Rewritten, Runs, write_fragment};
 use super::serialize::give_up;
 use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
@@ -171,9 +171,12 @@ fn rewrite(
     let options = CursorOptions { fill_cache: false, ..CursorOptions::default() };
     let mut spans = Spans::default();
     let mut cursors = Vec::with_capacity(run.links.len());
+    let (mut txn_min, mut txn_max) = (Txn::MAX, Txn::ZERO);
     for link in run.links.iter().rev() {
         let fragment = link.fragment()?;
         spans.merge(fragment.spans());
+        txn_min = txn_min.min(link.file.txn_min);
+        txn_max = txn_max.max(link.file.txn_max);
         cursors.push(fragment.cursor(&options));
     }
     let rules = RewriteRules {
@@ -186,7 +189,8 @@ fn rewrite(
         folds: &tables.folds,
         rows: &version.tablets[run.tablet].rows,
     };
-    write_fragment(tables, &mut Merge::new(cursors), &spans, &rules, proceed)
+    let mut runs = Runs { merge: Merge::new(cursors), spans, txns: (txn_min, txn_max) };
+    write_fragment(tables, &mut runs, &rules, proceed)
 }
 
 /// Readers that hold the old version go on with the old files, which are

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::fragment::{FragmentOptions, FragmentWriter};
 use crate::merge::{Cursor, Merge, Rewrite, RewriteRules};
 use crate::tables::Tables;
+use crate::txn::Txn;
 
 /// How a rewrite ended.
 pub enum Rewritten {
@@ -19,15 +20,24 @@ pub enum Rewritten {
     Cancelled,
 }
 
+/// Merged runs that are to become one.
+pub struct Runs<C> {
+    pub merge: Merge<C>,
+    /// The range tombstones of all of them.
+    pub spans: Spans,
+    /// The oldest and the newest commit in any of them.
+    pub txns: (Txn, Txn),
+}
+
 /// Rewrites merged runs into a new file.
 pub fn write_fragment<C: Cursor>(
     tables: &Tables,
-    merge: &mut Merge<C>,
-    spans: &Spans,
+    runs: &mut Runs<C>,
     rules: &RewriteRules<'_>,
     proceed: &dyn Fn() -> bool,
 ) -> Result<Rewritten> {
-    let mut output = Output::new(tables, rules);
+    let Runs { merge, spans, txns } = runs;
+    let mut output = Output::new(tables, rules, *txns);
     let rewrite = Rewrite::new(rules, merge, spans, |key, value| output.add(key, value));
     let result = rewrite.run(proceed);
     match result {
@@ -47,6 +57,7 @@ pub fn write_fragment<C: Cursor>(
 struct Output<'a> {
     tables: &'a Tables,
     options: FragmentOptions,
+    txns: (Txn, Txn),
     open: Option<Open>,
 }
 
@@ -57,11 +68,11 @@ struct Open {
 }
 
 impl<'a> Output<'a> {
-    fn new(tables: &'a Tables, rules: &RewriteRules<'_>) -> Output<'a> {
+    fn new(tables: &'a Tables, rules: &RewriteRules<'_>, txns: (Txn, Txn)) -> Output<'a> {
         let group = &rules.schema.groups()[rules.group];
         let options =
             FragmentOptions { compression: group.compression, block_bytes: group.block_bytes() };
-        Output { tables, options, open: None }
+        Output { tables, options, txns, open: None }
     }
 
     fn open(&mut self) -> Result<&mut Open> {
@@ -103,8 +114,8 @@ impl<'a> Output<'a> {
             bytes: meta.stored_bytes,
             cells: meta.cells,
             rows: RowRange::hull(cells, hull).expect("a file holds cells or spans"),
-            txn_min: meta.txn_min,
-            txn_max: meta.txn_max,
+            txn_min: self.txns.0,
+            txn_max: self.txns.1,
         }))
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::output::{Rewritten, write_fragment};
+use super::output::{Rewritten, Runs, write_fragment};
 use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
 use crate::error::{Error, Result};
@@ -154,10 +154,14 @@ fn write_tablets(
     let snapshots = tables.snapshots.live(|| keeper.durable());
     let mut spans = Spans::default();
     sealed.iter().for_each(|fragment| spans.merge(&fragment.spans()));
+    let txn_min = sealed.iter().filter_map(|fragment| fragment.txn_min()).min();
+    let txn_max = sealed.iter().filter_map(|fragment| fragment.txn_max()).max();
+    let txns = (txn_min.unwrap_or(Txn::ZERO), txn_max.unwrap_or(Txn::ZERO));
     let mut files = Vec::with_capacity(version.tablets.len());
     for tablet in &version.tablets {
         let older = &tablet.chains[victim.group].links;
-        let mut merge = Merge::new(sealed.iter().map(|fragment| fragment.cursor()).collect());
+        let merge = Merge::new(sealed.iter().map(|fragment| fragment.cursor()).collect());
+        let mut runs = Runs { merge, spans: spans.clone(), txns };
         let rules = RewriteRules {
             snapshots: &snapshots,
             rooted: older.is_empty(),
@@ -168,7 +172,7 @@ fn write_tablets(
             folds: &tables.folds,
             rows: &tablet.rows,
         };
-        match write_fragment(tables, &mut merge, &spans, &rules, &|| true) {
+        match write_fragment(tables, &mut runs, &rules, &|| true) {
             Ok(Rewritten::File(file)) => files.push(Some(file)),
             Ok(Rewritten::Nothing | Rewritten::Cancelled) => files.push(None),
             Err(error) => {

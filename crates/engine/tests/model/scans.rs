@@ -397,6 +397,8 @@ fn is_value(cell: &Found, parts: &[Part<'_>], through: Txn) -> bool {
     let loose = parts.iter().filter(|part| part.txn <= through).count();
     (0..=loose).any(|gone| {
         let stored = &parts[gone..];
-        stored.last().is_some_and(|last| last.txn == cell.txn) && fold(stored) == cell.value
+        // A cell that nothing older lies below may have forgotten its txn.
+        let txn = stored.last().is_some_and(|last| [last.txn, Txn::ZERO].contains(&cell.txn));
+        txn && fold(stored) == cell.value
     })
 }
