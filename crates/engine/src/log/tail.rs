@@ -39,6 +39,10 @@ pub(super) fn judge(
             continue;
         }
         let bytes = HEADER_BYTES + framed.payload_bytes;
+        if candidate + bytes as u64 > window.file_bytes() {
+            // No record: the bytes of some payload only look like one.
+            continue;
+        }
         let Some(left) = budget.checked_sub(bytes as u64) else {
             return Err(Error::data_loss(path, at, "too many damaged records follow"));
         };

@@ -101,6 +101,28 @@ fn unsynced_records_after_a_hole_are_a_torn_tail() {
     assert_eq!(end.torn.unwrap().offset, items[1].offset);
 }
 
+/// A payload, or what an earlier use of the file left, may look like anything.
+#[test]
+fn a_torn_tail_that_looks_like_a_record_longer_than_the_file_stays_a_torn_tail() {
+    let mut bench = Bench::new(1024);
+    let mut writer = bench.start();
+    writer.append(&[entry(1, payload(1, 21))]).unwrap();
+    writer.sync().unwrap();
+    let header =
+        RecordHeader { segment: 1, record: 90, synced: 80, index: 0, stream: 0, kind: Kind::Full };
+    let mut look_alike = Vec::new();
+    header.encode(&[], &[0; 4096], &mut look_alike);
+    writer.append(&[entry(2, look_alike[..HEADER_BYTES].to_vec())]).unwrap();
+    let (items, end) = bench.read().unwrap();
+    let path = &end.segments[0].path;
+    let mut bytes = bench.disk.content(path);
+    bytes[items[1].offset as usize] ^= 1;
+    bench.disk.rot(path, &bytes);
+    let (left, end) = bench.read().unwrap();
+    assert_eq!(left, items[..1]);
+    assert_eq!(end.torn.unwrap().offset, items[1].offset);
+}
+
 #[test]
 fn a_torn_tail_stays_harmless_when_later_incarnations_have_written() {
     let mut bench = Bench::new(1024);
