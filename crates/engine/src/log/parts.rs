@@ -132,7 +132,7 @@ mod tests {
     const PLACE: Place = Place { segment: 1, offset: 64 };
 
     fn header(kind: Kind, index: u64) -> RecordHeader {
-        RecordHeader { segment: 1, record: 1, synced: 0, index, stream: 0, kind }
+        RecordHeader { tag: 1, record: 1, synced: 0, index, stream: 0, kind }
     }
 
     fn first(total: u64, part: &[u8]) -> Bytes {

@@ -191,7 +191,7 @@ impl Replay {
         self.parts.enter(found.header.epoch);
         self.end.closed = false;
         while let Some((framed, payload)) =
-            read_record(&mut window, info.bytes, sequence, self.end.next_record)?
+            read_record(&mut window, info.bytes, found.header.tag, self.end.next_record)?
         {
             let place = Place { segment: sequence, offset: info.bytes };
             if framed.header.kind.is_data() {
@@ -285,7 +285,7 @@ pub(super) fn check_tail(
         let what = format!("record {bad}, synced with the segment header, is damaged");
         return Err(Error::data_loss(&found.path, at, what));
     }
-    let torn = tail::judge(window, &found.path, found.header.sequence, at, bad)?;
+    let torn = tail::judge(window, &found.path, found.header.tag, at, bad)?;
     Ok(torn.then(|| Torn { path: found.path.clone(), offset: at }))
 }
 
@@ -293,12 +293,12 @@ pub(super) fn check_tail(
 pub(super) fn read_record(
     window: &mut Window<'_>,
     at: u64,
-    segment: u64,
+    tag: u64,
     expected: u64,
 ) -> Result<Option<(Framed, Bytes)>> {
     let Some(header) = window.peek(at, HEADER_BYTES)? else { return Ok(None) };
     let Some(framed) = record::decode(header) else { return Ok(None) };
-    if framed.header.segment != segment || framed.header.record != expected {
+    if framed.header.tag != tag || framed.header.record != expected {
         return Ok(None);
     }
     let Some(whole) = window.slice(at, HEADER_BYTES + framed.payload_bytes)? else {

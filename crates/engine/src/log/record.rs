@@ -65,8 +65,8 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordHeader {
-    /// Sequence number of the segment that holds the record.
-    pub segment: u64,
+    /// The tag of the segment that holds the record.
+    pub tag: u64,
     /// Number of the record, dense over the whole log.
     pub record: u64,
     /// Highest record known to be synced when this one was written.
@@ -97,7 +97,7 @@ impl RecordHeader {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&(length as u32).to_le_bytes());
-        out.extend_from_slice(&self.segment.to_le_bytes());
+        out.extend_from_slice(&self.tag.to_le_bytes());
         out.extend_from_slice(&self.record.to_le_bytes());
         out.extend_from_slice(&self.synced.to_le_bytes());
         out.extend_from_slice(&self.index.to_le_bytes());
@@ -111,9 +111,9 @@ impl RecordHeader {
     }
 }
 
-/// The segment a header names, right or wrong. For telling a damaged record of
-/// this segment from bytes that were never one.
-pub(super) fn segment_named(header: &[u8]) -> u64 {
+/// The tag in a header, right or wrong. For telling a damaged record of a
+/// segment from bytes that were never one.
+pub(super) fn tag_of(header: &[u8]) -> u64 {
     read_u64(header, 8)
 }
 
@@ -125,7 +125,7 @@ pub(super) fn decode(header: &[u8]) -> Option<Framed> {
     }
     let stream = u16::from_le_bytes([header[40], header[41]]);
     let header = RecordHeader {
-        segment: segment_named(header),
+        tag: tag_of(header),
         record: read_u64(header, 16),
         synced: read_u64(header, 24),
         index: read_u64(header, 32),
@@ -163,9 +163,9 @@ mod tests {
             prefix in prop::collection::vec(any::<u8>(), 0..9),
             body in prop::collection::vec(any::<u8>(), 0..100),
         ) {
-            let [segment, record, synced, index] = numbers;
+            let [tag, record, synced, index] = numbers;
             let kind = Kind::from_byte(kind).unwrap();
-            let header = RecordHeader { segment, record, synced, index, stream, kind };
+            let header = RecordHeader { tag, record, synced, index, stream, kind };
             let mut out = Vec::new();
             header.encode(&prefix, &body, &mut out);
             let framed = decode(&out).unwrap();

@@ -26,6 +26,9 @@ pub(super) struct SegmentHeader {
     /// Records before this offset were synced before the file got its name:
     /// they cannot be a torn tail.
     pub settled_end: u64,
+    /// Stands in every record of the segment. Nobody outside can guess it, so
+    /// no stored value can be made to look like a record.
+    pub tag: u64,
 }
 
 impl SegmentHeader {
@@ -41,6 +44,7 @@ impl SegmentHeader {
         out[24..32].copy_from_slice(&self.epoch.to_le_bytes());
         out[32..40].copy_from_slice(&self.first_record.to_le_bytes());
         out[40..48].copy_from_slice(&self.settled_end.to_le_bytes());
+        out[48..56].copy_from_slice(&self.tag.to_le_bytes());
         let crc = crc32c::crc32c(&out[..CRC_AT]);
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -65,6 +69,7 @@ impl SegmentHeader {
             epoch: read_u64(bytes, 24),
             first_record: read_u64(bytes, 32),
             settled_end: read_u64(bytes, 40),
+            tag: read_u64(bytes, 48),
         };
         if path.file_name().is_none_or(|name| name != header.file_name().as_str()) {
             return damaged("the segment header belongs to another segment");
@@ -118,7 +123,7 @@ mod tests {
     use super::*;
 
     const HEADER: SegmentHeader =
-        SegmentHeader { sequence: 7, epoch: 3, first_record: 40, settled_end: 64 };
+        SegmentHeader { sequence: 7, epoch: 3, first_record: 40, settled_end: 64, tag: 99 };
 
     #[test]
     fn names_sort_in_log_order_and_read_back() {

@@ -182,9 +182,9 @@ fn walk_segment<E>(
     replay.parts.enter(found.header.epoch);
     let (mut at, mut expected) = (segment::HEADER_BYTES as u64, found.header.first_record);
     loop {
-        match read_record(&mut window, at, sequence, expected) {
+        match read_record(&mut window, at, found.header.tag, expected) {
             Ok(Some((framed, payload))) => {
-                each(Seen::Record(info(&framed, at)))?;
+                each(Seen::Record(info(&framed, sequence, at)))?;
                 match replay.item(&framed, payload, Place { segment: sequence, offset: at }) {
                     Ok(Some(item)) => each(Seen::Item(item))?,
                     Ok(None) => {}
@@ -210,7 +210,7 @@ fn walk_segment<E>(
             Err(error) => each(Seen::Damage(error))?,
         }
         replay.parts.lose();
-        match tail::next_sound(&mut window, sequence, at, expected) {
+        match tail::next_sound(&mut window, found.header.tag, at, expected) {
             Ok(Some(behind)) => (at, expected) = behind,
             Ok(None) => return Ok(()),
             Err(error) => return each(Seen::Damage(error)),
@@ -218,10 +218,10 @@ fn walk_segment<E>(
     }
 }
 
-fn info(framed: &Framed, offset: u64) -> RecordInfo {
+fn info(framed: &Framed, segment: u64, offset: u64) -> RecordInfo {
     let header = &framed.header;
     RecordInfo {
-        segment: header.segment,
+        segment,
         offset,
         record: header.record,
         synced: header.synced,

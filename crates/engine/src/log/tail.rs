@@ -16,18 +16,17 @@ const STEP_BYTES: usize = 256 << 10;
 pub(super) fn judge(
     window: &mut Window<'_>,
     path: &Path,
-    segment: u64,
+    tag: u64,
     at: u64,
     bad: u64,
 ) -> Result<bool> {
-    let mut torn = window
-        .peek(at, HEADER_BYTES)?
-        .is_some_and(|header| record::segment_named(header) == segment);
+    let mut torn =
+        window.peek(at, HEADER_BYTES)?.is_some_and(|header| record::tag_of(header) == tag);
     // Sound records are far shorter in sum than this. Bytes made to look like
     // many long records are not worth the time, and not to be trusted.
     let mut budget = 2 * window.file_bytes();
     let mut from = at + ALIGN as u64;
-    while let Some(candidate) = next_candidate(window, from, segment)? {
+    while let Some(candidate) = next_candidate(window, from, tag)? {
         from = candidate + ALIGN as u64;
         let header = window.peek(candidate, HEADER_BYTES)?.expect("a candidate is a whole header");
         let Some(framed) = record::decode(header) else { continue };
@@ -62,13 +61,13 @@ pub(super) fn judge(
 /// above `bad`: its place and number.
 pub(super) fn next_sound(
     window: &mut Window<'_>,
-    segment: u64,
+    tag: u64,
     at: u64,
     bad: u64,
 ) -> Result<Option<(u64, u64)>> {
     let mut budget = 2 * window.file_bytes();
     let mut from = at + ALIGN as u64;
-    while let Some(candidate) = next_candidate(window, from, segment)? {
+    while let Some(candidate) = next_candidate(window, from, tag)? {
         from = candidate + ALIGN as u64;
         let header = window.peek(candidate, HEADER_BYTES)?.expect("a candidate is a whole header");
         let Some(framed) = record::decode(header) else { continue };
@@ -76,6 +75,9 @@ pub(super) fn next_sound(
             continue;
         }
         let bytes = HEADER_BYTES + framed.payload_bytes;
+        if candidate + bytes as u64 > window.file_bytes() {
+            continue;
+        }
         let Some(left) = budget.checked_sub(bytes as u64) else { return Ok(None) };
         budget = left;
         if window.peek(candidate, bytes)?.is_some_and(record::is_sound) {
@@ -85,15 +87,15 @@ pub(super) fn next_sound(
     Ok(None)
 }
 
-/// The next place at or after `from` with a whole header naming `segment`.
-fn next_candidate(window: &mut Window<'_>, from: u64, segment: u64) -> Result<Option<u64>> {
-    const SEGMENT_AT: u64 = 8;
-    let word = segment.to_le_bytes();
+/// The next place at or after `from` with a whole header that has the tag.
+fn next_candidate(window: &mut Window<'_>, from: u64, tag: u64) -> Result<Option<u64>> {
+    const TAG_AT: u64 = 8;
+    let word = tag.to_le_bytes();
     let last = (window.file_bytes() & !(ALIGN as u64 - 1)).saturating_sub(HEADER_BYTES as u64);
     let mut at = from;
     while at <= last {
         let bytes = ((last - at) as usize + ALIGN).min(STEP_BYTES);
-        let words = window.peek(at + SEGMENT_AT, bytes)?.expect("headers end within the file");
+        let words = window.peek(at + TAG_AT, bytes)?.expect("headers end within the file");
         if let Some(found) = words.chunks_exact(ALIGN).position(|found| found == word) {
             return Ok(Some(at + (found * ALIGN) as u64));
         }

@@ -15,6 +15,8 @@ use super::pool::Pool;
 use super::record::{self, HEADER_BYTES, Kind, PAYLOAD_BYTES_MAX, RecordHeader, TOTAL_BYTES};
 use super::segment::{self, SegmentHeader};
 use super::settle;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
@@ -46,6 +48,10 @@ struct Active {
 
 pub struct LogWriter {
     epoch: u64,
+    /// What the tags of segments are made from.
+    secret: u64,
+    /// That of the active segment.
+    tag: u64,
     sync: bool,
     segment_bytes: u64,
     part_bytes_max: usize,
@@ -70,11 +76,12 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Goes on where a reader found the end. `epoch` is larger than that of any
-    /// incarnation before. What was read is settled here.
+    /// incarnation before; `secret` is random. What was read is settled here.
     pub fn start(
         files: Arc<dyn Files>,
         dir: &Path,
         epoch: u64,
+        secret: u64,
         end: LogEnd,
         options: &LogOptions,
     ) -> Result<LogWriter> {
@@ -91,6 +98,8 @@ impl LogWriter {
         let segment_bytes = options.segment_bytes(state_bytes(&end.states));
         Ok(LogWriter {
             epoch,
+            secret,
+            tag: 0,
             sync: options.sync,
             segment_bytes,
             part_bytes_max: options.part_bytes_max(segment_bytes),
@@ -275,11 +284,12 @@ impl LogWriter {
             epoch: self.epoch,
             first_record: self.next_record,
             settled_end: 0,
+            tag: xxh3_64_with_seed(&self.next_segment.to_le_bytes(), self.secret),
         };
         let mut head = vec![0; segment::HEADER_BYTES];
         for (record, (stream, state)) in (self.next_record..).zip(&self.states) {
             RecordHeader {
-                segment: header.sequence,
+                tag: header.tag,
                 record,
                 synced: self.synced,
                 index: 0,
@@ -304,6 +314,7 @@ impl LogWriter {
         let bytes = head.len() as u64;
         let index_max = BTreeMap::new();
         self.segments.push(SegmentInfo { sequence: header.sequence, path, bytes, index_max });
+        self.tag = header.tag;
         self.active = Some(Active { file, file_bytes, at: bytes });
         Ok(())
     }
@@ -312,7 +323,7 @@ impl LogWriter {
     fn encode(&mut self, kind: Kind, stream: u16, index: u64, prefix: &[u8], body: &[u8]) {
         let segment = self.segments.last_mut().expect("room was made in a segment");
         let (record, synced) = (self.next_record, self.synced);
-        RecordHeader { segment: segment.sequence, record, synced, index, stream, kind }.encode(
+        RecordHeader { tag: self.tag, record, synced, index, stream, kind }.encode(
             prefix,
             body,
             &mut self.buffer,

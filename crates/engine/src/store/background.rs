@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
+
 use super::{Shared, compact, serialize};
 use crate::error::{Error, Result};
 use crate::memory::MemoryFragment;
@@ -75,27 +77,29 @@ impl Shared {
 
     /// Flushes if a flush is due.
     pub fn flush_due(&self) -> Result<bool> {
+        // Held before looking: a flush under way may be just what is due.
+        let serializing = self.serializing.lock();
         let due = serialize::due(&self.tables, &|txn| self.pinned_bytes(txn));
-        match due {
-            Some((victim, reason)) => {
-                let table = &victim.table.name;
-                tracing::debug!(%table, group = victim.group, ?reason, "serializing");
-                self.serialize(&victim)
-            }
-            None => Ok(false),
-        }
+        let Some((victim, reason)) = due else { return Ok(false) };
+        let table = &victim.table.name;
+        tracing::debug!(%table, group = victim.group, ?reason, "serializing");
+        self.serialize_with(&serializing, &victim)
     }
 
     /// Flushes whatever frees most.
     pub fn flush_best(&self) -> Result<bool> {
+        let serializing = self.serializing.lock();
         match serialize::best(&self.tables, &|txn| self.pinned_bytes(txn)) {
-            Some(victim) => self.serialize(&victim),
+            Some(victim) => self.serialize_with(&serializing, &victim),
             None => Ok(false),
         }
     }
 
     pub fn serialize(&self, victim: &Victim) -> Result<bool> {
-        let _one_at_a_time = self.serializing.lock();
+        self.serialize_with(&self.serializing.lock(), victim)
+    }
+
+    fn serialize_with(&self, _one_at_a_time: &MutexGuard<'_, ()>, victim: &Victim) -> Result<bool> {
         let done = serialize::serialize(&self.tables, victim, self)?;
         if done {
             self.counters.flushes.fetch_add(1, Ordering::Relaxed);

@@ -74,7 +74,8 @@ impl Store {
         check_generation(&log_dir, &recovered, base)?;
         let log_options = tables.options.log.clone();
         let linger = log_options.linger;
-        let writer = LogWriter::start(files, &log_dir, epoch, recovered.end, &log_options)?;
+        let secret = world.random.next_u64();
+        let writer = LogWriter::start(files, &log_dir, epoch, secret, recovered.end, &log_options)?;
         let log = GroupLog::new(writer, base.raw(), world.clock.clone(), linger);
 
         let memory = &tables.options.memory;

@@ -54,7 +54,7 @@ impl Bench {
     pub fn start(&mut self) -> LogWriter {
         let (_, end) = self.read().unwrap();
         self.epoch += 1;
-        LogWriter::start(self.disk.clone(), self.dir(), self.epoch, end, &self.options).unwrap()
+        LogWriter::start(self.disk.clone(), self.dir(), self.epoch, 42, end, &self.options).unwrap()
     }
 
     pub fn last_segment(&self) -> PathBuf {
