@@ -8,8 +8,12 @@
 mod compare;
 mod data;
 mod engine;
+mod load;
 mod meter;
 mod ours;
+mod own;
+mod plot;
+mod recover;
 mod report;
 mod rivals;
 mod workload;
@@ -36,6 +40,15 @@ enum Command {
     /// One engine, in a process of its own.
     #[command(hide = true)]
     Course(compare::CourseArgs),
+    /// What only our engine is asked for.
+    Own(own::OwnArgs),
+    /// Replays a long log after a crash.
+    Recover(recover::RecoverArgs),
+    /// One side of the crash, in a process of its own.
+    #[command(hide = true)]
+    RecoverStep(recover::RecoverStepArgs),
+    /// Loads much and plots how steady it goes.
+    Load(load::LoadArgs),
 }
 
 fn main() -> Result<()> {
@@ -43,5 +56,9 @@ fn main() -> Result<()> {
     match cli.command {
         Command::Compare(args) => args.run(&cli.dir),
         Command::Course(args) => args.run(),
+        Command::Own(args) => args.run(&cli.dir),
+        Command::Recover(args) => args.run(&cli.dir),
+        Command::RecoverStep(args) => args.run(),
+        Command::Load(args) => args.run(&cli.dir),
     }
 }

@@ -88,7 +88,12 @@ impl Report {
         println!("|{}", "---|".repeat(columns.len()));
     }
 
-    fn print_row(&self, workload: Workload, cell: impl Fn(&str) -> Option<String>, last: &[String]) {
+    fn print_row(
+        &self,
+        workload: Workload,
+        cell: impl Fn(&str) -> Option<String>,
+        last: &[String],
+    ) {
         let present = NAMES.iter().filter(|name| self.entries.iter().any(|e| e.engine == **name));
         let cells = present.map(|name| cell(name).unwrap_or_default());
         let columns: Vec<String> =

@@ -18,8 +18,10 @@ pub struct Fjall {
 impl Fjall {
     pub fn open(dir: &Path, _shape: Shape) -> Result<Fjall> {
         let db = Database::builder(dir).cache_size(CACHE_BYTES).open()?;
-        let block_bytes = std::env::var("FJALL_BLOCK").ok().and_then(|s| s.parse().ok()).unwrap_or(4096);
-        let hash: f32 = std::env::var("FJALL_HASH").ok().and_then(|s| s.parse().ok()).unwrap_or(0.0);
+        let block_bytes =
+            std::env::var("FJALL_BLOCK").ok().and_then(|s| s.parse().ok()).unwrap_or(4096);
+        let hash: f32 =
+            std::env::var("FJALL_HASH").ok().and_then(|s| s.parse().ok()).unwrap_or(0.0);
         let pairs = db.keyspace("bench", || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(WRITE_BUFFER_BYTES as u64)

@@ -19,14 +19,19 @@ pub struct Rocks {
 
 impl Rocks {
     pub fn open(dir: &Path, _shape: Shape) -> Result<Rocks> {
-        let block_bytes: usize = std::env::var("ROCKS_BLOCK").ok().and_then(|s| s.parse().ok()).unwrap_or(4096);
+        let block_bytes: usize =
+            std::env::var("ROCKS_BLOCK").ok().and_then(|s| s.parse().ok()).unwrap_or(4096);
         let mut table = BlockBasedOptions::default();
-        table.set_block_cache(&if std::env::var_os("ROCKS_LRU").is_some() { Cache::new_lru_cache(CACHE_BYTES as usize) } else { Cache::new_hyper_clock_cache(CACHE_BYTES as usize, block_bytes) });
+        table.set_block_cache(&if std::env::var_os("ROCKS_LRU").is_some() {
+            Cache::new_lru_cache(CACHE_BYTES as usize)
+        } else {
+            Cache::new_hyper_clock_cache(CACHE_BYTES as usize, block_bytes)
+        });
         table.set_block_size(block_bytes);
         table.set_bloom_filter(10.0, false);
         table.set_format_version(6);
         if std::env::var_os("ROCKS_HASH").is_some() {
-        table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+            table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
         }
         let mut options = Options::default();
         options.create_if_missing(true);
