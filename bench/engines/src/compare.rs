@@ -36,6 +36,9 @@ pub struct CompareArgs {
     /// Divide the number of keys by this.
     #[arg(long, default_value_t = 1)]
     shrink: u64,
+    /// Bytes of a block of RocksDB and fjall, to find out what suits them.
+    #[arg(long)]
+    block_bytes: Option<u32>,
     /// Print every outcome as a line of JSON too.
     #[arg(long)]
     json: bool,
@@ -54,6 +57,8 @@ pub struct CourseArgs {
     seconds: f64,
     #[arg(long)]
     seed: u64,
+    #[arg(long)]
+    block_bytes: Option<u32>,
     #[arg(long)]
     data: PathBuf,
 }
@@ -95,6 +100,7 @@ impl CompareArgs {
             .args(["--value-bytes", &shape.value_bytes.to_string()])
             .args(["--seconds", &self.seconds.to_string()])
             .args(["--seed", &round.to_string()])
+            .args(self.block_bytes.map(|bytes| format!("--block-bytes={bytes}")))
             .arg("--data")
             .arg(data.path())
             .stdout(Stdio::piped())
@@ -137,7 +143,7 @@ impl CourseArgs {
     /// Inside the process of one engine.
     pub fn run(&self) -> Result<()> {
         let shape = Shape { keys: self.keys, value_bytes: self.value_bytes };
-        let engine = engine::open(&self.engine, &self.data, shape)?;
+        let engine = engine::open(&self.engine, &self.data, self.block_bytes)?;
         let limit = Duration::from_secs_f64(self.seconds);
         let course = Course { engine: &*engine, shape, limit, seed: self.seed };
         course.run(&mut |outcome| {

@@ -14,12 +14,6 @@ pub struct Shape {
     pub value_bytes: usize,
 }
 
-impl Shape {
-    pub fn user_bytes(&self) -> u64 {
-        self.keys * (KEY_BYTES + self.value_bytes) as u64
-    }
-}
-
 /// The key of a number; different for different numbers.
 pub fn key(number: u64) -> Key {
     let mut rng = Rng::new(number);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::data::{Batch, Key, Shape};
+use crate::data::{Batch, Key};
 use crate::ours::Ours;
 use crate::rivals;
 
@@ -57,20 +57,23 @@ pub const OURS: &str = "stele";
 /// The engines that ours is measured against.
 pub const PEERS: &[&str] = &["rocksdb", "fjall"];
 
-pub fn open(name: &str, dir: &Path, shape: Shape) -> Result<Box<dyn Engine>> {
+/// Opens an engine in a fresh directory. `block_bytes` is for RocksDB
+/// and fjall, instead of the size that suits them best.
+pub fn open(name: &str, dir: &Path, block_bytes: Option<u32>) -> Result<Box<dyn Engine>> {
     Ok(match name {
         OURS => Box::new(Ours::open(dir)?),
         #[cfg(feature = "rocksdb")]
-        "rocksdb" => Box::new(rivals::rocks::Rocks::open(dir, shape)?),
-        "fjall" => Box::new(rivals::fjalls::Fjall::open(dir, shape)?),
+        "rocksdb" => Box::new(rivals::rocks::Rocks::open(dir, block_bytes)?),
+        "fjall" => Box::new(rivals::fjalls::Fjall::open(dir, block_bytes)?),
         "redb" => Box::new(rivals::redbs::Redb::open(dir)?),
         "lmdb" => Box::new(rivals::lmdb::Lmdb::open(dir)?),
         other => bail!("there is no engine {other}; there are {}", NAMES.join(", ")),
     })
 }
 
-/// The allocated bytes of the files below a directory whose names end in
+/// The bytes of the files below a directory whose names end in
 /// `suffix`.
+#[cfg(feature = "rocksdb")]
 pub fn file_bytes(dir: &Path, suffix: &str) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {

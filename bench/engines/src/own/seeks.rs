@@ -34,7 +34,11 @@ struct Wide {
 
 impl Wide {
     fn open(dir: &Path) -> Result<Wide> {
-        let store = Store::open(dir, options(), World::real())?;
+        // All of it stays in memory until it is asked to go.
+        let mut options = options();
+        options.memory.budget_bytes = 8 << 30;
+        options.flush.fragment_bytes = 4 << 30;
+        let store = Store::open(dir, options, World::real())?;
         let table = store.create_table("wide", Schema::with_families([Family::new(FAMILY)])?)?;
         Ok(Wide { store, table })
     }

@@ -4,11 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use fjall::config::{BlockSizePolicy, HashRatioPolicy, PinningPolicy};
+use fjall::config::{BlockSizePolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use crate::data::{Batch, Key, Shape, touch};
+use crate::data::{Batch, Key, touch};
 use crate::engine::{CACHE_BYTES, Engine, Safety, WRITE_BUFFER_BYTES};
+
+/// What reads were fastest with, of 4, 8 and 16 KiB.
+const BLOCK_BYTES: u32 = 8 << 10;
 
 pub struct Fjall {
     db: Database,
@@ -16,17 +19,13 @@ pub struct Fjall {
 }
 
 impl Fjall {
-    pub fn open(dir: &Path, _shape: Shape) -> Result<Fjall> {
+    pub fn open(dir: &Path, block_bytes: Option<u32>) -> Result<Fjall> {
+        let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES);
         let db = Database::builder(dir).cache_size(CACHE_BYTES).open()?;
-        let block_bytes =
-            std::env::var("FJALL_BLOCK").ok().and_then(|s| s.parse().ok()).unwrap_or(4096);
-        let hash: f32 =
-            std::env::var("FJALL_HASH").ok().and_then(|s| s.parse().ok()).unwrap_or(0.0);
         let pairs = db.keyspace("bench", || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(WRITE_BUFFER_BYTES as u64)
                 .data_block_size_policy(BlockSizePolicy::all(block_bytes))
-                .data_block_hash_ratio_policy(HashRatioPolicy::all(hash))
                 .index_block_pinning_policy(PinningPolicy::all(true))
                 .filter_block_pinning_policy(PinningPolicy::all(true))
         })?;

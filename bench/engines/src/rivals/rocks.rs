@@ -8,8 +8,11 @@ use rocksdb::{
     DataBlockIndexType, Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 
-use crate::data::{Batch, KEY_BYTES, Key, Shape, touch};
+use crate::data::{Batch, KEY_BYTES, Key, touch};
 use crate::engine::{CACHE_BYTES, Engine, Safety, WRITE_BUFFER_BYTES, file_bytes};
+
+/// The default; `--block-bytes` tries others.
+const BLOCK_BYTES: u32 = 4 << 10;
 
 pub struct Rocks {
     db: DB,
@@ -18,21 +21,15 @@ pub struct Rocks {
 }
 
 impl Rocks {
-    pub fn open(dir: &Path, _shape: Shape) -> Result<Rocks> {
-        let block_bytes: usize =
-            std::env::var("ROCKS_BLOCK").ok().and_then(|s| s.parse().ok()).unwrap_or(4096);
+    pub fn open(dir: &Path, block_bytes: Option<u32>) -> Result<Rocks> {
+        let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES) as usize;
+        let cache = Cache::new_hyper_clock_cache(CACHE_BYTES as usize, block_bytes);
         let mut table = BlockBasedOptions::default();
-        table.set_block_cache(&if std::env::var_os("ROCKS_LRU").is_some() {
-            Cache::new_lru_cache(CACHE_BYTES as usize)
-        } else {
-            Cache::new_hyper_clock_cache(CACHE_BYTES as usize, block_bytes)
-        });
+        table.set_block_cache(&cache);
         table.set_block_size(block_bytes);
         table.set_bloom_filter(10.0, false);
         table.set_format_version(6);
-        if std::env::var_os("ROCKS_HASH").is_some() {
-            table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
-        }
+        table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_compression_type(DBCompressionType::Lz4);
@@ -63,7 +60,7 @@ impl Engine for Rocks {
         for (key, value) in batch.pairs() {
             writes.put(key, value);
         }
-        Ok(self.db.write_opt(&writes, &options)?)
+        Ok(self.db.write_opt(writes, &options)?)
     }
 
     fn get(&self, key: &Key) -> Result<Option<usize>> {
