@@ -32,10 +32,8 @@ pub trait Engine: Send + Sync {
     /// Touches every value in key order and tells how many there were.
     fn scan(&self) -> Result<u64>;
 
-    /// Waits for flushes and compactions that are under way.
-    fn settle(&self) -> Result<()>;
-
-    /// Brings everything into its most compact form.
+    /// Writes everything out and brings it into its most compact form, so that
+    /// no work is left in the background.
     fn compact(&self) -> Result<()>;
 
     /// Bytes of data files on disk, without logs.

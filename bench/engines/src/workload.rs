@@ -161,7 +161,7 @@ impl Course<'_> {
 
     /// Overwrites random keys, `pairs` in a commit.
     fn overwrite(&self, pairs: u64, safety: Safety) -> Result<Measured> {
-        self.engine.settle()?;
+        self.engine.compact()?;
         let mut rng = Rng::new(self.seed + pairs);
         let mut batch = Batch::new(self.shape.value_bytes);
         measure(Some(self.limit), Sampling::Every, || {
@@ -173,7 +173,7 @@ impl Course<'_> {
     }
 
     fn overwrite_threads(&self) -> Result<Measured> {
-        self.engine.settle()?;
+        self.engine.compact()?;
         let meter = Meter::start();
         let mut all = latencies();
         std::thread::scope(|scope| {

@@ -28,7 +28,7 @@ pub fn reads_while_compacting(scale: &Scale, dir: &Path) -> Result<Vec<Finding>>
     let ours = Ours::open_with(dir, options)?;
     let keys = scale.of(1_000_000);
     fill(&ours, keys)?;
-    ours.settle()?;
+    ours.store.flush(ours.table)?;
     for number in 0..keys {
         ours.get(&key(number))?;
     }

@@ -31,6 +31,19 @@ impl Fjall {
         })?;
         Ok(Fjall { db, pairs })
     }
+
+    /// Waits for flushes and compactions that are under way.
+    fn settle(&self) -> Result<()> {
+        self.pairs.rotate_memtable_and_wait()?;
+        // The counters are zero for a moment between two compactions.
+        let mut quiet = 0;
+        while quiet < 5 {
+            let busy = self.db.outstanding_flushes() > 0 || self.db.active_compactions() > 0;
+            quiet = if busy { 0 } else { quiet + 1 };
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
 }
 
 impl Engine for Fjall {
@@ -66,18 +79,6 @@ impl Engine for Fjall {
             count += 1;
         }
         Ok(count)
-    }
-
-    fn settle(&self) -> Result<()> {
-        self.pairs.rotate_memtable_and_wait()?;
-        // The counters are zero for a moment between two compactions.
-        let mut quiet = 0;
-        while quiet < 5 {
-            let busy = self.db.outstanding_flushes() > 0 || self.db.active_compactions() > 0;
-            quiet = if busy { 0 } else { quiet + 1 };
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
     }
 
     fn compact(&self) -> Result<()> {

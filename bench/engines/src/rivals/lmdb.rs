@@ -80,12 +80,8 @@ impl Engine for Lmdb {
         Ok(count)
     }
 
-    fn settle(&self) -> Result<()> {
-        Ok(self.env.force_sync()?)
-    }
-
     fn compact(&self) -> Result<()> {
-        self.settle()
+        Ok(self.env.force_sync()?)
     }
 
     fn data_bytes(&self) -> Result<u64> {

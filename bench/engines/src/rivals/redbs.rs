@@ -68,12 +68,8 @@ impl Engine for Redb {
         Ok(count)
     }
 
-    fn settle(&self) -> Result<()> {
-        self.commit(std::iter::empty(), Durability::Immediate)
-    }
-
     fn compact(&self) -> Result<()> {
-        self.settle()
+        self.commit(std::iter::empty(), Durability::Immediate)
     }
 
     fn data_bytes(&self) -> Result<u64> {

@@ -45,6 +45,13 @@ impl Rocks {
         reads.set_verify_checksums(false);
         Ok(Rocks { db: DB::open(&options, dir)?, dir: dir.to_path_buf(), reads })
     }
+
+    /// Waits for flushes and compactions that are under way.
+    fn settle(&self) -> Result<()> {
+        let mut options = WaitForCompactOptions::default();
+        options.set_flush(true);
+        Ok(self.db.wait_for_compact(&options)?)
+    }
 }
 
 impl Engine for Rocks {
@@ -85,12 +92,6 @@ impl Engine for Rocks {
         }
         pairs.status()?;
         Ok(count)
-    }
-
-    fn settle(&self) -> Result<()> {
-        let mut options = WaitForCompactOptions::default();
-        options.set_flush(true);
-        Ok(self.db.wait_for_compact(&options)?)
     }
 
     fn compact(&self) -> Result<()> {
