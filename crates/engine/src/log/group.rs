@@ -1,6 +1,8 @@
 //! Many threads, one log: group commit. Whoever waits first while nobody leads
-//! writes and syncs for all that is queued; the others wait for the outcome. A
-//! single caller therefore does its own writing, without another thread.
+//! writes, or writes and syncs, for all that is queued; the others wait for the
+//! outcome. A single caller therefore does its own writing, without another
+//! thread. While one syncs, those who only want to be written go on writing;
+//! those who want to be durable gather for the next sync.
 
 use std::mem;
 use std::sync::Arc;
@@ -24,9 +26,6 @@ pub enum Level {
     Durable,
 }
 
-/// Nobody waits for a sync.
-const NOBODY: u64 = u64::MAX;
-
 struct State {
     /// Entries nobody has taken yet, in index order.
     queue: Vec<Entry>,
@@ -34,15 +33,15 @@ struct State {
     spare: Vec<Entry>,
     /// Index of the last entry enqueued.
     last: u64,
-    leading: bool,
-    /// Waiters that came since the last batch was taken, and those of that
-    /// batch.
+    /// Somebody is writing what was queued; nobody else does.
+    writing: bool,
+    /// Somebody is syncing; others may write meanwhile.
+    syncing: bool,
+    /// Who came for durability since the last sync was begun, and before it.
     arrived: usize,
     arrived_before: usize,
     /// How long the last sync took.
     sync_time: Duration,
-    /// The lowest index that someone wants durable, or `NOBODY`.
-    wanted: u64,
     /// Since when something is not durable.
     pending_since: Option<Duration>,
     /// Whether the background thread sleeps until it is woken.
@@ -83,11 +82,11 @@ impl GroupLog {
             queue: Vec::new(),
             spare: Vec::new(),
             last: last_index,
-            leading: false,
+            writing: false,
+            syncing: false,
             arrived: 0,
             arrived_before: 0,
             sync_time: Duration::ZERO,
-            wanted: NOBODY,
             pending_since: None,
             asleep: false,
             stopping: false,
@@ -175,7 +174,7 @@ impl GroupLog {
             return Ok(());
         }
         let enough = |_: &mut State| self.queued_bytes() < bytes.max(1);
-        self.wait_until(enough, &self.written_moved)
+        self.wait_until(enough, Level::Written)
     }
 
     /// Calls `callback` when `index` is durable, or when it never will be. The
@@ -190,7 +189,6 @@ impl GroupLog {
             } else if let Some(cause) = &state.stopped {
                 self.callbacks.failed(cause);
             } else {
-                state.wanted = state.wanted.min(index);
                 self.arrive(&mut state);
                 self.work.notify_one();
             }
@@ -248,7 +246,7 @@ impl GroupLog {
         if self.has(index, level) {
             return Ok(());
         }
-        let mut counted = false;
+        let mut counted = level == Level::Written;
         let reached = |state: &mut State| {
             if self.has(index, level) {
                 return true;
@@ -257,20 +255,13 @@ impl GroupLog {
             if !mem::replace(&mut counted, true) {
                 self.arrive(state);
             }
-            if level == Level::Durable {
-                state.wanted = state.wanted.min(index);
-            }
             false
         };
-        let moved = match level {
-            Level::Written => &self.written_moved,
-            Level::Durable => &self.durable_moved,
-        };
-        self.wait_until(reached, moved)
+        self.wait_until(reached, level)
     }
 
     /// Leads, or waits for whoever leads, until `done`.
-    fn wait_until(&self, mut done: impl FnMut(&mut State) -> bool, moved: &Condvar) -> Result<()> {
+    fn wait_until(&self, mut done: impl FnMut(&mut State) -> bool, level: Level) -> Result<()> {
         let mut state = self.state.lock();
         let mut led = false;
         let outcome = loop {
@@ -280,13 +271,17 @@ impl GroupLog {
             if let Err(error) = state.check() {
                 break Err(error);
             }
-            if state.leading {
-                moved.wait(&mut state);
-            } else {
-                self.lead(&mut state);
-                led = true;
+            match level {
+                Level::Written if state.writing => self.written_moved.wait(&mut state),
+                Level::Written => self.lead_write(&mut state),
+                Level::Durable if state.syncing => self.durable_moved.wait(&mut state),
+                Level::Durable => {
+                    self.lead_sync(&mut state);
+                    led = true;
+                }
             }
         };
+        led |= outcome.is_err();
         drop(state);
         if led {
             self.callbacks.fire();
@@ -294,7 +289,8 @@ impl GroupLog {
         outcome
     }
 
-    /// Counts one more waiter, and tells a leader that waits for as many.
+    /// Counts one more who wants durability, and tells a leader that waits for
+    /// as many.
     fn arrive(&self, state: &mut State) {
         state.arrived += 1;
         if state.arrived == state.arrived_before {
@@ -310,52 +306,12 @@ impl GroupLog {
         reached >= index
     }
 
-    /// Does one batch for everybody.
-    fn lead(&self, state: &mut MutexGuard<'_, State>) {
-        state.leading = true;
-        self.gather(state);
-        if let Err(error) = self.write_batch(state).and_then(|()| self.sync_batch(state)) {
-            let cause = match error {
-                Error::Stopped(cause) => cause,
-                error => Arc::new(error),
-            };
-            self.callbacks.failed(&cause);
-            state.stopped = Some(cause);
-            state.queue = Vec::new();
-        }
-        state.leading = false;
-        if state.last > self.durable() {
-            // Whoever came late still wants its sync from the next leader.
-            if let Some(lowest) = self.callbacks.lowest() {
-                state.wanted = state.wanted.min(lowest);
-                self.work.notify_one();
-            }
-        }
-        self.written_moved.notify_all();
-        self.durable_moved.notify_all();
-    }
-
-    /// If the batch before had more company, waits a little for the others:
-    /// they were woken by it and are likely to be back soon.
-    fn gather(&self, state: &mut MutexGuard<'_, State>) {
-        let company = state.arrived_before;
-        if state.wanted == NOBODY || company <= 1 || state.arrived >= company {
-            return;
-        }
-        let patience = state.sync_time / 5;
-        self.gathered.wait_while_for(state, |state| state.arrived < company, patience);
-    }
-
     /// Takes all that is queued and writes it with one write.
-    fn write_batch(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+    fn lead_write(&self, state: &mut MutexGuard<'_, State>) {
         let spare = mem::take(&mut state.spare);
         let mut batch = mem::replace(&mut state.queue, spare);
         let last = state.last;
-        state.arrived_before = mem::take(&mut state.arrived);
-        if batch.is_empty() {
-            state.spare = batch;
-            return Ok(());
-        }
+        state.writing = true;
         let outcome = MutexGuard::unlocked(state, || {
             let outcome = self.writer.lock().append(&batch);
             let bytes = batch.iter().map(Entry::bytes).sum();
@@ -363,31 +319,83 @@ impl GroupLog {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             outcome
         });
+        state.writing = false;
         state.spare = batch;
-        outcome?;
-        self.written.store(last, Ordering::Release);
-        Ok(())
-    }
-
-    /// Syncs what is written, if anyone wants that.
-    fn sync_batch(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
-        let written = self.written();
-        if state.wanted > written {
-            return Ok(());
+        match outcome {
+            Ok(()) => self.written.store(last, Ordering::Release),
+            Err(error) => self.fail(state, error),
         }
         self.written_moved.notify_all();
-        let (outcome, sync_time) = MutexGuard::unlocked(state, || {
+    }
+
+    /// Makes durable all that is queued or written, for everybody.
+    fn lead_sync(&self, state: &mut MutexGuard<'_, State>) {
+        state.syncing = true;
+        self.gather(state);
+        state.arrived_before = mem::take(&mut state.arrived);
+        let target = state.last;
+        while self.written() < target && state.stopped.is_none() {
+            if state.writing {
+                self.written_moved.wait(state);
+            } else {
+                self.lead_write(state);
+            }
+        }
+        if state.stopped.is_none() {
+            let written = self.written();
             let begun = self.clock.elapsed();
-            (self.writer.lock().sync(), self.clock.elapsed().saturating_sub(begun))
-        });
-        outcome?;
-        state.sync_time = sync_time;
+            match MutexGuard::unlocked(state, || self.sync_written()) {
+                // After a failure nothing becomes durable, not even what did.
+                Ok(()) if state.stopped.is_some() => {}
+                Ok(()) => self.publish_durable(state, written, begun),
+                Err(error) => self.fail(state, error),
+            }
+        }
+        state.syncing = false;
+        self.durable_moved.notify_all();
+    }
+
+    /// The writer is free for others while the disk works.
+    fn sync_written(&self) -> Result<()> {
+        let Some(point) = self.writer.lock().begin_sync()? else { return Ok(()) };
+        let outcome = point.sync();
+        self.writer.lock().end_sync(&point, outcome)
+    }
+
+    fn publish_durable(&self, state: &mut State, written: u64, begun: Duration) {
+        let now = self.clock.elapsed();
+        state.sync_time = now.saturating_sub(begun);
         self.durable.store(written, Ordering::Release);
         self.callbacks.reached(written);
-        // Those who want more than this are woken, and say so again.
-        state.wanted = NOBODY;
-        state.pending_since = (state.last > written).then(|| self.clock.elapsed());
-        Ok(())
+        state.pending_since = (state.last > written).then_some(now);
+        if state.last > written && self.callbacks.lowest().is_some() {
+            // Who came late finds nobody waiting for the next sync.
+            self.work.notify_one();
+        }
+    }
+
+    /// Stops for ever, and tells everybody.
+    fn fail(&self, state: &mut State, error: Error) {
+        let cause = match error {
+            Error::Stopped(cause) => cause,
+            error => Arc::new(error),
+        };
+        self.callbacks.failed(&cause);
+        state.stopped = Some(cause);
+        state.queue = Vec::new();
+        self.written_moved.notify_all();
+        self.durable_moved.notify_all();
+    }
+
+    /// If the sync before had more company, waits a little for the others:
+    /// they were woken by it and are likely to be back soon.
+    fn gather(&self, state: &mut MutexGuard<'_, State>) {
+        let company = state.arrived_before;
+        if company <= 1 || state.arrived >= company {
+            return;
+        }
+        let patience = state.sync_time / 5;
+        self.gathered.wait_while_for(state, |state| state.arrived < company, patience);
     }
 }
 

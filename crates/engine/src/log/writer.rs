@@ -3,7 +3,7 @@
 //! write or sync left on disk is unknown until the log is read again.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -133,6 +133,37 @@ impl LogWriter {
     /// Makes everything written durable.
     pub fn sync(&mut self) -> Result<()> {
         self.guarded(LogWriter::sync_active)
+    }
+
+    /// What has to be synced for everything appended so far to be durable, so
+    /// that others may append meanwhile; `None` when it is durable already.
+    pub(super) fn begin_sync(&mut self) -> Result<Option<SyncPoint>> {
+        self.guarded(|_| Ok(()))?;
+        if !self.dirty || !self.sync {
+            return Ok(None);
+        }
+        let active = self.active.as_ref().expect("only an active segment gets dirty");
+        let segment = self.segments.last().expect("the active segment is in the list");
+        Ok(Some(SyncPoint {
+            file: active.file.clone(),
+            path: segment.path.clone(),
+            segment: segment.sequence,
+            record: self.next_record - 1,
+        }))
+    }
+
+    /// Takes note of how the sync went.
+    pub(super) fn end_sync(&mut self, point: &SyncPoint, outcome: Result<()>) -> Result<()> {
+        self.guarded(|writer| {
+            outcome?;
+            writer.counters.synced();
+            writer.synced = writer.synced.max(point.record);
+            let active = writer.segments.last().map(|segment| segment.sequence);
+            if active == Some(point.segment) && point.record == writer.next_record - 1 {
+                writer.dirty = false;
+            }
+            Ok(())
+        })
     }
 
     /// Declares the stream's entries from `from_index` up void.
@@ -375,6 +406,21 @@ impl LogWriter {
         self.synced = self.next_record - 1;
         self.dirty = false;
         Ok(())
+    }
+}
+
+/// A sync under way: everything up to `record` is in `file` or before it.
+pub(super) struct SyncPoint {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    segment: u64,
+    record: u64,
+}
+
+impl SyncPoint {
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = self.file.sync_data();
+        synced.map_err(|error| Error::io("syncing log segment", &self.path, error))
     }
 }
 

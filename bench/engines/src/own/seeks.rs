@@ -1,0 +1,177 @@
+//! Seeks inside one row: a version among many, a column among many, and a scan
+//! over rows that are gone.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use stele_engine::schema::{Family, Schema};
+use stele_engine::world::World;
+use stele_engine::{
+    Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, Store, TableId, TimeRange, Txn, Wait,
+};
+
+use super::{Finding, Scale};
+use crate::data::{Rng, key, touch};
+use crate::meter::{Sampling, measure};
+use crate::ours::{FAMILY, options};
+
+const FEW: u64 = 10;
+const VALUE: &[u8] = &[7; 100];
+const ROW: &[u8] = b"row";
+/// How much slower a seek among many may be than one among ten.
+const SLOWER_MAX: f64 = 5.0;
+/// How long a scan over a million row tombstones may take.
+const TOMBSTONES_SECONDS_MAX: f64 = 1.0;
+const LIMIT: Duration = Duration::from_secs(1);
+const CELLS_PER_COMMIT: u64 = 1_000;
+
+/// A store whose table keeps every version.
+struct Wide {
+    store: Store,
+    table: TableId,
+}
+
+impl Wide {
+    fn open(dir: &Path) -> Result<Wide> {
+        // All of it stays in memory until it is asked to go.
+        let mut options = options();
+        options.memory.budget_bytes = 8 << 30;
+        options.flush.fragment_bytes = 4 << 30;
+        let store = Store::open(dir, options, World::real())?;
+        let table = store.create_table("wide", Schema::with_families([Family::new(FAMILY)])?)?;
+        Ok(Wide { store, table })
+    }
+
+    /// Writes `count` things, many in a commit.
+    fn write(&self, count: u64, add: impl Fn(&mut CommitBuilder, u64)) -> Result<()> {
+        let mut next = 0;
+        while next < count {
+            let end = count.min(next + CELLS_PER_COMMIT);
+            let mut builder = CommitBuilder::new();
+            builder.table(self.table);
+            (next..end).for_each(|number| add(&mut builder, number));
+            self.store.apply(&builder.finish(), Txn::MAX, Wait::Accepted)?;
+            next = end;
+        }
+        self.store.sync(Txn::MAX)?;
+        Ok(())
+    }
+
+    /// Microseconds of a read that must find exactly one cell.
+    fn seek_us(&self, mut spec: impl FnMut() -> ScanSpec) -> Result<f64> {
+        let measured = measure(Some(LIMIT), Sampling::Some, || {
+            let mut found = 0;
+            self.store.read(self.table, spec(), |cell| {
+                touch(cell.value);
+                found += 1;
+            })?;
+            ensure!(found == 1, "a seek found {found} cells");
+            Ok(Some(1))
+        })?;
+        Ok(1e6 / measured.per_second())
+    }
+}
+
+/// Compares a seek among ten with one among many, in memory and on disk.
+fn few_and_many(
+    what: &str,
+    many: u64,
+    dir: &Path,
+    add: impl Fn(&mut CommitBuilder, u64) + Copy,
+    spec: impl Fn(u64) -> ScanSpec + Copy,
+) -> Result<Vec<Finding>> {
+    let mut memory_us = Vec::new();
+    let mut disk_us = Vec::new();
+    for count in [FEW, many] {
+        let wide = Wide::open(&dir.join(format!("{count}")))?;
+        wide.write(count, |builder, number| {
+            if number % CELLS_PER_COMMIT == 0 {
+                builder.row(ROW);
+            }
+            add(builder, number);
+        })?;
+        let mut rng = Rng::new(count);
+        memory_us.push(wide.seek_us(|| spec(rng.below(count)))?);
+        wide.store.flush(wide.table)?;
+        wide.store.compact(wide.table)?;
+        disk_us.push(wide.seek_us(|| spec(rng.below(count)))?);
+    }
+    let mut findings = Vec::new();
+    for (place, times) in [("memory", memory_us), ("disk fragment, cached", disk_us)] {
+        for (count, time) in [FEW, many].iter().zip(&times) {
+            findings.push(Finding::new(format!("{what} of {count}, {place}"), *time, "µs"));
+        }
+        let slower = Finding::new(
+            format!("{what}, {place}: of many to of ten"),
+            times[1] / times[0],
+            "times",
+        );
+        findings.push(slower.at_most(SLOWER_MAX));
+    }
+    Ok(findings)
+}
+
+/// The newest cell at or before a time.
+pub fn versions(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
+    let add = |builder: &mut CommitBuilder, number: u64| {
+        builder.set(FAMILY, b"q", number as i64, VALUE);
+    };
+    let spec = |number: u64| ScanSpec {
+        times: Some(TimeRange { min: i64::MIN, max: number as i64 }),
+        versions: Some(1),
+        ..ScanSpec::row(ROW)
+    };
+    few_and_many("newest at or before T", scale.of(100_000), dir, add, spec)
+}
+
+/// One column of a wide row.
+pub fn columns(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
+    let add = |builder: &mut CommitBuilder, number: u64| {
+        builder.set(FAMILY, &key(number), 0, VALUE);
+    };
+    let spec = |number: u64| ScanSpec {
+        columns: Columns::Families(vec![FamilyColumns {
+            family: FAMILY.to_vec(),
+            qualifiers: Some(vec![RowRange::row(&key(number))]),
+        }]),
+        ..ScanSpec::row(ROW)
+    };
+    few_and_many("one column", scale.of(1_000_000), dir, add, spec)
+}
+
+/// A scan that finds nothing but row tombstones.
+pub fn tombstones(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
+    let wide = Wide::open(dir)?;
+    let rows = scale.of(1_000_000);
+    let row = |number: u64| number.to_be_bytes();
+    wide.write(rows, |builder, number| {
+        builder.row(&row(number)).set(FAMILY, b"", 0, VALUE);
+    })?;
+    wide.store.flush(wide.table)?;
+    wide.write(rows, |builder, number| {
+        builder.row(&row(number)).delete_row();
+    })?;
+    let mut findings = Vec::new();
+    for place in ["memory", "disk fragment"] {
+        let mut found = 0;
+        let scan = measure(None, Sampling::Every, {
+            let mut passes = 0;
+            let wide = &wide;
+            let found = &mut found;
+            move || {
+                passes += 1;
+                if passes > 1 {
+                    return Ok(None);
+                }
+                wide.store.read(wide.table, ScanSpec::default(), |_| *found += 1)?;
+                Ok(Some(rows))
+            }
+        })?;
+        ensure!(found == 0, "{found} deleted cells came back");
+        let what = format!("scan over {rows} row tombstones in {place}, as many dead rows below");
+        findings.push(Finding::new(what, scan.seconds, "s").at_most(TOMBSTONES_SECONDS_MAX));
+        wide.store.flush(wide.table)?;
+    }
+    Ok(findings)
+}

@@ -1,0 +1,208 @@
+//! Puts the outcomes of all engines and rounds side by side, as Markdown.
+
+use crate::data::Shape;
+use crate::engine::{NAMES, OURS, PEERS};
+use crate::workload::{Outcome, WORKLOADS, Workload};
+
+/// An outcome and where it came from.
+pub struct Entry {
+    pub engine: &'static str,
+    pub round: usize,
+    pub outcome: Outcome,
+}
+
+/// All outcomes for one data set.
+pub struct Report {
+    pub shape: Shape,
+    pub rounds: usize,
+    pub entries: Vec<Entry>,
+}
+
+/// Whether ours passed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// The median over the rounds of ours to the better peer of that round:
+    /// a round is short, so that a busy machine hits all engines alike.
+    pub ratio: f64,
+    pub bar: Option<f64>,
+    pub met: bool,
+}
+
+impl Report {
+    fn values(
+        &self,
+        engine: &str,
+        workload: Workload,
+        value: impl Fn(&Outcome) -> f64,
+    ) -> Vec<f64> {
+        let entries = self.entries.iter().filter(|entry| entry.engine == engine);
+        let outcomes = entries.map(|entry| &entry.outcome);
+        outcomes.filter(|outcome| outcome.workload == workload).map(value).collect()
+    }
+
+    fn score(&self, engine: &str, workload: Workload, round: usize) -> Option<f64> {
+        let found = self.entries.iter().find(|entry| {
+            entry.engine == engine && entry.round == round && entry.outcome.workload == workload
+        });
+        found.map(|entry| headline(&entry.outcome))
+    }
+
+    /// Ours beside the better of the peers.
+    pub fn verdict(&self, workload: Workload) -> Option<Verdict> {
+        let less_is_better = workload == Workload::Disk;
+        let ratios = (0..self.rounds).filter_map(|round| {
+            let peers = PEERS.iter().filter_map(|peer| self.score(peer, workload, round));
+            let best = if less_is_better {
+                peers.fold(f64::INFINITY, f64::min)
+            } else {
+                peers.fold(0.0, f64::max)
+            };
+            let ours = self.score(OURS, workload, round)?;
+            (best.is_finite() && best > 0.0).then(|| ours / best)
+        });
+        let ratio = median(ratios.collect())?;
+        let bar = workload.bar(self.shape);
+        let met = bar.is_none_or(|bar| if less_is_better { ratio <= bar } else { ratio >= bar });
+        Some(Verdict { ratio, bar, met })
+    }
+
+    pub fn print(&self) {
+        let Shape { keys, value_bytes } = self.shape;
+        println!("\n### {} keys of 16 B, values of {value_bytes} B\n", grouped(keys as f64));
+        println!("Operations/s and CPU µs per operation; median of {} rounds.\n", self.rounds);
+        self.print_head("workload", &["ratio", "bar", ""]);
+        for workload in WORKLOADS {
+            self.print_speed(workload);
+        }
+        println!("\nTime of one call, p50 / p99 in µs.\n");
+        self.print_head("workload", &[]);
+        for workload in WORKLOADS.into_iter().filter(|workload| workload.has_latency()) {
+            self.print_latency(workload);
+        }
+    }
+
+    fn print_head(&self, first: &str, last: &[&str]) {
+        let names = NAMES.iter().filter(|name| self.entries.iter().any(|e| e.engine == **name));
+        let columns: Vec<&str> = [first].iter().chain(names).chain(last).copied().collect();
+        println!("| {} |", columns.join(" | "));
+        println!("|{}", "---|".repeat(columns.len()));
+    }
+
+    fn print_row(
+        &self,
+        workload: Workload,
+        cell: impl Fn(&str) -> Option<String>,
+        last: &[String],
+    ) {
+        let present = NAMES.iter().filter(|name| self.entries.iter().any(|e| e.engine == **name));
+        let cells = present.map(|name| cell(name).unwrap_or_default());
+        let columns: Vec<String> =
+            [workload.title().to_string()].into_iter().chain(cells).chain(last.to_vec()).collect();
+        println!("| {} |", columns.join(" | "));
+    }
+
+    fn print_speed(&self, workload: Workload) {
+        let last = match self.verdict(workload) {
+            None => vec![String::new(); 3],
+            Some(Verdict { ratio, bar: None, .. }) => {
+                vec![format!("{ratio:.2}"), String::new(), String::new()]
+            }
+            Some(Verdict { ratio, bar: Some(bar), met }) => {
+                let word = if met { "met" } else { "**missed**" };
+                vec![format!("{ratio:.2}"), format!("{bar:.1}"), word.to_string()]
+            }
+        };
+        let cell = |name: &str| {
+            let score = median(self.values(name, workload, headline))?;
+            if workload == Workload::Disk {
+                return Some(format!("{:.1}", score / 1e6));
+            }
+            let cpu = |outcome: &Outcome| outcome.measured.cpu_us_per_operation();
+            let cpu = median(self.values(name, workload, cpu))?;
+            Some(format!("{} ({cpu:.2})", grouped(score)))
+        };
+        self.print_row(workload, cell, &last);
+    }
+
+    fn print_latency(&self, workload: Workload) {
+        let cell = |name: &str| {
+            let p50 = median(self.values(name, workload, |outcome| outcome.measured.p50_us))?;
+            let p99 = median(self.values(name, workload, |outcome| outcome.measured.p99_us))?;
+            Some(format!("{p50:.1} / {p99:.1}"))
+        };
+        self.print_row(workload, cell, &[]);
+    }
+}
+
+/// The number an engine is judged by.
+fn headline(outcome: &Outcome) -> f64 {
+    match outcome.workload {
+        Workload::Disk => outcome.bytes as f64,
+        _ => outcome.measured.per_second(),
+    }
+}
+
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+/// A whole number with its thousands apart.
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.max(0.0));
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::Measured;
+
+    fn entry(engine: &'static str, round: usize, workload: Workload, score: u64) -> Entry {
+        let measured = Measured { operations: score, seconds: 1.0, ..Measured::default() };
+        Entry { engine, round, outcome: Outcome { workload, measured, bytes: score } }
+    }
+
+    fn report(entries: Vec<Entry>) -> Report {
+        Report { shape: Shape { keys: 1, value_bytes: 100 }, rounds: 3, entries }
+    }
+
+    #[test]
+    fn ours_is_compared_with_the_better_peer_of_each_round() {
+        let scores = [("stele", [24, 10, 300]), ("rocksdb", [10, 1, 100]), ("fjall", [20, 10, 3])];
+        let entries = scores.iter().flat_map(|(engine, scores)| {
+            let rounds = scores.iter().enumerate();
+            rounds.map(|(round, score)| entry(engine, round, Workload::Fill, *score))
+        });
+        let verdict = report(entries.collect()).verdict(Workload::Fill).unwrap();
+        assert_eq!(verdict, Verdict { ratio: 1.2, bar: Some(1.2), met: true });
+    }
+
+    #[test]
+    fn fewer_bytes_on_disk_are_better() {
+        let entries = [("stele", 90), ("rocksdb", 100), ("fjall", 80)]
+            .map(|(engine, bytes)| entry(engine, 0, Workload::Disk, bytes));
+        let verdict = report(entries.into()).verdict(Workload::Disk).unwrap();
+        assert_eq!((verdict.ratio, verdict.met), (90.0 / 80.0, false));
+        assert_eq!(report(vec![]).verdict(Workload::Disk), None);
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(grouped(999.6), "1,000");
+        assert_eq!(grouped(1_234_567.0), "1,234,567");
+        assert_eq!(median(vec![3.0, 1.0, 2.0, 10.0]), Some(2.5));
+    }
+}

@@ -1,0 +1,108 @@
+//! RocksDB: a log-structured merge tree in C++.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use rocksdb::{
+    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompressionType,
+    DataBlockIndexType, Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+};
+
+use crate::data::{Batch, KEY_BYTES, Key, touch};
+use crate::engine::{CACHE_BYTES, Engine, Safety, WRITE_BUFFER_BYTES, file_bytes};
+
+/// The default; `--block-bytes` tries others.
+const BLOCK_BYTES: u32 = 4 << 10;
+
+pub struct Rocks {
+    db: DB,
+    dir: PathBuf,
+    reads: ReadOptions,
+}
+
+impl Rocks {
+    pub fn open(dir: &Path, block_bytes: Option<u32>) -> Result<Rocks> {
+        let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES) as usize;
+        let cache = Cache::new_hyper_clock_cache(CACHE_BYTES as usize, block_bytes);
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(&cache);
+        table.set_block_size(block_bytes);
+        table.set_bloom_filter(10.0, false);
+        table.set_format_version(6);
+        table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_block_based_table_factory(&table);
+        options.set_write_buffer_size(WRITE_BUFFER_BYTES);
+        options.set_max_write_buffer_number(8);
+        options.set_max_background_jobs(4);
+        options.set_target_file_size_base(256 << 20);
+        options.set_recycle_log_file_num(4);
+        options.set_stats_dump_period_sec(0);
+        let mut reads = ReadOptions::default();
+        reads.set_readahead_size(0);
+        reads.set_verify_checksums(false);
+        Ok(Rocks { db: DB::open(&options, dir)?, dir: dir.to_path_buf(), reads })
+    }
+
+    /// Waits for flushes and compactions that are under way.
+    fn settle(&self) -> Result<()> {
+        let mut options = WaitForCompactOptions::default();
+        options.set_flush(true);
+        Ok(self.db.wait_for_compact(&options)?)
+    }
+}
+
+impl Engine for Rocks {
+    fn write(&self, batch: &Batch, safety: Safety) -> Result<()> {
+        let mut options = WriteOptions::default();
+        options.set_sync(safety == Safety::Durable);
+        if batch.len() == 1 {
+            let (key, value) = batch.pair(0);
+            return Ok(self.db.put_opt(key, value, &options)?);
+        }
+        let pair_bytes = KEY_BYTES + batch.pair(0).1.len() + 8;
+        let mut writes = WriteBatch::with_capacity_bytes(batch.len() * pair_bytes);
+        for (key, value) in batch.pairs() {
+            writes.put(key, value);
+        }
+        Ok(self.db.write_opt(writes, &options)?)
+    }
+
+    fn get(&self, key: &Key) -> Result<Option<usize>> {
+        Ok(self.db.get_pinned_opt(key, &self.reads)?.map(|value| {
+            touch(&value);
+            value.len()
+        }))
+    }
+
+    fn scan(&self) -> Result<u64> {
+        let mut options = ReadOptions::default();
+        options.set_readahead_size(0);
+        options.set_auto_readahead_size(false);
+        options.set_verify_checksums(false);
+        let mut pairs = self.db.raw_iterator_opt(options);
+        pairs.seek_to_first();
+        let mut count = 0;
+        while let Some(value) = pairs.value() {
+            touch(value);
+            count += 1;
+            pairs.next();
+        }
+        pairs.status()?;
+        Ok(count)
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.settle()?;
+        let mut options = CompactOptions::default();
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+        self.settle()
+    }
+
+    fn data_bytes(&self) -> Result<u64> {
+        file_bytes(&self.dir, ".sst")
+    }
+}
