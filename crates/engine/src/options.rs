@@ -101,11 +101,15 @@ pub struct CompactOptions {
     pub chain_min: usize,
     /// Chains are never allowed to stay longer than this.
     pub chain_max: usize,
+    /// From this length on writers are slowed down.
+    pub chain_slow: usize,
+    /// At this length writers wait for compaction.
+    pub chain_stop: usize,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        CompactOptions { chain_min: 4, chain_max: 12 }
+        CompactOptions { chain_min: 4, chain_max: 12, chain_slow: 24, chain_stop: 36 }
     }
 }
 

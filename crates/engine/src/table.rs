@@ -1,7 +1,7 @@
 //! A table: its schema, its memory fragments and its tablets, as one immutable
 //! version that is swapped whole.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub struct Table {
     pub id: TableId,
     pub name: String,
     version: ArcSwap<TableVersion>,
+    /// Fragments in the longest chain of the version.
+    chain_longest: AtomicUsize,
     /// Held by whoever makes the next version.
     changing: Mutex<()>,
     dropped: AtomicBool,
@@ -38,6 +40,14 @@ pub struct TableVersion {
     pub memory: Vec<GroupMemory>,
     /// In row order, without holes.
     pub tablets: Vec<Tablet>,
+}
+
+impl TableVersion {
+    /// Fragments in the longest chain.
+    pub fn chain_longest(&self) -> usize {
+        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
+        chains.map(|chain| chain.links.len()).max().unwrap_or(0)
+    }
 }
 
 impl TableVersion {
@@ -90,6 +100,7 @@ impl Table {
         Table {
             id,
             name,
+            chain_longest: AtomicUsize::new(version.chain_longest()),
             version: ArcSwap::from_pointee(version),
             changing: Mutex::new(()),
             dropped: AtomicBool::new(false),
@@ -131,8 +142,14 @@ impl Table {
         if self.is_dropped() {
             next.doom_files();
         }
+        self.chain_longest.store(next.chain_longest(), Ordering::Relaxed);
         self.version.store(Arc::new(next));
         result
+    }
+
+    /// Fragments in the longest chain.
+    pub fn chain_longest(&self) -> usize {
+        self.chain_longest.load(Ordering::Relaxed)
     }
 
     /// No config names the table any more: its files go with their last

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{Shared, Wait};
 use crate::budget::Charge;
@@ -12,6 +13,11 @@ use crate::log::Entry;
 use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::recovery::TABLES_STREAM;
 use crate::txn::Txn;
+
+/// What a commit is delayed by for each fragment that a chain is too long.
+const CHAIN_PAUSE: Duration = Duration::from_millis(1);
+/// How often a stopped writer looks again by itself.
+const CHAIN_STOP_PAUSES: u32 = 100;
 
 impl Shared {
     pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
@@ -23,6 +29,7 @@ impl Shared {
                 &self.tables.folds,
                 Unknown::Refuse,
             )?;
+            self.wait_for_chains(&prepared)?;
             let permit = self.admit(prepared.memory_bytes())?;
             if let Some(txn) = self.enter(commit, prepared, commit_max_txn, permit)? {
                 break txn;
@@ -60,6 +67,29 @@ impl Shared {
             (None, Some(error)) => Err(error),
             (None, None) => Err(Error::Closed),
         }
+    }
+
+    /// Slows writers down while compaction falls behind, and stops them before
+    /// reads have too many places to look in.
+    fn wait_for_chains(&self, prepared: &Prepared<'_>) -> Result<()> {
+        let options = &self.tables.options.compact;
+        let longest =
+            || prepared.tables.iter().map(|table| table.table.chain_longest()).max().unwrap_or(0);
+        if longest() < options.chain_slow {
+            return Ok(());
+        }
+        self.counters.throttled_by_chains.fetch_add(1, Ordering::Relaxed);
+        if self.tables.world.spawner.is_none() {
+            return self.compact_due().map(drop);
+        }
+        self.compact_signal.raise();
+        let mut chains = self.chains.lock();
+        let too_long = longest().saturating_sub(options.chain_slow) as u32;
+        self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (too_long + 1));
+        while longest() >= options.chain_stop && !self.is_stopping() {
+            self.compacted.wait_for(&mut chains, CHAIN_PAUSE * CHAIN_STOP_PAUSES);
+        }
+        if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Without workers the writer itself makes room.

@@ -14,7 +14,7 @@ use crate::table::Table;
 use crate::txn::Txn;
 use crate::workers::compact::Run;
 use crate::workers::serialize::{LogKeeper, Victim};
-use crate::world::spawn::{Joiner, Spawner};
+use crate::world::{Joiner, Priority, Spawner};
 
 /// How long a worker rests after a failure before it tries again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -25,11 +25,12 @@ impl Shared {
         self: &Arc<Self>,
         spawner: &dyn Spawner,
     ) -> std::io::Result<Vec<Box<dyn Joiner>>> {
+        use Priority::{Low, Normal};
         let (log, serialize, compact) = (self.clone(), self.clone(), self.clone());
         Ok(vec![
-            spawner.spawn("stele-log", Box::new(move || log.log.run()))?,
-            spawner.spawn("stele-serialize", Box::new(move || serialize.run_serialize()))?,
-            spawner.spawn("stele-compact", Box::new(move || compact.run_compact()))?,
+            spawner.spawn("stele-log", Normal, Box::new(move || log.log.run()))?,
+            spawner.spawn("stele-serialize", Low, Box::new(move || serialize.run_serialize()))?,
+            spawner.spawn("stele-compact", Low, Box::new(move || compact.run_compact()))?,
         ])
     }
 
@@ -121,6 +122,7 @@ impl Shared {
         let done = compact::compact(&self.tables, run, &|| self.durable(), &proceed)?;
         if done {
             self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+            self.compacted.notify_all();
         }
         Ok(done)
     }

@@ -9,7 +9,7 @@ mod stats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 pub(crate) use open::{LOCK_FILE, lock_dir};
 pub use open::{LOG_DIR, Resources};
@@ -31,8 +31,7 @@ use crate::txn::Txn;
 use crate::workers::serialize::Victim;
 use crate::workers::signal::Signal;
 use crate::workers::{compact, serialize};
-use crate::world::spawn::Joiner;
-use crate::world::{DirLock, World};
+use crate::world::{DirLock, Joiner, World};
 
 /// How long `apply` waits before it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +66,9 @@ pub(crate) struct Shared {
     compact_signal: Signal,
     /// Held by whoever serializes.
     serializing: Mutex<()>,
+    /// Writers wait here for shorter chains.
+    chains: Mutex<()>,
+    compacted: Condvar,
     counters: stats::Counters,
     stopping: AtomicBool,
     closed: AtomicBool,
@@ -261,6 +263,7 @@ impl Store {
         self.shared.log.stop();
         self.shared.flush_signal.raise();
         self.shared.compact_signal.raise();
+        self.shared.compacted.notify_all();
         self.shared.tables.budget.wake();
         for worker in self.workers.drain(..) {
             worker.join();

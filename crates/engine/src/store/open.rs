@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{Shared, Store, World, stats};
 use crate::budget::MemoryBudget;
@@ -87,6 +87,8 @@ impl Store {
             flush_signal: Signal::default(),
             compact_signal: Signal::default(),
             serializing: Mutex::new(()),
+            chains: Mutex::new(()),
+            compacted: Condvar::new(),
             counters: stats::Counters::default(),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),

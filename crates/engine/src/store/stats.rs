@@ -14,6 +14,8 @@ pub struct Counters {
     pub compactions: AtomicU64,
     /// Commits that had to wait for memory.
     pub throttled: AtomicU64,
+    /// Commits that had to wait for shorter chains.
+    pub throttled_by_chains: AtomicU64,
 }
 
 /// A look at a store.
@@ -28,7 +30,10 @@ pub struct StoreStats {
     pub cache: CacheStats,
     pub flushes: u64,
     pub compactions: u64,
+    /// Commits that had to wait for memory.
     pub throttled: u64,
+    /// Commits that had to wait for shorter chains.
+    pub throttled_by_chains: u64,
     /// Fragments in the longest chain.
     pub chain_longest: usize,
     pub fragments: usize,
@@ -53,6 +58,7 @@ impl Shared {
             flushes: self.counters.flushes.load(Ordering::Relaxed),
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             throttled: self.counters.throttled.load(Ordering::Relaxed),
+            throttled_by_chains: self.counters.throttled_by_chains.load(Ordering::Relaxed),
             chain_longest: chains.iter().map(|chain| chain.links.len()).max().unwrap_or(0),
             fragments: links().count(),
             fragment_bytes: links().map(|link| link.file.bytes).sum(),

@@ -211,7 +211,8 @@ fn swap(run: &Run, link: Option<Arc<Link>>) {
 mod tests {
     use super::*;
 
-    const OPTIONS: CompactOptions = CompactOptions { chain_min: 4, chain_max: 8 };
+    const OPTIONS: CompactOptions =
+        CompactOptions { chain_min: 4, chain_max: 8, chain_slow: 24, chain_stop: 36 };
 
     #[test]
     fn fragments_of_like_size_are_merged_once_there_are_enough() {

@@ -15,7 +15,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::Disk;
 pub use files::{DirLock, File, Files};
 pub use random::{Random, SeededRandom, SystemRandom};
-pub use spawn::{Spawner, Threads};
+pub use spawn::{Joiner, Priority, Spawner, Threads};
 
 /// The world a store lives in.
 #[derive(Clone)]

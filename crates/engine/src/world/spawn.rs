@@ -4,9 +4,26 @@ use std::io;
 use std::thread;
 
 pub trait Spawner: Send + Sync {
-    /// Starts a worker; the handle joins it when dropped through `join`.
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>>;
+    /// Starts a worker; `Joiner::join` waits for its end.
+    fn spawn(
+        &self,
+        name: &str,
+        priority: Priority,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<Box<dyn Joiner>>;
 }
+
+/// How urgent a worker's work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Callers wait for it.
+    Normal,
+    /// It gives way to callers.
+    Low,
+}
+
+/// The niceness of threads with low priority.
+const LOW_NICENESS: i32 = 10;
 
 pub trait Joiner: Send + Sync {
     /// Waits until the worker has ended.
@@ -17,9 +34,27 @@ pub trait Joiner: Send + Sync {
 pub struct Threads;
 
 impl Spawner for Threads {
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
-        let handle = thread::Builder::new().name(name.to_string()).spawn(body)?;
+    fn spawn(
+        &self,
+        name: &str,
+        priority: Priority,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<Box<dyn Joiner>> {
+        let handle = thread::Builder::new().name(name.to_string()).spawn(move || {
+            if priority == Priority::Low {
+                give_way();
+            }
+            body();
+        })?;
         Ok(Box::new(handle))
+    }
+}
+
+/// Lowers the priority of this thread alone: Linux keeps one for each.
+fn give_way() {
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), LOW_NICENESS) {
+        tracing::debug!(%error, "a worker keeps its ordinary priority");
     }
 }
 

@@ -211,7 +211,8 @@ impl Survivor {
         options.memory.generation_commits_max = die.pick(&[7, u32::MAX]);
         options.flush.fragment_bytes = die.pick(&[6 << 10, 20 << 10, 64 << 20]);
         options.flush.replay_bytes_max = die.pick(&[8 << 10, 1 << 30]);
-        options.compact = CompactOptions { chain_min: 2 + die.below(3) as usize, chain_max: 6 };
+        options.compact.chain_min = 2 + die.below(3) as usize;
+        options.compact.chain_max = 6;
         options.snapshot_age_max = SnapshotAge(Duration::from_secs(30));
         options
     }
