@@ -257,7 +257,7 @@ impl<C: Cursor> Reader<'_, C> {
                 self.finish_pending(budget, sink);
                 continue;
             }
-            if place.change == Change::Row && self.row_limit_reached(budget) {
+            if place.change <= Change::Row && self.row_limit_reached(budget) {
                 return Ok(ReadEnd::Budget);
             }
             budget.work = budget.work.saturating_sub(1);
@@ -290,6 +290,10 @@ impl<C: Cursor> Reader<'_, C> {
                 let parts = last.parse_in_column(entry).ok_or_else(|| bad_key(entry))?;
                 return Ok(Place { parts, change: Change::None });
             }
+            if last.is_next_row(last_key, entry) {
+                let parts = last.parse_in_column(entry).ok_or_else(|| bad_key(entry))?;
+                return Ok(Place { parts, change: Change::NextRow });
+            }
             let parts = KeyParts::parse(entry).ok_or_else(|| bad_key(entry))?;
             let same =
                 |end: usize, last_end: usize| end == last_end && entry[..end] == last_key[..end];
@@ -317,7 +321,7 @@ impl<C: Cursor> Reader<'_, C> {
         let entry = self.merge.key();
         let state = &mut *self.state;
         let parts = &place.parts;
-        if place.change == Change::Row {
+        if place.change <= Change::Row {
             key::unescape_into(parts.escaped_row(entry), &mut state.row);
             let snapshot = self.rules.snapshot;
             let row = &state.row;
@@ -325,6 +329,16 @@ impl<C: Cursor> Reader<'_, C> {
                 .coverage
                 .enter_row(self.spans.iter().filter_map(|spans| spans.covering(row, snapshot)));
             state.row_returned = false;
+        }
+        if place.change == Change::NextRow {
+            // The family and the qualifier are those of the row before.
+            let since = state.family.map_or(Txn::ZERO, |at| self.rules.schema.since(at));
+            state.coverage.begin_family_after(since);
+            state.column = ColumnState { wanted: state.column.wanted, ..ColumnState::default() };
+            state.key.clear();
+            state.key.extend_from_slice(entry);
+            state.parts = Some(*parts);
+            return;
         }
         if place.change <= Change::Family {
             if place.change == Change::Family {
@@ -546,6 +560,8 @@ struct Place {
 /// The highest level at which an entry differs from the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
+    /// Another row, but the same column of it.
+    NextRow,
     Row,
     Family,
     Column,
