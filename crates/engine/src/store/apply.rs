@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Shared, Wait};
+use super::{Shared, Wait, compact};
 use crate::budget::Charge;
 use crate::cell::commit::Commit;
 use crate::error::{Error, Printable, Result};
@@ -86,7 +86,9 @@ impl Shared {
         let mut chains = self.chains.lock();
         let too_long = longest().saturating_sub(options.chain_slow) as u32;
         self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (too_long + 1));
-        while longest() >= options.chain_stop && !self.is_stopping() {
+        // A chain that compaction cannot shorten, because of damage, stops nobody.
+        let can_shrink = || compact::due(&self.tables).is_some();
+        while longest() >= options.chain_stop && can_shrink() && !self.is_stopping() {
             self.compacted.wait_for(&mut chains, CHAIN_PAUSE * CHAIN_STOP_PAUSES);
         }
         if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }

@@ -226,6 +226,26 @@ fn r1_6_8_a_scan_of_one_family_reads_only_its_group() {
     assert!(large > 150_000, "the other group was not read: {large}");
 }
 
+#[test]
+fn writers_wait_for_compaction_when_chains_grow_too_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.flush.fragment_bytes = 4 << 10;
+    options.compact = CompactOptions { chain_min: 2, chain_max: 4, chain_slow: 3, chain_stop: 6 };
+    let store = Store::open(dir.path(), options, world::World::real()).unwrap();
+    let table = store.create_table("t", schema()).unwrap();
+    let mut longest = 0;
+    for number in 0..400 {
+        put(&store, &set(table, &format!("{number:03}"), &"x".repeat(1000)));
+        longest = longest.max(store.stats().chain_longest);
+    }
+    let stats = store.stats();
+    assert!(stats.compactions > 0 && stats.throttled_by_chains > 0, "{stats:?}");
+    // One flush may be under way for each writer that was let through.
+    assert!(longest <= 7, "a chain of {longest}");
+    assert_eq!(cells(&store, table, View::Durable).len(), 400);
+}
+
 /// Bytes that do not compress.
 fn noise(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u32::from(seed) + 1;
