@@ -19,6 +19,8 @@ pub const TABLE: &str = "bench";
 pub struct Ours {
     pub store: Store,
     pub table: TableId,
+    /// How a point read asks.
+    spec: ScanSpec,
 }
 
 /// The options that all measurements use.
@@ -47,7 +49,7 @@ impl Ours {
             Some(table) => table,
             None => store.create_table(TABLE, schema()?)?,
         };
-        Ok(Ours { store, table })
+        Ok(Ours { store, table, spec: ScanSpec::default() })
     }
 }
 
@@ -76,7 +78,7 @@ impl Engine for Ours {
 
     fn get(&self, key: &Key) -> Result<Option<usize>> {
         let mut found = None;
-        self.store.read(self.table, ScanSpec::row(key), |cell| {
+        self.store.read_row(self.table, key, &self.spec, |cell| {
             touch(cell.value);
             found = Some(cell.value.len());
         })?;

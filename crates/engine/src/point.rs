@@ -1,8 +1,9 @@
 //! Reading one row in one go: the short way, without what a scan needs to
 //! stop and go on.
 
+use std::cell::Cell;
+
 use crate::cell::key;
-use crate::cell::rows::RowRange;
 use crate::error::Result;
 use crate::merge::{Merge, ReadBudget, ReadState, Reader, Sink};
 use crate::scan::{ScanSpec, View};
@@ -32,13 +33,15 @@ impl Shared {
                 (version, held.txn())
             }
         };
-        let rows = RowRange::row(row);
+        let schema = &*version.schema;
         let tablet = version.tablets.partition_point(|tablet| tablet.ends_by(row));
-        let options = spec.cursor_options(&version.schema, true);
-        let groups = spec.groups(&version);
-        let sources = Sources::of_tablet(&version, tablet, &groups, &rows, &options)?;
-        let now_micros = self.tables.world.clock.now_micros();
-        let rules = spec.rules(snapshot, now_micros, &version.schema, &self.tables.folds);
+        let options = spec.cursor_options(schema, true);
+        let groups = 0..version.memory.len();
+        let groups = groups.filter(|&group| spec.wants_group(schema, group));
+        let sources = Sources::of_row(&version, tablet, groups, row, &options)?;
+        // Most policies do not ask for the time.
+        let now_micros = if schema.ages() { self.tables.world.clock.now_micros() } else { 0 };
+        let rules = spec.rules(snapshot, now_micros, schema, &self.tables.folds);
 
         let mut merge = Merge::new(sources.cursors);
         let mut bound = key::row_start(row);
@@ -49,13 +52,18 @@ impl Shared {
             rows: spec.rows_max.unwrap_or(usize::MAX),
             ..ReadBudget::UNLIMITED
         };
-        let mut reader = Reader {
-            merge: &mut merge,
-            state: &mut ReadState::default(),
-            rules: &rules,
-            spans: &sources.spans,
-        };
-        reader.read(Some(&bound), &mut budget, sink)?;
-        Ok(snapshot)
+        let mut state = SPARE.take();
+        let mut reader =
+            Reader { merge: &mut merge, state: &mut state, rules: &rules, spans: &sources.spans };
+        let outcome = reader.read(Some(&bound), &mut budget, sink);
+        state.clear();
+        SPARE.set(state);
+        outcome.map(|_| snapshot)
     }
+}
+
+thread_local! {
+    /// The buffers of the last read, for the next one on this thread. A read
+    /// from within a sink finds none here and makes its own.
+    static SPARE: Cell<ReadState> = Cell::default();
 }

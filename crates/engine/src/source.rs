@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::fragment::{CursorOptions, FragmentCursor, row_hash};
 use crate::memory::MemoryCursor;
 use crate::merge::Cursor;
-use crate::table::TableVersion;
+use crate::table::{GroupMemory, TableVersion};
 
 /// A cursor over either kind of fragment.
 pub enum Source {
@@ -79,24 +79,51 @@ impl Sources {
         rows: &RowRange,
         options: &CursorOptions,
     ) -> Result<Sources> {
+        if let Some(row) = rows.single_row() {
+            return Sources::of_row(version, tablet, groups.iter().copied(), row, options);
+        }
         let mut sources = Sources::default();
-        let single = rows.single_row().map(|row| (row, row_hash(row)));
         for &group in groups {
-            let memory = &version.memory[group];
-            for fragment in memory.fragments().filter(|fragment| !fragment.is_empty()) {
-                sources.add_spans(&fragment.spans());
-                sources.cursors.push(Source::Memory(fragment.cursor()));
-            }
+            sources.add_memory(&version.memory[group]);
             let links = &version.tablets[tablet].chains[group].links;
             for link in links.iter().rev().filter(|link| link.file.rows.overlaps(rows)) {
                 let fragment = link.fragment()?;
                 sources.add_spans(fragment.spans());
-                if single.is_none_or(|(row, hash)| fragment.may_hold_row(row, hash)) {
+                sources.cursors.push(Source::Disk(fragment.cursor(options)));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// The same for one row. Fragments whose filters rule it out get no cursor.
+    pub fn of_row(
+        version: &TableVersion,
+        tablet: usize,
+        groups: impl Iterator<Item = usize>,
+        row: &[u8],
+        options: &CursorOptions,
+    ) -> Result<Sources> {
+        let mut sources = Sources::default();
+        let hash = row_hash(row);
+        for group in groups {
+            sources.add_memory(&version.memory[group]);
+            let links = &version.tablets[tablet].chains[group].links;
+            for link in links.iter().rev().filter(|link| link.file.rows.contains(row)) {
+                let fragment = link.fragment()?;
+                sources.add_spans(fragment.spans());
+                if fragment.may_hold_row(row, hash) {
                     sources.cursors.push(Source::Disk(fragment.cursor(options)));
                 }
             }
         }
         Ok(sources)
+    }
+
+    fn add_memory(&mut self, memory: &GroupMemory) {
+        for fragment in memory.fragments().filter(|fragment| !fragment.is_empty()) {
+            self.add_spans(&fragment.spans());
+            self.cursors.push(Source::Memory(fragment.cursor()));
+        }
     }
 
     fn add_spans(&mut self, spans: &Arc<Spans>) {

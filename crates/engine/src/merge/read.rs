@@ -158,6 +158,17 @@ struct ColumnState {
 }
 
 impl ReadState {
+    /// Forgets the place but keeps the buffers.
+    pub fn clear(&mut self) {
+        self.key.clear();
+        self.parts = None;
+        self.coverage.enter_row(std::iter::empty());
+        self.family = None;
+        self.row_returned = false;
+        self.column = ColumnState::default();
+        self.pending.clear();
+    }
+
     /// The row being read, when the reader stopped inside one.
     pub fn row(&self) -> Option<&[u8]> {
         self.parts.map(|_| self.row.as_slice())
@@ -268,7 +279,7 @@ impl<C: Cursor> Reader<'_, C> {
             self.finish_pending(budget, sink);
         }
         self.row_limit_reached(budget);
-        *self.state = ReadState::default();
+        self.state.clear();
         Ok(ReadEnd::Bound)
     }
 

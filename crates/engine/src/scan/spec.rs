@@ -86,14 +86,15 @@ impl ScanSpec {
 
     /// The groups that hold any wanted family.
     pub(crate) fn groups(&self, version: &TableVersion) -> Vec<usize> {
-        let Columns::Families(list) = &self.columns else {
-            return (0..version.memory.len()).collect();
-        };
-        let found = list.iter().filter_map(|wanted| version.schema.find(&wanted.family));
-        let mut groups: Vec<usize> = found.map(|family| family.group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        groups
+        let all = 0..version.memory.len();
+        all.filter(|&group| self.wants_group(&version.schema, group)).collect()
+    }
+
+    /// Whether a group holds any wanted family.
+    pub(crate) fn wants_group(&self, schema: &Schema, group: usize) -> bool {
+        let Columns::Families(list) = &self.columns else { return true };
+        let found = list.iter().filter_map(|wanted| schema.find(&wanted.family));
+        found.into_iter().any(|family| family.group == group)
     }
 
     /// Which blocks of a fragment the scan can do without.

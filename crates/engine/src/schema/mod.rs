@@ -166,9 +166,18 @@ impl Schema {
 
     /// Whether any policy counts the versions of a column.
     pub fn ranks_versions(&self) -> bool {
-        self.groups.iter().any(|group| {
+        self.policies().any(Purge::ranks_versions)
+    }
+
+    /// Whether any policy asks for the age of a version.
+    pub fn ages(&self) -> bool {
+        self.policies().any(Purge::ages)
+    }
+
+    fn policies(&self) -> impl Iterator<Item = &Purge> {
+        self.groups.iter().flat_map(|group| {
             let own = group.families.iter().filter_map(|family| family.purge.as_ref());
-            own.chain([&group.purge]).any(Purge::ranks_versions)
+            own.chain([&group.purge])
         })
     }
 

@@ -76,6 +76,15 @@ impl Purge {
         }
     }
 
+    /// Whether the policy looks at the time.
+    pub fn ages(&self) -> bool {
+        match self {
+            Purge::MaxAge(_) => true,
+            Purge::Never | Purge::MaxVersions(_) | Purge::Waterline(_) => false,
+            Purge::All(terms) | Purge::Any(terms) => terms.iter().any(Purge::ages),
+        }
+    }
+
     /// Whether the policy looks at newer versions to judge a version.
     pub fn ranks_versions(&self) -> bool {
         match self {
