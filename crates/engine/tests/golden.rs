@@ -1,0 +1,151 @@
+//! Stores written by earlier versions are opened for ever. Each directory in
+//! `tests/golden` is one: the store as it was written, and what it held.
+//!
+//! `STELE_GOLDEN=<new directory> cargo test -p stele-engine --test golden`
+//! writes one in the present format.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use stele_engine::schema::{Compression, Family, Group, Purge, Schema};
+use stele_engine::world::{Disk, Files, ManualClock, SeededRandom, World};
+use stele_engine::*;
+
+fn world() -> World {
+    World {
+        clock: Arc::new(ManualClock::at(1_000_000)),
+        files: Arc::new(Disk),
+        random: Arc::new(SeededRandom::new(7)),
+        spawner: None,
+    }
+}
+
+/// Everything a reader can see, as text.
+fn contents(store: &Store) -> String {
+    let mut text = String::new();
+    for (table, name) in store.tables() {
+        writeln!(text, "table {} {name}", table.0).unwrap();
+        let spec = ScanSpec { markers: true, ..ScanSpec::default() };
+        let line = |cell: &CellView<'_>| {
+            let parts = [cell.row, cell.family, cell.qualifier, cell.value];
+            let [row, family, qualifier, value] = parts.map(<[u8]>::escape_ascii);
+            let marker = if cell.marker { "marker " } else { "" };
+            let timestamp = cell.timestamp;
+            writeln!(text, "{row} {family}:{qualifier} @{timestamp} {marker}{value}").unwrap();
+        };
+        store.read(table, spec, line).unwrap();
+    }
+    for checkpoint in store.checkpoints().unwrap() {
+        let files = checkpoint.files().count();
+        writeln!(text, "checkpoint {} of {files} files", checkpoint.id).unwrap();
+    }
+    text
+}
+
+/// A store with something of everything: each mutation, each compression, a
+/// chain of several fragments, a compacted one, commits in the log alone, a
+/// dropped table and a checkpoint.
+fn write_store(dir: &Path) -> String {
+    let mut options = Options::default();
+    options.log.segment_bytes = 8 << 10;
+    let store = Store::open(dir, options, world()).unwrap();
+    let mut cold = Group::new("cold", [Family::new("c")]);
+    cold.compression = Compression::Zstd;
+    let mut raw = Group::new("raw", [Family::with_purge("r", Purge::MaxVersions(2))]);
+    raw.compression = Compression::None;
+    let hot = Group::new("hot", [Family::new("f"), Family::new("g")]);
+    let wide = store.create_table("wide", Schema::new(vec![hot, cold, raw]).unwrap()).unwrap();
+    let plain = Schema::with_families([Family::with_purge("f", Purge::Waterline(3))]).unwrap();
+    let dropped = store.create_table("dropped", plain.clone()).unwrap();
+    let plain = store.create_table("plain", plain).unwrap();
+    let apply = |build: &dyn Fn(&mut CommitBuilder)| {
+        let mut commit = CommitBuilder::new();
+        build(&mut commit);
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    };
+    for round in 0..4i64 {
+        apply(&|commit| {
+            commit.table(wide);
+            for row in 0..20u8 {
+                commit.row(&[b'a' + row / 4, 0, row]);
+                commit.set(b"f", b"\0q", round, &[b'v'; 300]).set(b"c", b"", round, b"cold");
+                commit.set(b"r", b"x", round, &round.to_be_bytes());
+                commit.merge(FoldId::SUM, b"g", b"n", 0, &(i64::from(row) + round).to_be_bytes());
+            }
+            commit.table(dropped).row(b"gone").set(b"f", b"", 1, b"");
+            commit.table(plain).row(b"k").set(b"f", b"", round, b"v");
+        });
+        store.flush(wide).unwrap();
+    }
+    store.flush(plain).unwrap();
+    store.compact(plain).unwrap();
+    store.checkpoint(&[plain]).unwrap();
+    store.drop_table(dropped).unwrap();
+    apply(&|commit| {
+        commit.table(wide).delete_range(&RowRange::new("d", "e"));
+        commit.row(b"a\0\0").delete_family(b"f");
+        commit.row(b"a\0\x01").delete_cells(b"c", b"", TimeRange { min: 3, max: 3 });
+        commit.row(b"b\0\x05").delete_row().set(b"f", b"new", 9, b"after");
+        commit.table(plain).row(b"k").mark(b"f", b"", 5, b"erased");
+    });
+    store.flush(wide).unwrap();
+    apply(&|commit| {
+        commit.table(wide).row(b"z").set(b"f", b"logged", -1, b"only in the log");
+    });
+    let expected = contents(&store);
+    store.close().unwrap();
+    expected
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
+    if let Some(dir) = std::env::var_os("STELE_GOLDEN") {
+        let dir = Path::new(&dir);
+        let expected = write_store(&dir.join("store"));
+        fs::write(dir.join("expected.txt"), expected).unwrap();
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut opened = 0;
+    for entry in fs::read_dir(golden).unwrap() {
+        let golden = entry.unwrap().path();
+        let expected = fs::read_to_string(golden.join("expected.txt")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        copy(&golden.join("store"), dir.path());
+        let files: Arc<dyn Files> = Arc::new(Disk);
+        let report = verify::check(&files, dir.path()).unwrap();
+        assert!(report.is_sound(), "{:?}", report.problems);
+        for _ in 0..2 {
+            let store = Store::open(dir.path(), Options::default(), world()).unwrap();
+            assert_eq!(contents(&store), expected, "{}", golden.display());
+            for (table, _) in store.tables() {
+                store.flush(table).unwrap();
+                store.compact(table).unwrap();
+            }
+            assert_eq!(contents(&store), expected, "compacted: {}", golden.display());
+        }
+        opened += 1;
+    }
+    assert!(opened > 0, "no golden store was found");
+}
+
+#[test]
+fn what_is_written_today_reads_like_the_golden_store_of_today() {
+    let dir = tempfile::tempdir().unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/1/expected.txt");
+    assert_eq!(write_store(dir.path()), fs::read_to_string(golden).unwrap());
+}
