@@ -9,6 +9,9 @@ use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
 use crate::merge::Cursor;
 
+/// How many blocks are cheap to read through together.
+const STRETCH_BLOCKS: usize = 4;
+
 /// What a reader wants of a fragment.
 #[derive(Clone, Debug)]
 pub struct CursorOptions {
@@ -223,8 +226,11 @@ impl Cursor for FragmentCursor {
     }
 
     fn rewind(&mut self) -> Result<()> {
+        let part = self.part.clone().expect("a cursor that stands on an entry is in a part");
+        let first = self.block_number.saturating_sub(STRETCH_BLOCKS - 1);
+        let result = self.enter_block(&part, first);
         self.position.first();
-        Ok(())
+        self.settle(result)
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use crate::cell::key;
 use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::error::Result;
-use crate::merge::{CellView, Merge, ReadBudget, ReadEnd, ReadState, Reader, Sink};
+use crate::merge::{CellView, Merge, ReadBudget, ReadEnd, Reader, Sink};
 use crate::source::Source;
 use crate::txn::Txn;
 
@@ -43,9 +43,10 @@ impl Scan {
     ) -> Result<ReadEnd> {
         let first = key::row_start(&range.start);
         let mut bound = range.end.as_deref().map(key::row_start);
+        let mut rows = KeptRows::default();
         loop {
             if self.state.row().is_none() && has_room(budget) {
-                let place = Place { first: &first, bound: bound.as_deref() };
+                let place = Place { first: &first, bound: bound.as_deref(), rows: &mut rows };
                 match self.read_stretch(pass, merge, spans, place, budget, sink)? {
                     Stretch::Given(prefix) => {
                         bound = Some(prefix);
@@ -106,22 +107,22 @@ impl Scan {
         }
         let start = start.max(place.first.to_vec());
         merge.seek(&start)?;
-        let mut rows = KeptRows::default();
-        let mut state = ReadState::default();
+        let rows = place.rows;
+        rows.clear();
         let mut unlimited = ReadBudget::UNLIMITED;
-        let mut reader = Reader { merge, state: &mut state, rules: pass.rules, spans };
+        let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
         reader.read(place.bound, &mut unlimited, &mut |cell| rows.keep(cell))?;
         let work = ReadBudget::UNLIMITED.work - unlimited.work;
         budget.work = budget.work.saturating_sub(work);
-        for (given, row) in rows.rows.iter().rev().enumerate() {
-            if budget.cells < row.len() && given == 0 {
-                return Ok(Stretch::WideRow);
-            }
+        let mut last_given = None;
+        for row in rows.rows.iter().rev() {
             if budget.rows == 0 || budget.cells < row.len() || budget.bytes == 0 {
+                let Some(last_given) = last_given else { return Ok(Stretch::WideRow) };
+                self.shrink_to_before(rows.row(last_given).to_vec());
                 return Ok(Stretch::Budget);
             }
             rows.give(row.clone(), budget, sink);
-            self.shrink_to_before(rows.row(row).to_vec());
+            last_given = Some(row);
         }
         self.shrink_to_before(key::row_of(&start).expect("a row prefix holds a row"));
         if budget.rows == 0 || budget.spent() {
@@ -135,6 +136,8 @@ impl Scan {
 struct Place<'a> {
     first: &'a [u8],
     bound: Option<&'a [u8]>,
+    /// Kept from stretch to stretch for its memory.
+    rows: &'a mut KeptRows,
 }
 
 fn has_room(budget: &ReadBudget) -> bool {
@@ -164,6 +167,12 @@ struct KeptCell {
 }
 
 impl KeptRows {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.cells.clear();
+        self.rows.clear();
+    }
+
     fn keep(&mut self, cell: &CellView<'_>) {
         let at = self.cells.len();
         let same_row = self.cells.last().map(|last| last.row.clone());
@@ -177,11 +186,23 @@ impl KeptRows {
                 self.push(cell.row)
             }
         };
-        let family = self.push(cell.family);
-        let qualifier = self.push(cell.qualifier);
+        let (family, qualifier) = self.push_column(cell);
         let value = self.push(cell.value);
         let CellView { timestamp, txn, marker, .. } = *cell;
         self.cells.push(KeptCell { row, family, qualifier, value, timestamp, txn, marker });
+    }
+
+    /// The column is often that of the cell before.
+    fn push_column(&mut self, cell: &CellView<'_>) -> (Range<usize>, Range<usize>) {
+        if let Some(last) = self.cells.last() {
+            let (family, qualifier) = (last.family.clone(), last.qualifier.clone());
+            let same = self.bytes[family.clone()] == *cell.family
+                && self.bytes[qualifier.clone()] == *cell.qualifier;
+            if same {
+                return (family, qualifier);
+            }
+        }
+        (self.push(cell.family), self.push(cell.qualifier))
     }
 
     fn push(&mut self, bytes: &[u8]) -> Range<usize> {
