@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::record::{self, ALIGN, HEADER_BYTES};
+use super::record::{self, ALIGN, HEADER_BYTES, RecordHeader};
 use super::window::Window;
 use crate::error::{Error, Result};
 
@@ -22,39 +22,21 @@ pub(super) fn judge(
 ) -> Result<bool> {
     let mut torn =
         window.peek(at, HEADER_BYTES)?.is_some_and(|header| record::tag_of(header) == tag);
-    // Sound records are far shorter in sum than this. Bytes made to look like
-    // many long records are not worth the time, and not to be trusted.
-    let mut budget = 2 * window.file_bytes();
-    let mut from = at + ALIGN as u64;
-    while let Some(candidate) = next_candidate(window, from, tag)? {
-        from = candidate + ALIGN as u64;
-        let header = window.peek(candidate, HEADER_BYTES)?.expect("a candidate is a whole header");
-        let Some(framed) = record::decode(header) else { continue };
-        if framed.header.record <= bad || framed.header.record <= framed.header.synced {
-            continue;
+    let search = search(window, tag, at, |header| {
+        if header.record <= bad || header.record <= header.synced {
+            return false;
         }
         torn = true;
-        if framed.header.synced < bad {
-            continue;
-        }
-        let bytes = HEADER_BYTES + framed.payload_bytes;
-        if candidate + bytes as u64 > window.file_bytes() {
-            // No record: the bytes of some payload only look like one.
-            continue;
-        }
-        let Some(left) = budget.checked_sub(bytes as u64) else {
-            return Err(Error::data_loss(path, at, "too many damaged records follow"));
-        };
-        budget = left;
-        if window.peek(candidate, bytes)?.is_some_and(record::is_sound) {
-            let what = format!(
-                "record {bad} is damaged; it had been synced before record {} at byte {candidate}",
-                framed.header.record
-            );
-            return Err(Error::data_loss(path, at, what));
-        }
-    }
-    Ok(torn)
+        header.synced >= bad
+    })?;
+    let what = match search {
+        Search::Nothing => return Ok(torn),
+        Search::GaveUp => "too many damaged records follow".to_string(),
+        Search::Found { at, record } => format!(
+            "record {bad} is damaged; it had been synced before record {record} at byte {at}"
+        ),
+    };
+    Err(Error::data_loss(path, at, what))
 }
 
 /// The next sound record of the segment behind a bad one at `at`, with a number
@@ -65,26 +47,51 @@ pub(super) fn next_sound(
     at: u64,
     bad: u64,
 ) -> Result<Option<(u64, u64)>> {
+    match search(window, tag, at, |header| header.record > bad)? {
+        Search::Found { at, record } => Ok(Some((at, record))),
+        Search::Nothing | Search::GaveUp => Ok(None),
+    }
+}
+
+enum Search {
+    Found {
+        at: u64,
+        record: u64,
+    },
+    Nothing,
+    /// Too much looked like records and was none.
+    GaveUp,
+}
+
+/// Looks behind `at` for the first sound record whose header `wanted` takes.
+fn search(
+    window: &mut Window<'_>,
+    tag: u64,
+    at: u64,
+    mut wanted: impl FnMut(&RecordHeader) -> bool,
+) -> Result<Search> {
+    // Sound records are far shorter in sum than this. Bytes made to look like
+    // many long records are not worth the time, and not to be trusted.
     let mut budget = 2 * window.file_bytes();
     let mut from = at + ALIGN as u64;
     while let Some(candidate) = next_candidate(window, from, tag)? {
         from = candidate + ALIGN as u64;
         let header = window.peek(candidate, HEADER_BYTES)?.expect("a candidate is a whole header");
-        let Some(framed) = record::decode(header) else { continue };
-        if framed.header.record <= bad {
+        let Some(framed) = record::decode(header).filter(|framed| wanted(&framed.header)) else {
             continue;
-        }
+        };
         let bytes = HEADER_BYTES + framed.payload_bytes;
         if candidate + bytes as u64 > window.file_bytes() {
+            // No record: the bytes of some payload only look like one.
             continue;
         }
-        let Some(left) = budget.checked_sub(bytes as u64) else { return Ok(None) };
+        let Some(left) = budget.checked_sub(bytes as u64) else { return Ok(Search::GaveUp) };
         budget = left;
         if window.peek(candidate, bytes)?.is_some_and(record::is_sound) {
-            return Ok(Some((candidate, framed.header.record)));
+            return Ok(Search::Found { at: candidate, record: framed.header.record });
         }
     }
-    Ok(None)
+    Ok(Search::Nothing)
 }
 
 /// The next place at or after `from` with a whole header that has the tag.

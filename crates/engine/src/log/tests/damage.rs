@@ -101,6 +101,19 @@ fn unsynced_records_after_a_hole_are_a_torn_tail() {
     assert_eq!(end.torn.unwrap().offset, items[1].offset);
 }
 
+/// Damages the second record and asserts that the log then ends, torn, before
+/// it.
+fn assert_torn_at_second(bench: &Bench) {
+    let (items, end) = bench.read().unwrap();
+    let path = &end.segments[0].path;
+    let mut bytes = bench.disk.content(path);
+    bytes[items[1].offset as usize] ^= 1;
+    bench.disk.rot(path, &bytes);
+    let (left, end) = bench.read().unwrap();
+    assert_eq!(left, items[..1]);
+    assert_eq!(end.torn.unwrap().offset, items[1].offset);
+}
+
 /// A payload, or what an earlier use of the file left, may look like anything.
 #[test]
 fn a_torn_tail_that_looks_like_a_record_longer_than_the_file_stays_a_torn_tail() {
@@ -114,14 +127,7 @@ fn a_torn_tail_that_looks_like_a_record_longer_than_the_file_stays_a_torn_tail()
     let mut look_alike = Vec::new();
     header.encode(&[], &[0; 4096], &mut look_alike);
     writer.append(&[entry(2, look_alike[..HEADER_BYTES].to_vec())]).unwrap();
-    let (items, end) = bench.read().unwrap();
-    let path = &end.segments[0].path;
-    let mut bytes = bench.disk.content(path);
-    bytes[items[1].offset as usize] ^= 1;
-    bench.disk.rot(path, &bytes);
-    let (left, end) = bench.read().unwrap();
-    assert_eq!(left, items[..1]);
-    assert_eq!(end.torn.unwrap().offset, items[1].offset);
+    assert_torn_at_second(&bench);
 }
 
 /// Values come from strangers, who may know the format and count records.
@@ -140,14 +146,7 @@ fn a_payload_made_to_look_like_a_later_record_turns_no_torn_tail_into_damage() {
         );
     }
     writer.append(&[entry(2, forged)]).unwrap();
-    let (items, end) = bench.read().unwrap();
-    let path = &end.segments[0].path;
-    let mut bytes = bench.disk.content(path);
-    bytes[items[1].offset as usize] ^= 1;
-    bench.disk.rot(path, &bytes);
-    let (left, end) = bench.read().unwrap();
-    assert_eq!(left, items[..1]);
-    assert_eq!(end.torn.unwrap().offset, items[1].offset);
+    assert_torn_at_second(&bench);
 }
 
 #[test]
