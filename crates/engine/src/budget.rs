@@ -1,10 +1,10 @@
 //! The memory budget: one object shared by all stores of a process. Fragments
 //! and caches charge it for what they hold, commits reserve from it before they
-//! are let in, and the serialize worker waits on it for something to do.
+//! are let in, and the serialize worker looks at it for something to do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -22,8 +22,6 @@ pub struct MemoryBudget {
     state: Mutex<State>,
     /// Bytes were given back, or the head of the queue has changed.
     freed: Condvar,
-    /// Usage passed a watched threshold.
-    risen: Condvar,
 }
 
 #[derive(Default)]
@@ -32,8 +30,6 @@ struct State {
     /// Tickets of those who wait in `reserve`, oldest first.
     queue: VecDeque<u64>,
     next_ticket: u64,
-    /// The thresholds that `wait_above` callers wait for.
-    watched: Vec<usize>,
     /// Chunks of dropped fragments, kept for the next: memory that was touched
     /// before costs no page faults. Not in `used`, but they give way to it, so
     /// the limit holds for both together.
@@ -42,12 +38,7 @@ struct State {
 
 impl MemoryBudget {
     pub fn new(bytes: usize) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget {
-            limit: bytes,
-            state: Mutex::default(),
-            freed: Condvar::new(),
-            risen: Condvar::new(),
-        })
+        Arc::new(MemoryBudget { limit: bytes, state: Mutex::default(), freed: Condvar::new() })
     }
 
     pub fn limit(&self) -> usize {
@@ -58,14 +49,6 @@ impl MemoryBudget {
     /// above the limit.
     pub fn used(&self) -> usize {
         self.state.lock().used
-    }
-
-    /// `used` as a share of the limit: 1.0 is full.
-    pub fn pressure(&self) -> f32 {
-        if self.limit == 0 {
-            return f32::INFINITY;
-        }
-        self.used() as f32 / self.limit as f32
     }
 
     /// Takes note of bytes that are held already.
@@ -111,35 +94,11 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits until more than `bytes` are used, at most for `timeout`, and tells
-    /// whether they are. `cancelled` ends the wait as in [`reserve`](Self::reserve).
-    pub fn wait_above(
-        &self,
-        bytes: usize,
-        timeout: Duration,
-        cancelled: &dyn Fn() -> bool,
-    ) -> bool {
-        let started = Instant::now();
-        let mut state = self.state.lock();
-        while state.used <= bytes {
-            let left = timeout.saturating_sub(started.elapsed());
-            if left.is_zero() || cancelled() {
-                return false;
-            }
-            state.watched.push(bytes);
-            self.risen.wait_for(&mut state, left.min(CANCELLED_POLL));
-            let mine = state.watched.iter().position(|&watched| watched == bytes);
-            state.watched.swap_remove(mine.expect("only its own waiter removes a threshold"));
-        }
-        true
-    }
-
     /// Makes all waiters look at their `cancelled` now.
     pub fn wake(&self) {
         // Under the lock, so that nobody is between looking and waiting.
         let _state = self.state.lock();
         self.freed.notify_all();
-        self.risen.notify_all();
     }
 
     /// An empty chunk of `CHUNK_BYTES`, if a dropped fragment left one. To be
@@ -179,9 +138,6 @@ impl MemoryBudget {
         state.used += bytes;
         while !state.spare.is_empty() && !self.fits(state, state.spare.len() * CHUNK_BYTES) {
             state.spare.pop();
-        }
-        if state.watched.iter().any(|&watched| state.used > watched) {
-            self.risen.notify_all();
         }
     }
 
@@ -245,7 +201,6 @@ mod tests {
         let mut charge = budget.charge(60);
         charge.grow(70);
         assert_eq!((budget.used(), charge.bytes()), (130, 130));
-        assert!(budget.pressure() > 1.29);
         charge.shrink(100);
         assert_eq!((budget.used(), charge.bytes()), (30, 30));
         drop(charge);
@@ -343,22 +298,5 @@ mod tests {
         assert_eq!(budget.state.lock().spare.len(), 1);
         assert_eq!(budget.take_spare_chunk().unwrap().capacity(), CHUNK_BYTES);
         assert!(budget.take_spare_chunk().is_none());
-    }
-
-    #[test]
-    fn whoever_waits_for_usage_is_told_when_it_passes() {
-        let budget = MemoryBudget::new(100);
-        assert!(!budget.wait_above(0, Duration::ZERO, NEVER));
-        let day = Duration::from_secs(86_400);
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| budget.wait_above(40, day, NEVER));
-            let mut charge = budget.charge(40);
-            while budget.state.lock().watched.is_empty() {
-                thread::yield_now();
-            }
-            charge.grow(1);
-            assert!(waiting.join().unwrap());
-        });
-        assert!(!budget.wait_above(0, Duration::MAX, &|| true));
     }
 }

@@ -10,7 +10,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use crate::data::{Batch, Key, touch};
 use crate::engine::{CACHE_BYTES, Engine, Safety, WRITE_BUFFER_BYTES};
 
-/// What reads were fastest with, of 4, 8 and 16 KiB.
+/// What reads seemed fastest with, of 4, 8 and 16 KiB, within noise.
 const BLOCK_BYTES: u32 = 8 << 10;
 
 pub struct Fjall {
