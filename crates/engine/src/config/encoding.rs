@@ -113,6 +113,8 @@ struct RowRangeMessage {
 struct SchemaMessage {
     #[prost(message, repeated, tag = "1")]
     groups: Vec<GroupMessage>,
+    #[prost(bytes = "vec", tag = "2")]
+    annotation: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -472,17 +474,14 @@ fn schema_out(schema: &Schema) -> SchemaMessage {
             block_bytes: group.block_bytes,
         })
         .collect();
-    SchemaMessage { groups }
+    SchemaMessage { groups, annotation: schema.annotation().to_vec() }
 }
 
 fn schema_in(message: Option<SchemaMessage>) -> Decoded<Arc<Schema>> {
-    let groups = message
-        .ok_or("a schema is missing")?
-        .groups
-        .into_iter()
-        .map(group_in)
-        .collect::<Decoded<_>>()?;
-    Schema::new(groups).map(Arc::new).map_err(|error| error.to_string())
+    let message = message.ok_or("a schema is missing")?;
+    let groups = message.groups.into_iter().map(group_in).collect::<Decoded<_>>()?;
+    let schema = Schema::new(groups).map_err(|error| error.to_string())?;
+    Ok(Arc::new(schema.annotated(message.annotation)))
 }
 
 fn group_in(message: GroupMessage) -> Decoded<Group> {

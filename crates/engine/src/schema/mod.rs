@@ -77,6 +77,7 @@ pub struct FamilyRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     groups: Vec<Group>,
+    annotation: Vec<u8>,
 }
 
 /// The longest family name.
@@ -113,12 +114,23 @@ impl Schema {
                 }
             }
         }
-        Ok(Schema { groups })
+        Ok(Schema { groups, annotation: Vec::new() })
     }
 
     /// One group with these families.
     pub fn with_families(families: impl IntoIterator<Item = Family>) -> Result<Schema> {
         Schema::new(vec![Group::new("default", families)])
+    }
+
+    /// This schema with a note of the caller's, which is kept with it and
+    /// changes with it.
+    pub fn annotated(self, annotation: impl Into<Vec<u8>>) -> Schema {
+        Schema { annotation: annotation.into(), ..self }
+    }
+
+    /// What the caller noted; the engine does not look into it.
+    pub fn annotation(&self) -> &[u8] {
+        &self.annotation
     }
 
     pub fn groups(&self) -> &[Group] {

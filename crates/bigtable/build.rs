@@ -1,0 +1,101 @@
+//! Generates the data API from our own `.proto` files and the admin services
+//! from published message types. Needs no protobuf compiler.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use prost::Message;
+use tonic_build::manual::{Builder, Method, Service};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    data_api()?;
+    admin_services();
+    Ok(())
+}
+
+fn data_api() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from("../../proto");
+    let file = root.join("google/bigtable/v2/bigtable.proto");
+    println!("cargo::rerun-if-changed={}", root.join("google").display());
+    let descriptors = protox::compile([&file], [&root])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("bigtable.descriptors"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .extern_path(".google.rpc.Status", "::tonic_types::Status")
+        .extern_path(".google.type", "crate::proto::date")
+        .compile_fds(descriptors)?;
+    Ok(())
+}
+
+const ADMIN: &str = "::googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2";
+const LONGRUNNING: &str = "::googleapis_tonic_google_longrunning::google::longrunning";
+
+/// A unary method: its route, its request's and its response's type.
+fn method(route: &str, input: String, output: String) -> Method {
+    Method::builder()
+        .name(snake_case(route))
+        .route_name(route)
+        .input_type(input)
+        .output_type(output)
+        .codec_path("::tonic_prost::ProstCodec")
+        .build()
+}
+
+fn admin_services() {
+    let admin = |route: &str, output: &str| {
+        let output = match output {
+            "Empty" => "crate::proto::Empty".into(),
+            message => format!("{ADMIN}::{message}"),
+        };
+        method(route, format!("{ADMIN}::{route}Request"), output)
+    };
+    let tables = Service::builder()
+        .name("BigtableTableAdmin")
+        .package("google.bigtable.admin.v2")
+        .method(admin("CreateTable", "Table"))
+        .method(admin("ListTables", "ListTablesResponse"))
+        .method(admin("GetTable", "Table"))
+        .method(admin("DeleteTable", "Empty"))
+        .method(admin("ModifyColumnFamilies", "Table"))
+        .method(admin("DropRowRange", "Empty"))
+        .method(admin("GenerateConsistencyToken", "GenerateConsistencyTokenResponse"))
+        .method(admin("CheckConsistency", "CheckConsistencyResponse"))
+        .build();
+    let instances = Service::builder()
+        .name("BigtableInstanceAdmin")
+        .package("google.bigtable.admin.v2")
+        .method(admin("ListInstances", "ListInstancesResponse"))
+        .method(admin("GetInstance", "Instance"))
+        .method(admin("ListClusters", "ListClustersResponse"))
+        .method(admin("GetCluster", "Cluster"))
+        .method(admin("ListAppProfiles", "ListAppProfilesResponse"))
+        .method(admin("GetAppProfile", "AppProfile"))
+        .build();
+    let operations = Service::builder()
+        .name("Operations")
+        .package("google.longrunning")
+        .method(method(
+            "GetOperation",
+            format!("{LONGRUNNING}::GetOperationRequest"),
+            format!("{LONGRUNNING}::Operation"),
+        ))
+        .method(method(
+            "ListOperations",
+            format!("{LONGRUNNING}::ListOperationsRequest"),
+            format!("{LONGRUNNING}::ListOperationsResponse"),
+        ))
+        .build();
+    Builder::new().compile(&[tables, instances, operations]);
+}
+
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
+}

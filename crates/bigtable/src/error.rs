@@ -1,0 +1,78 @@
+//! What can go wrong, and the one gRPC status of each.
+
+use stele_engine as engine;
+use tonic::{Code, Status};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The request can never succeed as it is.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Exists(String),
+    /// The request could succeed if something else were changed first.
+    #[error("{0}")]
+    Precondition(String),
+    /// Part of the API, but not of this server.
+    #[error("{0}")]
+    Unimplemented(String),
+    /// Too much contention; the same request may succeed.
+    #[error("{0}")]
+    Aborted(String),
+    /// No room for the request now.
+    #[error("{0}")]
+    Exhausted(String),
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+}
+
+impl Error {
+    pub fn invalid(what: impl Into<String>) -> Error {
+        Error::Invalid(what.into())
+    }
+
+    pub fn code(&self) -> Code {
+        match self {
+            Error::Invalid(_) => Code::InvalidArgument,
+            Error::NotFound(_) => Code::NotFound,
+            Error::Exists(_) => Code::AlreadyExists,
+            Error::Precondition(_) => Code::FailedPrecondition,
+            Error::Unimplemented(_) => Code::Unimplemented,
+            Error::Aborted(_) => Code::Aborted,
+            Error::Exhausted(_) => Code::ResourceExhausted,
+            Error::Engine(error) => engine_code(error),
+        }
+    }
+}
+
+fn engine_code(error: &engine::Error) -> Code {
+    use engine::Error as E;
+    match error {
+        E::MutationConflict { .. } | E::ScanConflict { .. } => Code::Aborted,
+        E::SnapshotExpired { .. } => Code::Unavailable,
+        E::CellDisorder(_)
+        | E::InvalidPackedFormat { .. }
+        | E::InvalidMutation(_)
+        | E::TooLarge { .. }
+        | E::InvalidSchema(_) => Code::InvalidArgument,
+        E::UnknownTable(_) | E::UnknownColumnFamily { .. } | E::UnknownCheckpoint(_) => {
+            Code::NotFound
+        }
+        E::TableExists(_) => Code::AlreadyExists,
+        E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
+        E::ConfigConflict { .. } => Code::Aborted,
+        E::Stopped(_) | E::Closed | E::Locked { .. } | E::DirectoryInUse { .. } | E::Io { .. } => {
+            Code::Unavailable
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Status {
+        Status::new(error.code(), error.to_string())
+    }
+}

@@ -1,0 +1,43 @@
+//! Messages and services of the API: the data API from our own `.proto`
+//! files, admin and operations from published message types.
+
+/// The data API: rows, filters, mutations.
+#[allow(clippy::doc_markdown, clippy::large_enum_variant, missing_docs)]
+pub mod v2 {
+    tonic::include_proto!("google.bigtable.v2");
+}
+
+/// Days, as typed values carry them.
+pub mod date {
+    /// A day of the calendar; zero in a field leaves it open.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+    pub struct Date {
+        #[prost(int32, tag = "1")]
+        pub year: i32,
+        #[prost(int32, tag = "2")]
+        pub month: i32,
+        #[prost(int32, tag = "3")]
+        pub day: i32,
+    }
+}
+
+/// Table and instance administration.
+pub mod admin {
+    pub use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2::*;
+
+    include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableTableAdmin.rs"));
+    include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableInstanceAdmin.rs"));
+}
+
+/// The response that says nothing but that all went well.
+pub type Empty = ();
+
+/// Operations that outlast their request.
+pub mod longrunning {
+    pub use googleapis_tonic_google_longrunning::google::longrunning::*;
+
+    include!(concat!(env!("OUT_DIR"), "/google.longrunning.Operations.rs"));
+}
+
+/// The descriptors of the data API, for gRPC reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bigtable.descriptors"));
