@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stele_engine::Store;
-use stele_engine::world::{Clock, SystemClock};
+use stele_engine::world::{Clock, SystemClock, SystemRandom};
 use tonic::service::Routes;
 
 use crate::data::{Data, DataServer};
@@ -28,7 +28,7 @@ impl Api {
     /// The API with a clock that gives cells their timestamps.
     pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Api> {
         let tables = Arc::new(Tables::open(store)?);
-        let data = Arc::new(Data::new(tables.clone(), clock)?);
+        let data = Arc::new(Data::new(tables.clone(), clock, Arc::new(SystemRandom::new()))?);
         Ok(Api { tables, data })
     }
 
