@@ -7,9 +7,13 @@
 //! schedule; with one test named, `STELE_SCHEDULE=<schedule>` runs it again.
 
 mod budget;
+mod chain;
 mod disk;
 mod log;
+mod machine;
 mod memory;
+mod rows;
+mod workers;
 
 use std::sync::Arc;
 
@@ -40,6 +44,7 @@ fn explore(schedules: usize, body: impl Fn() + Send + Sync + 'static) {
 fn run(scheduler: impl Scheduler + 'static, body: &Arc<impl Fn() + Send + Sync + 'static>) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
+    config.silence_warnings = true;
     let body = body.clone();
     Runner::new(scheduler, config).run(move || body());
 }
