@@ -95,8 +95,16 @@ impl Condvar {
 
     /// Never runs out of time: these limits are safety nets, and a wakeup that
     /// only they would make up for has to show, as a deadlock.
-    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
-        self.wait(guard);
+    pub fn wait_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        limit: Duration,
+    ) -> sync::WaitTimeoutResult {
+        let held = guard.held.take().expect(HELD);
+        let waited = self.inner.wait_timeout(held, limit);
+        let (held, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        guard.held = Some(held);
+        result
     }
 
     /// Runs out of time after a few turns: here the limit is what ends the wait
