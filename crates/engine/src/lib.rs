@@ -35,6 +35,7 @@ mod sequencer;
 mod snapshot;
 mod source;
 mod store;
+mod sync;
 mod table;
 mod tables;
 mod tablet;

@@ -1,17 +1,15 @@
 //! A table: its schema, its memory fragments and its tablets, as one immutable
 //! version that is swapped whole.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
 
 use crate::budget::MemoryBudget;
 use crate::cell::commit::TableId;
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{ArcSwap, Guard, Mutex};
 use crate::tablet::Tablet;
 use crate::txn::Txn;
 

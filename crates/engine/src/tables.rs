@@ -5,10 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
 
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
@@ -21,6 +17,8 @@ use crate::memory::MemoryFragment;
 use crate::options::Options;
 use crate::schema::Schema;
 use crate::snapshot::Snapshots;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{ArcSwap, Guard, Mutex};
 use crate::table::{GroupMemory, Table, TableVersion};
 use crate::tablet::{Chain, Link, Pins, Tablet};
 use crate::txn::Txn;

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::RwLock;
 
 use crate::cell::rows::RowRange;
 use crate::config::{Configs, FileConfig, FileName};
 use crate::error::{Error, Result};
 use crate::fragment::Fragment;
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::txn::Txn;
 use crate::world::Files;
 

@@ -8,11 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::encoding::{decode_batch, decode_snapshot, encode_batch, encode_snapshot};
 use super::{ConfigEdit, ConfigStore, Configs};
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use crate::world::{File, Files};
 
 const MAGIC: &[u8; 8] = b"STELEMAN";

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
 use super::{Shared, compact, serialize};
 use crate::error::{Error, Result};
 use crate::memory::MemoryFragment;
 use crate::recovery::TABLES_STREAM;
+use crate::sync::MutexGuard;
 use crate::table::Table;
 use crate::txn::Txn;
 use crate::workers::compact::Run;

@@ -7,9 +7,6 @@ mod open;
 mod stats;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::{Condvar, Mutex};
 
 pub(crate) use open::{LOCK_FILE, lock_dir};
 pub use open::{LOG_DIR, Resources};
@@ -27,6 +24,8 @@ use crate::schema::Schema;
 use crate::sequencer::Sequencer;
 use crate::snapshot::Snapshot;
 use crate::table::{GroupMemory, Table};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex};
 use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::serialize::Victim;
