@@ -179,6 +179,10 @@ impl Chunks {
         self.ready_bytes + self.message.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether a cell of `row` goes on with the open row.
     pub fn is_in_row(&self, row: &[u8]) -> bool {
         self.newest.is_some() && self.row == row

@@ -142,11 +142,16 @@ struct Sink {
 
 impl Messages for RowMessages {
     fn next(&mut self) -> Result<Option<Bytes>> {
-        while !self.ended && self.sink.chunks().len() < MESSAGE_BYTES {
+        loop {
+            if let Some(message) = self.sink.chunks().take() {
+                return Ok(Some(message));
+            }
+            if self.ended {
+                return Ok(None);
+            }
             self.check_deadline()?;
             self.batch()?;
         }
-        Ok(self.sink.chunks().take())
     }
 }
 
@@ -172,7 +177,6 @@ impl RowMessages {
 
     fn batch(&mut self) -> Result<()> {
         let Some(scan) = &mut self.scan else { return self.end() };
-        let before = self.sink.chunks().len();
         let limits = BatchLimits { bytes: MESSAGE_BYTES, ..BatchLimits::default() };
         let end = scan.next_batch(limits, &mut |cell| self.sink.take(cell, &self.table))?;
         if end.done || !scan.mid_row() {
@@ -185,8 +189,7 @@ impl RowMessages {
         // Nothing to send for all that work: at least say how far it is.
         if self.last_scanned
             && !scan.mid_row()
-            && self.sink.chunks().len() == before
-            && before == 0
+            && self.sink.chunks().is_empty()
             && let Some(row) = scan.passed_row()
         {
             let last_scanned_row_key = row.to_vec().into();
