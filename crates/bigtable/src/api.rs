@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stele_engine::Store;
 use tonic::service::Routes;
 
+use crate::admin;
 use crate::data::Data;
 use crate::error::Result;
 use crate::proto::v2::bigtable_server::BigtableServer;
@@ -33,6 +34,6 @@ impl Api {
         let data = BigtableServer::new(Data::new(self.tables.clone()))
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Routes::new(data)
+        admin::add_services(Routes::new(data), &self.tables)
     }
 }
