@@ -6,6 +6,7 @@ use stele_engine::Store;
 use stele_engine::world::{Clock, SystemClock, SystemRandom};
 use tonic::service::Routes;
 
+use crate::admin;
 use crate::data::{Data, DataServer};
 use crate::error::Result;
 use crate::table::Tables;
@@ -38,6 +39,7 @@ impl Api {
 
     /// All services, for a gRPC server or for calls within the process.
     pub fn routes(&self) -> Routes {
-        Routes::new(DataServer::new(self.data.clone()))
+        let data = DataServer::new(self.data.clone());
+        admin::add_services(Routes::new(data), &self.tables)
     }
 }

@@ -116,10 +116,22 @@ impl Store {
     /// Changes families and purge policies; the groups are fixed. The cells of
     /// a family that is dropped are gone, also if it is added again later.
     pub fn alter_table(&self, table: TableId, schema: Schema) -> Result<()> {
+        self.alter_table_emptying(table, schema, &[])
+    }
+
+    /// As `alter_table`; families in `emptied` lose their cells though the
+    /// table keeps them, as if they were dropped and added again in one step.
+    pub fn alter_table_emptying(
+        &self,
+        table: TableId,
+        schema: Schema,
+        emptied: &[&[u8]],
+    ) -> Result<()> {
         self.check_open()?;
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
-        let schema = Arc::new(schema.succeeding(&table.version().schema, self.shared.latest()));
+        let (old, now) = (&table.version().schema, self.shared.latest());
+        let schema = Arc::new(schema.succeeding(old, emptied, now));
         let edit = ConfigEdit::SetSchema { table: table.id, schema: schema.clone() };
         self.shared.tables.edit(&[edit])?;
         table.change(|version| version.schema = schema);
