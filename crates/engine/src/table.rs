@@ -10,16 +10,17 @@ use parking_lot::Mutex;
 
 use crate::budget::MemoryBudget;
 use crate::cell::commit::TableId;
+use crate::config::FileName;
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
-use crate::tablet::Tablet;
+use crate::tablet::{Chain, Tablet};
 use crate::txn::Txn;
 
 pub struct Table {
     pub id: TableId,
     pub name: String,
     version: ArcSwap<TableVersion>,
-    /// Fragments in the longest chain of the version.
+    /// Runs in the longest chain of the version.
     chain_longest: AtomicUsize,
     /// Held by whoever makes the next version.
     changing: Mutex<()>,
@@ -43,17 +44,22 @@ pub struct TableVersion {
 }
 
 impl TableVersion {
-    /// Fragments in the longest chain.
+    /// Runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
-        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
-        chains.map(|chain| chain.links.len()).max().unwrap_or(0)
+        self.chains().map(|chain| chain.runs.len()).max().unwrap_or(0)
     }
-}
 
-impl TableVersion {
+    fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.tablets.iter().flat_map(|tablet| &tablet.chains)
+    }
+
+    /// Whether any chain names the file.
+    pub fn names(&self, file: FileName) -> bool {
+        self.chains().flat_map(Chain::links).any(|link| link.file.name == file)
+    }
+
     fn doom_files(&self) {
-        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
-        chains.flat_map(|chain| &chain.links).for_each(|link| link.doom());
+        self.chains().flat_map(Chain::links).for_each(|link| link.doom());
     }
 }
 
@@ -147,7 +153,7 @@ impl Table {
         result
     }
 
-    /// Fragments in the longest chain.
+    /// Runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
         self.chain_longest.load(Ordering::Relaxed)
     }

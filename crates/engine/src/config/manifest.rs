@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
 const MAGIC: &[u8; 8] = b"STELEMAN";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 16;
 /// Length, checksum and kind of a record.
 const RECORD_HEADER_BYTES: usize = 9;
@@ -317,6 +317,7 @@ mod tests {
             rows: RowRange::new("a", "b"),
             txn_min: Txn::base(1).next(),
             txn_max: Txn::base(2),
+            joins: false,
         }
     }
 
@@ -421,7 +422,7 @@ mod tests {
         let error = parse(Path::new("m"), &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "m has format version 9, this program reads up to 1: use a newer stele"
+            "m has format version 9, this program reads up to 2: use a newer stele"
         );
     }
 

@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::cache::{BlockCache, Cached};
 use crate::cell::key::row_start;
-use crate::cell::rows::RowRange;
+use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::error::{Error, Result};
 use crate::fragment::block::Block;
@@ -104,6 +104,15 @@ impl Fragment {
 
     pub fn spans(&self) -> &Arc<Spans> {
         &self.spans
+    }
+
+    /// The rows that it has entries or range tombstones of lie within these;
+    /// `None` when it has neither.
+    pub fn rows(&self) -> Option<RowRange> {
+        let bounds = self.meta.row_bounds.as_ref();
+        let entries = bounds
+            .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
+        RowRange::hull(entries, self.spans.hull())
     }
 
     pub fn path(&self) -> &Path {

@@ -20,6 +20,7 @@ use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::conflict::RowSlot;
 use crate::error::{Error, Printable, Result};
+use crate::link::Link;
 use crate::merge::{Merge, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
@@ -255,9 +256,12 @@ impl Scan {
     fn fits_cache(&self, version: &TableVersion, range: &RowRange) -> bool {
         const CACHE_SHARE_MAX: u64 = 4;
         let chains = version.tablets.iter().flat_map(|tablet| &tablet.chains);
-        let fragments =
-            chains.flat_map(|chain| &chain.links).filter_map(|link| link.fragment().ok());
-        let bytes: u64 = fragments.map(|fragment| fragment.estimate_bytes(range)).sum();
+        let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
+        let of_link = |link: &Arc<Link>| {
+            let part = range.intersection(&link.file.rows);
+            link.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
+        };
+        let bytes: u64 = links.map(of_link).sum();
         bytes <= self.shared.tables.cache.stats().capacity_bytes / CACHE_SHARE_MAX
     }
 }

@@ -30,7 +30,7 @@ use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::serialize::Victim;
 use crate::workers::signal::Signal;
-use crate::workers::{compact, serialize};
+use crate::workers::{choose, serialize};
 use crate::world::{DirLock, Joiner, World};
 
 /// How long `apply` waits before it answers.
@@ -226,18 +226,12 @@ impl Store {
         Ok(())
     }
 
-    /// Merges each chain of a table into one fragment.
+    /// Merges each chain of a table into one run. Waits for a compaction that
+    /// is under way; what is flushed meanwhile is left out.
     pub fn compact(&self, table: TableId) -> Result<()> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
-        for tablet in 0..table.version().tablets.len() {
-            for group in 0..table.version().memory.len() {
-                if let Some(run) = compact::whole_chain(&table, tablet, group) {
-                    self.shared.compact(&run)?;
-                }
-            }
-        }
-        Ok(())
+        self.shared.compact_table(&table)
     }
 
     /// Does one piece of background work, in the caller's thread. Tells

@@ -1,4 +1,5 @@
-//! Writes what a merge leaves over into a new fragment.
+//! Writes what a merge leaves over into a new fragment, as many rows as one
+//! fragment is to hold.
 
 use std::path::PathBuf;
 
@@ -7,21 +8,21 @@ use crate::cell::span::Spans;
 use crate::config::{FileConfig, FileName};
 use crate::error::Result;
 use crate::fragment::{FragmentOptions, FragmentWriter};
-use crate::merge::{Cursor, Merge, Rewrite, RewriteRules};
+use crate::merge::{Cursor, Merge, Out, Rewrite, RewriteRules};
 use crate::tables::Tables;
 use crate::txn::Txn;
 
-/// How a rewrite ended.
-pub enum Rewritten {
-    /// A finished, synced file that no config names yet.
-    File(FileConfig),
-    /// Nothing was left to write.
-    Nothing,
-    Cancelled,
+/// What a rewrite has made of some rows.
+pub struct Part {
+    /// A finished, synced file that no config names yet; `None` when nothing
+    /// was left to write.
+    pub file: Option<FileConfig>,
+    /// The row that it stopped before; `None`: no rows are left.
+    pub end: Option<Vec<u8>>,
 }
 
 /// Merged runs that are to become one.
-pub struct Runs<C> {
+pub struct Inputs<C> {
     pub merge: Merge<C>,
     /// The range tombstones of all of them.
     pub spans: Spans,
@@ -29,22 +30,22 @@ pub struct Runs<C> {
     pub txns: (Txn, Txn),
 }
 
-/// Rewrites merged runs into a new file.
-pub fn write_fragment<C: Cursor>(
+/// Rewrites merged runs into a new file, up to the row with which it reaches
+/// `bytes_max`. `None` when `proceed` said not to go on.
+pub fn write_part<C: Cursor>(
     tables: &Tables,
-    runs: &mut Runs<C>,
+    inputs: &mut Inputs<C>,
     rules: &RewriteRules<'_>,
+    bytes_max: u64,
     proceed: &dyn Fn() -> bool,
-) -> Result<Rewritten> {
-    let Runs { merge, spans, txns } = runs;
-    let mut output = Output::new(tables, rules, *txns);
-    let rewrite = Rewrite::new(rules, merge, spans, |key, value| output.add(key, value));
-    let result = rewrite.run(proceed);
-    match result {
-        Ok(Some(spans)) => output.finish(spans),
+) -> Result<Option<Part>> {
+    let Inputs { merge, spans, txns } = inputs;
+    let mut output = Output::new(tables, rules, *txns, bytes_max);
+    match Rewrite::new(rules, merge, spans, &mut output).run(proceed) {
+        Ok(Some(done)) => Ok(Some(Part { file: output.finish(done.spans)?, end: done.end })),
         Ok(None) => {
             output.abandon();
-            Ok(Rewritten::Cancelled)
+            Ok(None)
         }
         Err(error) => {
             output.abandon();
@@ -58,6 +59,7 @@ struct Output<'a> {
     tables: &'a Tables,
     options: FragmentOptions,
     txns: (Txn, Txn),
+    bytes_max: u64,
     open: Option<Open>,
 }
 
@@ -67,12 +69,27 @@ struct Open {
     writer: FragmentWriter,
 }
 
+impl Out for Output<'_> {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.open()?.writer.add(key, value)
+    }
+
+    fn is_full(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.writer.stored_bytes() >= self.bytes_max)
+    }
+}
+
 impl<'a> Output<'a> {
-    fn new(tables: &'a Tables, rules: &RewriteRules<'_>, txns: (Txn, Txn)) -> Output<'a> {
+    fn new(
+        tables: &'a Tables,
+        rules: &RewriteRules<'_>,
+        txns: (Txn, Txn),
+        bytes_max: u64,
+    ) -> Output<'a> {
         let group = &rules.schema.groups()[rules.group];
         let options =
             FragmentOptions { compression: group.compression, block_bytes: group.block_bytes() };
-        Output { tables, options, txns, open: None }
+        Output { tables, options, txns, bytes_max, open: None }
     }
 
     fn open(&mut self) -> Result<&mut Open> {
@@ -84,13 +101,9 @@ impl<'a> Output<'a> {
         Ok(self.open.as_mut().expect("it was just opened"))
     }
 
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.open()?.writer.add(key, value)
-    }
-
-    fn finish(mut self, spans: Spans) -> Result<Rewritten> {
+    fn finish(mut self, spans: Spans) -> Result<Option<FileConfig>> {
         if self.open.is_none() && spans.is_empty() {
-            return Ok(Rewritten::Nothing);
+            return Ok(None);
         }
         let hull = spans.hull();
         if let Err(error) = self.open().map(|open| open.writer.set_spans(spans)) {
@@ -109,13 +122,14 @@ impl<'a> Output<'a> {
             .row_bounds
             .as_ref()
             .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
-        Ok(Rewritten::File(FileConfig {
+        Ok(Some(FileConfig {
             name,
             bytes: meta.stored_bytes,
             cells: meta.cells,
             rows: RowRange::hull(cells, hull).expect("a file holds cells or spans"),
             txn_min: self.txns.0,
             txn_max: self.txns.1,
+            joins: false,
         }))
     }
 

@@ -231,7 +231,13 @@ fn writers_wait_for_compaction_when_chains_grow_too_long() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.flush.fragment_bytes = 4 << 10;
-    options.compact = CompactOptions { chain_min: 2, chain_max: 4, chain_slow: 3, chain_stop: 6 };
+    options.compact = CompactOptions {
+        chain_min: 2,
+        chain_max: 4,
+        chain_slow: 3,
+        chain_stop: 6,
+        output_bytes: 40 << 10,
+    };
     let store = Store::open(dir.path(), options, world::World::real()).unwrap();
     let table = store.create_table("t", schema()).unwrap();
     let mut longest = 0;
