@@ -268,3 +268,108 @@ impl Cursor for RunCursor {
         self.cursor.as_ref().expect("only where valid").value()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cell::key;
+    use crate::config::{FileConfig, FileName};
+    use crate::fragment::FragmentOptions;
+    use crate::fragment::testing::{Entries, OneFile, entries, key, options};
+    use crate::link::LinkedFile;
+
+    /// All of `entries` in one file, of which only `rows` count.
+    fn link(number: u64, entries: &Entries, options: FragmentOptions, rows: RowRange) -> Arc<Link> {
+        let file = OneFile::default();
+        let meta = file.write(options, entries).unwrap();
+        let name = FileName { epoch: 1, number };
+        let (files, pins) = (file.files(), Arc::default());
+        let linked = LinkedFile::new(name, file.open(), OneFile::path(), files, pins);
+        let config = FileConfig {
+            name,
+            bytes: meta.stored_bytes,
+            cells: meta.cells,
+            rows,
+            txn_min: Txn::ZERO,
+            txn_max: Txn::MAX,
+            joins: number > 0,
+        };
+        Arc::new(Link::new(config, Arc::new(linked)))
+    }
+
+    fn here(cursor: &RunCursor) -> Option<(Vec<u8>, Vec<u8>)> {
+        cursor.valid().then(|| (cursor.key().to_vec(), cursor.value().to_vec()))
+    }
+
+    fn owned(entry: Option<(&Vec<u8>, &Vec<u8>)>) -> Option<(Vec<u8>, Vec<u8>)> {
+        entry.map(|(key, value)| (key.clone(), value.clone()))
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_answers_like_one_sorted_map_of_the_rows_that_count(
+            entries in entries(0..80),
+            options in options(),
+            cuts in prop::collection::btree_set(
+                prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', b'b', 0xFF]), 0..3),
+                1..6,
+            ),
+            open_end in any::<bool>(),
+            targets in prop::collection::vec(key(), 0..20),
+        ) {
+            // Every other range between two cuts counts, each in a file of its own.
+            let cuts: Vec<Vec<u8>> = cuts.into_iter().collect();
+            let ranges = cuts.chunks(2).filter_map(|cut| match cut {
+                [start, end] => Some(RowRange::new(start.clone(), end.clone())),
+                [start] => open_end.then(|| RowRange::from(start.clone())),
+                _ => None,
+            });
+            let ranges: Vec<RowRange> = ranges.collect();
+            let counting: BTreeMap<_, _> = entries
+                .clone()
+                .into_iter()
+                .filter(|(key, _)| {
+                    let row = key::row_of(key).unwrap();
+                    ranges.iter().any(|range| range.contains(&row))
+                })
+                .collect();
+            let links = ranges.iter().enumerate();
+            let links: Vec<_> =
+                links.map(|(at, rows)| link(at as u64, &entries, options, rows.clone())).collect();
+            let Some(run) = Run::new(links) else { return Ok(()) };
+            let mut cursor = run.cursor(0..ranges.len(), &CursorOptions::default());
+            prop_assert!(!cursor.valid());
+
+            let mut seen = Vec::new();
+            cursor.seek(b"").unwrap();
+            while let Some(entry) = here(&cursor) {
+                seen.push(entry);
+                cursor.next().unwrap();
+            }
+            prop_assert_eq!(&seen, &counting.clone().into_iter().collect::<Vec<_>>());
+            cursor.seek_last().unwrap();
+            prop_assert_eq!(here(&cursor), owned(counting.iter().next_back()));
+            if cursor.valid() {
+                cursor.rewind().unwrap();
+                prop_assert!(counting.contains_key(cursor.key()));
+            }
+            for target in targets.iter().chain(entries.keys()) {
+                cursor.seek(target).unwrap();
+                prop_assert_eq!(here(&cursor), owned(counting.range(target.clone()..).next()));
+                cursor.seek_before(target).unwrap();
+                prop_assert_eq!(here(&cursor), owned(counting.range(..target.clone()).next_back()));
+                let row = key::row_of(target).unwrap();
+                let counts = ranges.iter().position(|range| range.contains(&row));
+                let found = run.link_of(&row).map(|link| link.file.name.number as usize);
+                prop_assert_eq!(found, counts);
+                let places = run.places_of(&RowRange::row(&row));
+                prop_assert_eq!(places.clone().next(), counts);
+                prop_assert!(places.len() <= 1);
+            }
+        }
+    }
+}

@@ -20,7 +20,7 @@ mod reader;
 mod separators;
 mod spans;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod varint;
 mod verify;
 mod writer;
