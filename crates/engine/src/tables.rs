@@ -122,8 +122,12 @@ impl Tables {
     /// Opens a fragment for its place in a chain. Damage becomes part of the
     /// link; a format from the future stops the store from opening.
     pub fn open_link(&self, file: &FileConfig) -> Result<Arc<Link>> {
+        self.open_link_as(file, self.cache.next_file_id())
+    }
+
+    /// The same for a file whose blocks are in the cache under this id.
+    pub fn open_link_as(&self, file: &FileConfig, id: u64) -> Result<Arc<Link>> {
         let path = self.path(file.name);
-        let id = self.cache.next_file_id();
         let mut opened = Fragment::open(&self.world.files, &path, id, self.cache.clone());
         if let Ok(fragment) = &opened
             && fragment.meta().stored_bytes != file.bytes

@@ -196,6 +196,17 @@ impl Fragment {
         Ok(part)
     }
 
+    /// A partition for a reader that leaves the cache as it is.
+    pub(super) fn peek_index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
+        if let Some(part) = self.index_resident.get(number) {
+            return Ok(part.clone());
+        }
+        match self.cache.peek(self.id, self.index[number].section.offset) {
+            Some(Cached::Index(part)) => Ok(part),
+            _ => self.read_index_part(number),
+        }
+    }
+
     pub(super) fn read_index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
         let entry = &self.index[number];
         let data_end =
@@ -219,6 +230,15 @@ impl Fragment {
             self.cache.insert(self.id, handle.offset, Cached::Block(block.clone()));
         }
         Ok(block)
+    }
+
+    /// A block for a reader that leaves the cache as it is, and whether it was
+    /// there.
+    pub(super) fn peek_block(&self, handle: &BlockHandle) -> Result<(Arc<Block>, bool)> {
+        match self.cache.peek(self.id, handle.offset) {
+            Some(Cached::Block(block)) => Ok((block, true)),
+            _ => Ok((Arc::new(self.read_block(handle)?), false)),
+        }
     }
 
     /// The block from the file, checked.

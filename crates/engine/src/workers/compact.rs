@@ -15,7 +15,7 @@ use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
 use crate::error::{Error, Result};
-use crate::fragment::CursorOptions;
+use crate::fragment::{CursorOptions, Heat};
 use crate::link::{Link, timestamp_max};
 use crate::merge::{Merge, RewriteRules};
 use crate::run::{Run, RunCursor};
@@ -95,7 +95,8 @@ impl Work<'_> {
     }
 
     fn inputs(&self, rows: &RowRange) -> Inputs<RunCursor> {
-        let options = CursorOptions { fill_cache: false, ..CursorOptions::default() };
+        let heat = Arc::new(Heat::default());
+        let options = CursorOptions { heat: Some(heat.clone()), ..CursorOptions::default() };
         let mut spans = Spans::default();
         let mut cursors = Vec::with_capacity(self.choice.runs.len());
         let mut txns = (Txn::MAX, Txn::ZERO);
@@ -108,14 +109,14 @@ impl Work<'_> {
             spans.merge(run.spans());
             cursors.push(run.cursor(places, &options));
         }
-        Inputs { merge: Merge::new(cursors), spans, txns }
+        Inputs { merge: Merge::new(cursors), spans, txns, heat }
     }
 
     /// Puts a part in place: in the configuration, and then before the eyes of
     /// readers. Returns what is left to do; nothing at all when the table is gone.
     fn publish(&self, part: Part) -> Result<Option<Option<Choice>>> {
         let added = part.file.as_ref();
-        let prepared = self.tables.sync_names().and_then(|()| self.open_added(added));
+        let prepared = self.tables.sync_names().and_then(|()| self.open_added(&part));
         let published = prepared.and_then(|link| {
             let runs = self.runs_after(link, part.end.as_deref());
             self.tables.edit(&[ConfigEdit::Splice(self.splice(&runs))]).map(|_| runs)
@@ -139,9 +140,9 @@ impl Work<'_> {
         Ok(Some(rest))
     }
 
-    fn open_added(&self, file: Option<&FileConfig>) -> Result<Option<Arc<Link>>> {
-        let Some(file) = file else { return Ok(None) };
-        let link = self.tables.open_link(file)?;
+    fn open_added(&self, part: &Part) -> Result<Option<Arc<Link>>> {
+        let Some(file) = &part.file else { return Ok(None) };
+        let link = self.tables.open_link_as(file, part.cache_id)?;
         link.fragment()?;
         Ok(Some(link))
     }

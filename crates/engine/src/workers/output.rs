@@ -2,12 +2,13 @@
 //! fragment is to hold.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::config::{FileConfig, FileName};
 use crate::error::Result;
-use crate::fragment::{FragmentOptions, FragmentWriter};
+use crate::fragment::{FragmentOptions, FragmentWriter, Heat, Warmer};
 use crate::merge::{Cursor, Merge, Out, Rewrite, RewriteRules};
 use crate::tables::Tables;
 use crate::txn::Txn;
@@ -17,6 +18,8 @@ pub struct Part {
     /// A finished, synced file that no config names yet; `None` when nothing
     /// was left to write.
     pub file: Option<FileConfig>,
+    /// The file's name in the cache.
+    pub cache_id: u64,
     /// The row that it stopped before; `None`: no rows are left.
     pub end: Option<Vec<u8>>,
 }
@@ -28,6 +31,8 @@ pub struct Inputs<C> {
     pub spans: Spans,
     /// The oldest and the newest commit in any of them.
     pub txns: (Txn, Txn),
+    /// How much of what is read was in the cache.
+    pub heat: Arc<Heat>,
 }
 
 /// Rewrites merged runs into a new file, up to the row with which it reaches
@@ -39,10 +44,26 @@ pub fn write_part<C: Cursor>(
     bytes_max: u64,
     proceed: &dyn Fn() -> bool,
 ) -> Result<Option<Part>> {
-    let Inputs { merge, spans, txns } = inputs;
-    let mut output = Output::new(tables, rules, *txns, bytes_max);
+    let Inputs { merge, spans, txns, heat } = inputs;
+    let group = &rules.schema.groups()[rules.group];
+    let cache_id = tables.cache.next_file_id();
+    let mut output = Output {
+        tables,
+        options: FragmentOptions {
+            compression: group.compression,
+            block_bytes: group.block_bytes(),
+        },
+        txns: *txns,
+        bytes_max,
+        cache_id,
+        heat: heat.clone(),
+        open: None,
+    };
     match Rewrite::new(rules, merge, spans, &mut output).run(proceed) {
-        Ok(Some(done)) => Ok(Some(Part { file: output.finish(done.spans)?, end: done.end })),
+        Ok(Some(done)) => {
+            let file = output.finish(done.spans)?;
+            Ok(Some(Part { file, cache_id, end: done.end }))
+        }
         Ok(None) => {
             output.abandon();
             Ok(None)
@@ -60,6 +81,8 @@ struct Output<'a> {
     options: FragmentOptions,
     txns: (Txn, Txn),
     bytes_max: u64,
+    cache_id: u64,
+    heat: Arc<Heat>,
     open: Option<Open>,
 }
 
@@ -79,23 +102,13 @@ impl Out for Output<'_> {
     }
 }
 
-impl<'a> Output<'a> {
-    fn new(
-        tables: &'a Tables,
-        rules: &RewriteRules<'_>,
-        txns: (Txn, Txn),
-        bytes_max: u64,
-    ) -> Output<'a> {
-        let group = &rules.schema.groups()[rules.group];
-        let options =
-            FragmentOptions { compression: group.compression, block_bytes: group.block_bytes() };
-        Output { tables, options, txns, bytes_max, open: None }
-    }
-
+impl Output<'_> {
     fn open(&mut self) -> Result<&mut Open> {
         if self.open.is_none() {
             let (name, path) = self.tables.mint();
-            let writer = FragmentWriter::create(&self.tables.world.files, &path, self.options)?;
+            let files = &self.tables.world.files;
+            let mut writer = FragmentWriter::create(files, &path, self.options)?;
+            writer.set_warmer(Warmer::new(&self.tables.cache, self.cache_id, &self.heat));
             self.open = Some(Open { name, path, writer });
         }
         Ok(self.open.as_mut().expect("it was just opened"))

@@ -162,7 +162,7 @@ fn write_tablets(
     for tablet in &version.tablets {
         let older = &tablet.chains[victim.group];
         let merge = Merge::new(sealed.iter().map(|fragment| fragment.cursor()).collect());
-        let mut inputs = Inputs { merge, spans: spans.clone(), txns };
+        let mut inputs = Inputs { merge, spans: spans.clone(), txns, heat: Arc::default() };
         let rules = RewriteRules {
             snapshots: &snapshots,
             rooted: older.runs.is_empty(),

@@ -314,3 +314,24 @@ fn dropping_a_table_stops_its_compaction_and_leaves_no_file() {
     assert_eq!(store.stats().compaction_parts, 0);
     assert_eq!(fragments(&machine.sim), BTreeSet::new());
 }
+
+#[test]
+fn a_compaction_leaves_the_cache_as_warm_as_it_was() {
+    let machine = Machine::new(1);
+    let store = machine.open_with(options());
+    let table = three_runs(&store);
+    store.compact(table).unwrap();
+    assert_eq!(store.stats().cache.bytes, 0, "what nobody reads is not cached");
+    assert_eq!(store.stats().cache.misses, 0, "a compaction is no reader");
+    let read_all = || {
+        let before = store.stats().cache.misses;
+        for number in 0..ROWS {
+            cells_in(&store, table, ScanSpec::row(row(number).as_bytes()));
+        }
+        store.stats().cache.misses - before
+    };
+    assert!(read_all() > 5);
+    assert_eq!(read_all(), 0);
+    store.compact(table).unwrap();
+    assert_eq!(read_all(), 0, "blocks in use are in the cache under their new names");
+}
