@@ -1,6 +1,7 @@
 //! A table: its schema, its memory fragments and its tablets, as one immutable
 //! version that is swapped whole.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -53,9 +54,9 @@ impl TableVersion {
         self.tablets.iter().flat_map(|tablet| &tablet.chains)
     }
 
-    /// Whether any chain names the file.
-    pub fn names(&self, file: FileName) -> bool {
-        self.chains().flat_map(Chain::links).any(|link| link.file.name == file)
+    /// The files that chains name.
+    pub fn file_names(&self) -> BTreeSet<FileName> {
+        self.chains().flat_map(Chain::links).map(|link| link.file.name).collect()
     }
 
     fn doom_files(&self) {

@@ -380,6 +380,27 @@ mod tests {
     }
 
     #[test]
+    fn files_of_one_run_have_no_row_in_common() {
+        let dir = tempfile::tempdir().unwrap();
+        let (last, _) = written(dir.path());
+        let manifest = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
+        let joined = |rows: RowRange| {
+            let ConfigEdit::Splice(mut edit) = splice(&[], &[5]) else { unreachable!() };
+            (edit.add[0].joins, edit.add[0].rows) = (true, rows);
+            manifest.edit(last.revision, &[ConfigEdit::Splice(edit)])
+        };
+        assert!(joined(RowRange::new("a", "c")).is_err(), "the run goes up to b");
+        assert!(joined(RowRange::new("c", "c")).is_err(), "no rows");
+        assert_eq!(*manifest.read().unwrap(), last);
+        joined(RowRange::from("b")).unwrap();
+        let reopened = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
+        let configs = reopened.read().unwrap();
+        let runs = configs.tables[&TableId(1)].tablets[0].chains[1].runs();
+        let numbers = |run: &[FileConfig]| run.iter().map(|f| f.name.number).collect::<Vec<_>>();
+        assert_eq!(runs.map(numbers).collect::<Vec<_>>(), [vec![4], vec![3, 5]]);
+    }
+
+    #[test]
     fn a_manifest_cut_anywhere_gives_an_earlier_revision_or_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let (_, history) = written(dir.path());

@@ -144,13 +144,11 @@ impl Shared {
         table: &Table,
         choice: Choice,
     ) -> Result<bool> {
-        let parts = compact(&self.tables, table, choice, self)?;
-        if parts > 0 {
+        let changed = compact(&self.tables, table, choice, self)?;
+        if changed {
             self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-            self.counters.compaction_parts.fetch_add(parts, Ordering::Relaxed);
-            self.compacted.notify_all();
         }
-        Ok(parts > 0)
+        Ok(changed)
     }
 }
 
@@ -161,6 +159,11 @@ impl Keeper for Shared {
 
     fn proceed(&self, table: &Table) -> bool {
         !self.is_stopping() && !table.is_dropped()
+    }
+
+    fn part_done(&self) {
+        self.counters.compaction_parts.fetch_add(1, Ordering::Relaxed);
+        self.compacted.notify_all();
     }
 }
 

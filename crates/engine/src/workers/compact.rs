@@ -30,13 +30,21 @@ pub trait Keeper {
 
     /// Asked every few blocks whether to go on.
     fn proceed(&self, table: &Table) -> bool;
+
+    /// Told whenever a part has been put in place.
+    fn part_done(&self);
 }
 
-/// Merges the chosen runs, part by part. Returns how many parts were put in
-/// place; the last one may have been cut off by `Keeper::proceed`. The caller
-/// holds the table's `compacting`.
-pub fn compact(tables: &Tables, table: &Table, choice: Choice, keeper: &dyn Keeper) -> Result<u64> {
-    let mut parts = 0;
+/// Merges the chosen runs, part by part, until it is done or the keeper says to
+/// stop. Tells whether the chain was changed. The caller holds the table's
+/// `compacting`.
+pub fn compact(
+    tables: &Tables,
+    table: &Table,
+    choice: Choice,
+    keeper: &dyn Keeper,
+) -> Result<bool> {
+    let mut changed = false;
     let mut rest = Some(choice);
     while let Some(choice) = rest {
         let version = table.pinned_version();
@@ -46,9 +54,10 @@ pub fn compact(tables: &Tables, table: &Table, choice: Choice, keeper: &dyn Keep
             Some(next) => rest = next,
             None => break,
         }
-        parts += 1;
+        keeper.part_done();
+        changed = true;
     }
-    Ok(parts)
+    Ok(changed)
 }
 
 /// One part of a compaction.
@@ -196,11 +205,9 @@ impl Work<'_> {
         let Choice { tablet, group, runs: ref place, .. } = *self.choice;
         self.table.change(|version| {
             version.tablets[tablet].chains[group].runs.splice(place.clone(), runs);
-            for link in self.runs().iter().flat_map(Run::links) {
-                if !version.names(link.file.name) {
-                    link.doom();
-                }
-            }
+            let named = version.file_names();
+            let gone = self.runs().iter().flat_map(Run::links);
+            gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
         });
     }
 }
