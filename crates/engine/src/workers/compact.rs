@@ -19,8 +19,10 @@ use crate::fragment::{CursorOptions, Heat};
 use crate::link::{Link, timestamp_max};
 use crate::merge::{Merge, RewriteRules};
 use crate::run::{Run, RunCursor};
-use crate::table::{Table, TableVersion};
+use crate::schema::Schema;
+use crate::table::Table;
 use crate::tables::Tables;
+use crate::tablet::Tablet;
 use crate::txn::Txn;
 
 /// What a compaction asks of its store.
@@ -47,8 +49,7 @@ pub fn compact(
     let mut changed = false;
     let mut rest = Some(choice);
     while let Some(choice) = rest {
-        let version = table.pinned_version();
-        let work = Work { tables, table, choice: &choice, version: &version };
+        let work = Work::new(tables, table, &choice);
         let Some(part) = work.rewrite(keeper)? else { break };
         match work.publish(part)? {
             Some(next) => rest = next,
@@ -65,12 +66,21 @@ struct Work<'a> {
     tables: &'a Tables,
     table: &'a Table,
     choice: &'a Choice,
-    version: &'a TableVersion,
+    schema: Arc<Schema>,
+    tablet: Tablet,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// Takes hold of what is rewritten, and not of the whole version: memory
+    /// that is flushed meanwhile must not wait for the compaction.
+    fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Work<'a> {
+        let version = table.version();
+        let tablet = version.tablets[choice.tablet].clone();
+        Work { tables, table, choice, schema: version.schema.clone(), tablet }
+    }
+
     fn chain(&self) -> &[Run] {
-        &self.version.tablets[self.choice.tablet].chains[self.choice.group].runs
+        &self.tablet.chains[self.choice.group].runs
     }
 
     fn runs(&self) -> &[Run] {
@@ -79,7 +89,7 @@ impl Work<'_> {
 
     /// Rewrites rows from the first of the choice on.
     fn rewrite(&self, keeper: &dyn Keeper) -> Result<Option<Part>> {
-        let rows = self.choice.rows.intersection(&self.version.tablets[self.choice.tablet].rows);
+        let rows = self.choice.rows.intersection(&self.tablet.rows);
         let older = self.chain()[..self.choice.runs.start].iter();
         let older: Vec<_> = older.flat_map(|run| run.links_of(&rows)).collect();
         let snapshots = self.tables.snapshots.live(|| keeper.durable());
@@ -88,7 +98,7 @@ impl Work<'_> {
             rooted: older.is_empty(),
             older_timestamp_max: timestamp_max(older.into_iter()),
             now_micros: self.tables.world.clock.now_micros(),
-            schema: &self.version.schema,
+            schema: &self.schema,
             group: self.choice.group,
             folds: &self.tables.folds,
             rows: &rows,

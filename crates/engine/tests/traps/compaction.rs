@@ -335,3 +335,22 @@ fn a_compaction_leaves_the_cache_as_warm_as_it_was() {
     store.compact(table).unwrap();
     assert_eq!(read_all(), 0, "blocks in use are in the cache under their new names");
 }
+
+#[test]
+fn memory_that_is_flushed_during_a_compaction_is_free_at_once() {
+    const VALUE_BYTES: usize = 300_000;
+    let machine = Machine::new(1);
+    let store = machine.open_threaded(options());
+    let table = three_runs(&store);
+    put(&store, &set(table, "large", &"x".repeat(VALUE_BYTES)));
+    assert!(store.stats().memory_used_bytes > VALUE_BYTES);
+    thread::scope(|scope| {
+        // The first output; the flush writes the next file.
+        let closed = machine.gate.close("-00000004.frag");
+        scope.spawn(|| store.compact(table).unwrap());
+        machine.gate.until_somebody_waits();
+        store.flush(table).unwrap();
+        assert!(store.stats().memory_used_bytes < VALUE_BYTES, "the compaction holds on to it");
+        drop(closed);
+    });
+}
