@@ -125,8 +125,11 @@ impl Shared {
     /// be under way.
     pub fn compact_table(&self, table: &Table) -> Result<()> {
         let compacting = table.compacting.lock();
-        for tablet in 0..table.version().tablets.len() {
-            for group in 0..table.version().memory.len() {
+        // Numbers, not the version: a loop would hold on to it, with its memory.
+        let tablets = table.version().tablets.len();
+        let groups = table.version().memory.len();
+        for tablet in 0..tablets {
+            for group in 0..groups {
                 if let Some(choice) = choose::whole_chain(table, tablet, group) {
                     self.compact(&compacting, table, choice)?;
                 }
