@@ -18,7 +18,8 @@ fn nested(rule: &GcRule, depth: usize) -> Result<Purge> {
     if depth > PURGE_DEPTH_MAX {
         return Err(Error::Invalid(format!("GC rule nests deeper than {PURGE_DEPTH_MAX} levels")));
     }
-    let all = |rules: &[GcRule]| rules.iter().map(|rule| nested(rule, depth + 1)).collect::<Result<_>>();
+    let all =
+        |rules: &[GcRule]| rules.iter().map(|rule| nested(rule, depth + 1)).collect::<Result<_>>();
     match &rule.rule {
         None => Ok(Purge::Never),
         Some(Rule::MaxNumVersions(versions)) => match u32::try_from(*versions) {
