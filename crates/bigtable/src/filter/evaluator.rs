@@ -7,11 +7,10 @@ use std::sync::Arc;
 use stele_engine::CellView;
 use stele_engine::world::Random;
 
+use super::held_row::HeldRow;
 use super::large_row::LargeRow;
 use super::narrow::{Plan, Work};
-use super::program::{Change, Memory, Taker, cell_bytes};
-use super::row_buffer::RowBuffer;
-use super::stages::{Item, Stages};
+use super::program::{Change, Memory, Taker};
 
 /// Where the cells go that a filter lets through.
 pub trait Output {
@@ -46,17 +45,7 @@ pub struct Evaluator {
     family: Vec<u8>,
     qualifier: Vec<u8>,
     skip: Flow,
-    held: Held,
-}
-
-/// A row that is not whole yet.
-#[derive(Default)]
-struct Held {
-    cells: RowBuffer,
-    items: Vec<Item>,
-    sunk: Vec<Item>,
-    /// The copies of the cell at hand, and whether each was sunk.
-    copies: Vec<(Change, bool)>,
+    held: HeldRow,
 }
 
 impl Evaluator {
@@ -70,7 +59,7 @@ impl Evaluator {
             family: Vec::new(),
             qualifier: Vec::new(),
             skip: Flow::Continue,
-            held: Held::default(),
+            held: HeldRow::default(),
         }
     }
 
@@ -155,7 +144,12 @@ impl Evaluator {
 }
 
 /// Shows a copy of a cell to the output.
-fn show(cell: &CellView<'_>, change: Change, labels: &[Arc<str>], output: &mut impl Output) {
+pub(super) fn show(
+    cell: &CellView<'_>,
+    change: Change,
+    labels: &[Arc<str>],
+    output: &mut impl Output,
+) {
     let label = change.label.checked_sub(1).map(|at| &*labels[usize::from(at)]);
     if change.stripped {
         output.cell(&CellView { value: &[], ..*cell }, label);
@@ -179,76 +173,6 @@ impl<O: Output> Taker for Direct<'_, O> {
 
     fn sink(&mut self, change: Change) {
         self.pass(change);
-    }
-}
-
-impl Taker for Vec<(Change, bool)> {
-    fn pass(&mut self, change: Change) {
-        self.push((change, false));
-    }
-
-    fn sink(&mut self, change: Change) {
-        self.push((change, true));
-    }
-}
-
-impl Held {
-    fn begin(&mut self, row: &[u8]) {
-        self.cells.begin(row);
-        self.items.clear();
-        self.sunk.clear();
-    }
-
-    /// Keeps what the first stages let through of a cell.
-    fn keep(&mut self, stages: &Stages, memory: &mut Memory, cell: &CellView<'_>) -> Flow {
-        self.copies.clear();
-        let flow = stages.first.run(memory, cell, Change::default(), &mut self.copies);
-        if self.copies.is_empty() || memory.overfull() {
-            return flow;
-        }
-        let stripped = self.copies.iter().all(|(change, _)| change.stripped);
-        memory.row_bytes += cell_bytes(cell, stripped);
-        if memory.overfull() {
-            return flow;
-        }
-        let value = if stripped { &[] } else { cell.value };
-        let at = self.cells.push(cell, memory.column, value);
-        for (change, sunk) in &self.copies {
-            let list = if *sunk { &mut self.sunk } else { &mut self.items };
-            list.push(Item::new(at, *change));
-        }
-        flow
-    }
-
-    /// Shows what comes of the row. An error is the size it came to.
-    fn finish(
-        &mut self,
-        stages: &Stages,
-        memory: &mut Memory,
-        labels: &[Arc<str>],
-        output: &mut impl Output,
-    ) -> Result<(), u64> {
-        let column = memory.column;
-        let passed = stages.apply(&self.cells, memory, &self.items, &mut self.sunk);
-        let passed = passed.map_err(|_| memory.row_bytes)?;
-        // Later rows must not find a column's number again.
-        memory.column = column;
-        self.sunk.sort_by_key(|item| item.cell);
-        let (mut bytes, bytes_max) = (0, memory.row_bytes_max);
-        let mut sunk = self.sunk.iter().peekable();
-        let mut show_item = |item: &Item| {
-            let cell = self.cells.get(item.cell);
-            bytes += cell_bytes(&cell, item.change.stripped);
-            show(&cell, item.change, labels, output);
-            if bytes > bytes_max { Err(bytes) } else { Ok(()) }
-        };
-        for item in &passed {
-            while let Some(first) = sunk.next_if(|sunk| sunk.cell < item.cell) {
-                show_item(first)?;
-            }
-            show_item(item)?;
-        }
-        sunk.try_for_each(show_item)
     }
 }
 

@@ -103,8 +103,10 @@ fn row_range() -> impl Strategy<Value = RowRange> {
     ]
 }
 
-/// Patterns, and what they match.
-const PATTERNS: [(&str, fn(&[u8]) -> bool); 14] = [
+/// What a pattern matches.
+type Meaning = fn(&[u8]) -> bool;
+
+const PATTERNS: [(&str, Meaning); 14] = [
     ("a", |text| text == b"a"),
     ("ab", |text| text == b"ab"),
     ("b|a", |text| text == b"a" || text == b"b"),
@@ -131,8 +133,11 @@ fn pattern() -> impl Strategy<Value = &'static str> {
     prop::sample::select(PATTERNS.map(|(pattern, _)| pattern).to_vec())
 }
 
-/// Two names in order, each of them there or not, open or closed.
-fn bounds() -> impl Strategy<Value = (Option<(bool, Bytes)>, Option<(bool, Bytes)>)> {
+/// The end of a range, if it has one: whether it is open, and where it is.
+type End = Option<(bool, Bytes)>;
+
+/// Two ends in order.
+fn bounds() -> impl Strategy<Value = (End, End)> {
     let bound = || prop::option::weighted(0.7, (any::<bool>(), name().prop_map(Bytes::from)));
     (bound(), bound()).prop_map(|(start, end)| match (start, end) {
         (Some(start), Some(end)) if start.1 > end.1 => (Some(end), Some(start)),
