@@ -12,7 +12,7 @@ use super::cells::{Cell, Table};
 pub const FAMILIES: [&str; 3] = ["a", "ab", "b"];
 pub const VERSIONS_MAX: usize = 2;
 /// Row keys, and with the empty one qualifiers and values too.
-const NAMES: [&[u8]; 8] = [b"", b"a", b"ab", b"abb", b"b", b"b\n", b"c\x00", b"\xff\xff"];
+static NAMES: [&[u8]; 8] = [b"", b"a", b"ab", b"abb", b"b", b"b\n", b"c\x00", b"\xff\xff"];
 const FILTERS: std::ops::Range<usize> = 1..32;
 
 /// Every random draw of a case comes out like this.
@@ -57,12 +57,19 @@ pub fn case() -> impl Strategy<Value = Case> {
     })
 }
 
+/// One of the first names more often than the others, so that rows have more
+/// than one cell and columns more than one version.
+fn one_of(names: &'static [&'static [u8]]) -> impl Strategy<Value = Vec<u8>> {
+    let first = prop::sample::select(&names[..2]);
+    prop_oneof![3 => first, 2 => prop::sample::select(names)].prop_map(<[u8]>::to_vec)
+}
+
 fn name() -> impl Strategy<Value = Vec<u8>> {
-    prop::sample::select(NAMES.to_vec()).prop_map(<[u8]>::to_vec)
+    one_of(&NAMES)
 }
 
 fn row_key() -> impl Strategy<Value = Vec<u8>> {
-    prop::sample::select(NAMES[1..].to_vec()).prop_map(<[u8]>::to_vec)
+    one_of(&NAMES[1..])
 }
 
 fn write() -> impl Strategy<Value = Write> {
@@ -179,13 +186,28 @@ fn value_range() -> impl Strategy<Value = Kind> {
     })
 }
 
-fn leaf() -> impl Strategy<Value = Option<Kind>> {
-    let times = (0..5i64, 0..7i64).prop_map(|(start, end)| {
+fn times() -> impl Strategy<Value = Kind> {
+    (0..5i64, 0..7i64).prop_map(|(start, end)| {
         Kind::TimestampRangeFilter(v2::TimestampRange {
             start_timestamp_micros: start,
             end_timestamp_micros: end,
         })
-    });
+    })
+}
+
+/// A filter for which it matters which versions others have left out.
+fn version_leaf() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        3 => times(),
+        3 => (1..4).prop_map(Kind::CellsPerColumnLimitFilter),
+        1 => (1..6).prop_map(Kind::CellsPerRowLimitFilter),
+        1 => (0..3).prop_map(Kind::CellsPerRowOffsetFilter),
+        1 => pattern().prop_map(|regex| Kind::ValueRegexFilter(regex.into())),
+        1 => pattern().prop_map(|regex| Kind::ColumnQualifierRegexFilter(regex.into())),
+    ]
+}
+
+fn leaf() -> impl Strategy<Value = Option<Kind>> {
     let masks = vec![&b"a"[..], b"\x01", b"\x60\x02", b"\x40\x20", b"\xff\xff"];
     let mask = prop::sample::select(masks)
         .prop_map(|mask| Kind::ValueBitmaskFilter(v2::ValueBitmask { mask: mask.into() }));
@@ -202,7 +224,7 @@ fn leaf() -> impl Strategy<Value = Option<Kind>> {
         2 => pattern().prop_map(|regex| Kind::ValueRegexFilter(regex.into())),
         2 => column_range(),
         2 => value_range(),
-        3 => times,
+        3 => times(),
         1 => mask,
         2 => (0..4).prop_map(Kind::CellsPerRowOffsetFilter),
         2 => (1..6).prop_map(Kind::CellsPerRowLimitFilter),
@@ -213,8 +235,23 @@ fn leaf() -> impl Strategy<Value = Option<Kind>> {
 }
 
 fn filter() -> impl Strategy<Value = v2::RowFilter> {
-    let leaf = leaf().prop_map(|filter| v2::RowFilter { filter });
-    let tree = leaf.prop_recursive(5, 24, 4, |inner| {
+    let of_kind = |filter| v2::RowFilter { filter };
+    let any = tree(leaf().prop_map(of_kind).boxed(), 5, 24);
+    let flat = prop::collection::vec(leaf().prop_map(of_kind), 2..6)
+        .prop_map(move |filters| of_kind(Some(Kind::Chain(Chain { filters }))));
+    let versions = tree(version_leaf().prop_map(move |kind| of_kind(Some(kind))).boxed(), 2, 8);
+    prop_oneof![2 => any, 1 => flat, 1 => versions].prop_map(|mut filter| {
+        repair(&mut filter, false, true);
+        filter
+    })
+}
+
+fn tree(
+    leaf: BoxedStrategy<v2::RowFilter>,
+    depth: u32,
+    filters: u32,
+) -> impl Strategy<Value = v2::RowFilter> {
+    leaf.prop_recursive(depth, filters, 4, |inner| {
         let several = || prop::collection::vec(inner.clone(), 2..5);
         let branch = || prop::option::weighted(0.8, inner.clone().prop_map(Box::new));
         let condition = (inner.clone(), branch(), branch());
@@ -228,14 +265,6 @@ fn filter() -> impl Strategy<Value = v2::RowFilter> {
             }),
         ];
         kind.prop_map(|kind| v2::RowFilter { filter: Some(kind) })
-    });
-    let flat = prop::collection::vec(self::leaf(), 2..6).prop_map(|kinds| {
-        let filters = kinds.into_iter().map(|filter| v2::RowFilter { filter }).collect();
-        v2::RowFilter { filter: Some(Kind::Chain(Chain { filters })) }
-    });
-    prop_oneof![3 => tree, 1 => flat].prop_map(|mut filter| {
-        repair(&mut filter, false, true);
-        filter
     })
 }
 

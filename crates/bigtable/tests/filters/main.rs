@@ -19,7 +19,7 @@ use stele_bigtable::filter::Filter;
 use stele_bigtable::proto::v2;
 use ways::Ways;
 
-const CASES: u32 = 300;
+const CASES: u32 = 500;
 const CASES_LONG_FACTOR: u32 = 20;
 
 #[test]
