@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::background::Trouble;
 use super::{Shared, Store, World, stats};
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
@@ -86,6 +87,8 @@ impl Store {
             floor: base,
             flush_signal: Signal::default(),
             compact_signal: Signal::default(),
+            flush_trouble: Trouble::default(),
+            compact_trouble: Trouble::default(),
             serializing: Mutex::new(()),
             chains: Mutex::new(()),
             compacted: Condvar::new(),

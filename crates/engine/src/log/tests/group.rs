@@ -171,8 +171,9 @@ fn after_a_failed_sync_nothing_is_acknowledged_ever_again() {
 fn a_failure_outside_a_batch_stops_the_batches_too() {
     let mut bench = Bench::new(1 << 16);
     let log = group(&mut bench, NEVER);
+    log.write(|writer| writer.put_state(1, b"vote")).unwrap();
     bench.disk.faults.fail_writes.store(true, Ordering::SeqCst);
-    assert!(log.with_writer(|writer| writer.put_state(1, b"vote")).is_err());
+    assert!(log.write(|writer| writer.put_state(1, b"vote")).is_err());
     bench.disk.faults.fail_writes.store(false, Ordering::SeqCst);
     log.enqueue(entry(1, "x")).unwrap();
     assert!(is_stopped(&log.wait_durable(1)));
