@@ -13,8 +13,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::callbacks::{Callback, Callbacks};
 use super::counters::{Counters, LogStats};
+use super::entry::Entry;
 use super::room::Measure;
-use super::writer::{Entry, LogWriter};
+use super::writer::LogWriter;
 use crate::error::{Error, Result};
 use crate::world::Clock;
 
@@ -27,6 +28,7 @@ pub enum Level {
     Durable,
 }
 
+#[derive(Default)]
 struct State {
     /// Entries nobody has taken yet, in index order.
     queue: Vec<Entry>,
@@ -104,24 +106,7 @@ impl GroupLog {
         linger: Duration,
     ) -> GroupLog {
         let (counters, measure) = (writer.counters(), writer.measure());
-        let state = State {
-            queue: Vec::new(),
-            spare: Vec::new(),
-            last: last_index,
-            room: 0,
-            promised: 0,
-            writing: false,
-            syncing: false,
-            arrived: 0,
-            arrived_before: 0,
-            sync_time: Duration::ZERO,
-            pending_since: None,
-            attended: false,
-            asleep: false,
-            wanted: 0,
-            stopping: false,
-            stopped: None,
-        };
+        let state = State { last: last_index, ..State::default() };
         GroupLog {
             state: Mutex::new(state),
             writer: Mutex::new(writer),
@@ -168,8 +153,7 @@ impl GroupLog {
         self.enqueue_promised(entry, promise)
     }
 
-    /// The same for an entry that was promised room. Fails only when the log
-    /// has failed.
+    /// The same for an entry that was promised room.
     pub fn enqueue_promised(&self, entry: Entry, mut promise: Promise<'_>) -> Result<()> {
         entry.check()?;
         assert_eq!(promise.bytes, self.measure.entry(entry.payload.len()), "room for another");
@@ -197,10 +181,8 @@ impl GroupLog {
 
     /// Why nothing is taken any more, if that is so.
     pub fn failed(&self) -> Option<Error> {
-        if !self.failed.load(Ordering::Acquire) {
-            return None;
-        }
-        self.state.lock().check().err()
+        let failed = self.failed.load(Ordering::Acquire);
+        if failed { self.state.lock().check().err() } else { None }
     }
 
     /// Everything up to this index is written.
@@ -248,9 +230,6 @@ impl GroupLog {
 
     /// Waits until fewer than `bytes` bytes are queued.
     pub fn wait_queue_below(&self, bytes: u64) -> Result<()> {
-        if self.queued_bytes() < bytes {
-            return Ok(());
-        }
         let enough = |_: &mut State| self.queued_bytes() < bytes.max(1);
         self.wait_until(enough, Level::Written)
     }

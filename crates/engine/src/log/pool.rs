@@ -80,12 +80,24 @@ impl Pool {
                 self.dir.join(segment::unfinished_name(sequence, epoch))
             }
         };
-        let opened = self.open(&path).and_then(|file| Ok((file.len()?, file)));
-        let (file_bytes, file) =
-            opened.map_err(|error| Error::io("making log segment", &path, error))?;
+        let space = self.open(path)?;
         self.free.pop();
-        self.ready.push_back(Space { path, file, file_bytes });
+        self.ready.push_back(space);
         Ok(())
+    }
+
+    /// Puts a released segment of full size before the others to come, of which
+    /// the last one cannot grow. Tells whether there was one.
+    pub(super) fn prepare_released(&mut self, segment_bytes: u64) -> Result<bool> {
+        for at in (0..self.free.len()).rev() {
+            let space = self.open(self.free[at].clone())?;
+            if space.file_bytes >= segment_bytes {
+                self.free.remove(at);
+                self.ready.push_front(space);
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Makes the segment whose first bytes are `head`: the header and the
@@ -111,8 +123,15 @@ impl Pool {
         Ok(space)
     }
 
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        if self.files.exists(path)? { self.files.open(path) } else { self.files.create(path) }
+    fn open(&self, path: PathBuf) -> Result<Space> {
+        let open = || {
+            let exists = self.files.exists(&path)?;
+            let file = if exists { self.files.open(&path)? } else { self.files.create(&path)? };
+            Ok((file.len()?, file))
+        };
+        let (file_bytes, file) =
+            open().map_err(|error| Error::io("making log segment", &path, error))?;
+        Ok(Space { path, file, file_bytes })
     }
 
     fn write_head(&self, space: &Space, head: &[u8]) -> io::Result<()> {

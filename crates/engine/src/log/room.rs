@@ -29,7 +29,8 @@ impl Measure {
     /// Where records end in a segment of which `file_bytes` are on disk. One
     /// Close record finds room behind them.
     pub(super) fn records_end(&self, file_bytes: u64) -> u64 {
-        file_bytes.min(self.segment_bytes).saturating_sub(record::record_bytes(0) as u64)
+        let whole = file_bytes.min(self.segment_bytes) / ALIGN as u64 * ALIGN as u64;
+        whole.saturating_sub(record::record_bytes(0) as u64)
     }
 
     /// Room in a segment that is not begun, with `state_bytes` at its head.
@@ -80,5 +81,6 @@ mod tests {
         assert_eq!(MEASURE.fresh(4096, 100), 4096 - 48 - 64 - 100);
         assert_eq!(MEASURE.fresh(9999, 0), 4096 - 48 - 64);
         assert_eq!(MEASURE.fresh(100, 0), 0);
+        assert_eq!(MEASURE.records_end(1007), 1000 - 48, "records are aligned");
     }
 }

@@ -10,9 +10,10 @@ use bytes::Bytes;
 
 use super::counters::{Counters, LogStats};
 use super::end::{LogEnd, SegmentInfo};
+use super::entry::Entry;
 use super::options::LogOptions;
 use super::pool::{Pool, Space};
-use super::record::{self, HEADER_BYTES, Kind, PAYLOAD_BYTES_MAX, RecordHeader, TOTAL_BYTES};
+use super::record::{self, HEADER_BYTES, Kind, RecordHeader, TOTAL_BYTES};
 use super::room::Measure;
 use super::segment::{self, SegmentHeader};
 use super::settle;
@@ -25,15 +26,6 @@ use crate::world::{File, Files};
 const PART_BYTES_MIN: usize = 512;
 /// A larger buffer is given back after the write.
 const BUFFER_BYTES_KEPT: usize = 8 << 20;
-
-/// One entry for the log.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    pub stream: u16,
-    /// The entry's txn, or its index in a replicated log.
-    pub index: u64,
-    pub payload: Bytes,
-}
 
 /// How far ahead of its records a segment's file is grown, with zeros. The
 /// sync after that has a longer file to record; all others touch data alone.
@@ -146,12 +138,9 @@ impl LogWriter {
 
     /// Room that entries can take, as `Measure` counts them.
     pub(super) fn capacity(&self) -> u64 {
-        let active = self.active.as_ref().map(|active| {
-            let end = self.measure.records_end(active.space.file_bytes);
-            end.saturating_sub(active.at + self.buffer.len() as u64)
-        });
         let fresh = |bytes| self.measure.fresh(bytes, self.state_bytes);
-        self.measure.capacity(active.into_iter().chain(self.pool.ready_bytes().map(fresh)))
+        let ready = self.pool.ready_bytes().map(fresh);
+        self.measure.capacity(std::iter::once(self.room()).chain(ready))
     }
 
     /// Takes more room: in the last segment, or in one more.
@@ -159,12 +148,13 @@ impl LogWriter {
         let segment_bytes = self.measure.segment_bytes;
         let active = self.active.as_mut().map(|active| &mut active.space);
         let last = self.pool.last_ready().or(active);
-        match last.filter(|space| space.file_bytes < segment_bytes) {
-            Some(space) => {
-                let wanted = space.file_bytes + missing.max(GROW_BYTES);
-                space.grow(wanted.min(segment_bytes))
-            }
-            None => self.pool.prepare(self.next_segment, self.epoch),
+        let Some(space) = last.filter(|space| space.file_bytes < segment_bytes) else {
+            return self.pool.prepare(self.next_segment, self.epoch);
+        };
+        let wanted = space.file_bytes + missing.max(GROW_BYTES);
+        match space.grow(wanted.min(segment_bytes)) {
+            Err(_) if self.pool.prepare_released(segment_bytes)? => Ok(()),
+            grown => grown,
         }
     }
 
@@ -347,7 +337,8 @@ impl LogWriter {
         while !rest.is_empty() {
             let wanted = rest.len().min(self.measure.part_bytes_max);
             self.make_room(record::record_bytes(TOTAL_BYTES + wanted.min(PART_BYTES_MIN)))?;
-            let (part, after) = rest.split_at(wanted.min(self.room() - HEADER_BYTES - TOTAL_BYTES));
+            let room = self.room() as usize - HEADER_BYTES - TOTAL_BYTES;
+            let (part, after) = rest.split_at(wanted.min(room));
             let kind = match (prefix.is_empty(), after.is_empty()) {
                 (false, _) => Kind::First,
                 (true, false) => Kind::Middle,
@@ -360,20 +351,19 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Bytes left for records in the active segment. A multiple of the
-    /// alignment, like all that goes in.
-    fn room(&self) -> usize {
-        let end = self.measure.records_end(u64::MAX);
-        self.active
-            .as_ref()
-            .map_or(0, |active| end.saturating_sub(active.at + self.buffer.len() as u64) as usize)
+    /// Bytes left for records in what is on disk of the active segment.
+    fn room(&self) -> u64 {
+        self.active.as_ref().map_or(0, |active| {
+            let end = self.measure.records_end(active.space.file_bytes);
+            end.saturating_sub(active.at + self.buffer.len() as u64)
+        })
     }
 
     fn make_room(&mut self, bytes: usize) -> Result<()> {
-        if self.room() < bytes {
+        if self.room() < bytes as u64 {
             self.roll()?;
         }
-        assert!(self.room() >= bytes, "a record of {bytes} bytes does not fit in a segment");
+        assert!(self.room() >= bytes as u64, "room was reserved for {bytes} bytes");
         Ok(())
     }
 
@@ -444,7 +434,6 @@ impl LogWriter {
         let segment = self.segments.last_mut().expect("the active segment is in the list");
         let bytes = self.buffer.len() as u64;
         let end = active.at + bytes;
-        debug_assert!(end <= active.space.file_bytes, "room was reserved for all of it");
         let written = active.space.file.write_all_at(&self.buffer, active.at);
         written.map_err(|error| Error::io("writing log segment", &segment.path, error))?;
         self.counters.wrote(self.buffered_records, bytes);
@@ -485,17 +474,6 @@ impl SyncPoint {
     pub(super) fn sync(&self) -> Result<()> {
         let synced = self.file.sync_data();
         synced.map_err(|error| Error::io("syncing log segment", &self.path, error))
-    }
-}
-
-impl Entry {
-    /// Refuses what no log can hold.
-    pub(super) fn check(&self) -> Result<()> {
-        let (size, limit) = (self.payload.len(), PAYLOAD_BYTES_MAX);
-        if size > limit {
-            return Err(Error::TooLarge { what: "log entry", size, limit });
-        }
-        Ok(())
     }
 }
 
