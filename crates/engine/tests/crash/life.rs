@@ -33,7 +33,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn parts(&self) -> [(&'static str, u64); 9] {
+    pub fn parts(&self) -> [(&'static str, u64); 10] {
         [
             ("lives", self.lives),
             ("commits", self.commits),
