@@ -103,12 +103,12 @@ impl FragmentCursor {
     }
 
     /// Goes into a block of the current partition, standing nowhere yet.
-    fn enter_block(&mut self, part: &IndexPart, number: usize) -> Result<()> {
+    fn enter_block(&mut self, part: &Arc<IndexPart>, number: usize) -> Result<()> {
         if self.block_number == number && self.position.in_block() {
             return Ok(());
         }
         self.position.leave();
-        let block = self.fragment.block(&part.handles[number], self.fill_cache)?;
+        let block = self.fragment.block((self.part_number, part), number, self.fill_cache)?;
         self.block_number = number;
         self.position.enter(block);
         Ok(())

@@ -18,6 +18,7 @@ pub(crate) mod index;
 mod position;
 mod reader;
 mod separators;
+mod slot;
 mod spans;
 #[cfg(test)]
 mod testing;

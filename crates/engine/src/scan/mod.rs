@@ -258,7 +258,7 @@ impl Scan {
         let fragments =
             chains.flat_map(|chain| &chain.links).filter_map(|link| link.fragment().ok());
         let bytes: u64 = fragments.map(|fragment| fragment.estimate_bytes(range)).sum();
-        bytes <= self.shared.tables.cache.stats().capacity_bytes / CACHE_SHARE_MAX
+        bytes <= self.shared.tables.cache.capacity_bytes() / CACHE_SHARE_MAX
     }
 }
 
