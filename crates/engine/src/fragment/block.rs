@@ -262,6 +262,12 @@ impl Block {
         self.restarts.len()
     }
 
+    /// Where the first head is stored.
+    #[inline(always)]
+    pub fn keys_start(&self) -> usize {
+        self.values_len
+    }
+
     /// Where the head of entry `restart * RESTART_INTERVAL` is stored.
     #[inline(always)]
     pub fn restart_at(&self, restart: usize) -> usize {
