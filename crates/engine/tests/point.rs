@@ -87,7 +87,7 @@ fn one_row_reads_the_same_the_short_way_and_by_a_scan() {
         spawner: None,
     };
     let store = Store::open(dir.path(), Options::default(), world).unwrap();
-    let families = FAMILIES.map(|family| Family::new(family));
+    let families = FAMILIES.map(Family::new);
     let table = store.create_table("t", Schema::with_families(families).unwrap()).unwrap();
     write_row(&store, table);
     let mut found = 0;
