@@ -149,7 +149,7 @@ impl CourseArgs {
     /// Inside the process of one engine.
     pub fn run(&self) -> Result<()> {
         let shape = Shape { keys: self.keys, value_bytes: self.value_bytes };
-        let engine = engine::open(&self.engine, &self.data, self.block_bytes)?;
+        let engine = engine::open(&self.engine, &self.data, shape, self.block_bytes)?;
         let limit = Duration::from_secs_f64(self.seconds);
         let until = self.until;
         let course = Course { engine: &*engine, shape, limit, seed: self.seed, until };

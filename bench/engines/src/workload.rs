@@ -66,7 +66,7 @@ impl Workload {
         match self {
             Workload::Fill | Workload::PutWritten => Some(1.2),
             Workload::Disk => Some(1.0),
-            Workload::Read => Some(if shape.value_bytes < 512 { 1.2 } else { 1.4 }),
+            Workload::Read => Some(if shape.has_large_values() { 1.4 } else { 1.2 }),
             Workload::Scan | Workload::PutDurableThreads => Some(1.5),
             Workload::BatchDurable => Some(1.3),
             Workload::PutDurable => None,
