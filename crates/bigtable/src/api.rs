@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use stele_engine::Store;
+use stele_engine::world::{Clock, SystemClock};
 use tonic::service::Routes;
 
-use crate::data::Data;
+use crate::data::{Data, DataServer};
 use crate::error::Result;
-use crate::proto::v2::bigtable_server::BigtableServer;
 use crate::table::Tables;
 
 /// The largest message a client may send: two cells of 100 MiB fit.
@@ -17,11 +17,19 @@ pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 #[derive(Clone)]
 pub struct Api {
     tables: Arc<Tables>,
+    data: Arc<Data>,
 }
 
 impl Api {
     pub fn new(store: Arc<Store>) -> Result<Api> {
-        Ok(Api { tables: Arc::new(Tables::open(store)?) })
+        Api::with_clock(store, Arc::new(SystemClock::new()))
+    }
+
+    /// The API with a clock that gives cells their timestamps.
+    pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Api> {
+        let tables = Arc::new(Tables::open(store)?);
+        let data = Arc::new(Data::new(tables.clone(), clock)?);
+        Ok(Api { tables, data })
     }
 
     pub fn tables(&self) -> &Arc<Tables> {
@@ -30,9 +38,6 @@ impl Api {
 
     /// All services, for a gRPC server or for calls within the process.
     pub fn routes(&self) -> Routes {
-        let data = BigtableServer::new(Data::new(self.tables.clone()))
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Routes::new(data)
+        Routes::new(DataServer::new(self.data.clone()))
     }
 }

@@ -23,6 +23,9 @@ pub enum Error {
     /// Too much contention; the same request may succeed.
     #[error("{0}")]
     Aborted(String),
+    /// The client's deadline passed.
+    #[error("{0}")]
+    Deadline(String),
     /// No room for the request now.
     #[error("{0}")]
     Exhausted(String),
@@ -43,6 +46,7 @@ impl Error {
             Error::Precondition(_) => Code::FailedPrecondition,
             Error::Unimplemented(_) => Code::Unimplemented,
             Error::Aborted(_) => Code::Aborted,
+            Error::Deadline(_) => Code::DeadlineExceeded,
             Error::Exhausted(_) => Code::ResourceExhausted,
             Error::Engine(error) => engine_code(error),
         }

@@ -1,11 +1,30 @@
 //! The data service: reading and writing rows.
 
+mod body;
+mod check;
+mod chunks;
+mod features;
+mod modify;
+mod mutation;
+mod read;
+mod rows;
+mod sample;
+mod server;
+mod target;
+mod tokens;
+mod write;
+
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use server::DataServer;
+use stele_engine::Txn;
+use stele_engine::world::Clock;
+use tokens::Tokens;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use crate::error::{Error, Result};
 use crate::name::InstanceName;
 use crate::proto::v2;
 use crate::proto::v2::bigtable_server::Bigtable;
@@ -16,11 +35,33 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 /// Serves the rows of a store's tables.
 pub struct Data {
     tables: Arc<Tables>,
+    tokens: Tokens,
+    clock: Arc<dyn Clock>,
 }
 
 impl Data {
-    pub fn new(tables: Arc<Tables>) -> Data {
-        Data { tables }
+    pub fn new(tables: Arc<Tables>, clock: Arc<dyn Clock>) -> Result<Data> {
+        let tokens = Tokens::open(tables.store().clone())?;
+        Ok(Data { tables, tokens, clock })
+    }
+
+    fn now_micros(&self) -> i64 {
+        self.clock.now_micros()
+    }
+
+    /// Waits until everything up to `txn` is durable.
+    async fn durable(&self, txn: Txn) -> Result<()> {
+        let store = self.tables.store();
+        if store.progress().0 >= txn {
+            return Ok(());
+        }
+        let (told, durable) = tokio::sync::oneshot::channel();
+        store.on_durable(txn, move |outcome| {
+            // Whoever asked may have gone away.
+            let _ = told.send(outcome);
+        });
+        let closed = |_| Err(stele_engine::Error::Closed);
+        durable.await.unwrap_or_else(closed).map_err(Error::Engine)
     }
 }
 
@@ -32,38 +73,54 @@ impl Bigtable for Data {
 
     async fn read_rows(
         &self,
-        request: Request<v2::ReadRowsRequest>,
+        _: Request<v2::ReadRowsRequest>,
     ) -> Result<Response<Self::ReadRowsStream>, Status> {
-        self.tables.get(&request.get_ref().table_name)?;
-        Err(Status::unimplemented("ReadRows"))
+        Err(Status::internal("ReadRows is answered by the DataServer"))
     }
 
     async fn sample_row_keys(
         &self,
-        _: Request<v2::SampleRowKeysRequest>,
+        request: Request<v2::SampleRowKeysRequest>,
     ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
-        Err(Status::unimplemented("SampleRowKeys"))
+        let samples = self.sample(&request.into_inner())?;
+        Ok(Response::new(Box::pin(tokio_stream::iter(samples.into_iter().map(Ok)))))
     }
 
     async fn mutate_row(
         &self,
-        _: Request<v2::MutateRowRequest>,
+        request: Request<v2::MutateRowRequest>,
     ) -> Result<Response<v2::MutateRowResponse>, Status> {
-        Err(Status::unimplemented("MutateRow"))
+        self.mutate(request.into_inner()).await?;
+        Ok(Response::new(v2::MutateRowResponse {}))
     }
 
     async fn mutate_rows(
         &self,
-        _: Request<v2::MutateRowsRequest>,
+        request: Request<v2::MutateRowsRequest>,
     ) -> Result<Response<Self::MutateRowsStream>, Status> {
-        Err(Status::unimplemented("MutateRows"))
+        let outcomes = self.mutate_all(request.into_inner()).await?;
+        let entries = outcomes.into_iter().enumerate().map(|(index, outcome)| {
+            let status = match outcome {
+                Ok(()) => tonic_types::Status::default(),
+                Err(error) => tonic_types::Status {
+                    code: error.code() as i32,
+                    message: error.to_string(),
+                    details: Vec::new(),
+                },
+            };
+            v2::mutate_rows_response::Entry { index: index as i64, status: Some(status) }
+        });
+        let response =
+            v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None };
+        Ok(Response::new(Box::pin(tokio_stream::once(Ok(response)))))
     }
 
     async fn check_and_mutate_row(
         &self,
-        _: Request<v2::CheckAndMutateRowRequest>,
+        request: Request<v2::CheckAndMutateRowRequest>,
     ) -> Result<Response<v2::CheckAndMutateRowResponse>, Status> {
-        Err(Status::unimplemented("CheckAndMutateRow"))
+        let predicate_matched = self.check_and_mutate(request.into_inner()).await?;
+        Ok(Response::new(v2::CheckAndMutateRowResponse { predicate_matched }))
     }
 
     async fn ping_and_warm(
@@ -76,8 +133,9 @@ impl Bigtable for Data {
 
     async fn read_modify_write_row(
         &self,
-        _: Request<v2::ReadModifyWriteRowRequest>,
+        request: Request<v2::ReadModifyWriteRowRequest>,
     ) -> Result<Response<v2::ReadModifyWriteRowResponse>, Status> {
-        Err(Status::unimplemented("ReadModifyWriteRow"))
+        let row = self.modify(request.into_inner()).await?;
+        Ok(Response::new(v2::ReadModifyWriteRowResponse { row: Some(row) }))
     }
 }

@@ -1,1 +1,42 @@
-//! Patterns.
+//! The regular expressions of row filters: RE2 syntax, Latin-1 bytes.
+//!
+//! Bigtable's filters match a pattern against a *whole* row key, family,
+//! qualifier or value, byte by byte. A [`Pattern`] is made in three steps:
+//! `parse` reads RE2's syntax (with `escape`, `group`, `class` and `unicode`)
+//! into `node`s that know their own size, `literals` finds the strings or the
+//! prefix that a scan can use instead of the pattern, and `pattern` hands the
+//! rest to the `regex-automata` engine, anchored at both ends.
+//!
+//! Where the dialect leaves a choice, RE2 as released in 2025 decides:
+//!
+//! * A byte is a character. `\x{100}`, `\400` and other values above `\xFF` are
+//!   errors, `\p{Greek}` is known but empty.
+//! * `(?i)` folds the letters a to z only. RE2 of 2022 still took `é` and `É` for
+//!   one letter in Latin-1.
+//! * `^` and `$` are the ends of the text, or of a line under `(?m)`; `\b` knows
+//!   ASCII words.
+//! * Laziness (`*?`, `(?U)`) is read and changes nothing, for a whole match
+//!   does not depend on who takes how much.
+//!
+//! Everything is bounded: pattern length, repeat counts (1000, nested repeats
+//! multiplied, as in RE2), tree height, states after expansion, and memory while
+//! matching. A pattern over a bound is an error before anything is built, and
+//! matching takes time linear in the text.
+
+mod byte_set;
+mod class;
+mod cursor;
+mod error;
+mod escape;
+mod group;
+mod literals;
+mod node;
+mod parse;
+mod pattern;
+mod unicode;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::PatternError;
+pub use pattern::Pattern;

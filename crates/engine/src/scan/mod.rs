@@ -41,6 +41,8 @@ pub struct Scan {
     state: ReadState,
     /// Set while a row has been begun and not finished.
     row_pin: Option<RowPin>,
+    /// The last row that a batch ended behind.
+    passed_row: Option<Vec<u8>>,
     done: bool,
 }
 
@@ -70,6 +72,7 @@ impl Scan {
             now_micros,
             state: ReadState::default(),
             row_pin: None,
+            passed_row: None,
             done: false,
         })
     }
@@ -106,6 +109,17 @@ impl Scan {
             self.row_pin = None;
         }
         Ok(BatchEnd { txn, done: self.done })
+    }
+
+    /// Whether the last batch ended inside a row, more of which may follow.
+    pub fn mid_row(&self) -> bool {
+        self.row_pin.is_some()
+    }
+
+    /// The last row that a batch ended behind: it and all rows before it, in
+    /// the direction of the scan, are done.
+    pub fn passed_row(&self) -> Option<&[u8]> {
+        self.passed_row.as_deref()
     }
 
     /// The version to read and the snapshot to read it at: those of the row
@@ -201,6 +215,7 @@ impl Scan {
         }
         self.state.settle_row(budget);
         self.state = ReadState::default();
+        self.passed_row = Some(row.clone());
         if self.spec.reverse {
             self.shrink_to_before(row);
         } else {

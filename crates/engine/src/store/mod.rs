@@ -16,6 +16,7 @@ pub use open::{LOG_DIR, Resources};
 pub use stats::StoreStats;
 
 use crate::cell::commit::{Commit, TableId};
+use crate::cell::rows::RowRange;
 use crate::config::{ConfigEdit, Configs};
 use crate::conflict::{ConflictMemory, RowSlot};
 use crate::error::{Error, Result};
@@ -25,7 +26,7 @@ use crate::scan::{BatchLimits, Scan, ScanSpec};
 use crate::schema::Schema;
 use crate::sequencer::Sequencer;
 use crate::snapshot::Snapshot;
-use crate::table::Table;
+use crate::table::{GroupMemory, Table};
 use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::serialize::Victim;
@@ -209,6 +210,21 @@ impl Store {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
         self.shared.read_row(&table, row, spec, &mut sink)
+    }
+
+    /// About how many bytes the rows of a range take on disk.
+    pub fn disk_bytes(&self, table: TableId, range: &RowRange) -> Result<u64> {
+        let version = self.shared.tables.get(table)?.version();
+        let chains = version.tablets.iter().flat_map(|tablet| &tablet.chains);
+        let fragments =
+            chains.flat_map(|chain| &chain.links).filter_map(|link| link.fragment().ok());
+        Ok(fragments.map(|fragment| fragment.estimate_bytes(range)).sum())
+    }
+
+    /// How many bytes of a table are in memory only.
+    pub fn memory_bytes(&self, table: TableId) -> Result<usize> {
+        let version = self.shared.tables.get(table)?.version();
+        Ok(version.memory.iter().map(GroupMemory::bytes).sum())
     }
 
     /// The newest durable and the newest accepted commit.

@@ -1,0 +1,188 @@
+//! ReadModifyWriteRow: increments and appends, one atomic step.
+
+use std::collections::BTreeMap;
+
+use stele_engine::{Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, Txn, View};
+
+use super::rows::check_key;
+use super::{Data, mutation, target};
+use crate::error::{Error, Result};
+use crate::proto::v2;
+use crate::proto::v2::read_modify_write_rule::Rule;
+use crate::table::Table;
+
+/// The columns that the rules name, each with its newest cell, sorted as rows
+/// are read.
+struct Touched<'r>(Vec<Column<'r>>);
+
+struct Column<'r> {
+    family: &'r str,
+    qualifier: &'r [u8],
+    newest: Option<Newest>,
+}
+
+struct Newest {
+    timestamp: i64,
+    value: Vec<u8>,
+}
+
+impl<'r> Touched<'r> {
+    fn of(rules: &'r [v2::ReadModifyWriteRule]) -> Touched<'r> {
+        let columns = rules.iter().map(|rule| Column {
+            family: &rule.family_name,
+            qualifier: &rule.column_qualifier,
+            newest: None,
+        });
+        let mut columns: Vec<_> = columns.collect();
+        columns.sort_by_key(|column| (column.family, column.qualifier));
+        columns.dedup_by_key(|column| (column.family, column.qualifier));
+        Touched(columns)
+    }
+
+    fn newest(&mut self, family: &[u8], qualifier: &[u8]) -> &mut Option<Newest> {
+        let place = |column: &Column<'_>| {
+            (column.family.as_bytes(), column.qualifier).cmp(&(family, qualifier))
+        };
+        let at = self.0.binary_search_by(place).expect("only touched columns are read");
+        &mut self.0[at].newest
+    }
+}
+
+impl Data {
+    pub(super) async fn modify(&self, request: v2::ReadModifyWriteRowRequest) -> Result<v2::Row> {
+        let table = target::table(
+            &self.tables,
+            &request.table_name,
+            &[&request.authorized_view_name],
+        )?;
+        check(&table, &request)?;
+        let spec = spec(&request.rules);
+        loop {
+            let (row, commit, read_at) = self.modified(&table, &request, &spec)?;
+            match self.apply(&commit, read_at) {
+                Ok(txn) => {
+                    self.durable(txn).await?;
+                    return Ok(row);
+                }
+                // The row was written since it was read: again.
+                Err(Error::Engine(stele_engine::Error::MutationConflict { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What the rules make of the row as it is now, and when that was.
+    fn modified(
+        &self,
+        table: &Table,
+        request: &v2::ReadModifyWriteRowRequest,
+        spec: &ScanSpec,
+    ) -> Result<(v2::Row, stele_engine::Commit, Txn)> {
+        let mut touched = Touched::of(&request.rules);
+        let store = self.tables.store();
+        let read_at = store.read_row(table.id, &request.row_key, spec, |cell| {
+            let newest = Newest { timestamp: cell.timestamp, value: cell.value.to_vec() };
+            *touched.newest(cell.family, cell.qualifier) = Some(newest);
+        })?;
+        let now = table.definition.granularity.truncate(self.now_micros());
+        for rule in &request.rules {
+            let newest = touched.newest(rule.family_name.as_bytes(), &rule.column_qualifier);
+            let timestamp = newest.as_ref().map_or(now, |newest| newest.timestamp.max(now));
+            let value = apply_rule(rule, newest.take().map(|newest| newest.value))?;
+            mutation::check_value(&value)?;
+            *newest = Some(Newest { timestamp, value });
+        }
+        let mut commit = CommitBuilder::new();
+        commit.table(table.id).row(&request.row_key);
+        for column in &touched.0 {
+            let newest = column.newest.as_ref().expect("every column has a rule");
+            let family = column.family.as_bytes();
+            commit.set(family, column.qualifier, newest.timestamp, &newest.value);
+        }
+        Ok((row_message(request, touched), commit.finish(), read_at))
+    }
+}
+
+fn check(table: &Table, request: &v2::ReadModifyWriteRowRequest) -> Result<()> {
+    check_key(&request.row_key)?;
+    if request.rules.is_empty() {
+        return Err(Error::invalid("No rules provided"));
+    }
+    mutation::check_count_max(request.rules.len())?;
+    for rule in &request.rules {
+        if mutation::family(table, &rule.family_name)?.aggregate().is_some() {
+            let name = &rule.family_name;
+            let what = "read-modify-write is not possible, add to its cells instead";
+            return Err(Error::Invalid(format!("Column family {name} is an aggregate: {what}")));
+        }
+        mutation::check_qualifier(&rule.column_qualifier)?;
+        if rule.rule.is_none() {
+            return Err(Error::invalid("A rule must have append_value or increment_amount"));
+        }
+    }
+    Ok(())
+}
+
+/// The newest cell of each column that a rule names.
+fn spec(rules: &[v2::ReadModifyWriteRule]) -> ScanSpec {
+    let mut families: BTreeMap<&str, Vec<RowRange>> = BTreeMap::new();
+    for rule in rules {
+        let ranges = families.entry(&rule.family_name).or_default();
+        ranges.push(RowRange::row(&rule.column_qualifier));
+    }
+    let families = families.into_iter().map(|(family, mut qualifiers)| {
+        qualifiers.sort_by(|a, b| a.start.cmp(&b.start));
+        qualifiers.dedup();
+        FamilyColumns { family: family.into(), qualifiers: Some(qualifiers) }
+    });
+    ScanSpec {
+        columns: Columns::Families(families.collect()),
+        versions: Some(1),
+        view: View::Latest,
+        ..ScanSpec::default()
+    }
+}
+
+/// The new value of a cell; `None` is one that is not there.
+fn apply_rule(rule: &v2::ReadModifyWriteRule, value: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    match rule.rule.as_ref().expect("rules were checked") {
+        Rule::AppendValue(more) => {
+            let mut value = value.unwrap_or_default();
+            value.extend_from_slice(more);
+            Ok(value)
+        }
+        Rule::IncrementAmount(amount) => {
+            let old = match value.as_deref().map(<[u8; 8]>::try_from) {
+                None => 0,
+                Some(Ok(bytes)) => i64::from_be_bytes(bytes),
+                Some(Err(_)) => return Err(not_a_number(rule, value.map_or(0, |v| v.len()))),
+            };
+            Ok(old.wrapping_add(*amount).to_be_bytes().to_vec())
+        }
+    }
+}
+
+fn not_a_number(rule: &v2::ReadModifyWriteRule, size: usize) -> Error {
+    let column = format!("{}:{}", rule.family_name, rule.column_qualifier.escape_ascii());
+    let what = "The increment operation can only be performed on 64-bit values";
+    Error::Precondition(format!("Cell of {size} bytes in column {column} : {what}"))
+}
+
+fn row_message(request: &v2::ReadModifyWriteRowRequest, touched: Touched<'_>) -> v2::Row {
+    let mut families: Vec<v2::Family> = Vec::new();
+    for Column { family, qualifier, newest } in touched.0 {
+        let newest = newest.expect("every column has a rule");
+        let cell = v2::Cell {
+            timestamp_micros: newest.timestamp,
+            value: newest.value.into(),
+            labels: Vec::new(),
+        };
+        let qualifier = qualifier.to_vec().into();
+        let column = v2::Column { qualifier, cells: vec![cell] };
+        match families.last_mut() {
+            Some(last) if last.name == family => last.columns.push(column),
+            _ => families.push(v2::Family { name: family.into(), columns: vec![column] }),
+        }
+    }
+    v2::Row { key: request.row_key.clone(), families }
+}

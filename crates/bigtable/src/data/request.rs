@@ -1,0 +1,95 @@
+//! Requests whose filters are left as they came: only a filter's bytes tell
+//! one of no kind from one of a kind that is not known here.
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::proto::v2;
+
+/// `ReadRowsRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReadRows {
+    #[prost(string, tag = "1")]
+    pub table_name: String,
+    #[prost(string, tag = "9")]
+    pub authorized_view_name: String,
+    #[prost(string, tag = "11")]
+    pub materialized_view_name: String,
+    #[prost(message, optional, tag = "2")]
+    pub rows: Option<v2::RowSet>,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub filter: Option<Bytes>,
+    #[prost(int64, tag = "4")]
+    pub rows_limit: i64,
+    #[prost(int32, tag = "6")]
+    pub request_stats_view: i32,
+    #[prost(bool, tag = "7")]
+    pub reversed: bool,
+}
+
+/// `CheckAndMutateRowRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub struct CheckAndMutateRow {
+    #[prost(string, tag = "1")]
+    pub table_name: String,
+    #[prost(string, tag = "9")]
+    pub authorized_view_name: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub row_key: Bytes,
+    #[prost(bytes = "bytes", optional, tag = "6")]
+    pub predicate_filter: Option<Bytes>,
+    #[prost(message, repeated, tag = "4")]
+    pub true_mutations: Vec<v2::Mutation>,
+    #[prost(message, repeated, tag = "5")]
+    pub false_mutations: Vec<v2::Mutation>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_the_api_writes_them() {
+        let filter = v2::RowFilter {
+            filter: Some(v2::row_filter::Filter::CellsPerRowLimitFilter(3)),
+        };
+        let rows = v2::RowSet { row_keys: vec!["k".into()], row_ranges: vec![] };
+        let sent = v2::ReadRowsRequest {
+            table_name: "t".into(),
+            authorized_view_name: "a".into(),
+            materialized_view_name: "m".into(),
+            app_profile_id: "ignored".into(),
+            rows: Some(rows.clone()),
+            filter: Some(filter.clone()),
+            rows_limit: 7,
+            request_stats_view: 2,
+            reversed: true,
+        };
+        let read = ReadRows::decode(&sent.encode_to_vec()[..]).unwrap();
+        let expected = ReadRows {
+            table_name: "t".into(),
+            authorized_view_name: "a".into(),
+            materialized_view_name: "m".into(),
+            rows: Some(rows),
+            filter: Some(filter.encode_to_vec().into()),
+            rows_limit: 7,
+            request_stats_view: 2,
+            reversed: true,
+        };
+        assert_eq!(read, expected);
+
+        let sent = v2::CheckAndMutateRowRequest {
+            table_name: "t".into(),
+            authorized_view_name: "a".into(),
+            app_profile_id: "ignored".into(),
+            row_key: "k".into(),
+            predicate_filter: Some(filter.clone()),
+            true_mutations: vec![v2::Mutation::default()],
+            false_mutations: vec![],
+        };
+        let read = CheckAndMutateRow::decode(&sent.encode_to_vec()[..]).unwrap();
+        assert_eq!(read.predicate_filter.as_deref(), Some(&filter.encode_to_vec()[..]));
+        assert_eq!((read.row_key, read.true_mutations.len()), ("k".into(), 1));
+        assert_eq!((&*read.table_name, &*read.authorized_view_name), ("t", "a"));
+    }
+}

@@ -1,0 +1,436 @@
+//! Checks a filter as a whole, before any row is read. An error names the way
+//! to the field that is wrong.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use stele_engine::{RowRange, TimeRange};
+
+use super::node::{ColumnRange, Node};
+use crate::error::{Error, Result};
+use crate::proto::v2;
+use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
+use crate::regex::{Pattern, PatternError};
+
+/// The largest filter, encoded.
+pub const FILTER_BYTES_MAX: usize = 20480;
+/// In how many filters a filter may stand.
+pub const FILTER_DEPTH_MAX: usize = 20;
+const LABEL_BYTES_MAX: usize = 15;
+
+pub fn size(bytes: usize) -> Result<()> {
+    if bytes > FILTER_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "Row filter exceeds maximum size of {FILTER_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks a filter and brings it into its simplest form.
+pub fn node(filter: &v2::RowFilter) -> Result<Node> {
+    let checked = Place { depth: 0, in_condition: false }.filter(filter).map_err(Error::Invalid)?;
+    Ok(checked.node)
+}
+
+/// What is wrong, after the fields that lead to it.
+type Checked<T> = Result<T, String>;
+
+/// A filter that is in order.
+struct Part {
+    node: Node,
+    /// It applies a label somewhere.
+    labels: bool,
+}
+
+/// Where in the whole a filter stands.
+#[derive(Clone, Copy)]
+struct Place {
+    depth: usize,
+    in_condition: bool,
+}
+
+impl Place {
+    fn inside(self) -> Place {
+        Place { depth: self.depth + 1, ..self }
+    }
+
+    fn filter(self, filter: &v2::RowFilter) -> Checked<Part> {
+        if self.depth > FILTER_DEPTH_MAX {
+            return Err(format!("Row filter nests deeper than {FILTER_DEPTH_MAX} levels"));
+        }
+        let Some(kind) = &filter.filter else {
+            return Ok(Part { node: Node::PassAll, labels: false });
+        };
+        match kind {
+            Kind::Chain(chain) => self.chain(chain).map_err(in_field("chain")),
+            Kind::Interleave(fork) => self.interleave(fork).map_err(in_field("interleave")),
+            Kind::Condition(condition) => self.condition(condition).map_err(in_field("condition")),
+            Kind::Sink(_) if self.in_condition => {
+                Err(in_field("sink")("a sink must not stand inside a condition".into()))
+            }
+            leaf => {
+                let (field, node) = self::leaf(leaf);
+                let node = node.map_err(in_field(field))?;
+                Ok(Part { labels: matches!(node, Node::Label(_)), node })
+            }
+        }
+    }
+
+    fn elements(self, filters: &[v2::RowFilter]) -> Checked<Vec<Part>> {
+        if filters.len() < 2 {
+            return Err(format!("at least two filters are required, not {}", filters.len()));
+        }
+        let elements = filters.iter().enumerate().map(|(at, filter)| {
+            self.inside()
+                .filter(filter)
+                .map_err(|error| format!("Error in element #{at} : {error}"))
+        });
+        elements.collect()
+    }
+
+    fn chain(self, chain: &Chain) -> Checked<Part> {
+        let stages = self.elements(&chain.filters)?;
+        // So that no cell ever gets two labels.
+        if stages.iter().filter(|stage| stage.labels).count() > 1 {
+            return Err("at most one filter may contain an apply_label_transformer".into());
+        }
+        let labels = stages.iter().any(|stage| stage.labels);
+        Ok(Part { node: Node::chain(stages.into_iter().map(|stage| stage.node)), labels })
+    }
+
+    fn interleave(self, interleave: &Interleave) -> Checked<Part> {
+        let branches = self.elements(&interleave.filters)?;
+        let labels = branches.iter().any(|branch| branch.labels);
+        Ok(Part { node: Node::interleave(branches.into_iter().map(|branch| branch.node)), labels })
+    }
+
+    fn condition(self, condition: &Condition) -> Checked<Part> {
+        let inside = Place { in_condition: true, ..self.inside() };
+        let branch = |field, filter: &Option<Box<v2::RowFilter>>| match filter {
+            Some(filter) => inside.filter(filter).map_err(in_field(field)),
+            None => Ok(Part { node: Node::BlockAll, labels: false }),
+        };
+        if condition.predicate_filter.is_none() {
+            return Err(in_field("predicate_filter")("a predicate is required".into()));
+        }
+        let predicate = branch("predicate_filter", &condition.predicate_filter)?;
+        let then = branch("true_filter", &condition.true_filter)?;
+        let otherwise = branch("false_filter", &condition.false_filter)?;
+        Ok(Part {
+            labels: predicate.labels || then.labels || otherwise.labels,
+            node: Node::condition(predicate.node, then.node, otherwise.node),
+        })
+    }
+}
+
+fn in_field(field: &str) -> impl Fn(String) -> String {
+    move |error| format!("Error in field '{field}' : {error}")
+}
+
+/// A filter that holds no others, with the name of its field.
+fn leaf(kind: &Kind) -> (&'static str, Checked<Node>) {
+    match kind {
+        Kind::Chain(_) | Kind::Interleave(_) | Kind::Condition(_) => {
+            unreachable!("filters of filters are checked by their own functions")
+        }
+        Kind::Sink(on) => ("sink", flag(*on, Node::Sink)),
+        Kind::PassAllFilter(on) => ("pass_all_filter", flag(*on, Node::PassAll)),
+        Kind::BlockAllFilter(on) => ("block_all_filter", flag(*on, Node::BlockAll)),
+        Kind::StripValueTransformer(on) => ("strip_value_transformer", flag(*on, Node::Strip)),
+        Kind::RowKeyRegexFilter(regex) => ("row_key_regex_filter", row_key(regex)),
+        Kind::RowSampleFilter(share) => ("row_sample_filter", sample(*share)),
+        Kind::FamilyNameRegexFilter(regex) => ("family_name_regex_filter", family(regex)),
+        Kind::ColumnQualifierRegexFilter(regex) => {
+            ("column_qualifier_regex_filter", pattern(regex).map(Node::Qualifier))
+        }
+        Kind::ValueRegexFilter(regex) => ("value_regex_filter", pattern(regex).map(Node::Value)),
+        Kind::ColumnRangeFilter(range) => ("column_range_filter", column_range(range)),
+        Kind::ValueRangeFilter(range) => ("value_range_filter", value_range(range)),
+        Kind::TimestampRangeFilter(range) => ("timestamp_range_filter", Ok(times(range))),
+        Kind::ValueBitmaskFilter(bitmask) => ("value_bitmask_filter", mask(bitmask)),
+        Kind::CellsPerRowOffsetFilter(cells) => ("cells_per_row_offset_filter", offset(*cells)),
+        Kind::CellsPerRowLimitFilter(cells) => {
+            ("cells_per_row_limit_filter", limit(*cells).map(Node::RowLimit))
+        }
+        Kind::CellsPerColumnLimitFilter(cells) => {
+            ("cells_per_column_limit_filter", limit(*cells).map(Node::ColumnLimit))
+        }
+        Kind::ApplyLabelTransformer(name) => ("apply_label_transformer", label(name)),
+    }
+}
+
+fn flag(on: bool, node: Node) -> Checked<Node> {
+    if on { Ok(node) } else { Err("argument must be true".into()) }
+}
+
+fn pattern(regex: &[u8]) -> Checked<Pattern> {
+    Pattern::new(regex).map_err(|error: PatternError| error.to_string())
+}
+
+fn row_key(regex: &[u8]) -> Checked<Node> {
+    if regex.is_empty() {
+        return Err("argument must not be empty".into());
+    }
+    pattern(regex).map(Node::RowKey)
+}
+
+fn sample(share: f64) -> Checked<Node> {
+    if share > 0.0 && share < 1.0 {
+        Ok(Node::RowSample(share))
+    } else {
+        Err(format!("argument must be strictly between 0 and 1, not {share}"))
+    }
+}
+
+fn family(regex: &str) -> Checked<Node> {
+    if regex.contains(':') {
+        return Err("argument must not contain ':'".into());
+    }
+    pattern(regex.as_bytes()).map(Node::Family)
+}
+
+fn column_range(range: &v2::ColumnRange) -> Checked<Node> {
+    use v2::column_range::{EndQualifier, StartQualifier};
+    let start = match &range.start_qualifier {
+        None => Bound::Unbounded,
+        Some(StartQualifier::StartQualifierClosed(start)) => Bound::Included(&start[..]),
+        Some(StartQualifier::StartQualifierOpen(start)) => Bound::Excluded(&start[..]),
+    };
+    let end = match &range.end_qualifier {
+        None => Bound::Unbounded,
+        Some(EndQualifier::EndQualifierClosed(end)) => Bound::Included(&end[..]),
+        Some(EndQualifier::EndQualifierOpen(end)) => Bound::Excluded(&end[..]),
+    };
+    let qualifiers = between(start, end, "start_qualifier must not be after end_qualifier")?;
+    let family = range.family_name.clone().into_bytes().into();
+    Ok(Node::Column(ColumnRange { family, qualifiers }))
+}
+
+fn value_range(range: &v2::ValueRange) -> Checked<Node> {
+    use v2::value_range::{EndValue, StartValue};
+    let start = match &range.start_value {
+        None => Bound::Unbounded,
+        Some(StartValue::StartValueClosed(start)) => Bound::Included(&start[..]),
+        Some(StartValue::StartValueOpen(start)) => Bound::Excluded(&start[..]),
+    };
+    let end = match &range.end_value {
+        None => Bound::Unbounded,
+        Some(EndValue::EndValueClosed(end)) => Bound::Included(&end[..]),
+        Some(EndValue::EndValueOpen(end)) => Bound::Excluded(&end[..]),
+    };
+    between(start, end, "start_value must not be after end_value").map(Node::ValueRange)
+}
+
+fn between(start: Bound<&[u8]>, end: Bound<&[u8]>, disorder: &str) -> Checked<RowRange> {
+    if let Bound::Included(first) | Bound::Excluded(first) = start
+        && let Bound::Included(last) | Bound::Excluded(last) = end
+        && first > last
+    {
+        return Err(disorder.into());
+    }
+    Ok(RowRange::bounds(start, end))
+}
+
+fn times(range: &v2::TimestampRange) -> Node {
+    let end = range.end_timestamp_micros;
+    let max = if end == 0 { i64::MAX } else { end.saturating_sub(1) };
+    Node::Times(TimeRange { min: range.start_timestamp_micros, max })
+}
+
+fn mask(bitmask: &v2::ValueBitmask) -> Checked<Node> {
+    if bitmask.mask.is_empty() {
+        return Err("a mask is required".into());
+    }
+    Ok(Node::ValueMask(bitmask.mask.clone()))
+}
+
+fn offset(cells: i32) -> Checked<Node> {
+    match u32::try_from(cells) {
+        Ok(0) => Ok(Node::PassAll),
+        Ok(cells) => Ok(Node::RowOffset(cells)),
+        Err(_) => Err("argument must be >= 0".into()),
+    }
+}
+
+fn limit(cells: i32) -> Checked<u32> {
+    match u32::try_from(cells) {
+        Ok(cells) if cells > 0 => Ok(cells),
+        _ => Err("argument must be > 0".into()),
+    }
+}
+
+fn label(name: &str) -> Checked<Node> {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty() || name.len() > LABEL_BYTES_MAX || !name.bytes().all(allowed) {
+        return Err(format!(
+            "a label has 1 to {LABEL_BYTES_MAX} characters of a-z, 0-9 and '-', unlike '{}'",
+            name.escape_debug()
+        ));
+    }
+    Ok(Node::Label(Arc::from(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Filter;
+    use super::*;
+
+    fn row_filter(kind: Kind) -> v2::RowFilter {
+        v2::RowFilter { filter: Some(kind) }
+    }
+
+    fn chain(filters: impl IntoIterator<Item = Kind>) -> Kind {
+        Kind::Chain(Chain { filters: filters.into_iter().map(row_filter).collect() })
+    }
+
+    fn interleave(filters: impl IntoIterator<Item = Kind>) -> Kind {
+        Kind::Interleave(Interleave { filters: filters.into_iter().map(row_filter).collect() })
+    }
+
+    fn condition(predicate: Option<Kind>, then: Option<Kind>, otherwise: Option<Kind>) -> Kind {
+        let branch = |kind: Option<Kind>| kind.map(|kind| Box::new(row_filter(kind)));
+        Kind::Condition(Box::new(Condition {
+            predicate_filter: branch(predicate),
+            true_filter: branch(then),
+            false_filter: branch(otherwise),
+        }))
+    }
+
+    fn columns(start: &'static str, end: &'static str) -> Kind {
+        use v2::column_range::{EndQualifier, StartQualifier};
+        Kind::ColumnRangeFilter(v2::ColumnRange {
+            family_name: "f".into(),
+            start_qualifier: Some(StartQualifier::StartQualifierOpen(start.into())),
+            end_qualifier: Some(EndQualifier::EndQualifierClosed(end.into())),
+        })
+    }
+
+    fn values(start: &'static str, end: &'static str) -> Kind {
+        use v2::value_range::{EndValue, StartValue};
+        Kind::ValueRangeFilter(v2::ValueRange {
+            start_value: Some(StartValue::StartValueClosed(start.into())),
+            end_value: Some(EndValue::EndValueOpen(end.into())),
+        })
+    }
+
+    fn label(name: &str) -> Kind {
+        Kind::ApplyLabelTransformer(name.into())
+    }
+
+    fn bitmask(mask: &'static [u8]) -> Kind {
+        Kind::ValueBitmaskFilter(v2::ValueBitmask { mask: mask.into() })
+    }
+
+    const PASS: Kind = Kind::PassAllFilter(true);
+    const SINK: Kind = Kind::Sink(true);
+
+    #[test]
+    fn each_wrong_filter_is_refused_with_the_name_of_its_field() {
+        let invalid = [
+            (Kind::Sink(false), "'sink' : argument must be true"),
+            (Kind::PassAllFilter(false), "'pass_all_filter' : argument must be true"),
+            (Kind::BlockAllFilter(false), "'block_all_filter' : argument must be true"),
+            (Kind::StripValueTransformer(false), "'strip_value_transformer' : argument must be"),
+            (Kind::RowKeyRegexFilter("".into()), "'row_key_regex_filter' : argument must not be"),
+            (Kind::RowKeyRegexFilter("(".into()), "'row_key_regex_filter' : "),
+            (Kind::RowSampleFilter(0.0), "'row_sample_filter' : argument must be strictly"),
+            (Kind::RowSampleFilter(1.0), "'row_sample_filter' : argument must be strictly"),
+            (Kind::RowSampleFilter(f64::NAN), "'row_sample_filter' : argument must be strictly"),
+            (Kind::FamilyNameRegexFilter("a:b".into()), "'family_name_regex_filter' : argument"),
+            (Kind::FamilyNameRegexFilter("[".into()), "'family_name_regex_filter' : "),
+            (Kind::ColumnQualifierRegexFilter("*".into()), "'column_qualifier_regex_filter' : "),
+            (Kind::ValueRegexFilter("\\".into()), "'value_regex_filter' : "),
+            (columns("b", "a"), "'column_range_filter' : start_qualifier must not be after"),
+            (values("b", "a"), "'value_range_filter' : start_value must not be after"),
+            (bitmask(b""), "'value_bitmask_filter' : a mask is required"),
+            (Kind::CellsPerRowOffsetFilter(-1), "'cells_per_row_offset_filter' : argument must"),
+            (
+                Kind::CellsPerRowLimitFilter(0),
+                "'cells_per_row_limit_filter' : argument must be > 0",
+            ),
+            (Kind::CellsPerRowLimitFilter(-3), "argument must be > 0"),
+            (Kind::CellsPerColumnLimitFilter(0), "'cells_per_column_limit_filter' : argument must"),
+            (label(""), "'apply_label_transformer' : a label has 1 to 15"),
+            (label("sixteen-letters-"), "'apply_label_transformer' : a label has 1 to 15"),
+            (label("Big"), "'apply_label_transformer' : a label has 1 to 15"),
+            (label("a_b"), "'apply_label_transformer' : a label has 1 to 15"),
+            (chain([]), "'chain' : at least two filters are required, not 0"),
+            (chain([PASS]), "'chain' : at least two filters are required, not 1"),
+            (interleave([PASS]), "'interleave' : at least two filters are required, not 1"),
+            (condition(None, Some(PASS), None), "'condition' : Error in field 'predicate_filter'"),
+            (condition(Some(SINK), None, None), "'sink' : a sink must not stand inside"),
+            (condition(Some(PASS), Some(chain([PASS, SINK])), None), "'sink' : a sink must not"),
+            (condition(Some(PASS), None, Some(SINK)), "'false_filter' : Error in field 'sink'"),
+            (chain([label("a"), label("b")]), "at most one filter may contain an apply_label"),
+            (
+                chain([
+                    label("a"),
+                    PASS,
+                    interleave([PASS, condition(Some(label("b")), None, None)]),
+                ]),
+                "at most one filter may contain an apply_label",
+            ),
+            (
+                interleave([PASS, chain([PASS, Kind::CellsPerRowLimitFilter(0)])]),
+                "Error in field 'interleave' : Error in element #1 : Error in field 'chain' : \
+                 Error in element #1 : Error in field 'cells_per_row_limit_filter' : \
+                 argument must be > 0",
+            ),
+        ];
+        for (kind, expected) in invalid {
+            let filter = row_filter(kind);
+            let error = Filter::compile(Some(&filter)).expect_err(expected);
+            assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+            assert!(error.to_string().contains(expected), "{expected}: {error}");
+            assert!(error.to_string().starts_with("Error in field '"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_looks_odd_but_is_allowed_is_accepted() {
+        let valid = [
+            Kind::CellsPerRowOffsetFilter(0),
+            Kind::ColumnQualifierRegexFilter("".into()),
+            Kind::ValueRegexFilter("".into()),
+            Kind::FamilyNameRegexFilter("".into()),
+            columns("a", "a"),
+            values("a", "a"),
+            Kind::TimestampRangeFilter(v2::TimestampRange {
+                start_timestamp_micros: 7,
+                end_timestamp_micros: 3,
+            }),
+            condition(Some(PASS), None, None),
+            interleave([label("a"), label("b")]),
+            label("0-abcdefghijklm"),
+            bitmask(b"\0"),
+        ];
+        for kind in valid {
+            let filter = row_filter(kind);
+            assert!(Filter::compile(Some(&filter)).is_ok(), "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn no_filter_and_one_of_no_kind_pass_everything() {
+        assert!(Filter::compile(None).unwrap().passes_all());
+        assert!(Filter::compile(Some(&v2::RowFilter::default())).unwrap().passes_all());
+        let unset = Kind::Chain(Chain { filters: vec![v2::RowFilter::default(); 3] });
+        assert!(Filter::compile(Some(&row_filter(unset))).unwrap().passes_all());
+    }
+
+    #[test]
+    fn size_and_depth_are_limited() {
+        let nested = |levels| {
+            (0..levels).fold(PASS, |inner, _| chain([inner, Kind::StripValueTransformer(true)]))
+        };
+        assert!(Filter::compile(Some(&row_filter(nested(20)))).is_ok());
+        let error = Filter::compile(Some(&row_filter(nested(21)))).unwrap_err();
+        assert!(error.to_string().ends_with("Row filter nests deeper than 20 levels"));
+
+        let regex = |length: usize| row_filter(Kind::ValueRegexFilter(vec![b'a'; length].into()));
+        assert!(Filter::compile(Some(&regex(20480 - 4))).is_ok());
+        let error = Filter::compile(Some(&regex(20480 - 3))).unwrap_err();
+        assert_eq!(error.to_string(), "Row filter exceeds maximum size of 20480 bytes");
+    }
+}

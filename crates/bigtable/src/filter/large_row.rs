@@ -1,0 +1,44 @@
+//! Rows too large to be read. The evaluator refuses them while it holds a row;
+//! readers that stream a row refuse them by the same limit.
+
+use crate::error::Error;
+
+/// The most that may be read of one row, copies included.
+pub const ROW_BYTES_MAX: u64 = 256 << 20;
+
+/// A row that is larger than can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeRow {
+    pub row: Vec<u8>,
+    /// What had been read of it when it was given up.
+    pub bytes: u64,
+}
+
+impl LargeRow {
+    /// The error that the reader of `table` gets.
+    pub fn error(&self, table: &str) -> Error {
+        let mib = self.bytes.div_ceil(1 << 20);
+        let limit = ROW_BYTES_MAX >> 20;
+        let row = self.row.escape_ascii();
+        Error::Precondition(format!(
+            "Error while reading table '{table}' : Read returned {mib}MiB from row '{row}' which \
+             exceeds the limit of {limit}MiB. Read less of the row with a filter, for instance on \
+             columns, timestamps or versions."
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_names_table_row_and_limit() {
+        let large = LargeRow { row: b"r\xff".to_vec(), bytes: (256 << 20) + 1 };
+        let text = large.error("projects/p/instances/i/tables/t").to_string();
+        assert!(text.starts_with(
+            "Error while reading table 'projects/p/instances/i/tables/t' : \
+             Read returned 257MiB from row 'r\\xff' which exceeds the limit of 256MiB."
+        ));
+    }
+}

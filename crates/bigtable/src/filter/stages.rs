@@ -1,0 +1,187 @@
+//! A filter with conditions, as stages that a whole row goes through. Between
+//! two stages the row is a list of items: kept cells, and what has been
+//! changed about them. What needs no condition is a program of its own.
+
+use super::large_row::ROW_BYTES_MAX;
+use super::node::Node;
+use super::program::{Builder, Change, Memory, Program, Taker};
+use super::row_buffer::RowBuffer;
+
+/// The row is larger than can be held.
+pub struct Overfull;
+
+/// A copy of a kept cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    pub cell: u32,
+    /// The place, in the input of the innermost interleave, that it came from.
+    slot: u32,
+    pub change: Change,
+}
+
+impl Item {
+    pub fn new(cell: u32, change: Change) -> Item {
+        Item { cell, slot: 0, change }
+    }
+}
+
+#[derive(Debug)]
+pub struct Stages {
+    /// What can be done before the row is whole.
+    pub first: Program,
+    rest: Vec<Stage>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Run(Program),
+    Interleave(Vec<Vec<Stage>>),
+    Condition { predicate: Vec<Stage>, then: Vec<Stage>, otherwise: Vec<Stage> },
+}
+
+impl Stages {
+    pub fn new(node: &Node, builder: &mut Builder) -> Stages {
+        let stages = node.stages();
+        let first = stages.iter().position(Node::has_condition).unwrap_or(stages.len());
+        let (first, rest) = stages.split_at(first);
+        Stages { first: builder.program(first), rest: chain(rest, builder) }
+    }
+
+    /// Sends a row through. Returns what comes out, in row order.
+    pub fn apply(
+        &self,
+        row: &RowBuffer,
+        memory: &mut Memory,
+        items: &[Item],
+        sunk: &mut Vec<Item>,
+    ) -> Result<Vec<Item>, Overfull> {
+        Run { row, memory, sunk }.chain(&self.rest, items)
+    }
+}
+
+/// Stages without conditions become one program.
+fn chain(nodes: &[Node], builder: &mut Builder) -> Vec<Stage> {
+    let parts = nodes.chunk_by(|a, b| !a.has_condition() && !b.has_condition());
+    let stages = parts.map(|part| match part {
+        [Node::Interleave(branches)] if part[0].has_condition() => {
+            Stage::Interleave(branches.iter().map(|node| chain(node.stages(), builder)).collect())
+        }
+        [Node::Condition(condition)] => Stage::Condition {
+            predicate: chain(condition.predicate.stages(), builder),
+            then: chain(condition.then.stages(), builder),
+            otherwise: chain(condition.otherwise.stages(), builder),
+        },
+        plain => Stage::Run(builder.program(plain)),
+    });
+    stages.collect()
+}
+
+struct Run<'r> {
+    row: &'r RowBuffer,
+    memory: &'r mut Memory,
+    sunk: &'r mut Vec<Item>,
+}
+
+impl Run<'_> {
+    fn chain(&mut self, stages: &[Stage], items: &[Item]) -> Result<Vec<Item>, Overfull> {
+        let Some((first, rest)) = stages.split_first() else { return Ok(items.to_vec()) };
+        let mut items = self.stage(first, items)?;
+        for stage in rest {
+            items = self.stage(stage, &items)?;
+        }
+        Ok(items)
+    }
+
+    fn stage(&mut self, stage: &Stage, items: &[Item]) -> Result<Vec<Item>, Overfull> {
+        match stage {
+            Stage::Run(program) => self.run(program, items, usize::MAX),
+            Stage::Interleave(branches) => self.interleave(branches, items),
+            Stage::Condition { predicate, then, otherwise } => {
+                let branch = if self.any(predicate, items)? { then } else { otherwise };
+                self.chain(branch, items)
+            }
+        }
+    }
+
+    /// Runs a program until that many items have come out.
+    fn run(
+        &mut self,
+        program: &Program,
+        items: &[Item],
+        most: usize,
+    ) -> Result<Vec<Item>, Overfull> {
+        let mut passed = Vec::new();
+        for item in items {
+            self.memory.column = self.row.column(item.cell);
+            let cell = self.row.get(item.cell);
+            let mut taker = Collect { item: *item, passed: &mut passed, sunk: self.sunk };
+            let flow = program.run(self.memory, &cell, item.change, &mut taker);
+            self.check()?;
+            if flow >= super::Flow::NextRow || passed.len() >= most {
+                break;
+            }
+        }
+        Ok(passed)
+    }
+
+    /// Whether anything comes out.
+    fn any(&mut self, stages: &[Stage], items: &[Item]) -> Result<bool, Overfull> {
+        Ok(match stages {
+            [] => !items.is_empty(),
+            [Stage::Run(program)] => !self.run(program, items, 1)?.is_empty(),
+            stages => !self.chain(stages, items)?.is_empty(),
+        })
+    }
+
+    fn interleave(
+        &mut self,
+        branches: &[Vec<Stage>],
+        items: &[Item],
+    ) -> Result<Vec<Item>, Overfull> {
+        let before = self.memory.row_bytes;
+        self.hold(items.len())?;
+        let numbered = items.iter().zip(0..);
+        let input: Vec<_> = numbered.map(|(item, slot)| Item { slot, ..*item }).collect();
+        let mut pool = Vec::new();
+        for branch in branches {
+            let passed = self.chain(branch, &input)?;
+            self.hold(passed.len())?;
+            pool.extend(passed);
+        }
+        pool.sort_by_key(|item| item.slot);
+        for item in &mut pool {
+            item.slot = items[item.slot as usize].slot;
+        }
+        // Of what was held, only copies go on.
+        self.memory.row_bytes = before;
+        self.hold(pool.len().saturating_sub(items.len()))?;
+        Ok(pool)
+    }
+
+    /// Counts a list of items as held.
+    fn hold(&mut self, items: usize) -> Result<(), Overfull> {
+        self.memory.row_bytes += (items * size_of::<Item>()) as u64;
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), Overfull> {
+        if self.memory.row_bytes > ROW_BYTES_MAX { Err(Overfull) } else { Ok(()) }
+    }
+}
+
+/// Collects the copies of one item.
+struct Collect<'c> {
+    item: Item,
+    passed: &'c mut Vec<Item>,
+    sunk: &'c mut Vec<Item>,
+}
+
+impl Taker for Collect<'_> {
+    fn pass(&mut self, change: Change) {
+        self.passed.push(Item { change, ..self.item });
+    }
+
+    fn sink(&mut self, change: Change) {
+        self.sunk.push(Item { change, ..self.item });
+    }
+}
