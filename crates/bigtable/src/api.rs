@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use stele_engine::Store;
-use stele_engine::world::{Clock, SystemClock};
+use stele_engine::world::{Clock, SystemClock, SystemRandom};
 use tonic::service::Routes;
 
+use crate::admin;
 use crate::data::{Data, DataServer};
 use crate::error::Result;
 use crate::table::Tables;
@@ -28,7 +29,7 @@ impl Api {
     /// The API with a clock that gives cells their timestamps.
     pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Api> {
         let tables = Arc::new(Tables::open(store)?);
-        let data = Arc::new(Data::new(tables.clone(), clock)?);
+        let data = Arc::new(Data::new(tables.clone(), clock, Arc::new(SystemRandom::new()))?);
         Ok(Api { tables, data })
     }
 
@@ -38,6 +39,7 @@ impl Api {
 
     /// All services, for a gRPC server or for calls within the process.
     pub fn routes(&self) -> Routes {
-        Routes::new(DataServer::new(self.data.clone()))
+        let data = DataServer::new(self.data.clone());
+        admin::add_services(Routes::new(data), &self.tables)
     }
 }

@@ -1,15 +1,35 @@
-//! Resource names: `projects/P/instances/I/tables/T` and its prefixes.
+//! Resource names: `projects/P/instances/I/tables/T`, its prefixes and its
+//! siblings. Projects and instances need not be made before they are named.
+
+use std::fmt;
 
 use crate::error::{Error, Result};
 
 /// Bytes of a table id at most.
 pub const TABLE_ID_MAX: usize = 50;
+/// Bytes of a project's, an instance's or a cluster's id at most.
+const SEGMENT_BYTES_MAX: usize = 100;
+/// Stands for every instance of a project.
+const ALL: &str = "-";
+
+/// The part of `projects/P`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProjectName<'a> {
+    pub project: &'a str,
+}
 
 /// The parts of `projects/P/instances/I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstanceName<'a> {
     pub project: &'a str,
     pub instance: &'a str,
+}
+
+/// One instance, or with `projects/P/instances/-` all of a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instances<'a> {
+    One(InstanceName<'a>),
+    All(ProjectName<'a>),
 }
 
 /// The parts of `projects/P/instances/I/tables/T`.
@@ -19,48 +39,128 @@ pub struct TableName<'a> {
     pub table: &'a str,
 }
 
-const INSTANCE_FORM: &str = "projects/<project>/instances/<instance>";
-const TABLE_FORM: &str = "projects/<project>/instances/<instance>/tables/<table>";
+/// The parts of `projects/P/instances/I/clusters/C`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterName<'a> {
+    pub instance: InstanceName<'a>,
+    pub cluster: &'a str,
+}
+
+/// The parts of `projects/P/instances/I/appProfiles/A`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppProfileName<'a> {
+    pub instance: InstanceName<'a>,
+    pub app_profile: &'a str,
+}
+
+impl<'a> ProjectName<'a> {
+    pub fn parse(name: &'a str) -> Result<ProjectName<'a>> {
+        match parts(name, ["projects"]) {
+            Some([project]) if is_segment(project) => Ok(ProjectName { project }),
+            _ => Err(malformed(name, "Project", "projects/<project>")),
+        }
+    }
+}
 
 impl<'a> InstanceName<'a> {
     pub fn parse(name: &'a str) -> Result<InstanceName<'a>> {
-        let malformed = || {
-            let what = "Instance name expected in the form";
-            Error::Invalid(format!("When parsing '{name}' : {what} '{INSTANCE_FORM}'"))
-        };
-        let (project, instance) = instance_parts(name).ok_or_else(malformed)?;
-        if !is_segment(instance) {
-            return Err(malformed());
+        match parts(name, ["projects", "instances"]) {
+            Some([project, instance]) if is_segment(project) && is_segment(instance) => {
+                Ok(InstanceName { project, instance })
+            }
+            _ => Err(malformed(name, "Instance", "projects/<project>/instances/<instance>")),
         }
-        Ok(InstanceName { project, instance })
+    }
+}
+
+impl fmt::Display for InstanceName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "projects/{}/instances/{}", self.project, self.instance)
+    }
+}
+
+impl<'a> Instances<'a> {
+    pub fn parse(name: &'a str) -> Result<Instances<'a>> {
+        match parts(name, ["projects", "instances"]) {
+            Some([project, ALL]) if is_segment(project) => {
+                Ok(Instances::All(ProjectName { project }))
+            }
+            _ => InstanceName::parse(name).map(Instances::One),
+        }
     }
 }
 
 impl<'a> TableName<'a> {
     pub fn parse(name: &'a str) -> Result<TableName<'a>> {
-        let malformed = || {
-            let what = "Table name expected in the form";
-            Error::Invalid(format!("When parsing '{name}' : {what} '{TABLE_FORM}'"))
-        };
-        let (project, rest) = instance_parts(name).ok_or_else(malformed)?;
-        let (instance, table) = rest.split_once("/tables/").ok_or_else(malformed)?;
-        if !is_segment(instance) || !is_table_id(table) {
-            return Err(malformed());
+        let form = "projects/<project>/instances/<instance>/tables/<table>";
+        match in_instance(name, "tables") {
+            Some((instance, table)) if is_table_id(table) => Ok(TableName { instance, table }),
+            _ => Err(malformed(name, "Table", form)),
         }
-        Ok(TableName { instance: InstanceName { project, instance }, table })
     }
 }
 
-fn instance_parts(name: &str) -> Option<(&str, &str)> {
-    let (project, instance) = name.strip_prefix("projects/")?.split_once("/instances/")?;
-    is_segment(project).then_some((project, instance))
+impl<'a> ClusterName<'a> {
+    pub fn parse(name: &'a str) -> Result<ClusterName<'a>> {
+        let form = "projects/<project>/instances/<instance>/clusters/<cluster>";
+        match in_instance(name, "clusters") {
+            Some((instance, cluster)) if is_segment(cluster) => {
+                Ok(ClusterName { instance, cluster })
+            }
+            _ => Err(malformed(name, "Cluster", form)),
+        }
+    }
+}
+
+impl<'a> AppProfileName<'a> {
+    pub fn parse(name: &'a str) -> Result<AppProfileName<'a>> {
+        let form = "projects/<project>/instances/<instance>/appProfiles/<app_profile>";
+        match in_instance(name, "appProfiles") {
+            Some((instance, app_profile)) if is_table_id(app_profile) => {
+                Ok(AppProfileName { instance, app_profile })
+            }
+            _ => Err(malformed(name, "App profile", form)),
+        }
+    }
+}
+
+fn in_instance<'a>(name: &'a str, kind: &str) -> Option<(InstanceName<'a>, &'a str)> {
+    let [project, instance, rest] = parts(name, ["projects", "instances", kind])?;
+    let named = is_segment(project) && is_segment(instance);
+    named.then_some((InstanceName { project, instance }, rest))
+}
+
+/// What stands after each of these words, if the name is just that.
+fn parts<'a, const N: usize>(name: &'a str, words: [&str; N]) -> Option<[&'a str; N]> {
+    let mut segments = name.split('/');
+    let mut parts = [""; N];
+    for (part, word) in parts.iter_mut().zip(words) {
+        if segments.next()? != word {
+            return None;
+        }
+        *part = segments.next()?;
+    }
+    segments.next().is_none().then_some(parts)
+}
+
+fn malformed(name: &str, what: &str, form: &str) -> Error {
+    let name = excerpt(name);
+    Error::Invalid(format!("When parsing '{name}' : {what} name expected in the form '{form}'"))
+}
+
+/// The beginning of what a client sent, short enough to be told back to it.
+pub fn excerpt(text: &str) -> &str {
+    &text[..text.floor_char_boundary(200)]
 }
 
 /// Projects and instances need not exist here, so their names are only kept
 /// from being mistaken for something else.
 fn is_segment(segment: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
-    !segment.is_empty() && segment.len() <= 100 && segment.bytes().all(fine)
+    !segment.is_empty()
+        && segment != ALL
+        && segment.len() <= SEGMENT_BYTES_MAX
+        && segment.bytes().all(fine)
 }
 
 /// `[_a-zA-Z0-9][-_.a-zA-Z0-9]*`, up to 50 characters.
@@ -79,6 +179,7 @@ mod tests {
     fn a_table_name_has_three_parts() {
         let name = TableName::parse("projects/p/instances/i/tables/t-1").unwrap();
         assert_eq!((name.instance.project, name.instance.instance, name.table), ("p", "i", "t-1"));
+        assert_eq!(name.instance.to_string(), "projects/p/instances/i");
     }
 
     #[test]
@@ -91,7 +192,10 @@ mod tests {
             "projects/p/instances/i",
             "projects//instances/i/tables/t",
             "projects/p/instances//tables/t",
+            "projects/p/instances/-/tables/t",
             "projects/p/instances/i/tables/",
+            "projects/p/instances/i/tables/t/",
+            "/projects/p/instances/i/tables/t",
             "projects/p/instances/i/tables/a/b",
             "projects/p/instances/i/j/tables/t",
             "projects/p/instances/i/tables/-t",
@@ -103,5 +207,22 @@ mod tests {
         }
         assert!(InstanceName::parse("projects/p/instances/i/tables/t").is_err());
         assert!(InstanceName::parse("projects/p/instances/i").is_ok());
+        assert!(ProjectName::parse("projects/p/instances/i").is_err());
+        assert!(ClusterName::parse("projects/p/instances/i/tables/t").is_err());
+        assert!(AppProfileName::parse("projects/p/instances/i/appProfiles/").is_err());
+    }
+
+    #[test]
+    fn a_dash_names_all_instances_only_where_a_list_is_asked_for() {
+        let all = Instances::parse("projects/p/instances/-").unwrap();
+        assert_eq!(all, Instances::All(ProjectName { project: "p" }));
+        assert!(matches!(Instances::parse("projects/p/instances/i").unwrap(), Instances::One(_)));
+        assert!(InstanceName::parse("projects/p/instances/-").is_err());
+    }
+
+    #[test]
+    fn a_name_of_megabytes_is_told_back_in_short() {
+        let name = "é".repeat(1 << 20);
+        assert!(TableName::parse(&name).unwrap_err().to_string().len() < 400);
     }
 }

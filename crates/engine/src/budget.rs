@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 /// How often a waiter looks at its `cancelled` even when nobody wakes it.
 const CANCELLED_POLL: Duration = Duration::from_millis(100);

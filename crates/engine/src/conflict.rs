@@ -1,10 +1,9 @@
 //! Remembers how recently rows were written, in bounded memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cell::commit::TableId;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::txn::Txn;
 
 /// The highest txn seen by each of many slots. Rows share slots, so a row may

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use crate::txn::Txn;
 use crate::world::Clock;
 

@@ -227,6 +227,18 @@ fn a_family_that_is_dropped_and_added_again_starts_empty() {
 }
 
 #[test]
+fn a_family_that_is_emptied_in_one_step_starts_empty() {
+    let mut t = Fixture::plain();
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 1, b"old").set(b"g", b"q", 1, b"kept"));
+    t.store().flush(t.table).unwrap();
+    t.commit(|c| c.row(b"s").set(b"f", b"q", 1, b"old"));
+    let schema = Schema::clone(&t.store().schema(t.table).unwrap());
+    t.store().alter_table_emptying(t.table, schema, &[b"f"]).unwrap();
+    t.commit(|c| c.row(b"r").set(b"f", b"q", 2, b"new"));
+    t.everywhere(&["r/f:q@2=new", "r/g:q@1=kept"]);
+}
+
+#[test]
 fn a_row_counts_towards_the_limit_also_when_a_batch_ends_with_it() {
     let t = Fixture::plain();
     for row in [b"a", b"b", b"c", b"d"] {

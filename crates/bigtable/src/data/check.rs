@@ -1,24 +1,22 @@
 //! CheckAndMutateRow: one of two lists of mutations, chosen by the row.
 
-use stele_engine::{CommitBuilder, Txn};
+use stele_engine::{CellView, CommitBuilder, ScanSpec, Txn, View};
 
-use super::read::RowTest;
 use super::rows::check_key;
-use super::{Data, mutation, target};
+use super::{Data, mutation, read, request, target};
 use crate::error::{Error, Result};
+use crate::filter::{Filter, Output};
 use crate::proto::v2;
+use crate::table::Table;
 
 impl Data {
     /// Tells whether the predicate matched.
     pub(super) async fn check_and_mutate(
         &self,
-        request: v2::CheckAndMutateRowRequest,
+        request: request::CheckAndMutateRow,
     ) -> Result<bool> {
-        let table = target::table(
-            &self.tables,
-            &request.table_name,
-            &[&request.authorized_view_name],
-        )?;
+        let table =
+            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
         check_key(&request.row_key)?;
         let lists = [&request.true_mutations, &request.false_mutations];
         if lists.iter().all(|list| list.is_empty()) {
@@ -28,9 +26,9 @@ impl Data {
             mutation::check_count_max(list.len())?;
             mutation::check(&table, &request.row_key, list)?;
         }
-        let test = RowTest::new(&table, request.predicate_filter.as_ref())?;
+        let predicate = read::compile(request.predicate_filter.as_deref())?;
         loop {
-            let (matched, read_at) = test.run(self.tables.store(), &request.row_key)?;
+            let (matched, read_at) = self.test(&table, &request.row_key, &predicate)?;
             let mutations = if matched { lists[0] } else { lists[1] };
             match self.mutate_if_unchanged(&table, &request.row_key, mutations, read_at) {
                 Ok(txn) => {
@@ -44,10 +42,31 @@ impl Data {
         }
     }
 
+    /// Whether any cell of the row passes the predicate, and when that was.
+    fn test(&self, table: &Table, key: &[u8], predicate: &Filter) -> Result<(bool, Txn)> {
+        let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
+        let rest = read::narrow(predicate, table, &mut spec);
+        if rest.passes_all() {
+            spec.cells_max = Some(1);
+        }
+        let mut evaluator = rest.evaluator(self.random.clone());
+        let mut any = Any(false);
+        let mut large = None;
+        let read_at = self.tables.store().read_row(table.id, key, &spec, |cell| {
+            if !any.0 && large.is_none() {
+                large = evaluator.cell(cell, &mut any).err();
+            }
+        })?;
+        if let Some(large) = large.or_else(|| evaluator.end_row(&mut any).err()) {
+            return Err(large.error(&table.name));
+        }
+        Ok((any.0, read_at))
+    }
+
     /// Returns the txn that the answer rests on.
     fn mutate_if_unchanged(
         &self,
-        table: &crate::table::Table,
+        table: &Table,
         key: &[u8],
         mutations: &[v2::Mutation],
         read_at: Txn,
@@ -59,5 +78,14 @@ impl Data {
         commit.table(table.id).row(key);
         mutation::append(&mut commit, table, mutations, self.now_micros());
         self.apply(&commit.finish(), read_at)
+    }
+}
+
+/// Notes that there was a cell.
+struct Any(bool);
+
+impl Output for Any {
+    fn cell(&mut self, _: &CellView<'_>, _: Option<&str>) {
+        self.0 = true;
     }
 }

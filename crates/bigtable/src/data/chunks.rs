@@ -35,7 +35,7 @@ pub struct Cell<'a> {
     pub family: &'a [u8],
     pub qualifier: &'a [u8],
     pub timestamp: i64,
-    pub labels: &'a [&'a str],
+    pub label: Option<&'a str>,
     pub value: &'a [u8],
 }
 
@@ -68,7 +68,7 @@ struct Chunk {
 impl Chunks {
     /// Adds a cell. Cells come in row order; a new row closes the one before.
     pub fn cell(&mut self, cell: &Cell<'_>) {
-        let same_row = self.newest.is_some() && self.row == cell.row;
+        let same_row = self.is_in_row(cell.row);
         if !same_row {
             self.end_row();
             self.row.clear();
@@ -92,7 +92,7 @@ impl Chunks {
         if cell.timestamp != 0 {
             head += 1 + varint_len(cell.timestamp as u64);
         }
-        for label in cell.labels {
+        if let Some(label) = cell.label {
             head += field_len(label.len());
         }
         let total = if rest.is_empty() { 0 } else { cell.value.len() };
@@ -111,7 +111,7 @@ impl Chunks {
             out.put_u8(tag::TIMESTAMP);
             put_varint(out, cell.timestamp as u64);
         }
-        for label in cell.labels {
+        if let Some(label) = cell.label {
             put_field(out, tag::LABEL, label.as_bytes());
         }
         put_value(out, first, total);
@@ -174,7 +174,7 @@ impl Chunks {
         self.rows += 1;
     }
 
-    /// Bytes that wait to be taken.
+    /// Bytes that wait to be taken; a little more than can be.
     pub fn len(&self) -> usize {
         self.ready_bytes + self.message.len()
     }
@@ -183,19 +183,24 @@ impl Chunks {
         self.len() == 0
     }
 
+    /// Whether a cell of `row` goes on with the open row.
+    pub fn is_in_row(&self, row: &[u8]) -> bool {
+        self.newest.is_some() && self.row == row
+    }
+
     /// Rows closed and cells added so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.rows, self.cells)
     }
 
-    /// Adds what is not a chunk to the end of the message: fields of the
-    /// response, encoded. No row may be open.
-    pub fn fields(&mut self, encoded: &[u8]) {
-        debug_assert!(self.newest.is_none(), "a row is open");
-        if self.message.is_empty() {
-            self.message.put_bytes(0, FRAME_BYTES);
-        }
+    /// Adds a message without chunks, encoded. No row may be open.
+    pub fn message(&mut self, encoded: &[u8]) {
+        assert!(self.newest.is_none(), "a message stands between two rows");
+        self.finish_message();
+        self.message.clear();
+        self.message.put_bytes(0, FRAME_BYTES);
         self.message.put_slice(encoded);
+        self.finish_message();
     }
 
     /// The next framed message; none when all that is left is the newest chunk
@@ -295,9 +300,14 @@ mod tests {
     use crate::proto::v2::read_rows_response::cell_chunk::RowStatus;
     use prost::Message;
 
-    fn cell<'a>(row: &'a str, column: (&'a str, &'a str), timestamp: i64, value: &'a [u8]) -> Cell<'a> {
+    fn cell<'a>(
+        row: &'a str,
+        column: (&'a str, &'a str),
+        timestamp: i64,
+        value: &'a [u8],
+    ) -> Cell<'a> {
         let (family, qualifier) = (column.0.as_bytes(), column.1.as_bytes());
-        Cell { row: row.as_bytes(), family, qualifier, timestamp, labels: &[], value }
+        Cell { row: row.as_bytes(), family, qualifier, timestamp, label: None, value }
     }
 
     fn decode(message: &Bytes) -> Vec<CellChunk> {
@@ -402,7 +412,8 @@ mod tests {
     fn every_length_of_a_chunk_can_be_committed() {
         for len in (0..400).chain(16_300..16_500) {
             let value = vec![b'v'; len];
-            let told = written(&[cell("r", ("f", "q"), 1, &value), cell("s", ("f", "q"), 1, &value)]);
+            let told =
+                written(&[cell("r", ("f", "q"), 1, &value), cell("s", ("f", "q"), 1, &value)]);
             assert_eq!(told.len(), 2, "{len}");
             assert!(told.iter().all(|chunk| chunk.value == value), "{len}");
             assert!(told.iter().all(|chunk| chunk.row_status == COMMIT_ROW), "{len}");
@@ -410,10 +421,10 @@ mod tests {
     }
 
     #[test]
-    fn labels_stand_on_the_first_piece() {
-        let labelled = Cell { labels: &["a", "b"], ..cell("r", ("f", "q"), -5, b"v") };
+    fn a_label_stands_on_the_first_piece() {
+        let labelled = Cell { label: Some("a"), ..cell("r", ("f", "q"), -5, b"v") };
         let told = written(&[labelled]);
-        assert_eq!(told[0].labels, ["a", "b"]);
+        assert_eq!(told[0].labels, ["a"]);
         assert_eq!(told[0].timestamp_micros, -5);
     }
 }

@@ -3,13 +3,16 @@
 mod body;
 mod check;
 mod chunks;
+mod emit;
 mod features;
 mod modify;
 mod mutation;
 mod read;
+mod request;
 mod rows;
 mod sample;
 mod server;
+mod stats;
 mod target;
 mod tokens;
 mod write;
@@ -19,7 +22,7 @@ use std::sync::Arc;
 
 pub use server::DataServer;
 use stele_engine::Txn;
-use stele_engine::world::Clock;
+use stele_engine::world::{Clock, Random};
 use tokens::Tokens;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -37,12 +40,17 @@ pub struct Data {
     tables: Arc<Tables>,
     tokens: Tokens,
     clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
 }
 
 impl Data {
-    pub fn new(tables: Arc<Tables>, clock: Arc<dyn Clock>) -> Result<Data> {
+    pub fn new(
+        tables: Arc<Tables>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Data> {
         let tokens = Tokens::open(tables.store().clone())?;
-        Ok(Data { tables, tokens, clock })
+        Ok(Data { tables, tokens, clock, random })
     }
 
     fn now_micros(&self) -> i64 {
@@ -110,17 +118,15 @@ impl Bigtable for Data {
             };
             v2::mutate_rows_response::Entry { index: index as i64, status: Some(status) }
         });
-        let response =
-            v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None };
+        let response = v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None };
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(response)))))
     }
 
     async fn check_and_mutate_row(
         &self,
-        request: Request<v2::CheckAndMutateRowRequest>,
+        _: Request<v2::CheckAndMutateRowRequest>,
     ) -> Result<Response<v2::CheckAndMutateRowResponse>, Status> {
-        let predicate_matched = self.check_and_mutate(request.into_inner()).await?;
-        Ok(Response::new(v2::CheckAndMutateRowResponse { predicate_matched }))
+        Err(Status::internal("CheckAndMutateRow is answered by the DataServer"))
     }
 
     async fn ping_and_warm(

@@ -1,17 +1,21 @@
-//! ReadRows: a scan of the engine, written into chunks as the client takes
-//! them.
+//! ReadRows: a scan of the engine, filtered, and written into chunks as the
+//! client takes them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prost::Message;
-use stele_engine::{BatchLimits, CellView, Scan, ScanSpec, Store, Txn, View};
+use stele_engine::world::Random;
+use stele_engine::{BatchLimits, CellView, Scan, ScanSpec, Store};
 
 use super::body::Messages;
-use super::chunks::{Cell, Chunks};
-use super::{rows, target};
+use super::chunks::Chunks;
+use super::emit::Emit;
+use super::stats::ReadStats;
+use super::{request, rows, target};
 use crate::error::{Error, Result};
+use crate::filter::{self, Evaluator, Filter};
 use crate::proto::v2;
 use crate::proto::v2::read_rows_request::RequestStatsView;
 use crate::table::{Table, Tables};
@@ -24,7 +28,10 @@ const MESSAGE_BYTES: usize = 256 << 10;
 pub struct Plan {
     table: Arc<Table>,
     spec: ScanSpec,
-    rows_limit: Option<u64>,
+    filter: Filter,
+    /// What the scan leaves of the filter to be done.
+    rest: filter::Plan,
+    rows_limit: u64,
     stats: bool,
     last_scanned: bool,
 }
@@ -32,140 +39,176 @@ pub struct Plan {
 impl Plan {
     pub fn new(
         tables: &Tables,
-        request: &v2::ReadRowsRequest,
+        request: &request::ReadRows,
         features: &v2::FeatureFlags,
     ) -> Result<Plan> {
         let views = [&*request.authorized_view_name, &request.materialized_view_name];
         let table = target::table(tables, &request.table_name, &views)?;
         let rows_limit = match u64::try_from(request.rows_limit) {
-            Ok(0) => None,
-            Ok(limit) => Some(limit),
+            Ok(0) => u64::MAX,
+            Ok(limit) => limit,
             Err(_) => return Err(Error::invalid("rows_limit must not be negative")),
         };
         let stats = match RequestStatsView::try_from(request.request_stats_view) {
             Ok(view) => view == RequestStatsView::RequestStatsFull,
             Err(_) => return Err(Error::invalid("Unknown request_stats_view")),
         };
-        let spec = ScanSpec {
+        let mut spec = ScanSpec {
             rows: rows::ranges(request.rows.as_ref())?,
             reverse: request.reversed,
             ..ScanSpec::default()
         };
+        let filter = compile(request.filter.as_deref())?;
+        // Whoever asks for statistics wants to know what the filter dropped.
+        let rest = if stats { filter.plan() } else { narrow(&filter, &table, &mut spec) };
+        if rest.passes_all() {
+            spec.rows_max = usize::try_from(rows_limit).ok();
+        }
         let last_scanned = features.last_scanned_row_responses;
-        Ok(Plan { table, spec, rows_limit, stats, last_scanned })
+        Ok(Plan { table, spec, filter, rest, rows_limit, stats, last_scanned })
     }
 
     /// Begins to read. The deadline is the client's.
-    pub fn read(self, store: &Store, deadline: Option<Instant>) -> Result<RowMessages> {
-        let scan = store.scan(self.table.id, self.spec)?;
-        Ok(RowMessages {
-            scan,
-            chunks: Chunks::default(),
-            rows_limit: self.rows_limit,
-            stats: self.stats.then(Stats::new),
+    pub fn read(
+        self,
+        store: &Store,
+        random: &Arc<dyn Random>,
+        deadline: Option<Instant>,
+    ) -> Result<RowMessages> {
+        let sink = Sink {
+            emit: Emit::new(self.rows_limit),
+            stats: self.stats.then(ReadStats::new),
+            evaluator: self.rest.evaluator(random.clone()),
+            error: None,
+        };
+        let mut messages = RowMessages {
+            scan: None,
+            sink,
+            table: self.table,
             last_scanned: self.last_scanned,
             deadline,
             ended: false,
-        })
+        };
+        let mut spec = self.spec;
+        if let [range] = &spec.rows[..]
+            && let Some(row) = range.single_row()
+        {
+            if messages.read_row(store, row, &spec)? {
+                return Ok(messages);
+            }
+            let rest = if self.stats {
+                self.filter.plan()
+            } else {
+                narrow(&self.filter, &messages.table, &mut spec)
+            };
+            messages.sink.restart(self.rows_limit, rest.evaluator(random.clone()));
+        }
+        messages.scan = Some(store.scan(messages.table.id, spec)?);
+        Ok(messages)
     }
 }
 
-/// What a client asked to be told about its read.
-struct Stats {
-    begun: Instant,
-    rows_seen: u64,
-    cells_seen: u64,
-    row: Vec<u8>,
+/// The filter of a request, from its bytes.
+pub fn compile(filter: Option<&[u8]>) -> Result<Filter> {
+    match filter {
+        Some(bytes) => Filter::decode(bytes),
+        None => Filter::compile(None),
+    }
 }
 
-impl Stats {
-    fn new() -> Stats {
-        Stats { begun: Instant::now(), rows_seen: 0, cells_seen: 0, row: Vec::new() }
-    }
-
-    fn see(&mut self, cell: &CellView<'_>) {
-        self.cells_seen += 1;
-        if self.rows_seen == 0 || self.row != cell.row {
-            self.rows_seen += 1;
-            self.row.clear();
-            self.row.extend_from_slice(cell.row);
-        }
-    }
-
-    fn message(&self, (rows, cells): (u64, u64)) -> v2::RequestStats {
-        let iteration = v2::ReadIterationStats {
-            rows_seen_count: self.rows_seen as i64,
-            rows_returned_count: rows as i64,
-            cells_seen_count: self.cells_seen as i64,
-            cells_returned_count: cells as i64,
-        };
-        let latency = prost_types::Duration::try_from(self.begun.elapsed()).unwrap_or_default();
-        let view = v2::FullReadStatsView {
-            read_iteration_stats: Some(iteration),
-            request_latency_stats: Some(v2::RequestLatencyStats {
-                frontend_server_latency: Some(latency),
-            }),
-        };
-        v2::RequestStats {
-            stats_view: Some(v2::request_stats::StatsView::FullReadStatsView(view)),
-        }
-    }
+/// Has the scan leave out what the filter drops.
+pub fn narrow(filter: &Filter, table: &Table, spec: &mut ScanSpec) -> filter::Plan {
+    filter.narrow(table.definition.families.keys().map(String::as_str), spec)
 }
 
 /// The messages of one ReadRows call.
 pub struct RowMessages {
-    scan: Scan,
-    chunks: Chunks,
-    rows_limit: Option<u64>,
-    stats: Option<Stats>,
+    /// Not there when all was read at once.
+    scan: Option<Scan>,
+    sink: Sink,
+    table: Arc<Table>,
     last_scanned: bool,
     deadline: Option<Instant>,
     ended: bool,
 }
 
+/// Where the cells of the scan go.
+struct Sink {
+    emit: Emit,
+    stats: Option<ReadStats>,
+    evaluator: Evaluator,
+    error: Option<Error>,
+}
+
 impl Messages for RowMessages {
     fn next(&mut self) -> Result<Option<Bytes>> {
-        while !self.ended && self.chunks.len() < MESSAGE_BYTES {
+        loop {
+            if let Some(message) = self.sink.chunks().take() {
+                return Ok(Some(message));
+            }
+            if self.ended {
+                return Ok(None);
+            }
             self.check_deadline()?;
             self.batch()?;
         }
-        Ok(self.chunks.take())
     }
 }
 
 impl RowMessages {
-    fn batch(&mut self) -> Result<()> {
-        let limits = BatchLimits { bytes: MESSAGE_BYTES, ..BatchLimits::default() };
-        let RowMessages { chunks, stats, .. } = self;
-        let end = self.scan.next_batch(limits, &mut |cell| {
-            if let Some(stats) = stats {
-                stats.see(cell);
+    /// Reads a small row in one go. Tells whether it was small.
+    fn read_row(&mut self, store: &Store, row: &[u8], spec: &ScanSpec) -> Result<bool> {
+        // A slow reader must not make the server hold a large row for it.
+        let mut large = false;
+        let sink = &mut self.sink;
+        store.read_row(self.table.id, row, spec, |cell| {
+            large = large || sink.chunks().len() > MESSAGE_BYTES;
+            if !large {
+                sink.take(cell, &self.table);
             }
-            chunks.cell(&Cell {
-                row: cell.row,
-                family: cell.family,
-                qualifier: cell.qualifier,
-                timestamp: cell.timestamp,
-                labels: &[],
-                value: cell.value,
-            });
         })?;
-        if end.done || !self.scan.mid_row() {
-            self.chunks.end_row();
+        if large {
+            return Ok(false);
         }
-        if end.done {
-            self.end();
+        self.sink.end_row(&self.table);
+        self.end()?;
+        Ok(true)
+    }
+
+    fn batch(&mut self) -> Result<()> {
+        let Some(scan) = &mut self.scan else { return self.end() };
+        let limits = BatchLimits { bytes: MESSAGE_BYTES, ..BatchLimits::default() };
+        let end = scan.next_batch(limits, &mut |cell| self.sink.take(cell, &self.table))?;
+        if end.done || !scan.mid_row() {
+            self.sink.end_row(&self.table);
+        }
+        self.sink.check()?;
+        if end.done || self.sink.emit.is_full() {
+            return self.end();
+        }
+        // Nothing to send for all that work: at least say how far it is.
+        if self.last_scanned
+            && !scan.mid_row()
+            && self.sink.chunks().is_empty()
+            && let Some(row) = scan.passed_row()
+        {
+            let last_scanned_row_key = row.to_vec().into();
+            let message = v2::ReadRowsResponse { last_scanned_row_key, ..Default::default() };
+            self.sink.chunks().message(&message.encode_to_vec());
         }
         Ok(())
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Result<()> {
         self.ended = true;
-        if let Some(stats) = &self.stats {
-            let request_stats = Some(stats.message(self.chunks.counts()));
+        self.scan = None;
+        self.sink.check()?;
+        if let Some(stats) = &self.sink.stats {
+            let request_stats = Some(stats.message(self.sink.emit.chunks.counts()));
             let message = v2::ReadRowsResponse { request_stats, ..Default::default() };
-            self.chunks.fields(&message.encode_to_vec());
+            self.sink.chunks().message(&message.encode_to_vec());
         }
+        Ok(())
     }
 
     fn check_deadline(&self) -> Result<()> {
@@ -178,23 +221,41 @@ impl RowMessages {
     }
 }
 
-/// Whether a row has any cell that a filter lets through.
-pub struct RowTest {
-    table: Arc<Table>,
-    spec: ScanSpec,
-}
-
-impl RowTest {
-    pub fn new(table: &Arc<Table>, _filter: Option<&v2::RowFilter>) -> Result<RowTest> {
-        let spec = ScanSpec { view: View::Latest, cells_max: Some(1), ..ScanSpec::default() };
-        Ok(RowTest { table: table.clone(), spec })
+impl Sink {
+    fn chunks(&mut self) -> &mut Chunks {
+        &mut self.emit.chunks
     }
 
-    /// The answer, and the txn it is true at.
-    pub fn run(&self, store: &Store, row: &[u8]) -> Result<(bool, Txn)> {
-        let mut found = false;
-        let txn = store.read_row(self.table.id, row, &self.spec, |_| found = true)?;
-        Ok((found, txn))
+    fn restart(&mut self, rows_limit: u64, evaluator: Evaluator) {
+        self.emit = Emit::new(rows_limit);
+        self.evaluator = evaluator;
+        self.error = None;
+        if let Some(stats) = &mut self.stats {
+            stats.restart();
+        }
+    }
+
+    fn take(&mut self, cell: &CellView<'_>, table: &Table) {
+        if let Some(stats) = &mut self.stats {
+            stats.see(cell);
+        }
+        if let Err(large) = self.evaluator.cell(cell, &mut self.emit) {
+            self.error.get_or_insert_with(|| large.error(&table.name));
+        }
+    }
+
+    fn end_row(&mut self, table: &Table) {
+        if let Err(large) = self.evaluator.end_row(&mut self.emit) {
+            self.error.get_or_insert_with(|| large.error(&table.name));
+        }
+        self.emit.end_row();
+        if let Some(large) = self.emit.large_row() {
+            self.error.get_or_insert_with(|| large.error(&table.name));
+        }
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.error.take().map_or(Ok(()), Err)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The data service as a tower service. ReadRows goes its own way, so that
-//! its cells are copied once, from the engine to the wire; the other calls
-//! take the generated one.
+//! its cells are copied once, from the engine to the wire, and
+//! CheckAndMutateRow so that its filter is seen in bytes; the other calls take
+//! the generated one.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -8,21 +9,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{Codec, Streaming};
-use tonic::server::NamedService;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use super::body::MessageBody;
 use super::read::{self, Plan};
-use super::{Data, features};
+use super::{Data, features, request};
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::proto::v2;
 use crate::proto::v2::bigtable_server::BigtableServer;
 
 const READ_ROWS: &str = "/google.bigtable.v2.Bigtable/ReadRows";
+const CHECK_AND_MUTATE_ROW: &str = "/google.bigtable.v2.Bigtable/CheckAndMutateRow";
 
 /// Serves [`Data`] over gRPC.
 #[derive(Clone)]
@@ -56,13 +58,35 @@ impl Service<http::Request<Body>> for DataServer {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Responding {
-        if request.uri().path() == READ_ROWS {
-            let data = self.data.clone();
-            return Box::pin(async move {
+        let data = self.data.clone();
+        match request.uri().path() {
+            READ_ROWS => Box::pin(async move {
                 Ok(read_rows(&data, request).await.unwrap_or_else(Status::into_http))
-            });
+            }),
+            CHECK_AND_MUTATE_ROW => Box::pin(async move {
+                let codec = ProstCodec::<v2::CheckAndMutateRowResponse, _>::default();
+                let mut grpc =
+                    Grpc::new(codec).apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
+                Ok(grpc.unary(CheckAndMutate(data), request).await)
+            }),
+            _ => self.generated.call(request),
         }
-        self.generated.call(request)
+    }
+}
+
+/// CheckAndMutateRow with its predicate in bytes.
+struct CheckAndMutate(Arc<Data>);
+
+impl UnaryService<request::CheckAndMutateRow> for CheckAndMutate {
+    type Response = v2::CheckAndMutateRowResponse;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Self::Response>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<request::CheckAndMutateRow>) -> Self::Future {
+        let data = self.0.clone();
+        Box::pin(async move {
+            let predicate_matched = data.check_and_mutate(request.into_inner()).await?;
+            Ok(Response::new(v2::CheckAndMutateRowResponse { predicate_matched }))
+        })
     }
 }
 
@@ -71,12 +95,12 @@ async fn read_rows(
     request: http::Request<Body>,
 ) -> Result<http::Response<Body>, Status> {
     let (parts, body) = request.into_parts();
-    let decoder = ProstCodec::<v2::ReadRowsResponse, v2::ReadRowsRequest>::default().decoder();
+    let decoder = ProstCodec::<v2::ReadRowsResponse, request::ReadRows>::default().decoder();
     let mut incoming = Streaming::new_request(decoder, body, None, Some(MESSAGE_BYTES_MAX));
     let Some(request) = incoming.message().await? else {
         return Err(Status::invalid_argument("The request has no message"));
     };
     let plan = Plan::new(&data.tables, &request, &features::of(&parts.headers))?;
-    let messages = plan.read(data.tables.store(), read::deadline(&parts.headers))?;
+    let messages = plan.read(data.tables.store(), &data.random, read::deadline(&parts.headers))?;
     Ok(MessageBody::response(messages))
 }

@@ -1,16 +1,22 @@
-//! What a table was declared to be: families with their collection rules and
-//! types, granularity, splits. Kept as the annotation of the engine's schema.
+//! What a table was declared to be: families, granularity, splits, protection.
+//! Kept as the annotation of the engine's schema.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use prost::Message;
-use stele_engine::FoldId;
 use stele_engine::schema::{Family as EngineFamily, Schema};
 
-use super::gc;
+use super::family::{self, Family};
+use super::{gc, in_field};
 use crate::error::{Error, Result};
 use crate::proto::admin;
-use crate::proto::admin::r#type::aggregate::Aggregator;
+
+/// Bytes of a row key at most, and so of a split.
+pub const ROW_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a whole definition at most: it is kept in memory and written anew
+/// with every change.
+const DEFINITION_BYTES_MAX: usize = 1 << 20;
 
 /// The unit that a table's timestamps are multiples of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,29 +40,6 @@ impl Granularity {
     }
 }
 
-/// A column family as it was declared.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Family {
-    pub gc_rule: Option<admin::GcRule>,
-    pub value_type: Option<admin::Type>,
-}
-
-impl Family {
-    /// How the family's cells are folded together; `None` when cells are set.
-    pub fn aggregate(&self) -> Option<FoldId> {
-        use admin::r#type::Kind;
-        let Some(Kind::AggregateType(aggregate)) = self.value_type.as_ref()?.kind.as_ref() else {
-            return None;
-        };
-        match aggregate.aggregator.as_ref()? {
-            Aggregator::Sum(_) => Some(FoldId::SUM),
-            Aggregator::Max(_) => Some(FoldId::MAX),
-            Aggregator::Min(_) => Some(FoldId::MIN),
-            Aggregator::HllppUniqueCount(_) => None,
-        }
-    }
-}
-
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Definition {
     pub families: BTreeMap<String, Family>,
@@ -76,6 +59,48 @@ struct Record {
 }
 
 impl Definition {
+    /// What a request to make a table declares. What is not served here is
+    /// refused by its name, never left out.
+    pub fn declared(table: admin::Table, splits: Vec<Bytes>) -> Result<Definition> {
+        let admin::Table {
+            name,
+            cluster_states,
+            column_families,
+            granularity,
+            restore_info,
+            change_stream_config,
+            deletion_protection,
+            tiered_storage_config,
+            row_key_schema,
+            automated_backup_config,
+        } = table;
+        for (given, field) in [
+            (restore_info.is_some(), "restore_info"),
+            (change_stream_config.is_some(), "change_stream_config"),
+            (tiered_storage_config.is_some(), "tiered_storage_config"),
+            (row_key_schema.is_some(), "row_key_schema"),
+            (automated_backup_config.is_some(), "automated_backup_policy"),
+        ] {
+            if given {
+                return Err(Error::Unimplemented(format!("'table.{field}' is not supported")));
+            }
+        }
+        if !name.is_empty() {
+            return Err(Error::invalid(
+                "Error in field 'table.name' : must be empty; parent and table_id name the table",
+            ));
+        }
+        if !cluster_states.is_empty() {
+            return Err(Error::invalid("Error in field 'table.cluster_states' : cannot be set"));
+        }
+        Ok(Definition {
+            families: declared_families(column_families)?,
+            granularity: declared_granularity(granularity)?,
+            splits: declared_splits(splits)?,
+            deletion_protection,
+        })
+    }
+
     /// The engine's schema for this table: one group with all families.
     pub fn schema(&self) -> Result<Schema> {
         let families = self.families.iter().map(|(name, family)| {
@@ -84,6 +109,12 @@ impl Definition {
         });
         let families = families.collect::<Result<Vec<_>>>()?;
         let record = Record { table: Some(self.message("")), splits: self.splits.clone() };
+        let bytes = record.encoded_len();
+        if bytes > DEFINITION_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "the table's definition of {bytes} bytes is over the limit of {DEFINITION_BYTES_MAX}"
+            )));
+        }
         Ok(Schema::with_families(families)?.annotated(record.encode_to_vec()))
     }
 
@@ -99,11 +130,8 @@ impl Definition {
         });
         Ok(Definition {
             families: families.collect(),
-            granularity: if table.granularity == MICROS {
-                Granularity::Micros
-            } else {
-                Granularity::Millis
-            },
+            granularity: declared_granularity(table.granularity)
+                .map_err(|error| damaged(error.to_string()))?,
             splits: record.splits,
             deletion_protection: table.deletion_protection,
         })
@@ -111,14 +139,7 @@ impl Definition {
 
     /// The definition as the admin API shows it.
     pub fn message(&self, name: &str) -> admin::Table {
-        let families = self.families.iter().map(|(name, family)| {
-            let family = admin::ColumnFamily {
-                gc_rule: family.gc_rule.clone(),
-                value_type: family.value_type.clone(),
-                ..Default::default()
-            };
-            (name.clone(), family)
-        });
+        let families = self.families.iter().map(|(name, family)| (name.clone(), family.message()));
         admin::Table {
             name: name.into(),
             column_families: families.collect(),
@@ -133,8 +154,52 @@ impl Definition {
 }
 
 /// `TimestampGranularity` on the wire.
-pub const MILLIS: i32 = 1;
-pub const MICROS: i32 = 2;
+const UNSPECIFIED: i32 = 0;
+const MILLIS: i32 = 1;
+const MICROS: i32 = 2;
+
+fn declared_granularity(wire: i32) -> Result<Granularity> {
+    match wire {
+        UNSPECIFIED | MILLIS => Ok(Granularity::Millis),
+        MICROS => Ok(Granularity::Micros),
+        other => Err(Error::Invalid(format!(
+            "Error in field 'table.granularity' : there is no granularity {other}"
+        ))),
+    }
+}
+
+fn declared_families(
+    families: BTreeMap<String, admin::ColumnFamily>,
+) -> Result<BTreeMap<String, Family>> {
+    let families = families.into_iter().map(|(name, family)| {
+        let place = "Error in field 'table.column_families'";
+        family::check_name(&name).map_err(|error| in_field(place, error))?;
+        let family = Family::declared(family)
+            .map_err(|error| in_field(&format!("{place} : column family '{name}'"), error))?;
+        Ok((name, family))
+    });
+    families.collect()
+}
+
+/// The splits in row order, each once.
+fn declared_splits(splits: Vec<Bytes>) -> Result<Vec<Vec<u8>>> {
+    for (at, split) in splits.iter().enumerate() {
+        let element = format!("Error in field 'initial_splits' : Error in element #{at}");
+        if split.is_empty() {
+            return Err(Error::Invalid(format!("{element} : Row keys must be non-empty")));
+        }
+        if split.len() > ROW_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "{element} : row key of {} bytes is over the limit of {ROW_BYTES_MAX}",
+                split.len()
+            )));
+        }
+    }
+    let mut splits: Vec<Vec<u8>> = splits.into_iter().map(Vec::from).collect();
+    splits.sort_unstable();
+    splits.dedup();
+    Ok(splits)
+}
 
 #[cfg(test)]
 mod tests {
@@ -154,5 +219,35 @@ mod tests {
         };
         let schema = definition.schema().unwrap();
         assert_eq!(Definition::from_schema("t", &schema).unwrap(), definition);
+    }
+
+    #[test]
+    fn splits_come_sorted_and_each_once() {
+        let splits = ["m", "a", "m"].map(Bytes::from).to_vec();
+        let definition = Definition::declared(admin::Table::default(), splits).unwrap();
+        assert_eq!(definition.splits, [b"a", b"m"]);
+        for bad in [Bytes::new(), Bytes::from(vec![b'x'; ROW_BYTES_MAX + 1])] {
+            let error = Definition::declared(admin::Table::default(), vec![bad]).unwrap_err();
+            assert!(error.to_string().contains("element #0"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_definition_that_would_not_stay_small_is_refused() {
+        let split = |n: u32| [&n.to_be_bytes()[..], &[b'x'; 4000]].concat();
+        let splits = (0..300).map(split).collect();
+        let definition = Definition { splits, ..Definition::default() };
+        assert!(matches!(definition.schema(), Err(Error::Invalid(_))));
+    }
+
+    #[test]
+    fn granularity_is_millis_unless_micros_are_asked_for() {
+        let declared = |granularity| {
+            Definition::declared(admin::Table { granularity, ..Default::default() }, vec![])
+        };
+        assert_eq!(declared(0).unwrap().granularity, Granularity::Millis);
+        assert_eq!(declared(1).unwrap().granularity, Granularity::Millis);
+        assert_eq!(declared(2).unwrap().granularity, Granularity::Micros);
+        assert!(declared(3).is_err());
     }
 }

@@ -1,12 +1,46 @@
-//! Garbage-collection rules as purge policies of the engine.
+//! Garbage-collection rules: checked when a family is declared, carried out
+//! as purge policies of the engine.
 
+use prost::Message;
+use prost_types::Duration;
 use stele_engine::schema::{PURGE_DEPTH_MAX, Purge};
 
 use crate::error::{Error, Result};
 use crate::proto::admin::GcRule;
-use crate::proto::admin::gc_rule::Rule;
+use crate::proto::admin::gc_rule::{Intersection, Rule, Union};
 
-/// The policy that carries out a rule. No rule keeps everything.
+/// Bytes of a rule on the wire at most.
+pub const RULE_BYTES_MAX: usize = 500;
+const AGE_MICROS_MIN: i64 = 1000;
+
+/// The rule as it is kept: sound, and with ages in whole microseconds, so that
+/// what is shown is what is done.
+pub fn declared(rule: GcRule) -> Result<GcRule> {
+    let bytes = rule.encoded_len();
+    if bytes > RULE_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "gc_rule of {bytes} bytes is over the limit of {RULE_BYTES_MAX}"
+        )));
+    }
+    purge(Some(&rule))?;
+    Ok(in_micros(rule))
+}
+
+fn in_micros(rule: GcRule) -> GcRule {
+    let all = |rules: Vec<GcRule>| rules.into_iter().map(in_micros).collect();
+    let rule = rule.rule.map(|rule| match rule {
+        Rule::MaxNumVersions(versions) => Rule::MaxNumVersions(versions),
+        Rule::MaxAge(age) => {
+            Rule::MaxAge(Duration { seconds: age.seconds, nanos: age.nanos / 1000 * 1000 })
+        }
+        Rule::Intersection(of) => Rule::Intersection(Intersection { rules: all(of.rules) }),
+        Rule::Union(of) => Rule::Union(Union { rules: all(of.rules) }),
+    });
+    GcRule { rule }
+}
+
+/// The policy that carries out a rule. No rule keeps everything, and so does a
+/// union or an intersection of none.
 pub fn purge(rule: Option<&GcRule>) -> Result<Purge> {
     match rule {
         None => Ok(Purge::Never),
@@ -16,7 +50,7 @@ pub fn purge(rule: Option<&GcRule>) -> Result<Purge> {
 
 fn nested(rule: &GcRule, depth: usize) -> Result<Purge> {
     if depth > PURGE_DEPTH_MAX {
-        return Err(Error::Invalid(format!("GC rule nests deeper than {PURGE_DEPTH_MAX} levels")));
+        return Err(Error::Invalid(format!("gc_rule nests deeper than {PURGE_DEPTH_MAX} levels")));
     }
     let all =
         |rules: &[GcRule]| rules.iter().map(|rule| nested(rule, depth + 1)).collect::<Result<_>>();
@@ -24,17 +58,88 @@ fn nested(rule: &GcRule, depth: usize) -> Result<Purge> {
         None => Ok(Purge::Never),
         Some(Rule::MaxNumVersions(versions)) => match u32::try_from(*versions) {
             Ok(versions) if versions > 0 => Ok(Purge::MaxVersions(versions)),
-            _ => Err(Error::invalid("GC rule: max_num_versions must be at least 1")),
+            _ => Err(Error::invalid("gc_rule: max_num_versions must be at least 1")),
         },
-        Some(Rule::MaxAge(age)) => {
-            let nanos = i64::from(age.nanos);
-            let micros = age.seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000);
-            if micros < 1000 {
-                return Err(Error::invalid("GC rule: max_age must be at least 1 ms"));
-            }
-            Ok(Purge::MaxAge(micros))
-        }
+        Some(Rule::MaxAge(age)) => Ok(Purge::MaxAge(age_micros(age)?)),
         Some(Rule::Intersection(intersection)) => Ok(Purge::All(all(&intersection.rules)?)),
         Some(Rule::Union(union)) => Ok(Purge::Any(all(&union.rules)?)),
+    }
+}
+
+fn age_micros(age: &Duration) -> Result<i64> {
+    if !(0..1_000_000_000).contains(&age.nanos) {
+        return Err(Error::invalid("gc_rule: max_age has nanos out of range"));
+    }
+    let nanos = i64::from(age.nanos);
+    let micros = age.seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000);
+    if micros < AGE_MICROS_MIN {
+        return Err(Error::invalid("gc_rule: max_age must be at least 1 ms"));
+    }
+    Ok(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions(versions: i32) -> GcRule {
+        GcRule { rule: Some(Rule::MaxNumVersions(versions)) }
+    }
+
+    fn age(seconds: i64, nanos: i32) -> GcRule {
+        GcRule { rule: Some(Rule::MaxAge(Duration { seconds, nanos })) }
+    }
+
+    fn union(rules: Vec<GcRule>) -> GcRule {
+        GcRule { rule: Some(Rule::Union(Union { rules })) }
+    }
+
+    fn intersection(rules: Vec<GcRule>) -> GcRule {
+        GcRule { rule: Some(Rule::Intersection(Intersection { rules })) }
+    }
+
+    #[test]
+    fn unions_purge_what_any_rule_purges_and_intersections_what_all_purge() {
+        let rule = union(vec![versions(2), intersection(vec![age(1, 5000), versions(1)])]);
+        let expected = Purge::Any(vec![
+            Purge::MaxVersions(2),
+            Purge::All(vec![Purge::MaxAge(1_000_005), Purge::MaxVersions(1)]),
+        ]);
+        assert_eq!(declared(rule.clone()).unwrap(), rule);
+        assert_eq!(purge(Some(&rule)).unwrap(), expected);
+        assert_eq!(purge(None).unwrap(), Purge::Never);
+        assert_eq!(purge(Some(&GcRule { rule: None })).unwrap(), Purge::Never);
+    }
+
+    #[test]
+    fn an_age_is_at_least_a_millisecond_and_cut_to_microseconds() {
+        assert_eq!(declared(age(0, 1_000_999)).unwrap(), age(0, 1_000_000));
+        assert_eq!(declared(age(7, 1_999)).unwrap(), age(7, 1000));
+        for (seconds, nanos) in [(0, 999_999), (0, 0), (-1, 0), (1, -1), (1, 1_000_000_000)] {
+            let error = declared(age(seconds, nanos)).unwrap_err();
+            assert!(matches!(error, Error::Invalid(_)), "{seconds} {nanos}: {error}");
+        }
+        assert_eq!(purge(Some(&age(i64::MAX, 0))).unwrap(), Purge::MaxAge(i64::MAX));
+    }
+
+    #[test]
+    fn a_rule_that_is_too_large_too_deep_or_keeps_nothing_is_refused() {
+        assert!(declared(union(vec![versions(1); 100])).is_ok());
+        assert!(declared(union(vec![versions(1); 200])).is_err());
+        let deep = |levels| (1..levels).fold(versions(1), |inner, _| union(vec![inner]));
+        assert!(declared(deep(PURGE_DEPTH_MAX)).is_ok());
+        assert!(declared(deep(PURGE_DEPTH_MAX + 1)).is_err());
+        assert!(declared(versions(0)).is_err());
+        assert!(declared(versions(-3)).is_err());
+    }
+
+    #[test]
+    fn a_union_or_an_intersection_of_no_rules_keeps_everything() {
+        assert_eq!(declared(union(vec![])).unwrap(), union(vec![]));
+        let version =
+            stele_engine::schema::Version { timestamp: 0, marker: false, rank: 99, rank_below: 0 };
+        for rule in [union(vec![]), intersection(vec![])] {
+            assert!(!purge(Some(&rule)).unwrap().purges(&version, i64::MAX));
+        }
     }
 }

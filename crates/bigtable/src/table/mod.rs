@@ -2,15 +2,18 @@
 //! keeps them.
 
 mod definition;
+mod family;
 mod gc;
+mod value_type;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-pub use definition::{Definition, Family, Granularity};
+pub use definition::{Definition, Granularity, ROW_BYTES_MAX};
+pub use family::{FAMILY_NAME_MAX, Family, check_name as check_family_name};
 use parking_lot::Mutex;
-use stele_engine::{Store, TableId};
+use stele_engine::{CommitBuilder, RowRange, Store, TableId, Txn, Wait};
 
 use crate::error::{Error, Result};
 
@@ -23,10 +26,20 @@ pub struct Table {
     pub definition: Definition,
 }
 
+/// A definition that takes the place of a table's present one.
+#[derive(Debug)]
+pub struct Successor {
+    pub definition: Definition,
+    /// Families that were dropped and made again on the way: both definitions
+    /// have them, but the cells are gone.
+    pub emptied: BTreeSet<String>,
+}
+
 /// All tables of a store whose names are resource names. Other tables of the
 /// same store belong to other services.
 pub struct Tables {
     store: Arc<Store>,
+    store_id: u64,
     by_name: ArcSwap<HashMap<String, Arc<Table>>>,
     /// Held while tables are made, changed or dropped.
     changing: Mutex<()>,
@@ -42,14 +55,22 @@ impl Tables {
             let definition = Definition::from_schema(&name, &*store.schema(id)?)?;
             by_name.insert(name.clone(), Arc::new(Table { id, name, definition }));
         }
-        Ok(Tables { store, by_name: ArcSwap::from_pointee(by_name), changing: Mutex::new(()) })
+        let store_id = store.configs()?.store_id;
+        let by_name = ArcSwap::from_pointee(by_name);
+        Ok(Tables { store, store_id, by_name, changing: Mutex::new(()) })
     }
 
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// The table of that resource name.
+    /// Tells this store from every other, also after it is opened again.
+    pub fn store_id(&self) -> u64 {
+        self.store_id
+    }
+
+    /// The table of that resource name. Every data request comes by here: it
+    /// takes no lock and allocates nothing.
     pub fn get(&self, name: &str) -> Result<Arc<Table>> {
         if let Some(table) = self.by_name.load().get(name) {
             return Ok(table.clone());
@@ -78,28 +99,43 @@ impl Tables {
         Ok(table)
     }
 
-    /// Replaces a table's definition by what `change` makes of it.
+    /// Replaces a table's definition by what `change` makes of it. Durable
+    /// when it returns.
     pub fn alter(
         &self,
         name: &str,
-        change: impl FnOnce(Definition) -> Result<Definition>,
+        change: impl FnOnce(&Definition) -> Result<Successor>,
     ) -> Result<Arc<Table>> {
         let _changing = self.changing.lock();
         let old = self.get(name)?;
-        let definition = change(old.definition.clone())?;
-        self.store.alter_table(old.id, definition.schema()?)?;
+        let Successor { definition, emptied } = change(&old.definition)?;
+        let emptied: Vec<&[u8]> = emptied.iter().map(|family| family.as_bytes()).collect();
+        self.store.alter_table_emptying(old.id, definition.schema()?, &emptied)?;
         let table = Arc::new(Table { id: old.id, name: name.into(), definition });
         self.publish(|tables| tables.insert(name.into(), table.clone()));
         Ok(table)
     }
 
-    /// Removes a table and its rows, unless `check` forbids it.
-    pub fn drop(&self, name: &str, check: impl FnOnce(&Table) -> Result<()>) -> Result<()> {
+    /// Removes a table and its rows, unless it is protected. Durable when it
+    /// returns.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
         let _changing = self.changing.lock();
         let table = self.get(name)?;
-        check(&table)?;
+        if table.definition.deletion_protection {
+            return Err(Error::Precondition(format!(
+                "Table is protected against deletion: {name}"
+            )));
+        }
         self.store.drop_table(table.id)?;
         self.publish(|tables| tables.remove(name));
+        Ok(())
+    }
+
+    /// Deletes all rows of a range by one commit. Durable when it returns.
+    pub fn drop_rows(&self, table: &Table, rows: &RowRange) -> Result<()> {
+        let mut commit = CommitBuilder::new();
+        commit.table(table.id).delete_range(rows);
+        self.store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
         Ok(())
     }
 
@@ -107,5 +143,16 @@ impl Tables {
         let mut tables = HashMap::clone(&self.by_name.load());
         change(&mut tables);
         self.by_name.store(Arc::new(tables));
+    }
+}
+
+/// The same mistake, told with the place it was made in.
+pub(crate) fn in_field(place: &str, error: Error) -> Error {
+    match error {
+        Error::Invalid(what) => Error::Invalid(format!("{place} : {what}")),
+        Error::Unimplemented(what) => Error::Unimplemented(format!("{place} : {what}")),
+        Error::NotFound(what) => Error::NotFound(format!("{place} : {what}")),
+        Error::Exists(what) => Error::Exists(format!("{place} : {what}")),
+        other => other,
     }
 }

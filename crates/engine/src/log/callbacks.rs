@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard};
 
 pub type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 

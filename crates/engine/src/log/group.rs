@@ -6,15 +6,14 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::callbacks::{Callback, Callbacks};
 use super::counters::{Counters, LogStats};
 use super::writer::{Entry, LogWriter};
 use crate::error::{Error, Result};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::world::Clock;
 
 /// How sure a waiter wants to be.

@@ -3,9 +3,6 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
 use super::arena::MemoryValue;
 use super::cursor::MemoryCursor;
 use super::tree::Tree;
@@ -13,6 +10,7 @@ use crate::budget::{Charge, MemoryBudget};
 use crate::cell::key::TXN_TAIL;
 use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
+use crate::sync::{ArcSwap, MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::txn::Txn;
 
 /// How many cells are inserted before waiting readers get their turn.

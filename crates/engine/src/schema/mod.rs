@@ -166,11 +166,13 @@ impl Schema {
         since > Txn::ZERO && txn <= since
     }
 
-    /// This schema, where families that `old` does not have begin after `now`.
-    pub fn succeeding(mut self, old: &Schema, now: Txn) -> Schema {
+    /// This schema, where families that `old` does not have, or that are
+    /// `emptied`, begin after `now`.
+    pub fn succeeding(mut self, old: &Schema, emptied: &[&[u8]], now: Txn) -> Schema {
         for family in self.groups.iter_mut().flat_map(|group| &mut group.families) {
             let known = old.groups.iter().flat_map(|group| &group.families);
-            let before = known.into_iter().find(|known| known.name == family.name);
+            let kept = known.filter(|known| !emptied.contains(&&known.name[..]));
+            let before = kept.into_iter().find(|known| known.name == family.name);
             family.since = before.map_or(now, |before| before.since);
         }
         self

@@ -7,9 +7,6 @@ mod open;
 mod stats;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::{Condvar, Mutex};
 
 pub(crate) use open::{LOCK_FILE, lock_dir};
 pub use open::{LOG_DIR, Resources};
@@ -26,12 +23,14 @@ use crate::scan::{BatchLimits, Scan, ScanSpec};
 use crate::schema::Schema;
 use crate::sequencer::Sequencer;
 use crate::snapshot::Snapshot;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex};
 use crate::table::{GroupMemory, Table};
 use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::serialize::Victim;
 use crate::workers::signal::Signal;
-use crate::workers::{compact, serialize};
+use crate::workers::{choose, serialize};
 use crate::world::{DirLock, Joiner, World};
 
 /// How long `apply` waits before it answers.
@@ -117,10 +116,22 @@ impl Store {
     /// Changes families and purge policies; the groups are fixed. The cells of
     /// a family that is dropped are gone, also if it is added again later.
     pub fn alter_table(&self, table: TableId, schema: Schema) -> Result<()> {
+        self.alter_table_emptying(table, schema, &[])
+    }
+
+    /// As `alter_table`; families in `emptied` lose their cells though the
+    /// table keeps them, as if they were dropped and added again in one step.
+    pub fn alter_table_emptying(
+        &self,
+        table: TableId,
+        schema: Schema,
+        emptied: &[&[u8]],
+    ) -> Result<()> {
         self.check_open()?;
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
-        let schema = Arc::new(schema.succeeding(&table.version().schema, self.shared.latest()));
+        let (old, now) = (&table.version().schema, self.shared.latest());
+        let schema = Arc::new(schema.succeeding(old, emptied, now));
         let edit = ConfigEdit::SetSchema { table: table.id, schema: schema.clone() };
         self.shared.tables.edit(&[edit])?;
         table.change(|version| version.schema = schema);
@@ -214,11 +225,7 @@ impl Store {
 
     /// About how many bytes the rows of a range take on disk.
     pub fn disk_bytes(&self, table: TableId, range: &RowRange) -> Result<u64> {
-        let version = self.shared.tables.get(table)?.version();
-        let chains = version.tablets.iter().flat_map(|tablet| &tablet.chains);
-        let fragments =
-            chains.flat_map(|chain| &chain.links).filter_map(|link| link.fragment().ok());
-        Ok(fragments.map(|fragment| fragment.estimate_bytes(range)).sum())
+        Ok(self.shared.tables.get(table)?.version().disk_bytes(range))
     }
 
     /// How many bytes of a table are in memory only.
@@ -242,18 +249,12 @@ impl Store {
         Ok(())
     }
 
-    /// Merges each chain of a table into one fragment.
+    /// Merges each chain of a table into one run. Waits for a compaction that
+    /// is under way; what is flushed meanwhile is left out.
     pub fn compact(&self, table: TableId) -> Result<()> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
-        for tablet in 0..table.version().tablets.len() {
-            for group in 0..table.version().memory.len() {
-                if let Some(run) = compact::whole_chain(&table, tablet, group) {
-                    self.shared.compact(&run)?;
-                }
-            }
-        }
-        Ok(())
+        self.shared.compact_table(&table)
     }
 
     /// Does one piece of background work, in the caller's thread. Tells

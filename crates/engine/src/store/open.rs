@@ -3,9 +3,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-use parking_lot::{Condvar, Mutex};
 
 use super::{Shared, Store, World, stats};
 use crate::budget::MemoryBudget;
@@ -17,6 +14,8 @@ use crate::log::{GroupLog, LogWriter};
 use crate::options::Options;
 use crate::recovery::{self, Recovered};
 use crate::sequencer::Sequencer;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::{Condvar, Mutex};
 use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::signal::Signal;

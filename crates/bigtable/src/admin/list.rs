@@ -1,0 +1,68 @@
+//! The tables of an instance, page by page, in the order of their names.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use prost::Message;
+
+use super::view::View;
+use crate::error::{Error, Result};
+use crate::name::InstanceName;
+use crate::proto::admin::{ListTablesRequest, ListTablesResponse};
+use crate::table::Tables;
+
+/// Tables of a page at most, whatever is asked for.
+const PAGE_TABLES_MAX: usize = 1000;
+/// A page ends with the table that makes it this large: clients take 4 MiB.
+const PAGE_BYTES: usize = 1 << 20;
+/// No page token that was given out is longer.
+const TOKEN_BYTES_MAX: usize = 1 << 10;
+
+/// The page a request asks for.
+pub fn page(tables: &Tables, request: &ListTablesRequest) -> Result<ListTablesResponse> {
+    let instance = InstanceName::parse(&request.parent)?;
+    let view = View::asked(request.view, View::Name)?;
+    let count_max = page_size(request.page_size)?;
+    let prefix = format!("{instance}/tables/");
+    let after = token_name(&request.page_token, &prefix)?;
+
+    let all = tables.all();
+    let in_page = |name: &str| name.starts_with(&prefix) && name > after.as_str();
+    let mut rest = all.iter().filter(|table| in_page(&table.name)).peekable();
+    let mut response = ListTablesResponse::default();
+    let mut bytes = 0;
+    while let Some(table) = rest.next() {
+        let message = view.of(table);
+        bytes += message.encoded_len();
+        response.tables.push(message);
+        let full = response.tables.len() >= count_max || bytes >= PAGE_BYTES;
+        if full && rest.peek().is_some() {
+            response.next_page_token = URL_SAFE_NO_PAD.encode(&table.name);
+            break;
+        }
+    }
+    Ok(response)
+}
+
+pub fn page_size(asked: i32) -> Result<usize> {
+    match usize::try_from(asked) {
+        Ok(0) => Ok(PAGE_TABLES_MAX),
+        Ok(size) => Ok(size.min(PAGE_TABLES_MAX)),
+        Err(_) => Err(Error::invalid("Error in field 'page_size' : must not be negative")),
+    }
+}
+
+/// The last name of the page before; empty for the first page. The table need
+/// not exist any more.
+fn token_name(token: &str, prefix: &str) -> Result<String> {
+    if token.is_empty() {
+        return Ok(String::new());
+    }
+    let decoded =
+        if token.len() > TOKEN_BYTES_MAX { None } else { URL_SAFE_NO_PAD.decode(token).ok() };
+    decoded
+        .and_then(|name| String::from_utf8(name).ok())
+        .filter(|name| name.starts_with(prefix))
+        .ok_or_else(|| {
+            Error::invalid("Error in field 'page_token' : was not given out for this list")
+        })
+}

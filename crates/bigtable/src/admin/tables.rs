@@ -1,0 +1,141 @@
+//! The table admin service: each method checks its request and leaves the work
+//! to the registry.
+
+use std::sync::Arc;
+
+use stele_engine::RowRange;
+use tonic::{Request, Response, Status};
+
+use super::view::View;
+use super::{blocking, create, list, modify, token};
+use crate::error::{Error, Result};
+use crate::proto::admin::bigtable_table_admin_server::BigtableTableAdmin;
+use crate::proto::admin::drop_row_range_request::Target;
+use crate::proto::admin::{
+    CheckConsistencyRequest, CheckConsistencyResponse, CreateTableRequest, DeleteTableRequest,
+    DropRowRangeRequest, GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse,
+    GetTableRequest, ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, Table,
+};
+use crate::table::{ROW_BYTES_MAX, Tables};
+
+/// Administers the tables of a store.
+pub struct TableAdmin {
+    tables: Arc<Tables>,
+}
+
+impl TableAdmin {
+    pub fn new(tables: Arc<Tables>) -> TableAdmin {
+        TableAdmin { tables }
+    }
+}
+
+#[tonic::async_trait]
+impl BigtableTableAdmin for TableAdmin {
+    async fn create_table(
+        &self,
+        request: Request<CreateTableRequest>,
+    ) -> Result<Response<Table>, Status> {
+        let (name, definition) = create::declared(request.into_inner())?;
+        let tables = self.tables.clone();
+        let table = blocking(move || tables.create(&name, definition)).await?;
+        Ok(Response::new(View::Schema.of(&table)))
+    }
+
+    async fn list_tables(
+        &self,
+        request: Request<ListTablesRequest>,
+    ) -> Result<Response<ListTablesResponse>, Status> {
+        Ok(Response::new(list::page(&self.tables, request.get_ref())?))
+    }
+
+    async fn get_table(
+        &self,
+        request: Request<GetTableRequest>,
+    ) -> Result<Response<Table>, Status> {
+        let request = request.get_ref();
+        let view = View::asked(request.view, View::Schema)?;
+        let table = self.tables.get(&request.name)?;
+        Ok(Response::new(view.of(&table)))
+    }
+
+    async fn delete_table(
+        &self,
+        request: Request<DeleteTableRequest>,
+    ) -> Result<Response<()>, Status> {
+        let name = request.into_inner().name;
+        let tables = self.tables.clone();
+        blocking(move || tables.drop_table(&name)).await?;
+        Ok(Response::new(()))
+    }
+
+    async fn modify_column_families(
+        &self,
+        request: Request<ModifyColumnFamiliesRequest>,
+    ) -> Result<Response<Table>, Status> {
+        // Nothing here is only warned about, so there is nothing to ignore.
+        let ModifyColumnFamiliesRequest { name, modifications, ignore_warnings: _ } =
+            request.into_inner();
+        let tables = self.tables.clone();
+        let table = blocking(move || {
+            tables.alter(&name, |definition| modify::successor(&name, definition, modifications))
+        });
+        Ok(Response::new(View::Schema.of(&*table.await?)))
+    }
+
+    async fn drop_row_range(
+        &self,
+        request: Request<DropRowRangeRequest>,
+    ) -> Result<Response<()>, Status> {
+        let request = request.into_inner();
+        let table = self.tables.get(&request.name)?;
+        if let Some(rows) = rows_to_drop(request.target.as_ref())? {
+            let tables = self.tables.clone();
+            blocking(move || tables.drop_rows(&table, &rows)).await?;
+        }
+        Ok(Response::new(()))
+    }
+
+    async fn generate_consistency_token(
+        &self,
+        request: Request<GenerateConsistencyTokenRequest>,
+    ) -> Result<Response<GenerateConsistencyTokenResponse>, Status> {
+        let table = self.tables.get(&request.get_ref().name)?;
+        let (_, latest) = self.tables.store().progress();
+        let consistency_token = token::seal(self.tables.store_id(), table.id, latest);
+        Ok(Response::new(GenerateConsistencyTokenResponse { consistency_token }))
+    }
+
+    async fn check_consistency(
+        &self,
+        request: Request<CheckConsistencyRequest>,
+    ) -> Result<Response<CheckConsistencyResponse>, Status> {
+        // There is one copy of the data, so both modes ask for the same.
+        let CheckConsistencyRequest { name, consistency_token, mode: _ } = request.get_ref();
+        let table = self.tables.get(name)?;
+        let txn = token::open(self.tables.store_id(), table.id, consistency_token)
+            .ok_or_else(|| Error::Invalid(format!("Not a consistency token of {name}")))?;
+        let (durable, _) = self.tables.store().progress();
+        Ok(Response::new(CheckConsistencyResponse { consistent: durable >= txn }))
+    }
+}
+
+/// The rows a request wants gone, if any.
+fn rows_to_drop(target: Option<&Target>) -> Result<Option<RowRange>> {
+    match target {
+        None => Err(Error::invalid(
+            "Error in field 'target' : one of row_key_prefix and delete_all_data_from_table \
+             must be set",
+        )),
+        Some(Target::DeleteAllDataFromTable(all)) => Ok(all.then(RowRange::all)),
+        Some(Target::RowKeyPrefix(prefix)) if prefix.is_empty() => {
+            Err(Error::invalid("Error in field 'row_key_prefix' : must be non-empty"))
+        }
+        Some(Target::RowKeyPrefix(prefix)) if prefix.len() > ROW_BYTES_MAX => {
+            Err(Error::Invalid(format!(
+                "Error in field 'row_key_prefix' : {} bytes are over the limit of {ROW_BYTES_MAX}",
+                prefix.len()
+            )))
+        }
+        Some(Target::RowKeyPrefix(prefix)) => Ok(Some(RowRange::prefix(prefix))),
+    }
+}

@@ -1,0 +1,66 @@
+//! What comes out of a filter goes into chunks, as far as the client wants
+//! rows and a row may be read.
+
+use stele_engine::CellView;
+
+use super::chunks::{Cell, Chunks};
+use crate::filter::{LargeRow, Output, ROW_BYTES_MAX};
+
+/// Writes cells into chunks, up to a number of rows.
+pub struct Emit {
+    pub chunks: Chunks,
+    rows_limit: u64,
+    full: bool,
+    row_bytes: u64,
+    large_row: Option<LargeRow>,
+}
+
+impl Emit {
+    pub fn new(rows_limit: u64) -> Emit {
+        Emit { chunks: Chunks::default(), rows_limit, full: false, row_bytes: 0, large_row: None }
+    }
+
+    /// Nothing more will be taken.
+    pub fn is_full(&self) -> bool {
+        self.full || self.large_row.is_some()
+    }
+
+    /// A row that was too large to be sent whole.
+    pub fn large_row(&self) -> Option<&LargeRow> {
+        self.large_row.as_ref()
+    }
+
+    /// The row at hand is over. Tells nothing when it had no cells.
+    pub fn end_row(&mut self) {
+        // A row that is given up must not look complete.
+        if self.large_row.is_none() {
+            self.chunks.end_row();
+        }
+        self.row_bytes = 0;
+        self.full = self.full || self.chunks.counts().0 >= self.rows_limit;
+    }
+}
+
+impl Output for Emit {
+    fn cell(&mut self, cell: &CellView<'_>, label: Option<&str>) {
+        if !self.chunks.is_in_row(cell.row) {
+            self.end_row();
+        }
+        if self.is_full() {
+            return;
+        }
+        self.row_bytes += (cell.qualifier.len() + cell.value.len()) as u64;
+        if self.row_bytes > ROW_BYTES_MAX {
+            self.large_row = Some(LargeRow { row: cell.row.to_vec(), bytes: self.row_bytes });
+            return;
+        }
+        self.chunks.cell(&Cell {
+            row: cell.row,
+            family: cell.family,
+            qualifier: cell.qualifier,
+            timestamp: cell.timestamp,
+            label,
+            value: cell.value,
+        });
+    }
+}

@@ -1,0 +1,124 @@
+//! The API of a store in a directory of its own, and clients to call it.
+
+use std::sync::Arc;
+
+use stele_bigtable::Api;
+use stele_bigtable::proto::admin::bigtable_instance_admin_client::BigtableInstanceAdminClient;
+use stele_bigtable::proto::admin::bigtable_table_admin_client::BigtableTableAdminClient;
+use stele_bigtable::proto::admin::gc_rule::Rule;
+use stele_bigtable::proto::admin::{
+    ColumnFamily, CreateTableRequest, GcRule, GetTableRequest, Table,
+};
+use stele_bigtable::proto::longrunning::operations_client::OperationsClient;
+use stele_engine::world::World;
+use stele_engine::{CommitBuilder, Options, ScanSpec, Store, Txn, Wait};
+use tonic::service::Routes;
+use tonic::{Code, Response, Status};
+
+pub const PARENT: &str = "projects/p/instances/i";
+
+pub struct Server {
+    dir: tempfile::TempDir,
+    api: Option<Api>,
+}
+
+impl Server {
+    pub fn start() -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let api = Some(open(&dir));
+        Server { dir, api }
+    }
+
+    /// Closes the store and opens it again. No client may be left over.
+    pub fn restart(&mut self) {
+        self.api = None;
+        self.api = Some(open(&self.dir));
+    }
+
+    pub fn api(&self) -> &Api {
+        self.api.as_ref().unwrap()
+    }
+
+    pub fn tables(&self) -> BigtableTableAdminClient<Routes> {
+        BigtableTableAdminClient::new(self.api().routes())
+    }
+
+    pub fn instances(&self) -> BigtableInstanceAdminClient<Routes> {
+        BigtableInstanceAdminClient::new(self.api().routes())
+    }
+
+    pub fn operations(&self) -> OperationsClient<Routes> {
+        OperationsClient::new(self.api().routes())
+    }
+
+    /// Makes a table of these families.
+    pub async fn create(&self, id: &str, families: &[&str]) -> Table {
+        let families = families.iter().map(|name| (name.to_string(), ColumnFamily::default()));
+        let table = Table { column_families: families.collect(), ..Table::default() };
+        self.tables().create_table(request(id, table)).await.unwrap().into_inner()
+    }
+
+    pub async fn get(&self, id: &str) -> Result<Table, Status> {
+        let request = GetTableRequest { name: name(id), ..GetTableRequest::default() };
+        self.tables().get_table(request).await.map(Response::into_inner)
+    }
+
+    /// Writes one cell, past the API.
+    pub fn write(&self, id: &str, row: &[u8], family: &str, value: &[u8]) {
+        let table = self.api().tables().get(&name(id)).unwrap();
+        let mut commit = CommitBuilder::new();
+        commit.table(table.id).row(row).set(family.as_bytes(), b"q", 1, value);
+        let store = self.api().tables().store();
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    }
+
+    /// `row/family=value` of all cells.
+    pub fn cells(&self, id: &str) -> Vec<String> {
+        let table = self.api().tables().get(&name(id)).unwrap();
+        let mut found = Vec::new();
+        let store = self.api().tables().store();
+        let read = store.read(table.id, ScanSpec::default(), |cell| {
+            let parts = [cell.row, cell.family, cell.value].map(|part| part.escape_ascii());
+            let [row, family, value] = parts;
+            found.push(format!("{row}/{family}={value}"));
+        });
+        read.unwrap();
+        found
+    }
+}
+
+fn open(dir: &tempfile::TempDir) -> Api {
+    let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
+    Api::new(Arc::new(store)).unwrap()
+}
+
+pub fn name(id: &str) -> String {
+    format!("{PARENT}/tables/{id}")
+}
+
+pub fn request(id: &str, table: Table) -> CreateTableRequest {
+    CreateTableRequest {
+        parent: PARENT.into(),
+        table_id: id.into(),
+        table: Some(table),
+        initial_splits: vec![],
+    }
+}
+
+pub fn rule(rule: Rule) -> GcRule {
+    GcRule { rule: Some(rule) }
+}
+
+/// A family that keeps so many versions.
+pub fn versions(versions: i32) -> ColumnFamily {
+    let gc_rule = Some(rule(Rule::MaxNumVersions(versions)));
+    ColumnFamily { gc_rule, ..ColumnFamily::default() }
+}
+
+/// A refusal must have this code and contain this text.
+#[track_caller]
+pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str) {
+    let status = answer.expect_err("should have been refused");
+    assert_eq!(status.code(), code, "{}", status.message());
+    assert!(status.message().contains(text), "{:?} lacks {text:?}", status.message());
+}

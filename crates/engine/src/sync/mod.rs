@@ -1,0 +1,31 @@
+//! Locks, condition variables and atomics, as the rooms that share state among
+//! threads see them. Ordinarily those of parking_lot, arc-swap and std; with the
+//! feature `shuttle` stand-ins of the same names, whose every step is chosen by
+//! the schedule that a test explores (`tests/shuttle`).
+//!
+//! All locks that are held across another lock or across a file come from here:
+//! a thread that is switched away must not hold a lock that shuttle cannot see.
+//! Counters that nobody decides by stay those of std, to keep schedules short.
+
+#[cfg(feature = "shuttle")]
+mod scheduled;
+#[cfg(feature = "shuttle")]
+mod swap;
+
+#[cfg(feature = "shuttle")]
+pub use scheduled::{
+    Condvar, MappedRwLockReadGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+#[cfg(feature = "shuttle")]
+pub use shuttle::sync::atomic;
+#[cfg(feature = "shuttle")]
+pub use swap::{ArcSwap, Guard};
+
+#[cfg(not(feature = "shuttle"))]
+pub use arc_swap::{ArcSwap, Guard};
+#[cfg(not(feature = "shuttle"))]
+pub use parking_lot::{
+    Condvar, MappedRwLockReadGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+#[cfg(not(feature = "shuttle"))]
+pub use std::sync::atomic;

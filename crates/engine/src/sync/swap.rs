@@ -1,0 +1,58 @@
+//! A pointer that is swapped whole, behind the interface of arc-swap and driven
+//! by a schedule: each load and each store is one step.
+
+use std::mem;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Mutex;
+
+#[derive(Default)]
+pub struct ArcSwap<T> {
+    current: Mutex<Arc<T>>,
+}
+
+/// A loaded pointer.
+pub struct Guard<T>(T);
+
+impl<T> Deref for Guard<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> ArcSwap<T> {
+    pub fn from_pointee(value: T) -> ArcSwap<T> {
+        ArcSwap { current: Mutex::new(Arc::new(value)) }
+    }
+
+    pub fn load(&self) -> Guard<Arc<T>> {
+        Guard(self.load_full())
+    }
+
+    pub fn load_full(&self) -> Arc<T> {
+        self.current.lock().clone()
+    }
+
+    pub fn store(&self, next: Arc<T>) {
+        let before = mem::replace(&mut *self.current.lock(), next);
+        // Only now, with the lock given up: what it drops may take its time.
+        drop(before);
+    }
+
+    /// Replaces the pointer by what `change` makes of it, again if somebody
+    /// else was faster.
+    pub fn rcu(&self, change: impl Fn(&Arc<T>) -> T) {
+        loop {
+            let before = self.load_full();
+            let next = Arc::new(change(&before));
+            let mut current = self.current.lock();
+            if Arc::ptr_eq(&before, &current) {
+                *current = next;
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The memory budget under every schedule: who waits gets on, and the sum of
+//! what was given out never passes the limit.
+
+use std::sync::Arc;
+
+use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use shuttle::thread;
+use stele_engine::budget::MemoryBudget;
+
+use super::explore;
+
+const LIMIT: usize = 100;
+
+#[test]
+fn everybody_who_waits_for_memory_gets_it_and_the_sum_never_passes_the_limit() {
+    explore(10_000, || {
+        let budget = MemoryBudget::new(LIMIT);
+        let held = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = [[60, 30], [90, 10], [40, 100]]
+            .into_iter()
+            .map(|requests| {
+                let (budget, held) = (budget.clone(), held.clone());
+                thread::spawn(move || {
+                    for bytes in requests {
+                        let mut charge = budget.reserve(bytes, &|| false).unwrap();
+                        let sum = held.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        assert!(sum <= LIMIT, "{sum} bytes are out");
+                        assert!(budget.used() >= bytes);
+                        // Given back in two parts: the first is not enough for
+                        // everybody who waits.
+                        held.fetch_sub(bytes / 2, Ordering::SeqCst);
+                        charge.shrink(bytes / 2);
+                        held.fetch_sub(bytes - bytes / 2, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(budget.used(), 0);
+    });
+}
+
+#[test]
+fn who_gives_up_waiting_for_memory_leaves_its_place_to_the_next() {
+    explore(10_000, || {
+        let budget = MemoryBudget::new(LIMIT);
+        let held = budget.charge(50);
+        let stop = Arc::new(AtomicBool::new(false));
+        let large = {
+            let (budget, stop) = (budget.clone(), stop.clone());
+            thread::spawn(move || budget.reserve(90, &|| stop.load(Ordering::SeqCst)).is_some())
+        };
+        let small = {
+            let budget = budget.clone();
+            thread::spawn(move || budget.reserve(40, &|| false).is_some())
+        };
+        stop.store(true, Ordering::SeqCst);
+        budget.wake();
+        assert!(!large.join().unwrap(), "90 bytes never were free");
+        assert!(small.join().unwrap());
+        drop(held);
+        assert_eq!(budget.used(), 0);
+    });
+}

@@ -1,0 +1,254 @@
+//! The group log under every schedule: an answer means that the record is in
+//! the file at the level that was asked for, everybody gets an answer, and a
+//! failure reaches all.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread;
+use stele_engine::log::{Entry, GroupLog, ItemKind, Level, LogOptions, LogReader, LogWriter};
+use stele_engine::world::Clock;
+use stele_engine::{Error, Result};
+
+use super::disk::Disk;
+use super::explore;
+
+const DIR: &str = "/log";
+
+/// Time goes on with every look, so that a leader has patience and what nobody
+/// waits for becomes due.
+#[derive(Default)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now_micros(&self) -> i64 {
+        self.elapsed().as_micros() as i64
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// A log that several threads share.
+struct Bench {
+    disk: Disk,
+    log: GroupLog,
+    /// The lock that indices are given out under.
+    last: Mutex<u64>,
+    /// The callbacks as they came: index and whether it is durable.
+    called: Mutex<Vec<(u64, bool)>>,
+    called_one: Condvar,
+}
+
+impl Bench {
+    fn new() -> Arc<Bench> {
+        let disk = Disk::new();
+        // Room for a few records, so that segments are ended on the way.
+        let options = LogOptions { segment_bytes: 1 << 10, ..LogOptions::default() };
+        let end = LogReader::open(&disk, Path::new(DIR), 0).unwrap().replay(|_| Ok(())).unwrap();
+        let files = Arc::new(disk.clone());
+        let writer = LogWriter::start(files, Path::new(DIR), 1, 42, end, &options).unwrap();
+        let log = GroupLog::new(writer, 0, Arc::<Ticking>::default(), Duration::from_millis(5));
+        let (last, called, called_one) = Default::default();
+        Arc::new(Bench { disk, log, last, called, called_one })
+    }
+
+    /// Queues the next entry and does `then` before anybody queues another.
+    fn enqueue_then(&self, then: impl FnOnce(u64)) -> Result<u64> {
+        let mut last = self.last.lock().unwrap();
+        let index = *last + 1;
+        self.log.enqueue(Entry { stream: 0, index, payload: payload(index) })?;
+        *last = index;
+        then(index);
+        Ok(index)
+    }
+
+    fn enqueue(&self) -> Result<u64> {
+        self.enqueue_then(|_| ())
+    }
+
+    /// Queues the next entry with a callback.
+    fn enqueue_called(self: &Arc<Self>) -> Result<u64> {
+        self.enqueue_then(|index| self.call_back(index))
+    }
+
+    fn wait(&self, index: u64, level: Level) -> Result<()> {
+        match level {
+            Level::Written => self.log.wait_written(index),
+            Level::Durable => self.log.wait_durable(index),
+        }
+    }
+
+    fn call_back(self: &Arc<Self>, index: u64) {
+        let bench = self.clone();
+        let note = move |outcome: Result<()>| {
+            if outcome.is_ok() {
+                bench.expect(index, Level::Durable);
+            }
+            bench.called.lock().unwrap().push((index, outcome.is_ok()));
+            bench.called_one.notify_all();
+        };
+        self.log.on_durable(index, Box::new(note));
+    }
+
+    /// The entries that are in the file at a level now.
+    fn entries(&self, level: Level) -> BTreeMap<u64, Bytes> {
+        let left = match level {
+            Level::Written => self.disk.written(),
+            Level::Durable => self.disk.synced(),
+        };
+        let mut entries = BTreeMap::new();
+        let read = LogReader::open(&left, Path::new(DIR), 0).unwrap().replay(|item| {
+            if item.kind == ItemKind::Data {
+                entries.insert(item.index, item.payload);
+            }
+            Ok(())
+        });
+        read.unwrap();
+        entries
+    }
+
+    /// The entry was acknowledged, so it is there and so are all before it.
+    fn expect(&self, index: u64, level: Level) {
+        let entries = self.entries(level);
+        for index in 1..=index {
+            assert_eq!(entries.get(&index), Some(&payload(index)), "{index} is not {level:?}");
+        }
+    }
+
+    /// Waits for all callbacks, which nobody else brings about. They come in
+    /// order, and none with success after a failure.
+    fn wait_calls(&self, calls: usize) {
+        let called = self.called.lock().unwrap();
+        let called = self.called_one.wait_while(called, |called| called.len() < calls).unwrap();
+        assert_eq!(called.len(), calls, "every callback is called once");
+        assert!(called.is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1), "out of order: {called:?}");
+    }
+}
+
+/// Large enough that a segment holds three.
+fn payload(index: u64) -> Bytes {
+    vec![index as u8; 200].into()
+}
+
+/// Starts the log's background thread.
+fn background(bench: &Arc<Bench>) -> thread::JoinHandle<()> {
+    let bench = bench.clone();
+    thread::spawn(move || bench.log.run())
+}
+
+/// A thread that commits at one level.
+fn committer(bench: &Arc<Bench>, level: Level, commits: usize) -> thread::JoinHandle<()> {
+    let bench = bench.clone();
+    thread::spawn(move || {
+        for _ in 0..commits {
+            let index = bench.enqueue().unwrap();
+            bench.wait(index, level).unwrap();
+            bench.expect(index, level);
+        }
+    })
+}
+
+#[test]
+fn an_answer_means_that_the_record_is_in_the_file_at_the_level_asked_for() {
+    explore(4_000, || {
+        let bench = Bench::new();
+        let levels = [Level::Durable, Level::Written, Level::Durable, Level::Written];
+        let threads = levels.map(|level| committer(&bench, level, 2));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        bench.log.drive(Level::Durable).unwrap();
+        assert_eq!(bench.log.durable(), 8);
+        bench.expect(8, Level::Durable);
+    });
+}
+
+#[test]
+fn callbacks_come_once_and_in_order_without_anybody_waiting() {
+    explore(4_000, || {
+        let bench = Bench::new();
+        let background = background(&bench);
+        let mut threads = vec![committer(&bench, Level::Durable, 1)];
+        for _ in 0..2 {
+            let bench = bench.clone();
+            threads.push(thread::spawn(move || {
+                for _ in 0..2 {
+                    bench.enqueue_called().unwrap();
+                }
+            }));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        // The background thread alone is left to bring about the last of them.
+        bench.wait_calls(4);
+        bench.log.stop();
+        background.join().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_for_room_in_the_queue_gets_on() {
+    explore(4_000, || {
+        let bench = Bench::new();
+        let threads: Vec<_> = (0..3)
+            .map(|number| {
+                let bench = bench.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        bench.log.wait_queue_below(300).unwrap();
+                        let index = bench.enqueue().unwrap();
+                        if number == 0 {
+                            bench.log.wait_durable(index).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        bench.log.drive(Level::Written).unwrap();
+        assert_eq!(bench.log.queued_bytes(), 0);
+        bench.expect(6, Level::Written);
+    });
+}
+
+/// One caller's part in a log that fails: what it is told is true.
+fn commit_until_failure(bench: &Arc<Bench>, level: Level, callbacks: &AtomicU64) {
+    for _ in 0..2 {
+        let Ok(index) = bench.enqueue_called() else { return };
+        callbacks.fetch_add(1, Ordering::SeqCst);
+        match bench.wait(index, level) {
+            Ok(()) => bench.expect(index, level),
+            Err(Error::Stopped(_)) => assert!(bench.log.failed().is_some()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_failed_write_or_sync_reaches_everybody_and_nobody_is_told_a_lie() {
+    explore(6_000, || {
+        let bench = Bench::new();
+        bench.disk.fail_after(thread_rng().gen_range(0..12));
+        let background = background(&bench);
+        let callbacks = Arc::new(AtomicU64::new(0));
+        let threads = [Level::Durable, Level::Written, Level::Durable].map(|level| {
+            let (bench, callbacks) = (bench.clone(), callbacks.clone());
+            thread::spawn(move || commit_until_failure(&bench, level, &callbacks))
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let expected = callbacks.load(Ordering::SeqCst) as usize;
+        let driven = bench.log.drive(Level::Durable);
+        assert_eq!(driven.is_err(), bench.log.failed().is_some());
+        bench.wait_calls(expected);
+        if driven.is_err() {
+            assert!(matches!(bench.enqueue(), Err(Error::Stopped(_))));
+        }
+        bench.log.stop();
+        background.join().unwrap();
+    });
+}

@@ -1,0 +1,60 @@
+//! A store on a disk whose every operation is a step of the schedule.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stele_engine::schema::{Family, Schema};
+use stele_engine::world::{Files, ManualClock, SeededRandom, Spawner, World};
+use stele_engine::*;
+
+use super::disk::Disk;
+
+const DIR: &str = "/store";
+
+pub struct Machine {
+    pub disk: Disk,
+    pub store: Arc<Store>,
+    pub table: TableId,
+}
+
+impl Machine {
+    /// A new store with one table. Without a spawner the test's own threads do
+    /// the background work.
+    pub fn new(options: Options, spawner: Option<Arc<dyn Spawner>>) -> Machine {
+        let disk = Disk::new();
+        let world = World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(disk.clone()),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner,
+        };
+        let store = Store::open(Path::new(DIR), options, world).unwrap();
+        let schema = Schema::with_families([Family::new("f")]).unwrap();
+        let table = store.create_table("t", schema).unwrap();
+        Machine { disk, store: Arc::new(store), table }
+    }
+
+    /// The fragments that lie on the disk.
+    pub fn fragments(&self) -> Vec<String> {
+        let listed = self.disk.list(&Path::new(DIR).join(FRAGMENTS_DIR)).unwrap();
+        listed.into_iter().map(|name| name.display().to_string()).collect()
+    }
+
+    /// The fragments that the configuration names.
+    pub fn named_fragments(&self) -> Vec<String> {
+        let configs = self.store.configs().unwrap();
+        let mut names: Vec<_> = configs.files().map(|file| file.name.to_string()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// Sizes that keep a run short: a cache that holds nothing, so that every read
+/// goes to the disk, and small segments.
+pub fn small() -> Options {
+    let mut options = Options::default();
+    options.memory.conflict_slots = 4;
+    options.memory.cache_bytes = 0;
+    options.log.segment_bytes = 1 << 10;
+    options
+}
