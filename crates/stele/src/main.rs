@@ -31,6 +31,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve a store: the Bigtable API over gRPC, and health, metrics and a status page over HTTP.
+    #[command(args_override_self = true)]
     Serve(serve::Flags),
     /// Stand in for Google's Bigtable emulator, with its flags; nothing is kept.
     #[command(disable_help_flag = true)]

@@ -59,11 +59,9 @@ impl Shared {
     /// on, and all checks come after it.
     fn wait_for_memory(&self, bytes: usize) -> Result<Charge> {
         let budget = &self.tables.budget;
-        // Half, so that one commit never has to wait for its own flush.
-        if bytes > budget.limit() / 2 {
-            let limit = budget.limit() / 2;
-            return Err(Error::TooLarge { what: "a commit in memory", size: bytes, limit });
-        }
+        // Half at most, which flushes can always free. Memory is over the
+        // budget by the rest of a larger commit until that is flushed.
+        let bytes = bytes.min(budget.limit() / 2);
         if let Some(charge) = budget.try_reserve(bytes) {
             return Ok(charge);
         }
