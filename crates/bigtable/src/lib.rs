@@ -17,6 +17,8 @@ pub mod name;
 pub mod proto;
 mod regex;
 pub mod table;
+mod waiting;
 
 pub use api::{Api, MESSAGE_BYTES_MAX};
 pub use error::{Error, Result};
+pub use waiting::waiting;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use super::{Shared, Wait, choose};
 use crate::budget::Charge;
-use crate::cell::commit::Commit;
+use crate::cell::commit::{Commit, TableId};
 use crate::error::{Error, Printable, Result};
 use crate::log::{Entry, Promise};
 use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::recovery::TABLES_STREAM;
+use crate::table::Table;
 use crate::txn::Txn;
 
 /// What a commit is delayed by for each run that a chain is too long.
@@ -43,6 +44,16 @@ impl Shared {
             Wait::Durable => self.log.wait_durable(txn.raw())?,
         }
         Ok(txn)
+    }
+
+    /// Whether any of the waits below would be one.
+    pub fn would_wait(&self, table: TableId, bytes: usize) -> bool {
+        let options = &self.tables.options;
+        let budget = &self.tables.budget;
+        let long = |table: Arc<Table>| table.chain_longest() >= options.compact.chain_slow;
+        self.log.queued_bytes() >= options.memory.log_queue_bytes_max
+            || budget.limit().saturating_sub(budget.used()) < 2 * bytes
+            || self.tables.get(table).is_ok_and(long)
     }
 
     /// Waits while too much is queued for the log.
