@@ -96,11 +96,6 @@ impl Engine for Ours {
 
     fn compact(&self) -> Result<()> {
         self.store.flush(self.table)?;
-        // The compact worker may be at it, and then this call gives way.
-        while self.store.stats().chain_longest > 1 {
-            self.store.compact(self.table)?;
-            std::thread::yield_now();
-        }
         Ok(self.store.compact(self.table)?)
     }
 

@@ -43,16 +43,20 @@ async fn modified(client: &mut Client, rules: Vec<v2::ReadModifyWriteRule>) -> V
 async fn rules_see_what_earlier_rules_did() {
     let served = Served::with_table();
     let mut client = served.client();
-    let values = modified(&mut client, vec![
-        increment("n", 5),
-        append("s", "ab"),
-        increment("n", -7),
-        append("s", "c"),
-        append("empty", ""),
-    ])
+    let values = modified(
+        &mut client,
+        vec![
+            increment("n", 5),
+            append("s", "ab"),
+            increment("n", -7),
+            append("s", "c"),
+            append("empty", ""),
+        ],
+    )
     .await;
     assert_eq!(values, [b"".to_vec(), (-2i64).to_be_bytes().to_vec(), b"abc".to_vec()]);
-    let values = modified(&mut client, vec![increment("n", i64::MIN + 2), increment("n", -1)]).await;
+    let values =
+        modified(&mut client, vec![increment("n", i64::MIN + 2), increment("n", -1)]).await;
     assert_eq!(values, [(i64::MAX).to_be_bytes().to_vec()], "overflow wraps");
 }
 
@@ -78,7 +82,10 @@ async fn a_cell_from_the_future_keeps_its_timestamp() {
     let future = 4_000_000_000_000_000;
     write(&mut client, "r", vec![set("f", "s", future, "a"), set("f", "s", 1000, "old")]).await;
     modified(&mut client, vec![append("s", "b")]).await;
-    assert_eq!(read_all(&mut client).await["r"], [format!("f:s@{future}=ab"), "f:s@1000=old".into()]);
+    assert_eq!(
+        read_all(&mut client).await["r"],
+        [format!("f:s@{future}=ab"), "f:s@1000=old".into()]
+    );
 }
 
 #[tokio::test]
@@ -97,7 +104,8 @@ async fn bad_rules_are_refused() {
         let status = client.read_modify_write_row(modify(rules)).await.unwrap_err();
         assert_eq!(status.code(), code, "{}", status.message());
     }
-    let empty = v2::ReadModifyWriteRowRequest { row_key: "".into(), ..modify(vec![append("s", "x")]) };
+    let empty =
+        v2::ReadModifyWriteRowRequest { row_key: "".into(), ..modify(vec![append("s", "x")]) };
     let status = client.read_modify_write_row(empty).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
 }

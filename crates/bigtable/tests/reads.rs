@@ -204,7 +204,8 @@ async fn a_long_stretch_without_rows_tells_how_far_it_is() {
     let bright = Some(filter(Filter::ValueRegexFilter("bright".into())));
     let flags = v2::FeatureFlags { last_scanned_row_responses: true, ..Default::default() };
     for reversed in [false, true] {
-        let mut request = Request::new(v2::ReadRowsRequest { filter: bright.clone(), reversed, ..all() });
+        let mut request =
+            Request::new(v2::ReadRowsRequest { filter: bright.clone(), reversed, ..all() });
         let flags = base64::Engine::encode(
             &base64::engine::general_purpose::URL_SAFE,
             flags.encode_to_vec(),
@@ -220,8 +221,11 @@ async fn a_long_stretch_without_rows_tells_how_far_it_is() {
         let ordered = scanned.is_sorted_by(|a, b| if reversed { a > b } else { a < b });
         assert!(ordered, "{scanned:?}");
     }
-    let mut silent =
-        client.read_rows(v2::ReadRowsRequest { filter: bright, ..all() }).await.unwrap().into_inner();
+    let mut silent = client
+        .read_rows(v2::ReadRowsRequest { filter: bright, ..all() })
+        .await
+        .unwrap()
+        .into_inner();
     assert!(silent.message().await.unwrap().is_none(), "only who asked is told");
 }
 
@@ -252,9 +256,8 @@ async fn samples_are_the_splits_and_the_end() {
         }
         samples
     }
-    let keys = |samples: &[(String, i64)]| {
-        samples.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>()
-    };
+    let keys =
+        |samples: &[(String, i64)]| samples.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
     let fresh = sampled(&mut client, None).await;
     assert_eq!(keys(&fresh), ["b", "m", "t", ""]);
     for i in 0..10 {

@@ -62,21 +62,29 @@ async fn refused(client: &mut Client, mutations: Vec<v2::Mutation>) -> (Code, St
 async fn mutations_apply_in_order() {
     let served = Served::with_table();
     let mut client = served.client();
-    write(&mut client, "r", vec![
-        set("f", "a", 1000, "1"),
-        set("f", "a", 2000, "2"),
-        set("f", "a", 3000, "3"),
-        set("f", "b", 1000, "x"),
-        set("g", "c", 1000, "y"),
-    ])
+    write(
+        &mut client,
+        "r",
+        vec![
+            set("f", "a", 1000, "1"),
+            set("f", "a", 2000, "2"),
+            set("f", "a", 3000, "3"),
+            set("f", "b", 1000, "x"),
+            set("g", "c", 1000, "y"),
+        ],
+    )
     .await;
-    write(&mut client, "r", vec![
-        delete_column("a", Some((1000, 3000))),
-        set("f", "a", 1000, "again"),
-        delete_family("g"),
-        set("g", "d", 5000, "z"),
-        delete_column("b", None),
-    ])
+    write(
+        &mut client,
+        "r",
+        vec![
+            delete_column("a", Some((1000, 3000))),
+            set("f", "a", 1000, "again"),
+            delete_family("g"),
+            set("g", "d", 5000, "z"),
+            delete_column("b", None),
+        ],
+    )
     .await;
     let rows = read_all(&mut client).await;
     assert_eq!(rows["r"], ["f:a@3000=3", "f:a@1000=again", "g:d@5000=z"]);
@@ -125,7 +133,11 @@ async fn bad_mutations_are_refused_and_leave_nothing_behind() {
         (vec![set("h", "a", 0, "")], Code::NotFound, "Requested column family not found"),
         (vec![delete_family("h")], Code::NotFound, "Requested column family not found"),
         (vec![set("f", "a", -2, "")], Code::InvalidArgument, "must not be negative"),
-        (vec![set("f", "a", 1234, "")], Code::InvalidArgument, "Timestamp granularity mismatch. Expected a multiple of 1000 (millisecond granularity), but got 1234."),
+        (
+            vec![set("f", "a", 1234, "")],
+            Code::InvalidArgument,
+            "Timestamp granularity mismatch. Expected a multiple of 1000 (millisecond granularity), but got 1234.",
+        ),
         (vec![set("f", &long, 0, "")], Code::InvalidArgument, "exceeds the limit of 16384"),
         (vec![delete_column("a", Some((2000, 1000)))], Code::InvalidArgument, "must be less than"),
         (vec![delete_column("a", Some((1000, 1000)))], Code::InvalidArgument, "must be less than"),
@@ -148,8 +160,7 @@ async fn bad_mutations_are_refused_and_leave_nothing_behind() {
     write(&mut client, "r", vec![off_grid_by_client]).await;
     assert_eq!(read_all(&mut client).await["r"], ["f:a@1000="]);
     for key in ["", &"k".repeat(4097)] {
-        let status =
-            client.mutate_row(mutate(key, vec![set("f", "a", 0, "")])).await.unwrap_err();
+        let status = client.mutate_row(mutate(key, vec![set("f", "a", 0, "")])).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
     }
     let missing = v2::MutateRowRequest {
@@ -172,9 +183,8 @@ async fn aggregates_fold_what_is_added() {
     }
     write(&mut client, "r", vec![merge("sum", Some(&100i64.to_be_bytes())), merge("sum", None)])
         .await;
-    let shown = |family: &str, number: i64| {
-        format!("{family}:q@0={}", number.to_be_bytes().escape_ascii())
-    };
+    let shown =
+        |family: &str, number: i64| format!("{family}:q@0={}", number.to_be_bytes().escape_ascii());
     let expected = [shown("max", 5), shown("min", -7), shown("sum", 101)];
     assert_eq!(read_all(&mut client).await["r"], expected);
 }
@@ -199,8 +209,7 @@ async fn mutate_rows(
     client: &mut Client,
     entries: Vec<v2::mutate_rows_request::Entry>,
 ) -> Result<Vec<i32>, tonic::Status> {
-    let request =
-        v2::MutateRowsRequest { table_name: TABLE.into(), entries, ..Default::default() };
+    let request = v2::MutateRowsRequest { table_name: TABLE.into(), entries, ..Default::default() };
     let mut stream = client.mutate_rows(request).await?.into_inner();
     let mut codes = Vec::new();
     while let Some(message) = stream.message().await? {
@@ -216,14 +225,17 @@ async fn mutate_rows(
 async fn entries_of_a_bulk_request_stand_alone() {
     let served = Served::with_table();
     let mut client = served.client();
-    let codes = mutate_rows(&mut client, vec![
-        entry("c", vec![set("f", "q", 1000, "first"), delete_row()]),
-        entry("a", vec![set("f", "q", 1000, "1")]),
-        entry("b", vec![set("f", "q", 1000, "lost"), set("nope", "q", 1000, "1")]),
-        entry("c", vec![set("f", "q", 2000, "second")]),
-        entry("", vec![set("f", "q", 1000, "1")]),
-        entry("d", vec![]),
-    ])
+    let codes = mutate_rows(
+        &mut client,
+        vec![
+            entry("c", vec![set("f", "q", 1000, "first"), delete_row()]),
+            entry("a", vec![set("f", "q", 1000, "1")]),
+            entry("b", vec![set("f", "q", 1000, "lost"), set("nope", "q", 1000, "1")]),
+            entry("c", vec![set("f", "q", 2000, "second")]),
+            entry("", vec![set("f", "q", 1000, "1")]),
+            entry("d", vec![]),
+        ],
+    )
     .await
     .unwrap();
     let (invalid, missing) = (Code::InvalidArgument as i32, Code::NotFound as i32);
@@ -255,10 +267,7 @@ async fn a_token_is_applied_once_also_after_a_restart() {
     let served = Served::with_table();
     let now = std::time::SystemTime::now();
     let once = |token: &'static str, start: std::time::SystemTime| v2::MutateRowRequest {
-        idempotency: Some(v2::Idempotency {
-            token: token.into(),
-            start_time: Some(start.into()),
-        }),
+        idempotency: Some(v2::Idempotency { token: token.into(), start_time: Some(start.into()) }),
         ..mutate("r", vec![add("sum", 1)])
     };
     let mut client = served.client();

@@ -97,6 +97,12 @@ impl BlockCache {
         found
     }
 
+    /// Looks without being noticed: neither counted nor taken for a use that
+    /// would keep the item longer.
+    pub(crate) fn peek(&self, file: u64, offset: u64) -> Option<Cached> {
+        self.items.peek(&Place { file, offset })
+    }
+
     pub(crate) fn insert(&self, file: u64, offset: u64, item: Cached) {
         self.items.insert(Place { file, offset }, item);
     }

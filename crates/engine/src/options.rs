@@ -97,19 +97,27 @@ impl Default for FlushOptions {
 
 #[derive(Clone, Debug)]
 pub struct CompactOptions {
-    /// Chains shorter than this are left alone.
+    /// Chains of fewer runs than this are left alone.
     pub chain_min: usize,
-    /// Chains are never allowed to stay longer than this.
+    /// Chains are never allowed to keep more runs than this.
     pub chain_max: usize,
     /// From this length on writers are slowed down.
     pub chain_slow: usize,
     /// At this length writers wait for compaction.
     pub chain_stop: usize,
+    /// An output that has reached this size ends with the row at hand.
+    pub output_bytes: u64,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        CompactOptions { chain_min: 4, chain_max: 12, chain_slow: 24, chain_stop: 36 }
+        CompactOptions {
+            chain_min: 4,
+            chain_max: 12,
+            chain_slow: 24,
+            chain_stop: 36,
+            output_bytes: 256 << 20,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The runs a tablet's cells lie in, memory and disk, as one kind of cursor.
+//! Memory fragments and the runs of chains, as one kind of cursor.
 
 use std::sync::Arc;
 
@@ -8,12 +8,15 @@ use crate::error::Result;
 use crate::fragment::{CursorOptions, FragmentCursor, row_hash};
 use crate::memory::MemoryCursor;
 use crate::merge::Cursor;
+use crate::run::{Run, RunCursor};
 use crate::table::{GroupMemory, TableVersion};
 
-/// A cursor over either kind of fragment.
+/// A cursor over anything that holds cells.
 pub enum Source {
     Memory(MemoryCursor),
+    /// A whole fragment, or one of which only rows within its link are read.
     Disk(FragmentCursor),
+    Run(RunCursor),
 }
 
 macro_rules! each {
@@ -21,6 +24,7 @@ macro_rules! each {
         match $source {
             Source::Memory($cursor) => $body,
             Source::Disk($cursor) => $body,
+            Source::Run($cursor) => $body,
         }
     };
 }
@@ -85,11 +89,8 @@ impl Sources {
         let mut sources = Sources::default();
         for &group in groups {
             sources.add_memory(&version.memory[group]);
-            let links = &version.tablets[tablet].chains[group].links;
-            for link in links.iter().rev().filter(|link| link.file.rows.overlaps(rows)) {
-                let fragment = link.fragment()?;
-                sources.add_spans(fragment.spans());
-                sources.cursors.push(Source::Disk(fragment.cursor(options)));
+            for run in version.tablets[tablet].chains[group].runs.iter().rev() {
+                sources.add_run(run, rows, options)?;
             }
         }
         Ok(sources)
@@ -107,10 +108,10 @@ impl Sources {
         let hash = row_hash(row);
         for group in groups {
             sources.add_memory(&version.memory[group]);
-            let links = &version.tablets[tablet].chains[group].links;
-            for link in links.iter().rev().filter(|link| link.file.rows.contains(row)) {
+            for run in version.tablets[tablet].chains[group].runs.iter().rev() {
+                let Some(link) = run.link_of(row) else { continue };
                 let fragment = link.fragment()?;
-                sources.add_spans(fragment.spans());
+                sources.add_spans(run.spans());
                 if fragment.may_hold_row(row, hash) {
                     sources.cursors.push(Source::Disk(fragment.cursor(options)));
                 }
@@ -124,6 +125,19 @@ impl Sources {
             self.add_spans(&fragment.spans());
             self.cursors.push(Source::Memory(fragment.cursor()));
         }
+    }
+
+    fn add_run(&mut self, run: &Run, rows: &RowRange, options: &CursorOptions) -> Result<()> {
+        let places = run.places_of(rows);
+        if places.is_empty() {
+            return Ok(());
+        }
+        self.add_spans(run.spans());
+        self.cursors.push(match &run.links()[places.clone()] {
+            [link] if link.is_whole() => Source::Disk(link.fragment()?.cursor(options)),
+            _ => Source::Run(run.cursor(places, options)),
+        });
+        Ok(())
     }
 
     fn add_spans(&mut self, spans: &Arc<Spans>) {

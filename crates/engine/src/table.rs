@@ -1,23 +1,27 @@
 //! A table: its schema, its memory fragments and its tablets, as one immutable
 //! version that is swapped whole.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::budget::MemoryBudget;
 use crate::cell::commit::TableId;
+use crate::cell::rows::RowRange;
+use crate::config::FileName;
+use crate::link::Link;
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Guard, Mutex};
-use crate::tablet::Tablet;
+use crate::tablet::{Chain, Tablet};
 use crate::txn::Txn;
 
 pub struct Table {
     pub id: TableId,
     pub name: String,
     version: ArcSwap<TableVersion>,
-    /// Fragments in the longest chain of the version.
+    /// Runs in the longest chain of the version.
     chain_longest: AtomicUsize,
     /// Held by whoever makes the next version.
     changing: Mutex<()>,
@@ -41,17 +45,33 @@ pub struct TableVersion {
 }
 
 impl TableVersion {
-    /// Fragments in the longest chain.
-    pub fn chain_longest(&self) -> usize {
+    /// About how many bytes the rows of a range take on disk.
+    pub fn disk_bytes(&self, range: &RowRange) -> u64 {
         let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
-        chains.map(|chain| chain.links.len()).max().unwrap_or(0)
+        let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
+        let of_link = |link: &Arc<Link>| {
+            let part = range.intersection(&link.file.rows);
+            link.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
+        };
+        links.map(of_link).sum()
     }
-}
 
-impl TableVersion {
+    /// Runs in the longest chain.
+    pub fn chain_longest(&self) -> usize {
+        self.chains().map(|chain| chain.runs.len()).max().unwrap_or(0)
+    }
+
+    fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.tablets.iter().flat_map(|tablet| &tablet.chains)
+    }
+
+    /// The files that chains name.
+    pub fn file_names(&self) -> BTreeSet<FileName> {
+        self.chains().flat_map(Chain::links).map(|link| link.file.name).collect()
+    }
+
     fn doom_files(&self) {
-        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
-        chains.flat_map(|chain| &chain.links).for_each(|link| link.doom());
+        self.chains().flat_map(Chain::links).for_each(|link| link.doom());
     }
 }
 
@@ -145,7 +165,7 @@ impl Table {
         result
     }
 
-    /// Fragments in the longest chain.
+    /// Runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
         self.chain_longest.load(Ordering::Relaxed)
     }

@@ -13,14 +13,16 @@ use crate::cell::fold::Folds;
 use crate::config::{ConfigEdit, ConfigStore, Configs, FileConfig, FileName, TableConfig};
 use crate::error::{Error, Result};
 use crate::fragment::Fragment;
+use crate::link::{Link, LinkedFile, Pins};
 use crate::memory::MemoryFragment;
 use crate::options::Options;
+use crate::run::Run;
 use crate::schema::Schema;
 use crate::snapshot::Snapshots;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Guard, Mutex};
 use crate::table::{GroupMemory, Table, TableVersion};
-use crate::tablet::{Chain, Link, Pins, Tablet};
+use crate::tablet::{Chain, Tablet};
 use crate::txn::Txn;
 use crate::world::World;
 
@@ -86,16 +88,26 @@ impl Tables {
     }
 
     fn load_table(&self, config: &TableConfig) -> Result<Table> {
+        // Tablets may share a file, each for its own rows.
+        let mut opened: BTreeMap<FileName, Arc<Link>> = BTreeMap::new();
+        let mut open = |file: &FileConfig| -> Result<Arc<Link>> {
+            let link = match opened.get(&file.name) {
+                Some(known) => Arc::new(Link::new(file.clone(), known.linked().clone())),
+                None => self.open_link(file)?,
+            };
+            opened.insert(file.name, link.clone());
+            Ok(link)
+        };
         let mut tablets = Vec::with_capacity(config.tablets.len());
         for tablet in &config.tablets {
             let mut chains = Vec::with_capacity(tablet.chains.len());
             for chain in &tablet.chains {
-                let links = chain
-                    .files
-                    .iter()
-                    .map(|file| self.open_link(file).map(Arc::new))
-                    .collect::<Result<_>>()?;
-                chains.push(Chain { flushed_through: chain.flushed_through, links });
+                let mut runs = Vec::new();
+                for files in chain.runs() {
+                    let links = files.iter().map(&mut open).collect::<Result<_>>()?;
+                    runs.extend(Run::new(links));
+                }
+                chains.push(Chain { flushed_through: chain.flushed_through, runs });
             }
             tablets.push(Tablet { rows: tablet.rows.clone(), chains });
         }
@@ -107,9 +119,13 @@ impl Tables {
 
     /// Opens a fragment for its place in a chain. Damage becomes part of the
     /// link; a format from the future stops the store from opening.
-    pub fn open_link(&self, file: &FileConfig) -> Result<Link> {
+    pub fn open_link(&self, file: &FileConfig) -> Result<Arc<Link>> {
+        self.open_link_as(file, self.cache.next_file_id())
+    }
+
+    /// The same for a file whose blocks are in the cache under this id.
+    pub fn open_link_as(&self, file: &FileConfig, id: u64) -> Result<Arc<Link>> {
         let path = self.path(file.name);
-        let id = self.cache.next_file_id();
         let mut opened = Fragment::open(&self.world.files, &path, id, self.cache.clone());
         if let Ok(fragment) = &opened
             && fragment.meta().stored_bytes != file.bytes
@@ -128,7 +144,8 @@ impl Tables {
             other => Error::data_loss(&path, 0, other.to_string()),
         });
         let (files, pins) = (self.world.files.clone(), self.pins.clone());
-        Ok(Link::new(file.clone(), opened, &path, files, pins))
+        let linked = LinkedFile::new(file.name, opened, &path, files, pins);
+        Ok(Arc::new(Link::new(file.clone(), Arc::new(linked))))
     }
 
     /// Removes files that no config names: left by an incarnation that died

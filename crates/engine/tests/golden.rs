@@ -9,14 +9,16 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use stele_engine::config::FileName;
 use stele_engine::schema::{Compression, Family, Group, Purge, Schema};
+use stele_engine::world::sim::{Operation, SimFiles, disk_full};
 use stele_engine::world::{Disk, Files, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
-fn world() -> World {
+fn world(files: impl Files + 'static) -> World {
     World {
         clock: Arc::new(ManualClock::at(1_000_000)),
-        files: Arc::new(Disk),
+        files: Arc::new(files),
         random: Arc::new(SeededRandom::new(7)),
         spawner: None,
     }
@@ -45,12 +47,13 @@ fn contents(store: &Store) -> String {
 }
 
 /// A store with something of everything: each mutation, each compression, a
-/// chain of several fragments, a compacted one, commits in the log alone, a
-/// dropped table and a checkpoint.
-fn write_store(dir: &Path) -> String {
+/// chain of several runs, a compacted one, one whose compaction was broken off,
+/// commits in the log alone, a dropped table and a checkpoint.
+fn write_store(files: &SimFiles) -> String {
     let mut options = Options::default();
     options.log.segment_bytes = 8 << 10;
-    let store = Store::open(dir, options, world()).unwrap();
+    options.compact.output_bytes = 1 << 10;
+    let store = Store::open(Path::new("/store"), options, world(files.clone())).unwrap();
     let mut cold = Group::new("cold", [Family::new("c")]);
     cold.compression = Compression::Zstd;
     let mut raw = Group::new("raw", [Family::with_purge("r", Purge::MaxVersions(2))]);
@@ -60,6 +63,8 @@ fn write_store(dir: &Path) -> String {
     let plain = Schema::with_families([Family::with_purge("f", Purge::Waterline(3))]).unwrap();
     let dropped = store.create_table("dropped", plain.clone()).unwrap();
     let plain = store.create_table("plain", plain).unwrap();
+    let parts = Schema::with_families([Family::new("f")]).unwrap();
+    let parts = store.create_table("parts", parts).unwrap();
     let apply = |build: &dyn Fn(&mut CommitBuilder)| {
         let mut commit = CommitBuilder::new();
         build(&mut commit);
@@ -91,12 +96,35 @@ fn write_store(dir: &Path) -> String {
         commit.table(plain).row(b"k").mark(b"f", b"", 5, b"erased");
     });
     store.flush(wide).unwrap();
+    for round in 0..2u8 {
+        apply(&|commit| {
+            commit.table(parts).delete_range(&RowRange::new("f", "m"));
+            for row in b'a'..=b'z' {
+                let value: Vec<u8> = (0..100).map(|at| row.wrapping_mul(at | 1) ^ round).collect();
+                commit.row(&[row]).set(b"f", b"", i64::from(row / (b'm' + round)), &value);
+            }
+        });
+        store.flush(parts).unwrap();
+    }
+    let newest = store.configs().unwrap().files().map(|file| file.name).max().unwrap();
+    let third = FileName { number: newest.number + 3, ..newest };
+    files.fail_next(Operation::Create, &third.to_string(), disk_full());
+    assert!(store.compact(parts).is_err(), "it is broken off after two outputs");
     apply(&|commit| {
         commit.table(wide).row(b"z").set(b"f", b"logged", -1, b"only in the log");
     });
     let expected = contents(&store);
     store.close().unwrap();
     expected
+}
+
+/// Writes what lies on a simulated disk to a real one.
+fn write_out(files: &SimFiles, dir: &Path) {
+    for (path, bytes) in files.files() {
+        let target = dir.join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::write(target, bytes).unwrap();
+    }
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -116,7 +144,9 @@ fn copy(from: &Path, to: &Path) {
 fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
     if let Some(dir) = std::env::var_os("STELE_GOLDEN") {
         let dir = Path::new(&dir);
-        let expected = write_store(&dir.join("store"));
+        let files = SimFiles::new(1);
+        let expected = write_store(&files);
+        write_out(&files, dir);
         fs::write(dir.join("expected.txt"), expected).unwrap();
     }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -130,7 +160,7 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
         let report = verify::check(&files, dir.path()).unwrap();
         assert!(report.is_sound(), "{:?}", report.problems);
         for _ in 0..2 {
-            let store = Store::open(dir.path(), Options::default(), world()).unwrap();
+            let store = Store::open(dir.path(), Options::default(), world(Disk)).unwrap();
             assert_eq!(contents(&store), expected, "{}", golden.display());
             for (table, _) in store.tables() {
                 store.flush(table).unwrap();
@@ -145,7 +175,6 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
 
 #[test]
 fn what_is_written_today_reads_like_the_golden_store_of_today() {
-    let dir = tempfile::tempdir().unwrap();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/1/expected.txt");
-    assert_eq!(write_store(dir.path()), fs::read_to_string(golden).unwrap());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/2/expected.txt");
+    assert_eq!(write_store(&SimFiles::new(1)), fs::read_to_string(golden).unwrap());
 }

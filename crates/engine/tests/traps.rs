@@ -1,6 +1,8 @@
 //! Traps of the engine's design and defects of its forebears: one test each,
 //! named after the trap (T), the defect (D) or the rule it keeps.
 
+#[path = "traps/compaction.rs"]
+mod compaction;
 #[path = "traps/durability.rs"]
 mod durability;
 #[path = "traps/fixture.rs"]

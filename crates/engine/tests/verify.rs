@@ -222,6 +222,29 @@ fn a_chain_out_of_order_is_found() {
 }
 
 #[test]
+fn a_file_named_for_rows_that_it_does_not_have_is_found() {
+    let store = Closed::new();
+    let manifest = Manifest::open(files(), store.path()).unwrap().unwrap();
+    let configs = manifest.read().unwrap();
+    let table = configs.table_named("orders").unwrap();
+    let mut file = table.tablets[0].chains[0].files[0].clone();
+    let name = file.name;
+    file.rows = RowRange::new("row005", "row900");
+    let widen = ConfigEdit::Splice(Splice {
+        table: table.id,
+        tablet: 0,
+        group: 0,
+        remove: vec![name],
+        add: vec![file],
+        flushed_through: None,
+    });
+    manifest.edit(configs.revision, &[widen]).unwrap();
+    drop(manifest);
+    let path = store.path().join("fragments").join(name.to_string());
+    assert_one(&store.check(), &path, None, "does not have");
+}
+
+#[test]
 fn a_flip_anywhere_in_the_manifest_is_found_or_tears_its_last_edit() {
     let store = Closed::new();
     let path = store.path().join("manifest");

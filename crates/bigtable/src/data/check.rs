@@ -15,11 +15,8 @@ impl Data {
         &self,
         request: request::CheckAndMutateRow,
     ) -> Result<bool> {
-        let table = target::table(
-            &self.tables,
-            &request.table_name,
-            &[&request.authorized_view_name],
-        )?;
+        let table =
+            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
         check_key(&request.row_key)?;
         let lists = [&request.true_mutations, &request.false_mutations];
         if lists.iter().all(|list| list.is_empty()) {

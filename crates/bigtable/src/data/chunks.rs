@@ -300,7 +300,12 @@ mod tests {
     use crate::proto::v2::read_rows_response::cell_chunk::RowStatus;
     use prost::Message;
 
-    fn cell<'a>(row: &'a str, column: (&'a str, &'a str), timestamp: i64, value: &'a [u8]) -> Cell<'a> {
+    fn cell<'a>(
+        row: &'a str,
+        column: (&'a str, &'a str),
+        timestamp: i64,
+        value: &'a [u8],
+    ) -> Cell<'a> {
         let (family, qualifier) = (column.0.as_bytes(), column.1.as_bytes());
         Cell { row: row.as_bytes(), family, qualifier, timestamp, label: None, value }
     }
@@ -407,7 +412,8 @@ mod tests {
     fn every_length_of_a_chunk_can_be_committed() {
         for len in (0..400).chain(16_300..16_500) {
             let value = vec![b'v'; len];
-            let told = written(&[cell("r", ("f", "q"), 1, &value), cell("s", ("f", "q"), 1, &value)]);
+            let told =
+                written(&[cell("r", ("f", "q"), 1, &value), cell("s", ("f", "q"), 1, &value)]);
             assert_eq!(told.len(), 2, "{len}");
             assert!(told.iter().all(|chunk| chunk.value == value), "{len}");
             assert!(told.iter().all(|chunk| chunk.row_status == COMMIT_ROW), "{len}");

@@ -17,13 +17,7 @@ pub struct Emit {
 
 impl Emit {
     pub fn new(rows_limit: u64) -> Emit {
-        Emit {
-            chunks: Chunks::default(),
-            rows_limit,
-            full: false,
-            row_bytes: 0,
-            large_row: None,
-        }
+        Emit { chunks: Chunks::default(), rows_limit, full: false, row_bytes: 0, large_row: None }
     }
 
     /// Nothing more will be taken.

@@ -118,8 +118,7 @@ impl Bigtable for Data {
             };
             v2::mutate_rows_response::Entry { index: index as i64, status: Some(status) }
         });
-        let response =
-            v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None };
+        let response = v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None };
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(response)))))
     }
 

@@ -50,11 +50,8 @@ impl<'r> Touched<'r> {
 
 impl Data {
     pub(super) async fn modify(&self, request: v2::ReadModifyWriteRowRequest) -> Result<v2::Row> {
-        let table = target::table(
-            &self.tables,
-            &request.table_name,
-            &[&request.authorized_view_name],
-        )?;
+        let table =
+            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
         check(&table, &request)?;
         let spec = spec(&request.rules);
         loop {

@@ -60,7 +60,9 @@ fn check_one(table: &Table, mutation: &v2::Mutation) -> Result<()> {
             if family(table, &set.family_name)?.aggregate().is_some() {
                 let name = &set.family_name;
                 let what = "cells are added or merged, not set";
-                return Err(Error::Invalid(format!("Column family {name} is an aggregate: {what}")));
+                return Err(Error::Invalid(format!(
+                    "Column family {name} is an aggregate: {what}"
+                )));
             }
             check_qualifier(&set.column_qualifier)?;
             check_value(&set.value)?;
@@ -73,9 +75,7 @@ fn check_one(table: &Table, mutation: &v2::Mutation) -> Result<()> {
         }
         Some(Kind::DeleteFromFamily(delete)) => family(table, &delete.family_name).map(drop),
         Some(Kind::DeleteFromRow(_)) => Ok(()),
-        Some(Kind::AddToCell(_) | Kind::MergeToCell(_)) => {
-            addition(table, mutation).map(drop)
-        }
+        Some(Kind::AddToCell(_) | Kind::MergeToCell(_)) => addition(table, mutation).map(drop),
     }
 }
 
@@ -132,7 +132,9 @@ fn check_times(table: &Table, range: Option<&v2::TimestampRange>) -> Result<()> 
         return Err(Error::invalid("Time range must not be negative"));
     }
     if end != 0 && start >= end {
-        return Err(Error::invalid("start_timestamp_micros must be less than end_timestamp_micros"));
+        return Err(Error::invalid(
+            "start_timestamp_micros must be less than end_timestamp_micros",
+        ));
     }
     check_granularity(table, start)?;
     check_granularity(table, end)

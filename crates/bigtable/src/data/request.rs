@@ -50,9 +50,8 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_the_api_writes_them() {
-        let filter = v2::RowFilter {
-            filter: Some(v2::row_filter::Filter::CellsPerRowLimitFilter(3)),
-        };
+        let filter =
+            v2::RowFilter { filter: Some(v2::row_filter::Filter::CellsPerRowLimitFilter(3)) };
         let rows = v2::RowSet { row_keys: vec!["k".into()], row_ranges: vec![] };
         let sent = v2::ReadRowsRequest {
             table_name: "t".into(),

@@ -21,7 +21,9 @@ pub fn check_key(key: &[u8]) -> Result<()> {
 fn check_length(key: &[u8]) -> Result<()> {
     if key.len() > ROW_KEY_BYTES_MAX {
         let (size, limit) = (key.len(), ROW_KEY_BYTES_MAX);
-        return Err(Error::Invalid(format!("Row key of {size} bytes exceeds the limit of {limit}")));
+        return Err(Error::Invalid(format!(
+            "Row key of {size} bytes exceeds the limit of {limit}"
+        )));
     }
     Ok(())
 }

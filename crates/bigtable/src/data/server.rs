@@ -65,8 +65,8 @@ impl Service<http::Request<Body>> for DataServer {
             }),
             CHECK_AND_MUTATE_ROW => Box::pin(async move {
                 let codec = ProstCodec::<v2::CheckAndMutateRowResponse, _>::default();
-                let mut grpc = Grpc::new(codec)
-                    .apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
+                let mut grpc =
+                    Grpc::new(codec).apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
                 Ok(grpc.unary(CheckAndMutate(data), request).await)
             }),
             _ => self.generated.call(request),
@@ -79,8 +79,7 @@ struct CheckAndMutate(Arc<Data>);
 
 impl UnaryService<request::CheckAndMutateRow> for CheckAndMutate {
     type Response = v2::CheckAndMutateRowResponse;
-    type Future =
-        Pin<Box<dyn Future<Output = Result<Response<Self::Response>, Status>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Self::Response>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<request::CheckAndMutateRow>) -> Self::Future {
         let data = self.0.clone();

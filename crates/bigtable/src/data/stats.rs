@@ -49,8 +49,6 @@ impl ReadStats {
                 frontend_server_latency: Some(latency),
             }),
         };
-        v2::RequestStats {
-            stats_view: Some(v2::request_stats::StatsView::FullReadStatsView(view)),
-        }
+        v2::RequestStats { stats_view: Some(v2::request_stats::StatsView::FullReadStatsView(view)) }
     }
 }

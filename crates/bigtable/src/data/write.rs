@@ -12,11 +12,8 @@ const COMMIT_BYTES: usize = 4 << 20;
 
 impl Data {
     pub(super) async fn mutate(&self, request: v2::MutateRowRequest) -> Result<()> {
-        let table = target::table(
-            &self.tables,
-            &request.table_name,
-            &[&request.authorized_view_name],
-        )?;
+        let table =
+            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
         mutation::check_count(request.mutations.len())?;
         mutation::check(&table, &request.row_key, &request.mutations)?;
         let txn = self.write_row(
@@ -55,11 +52,8 @@ impl Data {
         &self,
         request: v2::MutateRowsRequest,
     ) -> Result<Vec<Result<()>>> {
-        let table = target::table(
-            &self.tables,
-            &request.table_name,
-            &[&request.authorized_view_name],
-        )?;
+        let table =
+            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
         let total = request.entries.iter().map(|entry| entry.mutations.len()).sum();
         mutation::check_count(total)?;
         let mut outcomes: Vec<Result<()>> = request

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use stele_engine::CellView;
 use stele_engine::world::Random;
 
-use super::large_row::{LargeRow, ROW_BYTES_MAX};
+use super::held_row::HeldRow;
+use super::large_row::LargeRow;
 use super::narrow::{Plan, Work};
-use super::program::{Change, Memory, Taker, cell_bytes};
-use super::row_buffer::RowBuffer;
-use super::stages::{Item, Stages};
+use super::program::{Change, Memory, Taker};
 
 /// Where the cells go that a filter lets through.
 pub trait Output {
@@ -46,17 +45,7 @@ pub struct Evaluator {
     family: Vec<u8>,
     qualifier: Vec<u8>,
     skip: Flow,
-    held: Held,
-}
-
-/// A row that is not whole yet.
-#[derive(Default)]
-struct Held {
-    cells: RowBuffer,
-    items: Vec<Item>,
-    sunk: Vec<Item>,
-    /// The copies of the cell at hand, and whether each was sunk.
-    copies: Vec<(Change, bool)>,
+    held: HeldRow,
 }
 
 impl Evaluator {
@@ -70,7 +59,7 @@ impl Evaluator {
             family: Vec::new(),
             qualifier: Vec::new(),
             skip: Flow::Continue,
-            held: Held::default(),
+            held: HeldRow::default(),
         }
     }
 
@@ -155,7 +144,12 @@ impl Evaluator {
 }
 
 /// Shows a copy of a cell to the output.
-fn show(cell: &CellView<'_>, change: Change, labels: &[Arc<str>], output: &mut impl Output) {
+pub(super) fn show(
+    cell: &CellView<'_>,
+    change: Change,
+    labels: &[Arc<str>],
+    output: &mut impl Output,
+) {
     let label = change.label.checked_sub(1).map(|at| &*labels[usize::from(at)]);
     if change.stripped {
         output.cell(&CellView { value: &[], ..*cell }, label);
@@ -182,72 +176,324 @@ impl<O: Output> Taker for Direct<'_, O> {
     }
 }
 
-impl Taker for Vec<(Change, bool)> {
-    fn pass(&mut self, change: Change) {
-        self.push((change, false));
+#[cfg(test)]
+mod tests {
+    use stele_engine::Txn;
+    use stele_engine::world::SeededRandom;
+
+    use super::super::Filter;
+    use super::*;
+    use crate::proto::v2;
+    use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
+
+    fn row_filter(kind: Kind) -> v2::RowFilter {
+        v2::RowFilter { filter: Some(kind) }
     }
 
-    fn sink(&mut self, change: Change) {
-        self.push((change, true));
-    }
-}
-
-impl Held {
-    fn begin(&mut self, row: &[u8]) {
-        self.cells.begin(row);
-        self.items.clear();
-        self.sunk.clear();
+    fn chain(filters: impl IntoIterator<Item = Kind>) -> Kind {
+        Kind::Chain(Chain { filters: filters.into_iter().map(row_filter).collect() })
     }
 
-    /// Keeps what the first stages let through of a cell.
-    fn keep(&mut self, stages: &Stages, memory: &mut Memory, cell: &CellView<'_>) -> Flow {
-        self.copies.clear();
-        let flow = stages.first.run(memory, cell, Change::default(), &mut self.copies);
-        if self.copies.is_empty() || memory.overfull() {
-            return flow;
+    fn interleave(filters: impl IntoIterator<Item = Kind>) -> Kind {
+        Kind::Interleave(Interleave { filters: filters.into_iter().map(row_filter).collect() })
+    }
+
+    fn condition(predicate: Kind, then: Option<Kind>, otherwise: Option<Kind>) -> Kind {
+        let branch = |kind: Kind| Box::new(row_filter(kind));
+        Kind::Condition(Box::new(Condition {
+            predicate_filter: Some(branch(predicate)),
+            true_filter: then.map(branch),
+            false_filter: otherwise.map(branch),
+        }))
+    }
+
+    fn family(regex: &str) -> Kind {
+        Kind::FamilyNameRegexFilter(regex.into())
+    }
+
+    fn qualifier(regex: &'static str) -> Kind {
+        Kind::ColumnQualifierRegexFilter(regex.into())
+    }
+
+    fn value(regex: &'static str) -> Kind {
+        Kind::ValueRegexFilter(regex.into())
+    }
+
+    fn label(name: &str) -> Kind {
+        Kind::ApplyLabelTransformer(name.into())
+    }
+
+    const PASS: Kind = Kind::PassAllFilter(true);
+    const BLOCK: Kind = Kind::BlockAllFilter(true);
+    const SINK: Kind = Kind::Sink(true);
+    const STRIP: Kind = Kind::StripValueTransformer(true);
+
+    /// Two rows, two families, three columns, up to three versions.
+    const CELLS: [(&str, &str, &str, i64, &str); 9] = [
+        ("r1", "a", "x", 3, "3"),
+        ("r1", "a", "x", 2, "2"),
+        ("r1", "a", "x", 1, "1"),
+        ("r1", "a", "y", 5, "five"),
+        ("r1", "b", "x", 4, ""),
+        ("r1", "b", "x", 3, "\x03"),
+        ("r2", "a", "y", 2, "2"),
+        ("r2", "b", "x", 2, "\x02"),
+        ("r2", "b", "x", 1, "1"),
+    ];
+
+    fn view<'c>(
+        (row, family, qualifier, timestamp, value): &(&'c str, &'c str, &'c str, i64, &'c str),
+    ) -> CellView<'c> {
+        CellView {
+            row: row.as_bytes(),
+            family: family.as_bytes(),
+            qualifier: qualifier.as_bytes(),
+            timestamp: *timestamp,
+            txn: Txn::ZERO,
+            marker: false,
+            value: value.as_bytes(),
         }
-        let stripped = self.copies.iter().all(|(change, _)| change.stripped);
-        memory.row_bytes += cell_bytes(cell, stripped);
-        if memory.overfull() {
-            return flow;
-        }
-        let value = if stripped { &[] } else { cell.value };
-        let at = self.cells.push(cell, memory.column, value);
-        for (change, sunk) in &self.copies {
-            let list = if *sunk { &mut self.sunk } else { &mut self.items };
-            list.push(Item::new(at, *change));
-        }
-        flow
     }
 
-    /// Shows what comes of the row. An error is the size it came to.
-    fn finish(
-        &mut self,
-        stages: &Stages,
-        memory: &mut Memory,
-        labels: &[Arc<str>],
-        output: &mut impl Output,
-    ) -> Result<(), u64> {
-        let column = memory.column;
-        let passed = stages.apply(&self.cells, memory, &self.items, &mut self.sunk);
-        let passed = passed.map_err(|_| memory.row_bytes)?;
-        // Later rows must not find a column's number again.
-        memory.column = column;
-        self.sunk.sort_by_key(|item| item.cell);
-        let mut bytes = 0;
-        let mut sunk = self.sunk.iter().peekable();
-        let mut show_item = |item: &Item| {
-            let cell = self.cells.get(item.cell);
-            bytes += cell_bytes(&cell, item.change.stripped);
-            show(&cell, item.change, labels, output);
-            if bytes > ROW_BYTES_MAX { Err(bytes) } else { Ok(()) }
+    #[derive(Default)]
+    struct Lines(Vec<String>);
+
+    impl Output for Lines {
+        fn cell(&mut self, cell: &CellView<'_>, label: Option<&str>) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let label = label.map_or(String::new(), |label| format!(" {label}"));
+            let names = [cell.row, cell.family, cell.qualifier].map(text).join(".");
+            self.0.push(format!("{names}@{}={}{label}", cell.timestamp, cell.value.escape_ascii()));
+        }
+    }
+
+    fn evaluator(kind: Kind) -> Evaluator {
+        let filter = Filter::compile(Some(&row_filter(kind))).unwrap();
+        filter.plan().evaluator(Arc::new(SeededRandom::new(7)))
+    }
+
+    fn read(kind: Kind) -> Vec<String> {
+        let mut evaluator = evaluator(kind);
+        let mut lines = Lines::default();
+        for cell in &CELLS {
+            evaluator.cell(&view(cell), &mut lines).unwrap();
+        }
+        evaluator.end_row(&mut lines).unwrap();
+        lines.0
+    }
+
+    /// The places in `CELLS` of what passes unchanged.
+    fn passing(kind: Kind) -> Vec<usize> {
+        let all = read(PASS);
+        let place = |line: &String| all.iter().position(|cell| cell == line).unwrap();
+        read(kind).iter().map(place).collect()
+    }
+
+    #[test]
+    fn each_filter_keeps_its_cells() {
+        let times = |start_timestamp_micros, end_timestamp_micros| {
+            Kind::TimestampRangeFilter(v2::TimestampRange {
+                start_timestamp_micros,
+                end_timestamp_micros,
+            })
         };
-        for item in &passed {
-            while let Some(first) = sunk.next_if(|sunk| sunk.cell < item.cell) {
-                show_item(first)?;
-            }
-            show_item(item)?;
+        let columns = |family: &str, start, end| {
+            Kind::ColumnRangeFilter(v2::ColumnRange {
+                family_name: family.into(),
+                start_qualifier: start,
+                end_qualifier: end,
+            })
+        };
+        let values = |start_value, end_value| {
+            Kind::ValueRangeFilter(v2::ValueRange { start_value, end_value })
+        };
+        let mask =
+            |mask: &'static [u8]| Kind::ValueBitmaskFilter(v2::ValueBitmask { mask: mask.into() });
+        use v2::column_range::{EndQualifier, StartQualifier};
+        use v2::value_range::{EndValue, StartValue};
+        let cases = [
+            (PASS, vec![0, 1, 2, 3, 4, 5, 6, 7, 8]),
+            (BLOCK, vec![]),
+            (Kind::RowKeyRegexFilter("r2".into()), vec![6, 7, 8]),
+            (Kind::RowKeyRegexFilter("r".into()), vec![]),
+            (family("a"), vec![0, 1, 2, 3, 6]),
+            (family("c"), vec![]),
+            (qualifier("y|z"), vec![3, 6]),
+            (value("[0-9]"), vec![0, 1, 2, 6, 8]),
+            (value(""), vec![4]),
+            (columns("a", None, None), vec![0, 1, 2, 3, 6]),
+            (columns("a", Some(StartQualifier::StartQualifierOpen("x".into())), None), vec![3, 6]),
+            (columns("a", None, Some(EndQualifier::EndQualifierClosed("x".into()))), vec![0, 1, 2]),
+            (columns("a", None, Some(EndQualifier::EndQualifierOpen("x".into()))), vec![]),
+            (
+                values(
+                    Some(StartValue::StartValueOpen("1".into())),
+                    Some(EndValue::EndValueClosed("3".into())),
+                ),
+                vec![0, 1, 6],
+            ),
+            (
+                values(
+                    Some(StartValue::StartValueClosed("1".into())),
+                    Some(EndValue::EndValueOpen("2".into())),
+                ),
+                vec![2, 8],
+            ),
+            (times(2, 4), vec![0, 1, 5, 6, 7]),
+            (times(3, 0), vec![0, 3, 4, 5]),
+            (times(0, 2), vec![2, 8]),
+            (times(4, 2), vec![]),
+            (mask(b"\x02"), vec![0, 1, 5, 6, 7]),
+            (mask(b"fi\0e"), vec![3]),
+            (Kind::CellsPerRowOffsetFilter(2), vec![2, 3, 4, 5, 8]),
+            (Kind::CellsPerRowOffsetFilter(9), vec![]),
+            (Kind::CellsPerRowLimitFilter(2), vec![0, 1, 6, 7]),
+            (Kind::CellsPerColumnLimitFilter(1), vec![0, 3, 4, 6, 7]),
+            (Kind::CellsPerColumnLimitFilter(2), vec![0, 1, 3, 4, 5, 6, 7, 8]),
+        ];
+        for (kind, expected) in cases {
+            assert_eq!(passing(kind.clone()), expected, "{kind:?}");
         }
-        sunk.try_for_each(show_item)
+    }
+
+    #[test]
+    fn the_order_of_a_chain_matters() {
+        let limit = Kind::CellsPerColumnLimitFilter(1);
+        assert_eq!(passing(chain([limit.clone(), value("[0-9]")])), [0, 6]);
+        assert_eq!(passing(chain([value("[0-9]"), limit])), [0, 6, 8]);
+        assert_eq!(read(chain([STRIP, value("2")])), [""; 0]);
+        let stripped = ["r1.a.x@2=", "r2.a.y@2="];
+        assert_eq!(read(chain([value("2"), STRIP])), stripped);
+        // What the second limit leaves out has been counted by the first.
+        let rows = Kind::CellsPerRowLimitFilter(4);
+        let columns = Kind::CellsPerColumnLimitFilter(1);
+        assert_eq!(passing(chain([rows, columns])), [0, 3, 6, 7]);
+    }
+
+    #[test]
+    fn an_interleave_keeps_copies_and_their_order() {
+        let copies = interleave([chain([label("one"), qualifier("y")]), PASS, STRIP]);
+        let copies = chain([Kind::RowKeyRegexFilter("r2".into()), copies]);
+        let expected = [
+            "r2.a.y@2=2 one",
+            "r2.a.y@2=2",
+            "r2.a.y@2=",
+            "r2.b.x@2=\\x02",
+            "r2.b.x@2=",
+            "r2.b.x@1=1",
+            "r2.b.x@1=",
+        ];
+        assert_eq!(read(copies.clone()), expected);
+        let limited = chain([copies.clone(), Kind::CellsPerRowLimitFilter(4)]);
+        assert_eq!(read(limited), expected[..4]);
+        let limited = chain([copies, Kind::CellsPerColumnLimitFilter(1)]);
+        assert_eq!(read(limited), [expected[0], expected[3]]);
+    }
+
+    #[test]
+    fn a_sink_goes_past_all_that_follows() {
+        let marked = chain([label("sunk"), SINK]);
+        let filter = chain([family("a"), interleave([PASS, marked.clone()]), qualifier("y")]);
+        let expected = [
+            "r1.a.x@3=3 sunk",
+            "r1.a.x@2=2 sunk",
+            "r1.a.x@1=1 sunk",
+            "r1.a.y@5=five",
+            "r1.a.y@5=five sunk",
+            "r2.a.y@2=2",
+            "r2.a.y@2=2 sunk",
+        ];
+        assert_eq!(read(filter), expected);
+        let only_sunk = chain([interleave([marked, BLOCK]), BLOCK]);
+        assert_eq!(read(only_sunk).len(), CELLS.len());
+    }
+
+    #[test]
+    fn a_condition_is_decided_by_the_whole_row() {
+        let five = value("five");
+        let filter = condition(five.clone(), Some(qualifier("y")), Some(STRIP));
+        let stripped = ["r2.a.y@2=", "r2.b.x@2=", "r2.b.x@1="];
+        assert_eq!(read(filter), [&["r1.a.y@5=five"][..], &stripped].concat());
+        assert_eq!(passing(condition(five.clone(), None, Some(PASS))), [6, 7, 8]);
+        assert_eq!(passing(condition(five.clone(), Some(PASS), None)), [0, 1, 2, 3, 4, 5]);
+        // Only what comes to the predicate decides.
+        let cut = chain([Kind::CellsPerRowLimitFilter(3), condition(five, Some(PASS), None)]);
+        assert_eq!(passing(cut), [0usize; 0]);
+    }
+
+    #[test]
+    fn a_sample_takes_or_leaves_whole_rows() {
+        let mut evaluator = evaluator(Kind::RowSampleFilter(0.25));
+        let mut lines = Lines::default();
+        for row in 0..4000 {
+            let row = format!("{row:04}");
+            for cell in &CELLS[..3] {
+                evaluator
+                    .cell(&CellView { row: row.as_bytes(), ..view(cell) }, &mut lines)
+                    .unwrap();
+            }
+        }
+        evaluator.end_row(&mut lines).unwrap();
+        assert_eq!(lines.0.len() % 3, 0);
+        assert!(lines.0.chunks(3).all(|cells| cells[0][..4] == cells[2][..4]));
+        let rows = lines.0.len() / 3;
+        assert!((900..1100).contains(&rows), "{rows} of 4000 rows");
+    }
+
+    #[test]
+    fn a_row_can_be_read_again() {
+        let mut evaluator = evaluator(Kind::CellsPerRowLimitFilter(1));
+        let mut lines = Lines::default();
+        for _ in 0..2 {
+            assert_eq!(evaluator.cell(&view(&CELLS[0]), &mut lines), Ok(Flow::NextRow));
+            assert_eq!(evaluator.cell(&view(&CELLS[1]), &mut lines), Ok(Flow::NextRow));
+            evaluator.end_row(&mut lines).unwrap();
+        }
+        assert_eq!(lines.0, ["r1.a.x@3=3"; 2]);
+    }
+
+    #[test]
+    fn copies_without_end_are_refused() {
+        let double = interleave([PASS, PASS]);
+        let doubled = (0..500).map(|_| double.clone());
+        let streamed = chain(doubled.clone().chain([value("none")]));
+        let held = chain([condition(value("3"), Some(PASS), None)].into_iter().chain(doubled));
+        let nested = (0..9).fold(condition(value("3"), Some(PASS), None), |inner, _| {
+            chain([interleave([inner, PASS]), double.clone()])
+        });
+        for (kind, limit) in [(streamed, 1 << 20), (held, 1 << 20), (nested, 1 << 14)] {
+            let mut evaluator = evaluator(kind);
+            evaluator.memory.row_bytes_max = limit;
+            let mut lines = Lines::default();
+            let outcome = evaluator.cell(&view(&CELLS[0]), &mut lines).map(|_| ());
+            let outcome = outcome.and_then(|()| evaluator.end_row(&mut lines));
+            let large = outcome.unwrap_err();
+            assert_eq!(large.row, b"r1");
+            assert!(large.bytes > limit && large.bytes < 2 * limit, "{large:?}");
+        }
+    }
+
+    #[test]
+    fn a_held_row_is_limited_but_not_the_rows_together() {
+        let mut evaluator = evaluator(condition(value("none"), None, Some(PASS)));
+        evaluator.memory.row_bytes_max = 7 * 100;
+        let mut lines = Lines::default();
+        for row in 0..50 {
+            let row = format!("{row:02}");
+            for cell in &CELLS[..6] {
+                evaluator
+                    .cell(&CellView { row: row.as_bytes(), ..view(cell) }, &mut lines)
+                    .unwrap();
+            }
+        }
+        evaluator.end_row(&mut lines).unwrap();
+        assert_eq!(lines.0.len(), 50 * 6);
+        let value = [b'v'; 300];
+        let outcome = CELLS[..6].iter().try_for_each(|cell| {
+            evaluator.cell(&CellView { row: b"large", value: &value, ..view(cell) }, &mut lines)?;
+            Ok::<_, LargeRow>(())
+        });
+        assert_eq!(outcome.unwrap_err().row, b"large");
+        assert_eq!(lines.0.len(), 50 * 6);
     }
 }

@@ -10,7 +10,7 @@
 //! conditions decide cell by cell: a `program` sends each cell through
 //! the filter's operations, copies it at an interleave, and hands it on at
 //! once. A condition has to see the whole row first, so the row is kept
-//! (`row_buffer`) and goes through the filter stage by stage (`stages`).
+//! (`held_row`, `row_buffer`) and goes through the filter stage by stage (`stages`).
 //!
 //! Where the API leaves a choice: copies of one cell come out in the order of
 //! the interleave's filters; a filter may stand inside at most 20 others; an
@@ -20,6 +20,7 @@
 mod check;
 mod columns;
 mod evaluator;
+mod held_row;
 mod large_row;
 mod narrow;
 mod need;

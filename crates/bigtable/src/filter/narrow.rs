@@ -176,3 +176,158 @@ impl Narrowed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use stele_engine::{Columns, FamilyColumns};
+
+    use super::super::node::ColumnRange;
+    use super::*;
+    use crate::regex::Pattern;
+
+    fn pattern(regex: &str) -> Pattern {
+        Pattern::new(regex.as_bytes()).unwrap()
+    }
+
+    fn family(regex: &str) -> Node {
+        Node::Family(pattern(regex))
+    }
+
+    fn qualifier(regex: &str) -> Node {
+        Node::Qualifier(pattern(regex))
+    }
+
+    fn times(min: i64, max: i64) -> Node {
+        Node::Times(TimeRange { min, max })
+    }
+
+    fn narrowed(node: &Node) -> (ScanSpec, Plan) {
+        let mut spec = ScanSpec::default();
+        let plan = narrow(node, ["a", "b", "c"], &mut spec);
+        (spec, plan)
+    }
+
+    #[test]
+    fn the_usual_filters_leave_nothing_to_do() {
+        let column = ColumnRange { family: Bytes::from("b"), qualifiers: RowRange::new("k", "p") };
+        let filter = Node::chain([
+            Node::RowKey(pattern("x|y")),
+            family("[ab]"),
+            Node::Column(column),
+            times(5, 10),
+            Node::ColumnLimit(2),
+            times(6, i64::MAX),
+            qualifier("m|n|z"),
+            Node::ColumnLimit(3),
+        ]);
+        let (spec, plan) = narrowed(&filter);
+        assert!(plan.passes_all());
+        assert_eq!(spec.rows, [RowRange::row(b"x"), RowRange::row(b"y")]);
+        let qualifiers = Some(vec![RowRange::row(b"m"), RowRange::row(b"n")]);
+        let wanted = FamilyColumns { family: b"b".to_vec(), qualifiers };
+        assert_eq!(spec.columns, Columns::Families(vec![wanted]));
+        assert_eq!(spec.times, Some(TimeRange { min: 6, max: 10 }));
+        assert_eq!((spec.versions, spec.cells_max), (Some(2), None));
+    }
+
+    #[test]
+    fn newer_timestamps_are_not_left_out_before_a_limit_of_versions() {
+        let (spec, plan) = narrowed(&Node::chain([Node::ColumnLimit(1), times(5, 10)]));
+        assert_eq!(spec.times, Some(TimeRange { min: 5, max: i64::MAX }));
+        assert_eq!(spec.versions, Some(1));
+        assert!(!plan.passes_all());
+        let (spec, plan) = narrowed(&Node::chain([times(5, 10), Node::ColumnLimit(1)]));
+        assert_eq!(spec.times, Some(TimeRange { min: 5, max: 10 }));
+        assert_eq!(spec.versions, Some(1));
+        assert!(plan.passes_all());
+    }
+
+    #[test]
+    fn a_limit_of_versions_stays_behind_what_looks_at_values() {
+        let (spec, plan) =
+            narrowed(&Node::chain([Node::Value(pattern("v")), Node::ColumnLimit(1)]));
+        assert_eq!(spec.versions, None);
+        assert!(!plan.passes_all());
+        let (spec, _) = narrowed(&Node::chain([Node::ColumnLimit(4), Node::Value(pattern("v"))]));
+        assert_eq!(spec.versions, Some(4));
+    }
+
+    #[test]
+    fn nothing_but_rows_is_left_out_before_a_limit_of_the_row() {
+        let later = [family("a"), times(1, 2), Node::RowKey(pattern("p.*"))];
+        for first in [Node::RowLimit(3), Node::RowOffset(1)] {
+            let (spec, _) = narrowed(&Node::chain([first].into_iter().chain(later.clone())));
+            assert_eq!((spec.columns, spec.times), (Columns::All, None));
+            assert_eq!(spec.rows, [RowRange::prefix(b"p")]);
+        }
+        let (spec, _) = narrowed(&Node::chain([family("a"), Node::RowLimit(3)]));
+        assert_eq!(spec.columns, Columns::Families(vec![FamilyColumns::all("a")]));
+        assert_eq!(spec.versions, Some(3));
+    }
+
+    #[test]
+    fn an_interleave_needs_what_any_of_its_filters_needs() {
+        let filter = Node::interleave([
+            Node::chain([family("a"), times(1, 2), Node::ColumnLimit(1)]),
+            Node::chain([family("c"), times(4, 9), Node::ColumnLimit(3)]),
+        ]);
+        let (spec, plan) = narrowed(&filter);
+        let families = vec![FamilyColumns::all("a"), FamilyColumns::all("c")];
+        assert_eq!(spec.columns, Columns::Families(families));
+        assert_eq!(spec.times, Some(TimeRange { min: 1, max: 9 }));
+        assert_eq!(spec.versions, None);
+        assert!(!plan.passes_all());
+        let sunk = Node::chain([Node::interleave([Node::Sink, Node::PassAll]), family("a")]);
+        let (spec, _) = narrowed(&sunk);
+        assert_eq!(spec.columns, Columns::All);
+    }
+
+    #[test]
+    fn what_nothing_can_pass_is_not_scanned() {
+        let impossible = [
+            Node::BlockAll,
+            family("nowhere"),
+            Node::chain([family("a"), family("b")]),
+            Node::chain([times(1, 2), times(3, 4)]),
+            Node::chain([Node::RowKey(pattern("x")), Node::RowKey(pattern("y"))]),
+            Node::interleave(
+                [times(2, 1), qualifier("a").clone()]
+                    .map(|node| Node::chain([node, qualifier("b"), qualifier("c")])),
+            ),
+        ];
+        for filter in impossible {
+            let (spec, plan) = narrowed(&filter);
+            assert!(plan.blocks_all(), "{filter:?}");
+            assert!(spec.rows.iter().all(RowRange::is_empty) && !spec.rows.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_row_is_one_of_the_scan_if_that_is_of_one_row() {
+        let filter = Node::chain([family("a"), Node::RowLimit(2)]);
+        let mut spec = ScanSpec::row(b"r");
+        assert!(narrow(&filter, ["a", "b"], &mut spec).passes_all());
+        assert_eq!(spec.cells_max, Some(2));
+        let filter = Node::chain([Node::Value(pattern("v")), Node::RowLimit(2)]);
+        let mut spec = ScanSpec::row(b"r");
+        assert!(!narrow(&filter, ["a", "b"], &mut spec).passes_all());
+        assert_eq!(spec.cells_max, None);
+    }
+
+    #[test]
+    fn a_scan_is_narrowed_within_what_it_was_asked_for() {
+        let mut spec = ScanSpec {
+            rows: vec![RowRange::new("a", "c"), RowRange::new("p", "pz")],
+            columns: Columns::Families(vec![FamilyColumns::all("a"), FamilyColumns::all("b")]),
+            times: Some(TimeRange { min: 3, max: 8 }),
+            ..ScanSpec::default()
+        };
+        let filter = Node::chain([Node::RowKey(pattern("p.*")), family("b|c"), times(5, 20)]);
+        let plan = narrow(&filter, ["a", "b", "c"], &mut spec);
+        assert_eq!(spec.rows, [RowRange::new("p", "pz")]);
+        assert_eq!(spec.columns, Columns::Families(vec![FamilyColumns::all("b")]));
+        assert_eq!(spec.times, Some(TimeRange { min: 5, max: 8 }));
+        assert!(!plan.passes_all(), "the row key pattern is left to do");
+    }
+}

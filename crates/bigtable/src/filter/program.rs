@@ -128,6 +128,7 @@ pub struct Memory {
     pub column: u64,
     /// What is held of the row, and what copies of its cells add to it.
     pub row_bytes: u64,
+    pub row_bytes_max: u64,
 }
 
 /// Counts for one row or column; a count of another one is zero.
@@ -160,6 +161,18 @@ struct Path {
     at: usize,
     change: Change,
     flow: Flow,
+    /// The cell has been counted for the row, so it must not be left out, nor
+    /// must others like it, unless they are the rest of the row.
+    counted: bool,
+}
+
+impl Path {
+    /// Notes that the path lets none of these cells through.
+    fn ends_for(&mut self, cells: Flow) {
+        if cells != Flow::NextColumn || !self.counted {
+            self.flow = self.flow.max(cells);
+        }
+    }
 }
 
 impl Memory {
@@ -171,11 +184,12 @@ impl Memory {
             row: 0,
             column: 0,
             row_bytes: 0,
+            row_bytes_max: ROW_BYTES_MAX,
         }
     }
 
     pub fn overfull(&self) -> bool {
-        self.row_bytes > ROW_BYTES_MAX
+        self.row_bytes > self.row_bytes_max
     }
 
     /// Whether a test keeps a cell, and if not, which cells it will drop too.
@@ -244,7 +258,7 @@ impl Program {
         taker: &mut impl Taker,
     ) -> Flow {
         let mut least = Flow::Stop;
-        let mut path = Path { at: 0, change, flow: Flow::Continue };
+        let mut path = Path { at: 0, change, flow: Flow::Continue, counted: false };
         loop {
             let end = self.follow(memory, cell, &mut path, taker);
             if memory.overfull() {
@@ -275,18 +289,21 @@ impl Program {
                 Operation::Test(test, counter) => {
                     let value = if path.change.stripped { &[] } else { cell.value };
                     if let Verdict::Drop(flow) = memory.test(test, *counter, cell, value) {
-                        return path.flow.max(flow);
+                        path.ends_for(flow);
+                        return path.flow;
                     }
                 }
                 Operation::Offset(cells, counter) => {
+                    path.counted = true;
                     if memory.counters[*counter].add(memory.row) <= *cells {
                         return path.flow;
                     }
                 }
                 Operation::RowLimit(cells, counter) => {
+                    path.counted = true;
                     let count = memory.counters[*counter].add(memory.row);
                     if count >= *cells {
-                        path.flow = Flow::NextRow;
+                        path.ends_for(Flow::NextRow);
                     }
                     if count > *cells {
                         return path.flow;
@@ -295,7 +312,7 @@ impl Program {
                 Operation::ColumnLimit(cells, counter) => {
                     let count = memory.counters[*counter].add(memory.column);
                     if count >= *cells {
-                        path.flow = path.flow.max(Flow::NextColumn);
+                        path.ends_for(Flow::NextColumn);
                     }
                     if count > *cells {
                         return path.flow;

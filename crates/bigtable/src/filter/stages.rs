@@ -2,7 +2,7 @@
 //! two stages the row is a list of items: kept cells, and what has been
 //! changed about them. What needs no condition is a program of its own.
 
-use super::large_row::ROW_BYTES_MAX;
+use super::evaluator::Flow;
 use super::node::Node;
 use super::program::{Builder, Change, Memory, Program, Taker};
 use super::row_buffer::RowBuffer;
@@ -117,7 +117,7 @@ impl Run<'_> {
             let mut taker = Collect { item: *item, passed: &mut passed, sunk: self.sunk };
             let flow = program.run(self.memory, &cell, item.change, &mut taker);
             self.check()?;
-            if flow >= super::Flow::NextRow || passed.len() >= most {
+            if flow >= Flow::NextRow || passed.len() >= most {
                 break;
             }
         }
@@ -165,7 +165,7 @@ impl Run<'_> {
     }
 
     fn check(&self) -> Result<(), Overfull> {
-        if self.memory.row_bytes > ROW_BYTES_MAX { Err(Overfull) } else { Ok(()) }
+        if self.memory.overfull() { Err(Overfull) } else { Ok(()) }
     }
 }
 

@@ -80,7 +80,12 @@ pub fn mutation(mutation: Mutation) -> v2::Mutation {
     v2::Mutation { mutation: Some(mutation), timestamp_origin: 0 }
 }
 
-pub fn set(family: &str, qualifier: &str, timestamp: i64, value: impl Into<Vec<u8>>) -> v2::Mutation {
+pub fn set(
+    family: &str,
+    qualifier: &str,
+    timestamp: i64,
+    value: impl Into<Vec<u8>>,
+) -> v2::Mutation {
     mutation(Mutation::SetCell(SetCell {
         family_name: family.into(),
         column_qualifier: qualifier.as_bytes().to_vec().into(),

@@ -4,6 +4,8 @@
 //! overlap. Each span keeps every txn at which it was deleted, so that any
 //! snapshot can be answered.
 
+use std::sync::Arc;
+
 use crate::cell::rows::RowRange;
 use crate::txn::Txn;
 
@@ -83,6 +85,12 @@ impl Spans {
                 self.insert(&span.range, txn);
             }
         }
+    }
+
+    /// Lists that lie one after the other, as one.
+    pub fn concat(lists: &[Arc<Spans>]) -> Spans {
+        let list: Vec<Span> = lists.iter().flat_map(|spans| spans.iter().cloned()).collect();
+        Spans::from_sorted(list).expect("the lists ascend and do not overlap")
     }
 
     /// The newest delete at or before `snapshot` that covers `row`.

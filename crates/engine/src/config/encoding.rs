@@ -91,6 +91,8 @@ struct FileMessage {
     txn_min: u64,
     #[prost(uint64, tag = "6")]
     txn_max: u64,
+    #[prost(bool, tag = "7")]
+    joins: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -401,10 +403,14 @@ fn tablet_in(message: TabletMessage) -> Decoded<TabletConfig> {
         .chains
         .into_iter()
         .map(|chain| {
-            Ok(ChainConfig {
+            let chain = ChainConfig {
                 flushed_through: txn_in(chain.flushed_through)?,
                 files: chain.files.into_iter().map(file_in).collect::<Decoded<_>>()?,
-            })
+            };
+            if !chain.is_sound() {
+                return Err("the files of a run are not in row order".into());
+            }
+            Ok(chain)
         })
         .collect::<Decoded<_>>()?;
     Ok(TabletConfig { rows: rows_in(message.rows)?, chains })
@@ -418,6 +424,7 @@ fn file_out(file: &FileConfig) -> FileMessage {
         rows: Some(rows_out(&file.rows)),
         txn_min: file.txn_min.raw(),
         txn_max: file.txn_max.raw(),
+        joins: file.joins,
     }
 }
 
@@ -429,6 +436,7 @@ fn file_in(message: FileMessage) -> Decoded<FileConfig> {
         rows: rows_in(message.rows)?,
         txn_min: txn_in(message.txn_min)?,
         txn_max: txn_in(message.txn_max)?,
+        joins: message.joins,
     })
 }
 

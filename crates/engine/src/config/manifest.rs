@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 use crate::world::{File, Files};
 
 const MAGIC: &[u8; 8] = b"STELEMAN";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 16;
 /// Length, checksum and kind of a record.
 const RECORD_HEADER_BYTES: usize = 9;
@@ -316,6 +316,7 @@ mod tests {
             rows: RowRange::new("a", "b"),
             txn_min: Txn::base(1).next(),
             txn_max: Txn::base(2),
+            joins: false,
         }
     }
 
@@ -378,6 +379,27 @@ mod tests {
     }
 
     #[test]
+    fn files_of_one_run_have_no_row_in_common() {
+        let dir = tempfile::tempdir().unwrap();
+        let (last, _) = written(dir.path());
+        let manifest = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
+        let joined = |rows: RowRange| {
+            let ConfigEdit::Splice(mut edit) = splice(&[], &[5]) else { unreachable!() };
+            (edit.add[0].joins, edit.add[0].rows) = (true, rows);
+            manifest.edit(last.revision, &[ConfigEdit::Splice(edit)])
+        };
+        assert!(joined(RowRange::new("a", "c")).is_err(), "the run goes up to b");
+        assert!(joined(RowRange::new("c", "c")).is_err(), "no rows");
+        assert_eq!(*manifest.read().unwrap(), last);
+        joined(RowRange::from("b")).unwrap();
+        let reopened = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
+        let configs = reopened.read().unwrap();
+        let runs = configs.tables[&TableId(1)].tablets[0].chains[1].runs();
+        let numbers = |run: &[FileConfig]| run.iter().map(|f| f.name.number).collect::<Vec<_>>();
+        assert_eq!(runs.map(numbers).collect::<Vec<_>>(), [vec![4], vec![3, 5]]);
+    }
+
+    #[test]
     fn a_manifest_cut_anywhere_gives_an_earlier_revision_or_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let (_, history) = written(dir.path());
@@ -420,7 +442,7 @@ mod tests {
         let error = parse(Path::new("m"), &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "m has format version 9, this program reads up to 1: use a newer stele"
+            "m has format version 9, this program reads up to 2: use a newer stele"
         );
     }
 

@@ -135,21 +135,41 @@ pub struct TabletConfig {
 pub struct ChainConfig {
     /// Commits up to here are in the files; replay skips them.
     pub flushed_through: Txn,
-    /// Oldest first.
+    /// Run by run, oldest first; in each run in row order.
     pub files: Vec<FileConfig>,
 }
 
-/// A fragment as its chain knows it, enough to say which rows are lost when
-/// the file is.
+impl ChainConfig {
+    /// Files that have no row in common are one run.
+    pub fn runs(&self) -> impl Iterator<Item = &[FileConfig]> {
+        self.files.chunk_by(|_, next| next.joins)
+    }
+
+    /// Whether each run is in row order, without a row in two files.
+    fn is_sound(&self) -> bool {
+        let ascends = |pair: &[FileConfig]| {
+            !pair[1].joins
+                || pair[0].rows.end.as_ref().is_some_and(|end| *end <= pair[1].rows.start)
+        };
+        self.files.iter().all(|file| !file.rows.is_empty()) && self.files.windows(2).all(ascends)
+    }
+}
+
+/// A fragment file as a chain refers to it, enough to say which rows are lost
+/// when the file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileConfig {
     pub name: FileName,
     pub bytes: u64,
     pub cells: u64,
+    /// The rows that count here. The file may have others, which were
+    /// rewritten into other files or belong to another tablet.
     pub rows: RowRange,
     /// The oldest and the newest commit that went into it.
     pub txn_min: Txn,
     pub txn_max: Txn,
+    /// It belongs to the same run as the file before it.
+    pub joins: bool,
 }
 
 /// One change.
@@ -292,6 +312,9 @@ impl Configs {
             return Err(missing());
         }
         chain.files.splice(gone, splice.add.iter().cloned());
+        if !chain.is_sound() {
+            return Err(missing());
+        }
         if let Some(txn) = splice.flushed_through {
             chain.flushed_through = chain.flushed_through.max(txn);
         }

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::fragment::heat::Heat;
 use crate::fragment::index::{Contents, IndexPart, family_bit};
 use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
@@ -18,6 +19,9 @@ pub struct CursorOptions {
     /// Whether blocks read from the file are kept in the cache. Blocks found
     /// there are used in any case.
     pub fill_cache: bool,
+    /// The reader rewrites the fragment: it leaves the cache as it is, and
+    /// tells here what it found in it.
+    pub heat: Option<Arc<Heat>>,
     /// Pass over blocks whose cells all lie outside.
     pub timestamps: Option<RangeInclusive<i64>>,
     /// Pass over blocks without a cell of these families.
@@ -26,7 +30,7 @@ pub struct CursorOptions {
 
 impl Default for CursorOptions {
     fn default() -> Self {
-        CursorOptions { fill_cache: true, timestamps: None, families: None }
+        CursorOptions { fill_cache: true, heat: None, timestamps: None, families: None }
     }
 }
 
@@ -65,6 +69,7 @@ impl Skip {
 pub struct FragmentCursor {
     fragment: Arc<Fragment>,
     fill_cache: bool,
+    heat: Option<Arc<Heat>>,
     skip: Option<Skip>,
     part_number: usize,
     part: Option<Arc<IndexPart>>,
@@ -79,6 +84,7 @@ impl Fragment {
         FragmentCursor {
             fragment: self.clone(),
             fill_cache: options.fill_cache,
+            heat: options.heat.clone(),
             skip: Skip::new(self, options),
             part_number: 0,
             part: None,
@@ -96,7 +102,10 @@ impl FragmentCursor {
         }
         self.position.leave();
         self.part = None;
-        let part = self.fragment.index_part(number)?;
+        let part = match &self.heat {
+            None => self.fragment.index_part(number)?,
+            Some(_) => self.fragment.peek_index_part(number)?,
+        };
         self.part_number = number;
         self.part = Some(part.clone());
         Ok(part)
@@ -108,7 +117,15 @@ impl FragmentCursor {
             return Ok(());
         }
         self.position.leave();
-        let block = self.fragment.block(&part.handles[number], self.fill_cache)?;
+        let handle = &part.handles[number];
+        let block = match &self.heat {
+            None => self.fragment.block(handle, self.fill_cache)?,
+            Some(heat) => {
+                let (block, found) = self.fragment.peek_block(handle)?;
+                heat.note(found);
+                block
+            }
+        };
         self.block_number = number;
         self.position.enter(block);
         Ok(())
@@ -352,6 +369,7 @@ mod tests {
             };
             let mut cursor = file.open().unwrap().cursor(&CursorOptions {
                 fill_cache: true,
+                heat: None,
                 timestamps: timestamps.clone(),
                 families: families.as_ref().map(|list| list.iter().map(|f| f.to_vec()).collect()),
             });

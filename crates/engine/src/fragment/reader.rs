@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::cache::{BlockCache, Cached};
 use crate::cell::key::row_start;
-use crate::cell::rows::RowRange;
+use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::error::{Error, Result};
 use crate::fragment::block::Block;
@@ -106,6 +106,15 @@ impl Fragment {
         &self.spans
     }
 
+    /// The rows that it has entries or range tombstones of lie within these;
+    /// `None` when it has neither.
+    pub fn rows(&self) -> Option<RowRange> {
+        let bounds = self.meta.row_bounds.as_ref();
+        let entries = bounds
+            .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
+        RowRange::hull(entries, self.spans.hull())
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -187,6 +196,17 @@ impl Fragment {
         Ok(part)
     }
 
+    /// A partition for a reader that leaves the cache as it is.
+    pub(super) fn peek_index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
+        if let Some(part) = self.index_resident.get(number) {
+            return Ok(part.clone());
+        }
+        match self.cache.peek(self.id, self.index[number].section.offset) {
+            Some(Cached::Index(part)) => Ok(part),
+            _ => self.read_index_part(number),
+        }
+    }
+
     pub(super) fn read_index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
         let entry = &self.index[number];
         let data_end =
@@ -210,6 +230,15 @@ impl Fragment {
             self.cache.insert(self.id, handle.offset, Cached::Block(block.clone()));
         }
         Ok(block)
+    }
+
+    /// A block for a reader that leaves the cache as it is, and whether it was
+    /// there.
+    pub(super) fn peek_block(&self, handle: &BlockHandle) -> Result<(Arc<Block>, bool)> {
+        match self.cache.peek(self.id, handle.offset) {
+            Some(Cached::Block(block)) => Ok((block, true)),
+            _ => Ok((Arc::new(self.read_block(handle)?), false)),
+        }
     }
 
     /// The block from the file, checked.

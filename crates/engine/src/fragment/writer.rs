@@ -16,6 +16,7 @@ use crate::fragment::filter::FilterBuilder;
 use crate::fragment::footer::{
     FileTail, FilterSection, Footer, FragmentMeta, IndexSection, Section,
 };
+use crate::fragment::heat::Warmer;
 use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
 use crate::fragment::separators::common_prefix;
 use crate::fragment::spans::encode_spans;
@@ -70,6 +71,7 @@ pub struct FragmentWriter {
     row: Vec<u8>,
     family_index: usize,
     covers: Covers,
+    warmer: Option<Warmer>,
 }
 
 /// The newest tombstones over the current column, to tell live cells.
@@ -115,6 +117,7 @@ impl FragmentWriter {
             row: Vec::new(),
             family_index: 0,
             covers: Covers::default(),
+            warmer: None,
         })
     }
 
@@ -220,6 +223,11 @@ impl FragmentWriter {
         })
     }
 
+    /// Lets hot blocks go into the cache.
+    pub fn set_warmer(&mut self, warmer: Warmer) {
+        self.warmer = Some(warmer);
+    }
+
     /// Sets the range tombstones that the fragment carries.
     pub fn set_spans(&mut self, spans: Spans) {
         self.spans = spans;
@@ -245,6 +253,9 @@ impl FragmentWriter {
             contents: std::mem::take(&mut self.contents),
         };
         self.output.append(stored)?;
+        if let Some(warmer) = &mut self.warmer {
+            warmer.see(handle.offset, raw);
+        }
         self.index.add(&self.separator, &handle);
         if let Some((min, max)) = handle.contents.timestamps {
             let footer = &mut self.footer;

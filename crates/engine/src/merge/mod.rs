@@ -12,4 +12,4 @@ pub use kway::Merge;
 pub use read::{
     CellView, Columns, FamilyColumns, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink,
 };
-pub use rewrite::{Rewrite, RewriteRules};
+pub use rewrite::{Out, Rewrite, RewriteRules, Rewritten};

@@ -41,12 +41,28 @@ impl RewriteRules<'_> {
     }
 }
 
-/// Rewrites merged runs into `out`, entry by entry in key order.
-pub struct Rewrite<'a, C, F> {
+/// Takes what a rewrite keeps, entry by entry in key order.
+pub trait Out {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Whether the rewrite is to stop before the next row.
+    fn is_full(&self) -> bool;
+}
+
+/// How a rewrite ended.
+pub struct Rewritten {
+    /// The range tombstones that remain over the rows that were rewritten.
+    pub spans: Spans,
+    /// The row that it stopped before; `None`: no rows are left.
+    pub end: Option<Vec<u8>>,
+}
+
+/// Rewrites merged runs into `out`.
+pub struct Rewrite<'a, C, O> {
     rules: &'a RewriteRules<'a>,
     merge: &'a mut Merge<C>,
     spans: Spans,
-    out: F,
+    out: &'a mut O,
     state: State,
 }
 
@@ -82,36 +98,57 @@ struct Pending {
     operand: Vec<u8>,
 }
 
-impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
+impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     /// `spans` are the range tombstones of all runs.
     pub fn new(
         rules: &'a RewriteRules<'a>,
         merge: &'a mut Merge<C>,
         spans: &Spans,
-        out: F,
+        out: &'a mut O,
     ) -> Self {
         let spans = spans.clipped(rules.rows);
         Rewrite { rules, merge, spans, out, state: State::default() }
     }
 
-    /// Rewrites everything; `proceed` is asked every so often whether to go
-    /// on. Returns the range tombstones that remain, or `None` if cancelled.
-    pub fn run(mut self, proceed: &dyn Fn() -> bool) -> Result<Option<Spans>> {
-        const ENTRIES_BETWEEN_ASKING: usize = 1024;
+    /// Rewrites all rows, or as many as `out` takes. `proceed` is asked every
+    /// few blocks whether to go on; `None` if not.
+    pub fn run(mut self, proceed: &dyn Fn() -> bool) -> Result<Option<Rewritten>> {
+        const BYTES_BETWEEN_ASKING: usize = 64 << 10;
         let bound = self.rules.rows.end.as_deref().map(key::row_start);
         self.merge.seek(&key::row_start(&self.rules.rows.start))?;
-        let mut taken = 0usize;
+        let mut taken = BYTES_BETWEEN_ASKING;
+        let mut end = None;
         while self.merge.valid() && bound.as_deref().is_none_or(|bound| self.merge.key() < bound) {
-            if taken.is_multiple_of(ENTRIES_BETWEEN_ASKING) && !proceed() {
-                return Ok(None);
+            if taken >= BYTES_BETWEEN_ASKING {
+                taken = 0;
+                if !proceed() {
+                    return Ok(None);
+                }
             }
-            taken += 1;
+            if self.out.is_full() {
+                end = self.next_row();
+                if end.is_some() {
+                    break;
+                }
+            }
+            taken += self.merge.key().len() + self.merge.value().len();
             self.take()?;
             self.merge.advance()?;
         }
         self.end_version()?;
+        if let Some(end) = &end {
+            let done = RowRange { start: self.rules.rows.start.clone(), end: Some(end.clone()) };
+            self.spans = self.spans.clipped(&done);
+        }
         self.retain_spans();
-        Ok(Some(self.spans))
+        Ok(Some(Rewritten { spans: self.spans, end }))
+    }
+
+    /// The row of the next entry, if it is another than that of the last.
+    fn next_row(&self) -> Option<Vec<u8>> {
+        let prefix = key::row_prefix(self.merge.key())?;
+        let begun = key::row_prefix(&self.state.key)?;
+        (begun != prefix).then(|| key::row_of(prefix)).flatten()
     }
 
     /// Of each span, the newest txn of every stripe stays; in a rooted run the
@@ -143,7 +180,7 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
         if needless || (self.rules.rooted && self.rules.stripe(parts.txn) == 0) {
             return Ok(());
         }
-        (self.out)(self.merge.key(), self.merge.value())
+        self.out.add(self.merge.key(), self.merge.value())
     }
 
     /// Makes the entry's row, family and column the current ones.
@@ -269,7 +306,7 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
         let Some(pending) = self.state.pending.take() else {
             let mut key = std::mem::take(&mut self.state.key);
             self.forget_txn(&mut key);
-            let written = (self.out)(&key, self.merge.value());
+            let written = self.out.add(&key, self.merge.value());
             self.state.key = key;
             return written;
         };
@@ -280,7 +317,7 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
         let mut key = pending.key;
         key::set_kind(&mut key, Kind::Put);
         self.forget_txn(&mut key);
-        (self.out)(&key, &value)
+        self.out.add(&key, &value)
     }
 
     /// The txn of a cell says what it is newer than. With nothing below it and
@@ -304,14 +341,14 @@ impl<'a, C: Cursor, F: FnMut(&[u8], &[u8]) -> Result<()>> Rewrite<'a, C, F> {
         {
             key::set_kind(&mut pending.key, Kind::Put);
             self.forget_txn(&mut pending.key);
-            return (self.out)(&pending.key, &pending.operand);
+            return self.out.add(&pending.key, &pending.operand);
         }
         self.write_operand()
     }
 
     fn write_operand(&mut self) -> Result<()> {
         match self.state.pending.take() {
-            Some(pending) => (self.out)(&pending.key, &pending.operand),
+            Some(pending) => self.out.add(&pending.key, &pending.operand),
             None => Ok(()),
         }
     }

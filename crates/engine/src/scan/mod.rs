@@ -269,10 +269,7 @@ impl Scan {
     /// large one would only push out what others use.
     fn fits_cache(&self, version: &TableVersion, range: &RowRange) -> bool {
         const CACHE_SHARE_MAX: u64 = 4;
-        let chains = version.tablets.iter().flat_map(|tablet| &tablet.chains);
-        let fragments =
-            chains.flat_map(|chain| &chain.links).filter_map(|link| link.fragment().ok());
-        let bytes: u64 = fragments.map(|fragment| fragment.estimate_bytes(range)).sum();
+        let bytes = version.disk_bytes(range);
         bytes <= self.shared.tables.cache.stats().capacity_bytes / CACHE_SHARE_MAX
     }
 }

@@ -26,7 +26,9 @@ pub fn clear_of_loss(
     reverse: bool,
 ) -> Result<RowRange> {
     let chains = &version.tablets[tablet].chains;
-    for link in groups.iter().flat_map(|&group| &chains[group].links) {
+    let runs = groups.iter().flat_map(|&group| &chains[group].runs);
+    let asked = range.clone();
+    for link in runs.flat_map(|run| run.links_of(&asked)) {
         let Err(error) = link.fragment() else { continue };
         let lost = link.file.rows.intersection(&range);
         if lost.is_empty() {

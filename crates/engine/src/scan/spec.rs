@@ -108,7 +108,7 @@ impl ScanSpec {
         // Passing over newer versions would rank the older ones too high.
         let times = self.times.filter(|_| !schema.ranks_versions());
         let timestamps = times.map(|times| times.min..=times.max);
-        CursorOptions { fill_cache, timestamps, families }
+        CursorOptions { fill_cache, heat: None, timestamps, families }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Shared, Wait, compact};
+use super::{Shared, Wait, choose};
 use crate::budget::Charge;
 use crate::cell::commit::Commit;
 use crate::error::{Error, Printable, Result};
@@ -14,7 +14,7 @@ use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::recovery::TABLES_STREAM;
 use crate::txn::Txn;
 
-/// What a commit is delayed by for each fragment that a chain is too long.
+/// What a commit is delayed by for each run that a chain is too long.
 const CHAIN_PAUSE: Duration = Duration::from_millis(1);
 /// How often a stopped writer looks again by itself.
 const CHAIN_STOP_PAUSES: u32 = 100;
@@ -87,7 +87,7 @@ impl Shared {
         let too_long = longest().saturating_sub(options.chain_slow) as u32;
         self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (too_long + 1));
         // A chain that compaction cannot shorten, because of damage, stops nobody.
-        let can_shrink = || compact::due(&self.tables).is_some();
+        let can_shrink = || choose::neediest(&self.tables).is_some();
         while longest() >= options.chain_stop && can_shrink() && !self.is_stopping() {
             self.compacted.wait_for(&mut chains, CHAIN_PAUSE * CHAIN_STOP_PAUSES);
         }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Shared, compact, serialize};
+use super::{Shared, serialize};
 use crate::error::{Error, Result};
 use crate::memory::MemoryFragment;
 use crate::recovery::TABLES_STREAM;
 use crate::sync::MutexGuard;
 use crate::table::Table;
 use crate::txn::Txn;
-use crate::workers::compact::Run;
+use crate::workers::choose::{self, Choice};
+use crate::workers::compact::{Keeper, compact};
 use crate::workers::serialize::{LogKeeper, Victim};
 use crate::world::{Joiner, Priority, Spawner};
 
@@ -110,20 +111,61 @@ impl Shared {
 
     /// Compacts if a chain is long enough.
     pub fn compact_due(&self) -> Result<bool> {
-        match compact::due(&self.tables) {
-            Some(run) => self.compact(&run),
+        let Some(table) = choose::neediest(&self.tables) else { return Ok(false) };
+        // Whoever is at it wakes this worker at the end.
+        let Some(compacting) = table.compacting.try_lock() else { return Ok(false) };
+        match choose::due(&table, &self.tables.options.compact) {
+            Some((_, choice)) => self.compact(&compacting, &table, choice),
             None => Ok(false),
         }
     }
 
-    pub fn compact(&self, run: &Run) -> Result<bool> {
-        let proceed = || !self.is_stopping() && !run.table.is_dropped();
-        let done = compact::compact(&self.tables, run, &|| self.durable(), &proceed)?;
-        if done {
-            self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-            self.compacted.notify_all();
+    /// Merges each chain of a table into one run, after a compaction that may
+    /// be under way.
+    pub fn compact_table(&self, table: &Table) -> Result<()> {
+        let compacting = table.compacting.lock();
+        // Numbers, not the version: a loop would hold on to it, with its memory.
+        let tablets = table.version().tablets.len();
+        let groups = table.version().memory.len();
+        for tablet in 0..tablets {
+            for group in 0..groups {
+                if let Some(choice) = choose::whole_chain(table, tablet, group) {
+                    self.compact(&compacting, table, choice)?;
+                }
+            }
         }
-        Ok(done)
+        drop(compacting);
+        self.compact_signal.raise();
+        Ok(())
+    }
+
+    /// Tells whether the chain was changed.
+    fn compact(
+        &self,
+        _only_one: &MutexGuard<'_, ()>,
+        table: &Table,
+        choice: Choice,
+    ) -> Result<bool> {
+        let changed = compact(&self.tables, table, choice, self)?;
+        if changed {
+            self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(changed)
+    }
+}
+
+impl Keeper for Shared {
+    fn durable(&self) -> Txn {
+        Shared::durable(self)
+    }
+
+    fn proceed(&self, table: &Table) -> bool {
+        !self.is_stopping() && !table.is_dropped()
+    }
+
+    fn part_done(&self) {
+        self.counters.compaction_parts.fetch_add(1, Ordering::Relaxed);
+        self.compacted.notify_all();
     }
 }
 

@@ -23,14 +23,14 @@ use crate::scan::{BatchLimits, Scan, ScanSpec};
 use crate::schema::Schema;
 use crate::sequencer::Sequencer;
 use crate::snapshot::Snapshot;
-use crate::table::{GroupMemory, Table};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
+use crate::table::{GroupMemory, Table};
 use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::serialize::Victim;
 use crate::workers::signal::Signal;
-use crate::workers::{compact, serialize};
+use crate::workers::{choose, serialize};
 use crate::world::{DirLock, Joiner, World};
 
 /// How long `apply` waits before it answers.
@@ -225,11 +225,7 @@ impl Store {
 
     /// About how many bytes the rows of a range take on disk.
     pub fn disk_bytes(&self, table: TableId, range: &RowRange) -> Result<u64> {
-        let version = self.shared.tables.get(table)?.version();
-        let chains = version.tablets.iter().flat_map(|tablet| &tablet.chains);
-        let fragments =
-            chains.flat_map(|chain| &chain.links).filter_map(|link| link.fragment().ok());
-        Ok(fragments.map(|fragment| fragment.estimate_bytes(range)).sum())
+        Ok(self.shared.tables.get(table)?.version().disk_bytes(range))
     }
 
     /// How many bytes of a table are in memory only.
@@ -253,18 +249,12 @@ impl Store {
         Ok(())
     }
 
-    /// Merges each chain of a table into one fragment.
+    /// Merges each chain of a table into one run. Waits for a compaction that
+    /// is under way; what is flushed meanwhile is left out.
     pub fn compact(&self, table: TableId) -> Result<()> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
-        for tablet in 0..table.version().tablets.len() {
-            for group in 0..table.version().memory.len() {
-                if let Some(run) = compact::whole_chain(&table, tablet, group) {
-                    self.shared.compact(&run)?;
-                }
-            }
-        }
-        Ok(())
+        self.shared.compact_table(&table)
     }
 
     /// Does one piece of background work, in the caller's thread. Tells

@@ -12,6 +12,7 @@ use crate::txn::Txn;
 pub struct Counters {
     pub flushes: AtomicU64,
     pub compactions: AtomicU64,
+    pub compaction_parts: AtomicU64,
     /// Commits that had to wait for memory.
     pub throttled: AtomicU64,
     /// Commits that had to wait for shorter chains.
@@ -30,11 +31,13 @@ pub struct StoreStats {
     pub cache: CacheStats,
     pub flushes: u64,
     pub compactions: u64,
+    /// Parts of compactions that were put in place, each with an output or none.
+    pub compaction_parts: u64,
     /// Commits that had to wait for memory.
     pub throttled: u64,
     /// Commits that had to wait for shorter chains.
     pub throttled_by_chains: u64,
-    /// Fragments in the longest chain.
+    /// Runs in the longest chain.
     pub chain_longest: usize,
     pub fragments: usize,
     pub fragment_bytes: u64,
@@ -46,7 +49,7 @@ impl Shared {
         let versions: Vec<_> = all.values().map(|table| table.version()).collect();
         let tablets = versions.iter().flat_map(|version| &version.tablets);
         let chains: Vec<_> = tablets.flat_map(|tablet| &tablet.chains).collect();
-        let links = || chains.iter().flat_map(|chain| &chain.links);
+        let links = || chains.iter().flat_map(|chain| chain.links());
         StoreStats {
             durable: self.durable(),
             latest: self.latest(),
@@ -57,9 +60,10 @@ impl Shared {
             cache: self.tables.cache.stats(),
             flushes: self.counters.flushes.load(Ordering::Relaxed),
             compactions: self.counters.compactions.load(Ordering::Relaxed),
+            compaction_parts: self.counters.compaction_parts.load(Ordering::Relaxed),
             throttled: self.counters.throttled.load(Ordering::Relaxed),
             throttled_by_chains: self.counters.throttled_by_chains.load(Ordering::Relaxed),
-            chain_longest: chains.iter().map(|chain| chain.links.len()).max().unwrap_or(0),
+            chain_longest: chains.iter().map(|chain| chain.runs.len()).max().unwrap_or(0),
             fragments: links().count(),
             fragment_bytes: links().map(|link| link.file.bytes).sum(),
         }

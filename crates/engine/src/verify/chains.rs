@@ -1,15 +1,17 @@
 //! Checks what the configuration says of tablets and chains, and every fragment
 //! that it names.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::check::judgeable;
 use super::report::{FragmentReport, Problem, Report};
 use crate::cache::BlockCache;
-use crate::cell::rows::{RowRange, successor};
-use crate::config::{ChainConfig, Checkpoint, Configs, FileConfig, MANIFEST_FILE, TableConfig};
+use crate::cell::rows::RowRange;
+use crate::config::{
+    ChainConfig, Checkpoint, Configs, FileConfig, FileName, MANIFEST_FILE, TableConfig,
+};
 use crate::error::{Printable, Result};
 use crate::fragment::Fragment;
 use crate::tables::FRAGMENTS_DIR;
@@ -22,7 +24,7 @@ pub fn check(
     configs: &Configs,
     report: &mut Report,
 ) -> Result<()> {
-    let mut check = Check { files, dir, report, named: BTreeSet::new() };
+    let mut check = Check { files, dir, report, named: BTreeMap::new() };
     for table in configs.tables.values() {
         check.table(table, configs)?;
     }
@@ -36,7 +38,8 @@ struct Check<'a> {
     files: &'a Arc<dyn Files>,
     dir: &'a Path,
     report: &'a mut Report,
-    named: BTreeSet<crate::config::FileName>,
+    /// The files checked so far, and the rows that count of each.
+    named: BTreeMap<FileName, Vec<RowRange>>,
 }
 
 impl Check<'_> {
@@ -76,7 +79,7 @@ impl Check<'_> {
             for tablet in &table.tablets {
                 for (chain, group) in tablet.chains.iter().zip(table.schema.groups()) {
                     for file in &chain.files {
-                        if self.named.insert(file.name) {
+                        if self.named.insert(file.name, Vec::new()).is_none() {
                             self.fragment(file, &tablet.rows, &table.name, &group.name)?;
                         }
                     }
@@ -94,9 +97,13 @@ impl Check<'_> {
         group: &str,
         epoch: u64,
     ) -> Result<()> {
-        for pair in chain.files.windows(2) {
-            let (older, newer) = (&pair[0], &pair[1]);
-            if older.txn_max >= newer.txn_min {
+        let runs: Vec<&[FileConfig]> = chain.runs().collect();
+        for (at, run) in runs.iter().enumerate() {
+            let newer = runs[at + 1..].iter().copied().flatten();
+            for (older, newer) in newer.flat_map(|newer| run.iter().map(move |o| (o, newer))) {
+                if older.txn_max < newer.txn_min || !older.rows.overlaps(&newer.rows) {
+                    continue;
+                }
                 self.wrong(format!(
                     "a chain of table {table}, group {group}, is out of order: {} up to txn {} \
                      comes before {} from txn {}",
@@ -114,10 +121,16 @@ impl Check<'_> {
             if file.name.epoch > epoch {
                 self.wrong(format!("{} has an epoch that was not taken yet", file.name));
             }
-            if !self.named.insert(file.name) {
-                self.wrong(format!("{} is named twice", file.name));
+            let counted = self.named.entry(file.name).or_default();
+            let (first, twice) =
+                (counted.is_empty(), counted.iter().any(|c| c.overlaps(&file.rows)));
+            counted.push(file.rows.clone());
+            if twice {
+                self.wrong(format!("{} is named twice for the same rows", file.name));
             }
-            self.fragment(file, rows, table, group)?;
+            if first {
+                self.fragment(file, rows, table, group)?;
+            }
         }
         Ok(())
     }
@@ -183,13 +196,12 @@ impl Check<'_> {
                 meta.txn_min, meta.txn_max, file.txn_min, file.txn_max
             ));
         }
-        let bounds = meta.row_bounds.as_ref();
-        let cells = bounds
-            .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
-        if let Some(rows) = RowRange::hull(cells, fragment.spans().hull())
-            && (rows.intersection(&file.rows) != rows || rows.intersection(tablet) != rows)
-        {
-            wrong("it holds rows outside the range of its config or tablet".into());
+        // Rows of the file that its config does not name were rewritten, or
+        // are another tablet's.
+        let held = fragment.rows();
+        let outside = |rows: &RowRange| file.rows.intersection(rows) != file.rows;
+        if held.is_none_or(|held| outside(&held)) || outside(tablet) {
+            wrong("its config names rows that the file or the tablet does not have".into());
         }
     }
 }

@@ -1,250 +1,234 @@
-//! The compact worker: merges consecutive fragments of a chain, so that reads
-//! have few places to look in and dead cells go away.
+//! The compact worker: merges consecutive runs of a chain, so that reads have
+//! few places to look in and dead cells go away.
+//!
+//! Rows are rewritten from the first on. As soon as an output has its size, it
+//! is put in place: it joins the oldest of the runs, and all links that were
+//! merged keep only the rows behind it. A crash or a close in between leaves
+//! such a chain, and the next compaction goes on from there.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::output::{Rewritten, Runs, write_fragment};
+use super::choose::Choice;
+use super::output::{Inputs, Part, write_part};
 use super::serialize::give_up;
+use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
 use crate::error::{Error, Result};
-use crate::fragment::CursorOptions;
+use crate::fragment::{CursorOptions, Heat};
+use crate::link::{Link, timestamp_max};
 use crate::merge::{Merge, RewriteRules};
-use crate::options::CompactOptions;
+use crate::run::{Run, RunCursor};
+use crate::schema::Schema;
 use crate::table::Table;
 use crate::tables::Tables;
-use crate::tablet::{Link, timestamp_max};
+use crate::tablet::Tablet;
 use crate::txn::Txn;
 
-/// Consecutive fragments of one chain, to be merged into one.
-pub struct Run {
-    pub table: Arc<Table>,
-    pub tablet: usize,
-    pub group: usize,
-    pub links: Vec<Arc<Link>>,
-    /// The fragments of the chain that are older than the run.
-    pub older: Vec<Arc<Link>>,
+/// What a compaction asks of its store.
+pub trait Keeper {
+    /// The newest commit that no crash can take back.
+    fn durable(&self) -> Txn;
+
+    /// Asked every few blocks whether to go on.
+    fn proceed(&self, table: &Table) -> bool;
+
+    /// Told whenever a part has been put in place.
+    fn part_done(&self);
 }
 
-/// A fragment joins those newer than it unless it is this many times larger
-/// than all of them together.
-const TIER_RATIO: u64 = 2;
-
-/// The run most in need of merging, over all tables: that of the longest chain.
-pub fn due(tables: &Tables) -> Option<Run> {
-    let mut best: Option<(usize, Run)> = None;
-    for table in tables.all().values() {
-        let version = table.version();
-        for (tablet, chains) in version.tablets.iter().map(|tablet| &tablet.chains).enumerate() {
-            for (group, chain) in chains.iter().enumerate() {
-                let length = chain.links.len();
-                if best.as_ref().is_some_and(|(longest, _)| *longest >= length) {
-                    continue;
-                }
-                if let Some(range) = choose_readable(&chain.links, &tables.options.compact) {
-                    let run = Run::new(table, tablet, group, &chain.links, range);
-                    best = Some((length, run));
-                }
-            }
-        }
-    }
-    best.map(|(_, run)| run)
-}
-
-/// All readable fragments of a chain, from the oldest on.
-pub fn whole_chain(table: &Arc<Table>, tablet: usize, group: usize) -> Option<Run> {
-    let version = table.version();
-    let links = &version.tablets.get(tablet)?.chains.get(group)?.links;
-    let readable = links.iter().take_while(|link| link.is_readable()).count();
-    (readable > 0).then(|| Run::new(table, tablet, group, links, 0..readable))
-}
-
-impl Run {
-    fn new(
-        table: &Arc<Table>,
-        tablet: usize,
-        group: usize,
-        links: &[Arc<Link>],
-        range: Range<usize>,
-    ) -> Run {
-        let older = links[..range.start].to_vec();
-        Run { table: table.clone(), tablet, group, links: links[range].to_vec(), older }
-    }
-}
-
-/// Chooses among the longest stretch of fragments that can be read at all.
-fn choose_readable(links: &[Arc<Link>], options: &CompactOptions) -> Option<Range<usize>> {
-    let mut start = 0;
-    let mut chosen = None;
-    for stretch in links.split(|link| !link.is_readable()) {
-        let sizes: Vec<u64> = stretch.iter().map(|link| link.file.bytes).collect();
-        if let Some(range) = choose(&sizes, options) {
-            chosen = Some(start + range.start..start + range.end);
-        }
-        start += stretch.len() + 1;
-    }
-    chosen
-}
-
-/// Size-tiered choice over a chain, oldest first: the newest fragments, taken
-/// together as long as each older one is not much larger than the sum so far.
-pub fn choose(sizes: &[u64], options: &CompactOptions) -> Option<Range<usize>> {
-    if sizes.len() < options.chain_min.max(2) {
-        return None;
-    }
-    let mut start = sizes.len() - 1;
-    let mut sum = sizes[start];
-    while start > 0 && sizes[start - 1] <= sum.saturating_mul(TIER_RATIO) {
-        start -= 1;
-        sum += sizes[start];
-    }
-    if sizes.len() - start >= options.chain_min.max(2) {
-        return Some(start..sizes.len());
-    }
-    // No tier is full, but a chain must not grow without end: merge the
-    // cheapest neighbours.
-    if sizes.len() <= options.chain_max {
-        return None;
-    }
-    let width = options.chain_min.clamp(2, sizes.len());
-    let cost = |start: &usize| sizes[*start..*start + width].iter().sum::<u64>();
-    let start = (0..=sizes.len() - width).min_by_key(cost)?;
-    Some(start..start + width)
-}
-
-/// Merges a run and puts the result in its place. `proceed` is asked every so
-/// often whether to go on. Tells whether the chain was changed.
+/// Merges the chosen runs, part by part, until it is done or the keeper says to
+/// stop. Tells whether the chain was changed. The caller holds the table's
+/// `compacting`.
 pub fn compact(
     tables: &Tables,
-    run: &Run,
-    durable: &dyn Fn() -> Txn,
-    proceed: &dyn Fn() -> bool,
+    table: &Table,
+    choice: Choice,
+    keeper: &dyn Keeper,
 ) -> Result<bool> {
-    let Some(_only_one) = run.table.compacting.try_lock() else { return Ok(false) };
-    let rewritten = match rewrite(tables, run, durable, proceed) {
-        Err(error @ Error::DataLoss { .. }) => {
-            run.links.iter().for_each(|link| link.note_loss(&error));
-            return Err(error);
+    let mut changed = false;
+    let mut rest = Some(choice);
+    while let Some(choice) = rest {
+        let work = Work::new(tables, table, &choice);
+        let Some(part) = work.rewrite(keeper)? else { break };
+        match work.publish(part)? {
+            Some(next) => rest = next,
+            None => break,
         }
-        other => other?,
-    };
-    let added = match rewritten {
-        Rewritten::File(file) => Some(file),
-        Rewritten::Nothing => None,
-        Rewritten::Cancelled => return Ok(false),
-    };
-    let edit = ConfigEdit::Splice(Splice {
-        table: run.table.id,
-        tablet: run.tablet,
-        group: run.group,
-        remove: run.links.iter().map(|link| link.file.name).collect(),
-        add: added.iter().cloned().collect(),
-        flushed_through: None,
-    });
-    let prepared = tables.sync_names().and_then(|()| open_added(tables, added.as_ref()));
-    match prepared.and_then(|link| tables.edit(&[edit]).map(|_| link)) {
-        Ok(link) => swap(run, link),
-        Err(error) => {
-            give_up(tables, &run.table, added.iter(), error)?;
-            return Ok(false);
+        keeper.part_done();
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// One part of a compaction.
+struct Work<'a> {
+    tables: &'a Tables,
+    table: &'a Table,
+    choice: &'a Choice,
+    schema: Arc<Schema>,
+    tablet: Tablet,
+}
+
+impl<'a> Work<'a> {
+    /// Takes hold of what is rewritten, and not of the whole version: memory
+    /// that is flushed meanwhile must not wait for the compaction.
+    fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Work<'a> {
+        let version = table.version();
+        let tablet = version.tablets[choice.tablet].clone();
+        Work { tables, table, choice, schema: version.schema.clone(), tablet }
+    }
+
+    fn chain(&self) -> &[Run] {
+        &self.tablet.chains[self.choice.group].runs
+    }
+
+    fn runs(&self) -> &[Run] {
+        &self.chain()[self.choice.runs.clone()]
+    }
+
+    /// Rewrites rows from the first of the choice on.
+    fn rewrite(&self, keeper: &dyn Keeper) -> Result<Option<Part>> {
+        let rows = self.choice.rows.intersection(&self.tablet.rows);
+        let older = self.chain()[..self.choice.runs.start].iter();
+        let older: Vec<_> = older.flat_map(|run| run.links_of(&rows)).collect();
+        let snapshots = self.tables.snapshots.live(|| keeper.durable());
+        let rules = RewriteRules {
+            snapshots: &snapshots,
+            rooted: older.is_empty(),
+            older_timestamp_max: timestamp_max(older.into_iter()),
+            now_micros: self.tables.world.clock.now_micros(),
+            schema: &self.schema,
+            group: self.choice.group,
+            folds: &self.tables.folds,
+            rows: &rows,
+        };
+        let bytes_max = self.tables.options.compact.output_bytes;
+        let mut inputs = self.inputs(&rows);
+        let proceed = || keeper.proceed(self.table);
+        let part = write_part(self.tables, &mut inputs, &rules, bytes_max, &proceed);
+        if let Err(error @ Error::DataLoss { .. }) = &part {
+            self.runs().iter().flat_map(Run::links).for_each(|link| link.note_loss(error));
         }
-    }
-    Ok(true)
-}
-
-fn open_added(tables: &Tables, file: Option<&FileConfig>) -> Result<Option<Arc<Link>>> {
-    let Some(file) = file else { return Ok(None) };
-    let link = tables.open_link(file)?;
-    link.fragment()?;
-    Ok(Some(Arc::new(link)))
-}
-
-fn rewrite(
-    tables: &Tables,
-    run: &Run,
-    durable: &dyn Fn() -> Txn,
-    proceed: &dyn Fn() -> bool,
-) -> Result<Rewritten> {
-    let version = run.table.pinned_version();
-    let snapshots = tables.snapshots.live(durable);
-    let options = CursorOptions { fill_cache: false, ..CursorOptions::default() };
-    let mut spans = Spans::default();
-    let mut cursors = Vec::with_capacity(run.links.len());
-    let (mut txn_min, mut txn_max) = (Txn::MAX, Txn::ZERO);
-    for link in run.links.iter().rev() {
-        let fragment = link.fragment()?;
-        spans.merge(fragment.spans());
-        txn_min = txn_min.min(link.file.txn_min);
-        txn_max = txn_max.max(link.file.txn_max);
-        cursors.push(fragment.cursor(&options));
-    }
-    let rules = RewriteRules {
-        snapshots: &snapshots,
-        rooted: run.older.is_empty(),
-        older_timestamp_max: timestamp_max(&run.older),
-        now_micros: tables.world.clock.now_micros(),
-        schema: &version.schema,
-        group: run.group,
-        folds: &tables.folds,
-        rows: &version.tablets[run.tablet].rows,
-    };
-    let mut runs = Runs { merge: Merge::new(cursors), spans, txns: (txn_min, txn_max) };
-    write_fragment(tables, &mut runs, &rules, proceed)
-}
-
-/// Readers that hold the old version go on with the old files, which are
-/// removed when the last of them lets go.
-fn swap(run: &Run, link: Option<Arc<Link>>) {
-    run.table.change(|version| {
-        let links = &mut version.tablets[run.tablet].chains[run.group].links;
-        let at = links
-            .iter()
-            .position(|link| Arc::ptr_eq(link, &run.links[0]))
-            .expect("only one compaction at a time changes a chain");
-        links.splice(at..at + run.links.len(), link);
-    });
-    run.links.iter().for_each(|link| link.doom());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OPTIONS: CompactOptions =
-        CompactOptions { chain_min: 4, chain_max: 8, chain_slow: 24, chain_stop: 36 };
-
-    #[test]
-    fn fragments_of_like_size_are_merged_once_there_are_enough() {
-        assert_eq!(choose(&[10, 10, 10], &OPTIONS), None);
-        assert_eq!(choose(&[10, 10, 10, 10], &OPTIONS), Some(0..4));
-        assert_eq!(choose(&[1000, 10, 10, 10, 10], &OPTIONS), Some(1..5));
-        assert_eq!(choose(&[70, 10, 10, 10, 10], &OPTIONS), Some(0..5));
+        part
     }
 
-    #[test]
-    fn a_chain_never_stays_longer_than_the_limit() {
-        let growing: Vec<u64> = (0..9).rev().map(|power| 10u64.pow(power)).collect();
-        assert_eq!(choose(&growing[..8], &OPTIONS), None);
-        assert_eq!(choose(&growing, &OPTIONS), Some(5..9));
-        let falling: Vec<u64> = growing.iter().rev().copied().collect();
-        assert_eq!(choose(&falling, &OPTIONS), Some(0..9));
-    }
-
-    #[test]
-    fn a_chosen_run_is_always_inside_the_chain_and_shortens_it() {
-        let mut state = 7u64;
-        for length in 0..40 {
-            let sizes: Vec<u64> = (0..length)
-                .map(|_| {
-                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-                    state >> 44
-                })
-                .collect();
-            match choose(&sizes, &OPTIONS) {
-                Some(range) => assert!(range.end <= length && range.len() >= 2),
-                None => assert!(length <= OPTIONS.chain_max),
+    fn inputs(&self, rows: &RowRange) -> Inputs<RunCursor> {
+        let heat = Arc::new(Heat::default());
+        let options = CursorOptions { heat: Some(heat.clone()), ..CursorOptions::default() };
+        let mut spans = Spans::default();
+        let mut cursors = Vec::with_capacity(self.choice.runs.len());
+        let mut txns = (Txn::MAX, Txn::ZERO);
+        for run in self.runs().iter().rev() {
+            let places = run.places_of(rows);
+            for link in &run.links()[places.clone()] {
+                txns.0 = txns.0.min(link.file.txn_min);
+                txns.1 = txns.1.max(link.file.txn_max);
             }
+            spans.merge(run.spans());
+            cursors.push(run.cursor(places, &options));
+        }
+        Inputs { merge: Merge::new(cursors), spans, txns, heat }
+    }
+
+    /// Puts a part in place: in the configuration, and then before the eyes of
+    /// readers. Returns what is left to do; nothing at all when the table is gone.
+    fn publish(&self, part: Part) -> Result<Option<Option<Choice>>> {
+        let added = part.file.as_ref();
+        let prepared = self.tables.sync_names().and_then(|()| self.open_added(&part));
+        let published = prepared.and_then(|link| {
+            let runs = self.runs_after(link, part.end.as_deref());
+            self.tables.edit(&[ConfigEdit::Splice(self.splice(&runs))]).map(|_| runs)
+        });
+        let runs = match published {
+            Ok(runs) => runs,
+            Err(error) => {
+                give_up(self.tables, self.table, added.into_iter(), error)?;
+                return Ok(None);
+            }
+        };
+        let Choice { tablet, group, runs: ref place, ref rows } = *self.choice;
+        let place_after = place.start..place.start + runs.len();
+        self.swap(runs);
+        let rest = part.end.map(|start| Choice {
+            tablet,
+            group,
+            runs: place_after,
+            rows: RowRange { start, end: rows.end.clone() },
+        });
+        Ok(Some(rest))
+    }
+
+    fn open_added(&self, part: &Part) -> Result<Option<Arc<Link>>> {
+        let Some(file) = &part.file else { return Ok(None) };
+        let link = self.tables.open_link_as(file, part.cache_id)?;
+        link.fragment()?;
+        Ok(Some(link))
+    }
+
+    /// The runs once the rows up to `end` are in `added` alone.
+    fn runs_after(&self, added: Option<Arc<Link>>, end: Option<&[u8]>) -> Vec<Run> {
+        let rows = &self.choice.rows;
+        let before = RowRange { start: Vec::new(), end: Some(rows.start.clone()) };
+        let end = end.map(<[u8]>::to_vec).or_else(|| rows.end.clone());
+        let behind = end.map(RowRange::from);
+        let mut added = added;
+        let mut runs = Vec::with_capacity(self.choice.runs.len());
+        for run in self.runs() {
+            let mut links: Vec<Arc<Link>> =
+                run.links().iter().filter_map(|link| link.clipped(&before)).collect();
+            links.extend(added.take());
+            if let Some(behind) = &behind {
+                links.extend(run.links().iter().filter_map(|link| link.clipped(behind)));
+            }
+            runs.extend(Run::new(links));
+        }
+        runs
+    }
+
+    /// The edit that brings the configuration from the runs there are to
+    /// `runs`, without what stays the same at either end.
+    fn splice(&self, runs: &[Run]) -> Splice {
+        let (before, after) = (flat(self.runs()), flat(runs));
+        let shorter = before.len().min(after.len());
+        let same = |pair: &(&FileConfig, &FileConfig)| pair.0 == pair.1;
+        let mut head = before.iter().zip(&after).take_while(same).count();
+        let pairs = before.iter().rev().zip(after.iter().rev());
+        let mut tail = pairs.take_while(same).count().min(shorter - head);
+        // A splice that removes nothing would append.
+        if before.len() == head + tail {
+            if head > 0 { head -= 1 } else { tail -= 1 }
+        }
+        Splice {
+            table: self.table.id,
+            tablet: self.choice.tablet,
+            group: self.choice.group,
+            remove: before[head..before.len() - tail].iter().map(|file| file.name).collect(),
+            add: after[head..after.len() - tail].to_vec(),
+            flushed_through: None,
         }
     }
+
+    /// Readers that hold the old version go on with the old files, which are
+    /// removed when the last of them lets go.
+    fn swap(&self, runs: Vec<Run>) {
+        let Choice { tablet, group, runs: ref place, .. } = *self.choice;
+        self.table.change(|version| {
+            version.tablets[tablet].chains[group].runs.splice(place.clone(), runs);
+            let named = version.file_names();
+            let gone = self.runs().iter().flat_map(Run::links);
+            gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
+        });
+    }
+}
+
+/// The files of runs as a configuration lists them.
+fn flat(runs: &[Run]) -> Vec<FileConfig> {
+    let of_run = |run: &Run| {
+        let files = run.links().iter().enumerate();
+        files
+            .map(|(at, link)| FileConfig { joins: at > 0, ..link.file.clone() })
+            .collect::<Vec<_>>()
+    };
+    runs.iter().flat_map(of_run).collect()
 }

@@ -2,6 +2,7 @@
 //! chains of fragments are compacted. A worker either has a thread of its own
 //! or is run by the owner of the store, step by step.
 
+pub mod choose;
 pub mod compact;
 pub mod output;
 pub mod serialize;

@@ -1,50 +1,72 @@
-//! Writes what a merge leaves over into a new fragment.
+//! Writes what a merge leaves over into a new fragment, as many rows as one
+//! fragment is to hold.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::config::{FileConfig, FileName};
 use crate::error::Result;
-use crate::fragment::{FragmentOptions, FragmentWriter};
-use crate::merge::{Cursor, Merge, Rewrite, RewriteRules};
+use crate::fragment::{FragmentOptions, FragmentWriter, Heat, Warmer};
+use crate::merge::{Cursor, Merge, Out, Rewrite, RewriteRules};
 use crate::tables::Tables;
 use crate::txn::Txn;
 
-/// How a rewrite ended.
-pub enum Rewritten {
-    /// A finished, synced file that no config names yet.
-    File(FileConfig),
-    /// Nothing was left to write.
-    Nothing,
-    Cancelled,
+/// What a rewrite has made of some rows.
+pub struct Part {
+    /// A finished, synced file that no config names yet; `None` when nothing
+    /// was left to write.
+    pub file: Option<FileConfig>,
+    /// The file's name in the cache.
+    pub cache_id: u64,
+    /// The row that it stopped before; `None`: no rows are left.
+    pub end: Option<Vec<u8>>,
 }
 
 /// Merged runs that are to become one.
-pub struct Runs<C> {
+pub struct Inputs<C> {
     pub merge: Merge<C>,
     /// The range tombstones of all of them.
     pub spans: Spans,
     /// The oldest and the newest commit in any of them.
     pub txns: (Txn, Txn),
+    /// How much of what is read was in the cache.
+    pub heat: Arc<Heat>,
 }
 
-/// Rewrites merged runs into a new file.
-pub fn write_fragment<C: Cursor>(
+/// Rewrites merged runs into a new file, up to the row with which it reaches
+/// `bytes_max`. `None` when `proceed` said not to go on.
+pub fn write_part<C: Cursor>(
     tables: &Tables,
-    runs: &mut Runs<C>,
+    inputs: &mut Inputs<C>,
     rules: &RewriteRules<'_>,
+    bytes_max: u64,
     proceed: &dyn Fn() -> bool,
-) -> Result<Rewritten> {
-    let Runs { merge, spans, txns } = runs;
-    let mut output = Output::new(tables, rules, *txns);
-    let rewrite = Rewrite::new(rules, merge, spans, |key, value| output.add(key, value));
-    let result = rewrite.run(proceed);
-    match result {
-        Ok(Some(spans)) => output.finish(spans),
+) -> Result<Option<Part>> {
+    let Inputs { merge, spans, txns, heat } = inputs;
+    let group = &rules.schema.groups()[rules.group];
+    let cache_id = tables.cache.next_file_id();
+    let mut output = Output {
+        tables,
+        options: FragmentOptions {
+            compression: group.compression,
+            block_bytes: group.block_bytes(),
+        },
+        txns: *txns,
+        bytes_max,
+        cache_id,
+        heat: heat.clone(),
+        open: None,
+    };
+    match Rewrite::new(rules, merge, spans, &mut output).run(proceed) {
+        Ok(Some(done)) => {
+            let file = output.finish(done.spans)?;
+            Ok(Some(Part { file, cache_id, end: done.end }))
+        }
         Ok(None) => {
             output.abandon();
-            Ok(Rewritten::Cancelled)
+            Ok(None)
         }
         Err(error) => {
             output.abandon();
@@ -58,6 +80,9 @@ struct Output<'a> {
     tables: &'a Tables,
     options: FragmentOptions,
     txns: (Txn, Txn),
+    bytes_max: u64,
+    cache_id: u64,
+    heat: Arc<Heat>,
     open: Option<Open>,
 }
 
@@ -67,30 +92,31 @@ struct Open {
     writer: FragmentWriter,
 }
 
-impl<'a> Output<'a> {
-    fn new(tables: &'a Tables, rules: &RewriteRules<'_>, txns: (Txn, Txn)) -> Output<'a> {
-        let group = &rules.schema.groups()[rules.group];
-        let options =
-            FragmentOptions { compression: group.compression, block_bytes: group.block_bytes() };
-        Output { tables, options, txns, open: None }
+impl Out for Output<'_> {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.open()?.writer.add(key, value)
     }
 
+    fn is_full(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.writer.stored_bytes() >= self.bytes_max)
+    }
+}
+
+impl Output<'_> {
     fn open(&mut self) -> Result<&mut Open> {
         if self.open.is_none() {
             let (name, path) = self.tables.mint();
-            let writer = FragmentWriter::create(&self.tables.world.files, &path, self.options)?;
+            let files = &self.tables.world.files;
+            let mut writer = FragmentWriter::create(files, &path, self.options)?;
+            writer.set_warmer(Warmer::new(&self.tables.cache, self.cache_id, &self.heat));
             self.open = Some(Open { name, path, writer });
         }
         Ok(self.open.as_mut().expect("it was just opened"))
     }
 
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.open()?.writer.add(key, value)
-    }
-
-    fn finish(mut self, spans: Spans) -> Result<Rewritten> {
+    fn finish(mut self, spans: Spans) -> Result<Option<FileConfig>> {
         if self.open.is_none() && spans.is_empty() {
-            return Ok(Rewritten::Nothing);
+            return Ok(None);
         }
         let hull = spans.hull();
         if let Err(error) = self.open().map(|open| open.writer.set_spans(spans)) {
@@ -109,13 +135,14 @@ impl<'a> Output<'a> {
             .row_bounds
             .as_ref()
             .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
-        Ok(Rewritten::File(FileConfig {
+        Ok(Some(FileConfig {
             name,
             bytes: meta.stored_bytes,
             cells: meta.cells,
             rows: RowRange::hull(cells, hull).expect("a file holds cells or spans"),
             txn_min: self.txns.0,
             txn_max: self.txns.1,
+            joins: false,
         }))
     }
 

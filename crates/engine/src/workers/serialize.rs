@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::output::{Rewritten, Runs, write_fragment};
+use super::output::{Inputs, Part, write_part};
 use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
 use crate::error::{Error, Result};
+use crate::link::{Link, timestamp_max};
 use crate::memory::MemoryFragment;
 use crate::merge::{Merge, RewriteRules};
+use crate::run::Run;
 use crate::table::Table;
 use crate::tables::Tables;
-use crate::tablet::{Link, timestamp_max};
 use crate::txn::Txn;
 
 /// What serializing needs of whoever keeps the log: the store with its own
@@ -159,22 +160,21 @@ fn write_tablets(
     let txns = (txn_min.unwrap_or(Txn::ZERO), txn_max.unwrap_or(Txn::ZERO));
     let mut files = Vec::with_capacity(version.tablets.len());
     for tablet in &version.tablets {
-        let older = &tablet.chains[victim.group].links;
+        let older = &tablet.chains[victim.group];
         let merge = Merge::new(sealed.iter().map(|fragment| fragment.cursor()).collect());
-        let mut runs = Runs { merge, spans: spans.clone(), txns };
+        let mut inputs = Inputs { merge, spans: spans.clone(), txns, heat: Arc::default() };
         let rules = RewriteRules {
             snapshots: &snapshots,
-            rooted: older.is_empty(),
-            older_timestamp_max: timestamp_max(older),
+            rooted: older.runs.is_empty(),
+            older_timestamp_max: timestamp_max(older.links()),
             now_micros: tables.world.clock.now_micros(),
             schema: &version.schema,
             group: victim.group,
             folds: &tables.folds,
             rows: &tablet.rows,
         };
-        match write_fragment(tables, &mut runs, &rules, &|| true) {
-            Ok(Rewritten::File(file)) => files.push(Some(file)),
-            Ok(Rewritten::Nothing | Rewritten::Cancelled) => files.push(None),
+        match write_part(tables, &mut inputs, &rules, u64::MAX, &|| true) {
+            Ok(part) => files.push(part.and_then(|Part { file, .. }| file)),
             Err(error) => {
                 discard(tables, files.iter().flatten());
                 return Err(error);
@@ -215,14 +215,14 @@ fn publish(
         version.memory[victim.group].sealed.drain(..sealed.len());
         for (tablet, link) in version.tablets.iter_mut().zip(links) {
             let chain = &mut tablet.chains[victim.group];
-            chain.links.extend(link.map(Arc::new));
+            chain.runs.extend(link.and_then(|link| Run::new(vec![link])));
             chain.flushed_through = txn_max;
         }
     });
     head.map_or(Ok(()), |segment| keeper.release_below(segment))
 }
 
-fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Option<Link>>> {
+fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Option<Arc<Link>>>> {
     files
         .iter()
         .map(|file| {

@@ -24,19 +24,22 @@ pub struct Tally {
     pub lost_commits: u64,
     pub flushes: u64,
     pub compactions: u64,
+    /// Stores found with a compaction that had been broken off.
+    pub broken_off: u64,
     pub died_while_opening: u64,
     pub stopped: u64,
     pub resumed_after_full: u64,
 }
 
 impl Tally {
-    pub fn parts(&self) -> [(&'static str, u64); 8] {
+    pub fn parts(&self) -> [(&'static str, u64); 9] {
         [
             ("lives", self.lives),
             ("commits", self.commits),
             ("lost commits", self.lost_commits),
             ("flushes", self.flushes),
             ("compactions", self.compactions),
+            ("compactions broken off", self.broken_off),
             ("deaths while opening", self.died_while_opening),
             ("stopped logs", self.stopped),
             ("stores that went on after a full disk", self.resumed_after_full),
@@ -49,6 +52,7 @@ impl Tally {
         self.lost_commits += other.lost_commits;
         self.flushes += other.flushes;
         self.compactions += other.compactions;
+        self.broken_off += other.broken_off;
         self.died_while_opening += other.died_while_opening;
         self.stopped += other.stopped;
         self.resumed_after_full += other.resumed_after_full;
@@ -125,6 +129,7 @@ impl Survivor {
     /// One life: come back, be checked, live, die.
     pub fn live(&mut self) {
         let (store, power) = self.come_back();
+        self.tally.broken_off += u64::from(is_broken_off(&store));
         self.check(&store);
         let trouble = self.begin_trouble(&power);
         let steps = 5 + self.die.below(60);
@@ -213,6 +218,7 @@ impl Survivor {
         options.flush.replay_bytes_max = die.pick(&[8 << 10, 1 << 30]);
         options.compact.chain_min = 2 + die.below(3) as usize;
         options.compact.chain_max = 6;
+        options.compact.output_bytes = die.pick(&[1, 1000, 8 << 10, 256 << 20]);
         options.snapshot_age_max = SnapshotAge(Duration::from_secs(30));
         options
     }
@@ -440,6 +446,17 @@ impl Survivor {
         }
         panic!("the store holds no prefix of its commits with {first} to {last} of them");
     }
+}
+
+/// Whether rows of a file are left out that were rewritten into other files.
+fn is_broken_off(store: &Store) -> bool {
+    let configs = store.configs().expect("a store has configs");
+    let chains = configs.tables.values().flat_map(|table| &table.tablets[0].chains);
+    let mut runs = chains.flat_map(|chain| chain.runs().zip(chain.runs().skip(1)));
+    runs.any(|(older, newer)| {
+        let newest = older.iter().map(|file| file.txn_max).max();
+        newest >= newer.iter().map(|file| file.txn_min).min()
+    })
 }
 
 fn schema(die: &Die) -> Schema {

@@ -2,8 +2,11 @@
 //! should know.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use stele_engine::schema::{Family, Schema};
+use stele_engine::verify;
+use stele_engine::world::Files;
 use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
@@ -110,6 +113,66 @@ fn a_flush_during_recovery_does_not_run_ahead_of_the_log() {
         let [a, b] = tables.map(|table| counted(&store, table));
         assert_eq!((a.0, b.0), (a.1, b.1), "half a commit is left");
         assert!(a.0 == b.0 || a.0 == b.0 + 1, "{a:?} and {b:?} after {changes} changes");
+    }
+}
+
+/// Two runs over the same rows, with deletes, to be compacted in many parts.
+fn two_runs(sim: &SimFiles) -> (Store, Powered, TableId) {
+    let mut options = Options::default();
+    options.compact.output_bytes = 1;
+    let (store, power) = open_in("/store", sim, options).unwrap();
+    let table = store.create_table("t", schema()).unwrap();
+    for number in 0..12 {
+        store.apply(&commit(&[table], number, 100), Txn::MAX, Wait::Written).unwrap();
+    }
+    store.flush(table).unwrap();
+    let mut deletes = CommitBuilder::new();
+    deletes.table(table).delete_range(&RowRange::new("row0003", "row0006"));
+    deletes.row(b"row0008").delete_row();
+    store.apply(&deletes.finish(), Txn::MAX, Wait::Written).unwrap();
+    for number in [0, 4, 11] {
+        store.apply(&commit(&[table], number, 100), Txn::MAX, Wait::Written).unwrap();
+    }
+    store.flush(table).unwrap();
+    (store, power, table)
+}
+
+/// Compacts until the power goes out, and finishes it after the crash. Tells
+/// whether the power lasted, and how many files the crash left in the chain.
+fn cut_off(changes: u64, crash: fn(&SimFiles) -> SimFiles) -> (bool, usize) {
+    let sim = SimFiles::new(changes);
+    let (store, power, table) = two_runs(&sim);
+    assert_eq!(counted(&store, table), (15, 9));
+    power.cut_after(changes);
+    let lasted = store.compact(table).is_ok() && !power.is_out();
+    let sim = crash(&sim);
+    drop(store);
+    let files: Arc<dyn Files> = Arc::new(sim.clone());
+    let report = verify::check(&files, Path::new("/store")).unwrap();
+    assert!(report.is_sound(), "after {changes} changes: {:?}", report.problems);
+    let store = open(&sim);
+    let left = store.configs().unwrap().files().count();
+    assert_eq!(counted(&store, table), (15, 9), "after {changes} changes");
+    store.step().unwrap();
+    assert_eq!(counted(&store, table), (15, 9), "after {changes} changes, finished");
+    store.close().unwrap();
+    let report = verify::check(&files, Path::new("/store")).unwrap();
+    assert!(report.is_sound() && report.garbage.is_empty(), "{report:?}");
+    (lasted, left)
+}
+
+#[test]
+fn a_compaction_cut_off_at_any_change_leaves_a_sound_store_that_finishes_it() {
+    for crash in [SimFiles::crash, SimFiles::crash_keeping_writes] {
+        let mut unfinished = 0;
+        for changes in 0.. {
+            let (lasted, left) = cut_off(changes, crash);
+            if lasted {
+                break;
+            }
+            unfinished += u64::from(left > 2);
+        }
+        assert!(unfinished > 20, "only {unfinished} times with an output in place");
     }
 }
 

@@ -4,6 +4,7 @@
 //! `STELE_SEED=n` reruns one seed; `STELE_LONG=1` runs twenty times as much.
 #![forbid(unsafe_code)]
 
+mod broken;
 mod chance;
 mod history;
 mod policy;

@@ -8,6 +8,7 @@ use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{Clock, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
+use super::broken::break_off;
 use super::chance::Chance;
 use super::history::{APPEND, Append, Changes, TableHistory};
 use super::policy;
@@ -56,6 +57,7 @@ fn options(chance: &Chance) -> Options {
     options.flush.replay_bytes_max = 32 << 10;
     options.compact.chain_min = 2 + chance.below(3);
     options.compact.chain_max = 4 + chance.below(3);
+    options.compact.output_bytes = chance.pick(&[1, 700, 2 << 10, 256 << 20]);
     options.memory.budget_bytes = chance.pick(&[40 << 10, 1 << 20]);
     options.memory.cache_bytes = chance.pick(&[4 << 10, 1 << 20]);
     options.memory.log_queue_bytes_max = 8 << 10;
@@ -151,8 +153,8 @@ impl Run {
             650..850 => self.go_on_scanning(),
             850..870 => drop(self.store().sync(Txn::MAX).unwrap()),
             870..900 => self.flush(),
-            900..910 => self.compact(),
-            910..955 => drop(self.store().step().unwrap()),
+            900..915 => self.compact(),
+            915..955 => drop(self.store().step().unwrap()),
             955..975 => self.snapshot(),
             975..988 => self.move_clock(),
             988..994 => self.alter(),
@@ -410,9 +412,14 @@ impl Run {
     }
 
     fn compact(&mut self) {
-        self.tell("compact");
         let table = self.chance.pick(&self.ids());
-        self.store().compact(table).unwrap();
+        if self.chance.percent(60) {
+            self.tell("break a compaction off");
+            self.tally.broken_off += u64::from(break_off(self.store(), &self.files, table));
+        } else {
+            self.tell("compact");
+            self.store().compact(table).unwrap();
+        }
     }
 
     fn ids(&self) -> Vec<TableId> {
@@ -475,6 +482,7 @@ impl Run {
         let stats = self.store().stats();
         self.tally.flushes += stats.flushes;
         self.tally.compactions += stats.compactions;
+        self.tally.compaction_parts += stats.compaction_parts;
         self.tally.throttled += stats.throttled;
         let store = self.store.take().expect("the store is open");
         if self.chance.percent(50) {

@@ -12,6 +12,8 @@ pub struct Tally {
     pub expired: u64,
     pub flushes: u64,
     pub compactions: u64,
+    pub compaction_parts: u64,
+    pub broken_off: u64,
     pub throttled: u64,
 }
 
@@ -25,6 +27,8 @@ impl Tally {
         self.expired += other.expired;
         self.flushes += other.flushes;
         self.compactions += other.compactions;
+        self.compaction_parts += other.compaction_parts;
+        self.broken_off += other.broken_off;
         self.throttled += other.throttled;
     }
 
@@ -39,8 +43,10 @@ impl Tally {
             self.expired,
             self.flushes,
             self.compactions,
+            self.broken_off,
             self.throttled,
         ];
+        assert!(self.compaction_parts > 2 * self.compactions, "hardly ever in parts: {self:?}");
         assert!(counts.iter().all(|&count| count > 10), "some of it hardly ever: {self:?}");
     }
 }

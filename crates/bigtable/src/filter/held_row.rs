@@ -1,0 +1,91 @@
+//! A row that a condition waits for: its cells as they come, and what is made
+//! of them when it is whole.
+
+use std::sync::Arc;
+
+use stele_engine::CellView;
+
+use super::evaluator::{Flow, Output, show};
+use super::program::{Change, Memory, Taker, cell_bytes};
+use super::row_buffer::RowBuffer;
+use super::stages::{Item, Stages};
+
+/// What has come of the row so far.
+#[derive(Default)]
+pub struct HeldRow {
+    cells: RowBuffer,
+    items: Vec<Item>,
+    sunk: Vec<Item>,
+    /// The copies of the cell at hand, and whether each was sunk.
+    copies: Vec<(Change, bool)>,
+}
+
+impl Taker for Vec<(Change, bool)> {
+    fn pass(&mut self, change: Change) {
+        self.push((change, false));
+    }
+
+    fn sink(&mut self, change: Change) {
+        self.push((change, true));
+    }
+}
+
+impl HeldRow {
+    pub fn begin(&mut self, row: &[u8]) {
+        self.cells.begin(row);
+        self.items.clear();
+        self.sunk.clear();
+    }
+
+    /// Keeps what the first stages let through of a cell.
+    pub fn keep(&mut self, stages: &Stages, memory: &mut Memory, cell: &CellView<'_>) -> Flow {
+        self.copies.clear();
+        let flow = stages.first.run(memory, cell, Change::default(), &mut self.copies);
+        if self.copies.is_empty() || memory.overfull() {
+            return flow;
+        }
+        let stripped = self.copies.iter().all(|(change, _)| change.stripped);
+        memory.row_bytes += cell_bytes(cell, stripped);
+        if memory.overfull() {
+            return flow;
+        }
+        let value = if stripped { &[] } else { cell.value };
+        let at = self.cells.push(cell, memory.column, value);
+        for (change, sunk) in &self.copies {
+            let list = if *sunk { &mut self.sunk } else { &mut self.items };
+            list.push(Item::new(at, *change));
+        }
+        flow
+    }
+
+    /// Shows what comes of the row. An error is the size it came to.
+    pub fn finish(
+        &mut self,
+        stages: &Stages,
+        memory: &mut Memory,
+        labels: &[Arc<str>],
+        output: &mut impl Output,
+    ) -> Result<(), u64> {
+        let column = memory.column;
+        let passed = stages.apply(&self.cells, memory, &self.items, &mut self.sunk);
+        let passed = passed.map_err(|_| memory.row_bytes)?;
+        // Later rows must not find a column's number again.
+        memory.column = column;
+        self.sunk.sort_by_key(|item| item.cell);
+        let (mut bytes, bytes_max) = (0, memory.row_bytes_max);
+        let mut sunk = self.sunk.iter().peekable();
+        let mut show_item = |item: &Item| {
+            let cell = self.cells.get(item.cell);
+            bytes += cell_bytes(&cell, item.change.stripped);
+            show(&cell, item.change, labels, output);
+            if bytes > bytes_max { Err(bytes) } else { Ok(()) }
+        };
+        for item in &passed {
+            while let Some(first) = sunk.next_if(|sunk| sunk.cell < item.cell) {
+                show_item(first)?;
+            }
+            show_item(item)?;
+        }
+        sunk.try_for_each(show_item)
+    }
+}

@@ -1,0 +1,129 @@
+//! A filter lets through what a plain evaluator says that the API says,
+//! whether the scan was narrowed or not, and wherever the cells lie.
+//!
+//! `STELE_LONG=1` runs twenty times as many cases.
+#![forbid(unsafe_code)]
+
+mod cells;
+mod generate;
+mod naive;
+mod ways;
+
+use std::cell::Cell as Counter;
+
+use cells::in_order;
+use generate::{Case, Draw};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+use stele_bigtable::filter::Filter;
+use stele_bigtable::proto::v2;
+use ways::Ways;
+
+const CASES: u32 = 500;
+const CASES_LONG_FACTOR: u32 = 20;
+
+#[test]
+fn filters_let_through_what_the_rules_say() {
+    let factor = if std::env::var_os("STELE_LONG").is_some() { CASES_LONG_FACTOR } else { 1 };
+    let config = Config {
+        cases: CASES * factor,
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    };
+    let tally = Tally::default();
+    let outcome = TestRunner::new(config).run(&generate::case(), |case| check(&case, &tally));
+    if let Err(TestError::Fail(reason, case)) = outcome {
+        panic!("{reason}\n{case:?}");
+    }
+    println!("{tally:?}");
+    tally.check();
+}
+
+fn check(case: &Case, tally: &Tally) -> Result<(), TestCaseError> {
+    let ways = Ways::new(case);
+    for filter in &case.filters {
+        check_filter(case, &ways, filter, tally)?;
+    }
+    Ok(())
+}
+
+fn check_filter(
+    case: &Case,
+    ways: &Ways<'_>,
+    filter: &v2::RowFilter,
+    tally: &Tally,
+) -> Result<(), TestCaseError> {
+    let compiled = Filter::compile(Some(filter)).expect("only valid filters are generated");
+    let decoded = Filter::decode(&prost::Message::encode_to_vec(filter)).expect("the same filter");
+    let expected = naive::read(&case.table, filter, case.draw);
+    let same = |way: &str, found: Vec<cells::Seen>, expected: &[cells::Seen]| {
+        prop_assert_eq!(in_order(found), expected, "{}: {:?}", way, filter);
+        Ok(())
+    };
+    same("cell by cell", ways.plain(&compiled), &expected)?;
+    same("from its bytes", ways.plain(&decoded), &expected)?;
+    same("skipping what is known to be dropped", ways.skipping(&compiled), &expected)?;
+
+    let wanted: Vec<_> = expected.iter().filter(|seen| case.wants(&seen.row)).cloned().collect();
+    let scan = ways.scan(&compiled, false);
+    tally.narrowed(&scan, !expected.is_empty());
+    same("by a narrowed scan", scan.seen, &wanted)?;
+    let backwards: Vec<_> =
+        wanted.chunk_by(|a, b| a.row == b.row).rev().flat_map(<[cells::Seen]>::to_vec).collect();
+    same("by a narrowed scan backwards", ways.scan(&compiled, true).seen, &backwards)?;
+    same("row by row", ways.row_by_row(&compiled), &expected)
+}
+
+/// What the cases reached, so that the test cannot pass for want of cases.
+#[derive(Debug, Default)]
+struct Tally {
+    filters: Counter<u32>,
+    with_output: Counter<u32>,
+    done_by_scan: Counter<u32>,
+    not_scanned: Counter<u32>,
+    rows: Counter<u32>,
+    columns: Counter<u32>,
+    times: Counter<u32>,
+    versions: Counter<u32>,
+}
+
+impl Tally {
+    fn narrowed(&self, scan: &ways::Scanned, output: bool) {
+        let count = |counter: &Counter<u32>, counts: bool| {
+            counter.set(counter.get() + u32::from(counts));
+        };
+        count(&self.filters, true);
+        count(&self.with_output, output);
+        count(&self.done_by_scan, scan.passes_all && scan.narrowed);
+        count(&self.not_scanned, scan.blocks_all);
+        count(&self.rows, scan.rows);
+        count(&self.columns, scan.columns);
+        count(&self.times, scan.times);
+        count(&self.versions, scan.versions);
+    }
+
+    fn check(&self) {
+        let share = self.filters.get() / 50;
+        for (name, counter) in [
+            ("output", &self.with_output),
+            ("all done by the scan", &self.done_by_scan),
+            ("no scan", &self.not_scanned),
+            ("narrowed rows", &self.rows),
+            ("narrowed columns", &self.columns),
+            ("narrowed times", &self.times),
+            ("narrowed versions", &self.versions),
+        ] {
+            assert!(counter.get() > share, "too few filters with {name}: {self:?}");
+        }
+    }
+}
+
+/// The draw of a case, as the engine's source of random numbers.
+struct Fixed(Draw);
+
+impl stele_engine::world::Random for Fixed {
+    fn next_u64(&self) -> u64 {
+        self.0.percent * (u64::MAX / 100)
+    }
+}

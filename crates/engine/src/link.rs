@@ -1,0 +1,192 @@
+//! A link of a chain: a reference to a fragment file and the rows of it that
+//! count there. Several links may share one file, each with rows of its own.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::cell::key;
+use crate::cell::rows::RowRange;
+use crate::cell::span::Spans;
+use crate::config::{Configs, FileConfig, FileName};
+use crate::error::{Error, Result};
+use crate::fragment::Fragment;
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::world::Files;
+
+/// The files that checkpoints need.
+#[derive(Default)]
+pub struct Pins {
+    names: RwLock<BTreeSet<FileName>>,
+}
+
+impl Pins {
+    /// Takes over what the configuration says now.
+    pub fn update(&self, configs: &Configs) {
+        *self.names.write() = configs.pinned_files().map(|file| file.name).collect();
+    }
+
+    pub fn holds(&self, name: FileName) -> bool {
+        self.names.read().contains(&name)
+    }
+}
+
+/// A fragment file that links refer to.
+pub struct LinkedFile {
+    name: FileName,
+    fragment: Result<Arc<Fragment>>,
+    path: PathBuf,
+    files: Arc<dyn Files>,
+    /// No chain names the file any more: it goes with its last reader, unless
+    /// a checkpoint needs it.
+    doomed: AtomicBool,
+    pins: Arc<Pins>,
+    /// A block turned out to be damaged; compaction leaves the file alone.
+    damaged: AtomicBool,
+}
+
+impl LinkedFile {
+    pub fn new(
+        name: FileName,
+        fragment: Result<Arc<Fragment>>,
+        path: &Path,
+        files: Arc<dyn Files>,
+        pins: Arc<Pins>,
+    ) -> LinkedFile {
+        LinkedFile {
+            name,
+            fragment,
+            path: path.to_path_buf(),
+            files,
+            doomed: AtomicBool::new(false),
+            pins,
+            damaged: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Drop for LinkedFile {
+    fn drop(&mut self) {
+        if !self.doomed.load(Ordering::Relaxed) || self.pins.holds(self.name) {
+            return;
+        }
+        match self.files.remove(&self.path) {
+            // The last checkpoint that needed it was released meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                // The next open removes what no config names.
+                tracing::warn!(path = %self.path.display(), %error, "could not remove a fragment");
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Some rows of a fragment, in their place in a chain.
+pub struct Link {
+    /// `rows` are those that count here; the file may have others.
+    pub file: FileConfig,
+    linked: Arc<LinkedFile>,
+    /// The file has no other rows.
+    whole: bool,
+    /// The first possible key of the rows, and the first after them.
+    start_key: Vec<u8>,
+    end_key: Option<Vec<u8>>,
+}
+
+impl Link {
+    pub fn new(file: FileConfig, linked: Arc<LinkedFile>) -> Link {
+        assert_eq!(file.name, linked.name, "a link is to the file that it names");
+        let held = linked.fragment.as_ref().ok().and_then(|fragment| fragment.rows());
+        Link {
+            whole: held.is_none_or(|held| held.intersection(&file.rows) == held),
+            start_key: key::row_start(&file.rows.start),
+            end_key: file.rows.end.as_deref().map(key::row_start),
+            file,
+            linked,
+        }
+    }
+
+    /// The part of the link inside `rows`; `None` when that is nothing.
+    pub fn clipped(self: &Arc<Self>, rows: &RowRange) -> Option<Arc<Link>> {
+        let rows = self.file.rows.intersection(rows);
+        if rows.is_empty() {
+            return None;
+        }
+        if rows == self.file.rows {
+            return Some(self.clone());
+        }
+        let file = FileConfig { rows, ..self.file.clone() };
+        Some(Arc::new(Link::new(file, self.linked.clone())))
+    }
+
+    /// The open fragment, or why its rows are lost.
+    pub fn fragment(&self) -> Result<&Arc<Fragment>> {
+        self.linked.fragment.as_ref().map_err(Error::clone)
+    }
+
+    pub fn linked(&self) -> &Arc<LinkedFile> {
+        &self.linked
+    }
+
+    /// Whether all rows of the file count here.
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    pub fn start_key(&self) -> &[u8] {
+        &self.start_key
+    }
+
+    /// The first key after the rows; `None`: there is no end.
+    pub fn end_key(&self) -> Option<&[u8]> {
+        self.end_key.as_deref()
+    }
+
+    /// The range tombstones over the rows.
+    pub fn spans(&self) -> Arc<Spans> {
+        match &self.linked.fragment {
+            Ok(fragment) if self.whole || fragment.spans().is_empty() => fragment.spans().clone(),
+            Ok(fragment) => Arc::new(fragment.spans().clipped(&self.file.rows)),
+            Err(_) => Arc::default(),
+        }
+    }
+
+    /// About how many bytes the rows take.
+    pub fn bytes(&self) -> u64 {
+        match &self.linked.fragment {
+            Ok(fragment) if !self.whole => fragment.estimate_bytes(&self.file.rows),
+            _ => self.file.bytes,
+        }
+    }
+
+    /// Whether all of the file can be read, as far as is known.
+    pub fn is_readable(&self) -> bool {
+        self.linked.fragment.is_ok() && !self.linked.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Remembers damage that was found in this file.
+    pub fn note_loss(&self, error: &Error) {
+        if matches!(error, Error::DataLoss { path, .. } if *path == self.linked.path) {
+            tracing::error!(%error, "a fragment is damaged and will not be compacted");
+            self.linked.damaged.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Deletes the file once nobody reads it.
+    pub fn doom(&self) {
+        self.linked.doomed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The greatest timestamp of any cell in these fragments, if they hold cells;
+/// a fragment that cannot be read may hold any.
+pub fn timestamp_max<'a>(links: impl Iterator<Item = &'a Arc<Link>>) -> Option<i64> {
+    let of_link = |link: &Arc<Link>| match link.fragment() {
+        Ok(fragment) => fragment.meta().timestamps.map(|(_, max)| max),
+        Err(_) => Some(i64::MAX),
+    };
+    links.filter_map(of_link).max()
+}

@@ -1,0 +1,37 @@
+//! Compactions that are broken off after some of their outputs are in place.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stele_engine::config::FileName;
+use stele_engine::world::Files;
+use stele_engine::world::sim::{Operation, SimFiles, disk_full};
+use stele_engine::*;
+
+/// Compacts a table until there is no room for its second output. Tells
+/// whether it got so far.
+pub fn break_off(store: &Store, files: &SimFiles, table: TableId) -> bool {
+    let second = path_after_next(files);
+    files.fail_next(Operation::Create, &second.to_string_lossy(), disk_full());
+    let outcome = store.compact(table);
+    // A failure that did not strike must not wait for others.
+    if files.create(&second).is_err() {
+        outcome.expect("nothing was in its way");
+        return false;
+    }
+    files.remove(&second).expect("it was just created");
+    match outcome.expect_err("an output could not be created") {
+        Error::Io { error, .. } => assert_eq!(error.kind(), io::ErrorKind::StorageFull),
+        error => panic!("{error}"),
+    }
+    true
+}
+
+/// Where the second fragment from now on will be.
+fn path_after_next(files: &SimFiles) -> PathBuf {
+    let fragments = Path::new("/store").join(FRAGMENTS_DIR);
+    let names = files.list(&fragments).expect("the store has a directory of fragments");
+    let newest = names.iter().filter_map(|name| FileName::parse(name.to_str()?)).max();
+    let FileName { epoch, number } = newest.unwrap_or(FileName { epoch: 1, number: 0 });
+    fragments.join(FileName { epoch, number: number + 2 }.to_string())
+}

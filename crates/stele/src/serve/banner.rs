@@ -1,0 +1,116 @@
+//! What a server says when it is ready: a few lines for people, and exactly
+//! one for programs.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::settings::Size;
+use super::status::Place;
+
+/// Who reads what is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// People on standard error, programs on standard output.
+    Everybody,
+    /// Programs that wait for the line of Google's emulator.
+    EmulatorClients,
+}
+
+/// Says that the server takes requests. That nobody listens is no reason to stop.
+pub fn say_ready(reader: Reader, place: &Place, memory: Size) {
+    let mut out = io::stdout().lock();
+    let said = match reader {
+        Reader::Everybody => {
+            let _ = io::stderr().lock().write_all(banner(place, memory).as_bytes());
+            writeln!(out, "{}", readiness(place))
+        }
+        Reader::EmulatorClients => match place.grpc {
+            Some(address) => writeln!(out, "Cloud Bigtable emulator running on {address}"),
+            None => Ok(()),
+        },
+    };
+    if let Err(error) = said.and_then(|()| out.flush()) {
+        tracing::debug!(%error, "nobody reads standard output");
+    }
+}
+
+fn readiness(place: &Place) -> serde_json::Value {
+    let address = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+    json!({
+        "ready": true,
+        "grpc": address(place.grpc),
+        "http": address(place.http),
+        "data": place.data.display().to_string(),
+        "pid": std::process::id(),
+    })
+}
+
+fn banner(place: &Place, memory: Size) -> String {
+    let mut lines = vec![format!("stele {}", env!("CARGO_PKG_VERSION"))];
+    if let Some(address) = place.grpc {
+        lines.push(format!("  gRPC    {address}  Bigtable API"));
+    }
+    if let Some(address) = place.http {
+        let scheme = if place.tls { "https" } else { "http" };
+        lines.push(format!("  HTTP    {scheme}://{address}/  status, /health, /metrics"));
+    }
+    let kept = if place.ephemeral { "  temporary, removed at exit" } else { "" };
+    lines.push(format!("  data    {}{kept}", place.data.display()));
+    lines.push(format!("  memory  {memory}"));
+    let open = [place.grpc, place.http].into_iter().flatten().any(|at| !at.ip().is_loopback());
+    if open && !place.tls {
+        lines.push("  Anybody who reaches these ports can read and write: there is no TLS.".into());
+    }
+    if let Some(address) = place.grpc {
+        lines.push(String::new());
+        lines.push(format!("  export BIGTABLE_EMULATOR_HOST={}", reachable(address)));
+    }
+    lines.push(String::new());
+    lines.join("\n") + "\n"
+}
+
+/// The address by which this machine reaches the port.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(grpc: &str) -> Place {
+        Place {
+            grpc: Some(grpc.parse().unwrap()),
+            http: None,
+            data: "d\"ir".into(),
+            ephemeral: true,
+            tls: false,
+        }
+    }
+
+    #[test]
+    fn the_banner_says_what_to_export_and_who_can_come_in() {
+        let local = banner(&place("127.0.0.1:8086"), Size(512 << 20));
+        assert!(local.contains("\n  export BIGTABLE_EMULATOR_HOST=127.0.0.1:8086\n"), "{local}");
+        assert!(local.contains("temporary") && !local.contains("Anybody"), "{local}");
+        let open = banner(&place("0.0.0.0:1"), Size(1 << 30));
+        assert!(open.contains("=127.0.0.1:1\n") && open.contains("Anybody"), "{open}");
+    }
+
+    #[test]
+    fn the_readiness_line_is_one_line_of_json() {
+        let line = readiness(&place("[::1]:5")).to_string();
+        assert!(!line.contains('\n'));
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&read["grpc"], &read["http"]), (&json!("[::1]:5"), &json!(null)));
+        assert_eq!((&read["data"], &read["ready"]), (&json!("d\"ir"), &json!(true)));
+    }
+}

@@ -1,0 +1,153 @@
+//! The machine's disk as a server sees it: whoever would really wait for the
+//! disk says so to the runtime, which moves the other tasks to another thread.
+//! A read of what the kernel has in memory costs what it always did.
+
+use std::fs;
+use std::io::{self, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use stele_engine::world::{DirLock, Disk, File, Files};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+pub struct ServerDisk;
+
+/// A file whose slow operations tell the runtime.
+struct ServerFile {
+    file: fs::File,
+    /// False once the file system has said that it cannot tell what is in memory.
+    tells: AtomicBool,
+}
+
+impl ServerFile {
+    fn shared(file: fs::File) -> Arc<dyn File> {
+        Arc::new(ServerFile { file, tells: AtomicBool::new(true) })
+    }
+
+    /// Reads what needs no disk. Returns how much that was.
+    fn read_from_memory(&self, buf: &mut [u8], offset: u64) -> usize {
+        if !self.tells.load(Ordering::Relaxed) {
+            return 0;
+        }
+        match preadv2(&self.file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(read) => read,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_) => {
+                self.tells.store(false, Ordering::Relaxed);
+                0
+            }
+        }
+    }
+}
+
+impl File for ServerFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = self.read_from_memory(buf, offset);
+        let rest = &mut buf[read..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        waiting(|| File::read_exact_at(&self.file, rest, offset + read as u64))
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        File::write_all_at(&self.file, buf, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        waiting(|| File::sync_data(&self.file))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        File::len(&self.file)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        File::set_len(&self.file, len)
+    }
+}
+
+/// Does something slow. In a task of the server the runtime is told first; in
+/// a thread of the engine there is nobody to tell.
+fn waiting<T>(slow: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(slow),
+        _ => slow(),
+    }
+}
+
+impl Files for ServerDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        Ok(ServerFile::shared(file))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(ServerFile::shared(fs::OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(ServerFile::shared(fs::File::open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Disk.remove(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        Disk.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        Disk.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Disk.exists(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        waiting(|| Disk.sync_dir(dir))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
+        Disk.lock(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_and_sync(dir: &Path) {
+        let path = dir.join("file");
+        let file = ServerDisk.create(&path).unwrap();
+        let written: Vec<u8> = (0..100_000u32).map(|number| number as u8).collect();
+        file.write_all_at(&written, 10).unwrap();
+        file.sync_data().unwrap();
+        let again = ServerDisk.open_read(&path).unwrap();
+        let mut read = vec![0; written.len()];
+        again.read_exact_at(&mut read, 10).unwrap();
+        assert_eq!(read, written);
+        let past = again.read_exact_at(&mut read, 11).unwrap_err();
+        assert_eq!(past.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!((again.len().unwrap(), again.is_empty().unwrap()), (100_010, false));
+    }
+
+    #[test]
+    fn a_file_is_read_alike_on_every_kind_of_thread() {
+        let dir = || tempfile::tempdir().unwrap();
+        read_and_sync(dir().path());
+        let single = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        single.block_on(async { read_and_sync(dir().path()) });
+        let many = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        many.block_on(many.spawn(async move { read_and_sync(dir().path()) })).unwrap();
+        many.block_on(many.spawn_blocking(move || read_and_sync(dir().path()))).unwrap();
+    }
+}

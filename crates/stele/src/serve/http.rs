@@ -1,0 +1,48 @@
+//! The HTTP port: health, metrics, and a page for people.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse};
+use axum::routing::get;
+use stele_engine::Store;
+
+use super::metrics::{self, Metrics};
+use super::phases::Phases;
+use super::status::{self, Place};
+
+/// What the pages tell about.
+#[derive(Clone)]
+pub struct Shown {
+    pub store: Arc<Store>,
+    pub metrics: &'static Metrics,
+    pub phases: &'static Phases,
+    pub place: Arc<Place>,
+}
+
+pub fn router(shown: Shown) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/health", get(health))
+        .route("/metrics", get(numbers))
+        .with_state(shown)
+}
+
+async fn health(State(shown): State<Shown>) -> impl IntoResponse {
+    if shown.phases.draining.is_cancelled() {
+        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+    } else {
+        (StatusCode::OK, "ok\n")
+    }
+}
+
+async fn numbers(State(shown): State<Shown>) -> impl IntoResponse {
+    let text = metrics::render(shown.metrics, &shown.store.stats());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}
+
+async fn page(State(shown): State<Shown>) -> impl IntoResponse {
+    Html(status::page(&shown))
+}

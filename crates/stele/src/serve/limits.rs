@@ -1,0 +1,111 @@
+//! What ends a call before it is done: the deadline that its client gave it,
+//! and the end of the server. Looked at only when a call has to wait.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::HeaderMap;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use tonic::Status;
+
+pin_project! {
+    pub struct Limits {
+        deadline: Option<Instant>,
+        ending: &'static CancellationToken,
+        #[pin]
+        sleep: Option<Sleep>,
+        #[pin]
+        ended: Option<WaitForCancellationFuture<'static>>,
+    }
+}
+
+impl Limits {
+    pub fn new(deadline: Option<Instant>, ending: &'static CancellationToken) -> Limits {
+        Limits { deadline, ending, sleep: None, ended: None }
+    }
+
+    /// The same limits, for what comes after.
+    pub fn next(&self) -> Limits {
+        Limits::new(self.deadline, self.ending)
+    }
+
+    /// Why a call that has more to do must end now.
+    pub fn reached(&self) -> Option<Status> {
+        if self.ending.is_cancelled() {
+            return Some(shutting_down());
+        }
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline).then(late)
+    }
+
+    /// Wakes a call that waits when a limit is reached.
+    pub fn poll_reached(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
+        let mut this = self.project();
+        if this.ended.is_none() {
+            this.ended.set(Some(this.ending.cancelled()));
+        }
+        if this.ended.as_pin_mut().is_some_and(|ended| ended.poll(cx).is_ready()) {
+            return Poll::Ready(shutting_down());
+        }
+        let Some(deadline) = *this.deadline else { return Poll::Pending };
+        if this.sleep.is_none() {
+            this.sleep.set(Some(tokio::time::sleep_until(deadline)));
+        }
+        match this.sleep.as_pin_mut() {
+            Some(sleep) => sleep.poll(cx).map(|()| late()),
+            None => Poll::Pending,
+        }
+    }
+}
+
+fn late() -> Status {
+    Status::deadline_exceeded("the deadline of the call has passed")
+}
+
+fn shutting_down() -> Status {
+    Status::unavailable("the server is shutting down")
+}
+
+/// The time that a client gives its call. What cannot be read is no limit.
+pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_in_every_unit_and_nonsense_is_none() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            timeout(&headers)
+        };
+        assert_eq!(read("2H"), Some(Duration::from_secs(7200)));
+        assert_eq!(read("3M"), Some(Duration::from_secs(180)));
+        assert_eq!(read("4S"), Some(Duration::from_secs(4)));
+        assert_eq!(read("99999999m"), Some(Duration::from_millis(99_999_999)));
+        assert_eq!(read("6u"), Some(Duration::from_micros(6)));
+        assert_eq!(read("7n"), Some(Duration::from_nanos(7)));
+        for wrong in ["", "S", "1", "+1S", "1x", "999999999S", "1.5S"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

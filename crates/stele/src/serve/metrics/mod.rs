@@ -1,0 +1,62 @@
+//! Numbers about a running server. Counting is cheap: relaxed atomics in
+//! places that live as long as the process. Only whoever asks pays for more.
+
+mod methods;
+mod process;
+mod text;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+pub use methods::{Method, Methods};
+pub use process::Process;
+pub use text::render;
+
+use super::intake::Intake;
+
+pub struct Metrics {
+    pub started: Instant,
+    pub methods: Methods,
+    /// Calls that the end of the server waits for.
+    pub in_flight: AtomicU64,
+    pub intake: Intake,
+    pub grpc: Connections,
+    pub http: Connections,
+}
+
+/// The connections of one port.
+#[derive(Default)]
+pub struct Connections {
+    pub accepted: AtomicU64,
+    pub open: AtomicU64,
+}
+
+impl Metrics {
+    pub fn new(intake: Intake) -> Metrics {
+        Metrics {
+            started: Instant::now(),
+            methods: Methods::default(),
+            in_flight: AtomicU64::new(0),
+            intake,
+            grpc: Connections::default(),
+            http: Connections::default(),
+        }
+    }
+}
+
+impl Connections {
+    /// Counts a connection for as long as the result lives.
+    pub fn open(&'static self) -> OpenConnection {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(self)
+    }
+}
+
+pub struct OpenConnection(&'static Connections);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

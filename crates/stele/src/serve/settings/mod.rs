@@ -1,0 +1,251 @@
+//! What `stele serve` is told: by flags, by environment variables, by a file.
+//! A flag wins over a variable, a variable over the file, the file over the
+//! default. All three use the same names.
+
+mod units;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum, builder::BoolishValueParser};
+use serde::Deserialize;
+pub use units::{Port, Size, Time};
+
+const DATA_DIR: &str = "stele-data";
+const MEMORY: Size = Size(512 << 20);
+/// With less there is no room for blocks, cells and requests at once.
+const MEMORY_MIN: Size = Size(32 << 20);
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct Flags {
+    /// A TOML file with settings, named as the flags are
+    #[arg(long, value_name = "FILE", env = "STELE_CONFIG")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub given: Given,
+}
+
+/// Settings as one place gives them: what it does not mention is `None`.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Given {
+    /// Where the data lives [default: ./stele-data]
+    #[arg(long, value_name = "DIR", env = "STELE_DATA")]
+    pub data: Option<PathBuf>,
+    /// Keep the data in a temporary directory, without syncing, and remove it at exit
+    #[arg(
+        long,
+        env = "STELE_EPHEMERAL",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    pub ephemeral: Option<bool>,
+    /// The address that every port listens on [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST", env = "STELE_LISTEN")]
+    pub listen: Option<String>,
+    /// The port of the Bigtable API; 0 is any free port, or `off` [default: 8086]
+    #[arg(long, value_name = "PORT", env = "STELE_GRPC_PORT")]
+    pub grpc_port: Option<Port>,
+    /// The port of the status page, /health and /metrics [default: 8080]
+    #[arg(long, value_name = "PORT", env = "STELE_HTTP_PORT")]
+    pub http_port: Option<Port>,
+    /// What cells, cached blocks and requests may take together [default: 512MiB]
+    #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
+    pub memory: Option<Size>,
+    /// What requests being served may take [default: half of --memory]
+    #[arg(long, value_name = "SIZE", env = "STELE_REQUEST_MEMORY")]
+    pub request_memory: Option<Size>,
+    /// How long a large request waits for room before it is refused [default: 30s]
+    #[arg(long, value_name = "TIME", env = "STELE_REQUEST_WAIT")]
+    pub request_wait: Option<Time>,
+    /// The certificate chain (PEM) that every port shows; plain text without
+    #[arg(long, value_name = "FILE", env = "STELE_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key (PEM) of the certificate
+    #[arg(long, value_name = "FILE", env = "STELE_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Clients must show a certificate that these authorities (PEM) signed
+    #[arg(long, value_name = "FILE", env = "STELE_TLS_CLIENT_CA")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug, trace, or a filter [default: $RUST_LOG or info]
+    #[arg(long, value_name = "LEVEL", env = "STELE_LOG")]
+    pub log: Option<String>,
+    /// How the log is written [default: text]
+    #[arg(long, value_name = "FORMAT", env = "STELE_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// How long requests may go on after a signal to stop [default: 5s]
+    #[arg(long, value_name = "TIME", env = "STELE_SHUTDOWN_GRACE")]
+    pub shutdown_grace: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Where the data lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    Dir(PathBuf),
+    Ephemeral,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What holds after all places have been asked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub data: Data,
+    pub listen: String,
+    pub grpc_port: Port,
+    pub http_port: Port,
+    pub memory: Size,
+    pub request_memory: Size,
+    pub request_wait: Duration,
+    pub tls: Option<Tls>,
+    pub log: Option<String>,
+    pub log_format: LogFormat,
+    pub shutdown_grace: Duration,
+}
+
+impl Settings {
+    /// Flags and variables (`clap` has merged those), then the file.
+    pub fn resolve(flags: Flags) -> anyhow::Result<Settings> {
+        let file = match &flags.config {
+            Some(path) => read_file(path)?,
+            None => Given::default(),
+        };
+        Settings::merge(flags.given, file)
+    }
+
+    fn merge(first: Given, then: Given) -> anyhow::Result<Settings> {
+        let data = match data(&first)? {
+            Some(data) => data,
+            None => data(&then)?.unwrap_or_else(|| Data::Dir(DATA_DIR.into())),
+        };
+        let memory = first.memory.or(then.memory).unwrap_or(MEMORY);
+        if memory < MEMORY_MIN {
+            bail!("--memory {memory} is too little: give at least {MEMORY_MIN}");
+        }
+        let seconds =
+            |time: Option<Time>, default| time.map_or(Duration::from_secs(default), |time| time.0);
+        Ok(Settings {
+            data,
+            listen: first.listen.or(then.listen).unwrap_or_else(|| "127.0.0.1".into()),
+            grpc_port: first.grpc_port.or(then.grpc_port).unwrap_or(Port::Number(8086)),
+            http_port: first.http_port.or(then.http_port).unwrap_or(Port::Number(8080)),
+            memory,
+            request_memory: first
+                .request_memory
+                .or(then.request_memory)
+                .unwrap_or(Size(memory.0 / 2)),
+            request_wait: seconds(first.request_wait.or(then.request_wait), 30),
+            tls: tls(
+                first.tls_cert.or(then.tls_cert),
+                first.tls_key.or(then.tls_key),
+                first.tls_client_ca.or(then.tls_client_ca),
+            )?,
+            log: first.log.or(then.log),
+            log_format: first.log_format.or(then.log_format).unwrap_or_default(),
+            shutdown_grace: seconds(first.shutdown_grace.or(then.shutdown_grace), 5),
+        })
+    }
+}
+
+fn read_file(path: &Path) -> anyhow::Result<Given> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading the settings in {}", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("the settings in {}", path.display()))
+}
+
+/// Where one place wants the data, if it says so.
+fn data(given: &Given) -> anyhow::Result<Option<Data>> {
+    match (&given.data, given.ephemeral) {
+        (Some(dir), Some(true)) => bail!(
+            "ephemeral data is not kept, so it has no place in {}: give either --data or --ephemeral",
+            dir.display()
+        ),
+        (Some(dir), _) => Ok(Some(Data::Dir(dir.clone()))),
+        (None, Some(true)) => Ok(Some(Data::Ephemeral)),
+        (None, Some(false)) => Ok(Some(Data::Dir(DATA_DIR.into()))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn tls(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> anyhow::Result<Option<Tls>> {
+    match (cert, key, client_ca) {
+        (Some(cert), Some(key), client_ca) => Ok(Some(Tls { cert, key, client_ca })),
+        (None, None, None) => Ok(None),
+        (None, None, Some(_)) => bail!("--tls-client-ca needs --tls-cert and --tls-key too"),
+        (Some(_), None, _) => bail!("--tls-cert needs --tls-key too"),
+        (None, Some(_), _) => bail!("--tls-key needs --tls-cert too"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Given {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_comes_first_wins_and_the_rest_is_default() {
+        let first = Given { grpc_port: Some(Port::Off), ..Given::default() };
+        let then =
+            file("grpc-port = 1\nhttp-port = \"off\"\nmemory = \"64MiB\"\nshutdown-grace = \"1s\"");
+        let settings = Settings::merge(first, then).unwrap();
+        assert_eq!((settings.grpc_port, settings.http_port), (Port::Off, Port::Off));
+        assert_eq!((settings.memory, settings.request_memory), (Size(64 << 20), Size(32 << 20)));
+        assert_eq!(settings.shutdown_grace, Duration::from_secs(1));
+        assert_eq!(settings.listen, "127.0.0.1");
+        assert_eq!(settings.data, Data::Dir("stele-data".into()));
+    }
+
+    #[test]
+    fn an_earlier_place_decides_where_data_lives() {
+        let flags = Given { ephemeral: Some(true), ..Given::default() };
+        let merged = Settings::merge(flags.clone(), file("data = 'x'")).unwrap();
+        assert_eq!(merged.data, Data::Ephemeral);
+        let flags = Given { data: Some("y".into()), ..flags };
+        let both = Settings::merge(flags.clone(), Given::default()).unwrap_err();
+        assert!(both.to_string().contains("either --data or --ephemeral"), "{both}");
+        let flags = Given { ephemeral: None, ..flags };
+        let merged = Settings::merge(flags, file("ephemeral = true")).unwrap();
+        assert_eq!(merged.data, Data::Dir("y".into()));
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_with_its_line() {
+        let error = toml::from_str::<Given>("data = 'x'\ngrpc_port = 1\n").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("grpc_port"), "{error}");
+        let error = toml::from_str::<Given>("memory = '5 loaves'").unwrap_err().to_string();
+        assert!(error.contains("line 1") && error.contains("512MiB"), "{error}");
+    }
+
+    #[test]
+    fn half_a_tls_setting_is_refused() {
+        for text in ["tls-cert = 'c'", "tls-key = 'k'", "tls-client-ca = 'a'"] {
+            assert!(Settings::merge(file(text), Given::default()).is_err(), "{text}");
+        }
+        let tls = Settings::merge(file("tls-cert='c'\ntls-key='k'"), Given::default()).unwrap().tls;
+        assert_eq!(tls, Some(Tls { cert: "c".into(), key: "k".into(), client_ca: None }));
+    }
+}

@@ -1,0 +1,139 @@
+//! The kinds of values that settings have: sizes, times, ports. Each is
+//! written alike on the command line, in the environment and in a file.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+
+use crate::output;
+
+/// A number of bytes: `512MiB`, `2GiB`, `1048576`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+const SIZE_UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let wrong = || format!("`{text}` is no size: write for instance 512MiB, 2GiB or 1048576");
+        let (number, unit) = split_unit(text);
+        let scale = match unit {
+            "" => 1,
+            unit => SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1,
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        number.checked_mul(scale).map(Size).ok_or_else(|| format!("`{text}` is too large"))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&output::bytes(self.0))
+    }
+}
+
+/// A length of time: `500ms`, `30s`, `5m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time, String> {
+        let wrong = || format!("`{text}` is no time: write for instance 500ms, 30s or 5m");
+        let (number, unit) = split_unit(text);
+        let number: u32 = number.parse().map_err(|_| wrong())?;
+        match unit {
+            "ms" => Ok(Time(Duration::from_millis(number.into()))),
+            "s" => Ok(Time(Duration::from_secs(number.into()))),
+            "m" => Ok(Time(Duration::from_secs(60 * u64::from(number)))),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// The digits at the start of a value, and what comes after them.
+fn split_unit(text: &str) -> (&str, &str) {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    (&text[..digits], text[digits..].trim_start())
+}
+
+/// Where a service listens; 0 is any port that is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    Number(u16),
+    Off,
+}
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Port, String> {
+        match text {
+            "off" => Ok(Port::Off),
+            number => number.parse().map(Port::Number).map_err(|_| {
+                format!("`{text}` is no port: write 0 to 65535 (0 is any free one) or `off`")
+            }),
+        }
+    }
+}
+
+/// Values in files may be strings or plain numbers.
+struct Written<T>(std::marker::PhantomData<T>);
+
+impl<T: FromStr<Err = String>> Visitor<'_> for Written<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or a whole number")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        if number < 0 {
+            return Err(E::invalid_value(Unexpected::Signed(number), &self));
+        }
+        self.visit_str(&number.to_string())
+    }
+}
+
+macro_rules! written {
+    ($($kind:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_any(Written(std::marker::PhantomData))
+            }
+        }
+    )*};
+}
+
+written!(Size, Time, Port);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_times_and_ports_are_read_or_refused_with_an_example() {
+        assert_eq!("512MiB".parse(), Ok(Size(512 << 20)));
+        assert_eq!("2 GiB".parse(), Ok(Size(2 << 30)));
+        assert_eq!("77".parse(), Ok(Size(77)));
+        for wrong in ["", "MiB", "5MB", "-1", "1.5GiB", "99999999999TiB"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+        }
+        assert_eq!("500ms".parse(), Ok(Time(Duration::from_millis(500))));
+        assert_eq!("2m".parse(), Ok(Time(Duration::from_secs(120))));
+        assert!("5".parse::<Time>().unwrap_err().contains("30s"));
+        assert_eq!("off".parse(), Ok(Port::Off));
+        assert_eq!("0".parse(), Ok(Port::Number(0)));
+        assert!("65536".parse::<Port>().unwrap_err().contains("65535"));
+    }
+}

@@ -1,0 +1,105 @@
+//! The end: signals, the requests in flight, the store.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Context;
+use stele_engine::{Store, Txn};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout};
+use tonic_health::ServingStatus;
+
+use super::{Home, Server, services};
+
+/// How often a draining server looks whether all calls have ended.
+const LOOK: Duration = Duration::from_millis(5);
+/// What calls that were ended get for telling their clients, and then
+/// connections for being closed in order.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// The exit code when the second signal does not let the server finish.
+const CUT_OFF: i32 = 130;
+
+/// The signals that stop a server.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub fn listen() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// Waits for the first signal. From then on a second one ends the process
+    /// at once; only temporary data is still removed.
+    pub async fn first(mut self, home: &Home) -> &'static str {
+        let first = self.next().await;
+        let temporary = home.temporary.as_ref().map(|temporary| temporary.path().to_path_buf());
+        tokio::spawn(async move {
+            let second = self.next().await;
+            tracing::warn!(signal = second, "ending at once");
+            if let Some(dir) = temporary {
+                let _ = std::fs::remove_dir_all(dir);
+            }
+            std::process::exit(CUT_OFF);
+        });
+        first
+    }
+}
+
+impl Server {
+    /// Lets requests finish, ends those that do not, and closes the store.
+    pub async fn shut_down(self, grace: Duration) -> anyhow::Result<()> {
+        services::set_health(&self.health, ServingStatus::NotServing).await;
+        self.phases.draining.cancel();
+        self.tasks.close();
+        let deadline = Instant::now() + grace;
+        while self.in_flight() > 0 && Instant::now() < deadline {
+            sleep(LOOK).await;
+        }
+        if self.in_flight() > 0 {
+            tracing::warn!(calls = self.in_flight(), "ending calls that are not done");
+        }
+        self.phases.ending.cancel();
+        if timeout(FAREWELL, self.tasks.wait()).await.is_err() {
+            self.phases.closing.cancel();
+            let _ = timeout(FAREWELL, self.tasks.wait()).await;
+        }
+        close(self.store).await
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.metrics.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+/// Closes the store. Everything acknowledged is durable already.
+async fn close(mut store: Arc<Store>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + FAREWELL;
+    let last = loop {
+        match Arc::try_unwrap(store) {
+            Ok(last) => break Ok(last),
+            Err(shared) if Instant::now() >= deadline => break Err(shared),
+            Err(shared) => store = shared,
+        }
+        sleep(LOOK).await;
+    };
+    let closed = tokio::task::spawn_blocking(move || match last {
+        Ok(store) => store.close(),
+        // A call that does not end still holds it: the log is enough.
+        Err(shared) => shared.sync(Txn::MAX).map(drop),
+    });
+    closed.await.context("closing the store")?.context("closing the store")
+}

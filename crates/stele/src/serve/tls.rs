@@ -1,0 +1,58 @@
+//! TLS for every port: a certificate, its key, and perhaps the authorities
+//! that clients' certificates must come from.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+
+use super::settings::Tls;
+
+/// Says which cryptography this process uses. Before anything needs it.
+pub fn install_provider() {
+    // Fails only if it was done before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// What accepts connections that speak `protocol`.
+pub fn acceptor(tls: &Tls, protocol: &[u8]) -> anyhow::Result<TlsAcceptor> {
+    let chain = certificates(&tls.cert, "--tls-cert")?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key)
+        .map_err(|error| anyhow!("--tls-key {}: {error}", tls.key.display()))?;
+    let config = match &tls.client_ca {
+        Some(path) => ServerConfig::builder().with_client_cert_verifier(client_verifier(path)?),
+        None => ServerConfig::builder().with_no_client_auth(),
+    };
+    let mut config = config.with_single_cert(chain, key).with_context(|| {
+        format!("--tls-cert {} with --tls-key {}", tls.cert.display(), tls.key.display())
+    })?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn client_verifier(
+    path: &Path,
+) -> anyhow::Result<Arc<dyn rustls::server::danger::ClientCertVerifier>> {
+    let flag = "--tls-client-ca";
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path, flag)? {
+        roots.add(authority).with_context(|| format!("{flag} {}", path.display()))?;
+    }
+    let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
+    verifier.build().with_context(|| format!("{flag} {}", path.display()))
+}
+
+fn certificates(path: &Path, flag: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let failed = |error| anyhow!("{flag} {}: {error}", path.display());
+    let found = CertificateDer::pem_file_iter(path).map_err(failed)?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
+    if found.is_empty() {
+        bail!("{flag} {}: holds no certificate in PEM form", path.display());
+    }
+    Ok(found)
+}
