@@ -77,7 +77,9 @@ pub struct Call {
     pub action: Action,
     begun: Instant,
     deadline: Option<Duration>,
-    pub attempts: Attempts,
+    /// Progress begins the deadline again.
+    renewed: bool,
+    attempts: Attempts,
     last: Option<String>,
 }
 
@@ -89,14 +91,26 @@ impl Call {
             action: Action { call: name, target: target.name.clone() },
             begun: Instant::now(),
             deadline: client.deadline(),
+            renewed: false,
             attempts: Attempts::new(client.retry()),
             last: None,
         }
     }
 
-    pub fn with_deadline(mut self, deadline: Option<Duration>) -> Call {
+    /// A call of a stream: all of it has to come within `deadline`, or else
+    /// each part of it within the client's.
+    pub fn streamed(mut self, deadline: Option<Duration>) -> Call {
+        self.renewed = deadline.is_none();
         self.deadline = deadline.or(self.deadline);
         self
+    }
+
+    /// Something came through.
+    pub fn progress(&mut self) {
+        self.attempts.progress();
+        if self.renewed {
+            self.begun = Instant::now();
+        }
     }
 
     /// Makes the call, again if it may be.

@@ -26,7 +26,8 @@ pub struct Options {
     pub tls: Tls,
     /// Connections that calls take turns on.
     pub channels: usize,
-    /// How long a call may take with all its attempts; `None` is for ever.
+    /// How long a call may take with all its attempts, and a read until its
+    /// next row comes; `None` is for ever.
     pub deadline: Option<Duration>,
     pub retry: Retry,
 }

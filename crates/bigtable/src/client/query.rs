@@ -84,7 +84,8 @@ impl Query {
         self
     }
 
-    /// How long the whole read may take, instead of the client's deadline.
+    /// How long the whole read may take. Otherwise a read may take as long as
+    /// it makes progress within the client's deadline.
     pub fn deadline(mut self, deadline: Duration) -> Query {
         self.deadline = Some(deadline);
         self

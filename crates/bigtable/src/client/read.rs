@@ -38,7 +38,7 @@ pub struct Sample {
 impl Table {
     /// Reads the rows that `query` selects.
     pub fn read_rows(&self, query: Query) -> Rows {
-        let call = Call::new(&self.client, &self.target, "ReadRows").with_deadline(query.deadline);
+        let call = Call::new(&self.client, &self.target, "ReadRows").streamed(query.deadline);
         Rows {
             client: self.client.clone(),
             call,
@@ -161,13 +161,13 @@ impl Rows {
         for chunk in message.chunks {
             if let Some(row) = self.assembler.chunk(chunk)? {
                 self.query.count_row();
-                self.call.attempts.progress();
+                self.call.progress();
                 self.ready.push_back(row);
             }
         }
         if !message.last_scanned_row_key.is_empty() {
             self.assembler.scanned(message.last_scanned_row_key)?;
-            self.call.attempts.progress();
+            self.call.progress();
         }
         Ok(())
     }

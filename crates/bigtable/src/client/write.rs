@@ -121,7 +121,7 @@ impl Table {
                 let at = *at.ok_or_else(|| call.protocol("an outcome of a row never sent"))?;
                 let outcome = outcome(call, entry.status.unwrap_or_default());
                 if outcome.is_ok() {
-                    call.attempts.progress();
+                    call.progress();
                 }
                 outcomes[at] = Some(outcome);
             }

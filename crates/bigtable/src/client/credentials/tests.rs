@@ -11,6 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::client::tests::flaky::Flaky;
+use crate::client::{Client, Mutation};
 
 /// A key that opens nothing.
 const TEST_KEY: &str = "\
@@ -171,6 +173,19 @@ async fn a_machine_asks_its_host() {
     let path = "get /computemetadata/v1/instance/service-accounts/default/token http/1.1";
     assert!(request.starts_with(path), "{request}");
     assert!(request.contains("metadata-flavor: google\r\n"), "{request}");
+}
+
+#[tokio::test]
+async fn the_token_goes_with_every_call() {
+    let server = TokenServer::granting(3600).await;
+    let flaky = Flaky::default();
+    let anonymous = flaky.client();
+    let transport = anonymous.shared.admin.clone();
+    let tokens = Some(Tokens::of(server.user()));
+    let options = anonymous.options().clone();
+    let client = Client::with(options, vec![transport.clone()], transport, tokens);
+    client.table("t").unwrap().mutate_row("k", [Mutation::delete_row()]).await.unwrap();
+    assert_eq!(flaky.0.lock().headers.get("authorization").unwrap(), "Bearer tok");
 }
 
 #[tokio::test]

@@ -45,6 +45,8 @@ pub struct State {
     /// The outcomes of single calls, in order; OK afterwards.
     pub singles: Vec<Status>,
     pub single_calls: usize,
+    /// What came with the last call of MutateRow.
+    pub headers: tonic::metadata::MetadataMap,
 }
 
 #[derive(Clone, Default)]
@@ -191,8 +193,9 @@ impl Bigtable for Flaky {
 
     async fn mutate_row(
         &self,
-        _: Request<v2::MutateRowRequest>,
+        request: Request<v2::MutateRowRequest>,
     ) -> Result<Response<v2::MutateRowResponse>, Status> {
+        self.0.lock().headers = request.metadata().clone();
         self.single().map(|()| Response::new(v2::MutateRowResponse {}))
     }
 

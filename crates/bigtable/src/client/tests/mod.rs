@@ -2,7 +2,7 @@
 //! that fails as it is told.
 
 mod bulk;
-mod flaky;
+pub mod flaky;
 mod resume;
 
 use std::sync::Arc;
@@ -181,6 +181,65 @@ async fn errors_name_the_call_the_table_and_the_reason() {
 }
 
 #[tokio::test]
+async fn tables_are_administered() {
+    let served = Served::new();
+    let client = served.client();
+    let rule: GcRule = "maxage=7d || maxversions=2".parse().unwrap();
+    let new = NewTable::new("made").family("a", rule.clone()).family("b", GcRule::Never);
+    let made = client.create_table(new.clone().split("m").split("c")).await.unwrap();
+    assert_eq!(made.name, "projects/p/instances/i/tables/made");
+    assert_eq!(made.families["a"].gc_rule, rule);
+    assert_eq!(client.get_table("made").await.unwrap(), made);
+    assert_eq!(client.list_tables().await.unwrap(), ["made", "t"]);
+    let again = client.create_table(new).await.unwrap_err();
+    assert_eq!(again.code(), Code::AlreadyExists);
+    assert!(again.to_string().starts_with("CreateTable of projects/p/instances/i/tables/made"));
+
+    let table = client.table("made").unwrap();
+    let samples = table.sample_row_keys().await.unwrap();
+    assert_eq!(
+        samples.iter().map(|sample| &sample.key[..]).collect::<Vec<_>>(),
+        [&b"c"[..], b"m", b""]
+    );
+    let changes = [
+        FamilyChange::Create { family: "c".into(), gc_rule: GcRule::MaxVersions(1) },
+        FamilyChange::SetGcRule { family: "a".into(), gc_rule: GcRule::Never },
+        FamilyChange::Drop { family: "b".into() },
+    ];
+    let changed = client.modify_families("made", changes).await.unwrap();
+    assert_eq!(changed.families.keys().collect::<Vec<_>>(), ["a", "c"]);
+    assert_eq!(changed.families["a"].gc_rule, GcRule::Never);
+
+    let rows = ["x1", "x2", "y1", "z1"]
+        .map(|key| RowMutations::new(key, [Mutation::set_at("c", "q", 0, "v")]));
+    assert!(table.mutate_rows(rows).await.iter().all(Result::is_ok));
+    client.drop_row_range("made", "x").await.unwrap();
+    assert_eq!(table.read_rows(Query::all()).collect().await.unwrap().len(), 2);
+    client.drop_all_rows("made").await.unwrap();
+    assert!(table.read_rows(Query::all()).collect().await.unwrap().is_empty());
+    client.drop_table("made").await.unwrap();
+    assert!(client.get_table("made").await.unwrap_err().is_not_found());
+}
+
+#[tokio::test]
+async fn every_call_says_what_it_is_about_and_what_the_client_can_do() {
+    let flaky = flaky::Flaky::default();
+    let mut options = flaky.client().options().clone();
+    options.app_profile = "batch".into();
+    let table = flaky.client_with(options).table("t").unwrap();
+    table.mutate_row("k", [Mutation::delete_row()]).await.unwrap();
+    let headers = flaky.0.lock().headers.clone();
+    let header = |name: &str| headers.get(name).unwrap().to_str().unwrap();
+    assert_eq!(
+        header("x-goog-request-params"),
+        "table_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft&app_profile_id=batch"
+    );
+    assert_eq!(header("google-cloud-resource-prefix"), "projects/p/instances/i/tables/t");
+    assert!(headers.get("grpc-timeout").is_some() && headers.get("bigtable-features").is_some());
+    assert!(headers.get("authorization").is_none());
+}
+
+#[tokio::test]
 async fn the_same_calls_go_over_the_network() {
     let served = Served::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -198,6 +257,33 @@ async fn the_same_calls_go_over_the_network() {
         table.mutate_row(format!("k{at}"), [Mutation::set("f", "q", "v")]).await.unwrap();
     }
     assert_eq!(table.read_rows(Query::all()).collect().await.unwrap().len(), 6);
+    serving.abort();
+}
+
+#[tokio::test]
+async fn tls_trusts_only_the_certificates_it_is_given() {
+    let served = Served::new();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let identity = tonic::transport::Identity::from_pem(&certificate, key);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tls = tonic::transport::ServerTlsConfig::new().identity(identity);
+    let serving = tokio::spawn(
+        tonic::transport::Server::builder()
+            .tls_config(tls)
+            .unwrap()
+            .add_routes(served.api.routes())
+            .serve_with_incoming(TcpListenerStream::new(listener)),
+    );
+    let mut options = Options::new(format!("https://localhost:{port}"), "p", "i");
+    options.tls.ca = Some(certificate.into_bytes());
+    let client = Client::connect(options.clone()).await.unwrap();
+    assert_eq!(client.table("t").unwrap().read_row("k", None).await.unwrap(), None);
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    options.tls.ca = Some(other.cert.pem().into_bytes());
+    let error = Client::connect(options).await.err().unwrap().to_string();
+    assert!(error.contains("certificate"), "{error}");
     serving.abort();
 }
 

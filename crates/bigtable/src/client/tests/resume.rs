@@ -185,3 +185,17 @@ async fn a_deadline_bounds_all_attempts_together() {
     assert_eq!(error.code(), Code::DeadlineExceeded);
     assert!(flaky.0.lock().read_requests.len() < 25);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_makes_progress_outlives_the_deadline_of_a_call() {
+    let flaky = Flaky::default();
+    let keys = (0..20u8).map(|key| vec![key]);
+    flaky.0.lock().rows = keys.map(|key| (key.clone(), row(&key, 1))).collect();
+    flaky.0.lock().reads = vec![cut(1, Code::Unavailable); 20];
+    let mut options = flaky.client().options().clone();
+    options.deadline = Some(std::time::Duration::from_secs(10));
+    options.retry.backoff_min = std::time::Duration::from_secs(4);
+    options.retry.backoff_max = std::time::Duration::from_secs(4);
+    let table = flaky.client_with(options).table("t").unwrap();
+    assert_eq!(table.read_rows(Query::all()).collect().await.unwrap().len(), 20);
+}
