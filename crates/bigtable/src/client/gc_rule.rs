@@ -99,7 +99,7 @@ const UNITS: [(&str, u64); 5] =
 
 /// In the largest unit that says it exactly.
 fn written_age(age: Duration) -> String {
-    if age.subsec_nanos() % 1_000_000 != 0 {
+    if !age.subsec_nanos().is_multiple_of(1_000_000) {
         return format!("{}us", age.as_micros());
     }
     let millis = age.as_millis();
