@@ -69,6 +69,7 @@ fn engine_code(error: &engine::Error) -> Code {
         E::TableExists(_) => Code::AlreadyExists,
         E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
         E::ConfigConflict { .. } => Code::Aborted,
+        E::DiskFull { .. } => Code::ResourceExhausted,
         E::Stopped(_) | E::Closed | E::Locked { .. } | E::DirectoryInUse { .. } | E::Io { .. } => {
             Code::Unavailable
         }

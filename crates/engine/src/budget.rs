@@ -27,6 +27,7 @@ pub struct MemoryBudget {
 #[derive(Default)]
 struct State {
     used: usize,
+    peak: usize,
     /// Tickets of those who wait in `reserve`, oldest first.
     queue: VecDeque<u64>,
     next_ticket: u64,
@@ -49,6 +50,11 @@ impl MemoryBudget {
     /// above the limit.
     pub fn used(&self) -> usize {
         self.state.lock().used
+    }
+
+    /// The most that was ever charged and reserved.
+    pub fn peak(&self) -> usize {
+        self.state.lock().peak
     }
 
     /// Takes note of bytes that are held already.
@@ -136,6 +142,7 @@ impl MemoryBudget {
 
     fn rise(&self, state: &mut State, bytes: usize) {
         state.used += bytes;
+        state.peak = state.peak.max(state.used);
         while !state.spare.is_empty() && !self.fits(state, state.spare.len() * CHUNK_BYTES) {
             state.spare.pop();
         }
@@ -204,7 +211,7 @@ mod tests {
         charge.shrink(100);
         assert_eq!((budget.used(), charge.bytes()), (30, 30));
         drop(charge);
-        assert_eq!((budget.used(), budget.limit()), (0, 100));
+        assert_eq!((budget.used(), budget.peak(), budget.limit()), (0, 130, 100));
     }
 
     #[test]

@@ -67,13 +67,26 @@ pub enum Error {
     /// The configuration was changed by somebody else.
     #[error("configuration is at revision {found}, not {expected}")]
     ConfigConflict { expected: u64, found: u64 },
+    /// There was no room for it. Nothing was changed; the same call succeeds
+    /// once there is room.
+    #[error(
+        "the disk is full: {doing} {}: make room, writing then goes on by itself",
+        path.display()
+    )]
+    DiskFull { doing: &'static str, path: PathBuf },
     #[error("{doing} {}: {error}", path.display())]
     Io { doing: &'static str, path: PathBuf, error: Arc<io::Error> },
 }
 
 impl Error {
     pub fn io(doing: &'static str, path: &Path, error: io::Error) -> Error {
-        Error::Io { doing, path: path.to_path_buf(), error: Arc::new(error) }
+        let path = path.to_path_buf();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Error::DiskFull { doing, path }
+            }
+            _ => Error::Io { doing, path, error: Arc::new(error) },
+        }
     }
 
     pub fn data_loss(path: &Path, offset: u64, what: impl Into<String>) -> Error {

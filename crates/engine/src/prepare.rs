@@ -23,6 +23,8 @@ use crate::txn::Txn;
 const SHARED_VALUE_BYTES_MIN: usize = 4 << 10;
 /// What an entry costs in memory beyond its key and value, roughly.
 const ENTRY_OVERHEAD_BYTES: usize = 48;
+/// What a key needs beyond row, family and qualifier, if nothing is escaped.
+const KEY_OVERHEAD_BYTES: usize = 32;
 
 /// All changes of a commit, by table.
 pub struct Prepared<'a> {
@@ -193,6 +195,7 @@ impl<'a> Preparer<'a, '_> {
         let Some(group) = self.group_of(cell.family)? else { return Ok(()) };
         let row = self.row;
         self.current().groups[group].push(cell.value, |keys| {
+            keys.reserve(row.len() + cell.family.len() + cell.qualifier.len() + KEY_OVERHEAD_BYTES);
             key::push_column(keys, row, cell.family, cell.qualifier);
             key::push_cell_tail(keys, cell.timestamp, Txn::ZERO, cell.kind);
         });

@@ -287,9 +287,14 @@ impl Default for CommitBuilder {
     }
 }
 
+/// A commit of one small cell is built without moving its bytes.
+const COMMIT_BYTES_FEW: usize = 256;
+
 impl CommitBuilder {
     pub fn new() -> CommitBuilder {
-        CommitBuilder { bytes: vec![VERSION], table_at: None, row_at: None }
+        let mut bytes = Vec::with_capacity(COMMIT_BYTES_FEW);
+        bytes.push(VERSION);
+        CommitBuilder { bytes, table_at: None, row_at: None }
     }
 
     /// Bytes so far.

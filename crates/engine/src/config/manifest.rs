@@ -107,7 +107,8 @@ impl Manifest {
     }
 
     fn write_fresh(files: Arc<dyn Files>, dir: &Path, configs: Arc<Configs>) -> Result<Manifest> {
-        let (file, length) = write_snapshot(&*files, dir, &configs)?;
+        let (file, length) = write_new(&*files, dir, &configs)?;
+        put_in_place(&*files, dir)?;
         let state = State { configs, file, length, snapshot_bytes: length, stopped: None };
         Ok(Manifest { files, dir: dir.to_path_buf(), state: Mutex::new(state) })
     }
@@ -140,10 +141,16 @@ impl Manifest {
         if state.length < REWRITE_BYTES_MIN.max(state.snapshot_bytes * 4) {
             return;
         }
-        match write_snapshot(&*self.files, &self.dir, &state.configs) {
-            Ok((file, length)) => {
-                (state.file, state.length, state.snapshot_bytes) = (file, length, length);
+        let (file, length) = match write_new(&*self.files, &self.dir, &state.configs) {
+            Ok(written) => written,
+            Err(error) => {
+                // The edit stands in the old file, which may grow some more.
+                tracing::warn!(%error, "the manifest stays long until the next edit");
+                return;
             }
+        };
+        match put_in_place(&*self.files, &self.dir) {
+            Ok(()) => (state.file, state.length, state.snapshot_bytes) = (file, length, length),
             // The edit stands in the old file, or the new one has taken its
             // place whole; which of the two is settled at the next open.
             Err(error) => state.stopped = Some(error),
@@ -186,19 +193,15 @@ impl ConfigStore for Manifest {
     }
 }
 
-/// Writes a new manifest and puts it in the place of the old one.
-fn write_snapshot(
-    files: &dyn Files,
-    dir: &Path,
-    configs: &Configs,
-) -> Result<(Arc<dyn File>, u64)> {
+/// Writes a new manifest beside the old one.
+fn write_new(files: &dyn Files, dir: &Path, configs: &Configs) -> Result<(Arc<dyn File>, u64)> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
     push_record(&mut bytes, KIND_SNAPSHOT, &encode_snapshot(configs));
 
-    let (path, new) = (dir.join(FILE_NAME), dir.join(NEW_FILE_NAME));
+    let new = dir.join(NEW_FILE_NAME);
     match files.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(Error::io("removing", &new, error));
@@ -208,9 +211,14 @@ fn write_snapshot(
     let file = files.create(&new).map_err(|error| Error::io("creating", &new, error))?;
     file.write_all_at(&bytes, 0).map_err(|error| Error::io("writing", &new, error))?;
     file.sync_data().map_err(|error| Error::io("syncing", &new, error))?;
-    files.rename(&new, &path).map_err(|error| Error::io("renaming", &new, error))?;
-    files.sync_dir(dir).map_err(|error| Error::io("syncing", dir, error))?;
     Ok((file, bytes.len() as u64))
+}
+
+/// Puts the new manifest in the place of the old one.
+fn put_in_place(files: &dyn Files, dir: &Path) -> Result<()> {
+    let (path, new) = (dir.join(FILE_NAME), dir.join(NEW_FILE_NAME));
+    files.rename(&new, &path).map_err(|error| Error::io("renaming", &new, error))?;
+    files.sync_dir(dir).map_err(|error| Error::io("syncing", dir, error))
 }
 
 fn push_record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
@@ -293,6 +301,7 @@ mod tests {
     use crate::schema::{Compression, Family, Group, Purge, Schema};
     use crate::txn::Txn;
     use crate::world::Disk;
+    use crate::world::sim::SimFiles;
     use proptest::prelude::*;
 
     fn schema() -> Arc<Schema> {
@@ -457,6 +466,33 @@ mod tests {
         assert!(std::fs::metadata(dir.path().join(FILE_NAME)).unwrap().len() < REWRITE_BYTES_MIN);
         drop(manifest);
         assert_eq!(Manifest::load(&Disk, dir.path()).unwrap().unwrap().epoch, 160_000);
+    }
+
+    #[test]
+    fn a_manifest_that_finds_no_room_to_be_rewritten_goes_on_and_is_rewritten_later() {
+        let sim = SimFiles::new(1);
+        let manifest = Manifest::create(Arc::new(sim.clone()), Path::new("/"), 1).unwrap();
+        let length = || sim.files()[Path::new("/manifest")].len() as u64;
+        let many = vec![ConfigEdit::TakeEpoch; 40_000];
+        let before = length();
+        manifest.edit(0, &many).unwrap();
+        let edit_bytes = length() - before;
+        let mut revision = 1;
+        while length() < REWRITE_BYTES_MIN {
+            // Room for the edit, and none for a new manifest.
+            sim.set_capacity(Some(length() + edit_bytes));
+            manifest.edit(revision, &many).unwrap();
+            revision += 1;
+        }
+        let refused = manifest.edit(revision, &many);
+        assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
+        sim.set_capacity(None);
+        manifest.edit(revision, &many).unwrap();
+        revision += 1;
+        assert!(length() < REWRITE_BYTES_MIN);
+        drop(manifest);
+        let left = Manifest::load(&sim.crash(), Path::new("/")).unwrap().unwrap();
+        assert_eq!(left.revision, revision);
     }
 
     proptest! {

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use super::callbacks::{Callback, Callbacks};
 use super::counters::{Counters, LogStats};
-use super::writer::{Entry, LogWriter};
+use super::entry::Entry;
+use super::room::Measure;
+use super::writer::LogWriter;
 use crate::error::{Error, Result};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::world::Clock;
 
@@ -25,6 +27,7 @@ pub enum Level {
     Durable,
 }
 
+#[derive(Default)]
 struct State {
     /// Entries nobody has taken yet, in index order.
     queue: Vec<Entry>,
@@ -32,6 +35,10 @@ struct State {
     spare: Vec<Entry>,
     /// Index of the last entry enqueued.
     last: u64,
+    /// Room that entries can take, and what of it was promised to entries that
+    /// are not written yet. Never less than promised.
+    room: u64,
+    promised: u64,
     /// Somebody is writing what was queued; nobody else does.
     writing: bool,
     /// Somebody is syncing; others may write meanwhile.
@@ -43,8 +50,12 @@ struct State {
     sync_time: Duration,
     /// Since when something is not durable.
     pending_since: Option<Duration>,
-    /// Whether the background thread sleeps until it is woken.
+    /// Whether there is a background thread, and whether it sleeps until it is
+    /// woken.
+    attended: bool,
     asleep: bool,
+    /// The background thread is to make everything up to here durable now.
+    wanted: u64,
     stopping: bool,
     stopped: Option<Arc<Error>>,
 }
@@ -56,6 +67,8 @@ pub struct GroupLog {
     written: AtomicU64,
     durable: AtomicU64,
     queued_bytes: AtomicU64,
+    /// Whether `State::stopped` is set, for a look without the lock.
+    failed: AtomicBool,
     written_moved: Condvar,
     durable_moved: Condvar,
     /// The leader's wait for more company.
@@ -66,6 +79,21 @@ pub struct GroupLog {
     clock: Arc<dyn Clock>,
     linger: Duration,
     counters: Arc<Counters>,
+    measure: Measure,
+}
+
+/// Room in the log for one entry, given back if it is not used.
+pub struct Promise<'a> {
+    log: &'a GroupLog,
+    bytes: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.log.state.lock().promised -= self.bytes;
+        }
+    }
 }
 
 impl GroupLog {
@@ -76,27 +104,15 @@ impl GroupLog {
         clock: Arc<dyn Clock>,
         linger: Duration,
     ) -> GroupLog {
-        let counters = writer.counters();
-        let state = State {
-            queue: Vec::new(),
-            spare: Vec::new(),
-            last: last_index,
-            writing: false,
-            syncing: false,
-            arrived: 0,
-            arrived_before: 0,
-            sync_time: Duration::ZERO,
-            pending_since: None,
-            asleep: false,
-            stopping: false,
-            stopped: None,
-        };
+        let (counters, measure) = (writer.counters(), writer.measure());
+        let state = State { last: last_index, ..State::default() };
         GroupLog {
             state: Mutex::new(state),
             writer: Mutex::new(writer),
             written: AtomicU64::new(last_index),
             durable: AtomicU64::new(last_index),
             queued_bytes: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
             written_moved: Condvar::new(),
             durable_moved: Condvar::new(),
             gathered: Condvar::new(),
@@ -105,13 +121,41 @@ impl GroupLog {
             clock,
             linger,
             counters,
+            measure,
+        }
+    }
+
+    /// Takes room for an entry. Without any the disk is full, and nothing has
+    /// happened; the next to ask tries again.
+    pub fn promise(&self, payload_bytes: usize) -> Result<Promise<'_>> {
+        let bytes = self.measure.entry(payload_bytes);
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            if state.promised + bytes <= state.room {
+                state.promised += bytes;
+                return Ok(Promise { log: self, bytes });
+            }
+            if state.writing {
+                self.written_moved.wait(&mut state);
+            } else {
+                let wanted = state.promised + bytes;
+                self.lead(&mut state, |writer| writer.reserve(wanted))?;
+            }
         }
     }
 
     /// Queues an entry. Indices rise: the caller holds the lock that gave out
     /// this one.
     pub fn enqueue(&self, entry: Entry) -> Result<()> {
+        let promise = self.promise(entry.payload.len())?;
+        self.enqueue_promised(entry, promise)
+    }
+
+    /// The same for an entry that was promised room.
+    pub fn enqueue_promised(&self, entry: Entry, mut promise: Promise<'_>) -> Result<()> {
         entry.check()?;
+        assert_eq!(promise.bytes, self.measure.entry(entry.payload.len()), "room for another");
         let mut state = self.state.lock();
         state.check()?;
         assert!(entry.index > state.last, "index {} after {}", entry.index, state.last);
@@ -119,7 +163,7 @@ impl GroupLog {
         if state.pending_since.is_none() {
             state.pending_since = Some(self.clock.elapsed());
         }
-        self.queued_bytes.fetch_add(entry.bytes(), Ordering::Relaxed);
+        self.queued_bytes.fetch_add(mem::take(&mut promise.bytes), Ordering::Relaxed);
         state.queue.push(entry);
         // Once awake, the thread looks again by itself while there is traffic,
         // so a busy log is not slowed by waking it for every entry.
@@ -136,7 +180,8 @@ impl GroupLog {
 
     /// Why nothing is taken any more, if that is so.
     pub fn failed(&self) -> Option<Error> {
-        self.state.lock().check().err()
+        let failed = self.failed.load(Ordering::Acquire);
+        if failed { self.state.lock().check().err() } else { None }
     }
 
     /// Everything up to this index is written.
@@ -161,6 +206,21 @@ impl GroupLog {
         self.wait(index, Level::Durable)
     }
 
+    /// As `wait_durable`, for those who may have little processor time: they
+    /// leave the work to the background thread, so that nobody in a hurry has
+    /// to wait for them.
+    pub fn wait_durable_idly(&self, index: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.attended && !self.has(index, Level::Durable) {
+            state.check()?;
+            state.wanted = state.wanted.max(index);
+            self.work.notify_one();
+            self.durable_moved.wait(&mut state);
+        }
+        drop(state);
+        self.wait_durable(index)
+    }
+
     /// Brings everything enqueued so far to `level`.
     pub fn drive(&self, level: Level) -> Result<()> {
         let last = self.state.lock().last;
@@ -169,9 +229,6 @@ impl GroupLog {
 
     /// Waits until fewer than `bytes` bytes are queued.
     pub fn wait_queue_below(&self, bytes: u64) -> Result<()> {
-        if self.queued_bytes() < bytes {
-            return Ok(());
-        }
         let enough = |_: &mut State| self.queued_bytes() < bytes.max(1);
         self.wait_until(enough, Level::Written)
     }
@@ -195,9 +252,24 @@ impl GroupLog {
         self.callbacks.fire();
     }
 
-    /// Reaches the writer, between two batches.
+    /// Reaches the writer, between two batches, to look or to release.
     pub fn with_writer<T>(&self, use_it: impl FnOnce(&mut LogWriter) -> T) -> T {
         use_it(&mut self.writer.lock())
+    }
+
+    /// Has the writer write something else than entries.
+    pub fn write(&self, step: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.writing {
+            self.written_moved.wait(&mut state);
+        }
+        // With no room to see, who wants to be promised some waits for this.
+        let promised = state.promised;
+        state.room = promised;
+        self.lead(&mut state, |writer| {
+            writer.keep_promised(promised);
+            step(writer)
+        })
     }
 
     /// The body of a background thread: makes durable what nobody waits for,
@@ -205,6 +277,7 @@ impl GroupLog {
     /// failure.
     pub fn run(&self) {
         let mut state = self.state.lock();
+        state.attended = true;
         while !state.stopping && state.stopped.is_none() {
             match self.due_in(&state) {
                 None => {
@@ -224,6 +297,8 @@ impl GroupLog {
                 }
             }
         }
+        state.attended = false;
+        self.durable_moved.notify_all();
     }
 
     /// Ends `run`. What is queued stays queued: drive it before.
@@ -235,7 +310,7 @@ impl GroupLog {
     /// When the background thread has to act; `None` with nothing to do.
     fn due_in(&self, state: &State) -> Option<Duration> {
         let since = state.pending_since?;
-        if self.callbacks.lowest().is_some() {
+        if state.wanted > self.durable() || self.callbacks.lowest().is_some() {
             return Some(Duration::ZERO);
         }
         Some((since + self.linger).saturating_sub(self.clock.elapsed()))
@@ -310,21 +385,36 @@ impl GroupLog {
         let spare = mem::take(&mut state.spare);
         let mut batch = mem::replace(&mut state.queue, spare);
         let last = state.last;
-        state.writing = true;
-        let outcome = MutexGuard::unlocked(state, || {
-            let outcome = self.writer.lock().append(&batch);
-            let bytes = batch.iter().map(Entry::bytes).sum();
+        let bytes = batch.iter().map(|entry| self.measure.entry(entry.payload.len())).sum();
+        let outcome = self.lead(state, |writer| {
+            let outcome = writer.append(&batch);
             batch.clear();
-            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             outcome
         });
-        state.writing = false;
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        state.promised -= bytes;
         state.spare = batch;
         match outcome {
             Ok(()) => self.written.store(last, Ordering::Release),
             Err(error) => self.fail(state, error),
         }
+    }
+
+    /// Uses the writer while others may enqueue. Nobody else is writing.
+    fn lead(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        step: impl FnOnce(&mut LogWriter) -> Result<()>,
+    ) -> Result<()> {
+        state.writing = true;
+        let (outcome, room) = MutexGuard::unlocked(state, || {
+            let mut writer = self.writer.lock();
+            (step(&mut writer), writer.capacity())
+        });
+        state.writing = false;
+        state.room = room;
         self.written_moved.notify_all();
+        outcome
     }
 
     /// Makes durable all that is queued or written, for everybody.
@@ -381,6 +471,7 @@ impl GroupLog {
         };
         self.callbacks.failed(&cause);
         state.stopped = Some(cause);
+        self.failed.store(true, Ordering::Release);
         state.queue = Vec::new();
         self.written_moved.notify_all();
         self.durable_moved.notify_all();

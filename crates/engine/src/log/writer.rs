@@ -10,9 +10,11 @@ use bytes::Bytes;
 
 use super::counters::{Counters, LogStats};
 use super::end::{LogEnd, SegmentInfo};
+use super::entry::Entry;
 use super::options::LogOptions;
-use super::pool::Pool;
-use super::record::{self, HEADER_BYTES, Kind, PAYLOAD_BYTES_MAX, RecordHeader, TOTAL_BYTES};
+use super::pool::{Pool, Space};
+use super::record::{self, HEADER_BYTES, Kind, RecordHeader, TOTAL_BYTES};
+use super::room::Measure;
 use super::segment::{self, SegmentHeader};
 use super::settle;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -25,23 +27,13 @@ const PART_BYTES_MIN: usize = 512;
 /// A larger buffer is given back after the write.
 const BUFFER_BYTES_KEPT: usize = 8 << 20;
 
-/// One entry for the log.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    pub stream: u16,
-    /// The entry's txn, or its index in a replicated log.
-    pub index: u64,
-    pub payload: Bytes,
-}
-
 /// How far ahead of its records a segment's file is grown, with zeros. The
 /// sync after that has a longer file to record; all others touch data alone.
 const GROW_BYTES: u64 = 1 << 20;
 
 /// The segment being written.
 struct Active {
-    file: Arc<dyn File>,
-    file_bytes: u64,
+    space: Space,
     /// Where the buffer goes.
     at: u64,
 }
@@ -53,8 +45,7 @@ pub struct LogWriter {
     /// That of the active segment.
     tag: u64,
     sync: bool,
-    segment_bytes: u64,
-    part_bytes_max: usize,
+    measure: Measure,
     pool: Pool,
     counters: Arc<Counters>,
     /// All that are kept, in order. The last one is `active`, if that is there.
@@ -70,6 +61,10 @@ pub struct LogWriter {
     /// Whether something was written since the last sync.
     dirty: bool,
     states: BTreeMap<u16, Bytes>,
+    /// Room for them at the head of each segment to come.
+    state_bytes: u64,
+    /// Room that has been promised to entries not yet appended.
+    promised: u64,
     closed: bool,
     stopped: Option<Arc<Error>>,
 }
@@ -95,14 +90,17 @@ impl LogWriter {
         for path in end.free {
             pool.give(path)?;
         }
-        let segment_bytes = options.segment_bytes(state_bytes(&end.states));
+        let state_bytes = state_bytes(&end.states);
+        let segment_bytes = options.segment_bytes(state_bytes);
         Ok(LogWriter {
             epoch,
             secret,
             tag: 0,
             sync: options.sync,
-            segment_bytes,
-            part_bytes_max: options.part_bytes_max(segment_bytes),
+            measure: Measure {
+                segment_bytes,
+                part_bytes_max: options.part_bytes_max(segment_bytes),
+            },
             pool,
             counters: Arc::default(),
             segments: end.segments,
@@ -114,14 +112,66 @@ impl LogWriter {
             synced: if options.sync { end.next_record - 1 } else { 0 },
             dirty: false,
             states: end.states,
+            state_bytes,
+            promised: 0,
             closed: false,
             stopped: None,
         })
     }
 
-    /// Writes the entries, in one write for each segment they touch.
+    /// Makes room for entries of so many bytes, as `Measure` counts them, and
+    /// for nobody else. A failure changes nothing and can be tried again.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<()> {
+        self.check()?;
+        loop {
+            let missing = bytes.saturating_sub(self.capacity());
+            if missing == 0 {
+                return Ok(());
+            }
+            let grown = self.grow(missing);
+            // What was gained before the disk was full may do.
+            if self.capacity() < bytes {
+                grown?;
+            }
+        }
+    }
+
+    /// Room that entries can take, as `Measure` counts them.
+    pub(super) fn capacity(&self) -> u64 {
+        let fresh = |bytes| self.measure.fresh(bytes, self.state_bytes);
+        let ready = self.pool.ready_bytes().map(fresh);
+        self.measure.capacity(std::iter::once(self.room()).chain(ready))
+    }
+
+    /// Takes more room: in the last segment, or in one more.
+    fn grow(&mut self, missing: u64) -> Result<()> {
+        let segment_bytes = self.measure.segment_bytes;
+        let active = self.active.as_mut().map(|active| &mut active.space);
+        let last = self.pool.last_ready().or(active);
+        let Some(space) = last.filter(|space| space.file_bytes < segment_bytes) else {
+            return self.pool.prepare(self.next_segment, self.epoch);
+        };
+        let wanted = space.file_bytes + missing.max(GROW_BYTES);
+        match space.grow(wanted.min(segment_bytes)) {
+            Err(_) if self.pool.prepare_released(segment_bytes)? => Ok(()),
+            grown => grown,
+        }
+    }
+
+    /// Keeps room for entries that were promised it away from other records.
+    pub(super) fn keep_promised(&mut self, bytes: u64) {
+        self.promised = bytes;
+    }
+
+    pub(super) fn measure(&self) -> Measure {
+        self.measure
+    }
+
+    /// Writes the entries, in one write for each segment they touch. Without
+    /// room for all of them nothing is written, and nothing is wrong.
     pub fn append(&mut self, entries: &[Entry]) -> Result<()> {
         entries.iter().try_for_each(Entry::check)?;
+        self.reserve(entries.iter().map(|entry| self.measure.entry(entry.payload.len())).sum())?;
         self.guarded(|writer| {
             for entry in entries {
                 writer.put_entry(entry)?;
@@ -145,8 +195,8 @@ impl LogWriter {
         let active = self.active.as_ref().expect("only an active segment gets dirty");
         let segment = self.segments.last().expect("the active segment is in the list");
         Ok(Some(SyncPoint {
-            file: active.file.clone(),
-            path: segment.path.clone(),
+            file: active.space.file.clone(),
+            path: active.space.path.clone(),
             segment: segment.sequence,
             record: self.next_record - 1,
         }))
@@ -168,6 +218,7 @@ impl LogWriter {
 
     /// Declares the stream's entries from `from_index` up void.
     pub fn cut(&mut self, stream: u16, from_index: u64) -> Result<()> {
+        self.reserve(self.promised + self.measure.entry(0))?;
         self.guarded(|writer| {
             writer.make_room(record::record_bytes(0))?;
             writer.encode(Kind::Cut, stream, from_index, &[], &[]);
@@ -180,15 +231,22 @@ impl LogWriter {
     pub fn put_state(&mut self, stream: u16, state: &[u8]) -> Result<()> {
         let others = state_bytes(&self.states)
             - self.states.get(&stream).map_or(0, |old| record::record_bytes(old.len()) as u64);
-        let limit = (self.segment_bytes / 4).saturating_sub(others) as usize;
-        if record::record_bytes(state.len()) > limit {
+        let limit = (self.measure.segment_bytes / 4).saturating_sub(others) as usize;
+        let bytes = record::record_bytes(state.len());
+        if bytes > limit {
             return Err(Error::TooLarge { what: "log state", size: state.len(), limit });
         }
+        // It will stand at the head of every segment to come too.
+        let before = self.state_bytes;
+        self.state_bytes = before.max(others + bytes as u64);
+        let reserved = self.reserve(self.promised + bytes as u64);
+        reserved.inspect_err(|_| self.state_bytes = before)?;
         self.guarded(|writer| {
-            writer.make_room(record::record_bytes(state.len()))?;
+            writer.make_room(bytes)?;
             writer.encode(Kind::State, stream, 0, &[], state);
             writer.flush()?;
             writer.states.insert(stream, Bytes::copy_from_slice(state));
+            writer.state_bytes = others + bytes as u64;
             Ok(())
         })
     }
@@ -249,19 +307,22 @@ impl LogWriter {
         self.counters.clone()
     }
 
-    /// Runs a step that touches the disk; its failure is the last.
+    /// Runs a step that touches what the log holds; its failure is the last.
     fn guarded(&mut self, step: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
-        if let Some(cause) = &self.stopped {
-            return Err(Error::Stopped(cause.clone()));
-        }
-        if self.closed {
-            return Err(Error::Closed);
-        }
+        self.check()?;
         step(self).inspect_err(|error| self.stopped = Some(Arc::new(error.clone())))
     }
 
+    fn check(&self) -> Result<()> {
+        match &self.stopped {
+            Some(cause) => Err(Error::Stopped(cause.clone())),
+            None if self.closed => Err(Error::Closed),
+            None => Ok(()),
+        }
+    }
+
     fn put_entry(&mut self, entry: &Entry) -> Result<()> {
-        if entry.payload.len() > self.part_bytes_max {
+        if entry.payload.len() > self.measure.part_bytes_max {
             return self.put_parts(entry);
         }
         self.make_room(record::record_bytes(entry.payload.len()))?;
@@ -274,9 +335,10 @@ impl LogWriter {
         let mut prefix = &total[..];
         let mut rest = &entry.payload[..];
         while !rest.is_empty() {
-            let wanted = rest.len().min(self.part_bytes_max);
+            let wanted = rest.len().min(self.measure.part_bytes_max);
             self.make_room(record::record_bytes(TOTAL_BYTES + wanted.min(PART_BYTES_MIN)))?;
-            let (part, after) = rest.split_at(wanted.min(self.room() - HEADER_BYTES - TOTAL_BYTES));
+            let room = self.room() as usize - HEADER_BYTES - TOTAL_BYTES;
+            let (part, after) = rest.split_at(wanted.min(room));
             let kind = match (prefix.is_empty(), after.is_empty()) {
                 (false, _) => Kind::First,
                 (true, false) => Kind::Middle,
@@ -289,20 +351,19 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Bytes left for records in the active segment. A multiple of the
-    /// alignment, like all that goes in.
-    fn room(&self) -> usize {
-        let limit = self.segment_bytes - record::record_bytes(0) as u64;
-        self.active
-            .as_ref()
-            .map_or(0, |active| limit.saturating_sub(active.at + self.buffer.len() as u64) as usize)
+    /// Bytes left for records in what is on disk of the active segment.
+    fn room(&self) -> u64 {
+        self.active.as_ref().map_or(0, |active| {
+            let end = self.measure.records_end(active.space.file_bytes);
+            end.saturating_sub(active.at + self.buffer.len() as u64)
+        })
     }
 
     fn make_room(&mut self, bytes: usize) -> Result<()> {
-        if self.room() < bytes {
+        if self.room() < bytes as u64 {
             self.roll()?;
         }
-        assert!(self.room() >= bytes, "a record of {bytes} bytes does not fit in a segment");
+        assert!(self.room() >= bytes as u64, "room was reserved for {bytes} bytes");
         Ok(())
     }
 
@@ -331,9 +392,7 @@ impl LogWriter {
         }
         header.settled_end = head.len() as u64;
         head[..segment::HEADER_BYTES].copy_from_slice(&header.encode());
-        let (path, file) = self.pool.make(&header, &head)?;
-        let file_bytes =
-            file.len().map_err(|error| Error::io("making log segment", &path, error))?;
+        let space = self.pool.make(&header, &head)?;
         self.next_segment += 1;
         self.next_record += self.states.len() as u64;
         if self.sync {
@@ -343,10 +402,10 @@ impl LogWriter {
             self.counters.wrote(self.states.len() as u64, head.len() as u64);
         }
         let bytes = head.len() as u64;
-        let index_max = BTreeMap::new();
+        let (path, index_max) = (space.path.clone(), BTreeMap::new());
         self.segments.push(SegmentInfo { sequence: header.sequence, path, bytes, index_max });
         self.tag = header.tag;
-        self.active = Some(Active { file, file_bytes, at: bytes });
+        self.active = Some(Active { space, at: bytes });
         Ok(())
     }
 
@@ -375,14 +434,8 @@ impl LogWriter {
         let segment = self.segments.last_mut().expect("the active segment is in the list");
         let bytes = self.buffer.len() as u64;
         let end = active.at + bytes;
-        if end > active.file_bytes {
-            active.file_bytes = (end + GROW_BYTES).min(self.segment_bytes);
-            self.buffer.resize((active.file_bytes - active.at) as usize, 0);
-        }
-        active
-            .file
-            .write_all_at(&self.buffer, active.at)
-            .map_err(|error| Error::io("writing log segment", &segment.path, error))?;
+        let written = active.space.file.write_all_at(&self.buffer, active.at);
+        written.map_err(|error| Error::io("writing log segment", &segment.path, error))?;
         self.counters.wrote(self.buffered_records, bytes);
         active.at = end;
         segment.bytes = end;
@@ -400,8 +453,8 @@ impl LogWriter {
             return Ok(());
         }
         let active = self.active.as_ref().expect("only an active segment gets dirty");
-        let path = &self.segments.last().expect("the active segment is in the list").path;
-        active.file.sync_data().map_err(|error| Error::io("syncing log segment", path, error))?;
+        let Space { file, path, .. } = &active.space;
+        file.sync_data().map_err(|error| Error::io("syncing log segment", path, error))?;
         self.counters.synced();
         self.synced = self.next_record - 1;
         self.dirty = false;
@@ -421,22 +474,6 @@ impl SyncPoint {
     pub(super) fn sync(&self) -> Result<()> {
         let synced = self.file.sync_data();
         synced.map_err(|error| Error::io("syncing log segment", &self.path, error))
-    }
-}
-
-impl Entry {
-    /// Refuses what no log can hold.
-    pub(super) fn check(&self) -> Result<()> {
-        let (size, limit) = (self.payload.len(), PAYLOAD_BYTES_MAX);
-        if size > limit {
-            return Err(Error::TooLarge { what: "log entry", size, limit });
-        }
-        Ok(())
-    }
-
-    /// Bytes it takes in the queue, and about as many in the log.
-    pub(super) fn bytes(&self) -> u64 {
-        (self.payload.len() + HEADER_BYTES) as u64
     }
 }
 

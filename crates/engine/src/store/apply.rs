@@ -1,5 +1,5 @@
-//! The way of a commit: checked, admitted, numbered, put into memory and the
-//! log queue in one step, and waited for.
+//! The way of a commit: checked, admitted when memory and log have room for it,
+//! numbered, put into memory and the log queue in one step, and waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use super::{Shared, Wait, choose};
 use crate::budget::Charge;
 use crate::cell::commit::Commit;
 use crate::error::{Error, Printable, Result};
-use crate::log::Entry;
+use crate::log::{Entry, Promise};
 use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::recovery::TABLES_STREAM;
 use crate::txn::Txn;
@@ -30,8 +30,10 @@ impl Shared {
                 Unknown::Refuse,
             )?;
             self.wait_for_chains(&prepared)?;
-            let permit = self.admit(prepared.memory_bytes())?;
-            if let Some(txn) = self.enter(commit, prepared, commit_max_txn, permit)? {
+            self.wait_for_log()?;
+            let permit = self.wait_for_memory(prepared.memory_bytes())?;
+            let promise = self.log.promise(commit.bytes().len())?;
+            if let Some(txn) = self.enter(commit, prepared, commit_max_txn, permit, promise)? {
                 break txn;
             }
         };
@@ -43,10 +45,19 @@ impl Shared {
         Ok(txn)
     }
 
-    /// Waits until there is room for a commit: in the log's queue and in
-    /// memory. Holds no lock, so reads go on, and all checks come after it.
-    fn admit(&self, bytes: usize) -> Result<Charge> {
-        self.log.wait_queue_below(self.tables.options.memory.log_queue_bytes_max)?;
+    /// Waits while too much is queued for the log.
+    fn wait_for_log(&self) -> Result<()> {
+        let queued_bytes_max = self.tables.options.memory.log_queue_bytes_max;
+        if self.log.queued_bytes() < queued_bytes_max {
+            return Ok(());
+        }
+        let wait = || self.log.wait_queue_below(queued_bytes_max);
+        self.counters.for_log.measure(&*self.tables.world.clock, wait)
+    }
+
+    /// Waits until there is memory for a commit. Holds no lock, so reads go
+    /// on, and all checks come after it.
+    fn wait_for_memory(&self, bytes: usize) -> Result<Charge> {
         let budget = &self.tables.budget;
         // Half, so that one commit never has to wait for its own flush.
         if bytes > budget.limit() / 2 {
@@ -56,17 +67,17 @@ impl Shared {
         if let Some(charge) = budget.try_reserve(bytes) {
             return Ok(charge);
         }
-        self.counters.throttled.fetch_add(1, Ordering::Relaxed);
-        if self.tables.world.spawner.is_none() {
-            return self.make_room(bytes);
-        }
-        self.flush_signal.raise();
-        let reserved = budget.reserve(bytes, &|| self.is_stopping() || self.log.failed().is_some());
-        match (reserved, self.log.failed()) {
-            (Some(charge), _) => Ok(charge),
-            (None, Some(error)) => Err(error),
-            (None, None) => Err(Error::Closed),
-        }
+        self.counters.for_memory.measure(&*self.tables.world.clock, || {
+            if self.tables.world.spawner.is_none() {
+                return self.make_room(bytes);
+            }
+            self.flush_signal.raise();
+            // Nobody waits for a flush that has no room on disk either.
+            let hopeless = || self.log.failed().or_else(|| self.flush_trouble.disk_full());
+            let cancelled = || self.is_stopping() || hopeless().is_some();
+            let reserved = budget.reserve(bytes, &cancelled);
+            reserved.ok_or_else(|| hopeless().unwrap_or(Error::Closed))
+        })
     }
 
     /// Slows writers down while compaction falls behind, and stops them before
@@ -78,20 +89,24 @@ impl Shared {
         if longest() < options.chain_slow {
             return Ok(());
         }
-        self.counters.throttled_by_chains.fetch_add(1, Ordering::Relaxed);
-        if self.tables.world.spawner.is_none() {
-            return self.compact_due().map(drop);
-        }
-        self.compact_signal.raise();
-        let mut chains = self.chains.lock();
-        let too_long = longest().saturating_sub(options.chain_slow) as u32;
-        self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (too_long + 1));
-        // A chain that compaction cannot shorten, because of damage, stops nobody.
-        let can_shrink = || choose::neediest(&self.tables).is_some();
-        while longest() >= options.chain_stop && can_shrink() && !self.is_stopping() {
-            self.compacted.wait_for(&mut chains, CHAIN_PAUSE * CHAIN_STOP_PAUSES);
-        }
-        if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
+        self.counters.for_chains.measure(&*self.tables.world.clock, || {
+            if self.tables.world.spawner.is_none() {
+                return self.compact_due().map(drop);
+            }
+            self.compact_signal.raise();
+            let mut chains = self.chains.lock();
+            let too_long = longest().saturating_sub(options.chain_slow) as u32;
+            self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (too_long + 1));
+            // A chain that compaction cannot shorten, because of damage, stops nobody.
+            let can_shrink = || choose::neediest(&self.tables).is_some();
+            while longest() >= options.chain_stop && can_shrink() && !self.is_stopping() {
+                if let Some(error) = self.compact_trouble.disk_full() {
+                    return Err(error);
+                }
+                self.compacted.wait_for(&mut chains, CHAIN_PAUSE * CHAIN_STOP_PAUSES);
+            }
+            if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
+        })
     }
 
     /// Without workers the writer itself makes room.
@@ -115,6 +130,7 @@ impl Shared {
         mut prepared: Prepared<'_>,
         commit_max_txn: Txn,
         permit: Charge,
+        promise: Promise<'_>,
     ) -> Result<Option<Txn>> {
         let mut sequencer = self.sequencer.lock();
         if let Some(error) = self.log.failed() {
@@ -133,7 +149,8 @@ impl Shared {
         // publish it as durable at once, gets it only now.
         sequencer.advance(txn);
         let payload = commit.bytes().clone();
-        self.log.enqueue(Entry { stream: TABLES_STREAM, index: txn.raw(), payload })?;
+        let entry = Entry { stream: TABLES_STREAM, index: txn.raw(), payload };
+        self.log.enqueue_promised(entry, promise)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
         self.signal_flush(&prepared);

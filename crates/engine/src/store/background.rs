@@ -8,7 +8,7 @@ use super::{Shared, serialize};
 use crate::error::{Error, Result};
 use crate::memory::MemoryFragment;
 use crate::recovery::TABLES_STREAM;
-use crate::sync::MutexGuard;
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::Table;
 use crate::txn::Txn;
 use crate::workers::choose::{self, Choice};
@@ -18,6 +18,21 @@ use crate::world::{Joiner, Priority, Spawner};
 
 /// How long a worker rests after a failure before it tries again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How the last attempt of a worker failed, if it did.
+#[derive(Default)]
+pub struct Trouble(Mutex<Option<Error>>);
+
+impl Trouble {
+    fn note(&self, outcome: &Result<bool>) {
+        *self.0.lock() = outcome.as_ref().err().cloned();
+    }
+
+    /// The failure, if it was for want of room.
+    pub fn disk_full(&self) -> Option<Error> {
+        self.0.lock().clone().filter(|error| matches!(error, Error::DiskFull { .. }))
+    }
+}
 
 impl Shared {
     /// Starts the workers of a store.
@@ -36,12 +51,16 @@ impl Shared {
 
     fn run_serialize(&self) {
         while !self.is_stopping() {
-            match self.flush_due() {
+            let flushed = self.flush_due();
+            self.flush_trouble.note(&flushed);
+            match flushed {
                 Ok(true) => {}
                 Ok(false) => self.flush_signal.wait(self.until_age_flush()),
                 Err(error) => {
                     tracing::error!(%error, "could not serialize memory; trying again");
-                    self.flush_signal.wait(Some(RETRY_PAUSE));
+                    // Who waits for memory may have to be told.
+                    self.tables.budget.wake();
+                    self.flush_signal.rest(RETRY_PAUSE);
                 }
             }
         }
@@ -49,7 +68,9 @@ impl Shared {
 
     fn run_compact(&self) {
         while !self.is_stopping() {
-            match self.compact_due() {
+            let compacted = self.compact_due();
+            self.compact_trouble.note(&compacted);
+            match compacted {
                 Ok(true) => {}
                 Ok(false) => self.compact_signal.wait(None),
                 Err(error @ Error::DataLoss { .. }) => {
@@ -60,7 +81,8 @@ impl Shared {
                 }
                 Err(error) => {
                     tracing::error!(%error, "could not compact; trying again");
-                    self.compact_signal.wait(Some(RETRY_PAUSE));
+                    self.compacted.notify_all();
+                    self.compact_signal.rest(RETRY_PAUSE);
                 }
             }
         }
@@ -176,7 +198,7 @@ impl LogKeeper for Shared {
     }
 
     fn wait_durable(&self, txn: Txn) -> Result<()> {
-        self.log.wait_durable(txn.raw())
+        self.log.wait_durable_idly(txn.raw())
     }
 
     fn durable(&self) -> Txn {

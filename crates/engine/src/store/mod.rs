@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     floor: Txn,
     flush_signal: Signal,
     compact_signal: Signal,
+    flush_trouble: background::Trouble,
+    compact_trouble: background::Trouble,
     /// Held by whoever serializes.
     serializing: Mutex<()>,
     /// Writers wait here for shorter chains.
@@ -155,8 +157,9 @@ impl Store {
     /// Applies a commit, all of it or nothing, if no row it touches was
     /// written after `commit_max_txn`. Returns its txn.
     ///
-    /// An error after the commit was accepted (a failed log) leaves open
-    /// whether it survives; it stops the store.
+    /// `DiskFull` refuses the commit before anything has happened. An error
+    /// after the commit was accepted (a failed log) leaves open whether it
+    /// survives; it stops the store.
     pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
         self.check_open()?;
         self.shared.apply(commit, commit_max_txn, wait)
@@ -290,8 +293,8 @@ impl Store {
         self.shared.stopping.store(true, Ordering::Release);
         let drained = self.shared.log.drive(Level::Durable);
         self.shared.log.stop();
-        self.shared.flush_signal.raise();
-        self.shared.compact_signal.raise();
+        self.shared.flush_signal.end();
+        self.shared.compact_signal.end();
         self.shared.compacted.notify_all();
         self.shared.tables.budget.wake();
         for worker in self.workers.drain(..) {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::background::Trouble;
 use super::{Shared, Store, World, stats};
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
@@ -85,6 +86,8 @@ impl Store {
             floor: base,
             flush_signal: Signal::default(),
             compact_signal: Signal::default(),
+            flush_trouble: Trouble::default(),
+            compact_trouble: Trouble::default(),
             serializing: Mutex::new(()),
             chains: Mutex::new(()),
             compacted: Condvar::new(),

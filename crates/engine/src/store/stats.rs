@@ -6,6 +6,7 @@ use super::Shared;
 use crate::cache::CacheStats;
 use crate::log::LogStats;
 use crate::txn::Txn;
+use crate::world::Clock;
 
 /// Counts since the store was opened.
 #[derive(Default)]
@@ -13,10 +14,36 @@ pub struct Counters {
     pub flushes: AtomicU64,
     pub compactions: AtomicU64,
     pub compaction_parts: AtomicU64,
-    /// Commits that had to wait for memory.
-    pub throttled: AtomicU64,
-    /// Commits that had to wait for shorter chains.
-    pub throttled_by_chains: AtomicU64,
+    pub for_memory: Delay,
+    pub for_chains: Delay,
+    pub for_log: Delay,
+}
+
+/// Commits that had to wait for something, and for how long.
+#[derive(Default)]
+pub struct Delay {
+    commits: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Delay {
+    /// Counts a commit at once, and its time when the wait is over.
+    pub fn measure<T>(&self, clock: &dyn Clock, wait: impl FnOnce() -> T) -> T {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        let begun = clock.elapsed();
+        let waited = wait();
+        let micros = clock.elapsed().saturating_sub(begun).as_micros();
+        self.micros.fetch_add(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+        waited
+    }
+
+    fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    fn micros(&self) -> u64 {
+        self.micros.load(Ordering::Relaxed)
+    }
 }
 
 /// A look at a store.
@@ -25,6 +52,8 @@ pub struct StoreStats {
     pub durable: Txn,
     pub latest: Txn,
     pub memory_used_bytes: usize,
+    /// The most that was used at any moment, by all stores that share it.
+    pub memory_peak_bytes: usize,
     pub memory_limit_bytes: usize,
     pub log: LogStats,
     pub log_queued_bytes: u64,
@@ -33,10 +62,15 @@ pub struct StoreStats {
     pub compactions: u64,
     /// Parts of compactions that were put in place, each with an output or none.
     pub compaction_parts: u64,
-    /// Commits that had to wait for memory.
+    /// Commits that had to wait for memory, and for how long in all.
     pub throttled: u64,
-    /// Commits that had to wait for shorter chains.
+    pub throttled_micros: u64,
+    /// The same of those that waited for shorter chains.
     pub throttled_by_chains: u64,
+    pub throttled_by_chains_micros: u64,
+    /// The same of those that waited for a shorter log queue.
+    pub throttled_by_log: u64,
+    pub throttled_by_log_micros: u64,
     /// Runs in the longest chain.
     pub chain_longest: usize,
     pub fragments: usize,
@@ -54,6 +88,7 @@ impl Shared {
             durable: self.durable(),
             latest: self.latest(),
             memory_used_bytes: self.tables.budget.used(),
+            memory_peak_bytes: self.tables.budget.peak(),
             memory_limit_bytes: self.tables.budget.limit(),
             log: self.log.stats(),
             log_queued_bytes: self.log.queued_bytes(),
@@ -61,11 +96,35 @@ impl Shared {
             flushes: self.counters.flushes.load(Ordering::Relaxed),
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             compaction_parts: self.counters.compaction_parts.load(Ordering::Relaxed),
-            throttled: self.counters.throttled.load(Ordering::Relaxed),
-            throttled_by_chains: self.counters.throttled_by_chains.load(Ordering::Relaxed),
+            throttled: self.counters.for_memory.commits(),
+            throttled_micros: self.counters.for_memory.micros(),
+            throttled_by_chains: self.counters.for_chains.commits(),
+            throttled_by_chains_micros: self.counters.for_chains.micros(),
+            throttled_by_log: self.counters.for_log.commits(),
+            throttled_by_log_micros: self.counters.for_log.micros(),
             chain_longest: chains.iter().map(|chain| chain.runs.len()).max().unwrap_or(0),
             fragments: links().count(),
             fragment_bytes: links().map(|link| link.file.bytes).sum(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::world::ManualClock;
+
+    #[test]
+    fn delays_are_counted_at_once_and_timed_in_the_end() {
+        let (clock, delay) = (ManualClock::at(0), Delay::default());
+        for seconds in [2, 3] {
+            delay.measure(&clock, || {
+                clock.advance(Duration::from_secs(seconds));
+                assert_eq!(delay.commits(), seconds - 1);
+            });
+        }
+        assert_eq!((delay.commits(), delay.micros()), (2, 5_000_000));
     }
 }

@@ -7,28 +7,46 @@ use crate::sync::{Condvar, Mutex};
 /// A bell that stays rung until somebody hears it.
 #[derive(Default)]
 pub struct Signal {
-    raised: Mutex<bool>,
+    state: Mutex<State>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    raised: bool,
+    /// Raised for good: the worker is to end.
+    ended: bool,
 }
 
 impl Signal {
     pub fn raise(&self) {
-        let mut raised = self.raised.lock();
-        if !*raised {
-            *raised = true;
+        let mut state = self.state.lock();
+        if !state.raised {
+            state.raised = true;
             self.changed.notify_one();
         }
     }
 
+    /// Nobody waits or rests any more.
+    pub fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+
     /// Waits until the signal is raised or the time is up, and lowers it.
     pub fn wait(&self, timeout: Option<Duration>) {
-        let mut raised = self.raised.lock();
-        if !*raised {
+        let mut state = self.state.lock();
+        if !state.raised && !state.ended {
             match timeout {
-                None => self.changed.wait(&mut raised),
-                Some(timeout) => drop(self.changed.wait_for(&mut raised, timeout)),
+                None => self.changed.wait(&mut state),
+                Some(timeout) => drop(self.changed.wait_for(&mut state, timeout)),
             }
         }
-        *raised = false;
+        state.raised = false;
+    }
+
+    /// Lets the time pass, however often the signal is raised meanwhile.
+    pub fn rest(&self, time: Duration) {
+        self.changed.wait_while_for(&mut self.state.lock(), |state| !state.ended, time);
     }
 }

@@ -28,11 +28,12 @@ pub struct Tally {
     pub broken_off: u64,
     pub died_while_opening: u64,
     pub stopped: u64,
+    pub refused_when_full: u64,
     pub resumed_after_full: u64,
 }
 
 impl Tally {
-    pub fn parts(&self) -> [(&'static str, u64); 9] {
+    pub fn parts(&self) -> [(&'static str, u64); 10] {
         [
             ("lives", self.lives),
             ("commits", self.commits),
@@ -42,6 +43,7 @@ impl Tally {
             ("compactions broken off", self.broken_off),
             ("deaths while opening", self.died_while_opening),
             ("stopped logs", self.stopped),
+            ("commits refused by a full disk", self.refused_when_full),
             ("stores that went on after a full disk", self.resumed_after_full),
         ]
     }
@@ -55,6 +57,7 @@ impl Tally {
         self.broken_off += other.broken_off;
         self.died_while_opening += other.died_while_opening;
         self.stopped += other.stopped;
+        self.refused_when_full += other.refused_when_full;
         self.resumed_after_full += other.resumed_after_full;
     }
 }
@@ -258,14 +261,13 @@ impl Survivor {
         trouble
     }
 
-    /// There is room again: a store that has not stopped goes on.
+    /// There is room again: the store goes on by itself.
     fn relieve(&mut self, store: &Store) {
         self.sim.set_capacity(None);
-        match self.commit(store, Wait::Durable) {
-            Ok(()) => self.tally.resumed_after_full += 1,
-            Err(Error::Stopped(_)) => {}
-            Err(error) => panic!("there is room again: {error}"),
+        if let Err(error) = self.commit(store, Wait::Durable) {
+            panic!("there is room again: {error}");
         }
+        self.tally.resumed_after_full += 1;
     }
 
     fn step(&mut self, store: &Store, trouble: Trouble) {
@@ -332,6 +334,10 @@ impl Survivor {
                 if wait != Wait::Accepted {
                     self.written = self.told.len();
                 }
+            }
+            Err(Error::DiskFull { .. }) => {
+                assert!(!entered, "a refused commit was taken");
+                self.tally.refused_when_full += 1;
             }
             Err(_) => self.stopped |= entered,
         }

@@ -171,8 +171,9 @@ fn after_a_failed_sync_nothing_is_acknowledged_ever_again() {
 fn a_failure_outside_a_batch_stops_the_batches_too() {
     let mut bench = Bench::new(1 << 16);
     let log = group(&mut bench, NEVER);
+    log.write(|writer| writer.put_state(1, b"vote")).unwrap();
     bench.disk.faults.fail_writes.store(true, Ordering::SeqCst);
-    assert!(log.with_writer(|writer| writer.put_state(1, b"vote")).is_err());
+    assert!(log.write(|writer| writer.put_state(1, b"vote")).is_err());
     bench.disk.faults.fail_writes.store(false, Ordering::SeqCst);
     log.enqueue(entry(1, "x")).unwrap();
     assert!(is_stopped(&log.wait_durable(1)));
@@ -244,4 +245,32 @@ fn waiting_for_a_shorter_queue_writes_it_out() {
     assert_eq!(log.written(), 0);
     log.wait_queue_below(500).unwrap();
     assert_eq!((log.queued_bytes(), log.written(), log.durable()), (0, 10, 0));
+}
+
+#[test]
+fn who_waits_idly_leaves_the_sync_to_the_background_thread() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    let synced_by = || *bench.disk.faults.synced_by.lock();
+    log.enqueue(entry(1, "x")).unwrap();
+    log.wait_durable_idly(1).unwrap();
+    assert_eq!(synced_by(), Some(thread::current().id()), "there is nobody else");
+    thread::scope(|scope| {
+        let background = scope.spawn(|| log.run());
+        // The thread runs when it has synced something by itself.
+        let (told, outcomes) = mpsc::channel();
+        log.enqueue(entry(2, "x")).unwrap();
+        log.on_durable(2, Box::new(move |outcome| told.send(outcome).unwrap()));
+        outcomes.recv().unwrap().unwrap();
+        for index in 3..=20 {
+            log.enqueue(entry(index, "x")).unwrap();
+            log.wait_durable_idly(index).unwrap();
+            assert!(log.durable() >= index);
+            assert_eq!(synced_by(), Some(background.thread().id()));
+        }
+        log.enqueue(entry(21, "x")).unwrap();
+        log.stop();
+        log.wait_durable_idly(21).unwrap();
+    });
+    assert_eq!(log.durable(), 21);
 }

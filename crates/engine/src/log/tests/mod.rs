@@ -2,6 +2,7 @@
 //! the reader, on a disk that fails on demand.
 
 mod damage;
+mod full;
 mod group;
 mod lifetime;
 mod model;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -18,6 +19,8 @@ pub struct Faults {
     pub fail_writes: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub syncs_begun: AtomicU64,
+    /// Who synced last.
+    pub synced_by: Mutex<Option<ThreadId>>,
     shut: Mutex<bool>,
     moved: Condvar,
 }
@@ -177,6 +180,7 @@ impl File for ShakyFile {
     fn sync_data(&self) -> io::Result<()> {
         let before = self.content.lock().now.clone();
         self.faults.syncs_begun.fetch_add(1, Ordering::SeqCst);
+        *self.faults.synced_by.lock() = Some(thread::current().id());
         self.faults.moved.wait_while(&mut self.faults.shut.lock(), |shut| *shut);
         if self.faults.fail_syncs.load(Ordering::SeqCst) {
             return Err(io::Error::other("medium error"));

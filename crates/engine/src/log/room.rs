@@ -1,0 +1,86 @@
+//! Room for records: bytes of the log that are on disk before anything is
+//! written into them. A commit is accepted only when there is room for it, so
+//! writing it never fails for want of room; without room it is refused first.
+
+use super::record::{self, ALIGN, HEADER_BYTES, TOTAL_BYTES};
+use super::segment;
+
+/// What a record takes beyond its payload, at most.
+const RECORD_OVERHEAD_BYTES: usize = HEADER_BYTES + TOTAL_BYTES + ALIGN;
+
+/// How entries fill segments, at worst.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    pub segment_bytes: u64,
+    pub part_bytes_max: usize,
+}
+
+impl Measure {
+    /// Bytes that an entry takes in the log, at most, without what is lost at
+    /// the ends of segments.
+    pub(super) fn entry(&self, payload_bytes: usize) -> u64 {
+        if payload_bytes <= self.part_bytes_max {
+            return record::record_bytes(payload_bytes) as u64;
+        }
+        let parts = payload_bytes.div_ceil(self.part_bytes_max);
+        (payload_bytes + parts * RECORD_OVERHEAD_BYTES) as u64
+    }
+
+    /// Where records end in a segment of which `file_bytes` are on disk. One
+    /// Close record finds room behind them.
+    pub(super) fn records_end(&self, file_bytes: u64) -> u64 {
+        let whole = file_bytes.min(self.segment_bytes) / ALIGN as u64 * ALIGN as u64;
+        whole.saturating_sub(record::record_bytes(0) as u64)
+    }
+
+    /// Room in a segment that is not begun, with `state_bytes` at its head.
+    pub(super) fn fresh(&self, file_bytes: u64, state_bytes: u64) -> u64 {
+        let head = segment::HEADER_BYTES as u64 + state_bytes;
+        self.records_end(file_bytes).saturating_sub(head)
+    }
+
+    /// What entries may take, all together, of segments with this much room
+    /// each. The one that is full when the next is begun loses what the
+    /// largest record did not fit into, and a record for splitting an entry.
+    pub(super) fn capacity(&self, rooms: impl Iterator<Item = u64>) -> u64 {
+        let lost = record::record_bytes(TOTAL_BYTES + self.part_bytes_max) + RECORD_OVERHEAD_BYTES;
+        let (mut before, mut most) = (0, 0);
+        for room in rooms {
+            most = u64::max(most, before + room);
+            before += room.saturating_sub(lost as u64);
+        }
+        most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEASURE: Measure = Measure { segment_bytes: 4096, part_bytes_max: 1024 };
+
+    #[test]
+    fn entries_are_measured_with_their_headers() {
+        assert_eq!(MEASURE.entry(0), 48);
+        assert_eq!(MEASURE.entry(100), 152);
+        assert_eq!(MEASURE.entry(1024), 1072);
+        assert_eq!(MEASURE.entry(1025), 1025 + 2 * 64);
+    }
+
+    #[test]
+    fn the_end_of_a_segment_counts_only_when_nothing_has_to_follow() {
+        assert_eq!(MEASURE.capacity([].into_iter()), 0);
+        assert_eq!(MEASURE.capacity([3000].into_iter()), 3000);
+        assert_eq!(MEASURE.capacity([3000, 100].into_iter()), 3000);
+        assert_eq!(MEASURE.capacity([3000, 2000].into_iter()), 3000 - 1080 - 64 + 2000);
+        assert_eq!(MEASURE.capacity([50, 2000].into_iter()), 2000);
+    }
+
+    #[test]
+    fn a_segment_keeps_room_for_its_head_and_its_close() {
+        assert_eq!(MEASURE.fresh(4096, 100), 4096 - 48 - 64 - 100);
+        assert_eq!(MEASURE.fresh(9999, 0), 4096 - 48 - 64);
+        assert_eq!(MEASURE.fresh(100, 0), 0);
+        assert_eq!(MEASURE.records_end(1007), 1000 - 48, "records are aligned");
+    }
+}
