@@ -10,6 +10,7 @@
 
 pub mod admin;
 mod api;
+pub mod client;
 pub mod data;
 mod error;
 pub mod filter;

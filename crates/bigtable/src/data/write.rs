@@ -128,19 +128,11 @@ impl Data {
 
     /// Gives a commit to a table its place in the order, without waiting for
     /// the disk.
-    pub(super) fn apply(
-        &self,
-        table: &Table,
-        commit: &Commit,
-        commit_max_txn: Txn,
-    ) -> Result<Txn> {
+    pub(super) fn apply(&self, table: &Table, commit: &Commit, commit_max_txn: Txn) -> Result<Txn> {
         let store = self.tables.store();
         let apply = || store.apply(commit, commit_max_txn, Wait::Accepted);
-        let applied = if store.would_wait(table.id, commit.bytes().len()) {
-            waiting(apply)
-        } else {
-            apply()
-        };
+        let applied =
+            if store.would_wait(table.id, commit.bytes().len()) { waiting(apply) } else { apply() };
         applied.map_err(|error| match error {
             stele_engine::Error::UnknownColumnFamily { table, family } => {
                 mutation::unknown_family(&table, &String::from_utf8_lossy(&family.0))
