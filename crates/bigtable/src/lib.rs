@@ -10,6 +10,7 @@
 
 pub mod admin;
 mod api;
+mod codec;
 pub mod data;
 mod error;
 pub mod filter;

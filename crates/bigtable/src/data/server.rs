@@ -13,13 +13,13 @@ use tonic::body::Body;
 use tonic::codec::{Codec, Streaming};
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
-use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use super::body::MessageBody;
 use super::read::{self, Plan};
 use super::{Data, features, request};
 use crate::api::MESSAGE_BYTES_MAX;
+use crate::codec::MessageCodec;
 use crate::proto::v2;
 use crate::proto::v2::bigtable_server::BigtableServer;
 
@@ -64,7 +64,7 @@ impl Service<http::Request<Body>> for DataServer {
                 Ok(read_rows(&data, request).await.unwrap_or_else(Status::into_http))
             }),
             CHECK_AND_MUTATE_ROW => Box::pin(async move {
-                let codec = ProstCodec::<v2::CheckAndMutateRowResponse, _>::default();
+                let codec = MessageCodec::<v2::CheckAndMutateRowResponse, _>::default();
                 let mut grpc =
                     Grpc::new(codec).apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
                 Ok(grpc.unary(CheckAndMutate(data), request).await)
@@ -95,7 +95,7 @@ async fn read_rows(
     request: http::Request<Body>,
 ) -> Result<http::Response<Body>, Status> {
     let (parts, body) = request.into_parts();
-    let decoder = ProstCodec::<v2::ReadRowsResponse, request::ReadRows>::default().decoder();
+    let decoder = MessageCodec::<v2::ReadRowsResponse, request::ReadRows>::default().decoder();
     let mut incoming = Streaming::new_request(decoder, body, None, Some(MESSAGE_BYTES_MAX));
     let Some(request) = incoming.message().await? else {
         return Err(Status::invalid_argument("The request has no message"));
