@@ -13,7 +13,7 @@ use clap::Args;
 use crate::data::Shape;
 use crate::engine::{self, NAMES, OURS};
 use crate::report::{Entry, Report};
-use crate::workload::{Course, Outcome};
+use crate::workload::{Course, Outcome, Workload};
 
 /// The data sets of the comparison.
 const SHAPES: [Shape; 2] =
@@ -39,6 +39,9 @@ pub struct CompareArgs {
     /// Bytes of a block of RocksDB and fjall, to find out what suits them.
     #[arg(long)]
     block_bytes: Option<u32>,
+    /// Stop after this workload: fill, disk, read, scan, put_written, ...
+    #[arg(long)]
+    until: Option<Workload>,
     /// Print every outcome as a line of JSON too.
     #[arg(long)]
     json: bool,
@@ -59,6 +62,8 @@ pub struct CourseArgs {
     seed: u64,
     #[arg(long)]
     block_bytes: Option<u32>,
+    #[arg(long)]
+    until: Option<Workload>,
     #[arg(long)]
     data: PathBuf,
 }
@@ -101,6 +106,7 @@ impl CompareArgs {
             .args(["--seconds", &self.seconds.to_string()])
             .args(["--seed", &round.to_string()])
             .args(self.block_bytes.map(|bytes| format!("--block-bytes={bytes}")))
+            .args(self.until.map(|last| format!("--until={}", last.name())))
             .arg("--data")
             .arg(data.path())
             .stdout(Stdio::piped())
@@ -143,9 +149,10 @@ impl CourseArgs {
     /// Inside the process of one engine.
     pub fn run(&self) -> Result<()> {
         let shape = Shape { keys: self.keys, value_bytes: self.value_bytes };
-        let engine = engine::open(&self.engine, &self.data, self.block_bytes)?;
+        let engine = engine::open(&self.engine, &self.data, shape, self.block_bytes)?;
         let limit = Duration::from_secs_f64(self.seconds);
-        let course = Course { engine: &*engine, shape, limit, seed: self.seed };
+        let until = self.until;
+        let course = Course { engine: &*engine, shape, limit, seed: self.seed, until };
         course.run(&mut |outcome| {
             println!("{}", serde_json::to_string(&outcome)?);
             Ok(())

@@ -14,6 +14,13 @@ pub struct Shape {
     pub value_bytes: usize,
 }
 
+impl Shape {
+    /// Whether a block holds but a few values.
+    pub fn has_large_values(self) -> bool {
+        self.value_bytes >= 512
+    }
+}
+
 /// The key of a number; different for different numbers.
 pub fn key(number: u64) -> Key {
     let mut rng = Rng::new(number);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::data::{Batch, Key};
+use crate::data::{Batch, Key, Shape};
 use crate::ours::Ours;
 use crate::rivals;
 
@@ -55,13 +55,19 @@ pub const OURS: &str = "stele";
 /// The engines that ours is measured against.
 pub const PEERS: &[&str] = &["rocksdb", "fjall"];
 
-/// Opens an engine in a fresh directory. `block_bytes` is for RocksDB
+/// Opens an engine in a fresh directory, for data of `shape`. `block_bytes` is for RocksDB
 /// and fjall, instead of the size that suits them best.
-pub fn open(name: &str, dir: &Path, block_bytes: Option<u32>) -> Result<Box<dyn Engine>> {
+#[cfg_attr(not(feature = "rocksdb"), expect(unused_variables, reason = "only RocksDB asks"))]
+pub fn open(
+    name: &str,
+    dir: &Path,
+    shape: Shape,
+    block_bytes: Option<u32>,
+) -> Result<Box<dyn Engine>> {
     Ok(match name {
         OURS => Box::new(Ours::open(dir)?),
         #[cfg(feature = "rocksdb")]
-        "rocksdb" => Box::new(rivals::rocks::Rocks::open(dir, block_bytes)?),
+        "rocksdb" => Box::new(rivals::rocks::Rocks::open(dir, shape, block_bytes)?),
         "fjall" => Box::new(rivals::fjalls::Fjall::open(dir, block_bytes)?),
         "redb" => Box::new(rivals::redbs::Redb::open(dir)?),
         "lmdb" => Box::new(rivals::lmdb::Lmdb::open(dir)?),

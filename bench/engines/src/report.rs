@@ -71,14 +71,22 @@ impl Report {
         println!("\n### {} keys of 16 B, values of {value_bytes} B\n", grouped(keys as f64));
         println!("Operations/s and CPU µs per operation; median of {} rounds.\n", self.rounds);
         self.print_head("workload", &["ratio", "bar", ""]);
-        for workload in WORKLOADS {
+        for workload in self.workloads() {
             self.print_speed(workload);
         }
         println!("\nTime of one call, p50 / p99 in µs.\n");
         self.print_head("workload", &[]);
-        for workload in WORKLOADS.into_iter().filter(|workload| workload.has_latency()) {
+        for workload in self.workloads().filter(|workload| workload.has_latency()) {
             self.print_latency(workload);
         }
+    }
+
+    /// Those that were done.
+    fn workloads(&self) -> impl Iterator<Item = Workload> {
+        let done = |&workload: &Workload| {
+            self.entries.iter().any(|entry| entry.outcome.workload == workload)
+        };
+        WORKLOADS.into_iter().filter(done)
     }
 
     fn print_head(&self, first: &str, last: &[&str]) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{BATCH_PAIRS, Batch, Rng, Shape, key};
@@ -12,8 +13,9 @@ use crate::meter::{Measured, Meter, Sampling, latencies, measure};
 /// Threads of the group-commit workload.
 const WRITERS: u64 = 16;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Workload {
     Fill,
     /// Bytes on disk, no operations.
@@ -39,6 +41,12 @@ pub const WORKLOADS: [Workload; 8] = [
 ];
 
 impl Workload {
+    /// Its name on the command line.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value().expect("every workload can be named");
+        value.get_name().to_string()
+    }
+
     pub fn title(self) -> &'static str {
         match self {
             Workload::Fill => "fill, batches of 100, no sync",
@@ -58,7 +66,7 @@ impl Workload {
         match self {
             Workload::Fill | Workload::PutWritten => Some(1.2),
             Workload::Disk => Some(1.0),
-            Workload::Read => Some(if shape.value_bytes < 512 { 1.2 } else { 1.4 }),
+            Workload::Read => Some(if shape.has_large_values() { 1.4 } else { 1.2 }),
             Workload::Scan | Workload::PutDurableThreads => Some(1.5),
             Workload::BatchDurable => Some(1.3),
             Workload::PutDurable => None,
@@ -88,6 +96,8 @@ pub struct Course<'a> {
     /// How long the open-ended workloads go on.
     pub limit: Duration,
     pub seed: u64,
+    /// The last workload to do; all when none is named.
+    pub until: Option<Workload>,
 }
 
 impl Course<'_> {
@@ -110,6 +120,9 @@ impl Course<'_> {
                 Workload::PutDurableThreads => self.overwrite_threads()?,
             };
             told(Outcome { workload, measured, bytes })?;
+            if self.until == Some(workload) {
+                break;
+            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 
 pub mod admin;
 mod api;
+pub mod client;
 mod codec;
 pub mod data;
 mod error;
@@ -18,6 +19,8 @@ pub mod name;
 pub mod proto;
 mod regex;
 pub mod table;
+mod waiting;
 
 pub use api::{Api, MESSAGE_BYTES_MAX};
 pub use error::{Error, Result};
+pub use waiting::waiting;

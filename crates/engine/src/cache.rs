@@ -3,8 +3,9 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
@@ -16,6 +17,13 @@ use crate::fragment::index::IndexPart;
 const ITEM_BYTES: u64 = 16 << 10;
 /// What the cache's tables and an allocation cost per item.
 const ITEM_OVERHEAD_BYTES: u64 = 100;
+/// Open fragments keep at most this share of the budget for themselves.
+const RESIDENT_SHARE_MAX: u64 = 2;
+/// Room is taken from the items in steps of this share of the budget, because
+/// changing the room of all items is no small thing.
+const RESIDENT_STEPS: u64 = 16;
+/// A round is over when this share of the budget has been put in.
+const ROUNDS: u64 = 16;
 /// Counters are spread so that threads do not fight over one cache line.
 const COUNTERS: usize = 16;
 
@@ -49,6 +57,48 @@ pub struct BlockCache {
     items: Cache<Place, Cached, ByBytes, BuildHasherDefault<PlaceHasher>>,
     counters: [Counter; COUNTERS],
     next_file: AtomicU64,
+    budget_bytes: u64,
+    resident: Mutex<Resident>,
+    put_bytes: AtomicU64,
+    round: AtomicU32,
+}
+
+/// What open fragments keep outside of the items.
+#[derive(Default)]
+struct Resident {
+    bytes: u64,
+    /// Steps of the budget that the items do without for it.
+    steps: u64,
+}
+
+/// Bytes of the budget that an open fragment keeps for itself; given back when
+/// it is dropped.
+pub(crate) struct Reserved {
+    cache: Arc<BlockCache>,
+    bytes: u64,
+}
+
+impl Reserved {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut resident = self.cache.resident.lock();
+        resident.bytes -= self.bytes;
+        self.cache.make_room(&mut resident);
+    }
+}
+
+/// When a cached piece was last used, in rounds of the cache.
+pub(crate) struct LastUse(AtomicU32);
+
+impl Default for LastUse {
+    fn default() -> LastUse {
+        LastUse(AtomicU32::new(u32::MAX))
+    }
 }
 
 #[derive(Default)]
@@ -63,8 +113,11 @@ struct Counter {
 pub struct CacheStats {
     pub hits: u64,
     pub misses: u64,
-    /// Bytes held now.
+    /// Bytes held now, in all.
     pub bytes: u64,
+    /// Those of them that are indexes and filters of open fragments, which
+    /// stay until the fragment goes.
+    pub resident_bytes: u64,
     pub capacity_bytes: u64,
 }
 
@@ -78,7 +131,43 @@ impl BlockCache {
             BuildHasherDefault::default(),
             DefaultLifecycle::default(),
         );
-        Arc::new(BlockCache { items, counters: Default::default(), next_file: AtomicU64::new(1) })
+        Arc::new(BlockCache {
+            items,
+            counters: Default::default(),
+            next_file: AtomicU64::new(1),
+            budget_bytes: bytes,
+            resident: Mutex::default(),
+            put_bytes: AtomicU64::new(0),
+            round: AtomicU32::new(0),
+        })
+    }
+
+    pub fn capacity_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// Takes bytes out of the budget for something that is kept elsewhere;
+    /// `None` when too much is kept like this already.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
+        let bytes = bytes as u64;
+        let mut resident = self.resident.lock();
+        if resident.bytes + bytes > self.budget_bytes / RESIDENT_SHARE_MAX {
+            return None;
+        }
+        resident.bytes += bytes;
+        self.make_room(&mut resident);
+        Some(Reserved { cache: self.clone(), bytes })
+    }
+
+    /// Leaves the items what the resident bytes do not take. A step is given
+    /// back late, so that files which come and go do not move it to and fro.
+    fn make_room(&self, resident: &mut Resident) {
+        let step = self.budget_bytes.div_ceil(RESIDENT_STEPS).max(1);
+        let needed = resident.bytes.div_ceil(step);
+        if needed > resident.steps || needed + 1 < resident.steps {
+            resident.steps = needed;
+            self.items.set_capacity(self.budget_bytes.saturating_sub(needed * step));
+        }
     }
 
     /// An id that no other file of this cache has.
@@ -89,7 +178,7 @@ impl BlockCache {
     #[inline]
     pub(crate) fn get(&self, file: u64, offset: u64) -> Option<Cached> {
         let found = self.items.get(&Place { file, offset });
-        let counter = &self.counters[(offset >> 12) as usize % COUNTERS];
+        let counter = self.counter(offset);
         match found {
             Some(_) => counter.hits.fetch_add(1, Ordering::Relaxed),
             None => counter.misses.fetch_add(1, Ordering::Relaxed),
@@ -103,19 +192,47 @@ impl BlockCache {
         self.items.peek(&Place { file, offset })
     }
 
+    /// A reader found an item without asking. The cache has to hear of it once
+    /// a round, else it would take the item for unused.
+    #[inline]
+    pub(crate) fn note_use(&self, file: u64, offset: u64, last: &LastUse) {
+        self.counter(offset).hits.fetch_add(1, Ordering::Relaxed);
+        let round = self.round.load(Ordering::Relaxed);
+        if last.0.load(Ordering::Relaxed) != round {
+            last.0.store(round, Ordering::Relaxed);
+            self.items.get(&Place { file, offset });
+        }
+    }
+
+    #[inline]
+    fn counter(&self, offset: u64) -> &Counter {
+        &self.counters[(offset >> 12) as usize % COUNTERS]
+    }
+
     pub(crate) fn insert(&self, file: u64, offset: u64, item: Cached) {
+        let bytes = item.bytes();
+        let put = self.put_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let round = put / (self.budget_bytes / ROUNDS).max(1);
+        // The mark of things never used is no round.
+        self.round.store((round % u64::from(u32::MAX)) as u32, Ordering::Relaxed);
         self.items.insert(Place { file, offset }, item);
+    }
+
+    pub(crate) fn remove(&self, file: u64, offset: u64) {
+        self.items.remove(&Place { file, offset });
     }
 
     pub fn stats(&self) -> CacheStats {
         let sum = |field: fn(&Counter) -> &AtomicU64| {
             self.counters.iter().map(|counter| field(counter).load(Ordering::Relaxed)).sum()
         };
+        let resident_bytes = self.resident.lock().bytes;
         CacheStats {
             hits: sum(|counter| &counter.hits),
             misses: sum(|counter| &counter.misses),
-            bytes: self.items.weight(),
-            capacity_bytes: self.items.capacity(),
+            bytes: self.items.weight() + resident_bytes,
+            resident_bytes,
+            capacity_bytes: self.budget_bytes,
         }
     }
 }
@@ -185,5 +302,48 @@ mod tests {
         }
         let stats = cache.stats();
         assert!(stats.bytes > 0 && stats.bytes <= 10_000, "{stats:?}");
+    }
+
+    #[test]
+    fn what_open_fragments_keep_is_taken_from_the_room_of_blocks() {
+        let cache = BlockCache::new(100_000);
+        let fill = || (0..10_000).for_each(|offset| cache.insert(1, offset << 14, filter()));
+        fill();
+        let alone = cache.stats();
+        let kept = cache.reserve(40_000).unwrap();
+        fill();
+        let beside = cache.stats();
+        assert_eq!((alone.resident_bytes, beside.resident_bytes), (0, 40_000));
+        assert!(alone.bytes > 90_000 && alone.bytes <= 100_000, "{alone:?}");
+        assert!(beside.bytes > 85_000 && beside.bytes <= 100_000, "{beside:?}");
+        drop(kept);
+        fill();
+        assert_eq!(cache.stats().resident_bytes, 0);
+        assert!(cache.stats().bytes > 90_000, "{:?}", cache.stats());
+    }
+
+    #[test]
+    fn open_fragments_leave_blocks_half_of_the_budget() {
+        let cache = BlockCache::new(100_000);
+        let kept: Vec<Reserved> = (0..20).filter_map(|_| cache.reserve(9_000)).collect();
+        assert_eq!(kept.len(), 5);
+        assert_eq!(cache.stats().resident_bytes, 45_000);
+        assert!(cache.reserve(5_000).is_some());
+        drop(kept);
+        assert!(cache.reserve(50_000).is_some() && cache.reserve(50_001).is_none());
+        assert!(BlockCache::new(0).reserve(1).is_none());
+    }
+
+    #[test]
+    fn what_is_used_without_asking_outlives_what_is_not() {
+        let cache = BlockCache::new(100_000);
+        let fill = |file| (0..1_000).for_each(|offset| cache.insert(file, offset << 14, filter()));
+        fill(1);
+        cache.insert(2, 0, filter());
+        cache.note_use(2, 0, &LastUse::default());
+        cache.insert(3, 0, filter());
+        fill(4);
+        assert!(cache.get(2, 0).is_some());
+        assert!(cache.get(3, 0).is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use crate::cell::key;
 use crate::error::Result;
-use crate::merge::{Merge, ReadBudget, ReadState, Reader, Sink};
+use crate::merge::{Columns, Merge, ReadBudget, ReadState, Reader, Sink};
 use crate::scan::{ScanSpec, View};
 use crate::source::Sources;
 use crate::store::Shared;
@@ -46,7 +46,7 @@ impl Shared {
         let mut merge = Merge::new(sources.cursors);
         let mut bound = key::row_start(row);
         merge.seek(&bound)?;
-        key::push_past(&mut bound);
+        end_of_wanted(row, &spec.columns, &mut bound);
         let mut budget = ReadBudget {
             cells: spec.cells_max.unwrap_or(usize::MAX),
             rows: spec.rows_max.unwrap_or(usize::MAX),
@@ -59,6 +59,22 @@ impl Shared {
         state.clear();
         SPARE.set(state);
         outcome.map(|_| snapshot)
+    }
+}
+
+/// Turns the start of a row into a key after everything that is wanted of it.
+/// Deletes stand before what they delete, so none is left out.
+fn end_of_wanted(row: &[u8], columns: &Columns, bound: &mut Vec<u8>) {
+    match columns.last_wanted() {
+        None => key::push_past(bound),
+        Some((family, qualifier)) => {
+            bound.clear();
+            key::push_family(bound, row, family);
+            match qualifier {
+                None => key::push_past(bound),
+                Some(end) => key::push_qualifier(bound, end),
+            }
+        }
     }
 }
 

@@ -25,7 +25,13 @@ fn options() -> Options {
     options.memory.log_queue_bytes_max = 64 << 10;
     options.log.segment_bytes = 1 << 20;
     options.flush.fragment_bytes = 512 << 10;
-    options.compact = CompactOptions { chain_min: 2, chain_max: 4, chain_slow: 4, chain_stop: 8 };
+    options.compact = CompactOptions {
+        chain_min: 2,
+        chain_max: 4,
+        chain_slow: 4,
+        chain_stop: 8,
+        ..CompactOptions::default()
+    };
     options
 }
 

@@ -1,12 +1,17 @@
 //! The one binary: command line in, exit code out.
 //!
-//! 0 is success, 1 is damage found in a store, 2 is a wrong command or an
-//! input or output that failed.
+//! 0 is success, 1 is damage found in a store or a row that is not there, 2 is
+//! a wrong command or an input, output or call that failed.
 #![forbid(unsafe_code)]
 
+mod connection;
 mod engine;
+mod escape;
 mod output;
+mod rows;
 mod serve;
+mod table;
+mod timestamp;
 
 use std::io;
 use std::process::ExitCode;
@@ -31,6 +36,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve a store: the Bigtable API over gRPC, and health, metrics and a status page over HTTP.
+    #[command(args_override_self = true)]
     Serve(serve::Flags),
     /// Stand in for Google's Bigtable emulator, with its flags; nothing is kept.
     #[command(disable_help_flag = true)]
@@ -39,6 +45,14 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
         flags: Vec<String>,
     },
+    /// Make, show, change and drop tables.
+    #[command(subcommand, arg_required_else_help = true)]
+    Table(table::Command),
+    Read(rows::Read),
+    Lookup(rows::Lookup),
+    Set(rows::Set),
+    Delete(rows::Delete),
+    Count(rows::Count),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -49,21 +63,29 @@ enum Command {
 pub enum Outcome {
     Sound,
     Damaged,
+    Absent,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match cli.command {
+    let command = Cli::parse().command;
+    // Servers set up their own logs.
+    if !matches!(command, Command::Serve(_) | Command::Emulator { .. }) {
+        log_warnings();
+    }
+    let result = match command {
         Command::Serve(flags) => serve::run(flags),
         Command::Emulator { flags } => serve::emulator::run(&flags),
-        Command::Engine(command) => {
-            log_warnings();
-            engine::run(command)
-        }
+        Command::Table(command) => table::run(command),
+        Command::Read(read) => read.run(),
+        Command::Lookup(lookup) => lookup.run(),
+        Command::Set(set) => set.run(),
+        Command::Delete(delete) => delete.run(),
+        Command::Count(count) => count.run(),
+        Command::Engine(command) => engine::run(command),
     };
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,
-        Ok(Outcome::Damaged) => ExitCode::from(1),
+        Ok(Outcome::Damaged | Outcome::Absent) => ExitCode::from(1),
         // Whoever read the output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

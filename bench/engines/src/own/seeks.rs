@@ -25,6 +25,8 @@ const SLOWER_MAX: f64 = 5.0;
 const TOMBSTONES_SECONDS_MAX: f64 = 1.0;
 const LIMIT: Duration = Duration::from_secs(1);
 const CELLS_PER_COMMIT: u64 = 1_000;
+/// Runs that a spread row lies in: one in memory, the others on disk.
+const RUNS: u64 = 4;
 
 /// A store whose table keeps every version.
 struct Wide {
@@ -58,8 +60,10 @@ impl Wide {
         Ok(())
     }
 
-    /// Microseconds of a read that must find exactly one cell.
+    /// Microseconds of CPU for a read that must find exactly one cell, when
+    /// all is in the cache.
     fn seek_us(&self, mut spec: impl FnMut() -> ScanSpec) -> Result<f64> {
+        self.store.read(self.table, ScanSpec::row(ROW), |_| ())?;
         let measured = measure(Some(LIMIT), Sampling::Some, || {
             let mut found = 0;
             self.store.read(self.table, spec(), |cell| {
@@ -69,11 +73,12 @@ impl Wide {
             ensure!(found == 1, "a seek found {found} cells");
             Ok(Some(1))
         })?;
-        Ok(1e6 / measured.per_second())
+        Ok(measured.cpu_us_per_operation())
     }
 }
 
-/// Compares a seek among ten with one among many, in memory and on disk.
+/// Compares a seek among ten with one among many: in memory, on disk, and in a
+/// row that is spread over both.
 fn few_and_many(
     what: &str,
     many: u64,
@@ -83,6 +88,7 @@ fn few_and_many(
 ) -> Result<Vec<Finding>> {
     let mut memory_us = Vec::new();
     let mut disk_us = Vec::new();
+    let mut spread_us = Vec::new();
     for count in [FEW, many] {
         let wide = Wide::open(&dir.join(format!("{count}")))?;
         wide.write(count, |builder, number| {
@@ -96,9 +102,30 @@ fn few_and_many(
         wide.store.flush(wide.table)?;
         wide.store.compact(wide.table)?;
         disk_us.push(wide.seek_us(|| spec(rng.below(count)))?);
+        drop(wide);
+        let wide = Wide::open(&dir.join(format!("{count} spread")))?;
+        for run in 0..RUNS {
+            if run > 0 {
+                wide.store.flush(wide.table)?;
+            }
+            wide.write(count, |builder, number| {
+                if number % CELLS_PER_COMMIT == 0 {
+                    builder.row(ROW);
+                }
+                if number % RUNS == run {
+                    add(builder, number);
+                }
+            })?;
+        }
+        spread_us.push(wide.seek_us(|| spec(rng.below(count)))?);
     }
     let mut findings = Vec::new();
-    for (place, times) in [("memory", memory_us), ("disk fragment, cached", disk_us)] {
+    let places = [
+        ("memory", memory_us),
+        ("disk fragment, cached", disk_us),
+        ("spread over memory and three fragments", spread_us),
+    ];
+    for (place, times) in places {
         for (count, time) in [FEW, many].iter().zip(&times) {
             findings.push(Finding::new(format!("{what} of {count}, {place}"), *time, "µs"));
         }

@@ -78,7 +78,7 @@ impl Data {
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(key);
         mutation::append(&mut commit, table, mutations, self.now_micros());
-        self.apply(&commit.finish(), read_at)
+        self.apply(table, &commit.finish(), read_at)
     }
 }
 

@@ -56,7 +56,7 @@ impl Data {
         let spec = spec(&request.rules);
         loop {
             let (row, commit, read_at) = self.modified(&table, &request, &spec)?;
-            match self.apply(&commit, read_at) {
+            match self.apply(&table, &commit, read_at) {
                 Ok(txn) => {
                     self.durable(txn).await?;
                     return Ok(row);

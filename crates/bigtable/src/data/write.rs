@@ -6,6 +6,7 @@ use super::{Data, mutation, target};
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::table::Table;
+use crate::waiting::waiting;
 
 /// Entries of one MutateRows request share commits of about this size.
 const COMMIT_BYTES: usize = 4 << 20;
@@ -43,7 +44,7 @@ impl Data {
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(key);
         mutation::append(&mut commit, table, mutations, now);
-        self.apply(&commit.finish(), Txn::MAX)
+        self.apply(table, &commit.finish(), Txn::MAX)
     }
 
     /// Applies the entries of a bulk request. An entry that cannot be applied
@@ -114,7 +115,7 @@ impl Data {
 
     fn write_batch(&self, batch: &mut Batch<'_>, outcomes: &mut [Result<()>]) -> Option<Txn> {
         let (commit, entries) = batch.take()?;
-        match self.apply(&commit, Txn::MAX) {
+        match self.apply(batch.table, &commit, Txn::MAX) {
             Ok(txn) => Some(txn),
             Err(error) => {
                 for at in entries {
@@ -125,9 +126,13 @@ impl Data {
         }
     }
 
-    /// Gives a commit its place in the order, without waiting for the disk.
-    pub(super) fn apply(&self, commit: &Commit, commit_max_txn: Txn) -> Result<Txn> {
-        let applied = self.tables.store().apply(commit, commit_max_txn, Wait::Accepted);
+    /// Gives a commit to a table its place in the order, without waiting for
+    /// the disk.
+    pub(super) fn apply(&self, table: &Table, commit: &Commit, commit_max_txn: Txn) -> Result<Txn> {
+        let store = self.tables.store();
+        let apply = || store.apply(commit, commit_max_txn, Wait::Accepted);
+        let applied =
+            if store.would_wait(table.id, commit.bytes().len()) { waiting(apply) } else { apply() };
         applied.map_err(|error| match error {
             stele_engine::Error::UnknownColumnFamily { table, family } => {
                 mutation::unknown_family(&table, &String::from_utf8_lossy(&family.0))

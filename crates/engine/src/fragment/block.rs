@@ -10,9 +10,13 @@
 //! cache line. The structure is checked once, when a block is loaded; the cursor relies on it.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
+use crate::cache::LastUse;
 use crate::cell::key::{CELL_TAIL, Kind, TXN_TAIL};
+use crate::fragment::index::IndexPart;
 use crate::fragment::separators::common_prefix;
+use crate::fragment::slot::Home;
 use crate::fragment::varint::{Bytes, varint_at};
 
 /// Every so many entries a key is stored without a shared prefix.
@@ -41,6 +45,9 @@ pub struct Block {
     restarts: Box<[Restart]>,
     /// How many bytes the heads at all restarts have in common.
     common_len: usize,
+    last_use: LastUse,
+    /// Set for blocks that go into the cache.
+    home: Option<Home>,
 }
 
 /// Every `RESTART_INTERVAL`th entry, gathered so that a search for it touches
@@ -164,6 +171,8 @@ impl Block {
             kind,
             restarts: vec![Restart::default(); restart_count].into(),
             common_len: 0,
+            last_use: LastUse::default(),
+            home: None,
         };
         Some((block, restarts))
     }
@@ -226,6 +235,16 @@ impl Block {
         }
     }
 
+    /// Says where the block is looked for when it is in the cache.
+    pub fn settle_in(&mut self, part: &Arc<IndexPart>, number: usize) {
+        self.home = Some(Home::new(part, number));
+    }
+
+    #[inline(always)]
+    pub fn last_use(&self) -> &LastUse {
+        &self.last_use
+    }
+
     pub fn entries(&self) -> usize {
         self.entries
     }
@@ -241,6 +260,12 @@ impl Block {
 
     pub fn restarts(&self) -> usize {
         self.restarts.len()
+    }
+
+    /// Where the first head is stored.
+    #[inline(always)]
+    pub fn keys_start(&self) -> usize {
+        self.values_len
     }
 
     /// Where the head of entry `restart * RESTART_INTERVAL` is stored.

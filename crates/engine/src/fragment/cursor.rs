@@ -112,16 +112,15 @@ impl FragmentCursor {
     }
 
     /// Goes into a block of the current partition, standing nowhere yet.
-    fn enter_block(&mut self, part: &IndexPart, number: usize) -> Result<()> {
+    fn enter_block(&mut self, part: &Arc<IndexPart>, number: usize) -> Result<()> {
         if self.block_number == number && self.position.in_block() {
             return Ok(());
         }
         self.position.leave();
-        let handle = &part.handles[number];
         let block = match &self.heat {
-            None => self.fragment.block(handle, self.fill_cache)?,
+            None => self.fragment.block((self.part_number, part), number, self.fill_cache)?,
             Some(heat) => {
-                let (block, found) = self.fragment.peek_block(handle)?;
+                let (block, found) = self.fragment.peek_block(&part.handles[number])?;
                 heat.note(found);
                 block
             }

@@ -3,6 +3,7 @@
 
 use crate::fragment::compression::Compression;
 use crate::fragment::separators::{Separators, common_prefix};
+use crate::fragment::slot::Slot;
 use crate::fragment::varint::{Bytes, push_signed, push_varint};
 
 /// A partition is closed when its bytes reach this size.
@@ -140,6 +141,8 @@ pub struct IndexPart {
     /// before every key of its own.
     pub separators: Separators,
     pub handles: Vec<BlockHandle>,
+    /// One for each block.
+    pub slots: Vec<Slot>,
 }
 
 impl IndexPart {
@@ -167,14 +170,15 @@ impl IndexPart {
         if offset != data_end || handles.is_empty() {
             return None;
         }
-        Some(IndexPart { separators: Separators::new(separators, ends)?, handles })
+        let slots = handles.iter().map(|_| Slot::default()).collect();
+        Some(IndexPart { separators: Separators::new(separators, ends)?, handles, slots })
     }
 
     /// Bytes this partition takes in memory.
     pub fn bytes(&self) -> usize {
         size_of::<IndexPart>()
             + self.separators.bytes()
-            + self.handles.len() * size_of::<BlockHandle>()
+            + self.handles.len() * (size_of::<BlockHandle>() + size_of::<Slot>())
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod index;
 mod position;
 mod reader;
 mod separators;
+mod slot;
 mod spans;
 #[cfg(test)]
 pub(crate) mod testing;

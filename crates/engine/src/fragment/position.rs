@@ -7,6 +7,9 @@ use std::sync::Arc;
 use crate::fragment::block::{Block, Head, RESTART_INTERVAL, Tail};
 use crate::fragment::separators::{common_prefix, word};
 
+/// Room for most keys, so that the buffer seldom grows.
+const KEY_BYTES: usize = 128;
+
 /// Stands on one entry of a block, or nowhere.
 #[derive(Default)]
 pub struct Position {
@@ -105,6 +108,7 @@ impl Position {
             return;
         };
         self.key.clear();
+        self.key.reserve(KEY_BYTES);
         // The search established that the head starts like the target.
         self.key.extend_from_slice(&target[..head.shared]);
         self.stand_on(index, head);
@@ -152,9 +156,16 @@ impl Position {
 /// The first entry at or after `target`. What its head shares with the one
 /// before is then also what `target` starts with.
 fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
-    let restart = restart_by_word(block, target)
-        .unwrap_or_else(|| last_before(block, 0, block.restarts(), target));
-    let mut at = block.restart_at(restart);
+    let restart = match block.restarts() {
+        1 => 0,
+        many => {
+            restart_by_word(block, target).unwrap_or_else(|| last_before(block, 0, many, target))
+        }
+    };
+    let mut at = match restart {
+        0 => block.keys_start(),
+        _ => block.restart_at(restart),
+    };
     // How much of the head before (which is below the target) is the target's.
     let mut matched = 0;
     for index in restart * RESTART_INTERVAL..block.entries() {

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use prost::Message;
 
-use crate::cache::{BlockCache, Cached};
+use crate::cache::{BlockCache, Cached, Reserved};
 use crate::cell::key::row_start;
 use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
@@ -42,6 +43,10 @@ pub struct Fragment {
     filters: Vec<FilterSection>,
     /// All filters, or none when they go through the cache.
     filters_resident: Vec<Arc<RowFilter>>,
+    /// The share of the cache's budget that the resident parts take.
+    resident: Vec<Reserved>,
+    /// For each partition of the index: blocks of it were put into the cache.
+    blocks_cached: Vec<AtomicBool>,
 }
 
 impl Fragment {
@@ -67,6 +72,7 @@ impl Fragment {
         };
         let index_separators = top_separators(&footer.index)
             .ok_or_else(|| Error::data_loss(path, meta.data_bytes, "index does not ascend"))?;
+        let blocks_cached = footer.index.iter().map(|_| AtomicBool::new(false)).collect();
         let mut fragment = Fragment {
             file,
             path: path.to_path_buf(),
@@ -79,23 +85,41 @@ impl Fragment {
             index_resident: Vec::new(),
             filters: footer.filters,
             filters_resident: Vec::new(),
+            resident: Vec::new(),
+            blocks_cached,
         };
         fragment.load_resident()?;
         Ok(Arc::new(fragment))
     }
 
+    /// Takes into memory what is small enough, as long as the cache has room
+    /// for it. The rest goes through the cache.
     fn load_resident(&mut self) -> Result<()> {
         let index_bytes: u64 = self.index.iter().map(|part| u64::from(part.section.len)).sum();
         if index_bytes <= INDEX_RESIDENT_BYTES {
             let parts = (0..self.index.len()).map(|number| self.read_index_part(number));
-            self.index_resident = parts.collect::<Result<_>>()?;
+            let parts: Vec<_> = parts.collect::<Result<_>>()?;
+            if let Some(room) = self.cache.reserve(parts.iter().map(|part| part.bytes()).sum()) {
+                self.resident.push(room);
+                self.index_resident = parts;
+            }
         }
         let filter_bytes: u64 = self.filters.iter().map(|part| u64::from(part.section.len)).sum();
         if filter_bytes <= FILTER_RESIDENT_BYTES {
             let filters = (0..self.filters.len()).map(|number| self.usable_filter(number));
-            self.filters_resident = filters.collect();
+            let filters: Vec<_> = filters.collect();
+            let bytes = filters.iter().map(|filter| filter.bytes()).sum();
+            if let Some(room) = self.cache.reserve(bytes) {
+                self.resident.push(room);
+                self.filters_resident = filters;
+            }
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     pub fn meta(&self) -> &FragmentMeta {
@@ -120,9 +144,8 @@ impl Fragment {
     }
 
     /// Bytes of index and filters that stay in memory while this is open.
-    pub fn resident_bytes(&self) -> usize {
-        self.index_resident.iter().map(|part| part.bytes()).sum::<usize>()
-            + self.filters_resident.iter().map(|filter| filter.bytes()).sum::<usize>()
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.iter().map(Reserved::bytes).sum()
     }
 
     /// False only when the fragment surely has no entry of `row`. Range
@@ -184,16 +207,24 @@ impl Fragment {
     }
 
     pub(super) fn index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
-        if let Some(part) = self.index_resident.get(number) {
-            return Ok(part.clone());
-        }
-        let offset = self.index[number].section.offset;
-        if let Some(Cached::Index(part)) = self.cache.get(self.id, offset) {
+        if let Some(part) = self.index_part_at_hand(number) {
             return Ok(part);
         }
         let part = self.read_index_part(number)?;
+        let offset = self.index[number].section.offset;
         self.cache.insert(self.id, offset, Cached::Index(part.clone()));
         Ok(part)
+    }
+
+    #[inline]
+    fn index_part_at_hand(&self, number: usize) -> Option<Arc<IndexPart>> {
+        if let Some(part) = self.index_resident.get(number) {
+            return Some(part.clone());
+        }
+        match self.cache.get(self.id, self.index[number].section.offset) {
+            Some(Cached::Index(part)) => Some(part),
+            _ => None,
+        }
     }
 
     /// A partition for a reader that leaves the cache as it is.
@@ -219,16 +250,34 @@ impl Fragment {
         Ok(Arc::new(part))
     }
 
-    /// The block from the cache, else from the file.
+    /// A block of a partition, from the cache, else from the file.
     #[inline]
-    pub(super) fn block(&self, handle: &BlockHandle, fill_cache: bool) -> Result<Arc<Block>> {
-        if let Some(Cached::Block(block)) = self.cache.get(self.id, handle.offset) {
+    pub(super) fn block(
+        &self,
+        (part_number, part): (usize, &Arc<IndexPart>),
+        number: usize,
+        fill_cache: bool,
+    ) -> Result<Arc<Block>> {
+        let (handle, slot) = (&part.handles[number], &part.slots[number]);
+        if let Some(block) = slot.block() {
+            self.cache.note_use(self.id, handle.offset, block.last_use());
             return Ok(block);
         }
-        let block = Arc::new(self.read_block(handle)?);
-        if fill_cache {
-            self.cache.insert(self.id, handle.offset, Cached::Block(block.clone()));
+        if let Some(Cached::Block(block)) = self.cache.get(self.id, handle.offset) {
+            // It may have been put there while the file was written.
+            self.blocks_cached[part_number].store(true, Ordering::Relaxed);
+            slot.fill(&block);
+            return Ok(block);
         }
+        let mut block = self.read_block(handle)?;
+        if !fill_cache {
+            return Ok(Arc::new(block));
+        }
+        block.settle_in(part, number);
+        let block = Arc::new(block);
+        slot.fill(&block);
+        self.blocks_cached[part_number].store(true, Ordering::Relaxed);
+        self.cache.insert(self.id, handle.offset, Cached::Block(block.clone()));
         Ok(block)
     }
 
@@ -303,6 +352,25 @@ impl Fragment {
     }
 }
 
+/// Nobody will ask for its pieces again, so they give up their room at once.
+impl Drop for Fragment {
+    fn drop(&mut self) {
+        for (number, section) in self.index.iter().enumerate() {
+            if self.blocks_cached[number].load(Ordering::Relaxed) {
+                let part = self.index_part_at_hand(number);
+                let part = part.map_or_else(|| self.read_index_part(number), Ok);
+                // What cannot be named ages out.
+                let handles = part.iter().flat_map(|part| &part.handles);
+                handles.for_each(|handle| self.cache.remove(self.id, handle.offset));
+            }
+            self.cache.remove(self.id, section.section.offset);
+        }
+        for filter in &self.filters {
+            self.cache.remove(self.id, filter.section.offset);
+        }
+    }
+}
+
 fn read_footer(file: &dyn File, path: &Path) -> Result<(Footer, FragmentMeta)> {
     let file_len = file.len().map_err(|error| Error::io("reading fragment", path, error))?;
     let Some(tail_at) = file_len.checked_sub(TAIL_BYTES as u64) else {
@@ -355,7 +423,58 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fragment::testing::{OneFile, entries, options};
+    use crate::fragment::CursorOptions;
+    use crate::fragment::testing::{OneFile, entries, fragment_of, many, options};
+    use crate::merge::Cursor;
+
+    fn walk(fragment: &Arc<Fragment>) {
+        let mut cursor = fragment.cursor(&CursorOptions::default());
+        cursor.seek(b"").unwrap();
+        while cursor.valid() {
+            cursor.next().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_fragment_pays_for_its_index_and_filters_as_long_as_it_is_open() {
+        let cache = BlockCache::new(1 << 20);
+        let fragment = fragment_of(500, &cache);
+        assert!(fragment.resident_bytes() > 500 * 16);
+        assert_eq!(cache.stats().resident_bytes, fragment.resident_bytes());
+        assert_eq!(cache.stats().bytes, fragment.resident_bytes());
+        drop(fragment);
+        assert_eq!(cache.stats().bytes, 0);
+    }
+
+    #[test]
+    fn an_index_for_which_there_is_no_room_goes_through_the_cache() {
+        let cache = BlockCache::new(20_000);
+        let fragment = fragment_of(500, &cache);
+        assert!(fragment.index_resident.is_empty());
+        let mut cursor = fragment.cursor(&CursorOptions::default());
+        for key in many(500).keys() {
+            cursor.seek(key).unwrap();
+            assert_eq!(cursor.key(), key);
+        }
+        assert!(cache.stats().bytes <= 20_000, "{:?}", cache.stats());
+    }
+
+    #[test]
+    fn a_dropped_fragment_leaves_nothing_in_the_cache() {
+        let cache = BlockCache::new(64 << 20);
+        for blocks in [500, 20_000] {
+            let stays = fragment_of(100, &cache);
+            walk(&stays);
+            let before = cache.stats().bytes;
+            let goes = fragment_of(blocks, &cache);
+            walk(&goes);
+            assert!(cache.stats().bytes > before + blocks * 64);
+            // As if a partition of the index had been evicted before its blocks.
+            cache.remove(goes.id, goes.index[0].section.offset);
+            drop(goes);
+            assert_eq!(cache.stats().bytes, before);
+        }
+    }
 
     proptest! {
         #[test]

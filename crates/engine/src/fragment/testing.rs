@@ -136,6 +136,25 @@ impl OneFile {
     }
 }
 
+/// Entries of so many rows.
+pub fn many(count: u64) -> Entries {
+    let entry = |number: u64| {
+        let mut key = Vec::new();
+        push_column(&mut key, format!("{number:08}").as_bytes(), b"f", b"q");
+        push_cell_tail(&mut key, 0, Txn::base(1), Kind::Put);
+        (key, vec![7; 60])
+    };
+    (0..count).map(entry).collect()
+}
+
+/// A fragment of so many blocks, each with one entry.
+pub fn fragment_of(blocks: u64, cache: &Arc<BlockCache>) -> Arc<Fragment> {
+    let file = OneFile::default();
+    let options = FragmentOptions { compression: Compression::None, block_bytes: 64 };
+    assert_eq!(file.write(options, &many(blocks)).unwrap().blocks, blocks);
+    file.open_with(cache.clone()).unwrap()
+}
+
 impl Files for OneFile {
     fn create(&self, _path: &Path) -> io::Result<Arc<dyn File>> {
         self.bytes.lock().clear();

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::columns::Columns;
 use super::coverage::Coverage;
 use super::cursor::Cursor;
 use super::kway::Merge;
@@ -26,55 +27,6 @@ pub struct CellView<'a> {
     /// An erasure kept as history; shown only to readers that ask for it.
     pub marker: bool,
     pub value: &'a [u8],
-}
-
-/// The columns a reader wants.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Columns {
-    #[default]
-    All,
-    Families(Vec<FamilyColumns>),
-}
-
-/// The columns wanted of one family.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FamilyColumns {
-    pub family: Vec<u8>,
-    /// `None` is every qualifier; otherwise those in any of the ranges.
-    pub qualifiers: Option<Vec<crate::cell::rows::RowRange>>,
-}
-
-impl FamilyColumns {
-    pub fn all(family: impl Into<Vec<u8>>) -> FamilyColumns {
-        FamilyColumns { family: family.into(), qualifiers: None }
-    }
-}
-
-impl Columns {
-    pub fn wants_family(&self, family: &[u8]) -> bool {
-        match self {
-            Columns::All => true,
-            Columns::Families(list) => list.iter().any(|wanted| wanted.family == family),
-        }
-    }
-
-    /// The first wanted qualifier of a family after an unwanted one.
-    fn next_wanted(&self, family: &[u8], qualifier: &[u8]) -> Option<&[u8]> {
-        let Columns::Families(list) = self else { return None };
-        let ranges = list
-            .iter()
-            .filter(|wanted| wanted.family == family)
-            .flat_map(|wanted| wanted.qualifiers.as_deref().unwrap_or_default());
-        ranges.map(|range| range.start.as_slice()).filter(|start| *start > qualifier).min()
-    }
-
-    fn wants_column(&self, family: &[u8], qualifier: &[u8]) -> bool {
-        let Columns::Families(list) = self else { return true };
-        list.iter().filter(|wanted| wanted.family == family).any(|wanted| {
-            let Some(ranges) = &wanted.qualifiers else { return true };
-            ranges.iter().any(|range| range.contains(qualifier))
-        })
-    }
 }
 
 /// What a read may see. Fixed for as long as a row is being read.
@@ -257,7 +209,10 @@ impl<C: Cursor> Reader<'_, C> {
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
     ) -> Result<ReadEnd> {
-        while self.merge.valid() && bound.is_none_or(|bound| self.merge.key() < bound) {
+        let bound = bound.map(Bound::new);
+        while self.merge.valid()
+            && bound.as_ref().is_none_or(|bound| bound.is_after(self.merge.key()))
+        {
             // Never between the operands of one version: they may be folded
             // into one entry, with the newest one's key, before the next call.
             if budget.spent() && self.state.pending.is_empty() {
@@ -560,6 +515,37 @@ fn show(
     sink(&cell);
     state.row_returned = true;
     budget.pay_cell(&cell);
+}
+
+/// Where reading ends. Most keys are told from it by their first bytes.
+struct Bound<'a> {
+    key: &'a [u8],
+    word: u64,
+}
+
+impl Bound<'_> {
+    fn new(key: &[u8]) -> Bound<'_> {
+        Bound { key, word: first_word(key) }
+    }
+
+    #[inline(always)]
+    fn is_after(&self, key: &[u8]) -> bool {
+        let word = first_word(key);
+        word < self.word || word == self.word && key < self.key
+    }
+}
+
+/// The first eight bytes as a number of the same order; zeros where there are
+/// fewer.
+#[inline(always)]
+fn first_word(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(chunk) => u64::from_be_bytes(*chunk),
+        None => key
+            .iter()
+            .enumerate()
+            .fold(0, |word, (at, &byte)| word | u64::from(byte) << (56 - 8 * at)),
+    }
 }
 
 #[derive(Clone, Copy)]

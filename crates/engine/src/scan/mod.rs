@@ -270,7 +270,7 @@ impl Scan {
     fn fits_cache(&self, version: &TableVersion, range: &RowRange) -> bool {
         const CACHE_SHARE_MAX: u64 = 4;
         let bytes = version.disk_bytes(range);
-        bytes <= self.shared.tables.cache.stats().capacity_bytes / CACHE_SHARE_MAX
+        bytes <= self.shared.tables.cache.capacity_bytes() / CACHE_SHARE_MAX
     }
 }
 

@@ -176,7 +176,7 @@ impl KeptRows {
     fn keep(&mut self, cell: &CellView<'_>) {
         let at = self.cells.len();
         let same_row = self.cells.last().map(|last| last.row.clone());
-        let row = match same_row.filter(|row| self.bytes[row.clone()] == *cell.row) {
+        let row = match same_row.filter(|row| alike(&self.bytes[row.clone()], cell.row)) {
             Some(row) => {
                 self.rows.last_mut().expect("a cell has a row").end = at + 1;
                 row
@@ -196,8 +196,8 @@ impl KeptRows {
     fn push_column(&mut self, cell: &CellView<'_>) -> (Range<usize>, Range<usize>) {
         if let Some(last) = self.cells.last() {
             let (family, qualifier) = (last.family.clone(), last.qualifier.clone());
-            let same = self.bytes[family.clone()] == *cell.family
-                && self.bytes[qualifier.clone()] == *cell.qualifier;
+            let same = alike(&self.bytes[family.clone()], cell.family)
+                && alike(&self.bytes[qualifier.clone()], cell.qualifier);
             if same {
                 return (family, qualifier);
             }
@@ -230,5 +230,18 @@ impl KeptRows {
             budget.pay_cell(&view);
         }
         budget.rows -= 1;
+    }
+}
+
+/// Whether two names are equal. Neighbours of a sorted run differ at the end
+/// if they do, and many names are a byte or two, so most need no long look.
+#[inline(always)]
+fn alike(a: &[u8], b: &[u8]) -> bool {
+    match (a.split_last(), b.split_last()) {
+        (Some((last_a, a)), Some((last_b, b))) => {
+            last_a == last_b && a.len() == b.len() && (a.is_empty() || a == b)
+        }
+        (None, None) => true,
+        _ => false,
     }
 }

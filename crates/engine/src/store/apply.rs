@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use super::{Shared, Wait, choose};
 use crate::budget::Charge;
-use crate::cell::commit::Commit;
+use crate::cell::commit::{Commit, TableId};
 use crate::error::{Error, Printable, Result};
 use crate::log::{Entry, Promise};
 use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::recovery::TABLES_STREAM;
+use crate::table::Table;
 use crate::txn::Txn;
 
 /// What a commit is delayed by for each run that a chain is too long.
@@ -45,6 +46,16 @@ impl Shared {
         Ok(txn)
     }
 
+    /// Whether any of the waits below would be one.
+    pub fn would_wait(&self, table: TableId, bytes: usize) -> bool {
+        let options = &self.tables.options;
+        let budget = &self.tables.budget;
+        let long = |table: Arc<Table>| table.chain_longest() >= options.compact.chain_slow;
+        self.log.queued_bytes() >= options.memory.log_queue_bytes_max
+            || budget.limit().saturating_sub(budget.used()) < 2 * bytes
+            || self.tables.get(table).is_ok_and(long)
+    }
+
     /// Waits while too much is queued for the log.
     fn wait_for_log(&self) -> Result<()> {
         let queued_bytes_max = self.tables.options.memory.log_queue_bytes_max;
@@ -59,11 +70,9 @@ impl Shared {
     /// on, and all checks come after it.
     fn wait_for_memory(&self, bytes: usize) -> Result<Charge> {
         let budget = &self.tables.budget;
-        // Half, so that one commit never has to wait for its own flush.
-        if bytes > budget.limit() / 2 {
-            let limit = budget.limit() / 2;
-            return Err(Error::TooLarge { what: "a commit in memory", size: bytes, limit });
-        }
+        // Half at most, which flushes can always free. Memory is over the
+        // budget by the rest of a larger commit until that is flushed.
+        let bytes = bytes.min(budget.limit() / 2);
         if let Some(charge) = budget.try_reserve(bytes) {
             return Ok(charge);
         }

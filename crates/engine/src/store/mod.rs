@@ -165,6 +165,12 @@ impl Store {
         self.shared.apply(commit, commit_max_txn, wait)
     }
 
+    /// Whether a commit of that size to a table would have to wait now before
+    /// it is accepted. For callers that must not be kept waiting.
+    pub fn would_wait(&self, table: TableId, bytes: usize) -> bool {
+        self.shared.would_wait(table, bytes)
+    }
+
     /// Waits until all commits up to `at_least` are durable (`Txn::MAX`: all
     /// so far). Returns the newest durable one.
     pub fn sync(&self, at_least: Txn) -> Result<Txn> {

@@ -1,6 +1,5 @@
 //! Compactions that are broken off after some of their outputs are in place.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use stele_engine::config::FileName;
@@ -20,10 +19,8 @@ pub fn break_off(store: &Store, files: &SimFiles, table: TableId) -> bool {
         return false;
     }
     files.remove(&second).expect("it was just created");
-    match outcome.expect_err("an output could not be created") {
-        Error::Io { error, .. } => assert_eq!(error.kind(), io::ErrorKind::StorageFull),
-        error => panic!("{error}"),
-    }
+    let error = outcome.expect_err("an output could not be created");
+    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
     true
 }
 

@@ -44,16 +44,21 @@ fn what_is_too_large_is_refused_whole_with_the_limit() {
 }
 
 #[test]
-fn a_commit_larger_than_memory_will_ever_admit_is_refused() {
+fn a_commit_larger_than_the_memory_budget_is_taken_and_memory_falls_back() {
     let machine = Machine::new(1);
     let mut options = Options::default();
     options.memory.budget_bytes = 1 << 20;
-    let store = machine.open_with(options);
+    let store = machine.open_threaded(options);
     let table = store.create_table("t", schema()).unwrap();
-    let large = set(table, "r", &"x".repeat(700 << 10));
-    let refused = store.apply(&large, Txn::MAX, Wait::Durable);
-    assert!(matches!(refused, Err(Error::TooLarge { .. })));
-    put(&store, &set(table, "r", &"x".repeat(400 << 10)));
+    let large = "x".repeat(5 << 20);
+    for row in ["a", "b", "c"] {
+        put(&store, &set(table, row, &large));
+    }
+    let expected: Vec<_> = ["a", "b", "c"].map(|row| (row, large.as_str())).to_vec();
+    assert_eq!(cells(&store, table, View::Durable), pairs(&expected));
+    store.flush(table).unwrap();
+    let stats = store.stats();
+    assert!(stats.memory_used_bytes < stats.memory_limit_bytes, "{stats:?}");
 }
 
 #[test]

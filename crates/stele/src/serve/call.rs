@@ -23,8 +23,8 @@ use tonic::{Code, Status};
 use super::intake::Hold;
 use super::limits::{self, Limits};
 use super::metrics::{Method, Metrics};
-use super::phases::Phases;
 use super::request::RequestBody;
+use super::shutdown::Phases;
 
 /// A call that takes longer is told about in the log.
 const SLOW: Duration = Duration::from_secs(1);

@@ -12,16 +12,16 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
-use super::listen;
+use super::listen::{self, ListeningPort};
 use super::metrics::Connections;
-use super::phases::Phases;
+use super::shutdown::Phases;
 
 /// A connection must say something within this time, and finish the handshake
 /// of TLS. Clients that were heard may be silent for as long as they like.
@@ -40,7 +40,7 @@ const FRAME_BYTES_MAX: u32 = 64 << 10;
 const STREAMS_MAX: u32 = 1024;
 const HEADERS_BYTES_MAX: u32 = 64 << 10;
 /// What a response may run ahead of its connection.
-const SEND_BUFFER_BYTES: usize = 1 << 20;
+const SEND_BUFFER_BYTES: usize = 512 << 10;
 
 /// What connections of a port speak.
 #[derive(Clone)]
@@ -51,9 +51,8 @@ pub enum Protocol {
 
 /// A port and what it needs to serve connections.
 pub struct Acceptor {
-    pub listener: TcpListener,
+    pub port: ListeningPort,
     pub protocol: Protocol,
-    pub tls: Option<TlsAcceptor>,
     pub counters: &'static Connections,
     pub phases: &'static Phases,
     /// One for every connection that may be open.
@@ -66,7 +65,8 @@ impl Acceptor {
     pub async fn run(self) {
         while let Some((connection, permit)) = self.next().await {
             let counted = self.counters.open();
-            let (protocol, tls, phases) = (self.protocol.clone(), self.tls.clone(), self.phases);
+            let (protocol, tls, phases) =
+                (self.protocol.clone(), self.port.tls.clone(), self.phases);
             self.tasks.spawn(async move {
                 let served =
                     phases.closing.run_until_cancelled(serve(connection, protocol, tls, phases));
@@ -83,7 +83,7 @@ impl Acceptor {
         let accepting = async {
             loop {
                 let permit = self.permits.clone().acquire_owned().await.ok()?;
-                match self.listener.accept().await {
+                match self.port.listener.accept().await {
                     Ok((connection, _)) => return Some((connection, permit)),
                     Err(error) if is_of_connection(&error) => {}
                     Err(error) => {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use stele_bigtable::waiting;
 use stele_engine::world::{DirLock, Disk, File, Files};
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 pub struct ServerDisk;
 
@@ -66,15 +66,6 @@ impl File for ServerFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         File::set_len(&self.file, len)
-    }
-}
-
-/// Does something slow. In a task of the server the runtime is told first; in
-/// a thread of the engine there is nobody to tell.
-fn waiting<T>(slow: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(slow),
-        _ => slow(),
     }
 }
 

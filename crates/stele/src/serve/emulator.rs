@@ -17,14 +17,14 @@ Usage: stele emulator [-host HOST] [-port PORT]
   -address HOST:PORT  both at once; wins over the others (also --host-port)
 
 Flags may have one dash or two, and `=` before their value.
-All else is set as for `stele serve`, by STELE_* variables.";
+RUST_LOG says what is logged.";
 
 pub fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
     let Some(address) = Address::parse(arguments)? else {
         println!("{HELP}");
         return Ok(Outcome::Sound);
     };
-    super::start(address.settings()?, Reader::EmulatorClients)
+    super::start(&address.settings()?, Reader::EmulatorClients)
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use axum::routing::get;
 use stele_engine::Store;
 
 use super::metrics::{self, Metrics};
-use super::phases::Phases;
+use super::shutdown::Phases;
 use super::status::{self, Place};
 
 /// What the pages tell about.

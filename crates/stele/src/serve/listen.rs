@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
+use tokio_rustls::TlsAcceptor;
 
-use super::settings::Port;
+use super::settings::{Port, Settings};
+use super::tls;
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: u32 = 4096;
@@ -23,9 +25,39 @@ const KEEPALIVE_PROBES: u32 = 4;
 /// Files that the store and the process itself may need beside connections.
 const FILES_RESERVED: u64 = 512;
 
-/// Listens on a port of the host, unless it is off. `flag` is what moves it.
-pub async fn bind(host: &str, port: Port, flag: &str) -> anyhow::Result<Option<TcpListener>> {
+/// The ports of a server; those that are off are missing.
+pub struct Ports {
+    pub grpc: Option<ListeningPort>,
+    pub http: Option<ListeningPort>,
+    pub tls: bool,
+}
+
+pub struct ListeningPort {
+    pub listener: TcpListener,
+    pub tls: Option<TlsAcceptor>,
+}
+
+impl Ports {
+    pub async fn take(settings: &Settings) -> anyhow::Result<Ports> {
+        let grpc = take(settings, settings.grpc_port, "--grpc-port", b"h2").await?;
+        let http = take(settings, settings.http_port, "--http-port", b"http/1.1").await?;
+        if grpc.is_none() && http.is_none() {
+            bail!("--grpc-port and --http-port are both off: nothing would listen");
+        }
+        Ok(Ports { grpc, http, tls: settings.tls.is_some() })
+    }
+}
+
+/// Listens on a port, unless it is off. `flag` is what moves it.
+async fn take(
+    settings: &Settings,
+    port: Port,
+    flag: &str,
+    alpn: &[u8],
+) -> anyhow::Result<Option<ListeningPort>> {
     let Port::Number(port) = port else { return Ok(None) };
+    let tls = settings.tls.as_ref().map(|tls| tls::acceptor(tls, alpn)).transpose()?;
+    let host = &settings.listen;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let address = lookup_host((bare, port))
         .await
@@ -47,7 +79,7 @@ pub async fn bind(host: &str, port: Port, flag: &str) -> anyhow::Result<Option<T
         }
         _ => anyhow!(error).context(format!("listening on {address} ({flag})")),
     })?;
-    Ok(Some(listener))
+    Ok(Some(ListeningPort { listener, tls }))
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

@@ -9,9 +9,11 @@ use anyhow::Context;
 use stele_engine::{Store, Txn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 
-use super::{Home, Server, services};
+use super::home::Home;
+use super::{Server, services};
 
 /// How often a draining server looks whether all calls have ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -20,6 +22,18 @@ const LOOK: Duration = Duration::from_millis(5);
 const FAREWELL: Duration = Duration::from_millis(500);
 /// The exit code when the second signal does not let the server finish.
 const CUT_OFF: i32 = 130;
+
+/// How far the end has come: first nothing new is taken, then what still runs
+/// is ended, then what is left is cut off.
+#[derive(Default)]
+pub struct Phases {
+    /// No new connections and calls; those that run may finish.
+    pub draining: CancellationToken,
+    /// Calls are answered UNAVAILABLE now.
+    pub ending: CancellationToken,
+    /// Connections are closed, whatever they do.
+    pub closing: CancellationToken,
+}
 
 /// The signals that stop a server.
 pub struct Signals {
@@ -46,7 +60,7 @@ impl Signals {
     /// at once; only temporary data is still removed.
     pub async fn first(mut self, home: &Home) -> &'static str {
         let first = self.next().await;
-        let temporary = home.temporary.as_ref().map(|temporary| temporary.path().to_path_buf());
+        let temporary = home.is_temporary().then(|| home.dir.clone());
         tokio::spawn(async move {
             let second = self.next().await;
             tracing::warn!(signal = second, "ending at once");
@@ -66,6 +80,8 @@ impl Server {
         self.phases.draining.cancel();
         self.tasks.close();
         let deadline = Instant::now() + grace;
+        // At least once, so that watchers of health hear of it.
+        sleep(LOOK).await;
         while self.in_flight() > 0 && Instant::now() < deadline {
             sleep(LOOK).await;
         }

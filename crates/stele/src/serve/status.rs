@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::home::Home;
 use super::http::Shown;
+use super::listen::{ListeningPort, Ports};
 use super::metrics::Process;
 use crate::output::{bytes, count};
 
@@ -18,6 +20,21 @@ pub struct Place {
     pub data: PathBuf,
     pub ephemeral: bool,
     pub tls: bool,
+}
+
+impl Place {
+    pub fn new(ports: &Ports, home: &Home) -> anyhow::Result<Place> {
+        let address = |port: &Option<ListeningPort>| {
+            port.as_ref().map(|port| port.listener.local_addr()).transpose()
+        };
+        Ok(Place {
+            grpc: address(&ports.grpc)?,
+            http: address(&ports.http)?,
+            data: home.dir.clone(),
+            ephemeral: home.is_temporary(),
+            tls: ports.tls,
+        })
+    }
 }
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\

@@ -1,0 +1,230 @@
+//! Table administration, as far as the services on top need it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::Client;
+use super::call::{Call, Repeat, Target};
+use super::error::Result;
+use super::gc_rule::GcRule;
+use crate::proto::admin;
+use crate::proto::admin::create_table_request::Split;
+use crate::proto::admin::drop_row_range_request::Target as Dropped;
+use crate::proto::admin::modify_column_families_request::Modification;
+use crate::proto::admin::modify_column_families_request::modification::Mod;
+use crate::proto::admin::r#type::Kind;
+use crate::proto::admin::r#type::aggregate::Aggregator;
+
+/// `TimestampGranularity` on the wire; the published types do not know it yet.
+const MICROS: i32 = 2;
+
+/// A table to be made.
+#[derive(Clone, Debug, Default)]
+pub struct NewTable {
+    pub id: String,
+    pub families: BTreeMap<String, GcRule>,
+    /// Where the table is cut from the start.
+    pub splits: Vec<Bytes>,
+}
+
+impl NewTable {
+    pub fn new(id: impl Into<String>) -> NewTable {
+        NewTable { id: id.into(), ..NewTable::default() }
+    }
+
+    pub fn family(mut self, name: impl Into<String>, rule: GcRule) -> NewTable {
+        self.families.insert(name.into(), rule);
+        self
+    }
+
+    pub fn split(mut self, key: impl Into<Bytes>) -> NewTable {
+        self.splits.push(key.into());
+        self
+    }
+}
+
+/// A table as the server tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// `projects/P/instances/I/tables/T`.
+    pub name: String,
+    /// Not told in lists.
+    pub families: BTreeMap<String, FamilyInfo>,
+    pub timestamps_in_micros: bool,
+    pub deletion_protection: bool,
+}
+
+/// A family as the server tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyInfo {
+    pub gc_rule: GcRule,
+    /// `bytes`, or how cells are folded together: `sum`, `min`, `max`.
+    pub kind: &'static str,
+}
+
+/// One change of a table's families; a list of them happens at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FamilyChange {
+    Create { family: String, gc_rule: GcRule },
+    SetGcRule { family: String, gc_rule: GcRule },
+    Drop { family: String },
+}
+
+impl Client {
+    pub async fn create_table(&self, table: NewTable) -> Result<TableInfo> {
+        let families = table.families.into_iter().map(|(name, rule)| (name, family(rule)));
+        let splits = table.splits.into_iter().map(|key| Split { key });
+        let message = admin::CreateTableRequest {
+            parent: self.options().instance_name(),
+            table_id: table.id.clone(),
+            table: Some(admin::Table { column_families: families.collect(), ..Default::default() }),
+            initial_splits: splits.collect(),
+        };
+        let parent = Target::new("parent", &self.options().instance_name(), None)?;
+        let mut call = Call::new(self, &parent, "CreateTable");
+        call.action.target = self.table_name(&table.id).into();
+        let send = |request| {
+            let mut admin = self.admin();
+            async move { admin.create_table(request).await }
+        };
+        call.run(message, Repeat::Never, send).await.map(TableInfo::from_message)
+    }
+
+    pub async fn get_table(&self, id: &str) -> Result<TableInfo> {
+        let (call, name) = self.table_call(id, "GetTable")?;
+        let message = admin::GetTableRequest { name, view: admin::table::View::SchemaView as i32 };
+        let send = |request| {
+            let mut admin = self.admin();
+            async move { admin.get_table(request).await }
+        };
+        call.run(message, Repeat::Allowed, send).await.map(TableInfo::from_message)
+    }
+
+    /// The ids of all tables of the instance, ascending.
+    pub async fn list_tables(&self) -> Result<Vec<String>> {
+        let parent = self.options().instance_name();
+        let target = Target::new("parent", &parent, None)?;
+        let mut ids = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let message = admin::ListTablesRequest {
+                parent: parent.clone(),
+                view: admin::table::View::NameOnly as i32,
+                page_token,
+                ..Default::default()
+            };
+            let send = |request| {
+                let mut admin = self.admin();
+                async move { admin.list_tables(request).await }
+            };
+            let call = Call::new(self, &target, "ListTables");
+            let page: admin::ListTablesResponse = call.run(message, Repeat::Allowed, send).await?;
+            let id = |table: &admin::Table| table.name.rsplit('/').next().map(str::to_string);
+            ids.extend(page.tables.iter().filter_map(id));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                ids.sort();
+                return Ok(ids);
+            }
+        }
+    }
+
+    /// Removes a table with all its rows.
+    pub async fn drop_table(&self, id: &str) -> Result<()> {
+        let (call, name) = self.table_call(id, "DeleteTable")?;
+        let send = |request| {
+            let mut admin = self.admin();
+            async move { admin.delete_table(request).await }
+        };
+        call.run(admin::DeleteTableRequest { name }, Repeat::Never, send).await
+    }
+
+    /// Changes families in this order, all of them or none.
+    pub async fn modify_families(
+        &self,
+        id: &str,
+        changes: impl IntoIterator<Item = FamilyChange>,
+    ) -> Result<TableInfo> {
+        let (call, name) = self.table_call(id, "ModifyColumnFamilies")?;
+        let message = admin::ModifyColumnFamiliesRequest {
+            name,
+            modifications: changes.into_iter().map(modification).collect(),
+            ignore_warnings: false,
+        };
+        let send = |request| {
+            let mut admin = self.admin();
+            async move { admin.modify_column_families(request).await }
+        };
+        call.run(message, Repeat::Never, send).await.map(TableInfo::from_message)
+    }
+
+    /// Removes all rows whose keys begin with `prefix`, which is not empty.
+    pub async fn drop_row_range(&self, id: &str, prefix: impl Into<Bytes>) -> Result<()> {
+        self.drop_rows(id, Dropped::RowKeyPrefix(prefix.into())).await
+    }
+
+    /// Removes all rows of a table, and keeps the table.
+    pub async fn drop_all_rows(&self, id: &str) -> Result<()> {
+        self.drop_rows(id, Dropped::DeleteAllDataFromTable(true)).await
+    }
+
+    async fn drop_rows(&self, id: &str, target: Dropped) -> Result<()> {
+        let (call, name) = self.table_call(id, "DropRowRange")?;
+        let message = admin::DropRowRangeRequest { name, target: Some(target) };
+        let send = |request| {
+            let mut admin = self.admin();
+            async move { admin.drop_row_range(request).await }
+        };
+        call.run(message, Repeat::Never, send).await
+    }
+
+    fn table_call(&self, id: &str, call: &'static str) -> Result<(Call, String)> {
+        let name = self.table_name(id);
+        let target = Target::new("name", &name, None)?;
+        Ok((Call::new(self, &target, call), name))
+    }
+}
+
+fn family(rule: GcRule) -> admin::ColumnFamily {
+    admin::ColumnFamily { gc_rule: rule.into_message(), ..Default::default() }
+}
+
+fn modification(change: FamilyChange) -> Modification {
+    let (id, change) = match change {
+        FamilyChange::Create { family: name, gc_rule } => (name, Mod::Create(family(gc_rule))),
+        FamilyChange::SetGcRule { family: name, gc_rule } => (name, Mod::Update(family(gc_rule))),
+        FamilyChange::Drop { family: name } => (name, Mod::Drop(true)),
+    };
+    // Without a mask, the rule is what changes.
+    Modification { id, update_mask: None, r#mod: Some(change) }
+}
+
+impl TableInfo {
+    fn from_message(table: admin::Table) -> TableInfo {
+        let families = table.column_families.into_iter().map(|(name, family)| {
+            let gc_rule = GcRule::from_message(family.gc_rule.as_ref());
+            (name, FamilyInfo { gc_rule, kind: kind(family.value_type.as_ref()) })
+        });
+        TableInfo {
+            name: table.name,
+            families: families.collect(),
+            timestamps_in_micros: table.granularity == MICROS,
+            deletion_protection: table.deletion_protection,
+        }
+    }
+}
+
+fn kind(value_type: Option<&admin::Type>) -> &'static str {
+    let Some(Kind::AggregateType(aggregate)) = value_type.and_then(|kind| kind.kind.as_ref())
+    else {
+        return "bytes";
+    };
+    match aggregate.aggregator {
+        Some(Aggregator::Sum(_)) => "sum",
+        Some(Aggregator::Min(_)) => "min",
+        Some(Aggregator::Max(_)) => "max",
+        Some(Aggregator::HllppUniqueCount(_)) => "unique count",
+        None => "bytes",
+    }
+}

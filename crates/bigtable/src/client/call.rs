@@ -1,0 +1,223 @@
+//! One call of the API with its attempts: headers, token, deadline, retries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE;
+use prost::Message;
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Request, Response, Status};
+
+use super::Client;
+use super::error::{Action, Error, Result};
+use super::retry::Attempts;
+use crate::proto::v2::FeatureFlags;
+
+/// What a call is about, and the headers that say so to proxies on the way.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub name: Arc<str>,
+    params: MetadataValue<Ascii>,
+    prefix: MetadataValue<Ascii>,
+}
+
+impl Target {
+    /// A resource in the field of the request that names it.
+    pub fn new(field: &str, name: &str, app_profile: Option<&str>) -> Result<Target> {
+        let bad = |_| Error::Options(format!("the name {name:?} cannot be sent"));
+        let mut params = format!("{field}={}", url_encode(name));
+        if let Some(app_profile) = app_profile {
+            params = format!("{params}&app_profile_id={}", url_encode(app_profile));
+        }
+        Ok(Target {
+            name: name.into(),
+            params: params.parse().map_err(bad)?,
+            prefix: name.parse().map_err(bad)?,
+        })
+    }
+}
+
+/// Everything but letters, digits and `-_.~` as `%NN`.
+pub fn url_encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
+            plain if plain.is_ascii_alphanumeric() => encoded.push(plain.into()),
+            other => encoded += &format!("%{other:02X}"),
+        }
+    }
+    encoded
+}
+
+/// The header that tells what this client can do.
+pub fn features() -> MetadataValue<Ascii> {
+    let flags = FeatureFlags {
+        reverse_scans: true,
+        last_scanned_row_responses: true,
+        retry_info: true,
+        ..Default::default()
+    };
+    URL_SAFE.encode(flags.encode_to_vec()).parse().expect("base64 is ASCII")
+}
+
+/// May a call be made again after a failure that may pass?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    Allowed,
+    Never,
+}
+
+/// A call under way.
+pub struct Call {
+    client: Client,
+    target: Target,
+    pub action: Action,
+    begun: Instant,
+    deadline: Option<Duration>,
+    /// Progress begins the deadline again.
+    renewed: bool,
+    attempts: Attempts,
+    last: Option<String>,
+}
+
+impl Call {
+    pub fn new(client: &Client, target: &Target, name: &'static str) -> Call {
+        Call {
+            client: client.clone(),
+            target: target.clone(),
+            action: Action { call: name, target: target.name.clone() },
+            begun: Instant::now(),
+            deadline: client.deadline(),
+            renewed: false,
+            attempts: Attempts::new(client.retry()),
+            last: None,
+        }
+    }
+
+    /// A call of a stream: all of it has to come within `deadline`, or else
+    /// each part of it within the client's.
+    pub fn streamed(mut self, deadline: Option<Duration>) -> Call {
+        self.renewed = deadline.is_none();
+        self.deadline = deadline.or(self.deadline);
+        self
+    }
+
+    /// Something came through.
+    pub fn progress(&mut self) {
+        self.attempts.progress();
+        if self.renewed {
+            self.begun = Instant::now();
+        }
+    }
+
+    /// Makes the call, again if it may be.
+    pub async fn run<M, R, F>(
+        mut self,
+        message: M,
+        repeat: Repeat,
+        send: impl Fn(Request<M>) -> F,
+    ) -> Result<R>
+    where
+        M: Clone,
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        loop {
+            let request = self.request(message.clone()).await?;
+            let error = match self.attempt(send(request)).await {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(error) => error,
+            };
+            if repeat == Repeat::Never {
+                return Err(error);
+            }
+            self.pause(error).await?;
+        }
+    }
+
+    /// The message with the headers of an attempt that begins now.
+    pub async fn request<M>(&mut self, message: M) -> Result<Request<M>> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        metadata.insert("x-goog-request-params", self.target.params.clone());
+        metadata.insert("google-cloud-resource-prefix", self.target.prefix.clone());
+        metadata.insert("bigtable-features", self.client.features());
+        if let Some(token) = self.in_time(self.client.authorization()).await?? {
+            request.metadata_mut().insert("authorization", token);
+        }
+        if let Some(left) = self.left() {
+            request.set_timeout(left);
+        }
+        Ok(request)
+    }
+
+    /// Waits for a step of the call, as long as the deadline allows.
+    pub async fn attempt<R>(&self, step: impl Future<Output = Result<R, Status>>) -> Result<R> {
+        self.in_time(step).await?.map_err(|status| Error::from_status(&self.action, &status))
+    }
+
+    async fn in_time<R>(&self, step: impl Future<Output = R>) -> Result<R> {
+        let Some(deadline) = self.deadline else { return Ok(step.await) };
+        let until = self.begun + deadline;
+        tokio::time::timeout_at(until, step).await.map_err(|_| self.late())
+    }
+
+    /// Waits until another attempt may be made. Gives the error back if it
+    /// will not pass, or if there has been enough of it.
+    pub async fn pause(&mut self, error: Error) -> Result<()> {
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        let Some(pause) = self.attempts.pause(error.retry_after()) else { return Err(error) };
+        tracing::debug!(%error, ?pause, "trying again");
+        self.last = Some(error.message());
+        if self.left().is_some_and(|left| left <= pause) {
+            return Err(self.late());
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    pub fn protocol(&self, what: impl Into<String>) -> Error {
+        Error::Protocol { action: self.action.clone(), what: what.into() }
+    }
+
+    fn late(&self) -> Error {
+        Error::Deadline {
+            action: self.action.clone(),
+            after: self.deadline.unwrap_or_default(),
+            last: self.last.clone(),
+        }
+    }
+
+    fn left(&self) -> Option<Duration> {
+        Some(self.deadline?.saturating_sub(self.begun.elapsed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_name_the_table_and_the_app_profile() {
+        let target = Target::new("table_name", "projects/p/instances/i/tables/t", Some("a b"));
+        let target = target.unwrap();
+        assert_eq!(
+            target.params.to_str().unwrap(),
+            "table_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft&app_profile_id=a%20b"
+        );
+        assert_eq!(target.prefix.to_str().unwrap(), "projects/p/instances/i/tables/t");
+        assert!(Target::new("name", "line\nbreak", None).is_err());
+    }
+
+    #[test]
+    fn only_features_that_are_there_are_announced() {
+        let decoded = URL_SAFE.decode(features().as_bytes()).unwrap();
+        let flags = FeatureFlags::decode(&decoded[..]).unwrap();
+        assert!(flags.reverse_scans && flags.last_scanned_row_responses && flags.retry_info);
+        assert!(!flags.routing_cookie && !flags.sessions_compatible);
+    }
+}

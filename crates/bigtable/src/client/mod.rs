@@ -1,0 +1,174 @@
+//! A client of the Bigtable API, for Stele and for Google's service alike.
+//!
+//! A [`Client`] speaks for one instance, over the network or within the
+//! process ([`Client::in_process`]); its clones share connections and token.
+//! [`Client::table`] gives a [`Table`] to read and write rows of. Reads come
+//! back as [`Rows`], which begin again where a broken stream ended
+//! (`read`, `assembler`, `query`). Writes are sent again only if doing them
+//! twice is the same as once (`write`, `mutation`). Every call has a deadline
+//! and a bounded number of attempts (`call`, `retry`); what goes wrong says
+//! what was being done on what (`error`).
+
+mod admin;
+mod assembler;
+mod call;
+mod credentials;
+mod error;
+mod filter;
+mod gc_rule;
+mod mutation;
+mod options;
+mod query;
+mod read;
+mod retry;
+mod row;
+mod row_range;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+pub use admin::{FamilyChange, FamilyInfo, NewTable, TableInfo};
+pub use credentials::Credentials;
+pub use error::{Action, Error, Result};
+pub use filter::Filter;
+pub use gc_rule::{GcRule, parse_age};
+pub use mutation::{Mutation, RowMutations, Rule};
+pub use options::{Options, Tls};
+pub use query::Query;
+pub use read::{Rows, Sample};
+pub use retry::Retry;
+pub use row::{Cell, Row};
+pub use row_range::RowRange;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Routes;
+
+use crate::api::MESSAGE_BYTES_MAX;
+use crate::proto::admin::bigtable_table_admin_client::BigtableTableAdminClient;
+use crate::proto::v2::bigtable_client::BigtableClient;
+use call::Target;
+use credentials::Tokens;
+use transport::Transport;
+
+/// One instance of a Bigtable service. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: Options,
+    data: Vec<Transport>,
+    admin: Transport,
+    /// Whose turn it is among the data transports.
+    turn: AtomicUsize,
+    tokens: Option<Tokens>,
+    features: MetadataValue<Ascii>,
+}
+
+impl Client {
+    /// Connects, and fails at once if nobody listens. Connections that break
+    /// later are made again as calls need them.
+    pub async fn connect(options: Options) -> Result<Client> {
+        let endpoint = transport::endpoint(&options.endpoint, &options.tls)?;
+        let first = endpoint.connect().await.map_err(|error| Error::Unreachable {
+            endpoint: options.endpoint.clone(),
+            why: transport::chain(&error),
+        })?;
+        let mut data = vec![Transport::Channel(first.clone())];
+        let more = options.channels.max(1) - 1;
+        data.extend((0..more).map(|_| Transport::Channel(endpoint.connect_lazy())));
+        let admin = match &options.admin_endpoint {
+            Some(admin) => transport::endpoint(admin, &options.tls)?.connect_lazy(),
+            None => first,
+        };
+        let tokens = Tokens::new(&options.credentials).await?;
+        Ok(Client::with(options, data, Transport::Channel(admin), tokens))
+    }
+
+    /// A client of a server in the same process: the same calls, no network.
+    pub fn in_process(routes: Routes, options: Options) -> Client {
+        let transport = Transport::InProcess(routes);
+        Client::with(options, vec![transport.clone()], transport, None)
+    }
+
+    fn with(
+        options: Options,
+        data: Vec<Transport>,
+        admin: Transport,
+        tokens: Option<Tokens>,
+    ) -> Client {
+        let (turn, features) = (AtomicUsize::new(0), call::features());
+        Client { shared: Arc::new(Shared { options, data, admin, turn, tokens, features }) }
+    }
+
+    /// The table of that id, which need not exist yet.
+    pub fn table(&self, id: &str) -> Result<Table> {
+        let name = self.table_name(id);
+        let app_profile = &self.shared.options.app_profile;
+        let target = Target::new("table_name", &name, Some(app_profile))?;
+        Ok(Table { client: self.clone(), target })
+    }
+
+    /// The options that the client was made with.
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    fn table_name(&self, id: &str) -> String {
+        format!("{}/tables/{id}", self.shared.options.instance_name())
+    }
+
+    fn data(&self) -> BigtableClient<Transport> {
+        let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
+        BigtableClient::new(self.shared.data[turn % self.shared.data.len()].clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    fn admin(&self) -> BigtableTableAdminClient<Transport> {
+        BigtableTableAdminClient::new(self.shared.admin.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        self.shared.options.deadline
+    }
+
+    fn retry(&self) -> Retry {
+        self.shared.options.retry
+    }
+
+    fn features(&self) -> MetadataValue<Ascii> {
+        self.shared.features.clone()
+    }
+
+    async fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
+        match &self.shared.tokens {
+            Some(tokens) => tokens.authorization().await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// One table, to read and write rows of. Cheap to clone.
+#[derive(Clone)]
+pub struct Table {
+    client: Client,
+    target: Target,
+}
+
+impl Table {
+    /// `projects/P/instances/I/tables/T`.
+    pub fn name(&self) -> &str {
+        &self.target.name
+    }
+
+    fn app_profile(&self) -> &str {
+        &self.client.shared.options.app_profile
+    }
+}

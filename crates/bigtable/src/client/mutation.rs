@@ -1,0 +1,196 @@
+//! Changes of one row, and whether they may be sent twice.
+
+use bytes::Bytes;
+
+use crate::proto::v2;
+use crate::proto::v2::mutation::{self, Mutation as Kind};
+use crate::proto::v2::read_modify_write_rule::Rule as RuleKind;
+
+/// The timestamp that asks the server for its own time.
+const SERVER_TIME: i64 = -1;
+
+/// One change of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mutation(v2::Mutation);
+
+impl Mutation {
+    fn of(kind: Kind) -> Mutation {
+        Mutation(v2::Mutation { mutation: Some(kind), ..Default::default() })
+    }
+
+    /// Sets a cell at the server's time. Not sent again after an unclear
+    /// failure, because each time would make a cell of its own.
+    pub fn set(family: &str, qualifier: impl Into<Bytes>, value: impl Into<Bytes>) -> Mutation {
+        Mutation::set_at(family, qualifier, SERVER_TIME, value)
+    }
+
+    /// Sets the cell of this timestamp.
+    pub fn set_at(
+        family: &str,
+        qualifier: impl Into<Bytes>,
+        timestamp_micros: i64,
+        value: impl Into<Bytes>,
+    ) -> Mutation {
+        Mutation::of(Kind::SetCell(mutation::SetCell {
+            family_name: family.into(),
+            column_qualifier: qualifier.into(),
+            timestamp_micros,
+            value: value.into(),
+        }))
+    }
+
+    /// Folds a number into the cell of a family that keeps sums, least or
+    /// greatest numbers.
+    pub fn add(
+        family: &str,
+        qualifier: impl Into<Bytes>,
+        timestamp_micros: i64,
+        number: i64,
+    ) -> Mutation {
+        Mutation::of(Kind::AddToCell(mutation::AddToCell {
+            family_name: family.into(),
+            column_qualifier: Some(raw(qualifier.into())),
+            timestamp: Some(at(timestamp_micros)),
+            input: Some(value(v2::value::Kind::IntValue(number))),
+        }))
+    }
+
+    /// Folds the state of another such cell into a cell.
+    pub fn merge(
+        family: &str,
+        qualifier: impl Into<Bytes>,
+        timestamp_micros: i64,
+        state: impl Into<Bytes>,
+    ) -> Mutation {
+        Mutation::of(Kind::MergeToCell(mutation::MergeToCell {
+            family_name: family.into(),
+            column_qualifier: Some(raw(qualifier.into())),
+            timestamp: Some(at(timestamp_micros)),
+            input: Some(raw(state.into())),
+        }))
+    }
+
+    pub fn delete_row() -> Mutation {
+        Mutation::of(Kind::DeleteFromRow(mutation::DeleteFromRow {}))
+    }
+
+    pub fn delete_family(family: &str) -> Mutation {
+        Mutation::of(Kind::DeleteFromFamily(mutation::DeleteFromFamily {
+            family_name: family.into(),
+        }))
+    }
+
+    /// Deletes all versions of a column.
+    pub fn delete_column(family: &str, qualifier: impl Into<Bytes>) -> Mutation {
+        Mutation::delete_cells(family, qualifier, 0, None)
+    }
+
+    /// Deletes the versions from `start` up to but without `end`.
+    pub fn delete_cells(
+        family: &str,
+        qualifier: impl Into<Bytes>,
+        start_micros: i64,
+        end_micros: Option<i64>,
+    ) -> Mutation {
+        let time_range = v2::TimestampRange {
+            start_timestamp_micros: start_micros,
+            end_timestamp_micros: end_micros.unwrap_or(0),
+        };
+        Mutation::of(Kind::DeleteFromColumn(mutation::DeleteFromColumn {
+            family_name: family.into(),
+            column_qualifier: qualifier.into(),
+            time_range: (time_range != v2::TimestampRange::default()).then_some(time_range),
+        }))
+    }
+
+    /// True if doing it twice does the same as doing it once.
+    pub fn is_idempotent(&self) -> bool {
+        match &self.0.mutation {
+            Some(Kind::SetCell(set)) => set.timestamp_micros != SERVER_TIME,
+            Some(Kind::AddToCell(_) | Kind::MergeToCell(_)) => false,
+            _ => true,
+        }
+    }
+
+    pub fn into_message(self) -> v2::Mutation {
+        self.0
+    }
+}
+
+/// All changes of one row in a bulk write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowMutations {
+    pub key: Bytes,
+    pub mutations: Vec<Mutation>,
+}
+
+impl RowMutations {
+    pub fn new(
+        key: impl Into<Bytes>,
+        mutations: impl IntoIterator<Item = Mutation>,
+    ) -> RowMutations {
+        RowMutations { key: key.into(), mutations: mutations.into_iter().collect() }
+    }
+}
+
+/// One step of a read-modify-write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule(v2::ReadModifyWriteRule);
+
+impl Rule {
+    /// Adds to the number in a column; none counts as zero.
+    pub fn increment(family: &str, qualifier: impl Into<Bytes>, amount: i64) -> Rule {
+        Rule::of(family, qualifier.into(), RuleKind::IncrementAmount(amount))
+    }
+
+    /// Appends to the value of a column; none counts as empty.
+    pub fn append(family: &str, qualifier: impl Into<Bytes>, bytes: impl Into<Bytes>) -> Rule {
+        Rule::of(family, qualifier.into(), RuleKind::AppendValue(bytes.into()))
+    }
+
+    fn of(family: &str, column_qualifier: Bytes, rule: RuleKind) -> Rule {
+        let family_name = family.into();
+        Rule(v2::ReadModifyWriteRule { family_name, column_qualifier, rule: Some(rule) })
+    }
+
+    pub fn into_message(self) -> v2::ReadModifyWriteRule {
+        self.0
+    }
+}
+
+fn value(kind: v2::value::Kind) -> v2::Value {
+    v2::Value { kind: Some(kind), ..Default::default() }
+}
+
+fn raw(bytes: Bytes) -> v2::Value {
+    value(v2::value::Kind::RawValue(bytes))
+}
+
+fn at(timestamp_micros: i64) -> v2::Value {
+    value(v2::value::Kind::RawTimestampMicros(timestamp_micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_times_and_sums_must_not_be_sent_twice() {
+        for twice in [
+            Mutation::set_at("f", "q", 1000, "v"),
+            Mutation::delete_row(),
+            Mutation::delete_family("f"),
+            Mutation::delete_column("f", "q"),
+            Mutation::delete_cells("f", "q", 1, Some(2)),
+        ] {
+            assert!(twice.is_idempotent(), "{twice:?}");
+        }
+        for once in [
+            Mutation::set("f", "q", "v"),
+            Mutation::add("f", "q", 0, 1),
+            Mutation::merge("f", "q", 0, vec![0; 8]),
+        ] {
+            assert!(!once.is_idempotent(), "{once:?}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Reading: rows as they come, over as many attempts as it takes; one row;
+//! and where a table may be cut into parts.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tonic::Streaming;
+
+use super::assembler::{Assembler, Disorder};
+use super::call::Call;
+use super::error::Result;
+use super::filter::Filter;
+use super::query::Query;
+use super::row::Row;
+use super::{Client, Table};
+use crate::proto::v2;
+
+/// Rows of a read, in order, each once. A stream that breaks is begun again
+/// after the last row that was whole.
+pub struct Rows {
+    client: Client,
+    call: Call,
+    query: Query,
+    table_name: String,
+    assembler: Assembler,
+    ready: VecDeque<Row>,
+    stream: Option<Streaming<v2::ReadRowsResponse>>,
+    ended: bool,
+}
+
+/// A key that cuts a table, and about how many bytes lie before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub key: Bytes,
+    pub offset_bytes: i64,
+}
+
+impl Table {
+    /// Reads the rows that `query` selects.
+    pub fn read_rows(&self, query: Query) -> Rows {
+        let call = Call::new(&self.client, &self.target, "ReadRows").streamed(query.deadline);
+        Rows {
+            client: self.client.clone(),
+            call,
+            assembler: Assembler::new(query.is_reversed()),
+            query,
+            table_name: self.name().into(),
+            ready: VecDeque::new(),
+            stream: None,
+            ended: false,
+        }
+    }
+
+    /// Reads one row; `None` if no cell of it passes the filter.
+    pub async fn read_row(
+        &self,
+        key: impl Into<Bytes>,
+        filter: Option<Filter>,
+    ) -> Result<Option<Row>> {
+        let mut query = Query::keys([key]).limit(1);
+        if let Some(filter) = filter {
+            query = query.filter(filter);
+        }
+        self.read_rows(query).next().await
+    }
+
+    /// Keys that cut the table into parts of about the same size; the last is
+    /// empty and stands for the end.
+    pub async fn sample_row_keys(&self) -> Result<Vec<Sample>> {
+        let mut call = Call::new(&self.client, &self.target, "SampleRowKeys");
+        loop {
+            let error = match self.sample_once(&mut call).await {
+                Ok(samples) => return Ok(samples),
+                Err(error) => error,
+            };
+            call.pause(error).await?;
+        }
+    }
+
+    async fn sample_once(&self, call: &mut Call) -> Result<Vec<Sample>> {
+        let message = v2::SampleRowKeysRequest {
+            table_name: self.name().into(),
+            app_profile_id: self.app_profile().into(),
+            ..Default::default()
+        };
+        let request = call.request(message).await?;
+        let mut stream =
+            call.attempt(self.client.data().sample_row_keys(request)).await?.into_inner();
+        let mut samples = Vec::new();
+        while let Some(sample) = call.attempt(stream.message()).await? {
+            samples.push(Sample { key: sample.row_key, offset_bytes: sample.offset_bytes });
+        }
+        Ok(samples)
+    }
+}
+
+impl Rows {
+    /// The next row; `None` after the last. After an error there is nothing
+    /// more to come.
+    pub async fn next(&mut self) -> Result<Option<Row>> {
+        loop {
+            if let Some(row) = self.ready.pop_front() {
+                return Ok(Some(row));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            if let Err(error) = self.advance().await {
+                self.stream = None;
+                if let Err(error) = self.call.pause(error).await {
+                    self.ended = true;
+                    self.ready.clear();
+                    return Err(error);
+                }
+                self.assembler.restart();
+            }
+        }
+    }
+
+    /// All rows that are left. Meant for results that are known to be small.
+    pub async fn collect(mut self) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        while let Some(row) = self.next().await? {
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    /// Takes one message of the stream, which it begins if there is none.
+    async fn advance(&mut self) -> Result<()> {
+        let Some(stream) = &mut self.stream else { return self.begin().await };
+        match self.call.attempt(stream.message()).await? {
+            Some(message) => {
+                let taken = self.take(message);
+                taken.map_err(|what| self.call.protocol(what))
+            }
+            None => {
+                self.assembler.end().map_err(|what| self.call.protocol(what))?;
+                self.ended = true;
+                Ok(())
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<()> {
+        if let Some(key) = self.assembler.last_key() {
+            self.query.resume_after(key);
+        }
+        if self.query.is_done() {
+            self.ended = true;
+            return Ok(());
+        }
+        let message = self.query.message(&self.table_name, &self.client.options().app_profile);
+        let request = self.call.request(message).await?;
+        let response = self.call.attempt(self.client.data().read_rows(request)).await?;
+        self.stream = Some(response.into_inner());
+        Ok(())
+    }
+
+    fn take(&mut self, message: v2::ReadRowsResponse) -> Result<(), Disorder> {
+        for chunk in message.chunks {
+            if let Some(row) = self.assembler.chunk(chunk)? {
+                self.query.count_row();
+                self.call.progress();
+                self.ready.push_back(row);
+            }
+        }
+        if !message.last_scanned_row_key.is_empty() {
+            self.assembler.scanned(message.last_scanned_row_key)?;
+            self.call.progress();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! How long to wait before a call is made again, and how often.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// How failures that may pass are met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Attempts without progress, at most; one is no retry at all.
+    pub attempts_max: u32,
+    /// The first pause; each further one is twice as long.
+    pub backoff_min: Duration,
+    pub backoff_max: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Retry {
+        Retry {
+            attempts_max: 12,
+            backoff_min: Duration::from_millis(10),
+            backoff_max: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The longest pause that a server may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// The attempts of one call.
+#[derive(Debug)]
+pub struct Attempts {
+    retry: Retry,
+    failed: u32,
+}
+
+impl Attempts {
+    pub fn new(retry: Retry) -> Attempts {
+        Attempts { retry, failed: 0 }
+    }
+
+    /// Something came through: the count begins again.
+    pub fn progress(&mut self) {
+        self.failed = 0;
+    }
+
+    /// Counts a failure, and tells how long to wait before the next attempt.
+    /// `None` if there is none.
+    pub fn pause(&mut self, retry_after: Option<Duration>) -> Option<Duration> {
+        self.failed += 1;
+        if self.failed >= self.retry.attempts_max {
+            return None;
+        }
+        if let Some(asked) = retry_after {
+            return Some(asked.min(RETRY_AFTER_MAX));
+        }
+        let doubled = self.retry.backoff_min.saturating_mul(1 << (self.failed - 1).min(30));
+        let longest = doubled.min(self.retry.backoff_max);
+        // Between half and all of it, so that clients do not come back at once.
+        let random = RandomState::new().hash_one(self.failed) as u32;
+        Some(longest / 2 + longest.mul_f64(f64::from(random) / f64::from(u32::MAX)) / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_attempts_end() {
+        let retry = Retry {
+            attempts_max: 8,
+            backoff_min: Duration::from_millis(10),
+            backoff_max: Duration::from_millis(100),
+        };
+        let mut attempts = Attempts::new(retry);
+        for longest in [10, 20, 40, 80, 100, 100, 100].map(Duration::from_millis) {
+            let pause = attempts.pause(None).unwrap();
+            assert!(longest / 2 <= pause && pause <= longest, "{pause:?} of {longest:?}");
+        }
+        assert_eq!(attempts.pause(None), None);
+    }
+
+    #[test]
+    fn progress_begins_the_count_again_and_servers_are_heard() {
+        let mut attempts = Attempts::new(Retry { attempts_max: 2, ..Retry::default() });
+        let asked = Duration::from_secs(7);
+        assert_eq!(attempts.pause(Some(asked)), Some(asked));
+        attempts.progress();
+        assert_eq!(attempts.pause(Some(Duration::from_secs(900))), Some(RETRY_AFTER_MAX));
+        assert_eq!(attempts.pause(Some(asked)), None);
+    }
+}

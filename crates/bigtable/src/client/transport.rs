@@ -1,0 +1,142 @@
+//! The way to the server: a connection, or a call within the process. Both
+//! carry the same requests, so nothing above knows which it is.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::service::Routes;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tower_service::Service;
+
+use super::error::{Error, Result};
+use super::options::Tls;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pings find dead connections; servers allow this rate.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Scans keep flowing while a reader works on what came.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+
+const USER_AGENT: &str = concat!("stele/", env!("CARGO_PKG_VERSION"));
+
+#[derive(Clone)]
+pub enum Transport {
+    Channel(Channel),
+    InProcess(Routes),
+}
+
+/// The address of an endpoint, which is plain text unless it says otherwise.
+fn address(endpoint: &str) -> String {
+    if endpoint.contains("://") { endpoint.into() } else { format!("http://{endpoint}") }
+}
+
+pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint> {
+    let address = address(address_or_host);
+    let bad = |what: &dyn std::fmt::Display| {
+        Error::Options(format!("the endpoint {address_or_host} cannot be used: {what}"))
+    };
+    let endpoint = Endpoint::from_shared(address.clone())
+        .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
+        .map_err(|error| bad(&error))?;
+    if !is_usable(endpoint.uri()) {
+        return Err(bad(&"give host:port, http://host:port or https://host"));
+    }
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .tcp_nodelay(true);
+    if !address.starts_with("https://") {
+        return Ok(endpoint);
+    }
+    endpoint.tls_config(tls_config(tls)).map_err(|error| bad(&chain(&error)))
+}
+
+/// True if there is a host, and a number where a port is given.
+fn is_usable(uri: &http::Uri) -> bool {
+    let Some(authority) = uri.authority() else { return false };
+    let after_host = authority.as_str().rsplit(']').next().unwrap_or_default();
+    let port_is_fine = !after_host.contains(':') || authority.port_u16().is_some();
+    !authority.host().is_empty() && port_is_fine
+}
+
+fn tls_config(tls: &Tls) -> ClientTlsConfig {
+    let mut config = ClientTlsConfig::new();
+    config = match &tls.ca {
+        Some(ca) => config.ca_certificate(Certificate::from_pem(ca)),
+        None => config.with_native_roots(),
+    };
+    if let Some((certificate, key)) = &tls.identity {
+        config = config.identity(Identity::from_pem(certificate, key));
+    }
+    config
+}
+
+/// An error with what caused it, down to the last.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;
+
+impl Service<http::Request<Body>> for Transport {
+    type Response = http::Response<Body>;
+    type Error = StdError;
+    type Future = Responding;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
+        match self {
+            Transport::Channel(channel) => channel.poll_ready(context).map_err(Into::into),
+            Transport::InProcess(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Responding {
+        match self {
+            Transport::Channel(channel) => {
+                let responding = channel.call(request);
+                Box::pin(async move { responding.await.map_err(Into::into) })
+            }
+            Transport::InProcess(routes) => {
+                let responding = routes.call(request);
+                Box::pin(async move { responding.await.map_err(|never| match never {}) })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_plain_text_unless_they_say_otherwise() {
+        let uri = |text| endpoint(text, &Tls::default()).unwrap().uri().to_string();
+        assert_eq!(uri("localhost:8086"), "http://localhost:8086/");
+        assert_eq!(uri("http://[::1]:1"), "http://[::1]:1/");
+        assert_eq!(uri("https://bigtable.googleapis.com"), "https://bigtable.googleapis.com/");
+    }
+
+    #[test]
+    fn an_endpoint_that_cannot_be_is_refused_by_name() {
+        for text in ["", "a b", "http://", "host:port", "host:", "host:99999"] {
+            let error = endpoint(text, &Tls::default()).unwrap_err();
+            assert!(error.to_string().contains("cannot be used"), "{text}: {error}");
+        }
+    }
+}

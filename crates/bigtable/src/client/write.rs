@@ -1,0 +1,242 @@
+//! Writing: one row, many rows with an outcome for each, a row if it is as
+//! expected, and numbers and values that grow.
+
+use bytes::Bytes;
+use prost::Message;
+use tonic::Code;
+
+use super::Table;
+use super::call::{Call, Repeat};
+use super::error::{Error, Result};
+use super::filter::Filter;
+use super::mutation::{Mutation, RowMutations, Rule};
+use super::row::Row;
+use crate::proto::v2;
+use crate::proto::v2::mutate_rows_request::Entry;
+
+/// Mutations in one request at most, as the API has it.
+const MUTATIONS_MAX: usize = 100_000;
+/// Bytes in one bulk request, unless one row alone has more. Larger ones are
+/// no faster, and are more to repeat when one fails.
+const BULK_BYTES_MAX: usize = 4 << 20;
+
+impl Table {
+    /// Changes one row; all of it or nothing.
+    pub async fn mutate_row(
+        &self,
+        key: impl Into<Bytes>,
+        mutations: impl IntoIterator<Item = Mutation>,
+    ) -> Result<()> {
+        let mutations: Vec<_> = mutations.into_iter().collect();
+        let repeat = repeat(&mutations);
+        let message = v2::MutateRowRequest {
+            table_name: self.name().into(),
+            app_profile_id: self.app_profile().into(),
+            row_key: key.into(),
+            mutations: messages(mutations),
+            ..Default::default()
+        };
+        let send = |request| {
+            let mut data = self.client.data();
+            async move { data.mutate_row(request).await }
+        };
+        let call = Call::new(&self.client, &self.target, "MutateRow");
+        call.run(message, repeat, send).await.map(|_: v2::MutateRowResponse| ())
+    }
+
+    /// Changes many rows, each on its own. The outcomes stand in the order of
+    /// the rows. Rows that fail in passing are sent again if that is safe.
+    pub async fn mutate_rows(
+        &self,
+        rows: impl IntoIterator<Item = RowMutations>,
+    ) -> Vec<Result<()>> {
+        let mut outcomes = Vec::new();
+        let mut part = Part::default();
+        for row in rows {
+            let row = PendingRow::new(row);
+            if !part.has_room_for(&row) {
+                outcomes.extend(self.mutate_part(std::mem::take(&mut part)).await);
+            }
+            part.push(row);
+        }
+        if !part.rows.is_empty() {
+            outcomes.extend(self.mutate_part(part).await);
+        }
+        outcomes
+    }
+
+    /// Changes the rows of one request, over as many attempts as it takes.
+    async fn mutate_part(&self, part: Part) -> Vec<Result<()>> {
+        let mut call = Call::new(&self.client, &self.target, "MutateRows");
+        let mut outcomes: Vec<Option<Result<()>>> = vec![None; part.rows.len()];
+        // The rows that are still to be sent, by their place in the part.
+        let mut open: Vec<usize> = (0..part.rows.len()).collect();
+        while !open.is_empty() {
+            let entries = open.iter().map(|at| part.rows[*at].entry.clone()).collect();
+            let sent = self.send_part(&mut call, &open, entries, &mut outcomes).await;
+            let unreported = sent
+                .err()
+                .unwrap_or_else(|| call.protocol("the stream ended before every row was reported"));
+            let mut again = None;
+            open.retain(|at| match outcomes[*at].get_or_insert(Err(unreported.clone())) {
+                Err(error) if error.is_retryable() && part.rows[*at].repeat == Repeat::Allowed => {
+                    again = Some(error.clone());
+                    true
+                }
+                _ => false,
+            });
+            let Some(error) = again else { break };
+            if let Err(error) = call.pause(error).await {
+                // Rows keep their own failure; only a deadline tells more.
+                if matches!(error, Error::Deadline { .. }) {
+                    open.iter().for_each(|at| outcomes[*at] = Some(Err(error.clone())));
+                }
+                break;
+            }
+            open.iter().for_each(|at| outcomes[*at] = None);
+        }
+        let never = "every row was sent at least once and got an outcome";
+        outcomes.into_iter().map(|outcome| outcome.expect(never)).collect()
+    }
+
+    /// One attempt: notes the outcome of every row that the server reports.
+    async fn send_part(
+        &self,
+        call: &mut Call,
+        open: &[usize],
+        entries: Vec<Entry>,
+        outcomes: &mut [Option<Result<()>>],
+    ) -> Result<()> {
+        let message = v2::MutateRowsRequest {
+            table_name: self.name().into(),
+            app_profile_id: self.app_profile().into(),
+            entries,
+            ..Default::default()
+        };
+        let request = call.request(message).await?;
+        let mut stream = call.attempt(self.client.data().mutate_rows(request)).await?.into_inner();
+        while let Some(message) = call.attempt(stream.message()).await? {
+            for entry in message.entries {
+                let at = usize::try_from(entry.index).ok().and_then(|index| open.get(index));
+                let at = *at.ok_or_else(|| call.protocol("an outcome of a row never sent"))?;
+                let outcome = outcome(call, entry.status.unwrap_or_default());
+                if outcome.is_ok() {
+                    call.progress();
+                }
+                outcomes[at] = Some(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tests one row and changes it at once: `then` if `predicate` lets any
+    /// cell through (or, without one, if the row has any), `otherwise` if
+    /// not. Tells whether it did. Never sent twice: if the outcome of a call
+    /// is unclear, read the row.
+    pub async fn check_and_mutate(
+        &self,
+        key: impl Into<Bytes>,
+        predicate: Option<Filter>,
+        then: impl IntoIterator<Item = Mutation>,
+        otherwise: impl IntoIterator<Item = Mutation>,
+    ) -> Result<bool> {
+        let message = v2::CheckAndMutateRowRequest {
+            table_name: self.name().into(),
+            app_profile_id: self.app_profile().into(),
+            row_key: key.into(),
+            predicate_filter: predicate.map(Filter::into_message),
+            true_mutations: messages(then),
+            false_mutations: messages(otherwise),
+            ..Default::default()
+        };
+        let send = |request| {
+            let mut data = self.client.data();
+            async move { data.check_and_mutate_row(request).await }
+        };
+        let call = Call::new(&self.client, &self.target, "CheckAndMutateRow");
+        let response: v2::CheckAndMutateRowResponse =
+            call.run(message, Repeat::Never, send).await?;
+        Ok(response.predicate_matched)
+    }
+
+    /// Adds to numbers and appends to values of one row, and gives the cells
+    /// it has made. Never sent twice.
+    pub async fn read_modify_write(
+        &self,
+        key: impl Into<Bytes>,
+        rules: impl IntoIterator<Item = Rule>,
+    ) -> Result<Row> {
+        let key = key.into();
+        let message = v2::ReadModifyWriteRowRequest {
+            table_name: self.name().into(),
+            app_profile_id: self.app_profile().into(),
+            row_key: key.clone(),
+            rules: rules.into_iter().map(Rule::into_message).collect(),
+            ..Default::default()
+        };
+        let send = |request| {
+            let mut data = self.client.data();
+            async move { data.read_modify_write_row(request).await }
+        };
+        let call = Call::new(&self.client, &self.target, "ReadModifyWriteRow");
+        let response: v2::ReadModifyWriteRowResponse =
+            call.run(message, Repeat::Never, send).await?;
+        let empty = v2::Row { key, families: Vec::new() };
+        Ok(Row::from_message(response.row.unwrap_or(empty)))
+    }
+}
+
+/// What goes into one bulk request.
+#[derive(Default)]
+struct Part {
+    rows: Vec<PendingRow>,
+    mutations: usize,
+    bytes: usize,
+}
+
+struct PendingRow {
+    entry: Entry,
+    repeat: Repeat,
+    bytes: usize,
+}
+
+impl PendingRow {
+    fn new(row: RowMutations) -> PendingRow {
+        let repeat = repeat(&row.mutations);
+        let entry =
+            Entry { row_key: row.key, mutations: messages(row.mutations), idempotency: None };
+        PendingRow { bytes: entry.encoded_len(), entry, repeat }
+    }
+}
+
+impl Part {
+    fn has_room_for(&self, row: &PendingRow) -> bool {
+        self.rows.is_empty()
+            || self.mutations + row.entry.mutations.len() <= MUTATIONS_MAX
+                && self.bytes + row.bytes <= BULK_BYTES_MAX
+    }
+
+    fn push(&mut self, row: PendingRow) {
+        self.mutations += row.entry.mutations.len();
+        self.bytes += row.bytes;
+        self.rows.push(row);
+    }
+}
+
+fn repeat(mutations: &[Mutation]) -> Repeat {
+    if mutations.iter().all(Mutation::is_idempotent) { Repeat::Allowed } else { Repeat::Never }
+}
+
+fn messages(mutations: impl IntoIterator<Item = Mutation>) -> Vec<v2::Mutation> {
+    mutations.into_iter().map(Mutation::into_message).collect()
+}
+
+fn outcome(call: &Call, status: tonic_types::Status) -> Result<()> {
+    if status.code == Code::Ok as i32 {
+        return Ok(());
+    }
+    let code = Code::from_i32(status.code);
+    let details = Bytes::from(status.encode_to_vec());
+    let status = tonic::Status::with_details(code, status.message, details);
+    Err(Error::from_status(&call.action, &status))
+}

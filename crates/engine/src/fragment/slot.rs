@@ -1,0 +1,82 @@
+//! Slots: beside each block of an index, a pointer to it for as long as it is
+//! in memory, so that most readers need not ask the cache. The cache alone
+//! decides how long that is: a slot does not keep its block.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::fragment::block::Block;
+use crate::fragment::index::IndexPart;
+
+/// Points to a block while it is in memory.
+#[derive(Default)]
+pub struct Slot(Mutex<Weak<Block>>);
+
+impl Slot {
+    /// The block, if it is here. Nobody waits for a slot: who finds it busy
+    /// asks the cache.
+    #[inline]
+    pub fn block(&self) -> Option<Arc<Block>> {
+        self.0.try_lock()?.upgrade()
+    }
+
+    pub fn fill(&self, block: &Arc<Block>) {
+        if let Some(mut slot) = self.0.try_lock() {
+            *slot = Arc::downgrade(block);
+        }
+    }
+
+    /// Lets go of a block that is no more. Even a pointer that does not keep
+    /// a block keeps a piece of its memory.
+    fn clear(&self) {
+        let mut slot = self.0.lock();
+        if slot.strong_count() == 0 {
+            *slot = Weak::new();
+        }
+    }
+}
+
+/// The slot of a cached block, which is cleared when the block goes.
+pub struct Home {
+    part: Weak<IndexPart>,
+    number: usize,
+}
+
+impl Home {
+    pub fn new(part: &Arc<IndexPart>, number: usize) -> Home {
+        Home { part: Arc::downgrade(part), number }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(part) = self.part.upgrade() {
+            part.slots[self.number].clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::BlockCache;
+    use crate::fragment::testing::fragment_of;
+
+    #[test]
+    fn an_evicted_block_leaves_its_slot() {
+        let cache = BlockCache::new(1 << 20);
+        let fragment = fragment_of(10, &cache);
+        let part = fragment.index_part(0).unwrap();
+        let block = fragment.block((0, &part), 3, true).unwrap();
+        assert!(Arc::ptr_eq(&block, &part.slots[3].block().unwrap()));
+        let weak = Arc::downgrade(&block);
+        cache.remove(fragment.id(), part.handles[3].offset);
+        assert!(part.slots[3].block().is_some(), "a reader still has it");
+        drop(block);
+        assert!(part.slots[3].block().is_none());
+        assert_eq!(weak.weak_count(), 0);
+        assert_eq!(fragment.block((0, &part), 3, false).unwrap().entries(), 1);
+        assert!(part.slots[3].block().is_none(), "not in the cache, so not in the slot");
+    }
+}

@@ -1,0 +1,107 @@
+//! A row read the short way has the cells that a scan of it finds.
+
+use std::sync::Arc;
+
+use stele_engine::schema::{Family, Schema};
+use stele_engine::world::{Disk, ManualClock, SeededRandom, World};
+use stele_engine::*;
+
+const ROW: &[u8] = b"row";
+const FAMILIES: [&[u8]; 3] = [b"f", b"ff", b"g"];
+const QUALIFIERS: [&[u8]; 5] = [b"", b"\0", b"a", b"a\0", b"b"];
+
+/// Writes the row in four runs: each sets other cells, and deletes at another
+/// level what the runs before had set.
+fn write_row(store: &Store, table: TableId) {
+    for run in 0..4 {
+        let mut builder = CommitBuilder::new();
+        builder.table(table);
+        for row in [&b"qow"[..], ROW, b"row\0", b"sow"] {
+            builder.row(row);
+            match run {
+                1 => builder.delete_row(),
+                2 => builder.delete_family(b"ff"),
+                3 => builder.delete_column(b"f", b"a").delete_column(b"g", b"b"),
+                _ => &mut builder,
+            };
+            for (at, family) in FAMILIES.iter().enumerate() {
+                for (number, qualifier) in QUALIFIERS.iter().enumerate() {
+                    if (at + number) % 3 != run % 3 {
+                        builder.set(family, qualifier, run as i64, &[run as u8]);
+                    }
+                }
+            }
+        }
+        store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+        if run < 3 {
+            store.flush(table).unwrap();
+        }
+    }
+}
+
+/// What may be wanted of one family.
+fn choices() -> Vec<Option<Vec<RowRange>>> {
+    let one = |qualifier: &[u8]| RowRange::row(qualifier);
+    vec![
+        None,
+        Some(vec![]),
+        Some(vec![one(b"a")]),
+        Some(vec![one(b"b"), one(b"")]),
+        Some(vec![RowRange::new("\0", "a\0"), one(b"b")]),
+        Some(vec![RowRange::from("a")]),
+    ]
+}
+
+fn specs() -> Vec<ScanSpec> {
+    let mut specs = vec![ScanSpec::row(ROW)];
+    for first in FAMILIES {
+        for second in FAMILIES {
+            for wanted in choices() {
+                for also in choices() {
+                    let columns = Columns::Families(vec![
+                        FamilyColumns { family: first.to_vec(), qualifiers: wanted.clone() },
+                        FamilyColumns { family: second.to_vec(), qualifiers: also },
+                    ]);
+                    specs.push(ScanSpec { columns, ..ScanSpec::row(ROW) });
+                }
+            }
+        }
+    }
+    specs
+}
+
+type Cell = (Vec<u8>, Vec<u8>, i64);
+
+fn keep(cells: &mut Vec<Cell>, cell: &CellView<'_>) {
+    assert_eq!(cell.row, ROW);
+    cells.push((cell.family.to_vec(), cell.qualifier.to_vec(), cell.timestamp));
+}
+
+#[test]
+fn one_row_reads_the_same_the_short_way_and_by_a_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World {
+        clock: Arc::new(ManualClock::at(0)),
+        files: Arc::new(Disk),
+        random: Arc::new(SeededRandom::new(1)),
+        spawner: None,
+    };
+    let store = Store::open(dir.path(), Options::default(), world).unwrap();
+    let families = FAMILIES.map(Family::new);
+    let table = store.create_table("t", Schema::with_families(families).unwrap()).unwrap();
+    write_row(&store, table);
+    let mut found = 0;
+    for spec in specs() {
+        let (mut short, mut scanned) = (Vec::new(), Vec::new());
+        store.read_row(table, ROW, &spec, |cell| keep(&mut short, cell)).unwrap();
+        let mut scan = store.scan(table, spec.clone()).unwrap();
+        while !scan
+            .next_batch(BatchLimits::default(), &mut |cell| keep(&mut scanned, cell))
+            .unwrap()
+            .done
+        {}
+        assert_eq!(short, scanned, "{:?}", spec.columns);
+        found += short.len();
+    }
+    assert!(found > 1_000, "{found} cells");
+}

@@ -1,0 +1,126 @@
+//! Which server the commands for tables and rows speak to, and what to do
+//! when it does not answer as hoped.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use stele_bigtable::client::{Client, Credentials, Error, Options, Tls};
+use tonic::Code;
+
+/// Where `stele serve` listens unless told otherwise.
+const ENDPOINT: &str = "127.0.0.1:8086";
+const GOOGLE: &str = "google";
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct Connection {
+    /// host:port, https://host for TLS, or "google" for Cloud Bigtable
+    /// [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
+    #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, verbatim_doc_comment)]
+    endpoint: Option<String>,
+    /// The project that holds the instance.
+    #[arg(long, env = "STELE_PROJECT", hide_env_values = true, default_value = "stele")]
+    project: String,
+    /// The instance that holds the table.
+    #[arg(long, env = "STELE_INSTANCE", hide_env_values = true, default_value = "stele")]
+    instance: String,
+    /// The app profile to use.
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    app_profile: String,
+    /// A JSON file with a key, or "default" for what gcloud and the
+    /// environment offer.
+    #[arg(long, value_name = "FILE", env = "STELE_CREDS", hide_env_values = true)]
+    creds: Option<String>,
+    /// Certificates to trust, in PEM, instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The certificate to show, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Seconds that a call may take; a read, until its next row comes.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+}
+
+impl Connection {
+    /// Connects, and does `work` with the client.
+    pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("the runtime for network calls cannot be started")?;
+        runtime.block_on(async {
+            let client = Client::connect(self.options()?).await.map_err(advise)?;
+            work(client).await
+        })
+    }
+
+    fn options(&self) -> anyhow::Result<Options> {
+        let from_environment = std::env::var("BIGTABLE_EMULATOR_HOST").ok();
+        let endpoint = self.endpoint.clone().or(from_environment);
+        let endpoint = endpoint.unwrap_or_else(|| ENDPOINT.into());
+        let mut options = if endpoint == GOOGLE {
+            Options::google(&self.project, &self.instance)
+        } else {
+            Options::new(endpoint, &self.project, &self.instance)
+        };
+        options.app_profile = self.app_profile.clone();
+        options.deadline = Some(Duration::from_secs(self.timeout));
+        match self.creds.as_deref() {
+            None => {}
+            Some("default") => options.credentials = Credentials::ApplicationDefault,
+            Some(file) => options.credentials = Credentials::File(file.into()),
+        }
+        let ca = self.tls_ca.as_deref().map(read).transpose()?;
+        let identity = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        options.tls = Tls { ca, identity };
+        Ok(options)
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+/// The error with what to do about it.
+pub fn advise(error: Error) -> anyhow::Error {
+    let advice = match (&error, error.code()) {
+        (Error::Unreachable { .. }, _) => {
+            "start a server with `stele serve`, or say where one is with --endpoint"
+        }
+        (_, Code::Unavailable) => "is the server still running? It may be worth trying again",
+        (_, Code::DeadlineExceeded) => "give it more time with --timeout",
+        (_, Code::NotFound) if error.message().contains("family") => {
+            "`stele table describe` shows a table's families"
+        }
+        (_, Code::NotFound) => "`stele table list` shows the tables there are",
+        (_, Code::AlreadyExists) => "`stele table describe` shows how it is",
+        (_, Code::Unauthenticated | Code::PermissionDenied) => "say who you are with --creds",
+        (_, Code::Unimplemented) => "this server does not do that",
+        _ => return anyhow!(error.message()),
+    };
+    anyhow!("{}; {advice}", error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreachable_server_comes_with_advice() {
+        let error = Error::Unreachable { endpoint: "h:1".into(), why: "refused".into() };
+        assert_eq!(
+            advise(error).to_string(),
+            "cannot reach h:1: refused; start a server with `stele serve`, or say where one is \
+             with --endpoint"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! `stele read` and `stele lookup`: rows as they come, and one row.
+
+use std::io::{self, BufWriter, Write};
+
+use clap::Args;
+use stele_bigtable::client::{Filter, Query, RowRange};
+
+use super::Column;
+use super::shown::{Form, Printer};
+use crate::Outcome;
+use crate::connection::{Connection, advise};
+use crate::escape::{Shown, Typed, unescape};
+use crate::timestamp::Timestamp;
+
+/// Read rows.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele read users --limit 10
+  stele read users --prefix de: --columns info:name,info:mail --versions 1
+  stele read events --start 2026-01 --end 2026-02 --reversed --json
+  stele read events --regex '.*-failed' --since 7d --keys-only
+
+Bytes that are not printable are shown, and can be typed, as \\xNN.
+With --json each row is one line; a key, qualifier or value that is not
+printable UTF-8 is in a field whose name ends in _base64.")]
+pub struct Read {
+    table: String,
+    #[command(flatten)]
+    rows: Rows,
+    #[command(flatten)]
+    cells: Cells,
+    /// At most so many rows.
+    #[arg(long, value_name = "ROWS")]
+    limit: Option<u64>,
+    /// From the last row to the first.
+    #[arg(long)]
+    reversed: bool,
+    /// Rows whose keys match this pattern, in RE2's syntax.
+    #[arg(long, value_name = "PATTERN")]
+    regex: Option<Typed>,
+    /// Leave out the values.
+    #[arg(long)]
+    keys_only: bool,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Which rows.
+#[derive(Args)]
+pub struct Rows {
+    /// Rows whose keys begin so.
+    #[arg(long, conflicts_with_all = ["start", "end"])]
+    prefix: Option<Typed>,
+    /// From this row on.
+    #[arg(long, value_name = "KEY")]
+    start: Option<Typed>,
+    /// Up to but without this row.
+    #[arg(long, value_name = "KEY")]
+    end: Option<Typed>,
+}
+
+impl Rows {
+    pub fn query(&self) -> Query {
+        if let Some(Typed(prefix)) = &self.prefix {
+            return Query::prefix(prefix.clone());
+        }
+        let start = self.start.as_ref().map(|Typed(key)| key.clone()).unwrap_or_default();
+        let end = self.end.as_ref().map(|Typed(key)| key.clone());
+        Query::range(RowRange { start, end })
+    }
+}
+
+/// Which cells of a row.
+#[derive(Args)]
+pub struct Cells {
+    /// These families and columns, separated by commas.
+    #[arg(long, value_name = "FAMILY[:QUALIFIER]", value_delimiter = ',')]
+    columns: Vec<Column>,
+    /// The newest versions of each column.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    versions: Option<i32>,
+    /// Cells from this time on: a date, microseconds, or an age such as 7d.
+    #[arg(long, value_name = "TIME")]
+    since: Option<Timestamp>,
+    /// Cells before this time.
+    #[arg(long, value_name = "TIME")]
+    until: Option<Timestamp>,
+}
+
+impl Cells {
+    fn filters(&self) -> Vec<Filter> {
+        let mut filters = Vec::new();
+        if !self.columns.is_empty() {
+            let one = |column: &Column| match &column.qualifier {
+                Some(qualifier) => Filter::column(&column.family, qualifier),
+                None => Filter::family(&column.family),
+            };
+            filters.push(Filter::interleave(self.columns.iter().map(one)));
+        }
+        if self.since.is_some() || self.until.is_some() {
+            let since = self.since.map_or(0, |since| since.0);
+            filters.push(Filter::timestamps(since, self.until.map(|until| until.0)));
+        }
+        filters.extend(self.versions.map(Filter::versions));
+        filters
+    }
+}
+
+impl Read {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let mut query = self.rows.query();
+        if let Some(limit) = self.limit {
+            query = query.limit(limit);
+        }
+        if self.reversed {
+            query = query.reversed();
+        }
+        let mut filters = self.cells.filters();
+        if let Some(Typed(pattern)) = &self.regex {
+            filters.insert(0, Filter::row_regex(pattern.clone()));
+        }
+        if self.keys_only {
+            filters.push(Filter::strip_values());
+        }
+        if !filters.is_empty() {
+            query = query.filter(Filter::chain(filters));
+        }
+        let mut printer = Printer::new(BufWriter::new(io::stdout().lock()), self.form);
+        self.connection.run(async |client| {
+            let mut rows = client.table(&self.table).map_err(advise)?.read_rows(query);
+            while let Some(row) = rows.next().await.map_err(advise)? {
+                printer.row(&row)?;
+            }
+            Ok(printer.end()?)
+        })?;
+        Ok(Outcome::Sound)
+    }
+}
+
+/// Read one row. Exits with 1 if it is not there.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele lookup users de:4711
+  stele lookup users 'k\\x00\\xff' --columns info --versions 1 --json")]
+pub struct Lookup {
+    table: String,
+    /// The row's key.
+    #[arg(value_parser = unescape)]
+    key: bytes::Bytes,
+    #[command(flatten)]
+    cells: Cells,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Lookup {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let filters = self.cells.filters();
+        let filter = (!filters.is_empty()).then(|| Filter::chain(filters));
+        let row = self.connection.run(async |client| {
+            let table = client.table(&self.table).map_err(advise)?;
+            table.read_row(self.key.clone(), filter).await.map_err(advise)
+        })?;
+        let mut out = io::stdout().lock();
+        match row {
+            Some(row) => {
+                let mut printer = Printer::new(out, self.form);
+                printer.row(&row)?;
+                printer.end()?;
+                Ok(Outcome::Sound)
+            }
+            None => {
+                if self.form.json {
+                    writeln!(out, "null")?;
+                } else {
+                    let key = self.form.shown().bytes(&self.key);
+                    eprintln!("stele: table {} has no row {key} with such cells", self.table);
+                }
+                Ok(Outcome::Absent)
+            }
+        }
+    }
+}
+
+impl Form {
+    pub fn shown(self) -> Shown {
+        if self.hex { Shown::Hex } else { Shown::Text }
+    }
+}

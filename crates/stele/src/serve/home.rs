@@ -1,0 +1,79 @@
+//! The directory of the data, which may be a temporary one, and the store
+//! that is opened in it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use stele_engine::world::World;
+use stele_engine::{Options, Store};
+use tempfile::TempDir;
+
+use super::disk::ServerDisk;
+use super::settings::{Data, Settings};
+
+/// A group of a table is flushed when it holds this share of the cells' part:
+/// while one fragment is written the next can fill without anybody waiting.
+const FRAGMENT_SHARE: u64 = 4;
+const FRAGMENT_BYTES_MAX: u64 = 64 << 20;
+const LOG_QUEUE_BYTES_MAX: u64 = 16 << 20;
+
+pub struct Home {
+    pub dir: PathBuf,
+    /// Removed at the end, whatever that is.
+    temporary: Option<TempDir>,
+}
+
+impl Home {
+    pub fn prepare(data: &Data) -> anyhow::Result<Home> {
+        match data {
+            Data::Dir(dir) => {
+                let dir = std::path::absolute(dir)
+                    .with_context(|| format!("--data {}", dir.display()))?;
+                Ok(Home { dir, temporary: None })
+            }
+            Data::Ephemeral => {
+                let temporary = tempfile::Builder::new()
+                    .prefix("stele-")
+                    .tempdir()
+                    .context("making a temporary directory")?;
+                Ok(Home { dir: temporary.path().to_path_buf(), temporary: Some(temporary) })
+            }
+        }
+    }
+
+    pub fn is_temporary(&self) -> bool {
+        self.temporary.is_some()
+    }
+
+    pub fn open_store(&self, settings: &Settings) -> anyhow::Result<Store> {
+        let mut options = engine_options(settings);
+        options.log.sync = !self.is_temporary();
+        let world = World { files: Arc::new(ServerDisk), ..World::real() };
+        Store::open(&self.dir, options, world)
+            .with_context(|| format!("opening the store in {}", self.dir.display()))
+    }
+
+    /// Removes what is not to be kept.
+    pub fn leave(self) -> anyhow::Result<()> {
+        match self.temporary {
+            Some(temporary) => {
+                temporary.close().with_context(|| format!("removing {}", self.dir.display()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The engine's options under these settings: a quarter of the memory for
+/// cells, a quarter for blocks. The other half is for requests.
+fn engine_options(settings: &Settings) -> Options {
+    let quarter = settings.memory.0 / 4;
+    let mut options = Options::default();
+    options.memory.budget_bytes = usize::try_from(quarter).unwrap_or(usize::MAX);
+    options.memory.cache_bytes = quarter;
+    options.memory.log_queue_bytes_max = LOG_QUEUE_BYTES_MAX.min(quarter);
+    let fragment = (quarter / FRAGMENT_SHARE).min(FRAGMENT_BYTES_MAX);
+    options.flush.fragment_bytes = usize::try_from(fragment).unwrap_or(usize::MAX);
+    options
+}

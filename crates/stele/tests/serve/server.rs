@@ -1,0 +1,220 @@
+//! A server process, and the clients that talk to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use stele_bigtable::Api;
+use stele_bigtable::proto::v2;
+use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
+use stele_bigtable::proto::v2::mutation::{Mutation, SetCell};
+use stele_bigtable::table::{Definition, Family, Granularity};
+use stele_engine::world::World;
+use stele_engine::{Options, Store};
+use tonic::transport::{Channel, Endpoint};
+
+/// Longer than anything here takes; reached only when something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub const INSTANCE: &str = "projects/p/instances/i";
+pub const TABLE: &str = "projects/p/instances/i/tables/t";
+
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// A server that is ready. Killed when dropped.
+pub struct Server {
+    child: Child,
+    pub ready: Value,
+    /// What came on standard output after the line of readiness, at its end.
+    rest: Receiver<String>,
+    /// All of standard error, at its end.
+    told: Receiver<String>,
+}
+
+impl Server {
+    /// Starts a server on any free ports.
+    pub fn start(args: &[&str]) -> Server {
+        let mut all = vec!["serve", "--grpc-port", "0", "--http-port", "0"];
+        all.extend(args);
+        Server::spawn(command(&all))
+    }
+
+    /// A server of the data in `dir`.
+    pub fn of(dir: &Path, args: &[&str]) -> Server {
+        let mut all = vec!["--data", dir.to_str().unwrap()];
+        all.extend(args);
+        Server::start(&all)
+    }
+
+    pub fn spawn(command: Command) -> Server {
+        let (child, first, rest, told) = spawn(command);
+        let ready = serde_json::from_str(&first)
+            .unwrap_or_else(|_| panic!("not ready: {first}{}", told.recv().unwrap()));
+        Server { child, ready, rest, told }
+    }
+
+    pub fn address(&self, port: &str) -> String {
+        self.ready[port].as_str().unwrap_or_else(|| panic!("{port} is off")).to_string()
+    }
+
+    pub fn data(&self) -> &str {
+        self.ready["data"].as_str().unwrap()
+    }
+
+    pub async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address("grpc"))).unwrap();
+        endpoint.connect().await.unwrap()
+    }
+
+    pub async fn client(&self) -> BigtableClient<Channel> {
+        BigtableClient::new(self.channel().await).max_decoding_message_size(256 << 20)
+    }
+
+    /// Asserts that calls are answered.
+    pub async fn assert_healthy(&self) {
+        self.client().await.ping_and_warm(ping()).await.unwrap();
+    }
+
+    /// The status line and the body of a page.
+    pub fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address("http")).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_string(), body.to_string())
+    }
+
+    /// The value of one sample of /metrics, named with its labels.
+    pub fn metric(&self, sample: &str) -> Option<f64> {
+        let (_, text) = self.get("/metrics");
+        text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// How the process ended and what it told.
+    pub fn ended(mut self) -> Ended {
+        let told = self.told.recv_timeout(PATIENCE).expect("the server ends");
+        let rest = self.rest.recv_timeout(PATIENCE).expect("the server ends");
+        Ended { status: self.child.wait().unwrap(), rest, told }
+    }
+
+    pub fn terminate(self) -> Ended {
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub rest: String,
+    pub told: String,
+}
+
+/// Starts a process and waits for its first line.
+pub fn spawn(mut command: Command) -> (Child, String, Receiver<String>, Receiver<String>) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let told = read_all(child.stderr.take().unwrap());
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    out.read_line(&mut first).unwrap();
+    (child, first, read_all(out), told)
+}
+
+/// Reads to the end in a thread of its own, so that no pipe fills up.
+fn read_all(mut from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        let _ = from.read_to_end(&mut all);
+        let _ = send.send(String::from_utf8_lossy(&all).into_owned());
+    });
+    receive
+}
+
+/// Waits until something holds; other tasks go on meanwhile.
+pub async fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what} never came true");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What a command that is refused tells on one line.
+pub fn refused(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(output.stdout.is_empty() && told.starts_with("stele: "), "{told}");
+    told
+}
+
+/// Makes a store with a table that has the family `f`.
+pub fn make_table(dir: &Path) {
+    let store = Store::open(dir, Options::default(), World::real()).unwrap();
+    let api = Api::new(store.into()).unwrap();
+    let definition = Definition {
+        families: [("f".to_string(), Family::default())].into(),
+        granularity: Granularity::Millis,
+        splits: Vec::new(),
+        deletion_protection: false,
+    };
+    api.tables().create(TABLE, definition).unwrap();
+}
+
+pub fn ping() -> v2::PingAndWarmRequest {
+    v2::PingAndWarmRequest { name: INSTANCE.into(), ..Default::default() }
+}
+
+pub fn write(row: &str, value: Vec<u8>) -> v2::MutateRowRequest {
+    let set = SetCell {
+        family_name: "f".into(),
+        column_qualifier: "q".into(),
+        timestamp_micros: 1000,
+        value: value.into(),
+    };
+    v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: row.as_bytes().to_vec().into(),
+        mutations: vec![v2::Mutation {
+            mutation: Some(Mutation::SetCell(set)),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// The keys of all rows of the table.
+pub async fn rows(server: &Server) -> Vec<String> {
+    let request = v2::ReadRowsRequest { table_name: TABLE.into(), ..Default::default() };
+    let mut stream = server.client().await.read_rows(request).await.unwrap().into_inner();
+    let mut rows = Vec::new();
+    while let Some(message) = stream.message().await.unwrap() {
+        for chunk in message.chunks.into_iter().filter(|chunk| !chunk.row_key.is_empty()) {
+            rows.push(String::from_utf8(chunk.row_key.to_vec()).unwrap());
+        }
+    }
+    rows
+}
