@@ -1,4 +1,5 @@
-//! Requests whose bytes are no message of the kind that the method takes.
+//! Requests whose bytes are no message of the kind that the method takes, or
+//! are compressed.
 
 mod support;
 
@@ -10,18 +11,40 @@ use tower_service::Service;
 
 /// The status that a call with these bytes as its message ends with.
 async fn code(served: &Served, path: &str, message: &[u8]) -> Code {
-    let mut body = vec![0];
+    answer(served, path, "identity", message).await.0
+}
+
+/// The status and the headers of the answer to a message in this encoding.
+async fn answer(
+    served: &Served,
+    path: &str,
+    encoding: &str,
+    message: &[u8],
+) -> (Code, http::HeaderMap) {
+    let mut body = vec![u8::from(encoding != "identity")];
     body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
     body.extend_from_slice(message);
     let request = http::Request::post(format!("http://x{path}"))
         .header("content-type", "application/grpc")
+        .header("grpc-encoding", encoding)
         .body(tonic::body::Body::new(Full::new(Bytes::from(body))))
         .unwrap();
     let response = served.api.routes().call(request).await.unwrap();
     let (head, body) = response.into_parts();
     let told = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
     let status = told.get("grpc-status").or(head.headers.get("grpc-status")).unwrap();
-    Code::from_bytes(status.as_bytes())
+    (Code::from_bytes(status.as_bytes()), head.headers)
+}
+
+#[tokio::test]
+async fn a_compressed_request_is_told_what_is_accepted() {
+    let served = Served::with_table();
+    for method in ["ReadRows", "MutateRow", "MutateRows", "CheckAndMutateRow"] {
+        let path = format!("/google.bigtable.v2.Bigtable/{method}");
+        let (code, headers) = answer(&served, &path, "gzip", b"anything").await;
+        assert_eq!(code, Code::Unimplemented, "{method}");
+        assert_eq!(headers["grpc-accept-encoding"], "identity", "{method}");
+    }
 }
 
 #[tokio::test]

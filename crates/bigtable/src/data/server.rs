@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use tonic::body::Body;
 use tonic::codec::{Codec, Streaming};
+use tonic::metadata::MetadataValue;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
@@ -95,6 +96,7 @@ async fn read_rows(
     request: http::Request<Body>,
 ) -> Result<http::Response<Body>, Status> {
     let (parts, body) = request.into_parts();
+    check_encoding(&parts.headers)?;
     let decoder = MessageCodec::<v2::ReadRowsResponse, request::ReadRows>::default().decoder();
     let mut incoming = Streaming::new_request(decoder, body, None, Some(MESSAGE_BYTES_MAX));
     let Some(request) = incoming.message().await? else {
@@ -103,4 +105,19 @@ async fn read_rows(
     let plan = Plan::new(&data.tables, &request, &features::of(&parts.headers))?;
     let messages = plan.read(data.tables.store(), &data.random, read::deadline(&parts.headers))?;
     Ok(MessageBody::response(messages))
+}
+
+/// Refuses compressed requests as the generated methods do.
+fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
+    match headers.get("grpc-encoding") {
+        None => Ok(()),
+        Some(encoding) if encoding == "identity" => Ok(()),
+        Some(encoding) => {
+            let what = format!("Requests compressed with {encoding:?} are not supported");
+            let mut status = Status::unimplemented(what);
+            let accepted = MetadataValue::from_static("identity");
+            status.metadata_mut().insert("grpc-accept-encoding", accepted);
+            Err(status)
+        }
+    }
 }
