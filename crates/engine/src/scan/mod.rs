@@ -215,16 +215,18 @@ impl Scan {
         }
         self.state.settle_row(budget);
         self.state = ReadState::default();
-        self.passed_row = Some(row.clone());
         if self.spec.reverse {
             self.shrink_to_before(row);
         } else {
             let range = self.ranges.front_mut().expect("a range is being read");
             range.start = successor(&row);
+            self.passed_row = Some(row);
         }
     }
 
+    /// Backwards, this row and all behind it are done.
     fn shrink_to_before(&mut self, row: Vec<u8>) {
+        self.passed_row = Some(row.clone());
         self.ranges.back_mut().expect("a range is being read").end = Some(row);
     }
 
