@@ -1,0 +1,93 @@
+"""The first calls of clients that are not installed here (Go, Java, HBase, C++),
+in raw gRPC: the answers are those with which these clients go on."""
+
+import urllib.request
+
+import grpc
+import pytest
+from google.cloud.bigtable_admin_v2 import types as admin
+from google.cloud.bigtable_v2 import types as data
+from google.longrunning import operations_pb2
+
+from conftest import INSTANCE, PARENT
+
+DATA = "google.bigtable.v2.Bigtable"
+INSTANCES = "google.bigtable.admin.v2.BigtableInstanceAdmin"
+OPERATIONS = "google.longrunning.Operations"
+
+
+def call(channel, service, method, request, **options):
+    """A unary call in bytes. Returns the bytes of the response."""
+    return channel.unary_unary(f"/{service}/{method}")(request, timeout=30, **options)
+
+
+def code(channel, service, method, request=b""):
+    with pytest.raises(grpc.RpcError) as raised:
+        call(channel, service, method, request)
+    return raised.value.code()
+
+
+def test_a_channel_is_warmed_before_its_instance_has_tables(channel):
+    request = data.PingAndWarmRequest(name="projects/any/instances/other", app_profile_id="any")
+    raw = data.PingAndWarmRequest.serialize(request)
+    metadata = [
+        ("x-goog-request-params", "name=projects%2Fany%2Finstances%2Fother&app_profile_id=any"),
+        ("google-cloud-resource-prefix", "projects/any/instances/other"),
+        ("bigtable-features", "not base64"),
+    ]
+    assert call(channel, DATA, "PingAndWarm", raw, metadata=metadata) == b""
+
+
+def test_clients_that_ask_for_sessions_are_told_there_are_none(channel):
+    for method in ("GetClientConfiguration", "OpenTable", "OpenAuthorizedView"):
+        assert code(channel, DATA, method) == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_instances_clusters_and_app_profiles_are_there_to_be_looked_at(channel, classic):
+    def ask(method, request, response):
+        return response.deserialize(
+            call(channel, INSTANCES, method, type(request).serialize(request))
+        )
+
+    listed = ask(
+        "ListInstances", admin.ListInstancesRequest(parent="projects/p"), admin.ListInstancesResponse
+    )
+    assert PARENT in [instance.name for instance in listed.instances]
+    instance = ask("GetInstance", admin.GetInstanceRequest(name=PARENT), admin.Instance)
+    assert instance.state == admin.Instance.State.READY
+    clusters = ask(
+        "ListClusters",
+        admin.ListClustersRequest(parent="projects/p/instances/-"),
+        admin.ListClustersResponse,
+    )
+    assert f"{PARENT}/clusters/{INSTANCE}-c1" in [cluster.name for cluster in clusters.clusters]
+    profile = ask(
+        "GetAppProfile",
+        admin.GetAppProfileRequest(name=f"{PARENT}/appProfiles/default"),
+        admin.AppProfile,
+    )
+    assert profile.single_cluster_routing.allow_transactional_writes
+
+
+def test_operations_are_polled_on_the_same_port(channel):
+    request = operations_pb2.GetOperationRequest(name="operations/projects/p/1")
+    status = code(channel, OPERATIONS, "GetOperation", request.SerializeToString())
+    assert status == grpc.StatusCode.NOT_FOUND
+    assert call(channel, OPERATIONS, "ListOperations", b"") == b""
+
+
+def test_what_nobody_serves_is_unimplemented(channel):
+    for service, method in [
+        (DATA, "NoSuchMethod"),
+        ("no.such.Service", "Method"),
+        (INSTANCES, "CreateInstance"),
+        ("google.bigtable.admin.v2.BigtableTableAdmin", "UpdateTable"),
+    ]:
+        assert code(channel, service, method) == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_the_http_port_tells_that_all_is_well(server):
+    with urllib.request.urlopen(f"{server.http}/health", timeout=30) as page:
+        assert page.status == 200
+    with urllib.request.urlopen(f"{server.http}/metrics", timeout=30) as page:
+        assert b"stele_" in page.read()
