@@ -22,12 +22,14 @@ fn data_api() -> Result<(), Box<dyn Error>> {
     std::fs::write(out.join("bigtable.descriptors"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
         .bytes(".")
+        .codec_path(CODEC)
         .extern_path(".google.rpc.Status", "::tonic_types::Status")
         .extern_path(".google.type", "crate::proto::date")
         .compile_fds(descriptors)?;
     Ok(())
 }
 
+const CODEC: &str = "crate::codec::MessageCodec";
 const ADMIN: &str = "::googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2";
 const LONGRUNNING: &str = "::googleapis_tonic_google_longrunning::google::longrunning";
 
@@ -38,7 +40,7 @@ fn method(route: &str, input: String, output: String) -> Method {
         .route_name(route)
         .input_type(input)
         .output_type(output)
-        .codec_path("::tonic_prost::ProstCodec")
+        .codec_path(CODEC)
         .build()
 }
 

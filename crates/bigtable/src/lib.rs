@@ -11,6 +11,7 @@
 pub mod admin;
 mod api;
 pub mod client;
+mod codec;
 pub mod data;
 mod error;
 pub mod filter;

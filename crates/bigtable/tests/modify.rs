@@ -176,3 +176,16 @@ async fn a_bad_mutation_of_the_branch_not_taken_is_refused_too() {
         assert!(read_all(&mut client).await.is_empty());
     }
 }
+
+#[tokio::test]
+async fn a_predicate_for_another_row_does_not_match() {
+    let served = Served::with_table();
+    let mut client = served.client();
+    write(&mut client, "r", vec![set("f", "q", 1000, "v")]).await;
+    for (pattern, expected) in [("r", true), ("x", false), ("x|y", false), ("x|r", true)] {
+        let filter = v2::row_filter::Filter::RowKeyRegexFilter(pattern.into());
+        let filter = v2::RowFilter { filter: Some(filter) };
+        let request = check(Some(filter), vec![set("f", "q", 1000, "v")], vec![]);
+        assert_eq!(matched(&mut client, request).await, expected, "{pattern}");
+    }
+}

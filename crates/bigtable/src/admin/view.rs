@@ -41,18 +41,28 @@ impl View {
         let states = |encrypted| cluster_states(&table.name, encrypted);
         match self {
             View::Name => admin::Table { name, ..Default::default() },
-            View::Schema => table.definition.message(&name),
+            View::Schema => schema(table),
             View::Replication => {
                 admin::Table { name, cluster_states: states(false), ..Default::default() }
             }
             View::Encryption => {
                 admin::Table { name, cluster_states: states(true), ..Default::default() }
             }
-            View::Full => {
-                admin::Table { cluster_states: states(true), ..table.definition.message(&name) }
-            }
+            View::Full => admin::Table { cluster_states: states(true), ..schema(table) },
         }
     }
+}
+
+/// The table as it was declared. A family of which there is nothing to tell is
+/// shown with an empty rule: without, it would have no value in the map of
+/// families, and some clients cannot read that.
+fn schema(table: &Table) -> admin::Table {
+    let mut message = table.definition.message(&table.name);
+    let empty = admin::ColumnFamily::default();
+    for family in message.column_families.values_mut().filter(|family| **family == empty) {
+        family.gc_rule = Some(admin::GcRule::default());
+    }
+    message
 }
 
 /// The one cluster, which is always ready.

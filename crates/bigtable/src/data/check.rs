@@ -44,7 +44,8 @@ impl Data {
 
     /// Whether any cell of the row passes the predicate, and when that was.
     fn test(&self, table: &Table, key: &[u8], predicate: &Filter) -> Result<(bool, Txn)> {
-        let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
+        // The filter may ask for other rows than this one.
+        let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::row(key) };
         let rest = read::narrow(predicate, table, &mut spec);
         if rest.passes_all() {
             spec.cells_max = Some(1);

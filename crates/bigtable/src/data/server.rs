@@ -11,15 +11,16 @@ use std::task::{Context, Poll};
 
 use tonic::body::Body;
 use tonic::codec::{Codec, Streaming};
+use tonic::metadata::MetadataValue;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
-use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use super::body::MessageBody;
 use super::read::{self, Plan};
 use super::{Data, features, request};
 use crate::api::MESSAGE_BYTES_MAX;
+use crate::codec::MessageCodec;
 use crate::proto::v2;
 use crate::proto::v2::bigtable_server::BigtableServer;
 
@@ -64,7 +65,7 @@ impl Service<http::Request<Body>> for DataServer {
                 Ok(read_rows(&data, request).await.unwrap_or_else(Status::into_http))
             }),
             CHECK_AND_MUTATE_ROW => Box::pin(async move {
-                let codec = ProstCodec::<v2::CheckAndMutateRowResponse, _>::default();
+                let codec = MessageCodec::<v2::CheckAndMutateRowResponse, _>::default();
                 let mut grpc =
                     Grpc::new(codec).apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
                 Ok(grpc.unary(CheckAndMutate(data), request).await)
@@ -95,7 +96,8 @@ async fn read_rows(
     request: http::Request<Body>,
 ) -> Result<http::Response<Body>, Status> {
     let (parts, body) = request.into_parts();
-    let decoder = ProstCodec::<v2::ReadRowsResponse, request::ReadRows>::default().decoder();
+    check_encoding(&parts.headers)?;
+    let decoder = MessageCodec::<v2::ReadRowsResponse, request::ReadRows>::default().decoder();
     let mut incoming = Streaming::new_request(decoder, body, None, Some(MESSAGE_BYTES_MAX));
     let Some(request) = incoming.message().await? else {
         return Err(Status::invalid_argument("The request has no message"));
@@ -103,4 +105,19 @@ async fn read_rows(
     let plan = Plan::new(&data.tables, &request, &features::of(&parts.headers))?;
     let messages = plan.read(data.tables.store(), &data.random, read::deadline(&parts.headers))?;
     Ok(MessageBody::response(messages))
+}
+
+/// Refuses compressed requests as the generated methods do.
+fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
+    match headers.get("grpc-encoding") {
+        None => Ok(()),
+        Some(encoding) if encoding == "identity" => Ok(()),
+        Some(encoding) => {
+            let what = format!("Requests compressed with {encoding:?} are not supported");
+            let mut status = Status::unimplemented(what);
+            let accepted = MetadataValue::from_static("identity");
+            status.metadata_mut().insert("grpc-accept-encoding", accepted);
+            Err(status)
+        }
+    }
 }

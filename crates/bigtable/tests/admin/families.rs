@@ -5,7 +5,7 @@ use stele_bigtable::proto::admin::modify_column_families_request::modification::
 use stele_bigtable::proto::admin::{ColumnFamily, ModifyColumnFamiliesRequest, Table};
 use tonic::{Code, Response, Status};
 
-use crate::server::{Server, name, refused, request, versions};
+use crate::server::{Server, name, plain, refused, request, versions};
 
 fn change(id: &str, r#mod: Mod) -> Modification {
     Modification { id: id.into(), update_mask: None, r#mod: Some(r#mod) }
@@ -63,7 +63,7 @@ async fn one_wrong_change_leaves_everything_as_it_was() {
     refused(modify(&server, "none", again).await, Code::NotFound, &name("none"));
     server.restart();
     let families = server.get("t").await.unwrap().column_families;
-    assert_eq!(families.into_iter().collect::<Vec<_>>(), [("a".into(), ColumnFamily::default())]);
+    assert_eq!(families.into_iter().collect::<Vec<_>>(), [("a".into(), plain())]);
     assert_eq!(server.cells("t"), ["r/a=v"]);
 }
 
@@ -81,7 +81,7 @@ async fn a_rule_takes_effect_when_it_is_set_and_ends_when_it_is_removed() {
     assert_eq!(server.cells("t"), ["r/f=new"]);
     let all = vec![change("f", Mod::Update(ColumnFamily::default()))];
     let table = modify(&server, "t", all).await.unwrap();
-    assert_eq!(table.column_families["f"], ColumnFamily::default());
+    assert_eq!(table.column_families["f"], plain());
     server.write("t", b"s", "f", b"v");
     assert!(server.cells("t").contains(&"s/f=v".to_string()));
 }

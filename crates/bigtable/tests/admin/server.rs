@@ -109,6 +109,11 @@ pub fn rule(rule: Rule) -> GcRule {
     GcRule { rule: Some(rule) }
 }
 
+/// A family of which nothing was declared, as it is shown.
+pub fn plain() -> ColumnFamily {
+    ColumnFamily { gc_rule: Some(GcRule::default()), ..ColumnFamily::default() }
+}
+
 /// A family that keeps so many versions.
 pub fn versions(versions: i32) -> ColumnFamily {
     let gc_rule = Some(rule(Rule::MaxNumVersions(versions)));

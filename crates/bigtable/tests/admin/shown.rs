@@ -8,7 +8,7 @@ use stele_bigtable::proto::admin::{
 };
 use tonic::{Code, Response, Status};
 
-use crate::server::{PARENT, Server, name, refused, request};
+use crate::server::{PARENT, Server, name, plain, refused, request};
 
 async fn list(server: &Server, request: ListTablesRequest) -> Result<ListTablesResponse, Status> {
     server.tables().list_tables(request).await.map(Response::into_inner)
@@ -85,7 +85,7 @@ async fn tables_of_one_instance_are_listed_by_name() {
     assert_eq!(names.next_page_token, "");
     let full = list(&server, asking(View::Full, 0, "")).await.unwrap();
     for table in full.tables {
-        assert_eq!(table.column_families["f"], ColumnFamily::default());
+        assert_eq!(table.column_families["f"], plain());
         assert!(table.cluster_states.contains_key("i-c1"));
     }
     let nowhere = ListTablesRequest {
@@ -150,4 +150,18 @@ async fn a_page_stays_within_what_every_client_takes() {
     assert_eq!(ids(&first), ["a", "b"]);
     let rest = list(&server, asking(View::SchemaView, 0, &first.next_page_token)).await.unwrap();
     assert_eq!(ids(&rest), ["c"]);
+}
+
+/// Some clients (Node) cannot read a map entry that has no value, and prost
+/// leaves out values that are empty.
+#[tokio::test]
+async fn a_family_of_which_nothing_is_told_has_a_value_on_the_wire() {
+    let server = Server::start();
+    let column_families = [("plain".to_string(), ColumnFamily::default())].into();
+    let declared = Table { column_families, ..Table::default() };
+    let created = server.tables().create_table(request("t", declared)).await.unwrap().into_inner();
+    let listed = list(&server, asking(View::Full, 0, "")).await.unwrap().tables;
+    for table in [created, server.get("t").await.unwrap(), listed[0].clone()] {
+        assert_eq!(table.column_families["plain"], plain());
+    }
 }

@@ -1,0 +1,429 @@
+//! Load generator for a Bigtable gRPC endpoint (plaintext, no auth).
+//!
+//! Each workload prints one JSON line. Rows are named `g<group>#<member>`,
+//! a hundred members to a group, so a prefix scan reads one group.
+
+use stele_bench_wire::{Flags, Plan, Rng, Step, StepResult, drive, permute};
+use bytes::Bytes;
+use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
+use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as bt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tonic::transport::{Channel, Endpoint};
+
+type Client = bt::bigtable_client::BigtableClient<Channel>;
+type Admin = admin::bigtable_table_admin_client::BigtableTableAdminClient<Channel>;
+
+const FAMILY: &str = "cf";
+const GROUP: u64 = 100;
+const BATCH: u64 = 100;
+const COUNTERS: u64 = 1000;
+const FLAGS: &[&str] = &[
+    "target",
+    "rows",
+    "value-size",
+    "concurrency",
+    "seconds",
+    "table",
+    "workloads",
+    "connections",
+    "server-pid",
+    "warmup",
+    "keep",
+    "label",
+];
+const ALL: &str = "load,mutate,read,scan,prefix,rmw,cam";
+
+#[derive(Clone)]
+struct Context {
+    table: String,
+    rows: u64,
+    value_size: usize,
+    values: Arc<Vec<Bytes>>,
+    clients: Arc<Vec<Client>>,
+}
+
+impl Context {
+    fn client(&self, worker: usize) -> Client {
+        self.clients[worker % self.clients.len()].clone()
+    }
+
+    fn value(&self, rng: &mut Rng) -> Bytes {
+        self.values[rng.below(self.values.len() as u64) as usize].clone()
+    }
+}
+
+fn key(i: u64) -> Bytes {
+    Bytes::from(format!("g{:08}#{:02}", i / GROUP, i % GROUP))
+}
+
+fn now_micros() -> i64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("clock after 1970");
+    now.as_millis() as i64 * 1000
+}
+
+fn set_cell(qualifier: &'static str, value: Bytes) -> bt::Mutation {
+    let cell = bt::mutation::SetCell {
+        family_name: FAMILY.into(),
+        column_qualifier: Bytes::from_static(qualifier.as_bytes()),
+        timestamp_micros: now_micros(),
+        value,
+    };
+    bt::Mutation {
+        mutation: Some(bt::mutation::Mutation::SetCell(cell)),
+    }
+}
+
+fn filter(filter: bt::row_filter::Filter) -> bt::RowFilter {
+    bt::RowFilter {
+        filter: Some(filter),
+    }
+}
+
+fn latest() -> Option<bt::RowFilter> {
+    Some(filter(bt::row_filter::Filter::CellsPerColumnLimitFilter(1)))
+}
+
+fn done(items: u64, bytes: u64) -> StepResult {
+    Ok(Step::Done { items, bytes })
+}
+
+fn fail(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+/// Issues one ReadRows and checks that exactly `want` rows came back.
+async fn read_rows(mut client: Client, request: bt::ReadRowsRequest, want: u64) -> StepResult {
+    let mut stream = client.read_rows(request).await.map_err(fail)?.into_inner();
+    let (mut rows, mut bytes) = (0, 0);
+    while let Some(response) = stream.message().await.map_err(fail)? {
+        for chunk in response.chunks {
+            bytes += (chunk.row_key.len() + chunk.value.len()) as u64;
+            use bt::read_rows_response::cell_chunk::RowStatus;
+            match chunk.row_status {
+                Some(RowStatus::CommitRow(true)) => rows += 1,
+                Some(RowStatus::ResetRow(true)) => return Err("row was reset".into()),
+                _ => {}
+            }
+        }
+    }
+    if rows == want {
+        done(rows, bytes)
+    } else {
+        Err(format!("got {rows} rows, not {want}"))
+    }
+}
+
+fn range(start: Bytes, end: Bytes) -> Option<bt::RowSet> {
+    let range = bt::RowRange {
+        start_key: Some(bt::row_range::StartKey::StartKeyClosed(start)),
+        end_key: Some(bt::row_range::EndKey::EndKeyOpen(end)),
+    };
+    Some(bt::RowSet {
+        row_keys: vec![],
+        row_ranges: vec![range],
+    })
+}
+
+fn read_request(cx: &Context, rows: Option<bt::RowSet>, limit: i64) -> bt::ReadRowsRequest {
+    bt::ReadRowsRequest {
+        table_name: cx.table.clone(),
+        rows,
+        filter: latest(),
+        rows_limit: limit,
+        ..Default::default()
+    }
+}
+
+async fn load_batch(mut client: Client, cx: Context, first: u64, mut rng: Rng) -> StepResult {
+    let last = (first + BATCH).min(cx.rows);
+    let mut bytes = 0;
+    let entries: Vec<_> = (first..last)
+        .map(|i| {
+            let row_key = key(permute(i, cx.rows));
+            bytes += (row_key.len() + cx.value_size) as u64;
+            let mutations = vec![set_cell("q", cx.value(&mut rng))];
+            bt::mutate_rows_request::Entry {
+                row_key,
+                mutations,
+                ..Default::default()
+            }
+        })
+        .collect();
+    let request = bt::MutateRowsRequest {
+        table_name: cx.table,
+        entries,
+        ..Default::default()
+    };
+    let mut stream = client
+        .mutate_rows(request)
+        .await
+        .map_err(fail)?
+        .into_inner();
+    let mut acked = 0;
+    while let Some(response) = stream.message().await.map_err(fail)? {
+        for entry in response.entries {
+            match entry.status {
+                Some(s) if s.code != 0 => return Err(s.message),
+                _ => acked += 1,
+            }
+        }
+    }
+    if acked == last - first {
+        done(acked, bytes)
+    } else {
+        Err(format!("{acked} entries acked"))
+    }
+}
+
+async fn mutate(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
+    let row_key = key(rng.below(cx.rows));
+    let bytes = (row_key.len() + cx.value_size) as u64;
+    let mutations = vec![set_cell("q", cx.value(&mut rng))];
+    let request = bt::MutateRowRequest {
+        table_name: cx.table,
+        row_key,
+        mutations,
+        ..Default::default()
+    };
+    client.mutate_row(request).await.map_err(fail)?;
+    done(1, bytes)
+}
+
+async fn increment(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
+    let rule = bt::ReadModifyWriteRule {
+        family_name: FAMILY.into(),
+        column_qualifier: Bytes::from_static(b"n"),
+        rule: Some(bt::read_modify_write_rule::Rule::IncrementAmount(1)),
+    };
+    let request = bt::ReadModifyWriteRowRequest {
+        table_name: cx.table,
+        row_key: Bytes::from(format!("counter{:06}", rng.below(COUNTERS))),
+        rules: vec![rule],
+        ..Default::default()
+    };
+    client.read_modify_write_row(request).await.map_err(fail)?;
+    done(1, 8)
+}
+
+async fn check_and_mutate(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
+    use bt::row_filter::Filter;
+    let column = filter(Filter::ColumnQualifierRegexFilter(Bytes::from_static(b"q")));
+    let newest = filter(Filter::CellsPerColumnLimitFilter(1));
+    let chain = bt::row_filter::Chain {
+        filters: vec![column, newest],
+    };
+    let value = Bytes::copy_from_slice(&rng.next_u64().to_be_bytes());
+    let request = bt::CheckAndMutateRowRequest {
+        table_name: cx.table.clone(),
+        row_key: key(rng.below(cx.rows)),
+        predicate_filter: Some(filter(Filter::Chain(chain))),
+        true_mutations: vec![set_cell("cam", value)],
+        ..Default::default()
+    };
+    let response = client
+        .check_and_mutate_row(request)
+        .await
+        .map_err(fail)?
+        .into_inner();
+    if response.predicate_matched {
+        done(1, 8)
+    } else {
+        Err("predicate did not match".into())
+    }
+}
+
+async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Report {
+    let groups = cx.rows / GROUP;
+    let seed = now_micros() as u64;
+    match workload {
+        "load" => {
+            let next = Arc::new(AtomicU64::new(0));
+            let plan = Plan {
+                seconds: None,
+                warmup: 0.0,
+                ..clone_plan(plan)
+            };
+            drive(&plan, |w| {
+                let (cx, next, client) = (cx.clone(), next.clone(), cx.client(w));
+                let mut rng = Rng::new(seed + w as u64);
+                move || {
+                    let first = next.fetch_add(BATCH, Ordering::Relaxed);
+                    let (cx, client) = (cx.clone(), client.clone());
+                    let rng = Rng::new(rng.next_u64());
+                    async move {
+                        if first >= cx.rows {
+                            return Ok(Step::End);
+                        }
+                        load_batch(client, cx, first, rng).await
+                    }
+                }
+            })
+            .await
+        }
+        "scan" => {
+            // One op reads a worker's share of the table; the shares cover it.
+            let plan = Plan {
+                warmup: 0.0,
+                ..clone_plan(plan)
+            };
+            let c = plan.concurrency as u64;
+            drive(&plan, |w| {
+                let (cx, client, w) = (cx.clone(), cx.client(w), w as u64);
+                let (lo, hi) = (groups * w / c * GROUP, groups * (w + 1) / c * GROUP);
+                let hi = if w + 1 == c { cx.rows } else { hi };
+                move || {
+                    let request = read_request(&cx, range(key(lo), key(hi)), 0);
+                    read_rows(client.clone(), request, hi - lo)
+                }
+            })
+            .await
+        }
+        _ => {
+            let workload = workload.to_string();
+            drive(plan, |w| {
+                let (cx, client, workload) = (cx.clone(), cx.client(w), workload.clone());
+                let mut rng = Rng::new(seed + w as u64);
+                move || {
+                    let (cx, client) = (cx.clone(), client.clone());
+                    let mut rng = Rng::new(rng.next_u64());
+                    let workload = workload.clone();
+                    async move {
+                        match workload.as_str() {
+                            "mutate" => mutate(client, cx, rng).await,
+                            "rmw" => increment(client, cx, rng).await,
+                            "cam" => check_and_mutate(client, cx, rng).await,
+                            "read" => {
+                                let keys = vec![key(rng.below(cx.rows))];
+                                let rows = bt::RowSet {
+                                    row_keys: keys,
+                                    row_ranges: vec![],
+                                };
+                                let request = read_request(&cx, Some(rows), 1);
+                                read_rows(client, request, 1).await
+                            }
+                            "prefix" => {
+                                let group = rng.below(groups);
+                                let rows = range(key(group * GROUP), key((group + 1) * GROUP));
+                                read_rows(client, read_request(&cx, rows, 0), GROUP).await
+                            }
+                            other => panic!("unknown workload {other}; have {ALL}"),
+                        }
+                    }
+                }
+            })
+            .await
+        }
+    }
+}
+
+fn clone_plan(p: &Plan) -> Plan {
+    let server_pids = p.server_pids.clone();
+    Plan {
+        concurrency: p.concurrency,
+        seconds: p.seconds,
+        warmup: p.warmup,
+        server_pids,
+    }
+}
+
+async fn connect(target: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{target}")).expect("--target host:port");
+    let endpoint = endpoint
+        .tcp_nodelay(true)
+        .connect_timeout(Duration::from_secs(5))
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(16 << 20);
+    endpoint.connect().await.expect("connect to --target")
+}
+
+async fn create_table(target: &str, parent: &str, name: &str) {
+    let mut admin = Admin::new(connect(target).await);
+    let table = format!("{parent}/tables/{name}");
+    let _ = admin
+        .delete_table(admin::DeleteTableRequest { name: table })
+        .await;
+    let gc_rule = admin::GcRule {
+        rule: Some(admin::gc_rule::Rule::MaxNumVersions(1)),
+    };
+    let family = admin::ColumnFamily {
+        gc_rule: Some(gc_rule),
+        ..Default::default()
+    };
+    let table = admin::Table {
+        column_families: [(FAMILY.to_string(), family)].into(),
+        ..Default::default()
+    };
+    let request = admin::CreateTableRequest {
+        parent: parent.into(),
+        table_id: name.into(),
+        table: Some(table),
+        ..Default::default()
+    };
+    admin.create_table(request).await.expect("create table");
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    let flags = Flags::parse(FLAGS);
+    let target = flags.text("target", "127.0.0.1:9000");
+    let rows: u64 = flags.get("rows", 100_000);
+    assert!(
+        rows >= GROUP && rows % GROUP == 0,
+        "--rows must be a multiple of {GROUP}"
+    );
+    let value_size: usize = flags.get("value-size", 1024);
+    let workloads: Vec<String> = flags.list("workloads", ALL);
+    let connections: usize = flags.get("connections", 4);
+    let parent = "projects/p/instances/i";
+    let name = flags.text("table", "btload");
+    // Loading starts from an empty table unless told to keep what is there.
+    if workloads.iter().any(|w| w == "load") && !flags.get("keep", false) {
+        create_table(&target, parent, &name).await;
+    }
+    let mut rng = Rng::new(1);
+    let values = Arc::new(
+        (0..1024)
+            .map(|_| Bytes::from(rng.value(value_size)))
+            .collect(),
+    );
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        let client = Client::new(connect(&target).await);
+        clients.push(client.max_decoding_message_size(256 << 20));
+    }
+    let cx = Context {
+        table: format!("{parent}/tables/{name}"),
+        rows,
+        value_size,
+        values,
+        clients: Arc::new(clients),
+    };
+    let mut loaded = false;
+    for concurrency in flags.list("concurrency", "1,16,64") {
+        for workload in &workloads {
+            if workload == "load" && std::mem::replace(&mut loaded, true) {
+                continue; // load once, at the first concurrency
+            }
+            let plan = Plan {
+                concurrency,
+                seconds: Some(flags.get("seconds", 5.0)),
+                warmup: flags.get("warmup", 0.5),
+                server_pids: flags.list("server-pid", ""),
+            };
+            let report = run(workload, &plan, &cx).await;
+            report.print(&[
+                ("bench", &"btload"),
+                ("label", &flags.text("label", &target)),
+                ("workload", workload),
+                ("c", &concurrency),
+                ("conns", &connections.min(concurrency)),
+                ("rows", &rows),
+                ("value_size", &value_size),
+            ]);
+        }
+    }
+}
