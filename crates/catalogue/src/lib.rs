@@ -1,0 +1,2 @@
+//! Catalogues: ordered key-value indices with vectored, atomic operations.
+#![forbid(unsafe_code)]
