@@ -43,6 +43,9 @@ pub struct Data {
     random: Arc<dyn Random>,
 }
 
+/// How often a commit lets the other tasks go first at most.
+const GATHER_TURNS: usize = 16;
+
 impl Data {
     pub fn new(
         tables: Arc<Tables>,
@@ -58,10 +61,27 @@ impl Data {
     }
 
     /// Waits until everything up to `txn` is durable.
+    ///
+    /// The other tasks go first, as long as they bring more commits: one sync
+    /// then serves all. The first task to come back leads it, so that nothing
+    /// has to be passed to another thread and back; those who find it under
+    /// way are told of the next.
     async fn durable(&self, txn: Txn) -> Result<()> {
         let store = self.tables.store();
-        if store.progress().0 >= txn {
-            return Ok(());
+        let (mut durable, mut latest) = store.progress();
+        for _ in 0..GATHER_TURNS {
+            if durable >= txn {
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+            let before = latest;
+            (durable, latest) = store.progress();
+            if latest == before {
+                break;
+            }
+        }
+        if let Some(done) = store.sync_if_free(txn) {
+            return done.map_err(Error::Engine);
         }
         let (told, durable) = tokio::sync::oneshot::channel();
         store.on_durable(txn, move |outcome| {

@@ -18,6 +18,13 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::world::Clock;
 
+/// How many syncs a leader waits for company at most. A sync and the wake-ups
+/// around it cost the processor as much as a small commit does, so a fuller
+/// group pays for the wait as soon as processors are short.
+const GATHER_SYNCS: u32 = 2;
+/// The same where syncs are slow: by then everybody is back who will be.
+const GATHER_MAX: Duration = Duration::from_micros(300);
+
 /// How sure a waiter wants to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -25,6 +32,13 @@ pub enum Level {
     Written,
     /// Synced: survives the end of the machine's power.
     Durable,
+}
+
+/// Whether a sync is worth a wait for those who shared the last one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    Expected,
+    Here,
 }
 
 #[derive(Default)]
@@ -252,6 +266,27 @@ impl GroupLog {
         self.callbacks.fire();
     }
 
+    /// Makes everything so far durable in this thread, and tells callbacks so,
+    /// unless another thread is at it: then `None`. For callers that have
+    /// gathered company by themselves; nobody else is waited for.
+    pub fn sync_if_free(&self, index: u64) -> Option<Result<()>> {
+        let mut state = self.state.lock();
+        if self.has(index, Level::Durable) {
+            return Some(Ok(()));
+        }
+        if let Err(error) = state.check() {
+            return Some(Err(error));
+        }
+        if state.syncing {
+            return None;
+        }
+        self.lead_sync(&mut state, Company::Here);
+        let outcome = state.check();
+        drop(state);
+        self.callbacks.fire();
+        Some(outcome)
+    }
+
     /// Reaches the writer, between two batches, to look or to release.
     pub fn with_writer<T>(&self, use_it: impl FnOnce(&mut LogWriter) -> T) -> T {
         use_it(&mut self.writer.lock())
@@ -350,7 +385,7 @@ impl GroupLog {
                 Level::Written => self.lead_write(&mut state),
                 Level::Durable if state.syncing => self.durable_moved.wait(&mut state),
                 Level::Durable => {
-                    self.lead_sync(&mut state);
+                    self.lead_sync(&mut state, Company::Expected);
                     led = true;
                 }
             }
@@ -418,9 +453,11 @@ impl GroupLog {
     }
 
     /// Makes durable all that is queued or written, for everybody.
-    fn lead_sync(&self, state: &mut MutexGuard<'_, State>) {
+    fn lead_sync(&self, state: &mut MutexGuard<'_, State>, company: Company) {
         state.syncing = true;
-        self.gather(state);
+        if company == Company::Expected {
+            self.gather(state);
+        }
         state.arrived_before = mem::take(&mut state.arrived);
         let target = state.last;
         while self.written() < target && state.stopped.is_none() {
@@ -484,7 +521,7 @@ impl GroupLog {
         if company <= 1 || state.arrived >= company {
             return;
         }
-        let patience = state.sync_time / 5;
+        let patience = (state.sync_time * GATHER_SYNCS).min(GATHER_MAX);
         self.gathered.wait_while_for(state, |state| state.arrived < company, patience);
     }
 }

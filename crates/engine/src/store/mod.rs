@@ -180,6 +180,12 @@ impl Store {
         Ok(self.shared.durable())
     }
 
+    /// Makes all commits up to `txn` durable in this thread, unless another one
+    /// is at it: then `None`, and `on_durable` tells when it is done.
+    pub fn sync_if_free(&self, txn: Txn) -> Option<Result<()>> {
+        self.shared.log.sync_if_free(txn.raw())
+    }
+
     /// Calls back when all commits up to `txn` are durable, or never will be.
     pub fn on_durable(&self, txn: Txn, call: impl FnOnce(Result<()>) + Send + 'static) {
         self.shared.log.on_durable(txn.raw(), Box::new(call));

@@ -170,6 +170,41 @@ fn an_answer_means_that_the_record_is_in_the_file_at_the_level_asked_for() {
 }
 
 #[test]
+fn who_finds_the_log_busy_is_called_back_and_who_does_not_has_synced() {
+    explore(4_000, || {
+        let bench = Bench::new();
+        let run = background(&bench);
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let bench = bench.clone();
+                thread::spawn(move || {
+                    let mut calls = 0;
+                    for _ in 0..2 {
+                        let index = bench.enqueue().unwrap();
+                        match bench.log.sync_if_free(index) {
+                            Some(outcome) => {
+                                outcome.unwrap();
+                                bench.expect(index, Level::Durable);
+                            }
+                            None => {
+                                bench.call_back(index);
+                                calls += 1;
+                            }
+                        }
+                    }
+                    calls
+                })
+            })
+            .collect();
+        let calls = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        let called = bench.called.lock().unwrap();
+        drop(bench.called_one.wait_while(called, |called| called.len() < calls).unwrap());
+        bench.log.stop();
+        run.join().unwrap();
+    });
+}
+
+#[test]
 fn callbacks_come_once_and_in_order_without_anybody_waiting() {
     explore(4_000, || {
         let bench = Bench::new();

@@ -109,10 +109,11 @@ fn threads_at_full_speed_keep_the_order_of_entries_and_of_acks() {
                             *next += 1;
                             index
                         };
-                        match (worker + round) % 4 {
+                        match (worker + round) % 5 {
                             0 => log.wait_written(index).unwrap(),
                             1 => log.wait_queue_below(100).unwrap(),
                             2 => {}
+                            3 => log.sync_if_free(index).unwrap_or(Ok(())).unwrap(),
                             _ => log.wait_durable(index).unwrap(),
                         }
                     }
@@ -159,6 +160,8 @@ fn after_a_failed_sync_nothing_is_acknowledged_ever_again() {
         assert_eq!(outcomes.try_iter().filter(is_stopped).count(), 8);
         assert!(is_stopped(&log.enqueue(entry(10, "x"))));
         assert!(is_stopped(&log.drive(Level::Durable)));
+        assert!(is_stopped(&log.sync_if_free(9).unwrap()));
+        assert!(log.sync_if_free(1).unwrap().is_ok());
         assert!(is_stopped(&log.with_writer(|writer| writer.sync())));
         assert_eq!(log.durable(), 1);
         assert!(log.wait_durable(1).is_ok());
@@ -211,6 +214,22 @@ fn the_background_thread_does_not_linger_when_a_callback_waits() {
         }
         log.stop();
     });
+}
+
+#[test]
+fn who_finds_the_log_free_syncs_for_all_callbacks() {
+    let mut bench = Bench::new(1 << 16);
+    let log = group(&mut bench, NEVER);
+    let (told, outcomes) = mpsc::channel();
+    for index in 1..=3 {
+        log.enqueue(entry(index, "x")).unwrap();
+        let told = told.clone();
+        log.on_durable(index, Box::new(move |outcome| told.send(outcome).unwrap()));
+    }
+    log.enqueue(entry(4, "x")).unwrap();
+    assert!(log.sync_if_free(4).unwrap().is_ok());
+    assert_eq!(log.durable(), 4);
+    assert_eq!(outcomes.try_iter().filter(Result::is_ok).count(), 3);
 }
 
 #[test]
