@@ -44,7 +44,7 @@ pub struct Data {
 }
 
 /// How often a commit lets the other tasks go first at most.
-const GATHER_TURNS: usize = 16;
+const GATHER_TURNS: usize = 8;
 
 impl Data {
     pub fn new(
@@ -60,7 +60,8 @@ impl Data {
         self.clock.now_micros()
     }
 
-    /// Waits until everything up to `txn` is durable.
+    /// Waits until everything up to `txn` is durable, which is the end of a
+    /// small write.
     ///
     /// The other tasks go first, as long as they bring more commits: one sync
     /// then serves all. The first task to come back leads it, so that nothing
@@ -80,9 +81,15 @@ impl Data {
                 break;
             }
         }
-        if let Some(done) = store.sync_if_free(txn) {
-            return done.map_err(Error::Engine);
+        match store.sync_if_free(txn) {
+            Some(done) => done.map_err(Error::Engine),
+            None => self.told_durable(txn).await,
         }
+    }
+
+    /// The same for a large write: the log's own thread writes and syncs it.
+    async fn told_durable(&self, txn: Txn) -> Result<()> {
+        let store = self.tables.store();
         let (told, durable) = tokio::sync::oneshot::channel();
         store.on_durable(txn, move |outcome| {
             // Whoever asked may have gone away.

@@ -1,5 +1,6 @@
 //! Writing rows: MutateRow and MutateRows.
 
+use prost::Message;
 use stele_engine::{Commit, CommitBuilder, Txn, Wait};
 
 use super::{Data, mutation, target};
@@ -67,7 +68,7 @@ impl Data {
             .collect();
         let newest = self.write_entries(&table, &request.entries, &mut outcomes);
         if let Some(txn) = newest
-            && let Err(error) = self.durable(txn).await
+            && let Err(error) = self.told_durable(txn).await
         {
             for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
                 *outcome = Err(error.clone());
@@ -91,7 +92,7 @@ impl Data {
         }
         let now = self.now_micros();
         let mut newest = None;
-        let mut batch = Batch::new(table);
+        let mut batch = Batch::with_room(table, entries);
         for (nth, &at) in order.iter().enumerate() {
             let entry = &entries[at];
             if entry.idempotency.is_some() {
@@ -153,6 +154,13 @@ struct Batch<'t> {
 impl<'t> Batch<'t> {
     fn new(table: &'t Table) -> Batch<'t> {
         Batch { table, commit: CommitBuilder::new(), row: Vec::new(), entries: Vec::new() }
+    }
+
+    /// With room for all entries, or for as many as a commit takes.
+    fn with_room(table: &'t Table, entries: &[v2::mutate_rows_request::Entry]) -> Batch<'t> {
+        let bytes: usize = entries.iter().map(Message::encoded_len).sum();
+        let commit = CommitBuilder::with_capacity(bytes.min(COMMIT_BYTES));
+        Batch { commit, ..Batch::new(table) }
     }
 
     fn add(&mut self, at: usize, entry: &v2::mutate_rows_request::Entry, now_micros: i64) {

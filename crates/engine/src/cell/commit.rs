@@ -292,7 +292,13 @@ const COMMIT_BYTES_FEW: usize = 256;
 
 impl CommitBuilder {
     pub fn new() -> CommitBuilder {
-        let mut bytes = Vec::with_capacity(COMMIT_BYTES_FEW);
+        CommitBuilder::with_capacity(COMMIT_BYTES_FEW)
+    }
+
+    /// As `new`, with room for so many bytes: a large commit is built without
+    /// moving its bytes.
+    pub fn with_capacity(capacity: usize) -> CommitBuilder {
+        let mut bytes = Vec::with_capacity(capacity.max(1));
         bytes.push(VERSION);
         CommitBuilder { bytes, table_at: None, row_at: None }
     }

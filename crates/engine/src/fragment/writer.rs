@@ -97,7 +97,12 @@ impl FragmentWriter {
             options.block_bytes.clamp(*BLOCK_BYTES_RANGE.start(), *BLOCK_BYTES_RANGE.end());
         Ok(FragmentWriter {
             files: files.clone(),
-            output: Output { file, path: path.to_path_buf(), chunk: Vec::new(), written: 0 },
+            output: Output {
+                file,
+                path: path.to_path_buf(),
+                chunk: Vec::with_capacity(CHUNK_BYTES + block_bytes as usize),
+                written: 0,
+            },
             block_bytes: block_bytes as usize,
             compressor,
             block: BlockBuilder::default(),
