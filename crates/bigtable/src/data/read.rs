@@ -27,10 +27,9 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// A request that has been checked.
 pub struct Plan {
     table: Arc<Table>,
-    spec: ScanSpec,
+    /// The rows and their order, before the filter narrows them.
+    wanted: ScanSpec,
     filter: Filter,
-    /// What the scan leaves of the filter to be done.
-    rest: filter::Plan,
     rows_limit: u64,
     stats: bool,
     last_scanned: bool,
@@ -53,19 +52,26 @@ impl Plan {
             Ok(view) => view == RequestStatsView::RequestStatsFull,
             Err(_) => return Err(Error::invalid("Unknown request_stats_view")),
         };
-        let mut spec = ScanSpec {
-            rows: rows::ranges(request.rows.as_ref())?,
-            reverse: request.reversed,
-            ..ScanSpec::default()
-        };
+        let rows = rows::ranges(request.rows.as_ref())?;
+        let wanted = ScanSpec { rows, reverse: request.reversed, ..ScanSpec::default() };
         let filter = compile(request.filter.as_deref())?;
-        // Whoever asks for statistics wants to know what the filter dropped.
-        let rest = if stats { filter.plan() } else { narrow(&filter, &table, &mut spec) };
-        if rest.passes_all() {
-            spec.rows_max = usize::try_from(rows_limit).ok();
-        }
         let last_scanned = features.last_scanned_row_responses;
-        Ok(Plan { table, spec, filter, rest, rows_limit, stats, last_scanned })
+        Ok(Plan { table, wanted, filter, rows_limit, stats, last_scanned })
+    }
+
+    /// The scan, and what it leaves of the filter to be done.
+    fn scan(&self) -> (ScanSpec, filter::Plan) {
+        let mut spec = self.wanted.clone();
+        // Whoever asks for statistics wants to know what the filter dropped.
+        let rest = if self.stats {
+            self.filter.plan()
+        } else {
+            narrow(&self.filter, &self.table, &mut spec)
+        };
+        if rest.passes_all() {
+            spec.rows_max = usize::try_from(self.rows_limit).ok();
+        }
+        (spec, rest)
     }
 
     /// Begins to read. The deadline is the client's.
@@ -75,32 +81,30 @@ impl Plan {
         random: &Arc<dyn Random>,
         deadline: Option<Instant>,
     ) -> Result<RowMessages> {
+        let (mut spec, rest) = self.scan();
         let sink = Sink {
             emit: Emit::new(self.rows_limit),
             stats: self.stats.then(ReadStats::new),
-            evaluator: self.rest.evaluator(random.clone()),
+            evaluator: rest.evaluator(random.clone()),
             error: None,
         };
         let mut messages = RowMessages {
             scan: None,
             sink,
-            table: self.table,
+            table: self.table.clone(),
             last_scanned: self.last_scanned,
             deadline,
             ended: false,
         };
-        let mut spec = self.spec;
         if let [range] = &spec.rows[..]
             && let Some(row) = range.single_row()
         {
             if messages.read_row(store, row, &spec)? {
                 return Ok(messages);
             }
-            let rest = if self.stats {
-                self.filter.plan()
-            } else {
-                narrow(&self.filter, &messages.table, &mut spec)
-            };
+            // Begun again from the request: a plan is made for one evaluation.
+            let (again, rest) = self.scan();
+            spec = again;
             messages.sink.restart(self.rows_limit, rest.evaluator(random.clone()));
         }
         messages.scan = Some(store.scan(messages.table.id, spec)?);

@@ -67,6 +67,18 @@ async fn what_is_written_is_read_back() {
 }
 
 #[tokio::test]
+async fn a_large_row_is_read_whole_with_and_without_a_filter() {
+    let served = Served::new();
+    let table = served.table();
+    let cells = (0..3).map(|at| Mutation::set_at("f", "q", at * 1000, vec![b'v'; 1 << 20]));
+    table.mutate_row("k", cells).await.unwrap();
+    let row = table.read_row("k", None).await.unwrap().unwrap();
+    assert_eq!(row.cells.iter().map(|cell| cell.value.len()).collect::<Vec<_>>(), [1 << 20; 3]);
+    let newest = table.read_row("k", Some(Filter::versions(2))).await.unwrap().unwrap();
+    assert_eq!(newest.cells.len(), 2);
+}
+
+#[tokio::test]
 async fn every_builder_makes_a_filter_that_the_service_takes() {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let served = Served::new();
