@@ -54,7 +54,7 @@ def test_versions_come_newest_first(classic):
     for millis in (20, 10, 30):
         put(classic, b"r", str(millis).encode(), millis=millis)
     assert list(classic.read_row(b"r").cell_values("f", b"q")) == [
-        (str(millis).encode(), at(millis)) for millis in (30, 20, 10)
+        (str(millis).encode(), millis * 1000) for millis in (30, 20, 10)
     ]
     put(classic, b"r", b"replaced", millis=20)
     assert [value for value, _ in classic.read_row(b"r").cell_values("f", b"q")] == [
