@@ -1,5 +1,7 @@
 """Large cells, large rows, and messages that every client can take."""
 
+import os
+
 import grpc
 import pytest
 from google.api_core import exceptions
@@ -11,6 +13,11 @@ from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTr
 from conftest import name
 
 MIB = 1 << 20
+
+# The client takes many seconds for each 100 MiB, and gives up on a busy machine.
+slow = pytest.mark.skipif(
+    "STELE_LONG" not in os.environ, reason="scripts/test --long sends cells of 100 MiB"
+)
 
 
 def pattern(size, seed=0):
@@ -60,6 +67,7 @@ def test_a_thousand_rows_of_82_kb_are_scanned(table):
     assert count == 1000
 
 
+@slow
 def test_two_cells_of_100_mib_are_one_row(channel, table):
     """Written one by one; the row is read whole."""
     size = 100 * MIB
@@ -75,6 +83,7 @@ def test_two_cells_of_100_mib_are_one_row(channel, table):
         table.mutate_row("r", SetCell("f", "q", bytes(size + 1)), operation_timeout=60)
 
 
+@slow
 def test_a_row_of_more_than_256_mib_is_not_read_whole(table, raw):
     value = pattern(90 * MIB)
     for qualifier in ("a", "b", "c"):

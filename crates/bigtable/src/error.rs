@@ -1,7 +1,13 @@
 //! What can go wrong, and the one gRPC status of each.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use stele_engine as engine;
 use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Whose reasons the details of an error name.
+const DOMAIN: &str = "bigtable.googleapis.com";
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -17,6 +23,10 @@ pub enum Error {
     /// The request could succeed if something else were changed first.
     #[error("{0}")]
     Precondition(String),
+    /// A row has more than can be read; clients that skip such rows are told
+    /// which it is.
+    #[error("{told}")]
+    LargeRow { told: String, row: Vec<u8> },
     /// Part of the API, but not of this server.
     #[error("{0}")]
     Unimplemented(String),
@@ -43,7 +53,7 @@ impl Error {
             Error::Invalid(_) => Code::InvalidArgument,
             Error::NotFound(_) => Code::NotFound,
             Error::Exists(_) => Code::AlreadyExists,
-            Error::Precondition(_) => Code::FailedPrecondition,
+            Error::Precondition(_) | Error::LargeRow { .. } => Code::FailedPrecondition,
             Error::Unimplemented(_) => Code::Unimplemented,
             Error::Aborted(_) => Code::Aborted,
             Error::Deadline(_) => Code::DeadlineExceeded,
@@ -78,6 +88,30 @@ fn engine_code(error: &engine::Error) -> Code {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Status {
-        Status::new(error.code(), error.to_string())
+        let (code, told) = (error.code(), error.to_string());
+        match error {
+            Error::LargeRow { row, .. } => {
+                let key = ("rowKeyBase64Encoded".to_string(), STANDARD.encode(row));
+                let reason = "LargeRowReadError";
+                let details = ErrorDetails::with_error_info(reason, DOMAIN, [key]);
+                Status::with_error_details(code, told, details)
+            }
+            _ => Status::new(code, told),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_too_large_to_be_read_is_named_in_the_details() {
+        let error = Error::LargeRow { told: "too large".into(), row: b"r\xff".to_vec() };
+        let status = Status::from(error);
+        assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "too large"));
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(info.reason, "LargeRowReadError");
+        assert_eq!(info.metadata["rowKeyBase64Encoded"], "cv8=");
     }
 }

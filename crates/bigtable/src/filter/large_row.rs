@@ -20,11 +20,12 @@ impl LargeRow {
         let mib = self.bytes.div_ceil(1 << 20);
         let limit = ROW_BYTES_MAX >> 20;
         let row = self.row.escape_ascii();
-        Error::Precondition(format!(
+        let told = format!(
             "Error while reading table '{table}' : Read returned {mib}MiB from row '{row}' which \
              exceeds the limit of {limit}MiB. Read less of the row with a filter, for instance on \
              columns, timestamps or versions."
-        ))
+        );
+        Error::LargeRow { told, row: self.row.clone() }
     }
 }
 
