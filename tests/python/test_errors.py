@@ -255,6 +255,7 @@ ADMIN = {
         INVALID,
         "target",
     ),
+    "request over 4 MiB": (created(name="x" * (4 << 20)), exceptions.OutOfRange, "too large"),
     "snapshots": (
         lambda tables: tables.snapshot_table(
             admin.SnapshotTableRequest(name=f"{PARENT}/tables/errors", cluster="c", snapshot_id="s")

@@ -61,7 +61,7 @@ def test_a_thousand_rows_of_82_kb_are_scanned(table):
             for number in range(start, start + 100)
         ])
     count = 0
-    for row in table.read_rows_stream(ReadRowsQuery(), operation_timeout=300):
+    for row in table.read_rows_stream(ReadRowsQuery(), operation_timeout=60):
         assert row[0].value == pattern(82_000, int(row.row_key))
         count += 1
     assert count == 1000
@@ -75,22 +75,22 @@ def test_two_cells_of_100_mib_are_one_row(channel, table):
         table.mutate_row(
             "r",
             SetCell("f", qualifier, pattern(size, number), timestamp_micros=1000),
-            operation_timeout=300,
+            operation_timeout=60,
         )
-    row = table.read_row("r", operation_timeout=300)
+    row = table.read_row("r", operation_timeout=60)
     assert [cell.value == pattern(size, number) for number, cell in enumerate(row)] == [True, True]
     with pytest.raises(exceptions.InvalidArgument, match="exceeds the limit"):
-        table.mutate_row("r", SetCell("f", "q", bytes(size + 1)), operation_timeout=300)
+        table.mutate_row("r", SetCell("f", "q", bytes(size + 1)), operation_timeout=60)
 
 
 @slow
 def test_a_row_of_more_than_256_mib_is_not_read_whole(table, raw):
     value = pattern(90 * MIB)
     for qualifier in ("a", "b", "c"):
-        table.mutate_row("large", SetCell("f", qualifier, value), operation_timeout=300)
+        table.mutate_row("large", SetCell("f", qualifier, value), operation_timeout=60)
     table.mutate_row("small", SetCell("f", "q", b"v"))
     with pytest.raises(exceptions.FailedPrecondition, match="exceeds the limit of 256MiB"):
-        table.read_row("large", operation_timeout=300)
+        table.read_row("large", operation_timeout=60)
     request = data.ReadRowsRequest(
         table_name=name(table.table_id), filter={"strip_value_transformer": True}
     )

@@ -28,7 +28,7 @@ const BULK_VALUE_BYTES: usize = 2000;
 const BULK_COLUMNS: [&str; 3] = ["x", "y", "z"];
 
 fn rounds() -> u64 {
-    if std::env::var_os("STELE_LONG").is_some() { 160 } else { 16 }
+    if std::env::var_os("STELE_LONG").is_some() { 1000 } else { 40 }
 }
 
 /// Numbers that look random, from a seed.

@@ -49,30 +49,31 @@ struct Search<'h> {
 }
 
 /// The calls that are in the order already.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Placed {
-    bits: Vec<u64>,
-    count: usize,
-    /// All before this one are placed.
+    /// All before this one.
     low: usize,
+    /// And these, ascending: few, because only calls that overlap change places.
+    beyond: Vec<usize>,
 }
 
 impl Placed {
-    fn none(events: usize) -> Placed {
-        Placed { bits: vec![0; events.div_ceil(64)], count: 0, low: 0 }
+    fn count(&self) -> usize {
+        self.low + self.beyond.len()
     }
 
     fn has(&self, at: usize) -> bool {
-        self.bits[at / 64] >> (at % 64) & 1 == 1
+        at < self.low || self.beyond.binary_search(&at).is_ok()
     }
 
-    fn with(&self, at: usize, events: usize) -> Placed {
+    fn with(&self, at: usize) -> Placed {
         let mut next = self.clone();
-        next.bits[at / 64] |= 1 << (at % 64);
-        next.count += 1;
-        while next.low < events && next.has(next.low) {
-            next.low += 1;
-        }
+        let place = next.beyond.partition_point(|&other| other < at);
+        next.beyond.insert(place, at);
+        let joined =
+            next.beyond.iter().zip(next.low..).take_while(|(at, low)| **at == *low).count();
+        next.beyond.drain(..joined);
+        next.low += joined;
         next
     }
 }
@@ -85,16 +86,16 @@ impl<'h> Search<'h> {
 
     fn run(mut self) -> Result<Row, Unexplained> {
         let all = self.events.len();
-        let mut open = vec![(Placed::none(all), Row::default())];
+        let mut open = vec![(Placed::default(), Row::default())];
         while let Some((placed, row)) = open.pop() {
-            if placed.count == all {
+            if placed.count() == all {
                 return Ok(row);
             }
             let candidates = self.candidates(&placed);
             let before = open.len();
             for &at in &candidates {
                 for next in outcomes(&self.events[at], row).into_iter().flatten() {
-                    let step = (placed.with(at, all), next);
+                    let step = (placed.with(at), next);
                     if self.seen.insert(step.clone()) {
                         open.push(step);
                     }
@@ -129,10 +130,10 @@ impl<'h> Search<'h> {
     }
 
     fn note(&mut self, placed: &Placed, row: Row, candidates: &[usize]) {
-        if placed.count > self.best.explained {
-            self.best = Unexplained { explained: placed.count, stuck: Vec::new() };
+        if placed.count() > self.best.explained {
+            self.best = Unexplained { explained: placed.count(), stuck: Vec::new() };
         }
-        if placed.count == self.best.explained && self.best.stuck.len() < STUCK_MAX {
+        if placed.count() == self.best.explained && self.best.stuck.len() < STUCK_MAX {
             let next = candidates.iter().map(|&at| self.events[at].clone()).collect();
             self.best.stuck.push((row, next));
         }
