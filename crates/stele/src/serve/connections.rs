@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,33 +113,40 @@ async fn serve(
 ) -> Served {
     listen::prepare(&connection)?;
     // Nothing is made for a connection that nobody uses.
-    let heard = async { timeout(FIRST_BYTES_WAIT, connection.readable()).await };
-    match phases.draining.run_until_cancelled(heard).await {
-        Some(heard) => heard??,
-        None => return Ok(()),
+    let mut first = [0];
+    let heard = timeout(FIRST_BYTES_WAIT, connection.peek(&mut first));
+    let heard = phases.draining.run_until_cancelled(heard).await;
+    if heard.transpose()?.transpose()?.is_none_or(|bytes| bytes == 0) {
+        return Ok(());
     }
     match tls {
         None => serve_plain(TokioIo::new(connection), protocol, phases).await,
         Some(tls) => {
-            let secured = timeout(HANDSHAKE_WAIT, tls.accept(connection)).await??;
-            serve_plain(TokioIo::new(secured), protocol, phases).await
+            let handshake = Box::pin(timeout(HANDSHAKE_WAIT, tls.accept(connection)));
+            serve_plain(TokioIo::new(handshake.await??), protocol, phases).await
         }
     }
 }
 
-async fn serve_plain<I>(io: I, protocol: Protocol, phases: &'static Phases) -> Served
+/// Boxed, as every large part of a connection is: one that is idle should
+/// cost what it needs, not what every other kind might need.
+fn serve_plain<I>(
+    io: I,
+    protocol: Protocol,
+    phases: &'static Phases,
+) -> Pin<Box<dyn Future<Output = Served> + Send>>
 where
     I: Read + Write + Unpin + Send + 'static,
 {
     match protocol {
         Protocol::Grpc(calls) => {
-            let connection = grpc_builder().serve_connection(io, calls);
-            until_drained(connection, |connection| connection.graceful_shutdown(), phases).await
+            let connection = Box::pin(grpc_builder().serve_connection(io, calls));
+            Box::pin(until_drained(connection, |it| it.graceful_shutdown(), phases))
         }
         Protocol::Http(router) => {
             let service = TowerToHyperService::new(router);
-            let connection = http_builder().serve_connection(io, service);
-            until_drained(connection, |connection| connection.graceful_shutdown(), phases).await
+            let connection = Box::pin(http_builder().serve_connection(io, service));
+            Box::pin(until_drained(connection, |it| it.graceful_shutdown(), phases))
         }
     }
 }
@@ -166,7 +173,7 @@ fn http_builder() -> http1::Builder {
 
 /// Serves until the client leaves, or asks it to leave when the server drains.
 async fn until_drained<C, E>(
-    connection: C,
+    mut connection: Pin<Box<C>>,
     shut_down: impl FnOnce(Pin<&mut C>),
     phases: &'static Phases,
 ) -> Served
@@ -174,7 +181,6 @@ where
     C: Future<Output = Result<(), E>>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut connection = pin!(connection);
     if let Some(ended) = phases.draining.run_until_cancelled(connection.as_mut()).await {
         return ended.map_err(Into::into);
     }

@@ -145,6 +145,8 @@ impl Text {
         }
         self.counter("stele_flushes_total", "Memory fragments written to disk.", store.flushes);
         self.counter("stele_compactions_total", "Chains merged.", store.compactions);
+        let parts = store.compaction_parts;
+        self.counter("stele_compaction_parts_total", "Parts of these put in place.", parts);
         self.gauge("stele_chain_longest", "Fragments in the longest chain.", store.chain_longest);
         self.gauge("stele_fragments", "Fragments on disk.", store.fragments);
         self.gauge("stele_fragment_bytes", "Bytes of these.", store.fragment_bytes);
