@@ -254,6 +254,12 @@ impl Store {
         (self.shared.durable(), self.shared.latest())
     }
 
+    /// Why no commit will ever be accepted again, if that is so: the log has
+    /// failed, and only opening the store anew tells what it holds.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.log.failed()
+    }
+
     /// Writes all memory of a table to disk.
     pub fn flush(&self, table: TableId) -> Result<()> {
         self.check_open()?;

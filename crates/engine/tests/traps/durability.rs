@@ -40,6 +40,7 @@ fn t1_after_a_failed_sync_durable_data_is_read_and_nothing_is_acknowledged() {
     for wait in [Wait::Accepted, Wait::Written, Wait::Durable] {
         let refused = store.apply(&set(table, "newer", "3"), Txn::MAX, wait);
         assert!(matches!(refused, Err(Error::Stopped(_))), "{refused:?}");
+        assert!(matches!(store.failure(), Some(Error::Stopped(_))));
     }
     assert!(store.sync(Txn::MAX).is_err());
     assert!(store.flush(table).is_err(), "memory that is not in the log was saved");

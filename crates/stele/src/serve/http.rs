@@ -31,10 +31,14 @@ pub fn router(shown: Shown) -> Router {
 }
 
 async fn health(State(shown): State<Shown>) -> impl IntoResponse {
-    if shown.phases.draining.is_cancelled() {
-        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-    } else {
-        (StatusCode::OK, "ok\n")
+    well(shown.phases.draining.is_cancelled(), shown.store.failure())
+}
+
+fn well(draining: bool, failure: Option<stele_engine::Error>) -> (StatusCode, String) {
+    match failure {
+        Some(failure) => (StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
+        None if draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_string()),
+        None => (StatusCode::OK, "ok\n".to_string()),
     }
 }
 
@@ -45,4 +49,18 @@ async fn numbers(State(shown): State<Shown>) -> impl IntoResponse {
 
 async fn page(State(shown): State<Shown>) -> impl IntoResponse {
     Html(status::page(&shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_or_cannot_write_is_not_well() {
+        assert_eq!(well(false, None).0, StatusCode::OK);
+        assert_eq!(well(true, None).0, StatusCode::SERVICE_UNAVAILABLE);
+        let (status, told) = well(false, Some(stele_engine::Error::Closed));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(told, format!("{}\n", stele_engine::Error::Closed));
+    }
 }
