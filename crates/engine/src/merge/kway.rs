@@ -23,6 +23,11 @@ impl<C: Cursor> Merge<C> {
         !self.order.is_empty()
     }
 
+    /// The cursor that stands first.
+    pub fn first(&self) -> Option<&C> {
+        self.order.first().map(|&first| &self.cursors[first])
+    }
+
     pub fn key(&self) -> &[u8] {
         self.cursors[self.order[0]].key()
     }
