@@ -161,7 +161,9 @@ mod tests {
 
     #[test]
     fn what_is_no_fid_is_refused_and_told() {
-        for wrong in ["", ":", "1", "i|", "i|1", "i|x:1", "i|08:1", "i|+1:1", "ii|1:1", "<1:1", "69:-1"] {
+        for wrong in
+            ["", ":", "1", "i|", "i|1", "i|x:1", "i|08:1", "i|+1:1", "ii|1:1", "<1:1", "69:-1"]
+        {
             assert!(wrong.parse::<Fid>().unwrap_err().to_string().contains("is no fid"), "{wrong}");
         }
         let long = "i|0x100000000000000:1".parse::<Fid>().unwrap_err().to_string();

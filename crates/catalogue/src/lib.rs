@@ -10,6 +10,8 @@
 //! catalogues go to the deathrow (`service::deathrow`).
 #![forbid(unsafe_code)]
 
+mod body;
+mod calls;
 mod catalogue;
 mod codec;
 mod cookie;
@@ -21,6 +23,8 @@ pub mod limits;
 mod pins;
 pub mod proto;
 mod registry;
+mod reply;
+mod server;
 pub mod service;
 mod waiting;
 
@@ -28,4 +32,5 @@ pub use error::{Error, Result};
 pub use fid::Fid;
 pub use flags::{Flag, Flags};
 pub use layout::{Condemned, Entry};
+pub use server::Server;
 pub use service::{Catalogues, Collector, Written};

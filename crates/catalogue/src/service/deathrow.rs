@@ -64,8 +64,7 @@ impl Catalogues {
     pub fn collect_step(&self) -> Result<bool> {
         let mut first: Option<(Object, Condemned)> = None;
         let rows = RowRange::prefix(layout::DEATHROW);
-        let spec =
-            ScanSpec { view: View::Latest, rows_max: Some(1), ..ScanSpec::range(rows) };
+        let spec = ScanSpec { view: View::Latest, rows_max: Some(1), ..ScanSpec::range(rows) };
         self.store.read(self.tables.meta, spec, |cell| {
             let object = cell.row[layout::DEATHROW.len()..].try_into().map(u64::from_be_bytes);
             first = object.ok().zip(Condemned::decode(cell.value));

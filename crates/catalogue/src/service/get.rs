@@ -26,7 +26,7 @@ pub trait Answer {
 /// moment.
 pub struct Get {
     service: Arc<Catalogues>,
-    pub catalogue: Arc<Catalogue>,
+    catalogue: Arc<Catalogue>,
     keys: Vec<Key>,
     view: View,
     cookies: bool,
@@ -55,6 +55,11 @@ impl Get {
         Ok(Get { service, catalogue, keys, view, cookies, next: 0, found: 0, cookie, row })
     }
 
+    /// A cookie for the catalogue, unless none is wanted.
+    pub fn catalogue_cookie(&self) -> Vec<u8> {
+        if self.cookies { self.service.catalogue_cookie(&self.catalogue) } else { Vec::new() }
+    }
+
     /// Answers keys until there are `bytes` of answers. Tells whether there
     /// are more.
     pub fn step(&mut self, answer: &mut impl Answer, bytes: usize) -> Result<bool> {
@@ -79,11 +84,17 @@ impl Get {
         self.row.truncate(space.prefix.len());
         self.row.extend_from_slice(&key.key);
         let mut found = false;
-        let read = service.store.read_first(space.table, &self.row, &self.view, place.as_ref(), |cell| {
-            found = true;
-            answer.value(cell.value);
-            service.note_copied(cell.value.len());
-        })?;
+        let read = service.store.read_first(
+            space.table,
+            &self.row,
+            &self.view,
+            place.as_ref(),
+            |cell| {
+                found = true;
+                answer.value(cell.value);
+                service.note_copied(cell.value.len());
+            },
+        )?;
         service.note_place(&read);
         self.cookie.clear();
         if found && self.cookies {

@@ -43,7 +43,8 @@ impl Catalogues {
         let mut txn = self.store.progress().1;
         if !made.is_empty() {
             let after = *next_object + made.len() as u64;
-            let made: Vec<(Fid, Object)> = made.iter().map(|(fid, object)| (*fid, *object)).collect();
+            let made: Vec<(Fid, Object)> =
+                made.iter().map(|(fid, object)| (*fid, *object)).collect();
             let mut commit = CommitBuilder::new();
             commit.table(self.tables.meta);
             self.append_new(&mut commit, &made, after);
@@ -185,9 +186,13 @@ impl Catalogues {
         if !edge {
             Fid::from_wire(&request.start)?;
         }
-        let start = Start { key: request.start.clone(), count: request.count, edge, ..Default::default() };
+        let start =
+            Start { key: request.start.clone(), count: request.count, edge, ..Default::default() };
         let next = NextRequest {
-            catalogue: Some(Target { fid: fid::META.bytes().to_vec().into(), ..Default::default() }),
+            catalogue: Some(Target {
+                fid: fid::META.bytes().to_vec().into(),
+                ..Default::default()
+            }),
             starts: vec![start],
             flags: (request.flags & !(Flag::NoCookies as u32)) | Flag::NoCookies as u32,
             ..Default::default()

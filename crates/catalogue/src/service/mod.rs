@@ -113,10 +113,6 @@ impl Catalogues {
         &self.store
     }
 
-    pub fn pins(&self) -> &Pins {
-        &self.pins
-    }
-
     pub fn counts(&self) -> Counts {
         Counts {
             lookups: self.counted.lookups.load(Ordering::Relaxed),
@@ -161,6 +157,11 @@ impl Catalogues {
     /// Holds the present, for reads of several requests.
     pub fn pin(&self) -> Result<Txn> {
         self.pins.hold(self.store.snapshot())
+    }
+
+    /// Lets go of a txn. Tells whether it was held.
+    pub fn unpin(&self, txn: Txn) -> bool {
+        self.pins.release(txn)
     }
 
     /// Checks that a txn is one to wait for.
@@ -228,9 +229,7 @@ impl Catalogues {
         let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
         let (fid, catalogue) = self.find(target)?;
         let durable = self.store.progress().0;
-        catalogue
-            .filter(|catalogue| catalogue.is_readable(durable))
-            .ok_or(Error::NoCatalogue(fid))
+        catalogue.filter(|catalogue| catalogue.is_readable(durable)).ok_or(Error::NoCatalogue(fid))
     }
 
     /// A cookie for the catalogue; none is needed for those of the service.

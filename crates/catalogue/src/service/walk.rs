@@ -29,7 +29,7 @@ pub trait WalkSink {
 
 pub struct Walk {
     service: Arc<Catalogues>,
-    pub catalogue: Arc<Catalogue>,
+    catalogue: Arc<Catalogue>,
     starts: Vec<Start>,
     flags: Flags,
     within: RowRange,
@@ -83,6 +83,14 @@ impl Walk {
             return Ok(None);
         }
         self.service.pins.hold(self.snapshot.clone()).map(Some)
+    }
+
+    /// A cookie for the catalogue, unless none is wanted.
+    pub fn catalogue_cookie(&self) -> Vec<u8> {
+        if self.flags.has(Flag::NoCookies) {
+            return Vec::new();
+        }
+        self.service.catalogue_cookie(&self.catalogue)
     }
 
     /// Gives records until the sink has `bytes`. Tells whether there is more.
@@ -145,9 +153,10 @@ impl Walk {
         let view = View::At(self.snapshot.clone());
         let mut found = false;
         let row = space.row(&start.key);
-        let read = self.service.store.read_first(space.table, &row, &view, place.as_ref(), |_| {
-            found = true;
-        })?;
+        let read =
+            self.service.store.read_first(space.table, &row, &view, place.as_ref(), |_| {
+                found = true;
+            })?;
         self.service.note_place(&read);
         Ok(found)
     }
