@@ -13,6 +13,7 @@
 mod body;
 mod calls;
 mod catalogue;
+pub mod client;
 mod codec;
 mod cookie;
 mod error;
