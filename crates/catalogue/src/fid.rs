@@ -113,7 +113,7 @@ impl FromStr for Fid {
             }
             None => {
                 let inner = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
-                pair(inner.unwrap_or(text), |digits| hex(digits)).ok_or_else(wrong)?
+                pair(inner.unwrap_or(text), hex).ok_or_else(wrong)?
             }
         };
         let number = u128::from(container) << 64 | u128::from(key);

@@ -70,8 +70,9 @@ impl PartialEq for Segments {
 
 impl Eq for Segments {}
 
-impl PartialEq<[u8]> for Segments {
-    fn eq(&self, other: &[u8]) -> bool {
+impl<T: AsRef<[u8]>> PartialEq<T> for Segments {
+    fn eq(&self, other: &T) -> bool {
+        let other = other.as_ref();
         self.len() == other.len() && self.iter().flatten().eq(other)
     }
 }
@@ -85,6 +86,7 @@ mod tests {
         let pieces = Segments::from(vec![Bytes::from("ab"), Bytes::new(), Bytes::from("c")]);
         assert_eq!(pieces, Segments::from("abc"));
         assert_ne!(pieces, Segments::from("abd"));
+        assert_eq!(pieces, "abc");
         assert_eq!((pieces.len(), pieces.is_empty()), (3, false));
         assert_eq!(pieces.joined(), "abc");
         let whole = Bytes::from(vec![1; 9]);

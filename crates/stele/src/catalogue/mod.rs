@@ -72,7 +72,9 @@ pub enum Command {
         server: Server,
     },
     /// Tell how many records and bytes catalogues hold.
-    #[command(after_help = "Examples:\n  stele catalogue stat\n  stele catalogue stat 'i|1:1' --json")]
+    #[command(
+        after_help = "Examples:\n  stele catalogue stat\n  stele catalogue stat 'i|1:1' --json"
+    )]
     Stat {
         /// All catalogues if none is given.
         #[arg(value_name = "FID")]

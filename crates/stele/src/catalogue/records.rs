@@ -60,8 +60,9 @@ impl FromStr for Pair {
     type Err = String;
 
     fn from_str(typed: &str) -> Result<Pair, String> {
-        let (key, value) =
-            typed.split_once('=').ok_or_else(|| format!("{typed:?} is no record: give KEY=VALUE"))?;
+        let (key, value) = typed
+            .split_once('=')
+            .ok_or_else(|| format!("{typed:?} is no record: give KEY=VALUE"))?;
         Ok(Pair { key: unescape(key)?, value: unescape(value)? })
     }
 }
@@ -94,11 +95,7 @@ impl Put {
 }
 
 /// Tells of the records that were refused; programs are told of all.
-fn told_codes(
-    form: Form,
-    keys: &[Bytes],
-    codes: impl Iterator<Item = Code>,
-) -> anyhow::Result<()> {
+fn told_codes(form: Form, keys: &[Bytes], codes: impl Iterator<Item = Code>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     for (key, code) in keys.iter().zip(codes) {
         if form.json {

@@ -38,7 +38,9 @@ pub struct Export {
 impl Export {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let mut out: Box<dyn Write> = match &self.file {
-            Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| named(path))?)),
+            Some(path) => {
+                Box::new(BufWriter::new(File::create(path).with_context(|| named(path))?))
+            }
             None => Box::new(BufWriter::new(io::stdout().lock())),
         };
         self.server.run(async |client| export(&client.catalogue(self.fid), &mut *out).await)?;
@@ -124,9 +126,9 @@ impl Import {
         if self.create_if_absent {
             flags |= Flag::CreateIfAbsent as u32;
         }
-        let count = self.server.run(async |client| {
-            import(&client.catalogue(self.fid), &mut *from, flags).await
-        })?;
+        let count = self
+            .server
+            .run(async |client| import(&client.catalogue(self.fid), &mut *from, flags).await)?;
         tell(self.form, &format!("{} stored", things(count, "record")), &json!({"count": count}))?;
         Ok(Outcome::Sound)
     }
