@@ -20,6 +20,8 @@ use crate::waiting::waiting;
 
 /// Room for streams is counted in pieces of this size.
 const PIECE_BYTES: usize = 1 << 10;
+/// A longer vector takes so long that other tasks are let go on meanwhile.
+const LONG: usize = 1000;
 
 pub struct Calls {
     service: Arc<Catalogues>,
@@ -117,7 +119,9 @@ impl Served for Calls {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<WriteReply>, Status> {
-        let written = self.service.put(request.get_ref())?;
+        let put = || self.service.put(request.get_ref());
+        let is_long = request.get_ref().records.len() > LONG;
+        let written = if is_long { waiting(put) } else { put() }?;
         replied(self.service.settled(written).await?)
     }
 
@@ -143,7 +147,9 @@ impl Served for Calls {
     }
 
     async fn del(&self, request: Request<DelRequest>) -> Result<Response<WriteReply>, Status> {
-        let written = self.service.del(request.get_ref())?;
+        let del = || self.service.del(request.get_ref());
+        let is_long = request.get_ref().keys.len() > LONG;
+        let written = if is_long { waiting(del) } else { del() }?;
         replied(self.service.settled(written).await?)
     }
 

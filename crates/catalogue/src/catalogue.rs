@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::fid::Fid;
 use crate::layout::{Object, Space};
+use crate::waiting::waiting;
 
 /// Keys share locks: writers of different keys seldom meet.
 const STRIPES: usize = 64;
@@ -81,12 +82,12 @@ impl Catalogue {
         let stripe = |key: &[u8]| 1u64 << (xxh3_64(key) % STRIPES as u64);
         let wanted = keys.fold(0, |wanted, key| wanted | stripe(key));
         let wanted = (0..STRIPES).filter(|at| wanted & 1 << at != 0);
-        wanted.map(|at| self.stripes[at].lock()).collect()
+        wanted.map(|at| lock(&self.stripes[at])).collect()
     }
 
     /// Keeps all others from writing.
     pub fn lock_all(&self) -> Locked<'_> {
-        self.stripes.iter().map(|stripe| stripe.lock()).collect()
+        self.stripes.iter().map(lock).collect()
     }
 
     pub fn totals(&self) -> Totals {
@@ -115,4 +116,9 @@ impl Catalogue {
     pub fn is_readable(&self, durable: Txn) -> bool {
         !self.is_dropped() && self.born <= durable
     }
+}
+
+/// Most locks are free; others may be held until the disk has answered.
+fn lock(stripe: &Mutex<()>) -> MutexGuard<'_, ()> {
+    stripe.try_lock().unwrap_or_else(|| waiting(|| stripe.lock()))
 }

@@ -24,6 +24,8 @@ pub enum Error {
     Reserved(Fid),
     #[error("txn {0} is not held any more: pin again, and read again from the start")]
     Unpinned(Txn),
+    #[error("txn {0} is of an earlier run of the server: read whether it was kept")]
+    Forgotten(Txn),
     /// No room for the request now.
     #[error("{0}")]
     Exhausted(String),
@@ -42,7 +44,7 @@ impl Error {
             Error::NoCatalogue(_) => Code::NotFound,
             Error::Retired(_) => Code::FailedPrecondition,
             Error::Reserved(_) => Code::PermissionDenied,
-            Error::Unpinned(_) => Code::Aborted,
+            Error::Unpinned(_) | Error::Forgotten(_) => Code::Aborted,
             Error::Exhausted(_) => Code::ResourceExhausted,
             Error::Engine(error) => engine_code(error),
         }

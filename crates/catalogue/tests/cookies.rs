@@ -76,6 +76,23 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     let by_cookie = |cookie: &Bytes| read(&served, &target(1, Bytes::new()), &key, cookie);
     assert_eq!(by_cookie(&cookie), (Some("v7".into()), cookie.clone()));
     assert_eq!(places(), before + 1);
+    // A walk tells places too, and begins at one.
+    let cookies: Vec<Bytes> = {
+        let mut records = handle.next(from(vec![start("k000", 200)], 0)).await.unwrap();
+        let mut cookies = Vec::new();
+        while let Some(step) = records.next().await.unwrap() {
+            if let stele_catalogue::client::Step::Record { cookie, .. } = step {
+                cookies.push(cookie);
+            }
+        }
+        cookies
+    };
+    assert_eq!(by_cookie(&cookies[7]).0.unwrap(), "v7");
+    assert_eq!(places(), before + 2);
+    let begin = Start { cookie: cookies[7].clone(), ..start("k007", 1) };
+    assert_eq!(groups(handle.next(from(vec![begin], 0)).await.unwrap()).await[0].0, ["k007"]);
+    assert_eq!(places(), before + 3);
+    let before = before + 2;
     // Put and Del go there as well.
     let put = NewRecord { cookie: cookie.clone(), ..record("k007", "new") };
     let reply = handle.put(vec![put], Flag::CreateIfAbsent as u32).await.unwrap();

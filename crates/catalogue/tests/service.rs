@@ -316,12 +316,17 @@ async fn reads_at_a_pinned_txn_see_what_was_then() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_was_not_waited_for_is_there_after_fsync() {
-    let served = Served::new();
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::of(dir.path());
     let handle = served.filled(1, 0).await;
     let reply = handle.put(vec![record("k", "v")], Flag::NoWait as u32).await.unwrap();
     let durable = served.client.fsync(reply.txn).await.unwrap();
     assert!(durable >= reply.txn);
     assert_eq!(handle.get_one("k").await.unwrap().unwrap(), b"v");
+    drop((handle, served));
+    let served = Served::of(dir.path());
+    let forgotten = served.client.fsync(reply.txn).await.unwrap_err();
+    assert_eq!(forgotten.code(), Status::Aborted, "whether it survived is not known here");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,8 +64,13 @@ impl Shared {
         let first = if schema.ages() { None } else { first_entry(&merge, &bound) };
         key::push_past(&mut bound);
         let mut state = ReadState::default();
-        let mut reader =
-            Reader { merge: &mut merge, state: &mut state, rules: &rules, spans: &sources.spans };
+        let mut reader = Reader {
+            merge: &mut merge,
+            state: &mut state,
+            rules: &rules,
+            spans: &sources.spans,
+            places: None,
+        };
         let mut budget = ReadBudget { cells: 1, ..ReadBudget::UNLIMITED };
         let mut place = None;
         reader.read(Some(&bound), &mut budget, &mut |cell: &CellView<'_>| {
@@ -115,15 +120,11 @@ struct First {
 }
 
 fn first_entry(merge: &Merge<Source>, row_start: &[u8]) -> Option<First> {
-    let Source::Disk(cursor) = merge.first()? else { return None };
+    let place = merge.place()?;
     let key = merge.key();
     let parts = KeyParts::parse(key)?;
     let is_value = parts.level == Level::Cell && parts.kind == Kind::Put;
-    (is_value && key.starts_with(row_start)).then(|| First {
-        key: key.to_vec(),
-        parts,
-        place: cursor.place(),
-    })
+    (is_value && key.starts_with(row_start)).then(|| First { key: key.to_vec(), parts, place })
 }
 
 impl First {

@@ -44,8 +44,13 @@ impl Shared {
             ..ReadBudget::UNLIMITED
         };
         let mut state = SPARE.take();
-        let mut reader =
-            Reader { merge: &mut merge, state: &mut state, rules: &rules, spans: &sources.spans };
+        let mut reader = Reader {
+            merge: &mut merge,
+            state: &mut state,
+            rules: &rules,
+            spans: &sources.spans,
+            places: None,
+        };
         let outcome = reader.read(Some(&bound), &mut budget, sink);
         state.clear();
         SPARE.set(state);

@@ -44,6 +44,8 @@ pub struct Catalogues {
     /// The next object; held while catalogues are made or deleted.
     next_object: Mutex<Object>,
     counted: Counted,
+    /// Commits before this one are those of earlier runs.
+    opened_at: Txn,
 }
 
 /// What the service has done, for tests and for the curious.
@@ -83,6 +85,7 @@ impl Catalogues {
 
     /// The catalogues of a store, which is made ready for them.
     pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Catalogues> {
+        let opened_at = store.progress().1;
         let tables = Tables::open(&store)?;
         let next_object = format(&store, tables.meta, clock.now_micros())?;
         let open = |fid: Fid, prefix: &[u8]| {
@@ -106,6 +109,7 @@ impl Catalogues {
             deathrow,
             next_object: Mutex::new(next_object),
             counted: Counted::default(),
+            opened_at,
         })
     }
 
@@ -164,10 +168,12 @@ impl Catalogues {
         self.pins.release(txn)
     }
 
-    /// Checks that a txn is one to wait for.
+    /// Checks that a txn is one to wait for. Nobody remembers whether those of
+    /// an earlier run were durable when it ended.
     pub fn known_txn(&self, raw: u64) -> Result<Txn> {
         let txn = Txn::from_raw(raw).filter(|txn| *txn <= self.store.progress().1);
-        txn.ok_or_else(|| Error::invalid(format!("no commit has the txn {raw}")))
+        let txn = txn.ok_or_else(|| Error::invalid(format!("no commit has the txn {raw}")))?;
+        if txn < self.opened_at { Err(Error::Forgotten(txn)) } else { Ok(txn) }
     }
 
     /// The catalogue that a request names, through its cookie if that leads

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use stele_engine::{BatchLimits, CellView, RowRange, Scan, ScanSpec, Snapshot, Txn, View};
+use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Snapshot, Txn, View};
 
 use super::range::key_range;
 use super::{Catalogues, check_key, check_vector};
@@ -40,6 +40,7 @@ pub struct Walk {
     /// Its scan, once that is open, and the records it has given.
     scan: Option<Scan>,
     count: u64,
+    /// The cookie of the record at hand; kept for its memory.
     cookie: Vec<u8>,
 }
 
@@ -57,11 +58,7 @@ impl Walk {
         let catalogue = service.readable(request.catalogue.as_ref())?;
         let within = key_range(&catalogue.space, request.within.as_ref())?;
         let snapshot = service.pins.snapshot(&service.store, request.at)?;
-        let mut cookie = Vec::new();
-        if !flags.has(Flag::NoCookies) {
-            service.sealer.seal_record(catalogue.object, None, &mut cookie);
-        }
-        let starts = request.starts;
+        let (starts, cookie) = (request.starts, Vec::new());
         Ok(Walk {
             service,
             catalogue,
@@ -131,16 +128,27 @@ impl Walk {
         }
         let scan = self.scan.as_mut().expect("it was just opened");
         let (space, at) = (&self.catalogue.space, self.at as u32);
-        let (cookie, keys_only) = (&self.cookie, self.flags.has(Flag::KeysOnly));
+        let (object, txn) = (self.catalogue.object, self.snapshot.txn());
+        let (sealer, cookie) = (&self.service.sealer, &mut self.cookie);
+        let keys_only = self.flags.has(Flag::KeysOnly);
         let (mut count, mut copied) = (0, 0);
-        let mut give = |cell: &CellView<'_>| {
+        let mut give = |cell: &CellView<'_>, cookie: &[u8]| {
             let value = if keys_only { &[] } else { cell.value };
             sink.record(at, space.key(cell.row), value, cookie);
             copied += value.len();
             count += 1;
         };
         let limits = BatchLimits { bytes: room, ..BatchLimits::default() };
-        let batch = scan.next_batch(limits, &mut give)?;
+        let batch = if self.flags.has(Flag::NoCookies) {
+            scan.next_batch(limits, &mut |cell| give(cell, &[]))?
+        } else {
+            scan.next_placed_batch(limits, |cell, entry| {
+                let place = entry.map(|entry| Place { txn, entry });
+                cookie.clear();
+                sealer.seal_record(object, place.as_ref(), cookie);
+                give(cell, cookie);
+            })?
+        };
         self.count += count;
         self.service.note_copied(copied);
         let code = if self.count == wanted { Code::Ok } else { Code::End };

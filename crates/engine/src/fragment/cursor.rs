@@ -131,16 +131,6 @@ impl Fragment {
 }
 
 impl FragmentCursor {
-    /// Where it stands. Only where `valid`.
-    pub fn place(&self) -> EntryPlace {
-        EntryPlace {
-            fragment: self.fragment.id(),
-            part: self.part_number as u32,
-            block: self.block_number as u32,
-            entry: self.position.index() as u32,
-        }
-    }
-
     /// Goes to a partition of the index, keeping it if it is at hand.
     fn enter_part(&mut self, number: usize) -> Result<Arc<IndexPart>> {
         if let (Some(part), true) = (&self.part, self.part_number == number) {
@@ -318,6 +308,15 @@ impl Cursor for FragmentCursor {
     #[inline]
     fn value(&self) -> &[u8] {
         self.position.value()
+    }
+
+    fn place(&self) -> Option<EntryPlace> {
+        Some(EntryPlace {
+            fragment: self.fragment.id(),
+            part: self.part_number as u32,
+            block: self.block_number as u32,
+            entry: self.position.index() as u32,
+        })
     }
 }
 

@@ -89,7 +89,7 @@ fn message(round: u8, number: u32) -> PutRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_streamed_put_is_there_whole_or_not_at_all_after_a_kill() {
-    let rounds = if is_long() { 60 } else { 8 };
+    let rounds: u8 = if is_long() { 60 } else { 8 };
     let dir = tempfile::tempdir().unwrap();
     let server = Server::of(dir.path());
     server.client().await.create(&[fid(1)], 0).await.unwrap();
@@ -108,13 +108,18 @@ async fn a_streamed_put_is_there_whole_or_not_at_all_after_a_kill() {
         }
         let acknowledged = if sent == MESSAGES {
             drop(send);
-            // Some are answered before, some are not.
-            for _ in 0..u32::from(round) * 50 {
-                tokio::task::yield_now().await;
+            if round % 4 == 0 {
+                call.await.unwrap().unwrap();
+                server.kill();
+                true
+            } else {
+                // It dies at some point of the work.
+                for _ in 0..u32::from(round) * 500 {
+                    tokio::task::yield_now().await;
+                }
+                server.kill();
+                call.await.unwrap().is_ok()
             }
-            let done = call.is_finished();
-            server.kill();
-            call.await.unwrap().is_ok() && done
         } else {
             server.kill();
             drop(send);
@@ -141,5 +146,4 @@ async fn a_streamed_put_is_there_whole_or_not_at_all_after_a_kill() {
         kept = now;
         server.kill();
     }
-    assert!(kept > 0, "some round came through");
 }

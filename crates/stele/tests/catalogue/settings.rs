@@ -47,13 +47,15 @@ async fn tables_of_catalogues_are_no_tables_of_bigtable() {
     let server = Server::start(&["--ephemeral"]);
     server.client().await.create(&[fid(1)], 0).await.unwrap();
     let mut tables = BigtableTableAdminClient::new(server.channel().await);
-    let parent = "projects/p/instances/-".to_string();
+    let parent = "projects/p/instances/i".to_string();
+    let (table_id, table) = ("t".to_string(), Some(admin::Table::default()));
+    let request =
+        admin::CreateTableRequest { parent: parent.clone(), table_id, table, ..Default::default() };
+    tables.create_table(request).await.unwrap();
     let request = admin::ListTablesRequest { parent, ..Default::default() };
-    let listed = match tables.list_tables(request).await {
-        Ok(reply) => reply.into_inner().tables,
-        Err(status) => panic!("{status}"),
-    };
-    assert_eq!(listed, []);
+    let listed = tables.list_tables(request).await.unwrap().into_inner().tables;
+    let names: Vec<&str> = listed.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!(names, ["projects/p/instances/i/tables/t"]);
     let request = admin::GetTableRequest { name: "catalogue/meta".into(), ..Default::default() };
     assert_eq!(tables.get_table(request).await.unwrap_err().code(), Code::InvalidArgument);
 }
