@@ -22,6 +22,16 @@ struct Moment {
     txn: Txn,
 }
 
+/// What lives went through, so that a test knows what it has seen.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub crashes: u32,
+    /// Crashes that took back what nobody had waited for.
+    pub lost: u32,
+    /// Records read at the place that a cookie told.
+    pub places: u64,
+}
+
 pub struct Life {
     chance: Chance,
     power: Powered,
@@ -57,17 +67,18 @@ impl Life {
         Life { chance: Chance::new(seed), power, service, moments, pinned, cookies, lives: 0, seed }
     }
 
-    pub fn live(&mut self, steps: usize) {
+    pub fn live(mut self, steps: usize, tally: &mut Tally) {
         for step in 0..steps {
             if self.chance.one_in(25) {
                 self.power.cut_after(self.chance.below(12));
             }
             self.step();
             if self.power.is_out() || self.chance.one_in(60) {
-                self.crash();
+                self.crash(tally);
             }
             self.check_all(step);
         }
+        tally.places += self.service.counts().places;
     }
 
     fn newest(&self) -> &Model {
@@ -105,7 +116,8 @@ impl Life {
     }
 
     /// The power goes out, and the store is opened from what is left.
-    fn crash(&mut self) {
+    fn crash(&mut self, tally: &mut Tally) {
+        tally.places += self.service.counts().places;
         self.power = Powered::new(self.power.sim.crash());
         self.service = open(&self.power).unwrap();
         self.pinned.clear();
@@ -115,6 +127,8 @@ impl Life {
             let states: Vec<_> = self.moments.iter().map(|moment| &moment.model).collect();
             panic!("seed {}: {found:?} was never a state: {states:?}", self.seed)
         });
+        tally.crashes += 1;
+        tally.lost += u32::from(!same(self.newest(), &found));
         // Its txns are of an earlier life: all of it is durable.
         self.moments = vec![Moment { model: kept.model.clone(), txn: Txn::ZERO }];
     }

@@ -10,7 +10,9 @@ mod power;
 
 #[test]
 fn requests_answer_like_the_model_through_flushes_and_power_cuts() {
+    let mut tally = life::Tally::default();
     for seed in 0..60 {
-        life::Life::new(seed).live(120);
+        life::Life::new(seed).live(120, &mut tally);
     }
+    assert!(tally.crashes > 100 && tally.lost > 5 && tally.places > 20, "{tally:?}");
 }
