@@ -2,6 +2,7 @@
 //! stop and go on.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::cell::key;
 use crate::error::Result;
@@ -9,7 +10,7 @@ use crate::merge::{Columns, Merge, ReadBudget, ReadState, Reader, Sink};
 use crate::scan::{ScanSpec, View};
 use crate::source::Sources;
 use crate::store::Shared;
-use crate::table::Table;
+use crate::table::{Table, TableVersion};
 use crate::txn::Txn;
 
 impl Shared {
@@ -22,17 +23,7 @@ impl Shared {
         spec: &ScanSpec,
         sink: &mut Sink<'_>,
     ) -> Result<Txn> {
-        // The version is kept until the row is read, so no snapshot need be
-        // held; it only has to have everything up to the txn.
-        let (version, snapshot) = match &spec.view {
-            View::Durable => table.capture(|| self.durable()),
-            View::Latest => table.capture(|| self.latest()),
-            View::At(held) => {
-                let version = table.pinned_version();
-                held.check()?;
-                (version, held.txn())
-            }
-        };
+        let (version, snapshot) = self.version_for(table, &spec.view)?;
         let schema = &*version.schema;
         let tablet = version.tablets.partition_point(|tablet| tablet.ends_by(row));
         let options = spec.cursor_options(schema, true);
@@ -53,12 +44,32 @@ impl Shared {
             ..ReadBudget::UNLIMITED
         };
         let mut state = SPARE.take();
-        let mut reader =
-            Reader { merge: &mut merge, state: &mut state, rules: &rules, spans: &sources.spans };
+        let mut reader = Reader {
+            merge: &mut merge,
+            state: &mut state,
+            rules: &rules,
+            spans: &sources.spans,
+            places: None,
+        };
         let outcome = reader.read(Some(&bound), &mut budget, sink);
         state.clear();
         SPARE.set(state);
         outcome.map(|_| snapshot)
+    }
+
+    /// What to read one row from, and at which txn. The version is kept until
+    /// the row is read, so no snapshot need be held; it only has to have
+    /// everything up to the txn.
+    pub fn version_for(&self, table: &Table, view: &View) -> Result<(Arc<TableVersion>, Txn)> {
+        Ok(match view {
+            View::Durable => table.capture(|| self.durable()),
+            View::Latest => table.capture(|| self.latest()),
+            View::At(held) => {
+                let version = table.pinned_version();
+                held.check()?;
+                (version, held.txn())
+            }
+        })
     }
 }
 

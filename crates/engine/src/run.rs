@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::error::Result;
-use crate::fragment::{CursorOptions, FragmentCursor};
+use crate::fragment::{CursorOptions, EntryPlace, FragmentCursor};
 use crate::link::Link;
 use crate::merge::Cursor;
 use crate::txn::Txn;
@@ -266,6 +266,10 @@ impl Cursor for RunCursor {
     #[inline]
     fn value(&self) -> &[u8] {
         self.cursor.as_ref().expect("only where valid").value()
+    }
+
+    fn place(&self) -> Option<EntryPlace> {
+        self.cursor.as_ref()?.place()
     }
 }
 

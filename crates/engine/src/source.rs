@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::error::Result;
-use crate::fragment::{CursorOptions, FragmentCursor, row_hash};
+use crate::fragment::{CursorOptions, EntryPlace, FragmentCursor, row_hash};
 use crate::memory::MemoryCursor;
 use crate::merge::Cursor;
 use crate::run::{Run, RunCursor};
@@ -60,6 +60,10 @@ impl Cursor for Source {
 
     fn value(&self) -> &[u8] {
         each!(self, cursor => cursor.value())
+    }
+
+    fn place(&self) -> Option<EntryPlace> {
+        each!(self, cursor => cursor.place())
     }
 }
 

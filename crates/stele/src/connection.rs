@@ -10,7 +10,7 @@ use stele_bigtable::client::{Client, Credentials, Error, Options, Tls};
 use tonic::Code;
 
 /// Where `stele serve` listens unless told otherwise.
-const ENDPOINT: &str = "127.0.0.1:8086";
+pub const ENDPOINT: &str = "127.0.0.1:8086";
 const GOOGLE: &str = "google";
 
 #[derive(Args, Clone, Debug)]

@@ -4,6 +4,7 @@
 //! a wrong command or an input, output or call that failed.
 #![forbid(unsafe_code)]
 
+mod catalogue;
 mod connection;
 mod engine;
 mod escape;
@@ -53,6 +54,9 @@ enum Command {
     Set(rows::Set),
     Delete(rows::Delete),
     Count(rows::Count),
+    /// Make, fill, read and drop catalogues: ordered key-value indices.
+    #[command(subcommand, arg_required_else_help = true)]
+    Catalogue(catalogue::Command),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Set(set) => set.run(),
         Command::Delete(delete) => delete.run(),
         Command::Count(count) => count.run(),
+        Command::Catalogue(command) => catalogue::run(command),
         Command::Engine(command) => engine::run(command),
     };
     match result {

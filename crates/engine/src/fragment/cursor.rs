@@ -94,6 +94,42 @@ impl Fragment {
     }
 }
 
+/// Where an entry of a fragment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPlace {
+    /// The fragment, by its name in the cache.
+    pub fragment: u64,
+    /// The partition of the index.
+    pub part: u32,
+    /// The block within the partition.
+    pub block: u32,
+    /// The entry within the block.
+    pub entry: u32,
+}
+
+impl Fragment {
+    /// Tells `with` the key and the value of the entry at a place; false when
+    /// there is no such place.
+    pub fn entry_at(
+        &self,
+        place: &EntryPlace,
+        with: impl FnOnce(&[u8], &[u8]) -> bool,
+    ) -> Result<bool> {
+        let (part_number, number) = (place.part as usize, place.block as usize);
+        if part_number >= self.index_parts() {
+            return Ok(false);
+        }
+        let part = self.index_part(part_number)?;
+        if number >= part.handles.len() || place.entry >= part.handles[number].entries {
+            return Ok(false);
+        }
+        let mut position = Position::default();
+        position.enter(self.block((part_number, &part), number, true)?);
+        position.go_to(place.entry as usize);
+        Ok(with(position.key(), position.value()))
+    }
+}
+
 impl FragmentCursor {
     /// Goes to a partition of the index, keeping it if it is at hand.
     fn enter_part(&mut self, number: usize) -> Result<Arc<IndexPart>> {
@@ -272,6 +308,15 @@ impl Cursor for FragmentCursor {
     #[inline]
     fn value(&self) -> &[u8] {
         self.position.value()
+    }
+
+    fn place(&self) -> Option<EntryPlace> {
+        Some(EntryPlace {
+            fragment: self.fragment.id(),
+            part: self.part_number as u32,
+            block: self.block_number as u32,
+            entry: self.position.index() as u32,
+        })
     }
 }
 

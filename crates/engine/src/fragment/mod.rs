@@ -28,7 +28,7 @@ mod verify;
 mod writer;
 
 pub use compression::Compression;
-pub use cursor::{CursorOptions, FragmentCursor};
+pub use cursor::{CursorOptions, EntryPlace, FragmentCursor};
 pub use filter::row_hash;
 pub use footer::{FORMAT_VERSION, FragmentMeta};
 pub use heat::{Heat, Warmer};

@@ -48,6 +48,11 @@ impl Position {
         self.valid
     }
 
+    /// The number of the entry within its block. Only where `valid`.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     #[inline(always)]
     pub fn key(&self) -> &[u8] {
         &self.key[..self.key_len]
@@ -124,7 +129,8 @@ impl Position {
         }
     }
 
-    fn go_to(&mut self, index: usize) {
+    /// Goes to an entry that the block has.
+    pub fn go_to(&mut self, index: usize) {
         let Some(block) = self.block.as_deref() else { return };
         let restart = index / RESTART_INTERVAL;
         self.key.clear();

@@ -117,8 +117,8 @@ impl Fragment {
         Ok(())
     }
 
-    #[cfg(test)]
-    pub(super) fn id(&self) -> u64 {
+    /// Its name in the cache, never used again in this process.
+    pub fn id(&self) -> u64 {
         self.id
     }
 

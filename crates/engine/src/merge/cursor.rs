@@ -1,6 +1,7 @@
 //! A position in a sorted run of entries.
 
 use crate::error::Result;
+use crate::fragment::EntryPlace;
 
 /// Walks the entries of one memory or disk fragment in key order.
 ///
@@ -31,4 +32,9 @@ pub trait Cursor {
 
     /// Only where `valid`.
     fn value(&self) -> &[u8];
+
+    /// Where the entry is, if it can be read there again. Only where `valid`.
+    fn place(&self) -> Option<EntryPlace> {
+        None
+    }
 }

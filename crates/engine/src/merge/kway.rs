@@ -3,6 +3,7 @@
 use super::cursor::Cursor;
 use crate::cell::key;
 use crate::error::Result;
+use crate::fragment::EntryPlace;
 
 /// How many entries are stepped over before a seek is thought cheaper.
 const STEPS_BEFORE_SEEK: usize = 8;
@@ -21,6 +22,11 @@ impl<C: Cursor> Merge<C> {
 
     pub fn valid(&self) -> bool {
         !self.order.is_empty()
+    }
+
+    /// Where the entry is, if it can be read there again.
+    pub fn place(&self) -> Option<EntryPlace> {
+        self.cursors[*self.order.first()?].place()
     }
 
     pub fn key(&self) -> &[u8] {

@@ -11,5 +11,5 @@ mod rewrite;
 pub use columns::{Columns, FamilyColumns};
 pub use cursor::Cursor;
 pub use kway::Merge;
-pub use read::{CellView, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
+pub use read::{CellView, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
 pub use rewrite::{Out, Rewrite, RewriteRules, Rewritten};

@@ -1,6 +1,7 @@
 //! What a reader sees: the cells of merged runs at a snapshot, after deletes,
 //! folds, purge policy and the caller's own restrictions.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::columns::Columns;
@@ -12,6 +13,7 @@ use crate::cell::fold::{FoldId, Folds};
 use crate::cell::key::{self, KeyParts, Kind, Level};
 use crate::cell::span::Spans;
 use crate::error::{Error, Result};
+use crate::fragment::EntryPlace;
 use crate::schema::{FamilyRef, Ranks, Schema};
 use crate::txn::Txn;
 
@@ -153,7 +155,13 @@ pub struct Reader<'a, C> {
     pub rules: &'a ReadRules<'a>,
     /// Range tombstones of all runs.
     pub spans: &'a [Arc<Spans>],
+    /// Where the place of a row's first cell is noted before the sink gets the
+    /// cell, if anybody wants to know.
+    pub places: Option<&'a PlaceNote>,
 }
+
+/// Tells the sink where a cell is.
+pub type PlaceNote = Cell<Option<EntryPlace>>;
 
 /// Takes the cells as they are found.
 pub type Sink<'s> = dyn FnMut(&CellView<'_>) + 's;
@@ -427,6 +435,10 @@ impl<C: Cursor> Reader<'_, C> {
                     state.pending_txn = parts.txn;
                 }
                 kind => {
+                    if let Some(places) = self.places {
+                        let first = kind == Kind::Put && !state.row_returned;
+                        places.set(if first { self.merge.place() } else { None });
+                    }
                     let value = self.merge.value();
                     show(state, self.rules, parts.txn, kind == Kind::Marker, value, budget, sink);
                 }

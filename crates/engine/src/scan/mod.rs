@@ -20,7 +20,10 @@ use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::conflict::RowSlot;
 use crate::error::{Error, Printable, Result};
-use crate::merge::{Merge, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
+use crate::fragment::EntryPlace;
+use crate::merge::{
+    CellView, Merge, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink,
+};
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, Sources};
@@ -79,6 +82,26 @@ impl Scan {
 
     /// Gives the next cells to `sink`.
     pub fn next_batch(&mut self, limits: BatchLimits, sink: &mut Sink<'_>) -> Result<BatchEnd> {
+        self.read_batch(limits, None, sink)
+    }
+
+    /// The same, with the place of the first cell of each row where it has
+    /// one: at the batch's txn. Backwards none is told.
+    pub fn next_placed_batch(
+        &mut self,
+        limits: BatchLimits,
+        mut sink: impl FnMut(&CellView<'_>, Option<EntryPlace>),
+    ) -> Result<BatchEnd> {
+        let note = PlaceNote::default();
+        self.read_batch(limits, Some(&note), &mut |cell| sink(cell, note.take()))
+    }
+
+    fn read_batch(
+        &mut self,
+        limits: BatchLimits,
+        places: Option<&PlaceNote>,
+        sink: &mut Sink<'_>,
+    ) -> Result<BatchEnd> {
         if self.table.is_dropped() {
             return Err(Error::UnknownTable(self.table.name.clone()));
         }
@@ -97,7 +120,9 @@ impl Scan {
             let cells = budget.cells;
             let (spec, shared) = (self.spec.clone(), self.shared.clone());
             let rules = spec.rules(txn, self.now_micros, &pin.schema, &shared.tables.folds);
-            let pass = Pass { version: &version, rules: &rules, spec: &spec, mid_row: false };
+            let places = places.filter(|_| !pin.schema.ages());
+            let pass =
+                Pass { version: &version, rules: &rules, spec: &spec, mid_row: false, places };
             let mid_row = self.read_ranges(pass, &mut budget, sink)?;
             self.cells_left -= cells - budget.cells;
             self.rows_left = budget.rows;
@@ -193,7 +218,8 @@ impl Scan {
     ) -> Result<ReadEnd> {
         let bound = range.end.as_deref().map(key::row_start);
         let begun = self.state.row().is_some();
-        let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
+        let mut reader =
+            Reader { merge, state: &mut self.state, rules: pass.rules, spans, places: pass.places };
         if begun {
             reader.resume()?;
         } else {
@@ -283,4 +309,6 @@ struct Pass<'a> {
     spec: &'a ScanSpec,
     /// The reading stopped inside a row.
     mid_row: bool,
+    /// Where the places of cells are noted.
+    places: Option<&'a PlaceNote>,
 }

@@ -67,7 +67,8 @@ impl Scan {
             };
             let mut past = prefix.clone();
             key::push_past(&mut past);
-            let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
+            let mut reader =
+                Reader { merge, state: &mut self.state, rules: pass.rules, spans, places: None };
             if begun {
                 reader.resume()?;
             } else {
@@ -110,7 +111,8 @@ impl Scan {
         let rows = place.rows;
         rows.clear();
         let mut unlimited = ReadBudget::UNLIMITED;
-        let mut reader = Reader { merge, state: &mut self.state, rules: pass.rules, spans };
+        let mut reader =
+            Reader { merge, state: &mut self.state, rules: pass.rules, spans, places: None };
         reader.read(place.bound, &mut unlimited, &mut |cell| rows.keep(cell))?;
         let work = ReadBudget::UNLIMITED.work - unlimited.work;
         budget.work = budget.work.saturating_sub(work);

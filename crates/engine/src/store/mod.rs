@@ -19,7 +19,8 @@ use crate::conflict::{ConflictMemory, RowSlot};
 use crate::error::{Error, Result};
 use crate::log::{GroupLog, Level};
 use crate::merge::CellView;
-use crate::scan::{BatchLimits, Scan, ScanSpec};
+use crate::place::{FirstCell, Place};
+use crate::scan::{BatchLimits, Scan, ScanSpec, View};
 use crate::schema::Schema;
 use crate::sequencer::Sequencer;
 use crate::snapshot::Snapshot;
@@ -88,6 +89,11 @@ impl Shared {
         let latest = self.latest.load(Ordering::Acquire);
         // The log may be done with a commit before `latest` says so.
         Txn::from_raw(latest).expect("only txns are stored").max(self.durable())
+    }
+
+    /// The same, not counting deletes of ranges.
+    pub fn newest_in_slot(&self, row: RowSlot) -> Txn {
+        self.conflicts.newest(row)
     }
 
     /// A txn at or above that of the row's last commit.
@@ -236,6 +242,22 @@ impl Store {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
         self.shared.read_row(&table, row, spec, &mut sink)
+    }
+
+    /// Reads the first cell of a row, the newest of its column, and tells where
+    /// it is. With the place that an earlier read told, it is not looked for
+    /// again as long as it is still there.
+    pub fn read_first(
+        &self,
+        table: TableId,
+        row: &[u8],
+        view: &View,
+        place: Option<&Place>,
+        mut sink: impl FnMut(&CellView<'_>),
+    ) -> Result<FirstCell> {
+        self.check_open()?;
+        let table = self.shared.tables.get(table)?;
+        self.shared.read_first(&table, row, view, place, &mut sink)
     }
 
     /// About how many bytes the rows of a range take on disk.

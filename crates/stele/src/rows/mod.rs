@@ -13,6 +13,7 @@ pub use count::Count;
 pub use delete::Delete;
 pub use read::{Lookup, Read};
 pub use set::Set;
+pub use shown::put as put_bytes;
 
 use crate::escape::unescape;
 

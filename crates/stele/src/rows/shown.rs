@@ -75,7 +75,7 @@ fn cell_json(cell: &Cell) -> Value {
 }
 
 /// Printable UTF-8 under its name, other bytes under `name_base64`.
-fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+pub fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     let printable = |text: &&str| !text.chars().any(char::is_control);
     match std::str::from_utf8(bytes).ok().filter(printable) {
         Some(text) => object.insert(name.into(), json!(text)),

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use stele_bigtable::Api;
+use stele_catalogue::{Catalogues, Collector};
 use stele_engine::Store;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -96,6 +97,13 @@ async fn serve(settings: &Settings, reader: Reader) -> anyhow::Result<()> {
     home.leave()
 }
 
+/// The catalogues of the store, and a thread that removes deleted ones.
+fn open_catalogues(store: &Arc<Store>) -> anyhow::Result<Arc<Catalogues>> {
+    let catalogues = Arc::new(Catalogues::open(store.clone()).context("opening the catalogues")?);
+    Collector::start(&catalogues).context("starting a thread")?;
+    Ok(catalogues)
+}
+
 /// A server that takes requests.
 struct Server {
     store: Arc<Store>,
@@ -112,7 +120,8 @@ impl Server {
         ports: Ports,
         place: Arc<Place>,
     ) -> anyhow::Result<Server> {
-        let (routes, health) = services::router(&Api::new(store.clone())?).await?;
+        let catalogues = settings.catalogue.then(|| open_catalogues(&store)).transpose()?;
+        let (routes, health) = services::router(&Api::new(store.clone())?, catalogues).await?;
         // As long-lived as the process: every task uses them without counting.
         let intake = Intake::new(settings.request_memory, settings.request_wait);
         let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(intake)));

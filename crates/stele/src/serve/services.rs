@@ -1,33 +1,50 @@
-//! The gRPC services of a server: the Bigtable API, health, and reflection.
+//! The gRPC services of a server: the Bigtable API, catalogues, health, and
+//! reflection.
+
+use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
 use stele_bigtable::{Api, proto};
+use stele_catalogue::{Catalogues, Server as CatalogueServer};
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 /// The services whose health is told, beside that of the whole server ("").
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "",
     "google.bigtable.v2.Bigtable",
     "google.bigtable.admin.v2.BigtableTableAdmin",
     "google.bigtable.admin.v2.BigtableInstanceAdmin",
     "google.longrunning.Operations",
+    CATALOGUES,
 ];
+const CATALOGUES: &str = "stele.catalogue.v1.Catalogues";
 
 /// All services as one, and who tells of their health.
-pub async fn router(api: &Api) -> anyhow::Result<(Router, HealthReporter)> {
+pub async fn router(
+    api: &Api,
+    catalogues: Option<Arc<Catalogues>>,
+) -> anyhow::Result<(Router, HealthReporter)> {
     let (health, health_service) = tonic_health::server::health_reporter();
     set_health(&health, ServingStatus::Serving).await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(stele_catalogue::proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = "the descriptors of the API";
-    let routes: Routes = api
-        .routes()
+    let routes: Routes = match catalogues {
+        Some(catalogues) => api.routes().add_service(CatalogueServer::new(catalogues)),
+        None => {
+            let mut health = health.clone();
+            health.clear_service_status(CATALOGUES).await;
+            api.routes()
+        }
+    };
+    let routes = routes
         .add_service(health_service)
         .add_service(reflection().build_v1().context(broken)?)
         .add_service(reflection().build_v1alpha().context(broken)?);

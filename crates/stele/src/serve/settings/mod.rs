@@ -80,6 +80,16 @@ pub struct Given {
     /// How long requests may go on after a signal to stop [default: 5s]
     #[arg(long, value_name = "TIME", env = "STELE_SHUTDOWN_GRACE")]
     pub shutdown_grace: Option<Time>,
+    /// Catalogues; only the file tells of them.
+    #[arg(skip)]
+    pub catalogue: Part,
+}
+
+/// A part of the server that can be left out: `enabled = false`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Part {
+    pub enabled: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -118,6 +128,8 @@ pub struct Settings {
     pub log: Option<String>,
     pub log_format: LogFormat,
     pub shutdown_grace: Duration,
+    /// Whether catalogues are served.
+    pub catalogue: bool,
 }
 
 impl Settings {
@@ -160,6 +172,7 @@ impl Settings {
             log: first.log.or(then.log),
             log_format: first.log_format.or(then.log_format).unwrap_or_default(),
             shutdown_grace: seconds(first.shutdown_grace.or(then.shutdown_grace), 5),
+            catalogue: then.catalogue.enabled.unwrap_or(true),
         })
     }
 }
@@ -230,6 +243,14 @@ mod tests {
         let flags = Given { ephemeral: None, ..flags };
         let merged = Settings::merge(flags, file("ephemeral = true")).unwrap();
         assert_eq!(merged.data, Data::Dir("y".into()));
+    }
+
+    #[test]
+    fn catalogues_are_served_unless_the_file_says_otherwise() {
+        let served = |text| Settings::merge(Given::default(), file(text)).unwrap().catalogue;
+        assert!(served("") && served("[catalogue]\nenabled = true"));
+        assert!(!served("[catalogue]\nenabled = false"));
+        assert!(toml::from_str::<Given>("[catalogue]\nenable = false").is_err());
     }
 
     #[test]

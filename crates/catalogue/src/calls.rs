@@ -1,0 +1,228 @@
+//! The calls of the generated service: requests in, the core asked, replies
+//! out when what they rest on is durable. Streams of a vector are gathered
+//! whole before anything is done.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use stele_engine::Txn;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::error::{Error, Result};
+use crate::limits::{RECORD_OVERHEAD_BYTES, REQUEST_BYTES_MAX, STREAMS_BYTES_MAX};
+use crate::proto::catalogues_server::Catalogues as Served;
+use crate::proto::*;
+use crate::server::routed;
+use crate::service::Catalogues;
+use crate::waiting::waiting;
+
+/// Room for streams is counted in pieces of this size.
+const PIECE_BYTES: usize = 1 << 10;
+/// A longer vector takes so long that other tasks are let go on meanwhile.
+const LONG: usize = 1000;
+
+pub struct Calls {
+    service: Arc<Catalogues>,
+    /// Room for streamed requests that are not done.
+    room: Arc<Semaphore>,
+}
+
+impl Calls {
+    pub fn new(service: Arc<Catalogues>) -> Calls {
+        let room = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
+        Calls { service, room }
+    }
+}
+
+/// A streamed request while it is gathered.
+struct Gathered {
+    room: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+    bytes: usize,
+}
+
+impl Gathered {
+    fn new(room: &Arc<Semaphore>) -> Gathered {
+        Gathered { room: room.clone(), permit: None, bytes: 0 }
+    }
+
+    /// Takes room for the elements of one more message.
+    fn take(&mut self, sizes: impl Iterator<Item = usize>) -> Result<()> {
+        let bytes: usize = sizes.map(|size| size + RECORD_OVERHEAD_BYTES).sum();
+        self.bytes += bytes;
+        if self.bytes > REQUEST_BYTES_MAX {
+            let (size, limit) = (self.bytes, REQUEST_BYTES_MAX);
+            return Err(Error::TooLarge { what: "a streamed request", size, limit });
+        }
+        let pieces = bytes.div_ceil(PIECE_BYTES) as u32;
+        let more = self.room.clone().try_acquire_many_owned(pieces).map_err(|_| {
+            Error::Exhausted("too many large requests are being received: try again".into())
+        })?;
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+        Ok(())
+    }
+}
+
+/// The first message of a stream names the catalogue and the flags; the
+/// others name them as well, or not at all.
+fn check_same(first: (&Option<Target>, u32), later: (&Option<Target>, u32)) -> Result<()> {
+    let same = (later.0.is_none() || later.0 == first.0) && (later.1 == 0 || later.1 == first.1);
+    if !same {
+        return Err(Error::invalid("the messages of a stream name different catalogues or flags"));
+    }
+    Ok(())
+}
+
+fn replied<T>(reply: T) -> Result<Response<T>, Status> {
+    Ok(Response::new(reply))
+}
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Served for Calls {
+    type GetStream = Streamed<GetReply>;
+    type NextStream = Streamed<NextReply>;
+    type PrevStream = Streamed<NextReply>;
+
+    async fn create(
+        &self,
+        request: Request<CreateRequest>,
+    ) -> Result<Response<CataloguesReply>, Status> {
+        let written = self.service.create(request.get_ref())?;
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<CataloguesReply>, Status> {
+        // It waits for the disk while it keeps writers away.
+        let written = waiting(|| self.service.delete(request.get_ref()))?;
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn lookup(
+        &self,
+        request: Request<LookupRequest>,
+    ) -> Result<Response<CataloguesReply>, Status> {
+        replied(self.service.lookup(request.get_ref())?)
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListReply>, Status> {
+        replied(self.service.list(request.get_ref())?)
+    }
+
+    async fn put(&self, request: Request<PutRequest>) -> Result<Response<WriteReply>, Status> {
+        let put = || self.service.put(request.get_ref());
+        let is_long = request.get_ref().records.len() > LONG;
+        let written = if is_long { waiting(put) } else { put() }?;
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn put_stream(
+        &self,
+        request: Request<Streaming<PutRequest>>,
+    ) -> Result<Response<WriteReply>, Status> {
+        let mut messages = request.into_inner();
+        let mut gathered = Gathered::new(&self.room);
+        let Some(mut all) = messages.message().await? else {
+            return Err(Status::invalid_argument("the stream has no message"));
+        };
+        let size = |record: &Record| record.key.len() + record.value.len();
+        gathered.take(all.records.iter().map(size))?;
+        while let Some(more) = messages.message().await? {
+            check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
+            gathered.take(more.records.iter().map(size))?;
+            all.records.extend(more.records);
+        }
+        let written = waiting(|| self.service.put(&all))?;
+        drop((all, gathered));
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn del(&self, request: Request<DelRequest>) -> Result<Response<WriteReply>, Status> {
+        let del = || self.service.del(request.get_ref());
+        let is_long = request.get_ref().keys.len() > LONG;
+        let written = if is_long { waiting(del) } else { del() }?;
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn del_stream(
+        &self,
+        request: Request<Streaming<DelRequest>>,
+    ) -> Result<Response<WriteReply>, Status> {
+        let mut messages = request.into_inner();
+        let mut gathered = Gathered::new(&self.room);
+        let Some(mut all) = messages.message().await? else {
+            return Err(Status::invalid_argument("the stream has no message"));
+        };
+        gathered.take(all.keys.iter().map(|key| key.key.len()))?;
+        while let Some(more) = messages.message().await? {
+            check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
+            gathered.take(more.keys.iter().map(|key| key.key.len()))?;
+            all.keys.extend(more.keys);
+        }
+        let written = waiting(|| self.service.del(&all))?;
+        drop((all, gathered));
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn del_range(
+        &self,
+        request: Request<DelRangeRequest>,
+    ) -> Result<Response<WriteReply>, Status> {
+        let written = waiting(|| self.service.del_range(request.get_ref()))?;
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn get(&self, _: Request<GetRequest>) -> Result<Response<Self::GetStream>, Status> {
+        routed()
+    }
+
+    async fn next(&self, _: Request<NextRequest>) -> Result<Response<Self::NextStream>, Status> {
+        routed()
+    }
+
+    async fn prev(&self, _: Request<NextRequest>) -> Result<Response<Self::PrevStream>, Status> {
+        routed()
+    }
+
+    async fn count(&self, request: Request<CountRequest>) -> Result<Response<CountReply>, Status> {
+        replied(waiting(|| self.service.count(request.get_ref()))?)
+    }
+
+    async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatReply>, Status> {
+        let written = waiting(|| self.service.stat(request.get_ref()))?;
+        replied(self.service.settled(written).await?)
+    }
+
+    async fn pin(&self, _: Request<PinRequest>) -> Result<Response<PinReply>, Status> {
+        replied(PinReply { txn: self.service.pin()?.raw() })
+    }
+
+    async fn unpin(&self, request: Request<UnpinRequest>) -> Result<Response<UnpinReply>, Status> {
+        let txn = Txn::from_raw(request.get_ref().txn);
+        let held = txn.is_some_and(|txn| self.service.unpin(txn));
+        replied(UnpinReply { held })
+    }
+
+    async fn fsync(&self, request: Request<FsyncRequest>) -> Result<Response<FsyncReply>, Status> {
+        let txn = self.service.known_txn(request.get_ref().txn)?;
+        self.service.durable(txn).await?;
+        replied(FsyncReply { durable: self.service.store().progress().0.raw() })
+    }
+
+    async fn await_deathrow(
+        &self,
+        _: Request<AwaitDeathrowRequest>,
+    ) -> Result<Response<AwaitDeathrowReply>, Status> {
+        self.service.await_deathrow().await;
+        replied(AwaitDeathrowReply {})
+    }
+}

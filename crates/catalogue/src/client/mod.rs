@@ -1,0 +1,102 @@
+//! A client for catalogues, over the network or within the process. It cuts
+//! large vectors into the messages of one request, which stays atomic, and
+//! remembers the cookie of each catalogue that it is asked for.
+
+mod encode;
+mod handle;
+mod records;
+mod segments;
+mod transport;
+
+pub use encode::NewRecord;
+pub use handle::{Found, Handle};
+pub use records::{Records, Step};
+pub use segments::Segments;
+use tonic::Status;
+use tonic::service::Routes;
+pub use transport::Tls;
+use transport::Transport;
+
+use crate::fid::Fid;
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::proto::catalogues_client::CataloguesClient;
+use crate::proto::*;
+
+pub type Result<T, E = Status> = std::result::Result<T, E>;
+
+/// Speaks to the catalogues of one server. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    transport: Transport,
+}
+
+fn wire(fids: &[Fid]) -> Vec<bytes::Bytes> {
+    fids.iter().map(|fid| bytes::Bytes::copy_from_slice(fid.bytes())).collect()
+}
+
+impl Client {
+    /// Connects to `host:port` in plain text, or `https://host` with TLS.
+    pub async fn connect(endpoint: &str, tls: &Tls) -> Result<Client> {
+        Ok(Client { transport: transport::connect(endpoint, tls).await? })
+    }
+
+    /// Calls services of this process.
+    pub fn in_process(routes: Routes) -> Client {
+        Client { transport: Transport::InProcess(routes) }
+    }
+
+    fn calls(&self) -> CataloguesClient<Transport> {
+        CataloguesClient::new(self.transport.clone())
+            .max_decoding_message_size(2 * MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// A catalogue to work with. Nothing is asked yet.
+    pub fn catalogue(&self, fid: Fid) -> Handle {
+        Handle::new(self.clone(), fid)
+    }
+
+    pub async fn create(&self, fids: &[Fid], flags: u32) -> Result<CataloguesReply> {
+        let request = CreateRequest { fids: wire(fids), flags };
+        Ok(self.calls().create(request).await?.into_inner())
+    }
+
+    pub async fn delete(&self, fids: &[Fid], flags: u32) -> Result<CataloguesReply> {
+        let request = DeleteRequest { fids: wire(fids), flags };
+        Ok(self.calls().delete(request).await?.into_inner())
+    }
+
+    pub async fn lookup(&self, fids: &[Fid]) -> Result<CataloguesReply> {
+        Ok(self.calls().lookup(LookupRequest { fids: wire(fids) }).await?.into_inner())
+    }
+
+    /// Catalogues by their numbers, from `start` or the first on.
+    pub async fn list(&self, start: Option<Fid>, count: u32, flags: u32) -> Result<ListReply> {
+        let start = start.map(|fid| fid.bytes().to_vec().into()).unwrap_or_default();
+        Ok(self.calls().list(ListRequest { start, count, flags }).await?.into_inner())
+    }
+
+    pub async fn stat(&self, fids: &[Fid]) -> Result<Vec<CatalogueStat>> {
+        Ok(self.calls().stat(StatRequest { fids: wire(fids) }).await?.into_inner().stats)
+    }
+
+    /// Holds the present for a while; its txn can be read at.
+    pub async fn pin(&self) -> Result<u64> {
+        Ok(self.calls().pin(PinRequest {}).await?.into_inner().txn)
+    }
+
+    pub async fn unpin(&self, txn: u64) -> Result<bool> {
+        Ok(self.calls().unpin(UnpinRequest { txn }).await?.into_inner().held)
+    }
+
+    /// Waits until a write that was not waited for is durable.
+    pub async fn fsync(&self, txn: u64) -> Result<u64> {
+        Ok(self.calls().fsync(FsyncRequest { txn }).await?.into_inner().durable)
+    }
+
+    /// Waits until the records of all deleted catalogues are gone.
+    pub async fn await_deathrow(&self) -> Result<()> {
+        self.calls().await_deathrow(AwaitDeathrowRequest {}).await?;
+        Ok(())
+    }
+}

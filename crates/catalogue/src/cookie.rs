@@ -1,0 +1,168 @@
+//! Cookies: where a catalogue or a record was found, sealed with a secret of
+//! the process. What does not open is no cookie, and the ordinary way is taken.
+
+use std::hash::{BuildHasher, RandomState};
+
+use stele_engine::{EntryPlace, Place, Txn};
+
+use crate::fid::Fid;
+use crate::layout::Object;
+
+const CATALOGUE: u8 = 0xC1;
+const RECORD: u8 = 0xD1;
+/// A record that has no place on disk yet.
+const UNPLACED: u8 = 0xD0;
+const SEAL_BYTES: usize = 8;
+
+/// Longer ones are not looked at.
+const COOKIE_BYTES_MAX: usize = 96;
+
+/// Where an open catalogue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogueCookie {
+    pub slot: u32,
+    pub object: Object,
+}
+
+/// Seals and opens cookies. The seal is a keyed hash: a cookie that was made
+/// up, changed, or made by another process does not open.
+#[derive(Clone, Debug, Default)]
+pub struct Sealer {
+    secret: RandomState,
+}
+
+impl Sealer {
+    pub fn seal_catalogue(&self, fid: Fid, cookie: CatalogueCookie, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.push(CATALOGUE);
+        push_varint(out, cookie.slot.into());
+        push_varint(out, cookie.object);
+        self.seal(fid.bytes(), start, out);
+    }
+
+    pub fn open_catalogue(&self, fid: Fid, cookie: &[u8]) -> Option<CatalogueCookie> {
+        let mut rest = self.open(fid.bytes(), CATALOGUE, cookie)?;
+        Some(CatalogueCookie {
+            slot: u32::try_from(varint(&mut rest)?).ok()?,
+            object: varint(&mut rest)?,
+        })
+    }
+
+    /// The cookie of a record of the catalogue that is `object`.
+    pub fn seal_record(&self, object: Object, place: Option<&Place>, out: &mut Vec<u8>) {
+        let start = out.len();
+        let Some(place) = place else {
+            out.push(UNPLACED);
+            return;
+        };
+        out.push(RECORD);
+        let EntryPlace { fragment, part, block, entry } = place.entry;
+        for number in [place.txn.raw(), fragment, part.into(), block.into(), entry.into()] {
+            push_varint(out, number);
+        }
+        self.seal(&object.to_be_bytes(), start, out);
+    }
+
+    pub fn open_record(&self, object: Object, cookie: &[u8]) -> Option<Place> {
+        let mut rest = self.open(&object.to_be_bytes(), RECORD, cookie)?;
+        let txn = Txn::from_raw(varint(&mut rest)?)?;
+        let fragment = varint(&mut rest)?;
+        let mut small = || u32::try_from(varint(&mut rest)?).ok();
+        let entry = EntryPlace { fragment, part: small()?, block: small()?, entry: small()? };
+        Some(Place { txn, entry })
+    }
+
+    fn seal(&self, owner: &[u8], start: usize, out: &mut Vec<u8>) {
+        let seal = self.secret.hash_one((owner, &out[start..]));
+        out.extend_from_slice(&seal.to_le_bytes());
+    }
+
+    /// What is between the kind and the seal, if both are right.
+    fn open<'c>(&self, owner: &[u8], kind: u8, cookie: &'c [u8]) -> Option<&'c [u8]> {
+        if cookie.len() > COOKIE_BYTES_MAX || cookie.first() != Some(&kind) {
+            return None;
+        }
+        let (sealed, seal) = cookie.split_at_checked(cookie.len().checked_sub(SEAL_BYTES)?)?;
+        let expected = self.secret.hash_one((owner, sealed));
+        (seal == expected.to_le_bytes()).then(|| sealed.get(1..))?
+    }
+}
+
+pub fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, after) = rest.split_first()?;
+        *rest = after;
+        number |= u64::from(byte & 0x7F) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fid::META;
+
+    fn place(txn: u64, fragment: u64, entry: u32) -> Place {
+        let txn = Txn::from_raw(txn >> 1).unwrap();
+        Place { txn, entry: EntryPlace { fragment, part: 1, block: 700, entry } }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn a_cookie_opens_for_its_owner_alone_and_not_when_anything_is_changed(
+            txn in any::<u64>(), fragment in any::<u64>(), entry in any::<u32>(),
+            object in any::<u64>(), at in any::<prop::sample::Index>(), bit in 0u8..8,
+        ) {
+            let sealer = Sealer::default();
+            let place = place(txn, fragment, entry);
+            let mut cookie = Vec::new();
+            sealer.seal_record(object, Some(&place), &mut cookie);
+            prop_assert_eq!(sealer.open_record(object, &cookie), Some(place));
+            prop_assert_eq!(sealer.open_record(object ^ 1, &cookie), None);
+            prop_assert_eq!(Sealer::default().open_record(object, &cookie), None);
+            prop_assert_eq!(sealer.open_catalogue(META, &cookie), None);
+            let at = at.index(cookie.len());
+            cookie[at] ^= 1 << bit;
+            prop_assert_eq!(sealer.open_record(object, &cookie), None);
+            cookie.truncate(at);
+            prop_assert_eq!(sealer.open_record(object, &cookie), None);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_no_cookie(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let sealer = Sealer::default();
+            for kind in [CATALOGUE, RECORD, UNPLACED] {
+                let mut forged = vec![kind];
+                forged.extend_from_slice(&bytes);
+                prop_assert_eq!(sealer.open_record(1, &forged), None);
+                prop_assert_eq!(sealer.open_catalogue(META, &forged), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_catalogue_cookie_opens_for_its_fid_alone() {
+        let sealer = Sealer::default();
+        let cookie = CatalogueCookie { slot: 300, object: u64::MAX };
+        let mut sealed = Vec::new();
+        sealer.seal_catalogue(META, cookie, &mut sealed);
+        assert_eq!(sealer.open_catalogue(META, &sealed), Some(cookie));
+        assert_eq!(sealer.open_catalogue(crate::fid::RETIRED, &sealed), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! The service over gRPC. Get, Next and Prev go their own way, so that their
+//! values are copied once, from the engine to the wire; the other calls take
+//! the generated one.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tonic::body::Body;
+use tonic::codec::{Codec, Streaming};
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic::{Response, Status};
+use tower_service::Service;
+
+use crate::body::{MessageBody, Messages};
+use crate::calls::Calls;
+use crate::codec::MessageCodec;
+use crate::error::Result;
+use crate::limits::{MESSAGE_BYTES_MAX, REPLY_BYTES};
+use crate::proto::catalogues_server::CataloguesServer;
+use crate::proto::{GetRequest, NextRequest};
+use crate::reply::{GetFrame, NextFrame};
+use crate::service::{Catalogues, Direction, Get, Walk};
+
+const NAME: &str = "stele.catalogue.v1.Catalogues";
+const GET: &str = "/stele.catalogue.v1.Catalogues/Get";
+const NEXT: &str = "/stele.catalogue.v1.Catalogues/Next";
+const PREV: &str = "/stele.catalogue.v1.Catalogues/Prev";
+
+/// Serves [`Catalogues`] over gRPC.
+#[derive(Clone)]
+pub struct Server {
+    service: Arc<Catalogues>,
+    generated: CataloguesServer<Calls>,
+}
+
+impl Server {
+    pub fn new(service: Arc<Catalogues>) -> Server {
+        let generated = CataloguesServer::new(Calls::new(service.clone()))
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        Server { service, generated }
+    }
+
+    /// The service alone, for calls within the process.
+    pub fn routes(self) -> Routes {
+        Routes::new(self)
+    }
+}
+
+impl NamedService for Server {
+    const NAME: &'static str = NAME;
+}
+
+type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+impl Service<http::Request<Body>> for Server {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Responding;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Responding {
+        let service = self.service.clone();
+        let direction = match request.uri().path() {
+            GET => {
+                return answer(request, move |request: GetRequest| {
+                    Ok(Answers(Some(Get::new(service, request)?)))
+                });
+            }
+            NEXT => Direction::Forward,
+            PREV => Direction::Backward,
+            _ => return self.generated.call(request),
+        };
+        answer(request, move |request: NextRequest| {
+            let walk = Walk::new(service, request, direction)?;
+            let pinned = walk.pinned()?.map(|txn| txn.raw());
+            Ok(Records { walk: Some(walk), pinned })
+        })
+    }
+}
+
+/// Reads the one message of a request, and answers with many.
+fn answer<R, M: Messages>(
+    request: http::Request<Body>,
+    begin: impl FnOnce(R) -> Result<M> + Send + 'static,
+) -> Responding
+where
+    R: prost::Message + Default + 'static,
+{
+    Box::pin(async move {
+        let answered = async {
+            let (parts, body) = request.into_parts();
+            check_encoding(&parts.headers)?;
+            let decoder = MessageCodec::<(), R>::default().decoder();
+            let mut incoming = Streaming::new_request(decoder, body, None, Some(MESSAGE_BYTES_MAX));
+            let Some(request) = incoming.message().await? else {
+                return Err(Status::invalid_argument("the request has no message"));
+            };
+            Ok(MessageBody::response(begin(request)?))
+        };
+        Ok(answered.await.unwrap_or_else(Status::into_http))
+    })
+}
+
+/// Refuses compressed requests as the generated methods do.
+fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
+    match headers.get("grpc-encoding") {
+        None => Ok(()),
+        Some(encoding) if encoding == "identity" => Ok(()),
+        Some(encoding) => {
+            let what = format!("requests compressed with {encoding:?} are not supported");
+            Err(Status::unimplemented(what))
+        }
+    }
+}
+
+/// The messages of a Get.
+struct Answers(Option<Get>);
+
+impl Messages for Answers {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        let Some(get) = &mut self.0 else { return Ok(None) };
+        let mut frame = GetFrame::default();
+        if get.step(&mut frame, REPLY_BYTES)? {
+            return Ok(Some(frame.finish()));
+        }
+        let cookie = get.catalogue_cookie();
+        let message = frame.finish_last(get.found, &cookie);
+        self.0 = None;
+        Ok(Some(message))
+    }
+}
+
+/// The messages of a Next or Prev.
+struct Records {
+    walk: Option<Walk>,
+    pinned: Option<u64>,
+}
+
+impl Messages for Records {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        let Some(walk) = &mut self.walk else { return Ok(None) };
+        let mut frame = NextFrame::default();
+        if walk.step(&mut frame, REPLY_BYTES)? {
+            return Ok(Some(frame.finish()));
+        }
+        let cookie = walk.catalogue_cookie();
+        let message = frame.finish_last(self.pinned, &cookie);
+        self.walk = None;
+        Ok(Some(message))
+    }
+}
+
+/// What the generated service cannot answer, because it is routed past it.
+pub(crate) fn routed<T>() -> Result<Response<T>, Status> {
+    Err(Status::internal("this call is answered by the Server"))
+}

@@ -1,0 +1,116 @@
+//! GET: records by their keys, each found at the place that its cookie tells
+//! or looked for, and given on without a copy.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stele_engine::{FirstCell, View};
+
+use super::{Catalogues, check_key, check_vector};
+use crate::catalogue::Catalogue;
+use crate::error::{Error, Result};
+use crate::flags::{self, Flag, Flags};
+use crate::proto::{Code, GetRequest, Key};
+
+/// Takes what is found, key by key.
+pub trait Answer {
+    /// The value of the key at hand; not called when there is none.
+    fn value(&mut self, value: &[u8]);
+    /// The key at hand is done.
+    fn done(&mut self, code: Code, cookie: &[u8]);
+    /// Bytes gathered so far.
+    fn bytes(&self) -> usize;
+}
+
+/// A GET that goes on as its answers are taken. All keys are read at the same
+/// moment.
+pub struct Get {
+    service: Arc<Catalogues>,
+    catalogue: Arc<Catalogue>,
+    keys: Vec<Key>,
+    view: View,
+    cookies: bool,
+    next: usize,
+    /// How many were found.
+    pub found: u64,
+    cookie: Vec<u8>,
+    row: Vec<u8>,
+}
+
+impl Get {
+    pub fn new(service: Arc<Catalogues>, request: GetRequest) -> Result<Get> {
+        let flags = Flags::check(request.flags, flags::GET)?;
+        check_vector(request.keys.len())?;
+        for key in &request.keys {
+            check_key(&key.key)?;
+            if key.expected.is_some() {
+                return Err(Error::invalid("a key to be found has no expected value"));
+            }
+        }
+        let catalogue = service.readable(request.catalogue.as_ref())?;
+        let view = service.pins.view(&service.store, request.at, request.keys.len())?;
+        let row = catalogue.space.prefix.clone();
+        let cookies = !flags.has(Flag::NoCookies);
+        let (keys, cookie) = (request.keys, Vec::new());
+        Ok(Get { service, catalogue, keys, view, cookies, next: 0, found: 0, cookie, row })
+    }
+
+    /// A cookie for the catalogue, unless none is wanted.
+    pub fn catalogue_cookie(&self) -> Vec<u8> {
+        if self.cookies { self.service.catalogue_cookie(&self.catalogue) } else { Vec::new() }
+    }
+
+    /// Answers keys until there are `bytes` of answers. Tells whether there
+    /// are more.
+    pub fn step(&mut self, answer: &mut impl Answer, bytes: usize) -> Result<bool> {
+        while self.next < self.keys.len() && answer.bytes() < bytes {
+            self.read_next(answer)?;
+        }
+        // The deathrow begins only after this is set.
+        if self.catalogue.is_dropped() {
+            return Err(Error::NoCatalogue(self.catalogue.fid));
+        }
+        Ok(self.next < self.keys.len())
+    }
+
+    fn read_next(&mut self, answer: &mut impl Answer) -> Result<()> {
+        let key = &self.keys[self.next];
+        let (service, space) = (&*self.service, &self.catalogue.space);
+        let object = self.catalogue.object;
+        let place = match key.cookie.is_empty() {
+            true => None,
+            false => service.sealer.open_record(object, &key.cookie),
+        };
+        self.row.truncate(space.prefix.len());
+        self.row.extend_from_slice(&key.key);
+        let mut found = false;
+        let read = service.store.read_first(
+            space.table,
+            &self.row,
+            &self.view,
+            place.as_ref(),
+            |cell| {
+                found = true;
+                answer.value(cell.value);
+                service.note_copied(cell.value.len());
+            },
+        )?;
+        service.note_place(&read);
+        self.cookie.clear();
+        if found && self.cookies {
+            service.sealer.seal_record(object, read.place.as_ref(), &mut self.cookie);
+        }
+        self.found += u64::from(found);
+        answer.done(if found { Code::Ok } else { Code::Absent }, &self.cookie);
+        self.next += 1;
+        Ok(())
+    }
+}
+
+impl Catalogues {
+    pub(super) fn note_place(&self, read: &FirstCell) {
+        if read.by_place {
+            self.counted.places.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

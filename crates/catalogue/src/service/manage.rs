@@ -1,0 +1,269 @@
+//! CREATE, DELETE, LOOKUP, LIST and STAT: catalogues as records of the
+//! meta-catalogue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stele_engine::{CommitBuilder, Txn, View, Wait};
+
+use super::{Catalogues, Direction, Walk, WalkSink, Written, check_fids};
+use crate::catalogue::Catalogue;
+use crate::error::{Error, Result};
+use crate::fid::{self, Fid};
+use crate::flags::{self, Flag, Flags};
+use crate::layout::{self, Condemned, Entry, Object};
+use crate::limits::VECTOR_MAX;
+use crate::proto::{
+    CatalogueStat, CataloguesReply, Code, CreateRequest, DeleteRequest, ListReply, ListRequest,
+    Listed, LookupRequest, NextRequest, Start, StatReply, StatRequest, Target,
+};
+
+impl Catalogues {
+    pub fn create(&self, request: &CreateRequest) -> Result<Written<CataloguesReply>> {
+        let flags = Flags::check(request.flags, flags::CREATE)?;
+        let fids = unreserved(&request.fids)?;
+        let mut next_object = self.next_object.lock();
+        let mut made: BTreeMap<Fid, Object> = BTreeMap::new();
+        let mut codes = Vec::with_capacity(fids.len());
+        for &fid in &fids {
+            let code = if made.contains_key(&fid) || self.lookup_fid(fid)?.is_some() {
+                Code::Exists
+            } else if !flags.has(Flag::Reuse) && self.is_retired(fid)? {
+                Code::Retired
+            } else {
+                made.insert(fid, *next_object + made.len() as u64);
+                Code::Ok
+            };
+            codes.push(code as i32);
+        }
+        if flags.has(Flag::AllOrNothing) && codes.iter().any(|code| *code != 0) {
+            made.clear();
+        }
+        let mut txn = self.store.progress().1;
+        if !made.is_empty() {
+            let after = *next_object + made.len() as u64;
+            let made: Vec<(Fid, Object)> =
+                made.iter().map(|(fid, object)| (*fid, *object)).collect();
+            let mut commit = CommitBuilder::new();
+            commit.table(self.tables.meta);
+            self.append_new(&mut commit, &made, after);
+            txn = self.apply(self.tables.meta, &commit.finish())?;
+            *next_object = after;
+        }
+        let count = made.len() as u64;
+        let cookies = self.cookies_of(&fids, flags)?;
+        let reply = CataloguesReply { codes, cookies, count, txn: txn.raw() };
+        Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
+    }
+
+    /// Rows that make catalogues; the table of catalogues is open in `commit`.
+    pub(super) fn append_new(
+        &self,
+        commit: &mut CommitBuilder,
+        made: &[(Fid, Object)],
+        next_object: Object,
+    ) {
+        let since_micros = self.clock.now_micros();
+        for &(fid, object) in made {
+            let entry = Entry { object, since_micros }.encode();
+            let row = layout::meta_row(layout::LIVE, fid.bytes());
+            commit.row(&row).set(layout::FAMILY, b"", 0, &entry);
+        }
+        let next_object = next_object.to_be_bytes();
+        commit.row(layout::NEXT_OBJECT).set(layout::FAMILY, b"", 0, &next_object);
+    }
+
+    pub(super) fn is_retired(&self, fid: Fid) -> Result<bool> {
+        let row = layout::meta_row(layout::RETIRED, fid.bytes());
+        let mut found = false;
+        self.store.read_first(self.tables.meta, &row, &View::Latest, None, |_| found = true)?;
+        Ok(found)
+    }
+
+    /// Cookies of those that exist.
+    fn cookies_of(&self, fids: &[Fid], flags: Flags) -> Result<Vec<Bytes>> {
+        if flags.has(Flag::NoCookies) {
+            return Ok(Vec::new());
+        }
+        let cookie = |fid: &Fid| {
+            let catalogue = self.lookup_fid(*fid)?;
+            Ok(catalogue.map(|open| self.catalogue_cookie(&open).into()).unwrap_or_default())
+        };
+        fids.iter().map(cookie).collect()
+    }
+
+    /// Deletes catalogues in a time that does not depend on what they hold.
+    /// Durable when it returns: until then their readers go on.
+    pub fn delete(&self, request: &DeleteRequest) -> Result<Written<CataloguesReply>> {
+        let flags = Flags::check(request.flags, flags::DELETE)?;
+        let fids = unreserved(&request.fids)?;
+        let _next_object = self.next_object.lock();
+        let mut seen = BTreeSet::new();
+        let mut dying: Vec<Arc<Catalogue>> = Vec::new();
+        let mut codes = Vec::with_capacity(fids.len());
+        for &fid in &fids {
+            let found = if seen.insert(fid) { self.lookup_fid(fid)? } else { None };
+            let missing = if flags.has(Flag::MissingOk) { Code::Ok } else { Code::Absent };
+            codes.push(if found.is_some() { Code::Ok } else { missing } as i32);
+            dying.extend(found);
+        }
+        if flags.has(Flag::AllOrNothing) && codes.iter().any(|code| *code != 0) {
+            dying.clear();
+        }
+        let mut txn = self.store.progress().1;
+        if !dying.is_empty() {
+            let _locked: Vec<_> = dying.iter().map(|catalogue| catalogue.lock_all()).collect();
+            txn = self.store.apply(&self.condemn(&dying), Txn::MAX, Wait::Durable)?;
+            for catalogue in &dying {
+                catalogue.mark_dropped();
+                self.registry.remove(catalogue.fid);
+            }
+            self.deathrow.arrived(dying.len());
+        }
+        let count = dying.len() as u64;
+        let reply = CataloguesReply { codes, count, txn: txn.raw(), ..Default::default() };
+        Ok(Written { reply, txn, no_wait: false })
+    }
+
+    /// The commit that moves catalogues to the deathrow.
+    fn condemn(&self, dying: &[Arc<Catalogue>]) -> stele_engine::Commit {
+        let since_micros = self.clock.now_micros();
+        let mut rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+        for catalogue in dying {
+            let (fid, object, totals) = (catalogue.fid, catalogue.object, catalogue.totals());
+            let condemned = Condemned {
+                fid,
+                since_micros,
+                records: totals.records.max(0) as u64,
+                bytes: totals.bytes.max(0) as u64,
+                removed: 0,
+            };
+            rows.insert(layout::meta_row(layout::LIVE, fid.bytes()), None);
+            let on_deathrow = layout::meta_row(layout::DEATHROW, &object.to_be_bytes());
+            rows.insert(on_deathrow, Some(condemned.encode()));
+            let retired = layout::meta_row(layout::RETIRED, fid.bytes());
+            rows.insert(retired, Some(Entry { object, since_micros }.encode()));
+        }
+        let mut commit = CommitBuilder::new();
+        commit.table(self.tables.meta);
+        for (row, value) in rows {
+            commit.row(&row);
+            match value {
+                Some(value) => commit.set(layout::FAMILY, b"", 0, &value),
+                None => commit.delete_row(),
+            };
+        }
+        commit.finish()
+    }
+
+    pub fn lookup(&self, request: &LookupRequest) -> Result<CataloguesReply> {
+        let mut reply = CataloguesReply::default();
+        let durable = self.store.progress().0;
+        for fid in check_fids(&request.fids)? {
+            let found = self.lookup_fid(fid)?.filter(|found| found.is_readable(durable));
+            let code = match &found {
+                Some(_) => Code::Ok,
+                None if self.is_retired(fid)? => Code::Retired,
+                None => Code::Absent,
+            };
+            reply.count += u64::from(found.is_some());
+            reply.codes.push(code as i32);
+            let cookie = found.map(|found| self.catalogue_cookie(&found));
+            reply.cookies.push(cookie.unwrap_or_default().into());
+        }
+        reply.txn = durable.raw();
+        Ok(reply)
+    }
+
+    /// The meta-catalogue read from a fid, in numeric order.
+    pub fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
+        let flags = Flags::check(request.flags, flags::LIST)?;
+        if request.count as usize > VECTOR_MAX {
+            return Err(Error::invalid(format!("a list has {VECTOR_MAX} catalogues at most")));
+        }
+        let edge = request.start.is_empty();
+        if !edge {
+            Fid::from_wire(&request.start)?;
+        }
+        let start =
+            Start { key: request.start.clone(), count: request.count, edge, ..Default::default() };
+        let next = NextRequest {
+            catalogue: Some(Target {
+                fid: fid::META.bytes().to_vec().into(),
+                ..Default::default()
+            }),
+            starts: vec![start],
+            flags: (request.flags & !(Flag::NoCookies as u32)) | Flag::NoCookies as u32,
+            ..Default::default()
+        };
+        let mut listing = Listing::default();
+        let mut walk = Walk::new(self.clone(), next, Direction::Forward)?;
+        while walk.step(&mut listing, usize::MAX)? {}
+        for listed in &mut listing.reply.catalogues {
+            let fid = Fid::from_wire(&listed.fid)?;
+            if !flags.has(Flag::NoCookies)
+                && let Some(open) = self.lookup_fid(fid)?
+            {
+                listed.cookie = self.catalogue_cookie(&open).into();
+            }
+        }
+        Ok(listing.reply)
+    }
+
+    /// Records and bytes, as counted with every commit. The reply rests on
+    /// the newest commit.
+    pub fn stat(self: &Arc<Self>, request: &StatRequest) -> Result<Written<StatReply>> {
+        let mut stats = Vec::new();
+        for fid in check_fids(&request.fids)? {
+            let Some(catalogue) = self.lookup_fid(fid)?.filter(|found| !found.is_dropped()) else {
+                stats.push(CatalogueStat { code: Code::Absent as i32, ..Default::default() });
+                continue;
+            };
+            let totals = if fid.is_reserved() {
+                self.count_space(&catalogue, &catalogue.space.rows(), View::Durable)?
+            } else {
+                catalogue.totals()
+            };
+            stats.push(CatalogueStat {
+                code: Code::Ok as i32,
+                records: totals.records.max(0) as u64,
+                bytes: totals.bytes.max(0) as u64,
+                created_micros: catalogue.created_micros,
+            });
+        }
+        let txn = self.store.progress().1;
+        Ok(Written { reply: StatReply { stats }, txn, no_wait: false })
+    }
+}
+
+/// Gathers what a list returns.
+#[derive(Default)]
+struct Listing {
+    reply: ListReply,
+}
+
+impl WalkSink for Listing {
+    fn record(&mut self, _: u32, key: &[u8], value: &[u8], _: &[u8]) {
+        let created_micros = Entry::decode(value).map_or(0, |entry| entry.since_micros);
+        let fid = Bytes::copy_from_slice(key);
+        self.reply.catalogues.push(Listed { fid, created_micros, ..Default::default() });
+    }
+
+    fn end(&mut self, _: u32, code: Code, _: u64) {
+        self.reply.code = code as i32;
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// The ids of catalogues that users may make or delete.
+fn unreserved(fids: &[Bytes]) -> Result<Vec<Fid>> {
+    let fids = check_fids(fids)?;
+    match fids.iter().find(|fid| fid.is_reserved()) {
+        Some(reserved) => Err(Error::Reserved(*reserved)),
+        None => Ok(fids),
+    }
+}

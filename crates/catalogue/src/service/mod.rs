@@ -1,0 +1,311 @@
+//! The service itself, without the wire: each request is checked whole, and
+//! each that writes is one commit of the engine.
+
+mod change;
+mod deathrow;
+mod get;
+mod manage;
+mod range;
+mod walk;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use stele_engine::world::{Clock, SystemClock};
+use stele_engine::{Commit, CommitBuilder, Store, TableId, Txn, View, Wait};
+
+pub use self::deathrow::Collector;
+use self::deathrow::Deathrow;
+pub use self::get::{Answer, Get};
+pub use self::range::key_range;
+pub use self::walk::{Direction, Walk, WalkSink};
+use crate::catalogue::{Catalogue, Totals};
+use crate::cookie::{CatalogueCookie, Sealer};
+use crate::error::{Error, Result};
+use crate::fid::{self, Fid};
+use crate::layout::{self, Entry, Object, Space, Tables};
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::pins::Pins;
+use crate::proto::Target;
+use crate::registry::Registry;
+use crate::waiting::waiting;
+
+/// All catalogues of a store.
+pub struct Catalogues {
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    tables: Tables,
+    registry: Registry,
+    reserved: [Arc<Catalogue>; 3],
+    sealer: Sealer,
+    pins: Pins,
+    deathrow: Deathrow,
+    /// The next object; held while catalogues are made or deleted.
+    next_object: Mutex<Object>,
+    counted: Counted,
+    /// Commits before this one are those of earlier runs.
+    opened_at: Txn,
+}
+
+/// What the service has done, for tests and for the curious.
+#[derive(Debug, Default)]
+struct Counted {
+    lookups: AtomicU64,
+    places: AtomicU64,
+    copied_bytes: AtomicU64,
+}
+
+/// How often the short ways were taken, and what was copied on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Catalogues looked up in the meta-catalogue.
+    pub lookups: u64,
+    /// Records read at the place that a cookie told.
+    pub places: u64,
+    /// Bytes of values that were copied, from messages into commits and from
+    /// the engine into replies.
+    pub copied_bytes: u64,
+}
+
+/// The answer to a request that may have written, and the commit that it
+/// rests on: whoever is told must know that this is durable.
+#[derive(Clone, Debug)]
+pub struct Written<T> {
+    pub reply: T,
+    pub txn: Txn,
+    /// The caller asked not to wait.
+    pub no_wait: bool,
+}
+
+impl Catalogues {
+    pub fn open(store: Arc<Store>) -> Result<Catalogues> {
+        Catalogues::with_clock(store, Arc::new(SystemClock::new()))
+    }
+
+    /// The catalogues of a store, which is made ready for them.
+    pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Catalogues> {
+        let opened_at = store.progress().1;
+        let tables = Tables::open(&store)?;
+        let next_object = format(&store, tables.meta, clock.now_micros())?;
+        let open = |fid: Fid, prefix: &[u8]| {
+            let space = Space { table: tables.meta, prefix: prefix.to_vec() };
+            Arc::new(Catalogue::new(fid, 0, space, 0, Txn::ZERO, Totals::default(), 0))
+        };
+        let reserved = [
+            open(fid::META, layout::LIVE),
+            open(fid::RETIRED, layout::RETIRED),
+            open(fid::DEATHROW, layout::DEATHROW),
+        ];
+        let deathrow = Deathrow::open(&store, tables.meta)?;
+        Ok(Catalogues {
+            store,
+            clock,
+            tables,
+            registry: Registry::default(),
+            reserved,
+            sealer: Sealer::default(),
+            pins: Pins::default(),
+            deathrow,
+            next_object: Mutex::new(next_object),
+            counted: Counted::default(),
+            opened_at,
+        })
+    }
+
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            lookups: self.counted.lookups.load(Ordering::Relaxed),
+            places: self.counted.places.load(Ordering::Relaxed),
+            copied_bytes: self.counted.copied_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits until everything up to `txn` is durable; no thread does.
+    pub async fn durable(&self, txn: Txn) -> Result<()> {
+        if self.store.progress().0 >= txn {
+            return Ok(());
+        }
+        let (told, durable) = tokio::sync::oneshot::channel();
+        self.store.on_durable(txn, move |outcome| {
+            // Whoever asked may have gone away.
+            let _ = told.send(outcome);
+        });
+        let closed = |_| Err(stele_engine::Error::Closed);
+        Ok(durable.await.unwrap_or_else(closed)?)
+    }
+
+    /// The reply, when it may be told.
+    pub async fn settled<T>(&self, written: Written<T>) -> Result<T> {
+        if written.no_wait {
+            // Somebody has to want it on disk.
+            self.store.on_durable(written.txn, |_| {});
+        } else {
+            self.durable(written.txn).await?;
+        }
+        Ok(written.reply)
+    }
+
+    /// The same for callers that have a thread to spare.
+    pub fn settle<T>(&self, written: Written<T>) -> Result<T> {
+        if !written.no_wait {
+            self.store.sync(written.txn)?;
+        }
+        Ok(written.reply)
+    }
+
+    /// Holds the present, for reads of several requests.
+    pub fn pin(&self) -> Result<Txn> {
+        self.pins.hold(self.store.snapshot())
+    }
+
+    /// Lets go of a txn. Tells whether it was held.
+    pub fn unpin(&self, txn: Txn) -> bool {
+        self.pins.release(txn)
+    }
+
+    /// Checks that a txn is one to wait for. Nobody remembers whether those of
+    /// an earlier run were durable when it ended.
+    pub fn known_txn(&self, raw: u64) -> Result<Txn> {
+        let txn = Txn::from_raw(raw).filter(|txn| *txn <= self.store.progress().1);
+        let txn = txn.ok_or_else(|| Error::invalid(format!("no commit has the txn {raw}")))?;
+        if txn < self.opened_at { Err(Error::Forgotten(txn)) } else { Ok(txn) }
+    }
+
+    /// The catalogue that a request names, through its cookie if that leads
+    /// there. `None` when there is none.
+    fn find(&self, target: &Target) -> Result<(Fid, Option<Arc<Catalogue>>)> {
+        let fid = Fid::from_wire(&target.fid)?;
+        if !target.cookie.is_empty()
+            && let Some(cookie) = self.sealer.open_catalogue(fid, &target.cookie)
+            && let Some(catalogue) = self.registry.at(fid, cookie)
+            && !catalogue.is_dropped()
+        {
+            return Ok((fid, Some(catalogue)));
+        }
+        Ok((fid, self.lookup_fid(fid)?))
+    }
+
+    /// The catalogue of that id, from the meta-catalogue.
+    fn lookup_fid(&self, fid: Fid) -> Result<Option<Arc<Catalogue>>> {
+        self.counted.lookups.fetch_add(1, Ordering::Relaxed);
+        if let Some(reserved) = self.reserved.iter().find(|reserved| reserved.fid == fid) {
+            return Ok(Some(reserved.clone()));
+        }
+        if let Some(open) = self.registry.get(fid) {
+            return Ok(Some(open));
+        }
+        self.registry.get_or_open(fid, |slot| self.load(fid, slot))
+    }
+
+    fn load(&self, fid: Fid, slot: u32) -> Result<Option<Catalogue>> {
+        let mut found = None;
+        let row = layout::meta_row(layout::LIVE, fid.bytes());
+        self.store.read_first(self.tables.meta, &row, &View::Latest, None, |cell| {
+            found = Entry::decode(cell.value).map(|entry| (entry, cell.txn));
+        })?;
+        let Some((entry, born)) = found else { return Ok(None) };
+        let table = self.tables.records_of(fid);
+        let totals = self.read_totals(table, entry.object)?;
+        let space = Space::of_object(table, entry.object);
+        let since = entry.since_micros;
+        Ok(Some(Catalogue::new(fid, entry.object, space, since, born, totals, slot)))
+    }
+
+    fn read_totals(&self, table: TableId, object: Object) -> Result<Totals> {
+        let mut totals = Totals::default();
+        let spec = stele_engine::ScanSpec { view: View::Latest, ..Default::default() };
+        self.store.read_row(table, &layout::totals_row(object), &spec, |cell| {
+            let number = cell.value.try_into().map_or(0, i64::from_be_bytes);
+            match cell.qualifier {
+                layout::RECORDS => totals.records = number,
+                layout::BYTES => totals.bytes = number,
+                _ => {}
+            }
+        })?;
+        Ok(totals)
+    }
+
+    /// The catalogue to read from.
+    fn readable(&self, target: Option<&Target>) -> Result<Arc<Catalogue>> {
+        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
+        let (fid, catalogue) = self.find(target)?;
+        let durable = self.store.progress().0;
+        catalogue.filter(|catalogue| catalogue.is_readable(durable)).ok_or(Error::NoCatalogue(fid))
+    }
+
+    /// A cookie for the catalogue; none is needed for those of the service.
+    pub fn catalogue_cookie(&self, catalogue: &Catalogue) -> Vec<u8> {
+        let mut cookie = Vec::new();
+        if !catalogue.fid.is_reserved() {
+            let place = CatalogueCookie { slot: catalogue.slot, object: catalogue.object };
+            self.sealer.seal_catalogue(catalogue.fid, place, &mut cookie);
+        }
+        cookie
+    }
+
+    /// Gives a commit its place in the order, without waiting for the disk.
+    fn apply(&self, table: TableId, commit: &Commit) -> Result<Txn> {
+        let apply = || self.store.apply(commit, Txn::MAX, Wait::Accepted);
+        let wait = self.store.would_wait(table, commit.bytes().len());
+        Ok(if wait { waiting(apply) } else { apply() }?)
+    }
+
+    fn note_copied(&self, bytes: usize) {
+        self.counted.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Makes the rows that are always there, and tells the next object.
+fn format(store: &Store, meta: TableId, now_micros: i64) -> Result<Object> {
+    let mut next = None;
+    store.read_first(meta, layout::NEXT_OBJECT, &View::Latest, None, |cell| {
+        next = cell.value.try_into().ok().map(u64::from_be_bytes);
+    })?;
+    if let Some(next) = next {
+        return Ok(next);
+    }
+    let mut commit = CommitBuilder::new();
+    commit.table(meta);
+    let entry = Entry { object: 0, since_micros: now_micros }.encode();
+    for fid in [fid::META, fid::RETIRED, fid::DEATHROW] {
+        let row = layout::meta_row(layout::LIVE, fid.bytes());
+        commit.row(&row).set(layout::FAMILY, b"", 0, &entry);
+    }
+    let first: Object = 1;
+    commit.row(layout::NEXT_OBJECT).set(layout::FAMILY, b"", 0, &first.to_be_bytes());
+    store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
+    Ok(first)
+}
+
+/// Refuses a vector without elements.
+fn check_vector(len: usize) -> Result<()> {
+    if len == 0 {
+        return Err(Error::invalid("the vector is empty"));
+    }
+    Ok(())
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    check_size("a key", key.len(), KEY_BYTES_MAX)
+}
+
+fn check_value(value: &[u8]) -> Result<()> {
+    check_size("a value", value.len(), VALUE_BYTES_MAX)
+}
+
+fn check_size(what: &'static str, size: usize, limit: usize) -> Result<()> {
+    if size > limit {
+        return Err(Error::TooLarge { what, size, limit });
+    }
+    Ok(())
+}
+
+fn check_fids(fids: &[bytes::Bytes]) -> Result<Vec<Fid>> {
+    check_vector(fids.len())?;
+    fids.iter().map(|fid| Fid::from_wire(fid)).collect()
+}

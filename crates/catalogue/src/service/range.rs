@@ -1,0 +1,88 @@
+//! Whole ranges of keys: counted, and deleted by one commit.
+
+use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, View};
+
+use super::{Catalogues, Written, change, check_key};
+use crate::catalogue::{Catalogue, Totals};
+use crate::error::{Error, Result};
+use crate::flags::{self, Flag, Flags};
+use crate::layout::Space;
+use crate::proto::{CountReply, CountRequest, DelRangeRequest, Range, WriteReply};
+
+/// The rows of a space whose keys lie in a range; all without one.
+pub fn key_range(space: &Space, range: Option<&Range>) -> Result<RowRange> {
+    let Some(range) = range else { return Ok(space.rows()) };
+    for key in [Some(&range.start), range.end.as_ref(), Some(&range.prefix)].into_iter().flatten() {
+        check_key(key)?;
+    }
+    let rows = RowRange::prefix(&space.row(&range.prefix));
+    let end = range.end.as_ref().map(|end| space.row(end));
+    let bounds = RowRange { start: space.row(&range.start), end };
+    let rows = if range.prefix.is_empty() { space.rows() } else { rows };
+    Ok(rows.intersection(&bounds))
+}
+
+impl Catalogues {
+    pub fn count(&self, request: &CountRequest) -> Result<CountReply> {
+        let catalogue = self.readable(request.catalogue.as_ref())?;
+        let rows = key_range(&catalogue.space, request.range.as_ref())?;
+        let view = View::At(self.pins.snapshot(&self.store, request.at)?);
+        let totals = self.count_space(&catalogue, &rows, view)?;
+        if catalogue.is_dropped() {
+            return Err(Error::NoCatalogue(catalogue.fid));
+        }
+        Ok(CountReply { records: totals.records as u64, bytes: totals.bytes as u64 })
+    }
+
+    pub(super) fn count_space(
+        &self,
+        catalogue: &Catalogue,
+        rows: &RowRange,
+        view: View,
+    ) -> Result<Totals> {
+        let mut totals = Totals::default();
+        if rows.is_empty() {
+            return Ok(totals);
+        }
+        let spec = ScanSpec { view, ..ScanSpec::range(rows.clone()) };
+        let space = &catalogue.space;
+        let mut scan = self.store.scan(space.table, spec)?;
+        let mut sink = |cell: &stele_engine::CellView<'_>| {
+            totals.add(space.key(cell.row), cell.value.len());
+        };
+        while !scan.next_batch(BatchLimits::default(), &mut sink)?.done {}
+        Ok(totals)
+    }
+
+    /// Deletes the records of a range by one commit, however many they are.
+    /// They are counted first, so that the totals stay right; until that is
+    /// done nobody else writes to the catalogue.
+    pub fn del_range(&self, request: &DelRangeRequest) -> Result<Written<WriteReply>> {
+        let flags = Flags::check(request.flags, flags::DEL_RANGE)?;
+        let target = request.catalogue.as_ref();
+        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
+        let (fid, catalogue) = self.find(target)?;
+        if fid.is_reserved() {
+            return Err(Error::Reserved(fid));
+        }
+        let catalogue = catalogue.ok_or(Error::NoCatalogue(fid))?;
+        let rows = key_range(&catalogue.space, request.range.as_ref())?;
+        let _locked = catalogue.lock_all();
+        if catalogue.is_dropped() {
+            return Err(Error::NoCatalogue(fid));
+        }
+        let mut txn = self.store.progress().1;
+        let found = self.count_space(&catalogue, &rows, View::Latest)?;
+        if found.records > 0 {
+            let mut commit = CommitBuilder::new();
+            commit.table(catalogue.space.table).delete_range(&rows);
+            let change = Totals { records: -found.records, bytes: -found.bytes };
+            change::append_totals(&mut commit, catalogue.object, change);
+            txn = self.apply(catalogue.space.table, &commit.finish())?;
+            catalogue.count(change);
+        }
+        let count = found.records as u64;
+        let reply = WriteReply { count, applied: true, txn: txn.raw(), ..Default::default() };
+        Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
+    }
+}

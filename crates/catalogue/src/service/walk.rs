@@ -1,0 +1,189 @@
+//! NEXT and PREV: records in key order from each of several starts, all read
+//! at one moment, as many at a time as their taker has room for.
+
+use std::sync::Arc;
+
+use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Snapshot, Txn, View};
+
+use super::range::key_range;
+use super::{Catalogues, check_key, check_vector};
+use crate::catalogue::Catalogue;
+use crate::error::{Error, Result};
+use crate::flags::{self, Flag, Flags};
+use crate::proto::{Code, NextRequest, Start};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Takes the records of the starts, one start after the other.
+pub trait WalkSink {
+    fn record(&mut self, start: u32, key: &[u8], value: &[u8], cookie: &[u8]);
+    /// All records of the start have been told.
+    fn end(&mut self, start: u32, code: Code, count: u64);
+    /// Bytes gathered so far.
+    fn bytes(&self) -> usize;
+}
+
+pub struct Walk {
+    service: Arc<Catalogues>,
+    catalogue: Arc<Catalogue>,
+    starts: Vec<Start>,
+    flags: Flags,
+    within: RowRange,
+    direction: Direction,
+    snapshot: Arc<Snapshot>,
+    /// The start at hand.
+    at: usize,
+    /// Its scan, once that is open, and the records it has given.
+    scan: Option<Scan>,
+    count: u64,
+    /// The cookie of the record at hand; kept for its memory.
+    cookie: Vec<u8>,
+}
+
+impl Walk {
+    pub fn new(
+        service: Arc<Catalogues>,
+        request: NextRequest,
+        direction: Direction,
+    ) -> Result<Walk> {
+        let flags = Flags::check(request.flags, flags::NEXT)?;
+        check_vector(request.starts.len())?;
+        for start in &request.starts {
+            check_key(&start.key)?;
+        }
+        let catalogue = service.readable(request.catalogue.as_ref())?;
+        let within = key_range(&catalogue.space, request.within.as_ref())?;
+        let snapshot = service.pins.snapshot(&service.store, request.at)?;
+        let (starts, cookie) = (request.starts, Vec::new());
+        Ok(Walk {
+            service,
+            catalogue,
+            starts,
+            flags,
+            within,
+            direction,
+            snapshot,
+            at: 0,
+            scan: None,
+            count: 0,
+            cookie,
+        })
+    }
+
+    /// Holds the moment that is read, if that was asked for.
+    pub fn pinned(&self) -> Result<Option<Txn>> {
+        if !self.flags.has(Flag::Pin) {
+            return Ok(None);
+        }
+        self.service.pins.hold(self.snapshot.clone()).map(Some)
+    }
+
+    /// A cookie for the catalogue, unless none is wanted.
+    pub fn catalogue_cookie(&self) -> Vec<u8> {
+        if self.flags.has(Flag::NoCookies) {
+            return Vec::new();
+        }
+        self.service.catalogue_cookie(&self.catalogue)
+    }
+
+    /// Gives records until the sink has `bytes`. Tells whether there is more.
+    pub fn step(&mut self, sink: &mut impl WalkSink, bytes: usize) -> Result<bool> {
+        while self.at < self.starts.len() && sink.bytes() < bytes {
+            let room = bytes - sink.bytes();
+            if let Some(code) = self.step_start(sink, room)? {
+                sink.end(self.at as u32, code, self.count);
+                (self.at, self.count, self.scan) = (self.at + 1, 0, None);
+            }
+        }
+        // The deathrow begins only after this is set.
+        if self.catalogue.is_dropped() {
+            return Err(Error::NoCatalogue(self.catalogue.fid));
+        }
+        Ok(self.at < self.starts.len())
+    }
+
+    /// Goes on with the start at hand. Tells the code when it is done.
+    fn step_start(&mut self, sink: &mut impl WalkSink, room: usize) -> Result<Option<Code>> {
+        let start = &self.starts[self.at];
+        let wanted = u64::from(start.count);
+        if self.scan.is_none() {
+            if !start.edge && !self.flags.has(Flag::Slant) && !self.exists(start)? {
+                return Ok(Some(Code::Absent));
+            }
+            let rows = self.rows_from(start);
+            if rows.is_empty() || wanted == 0 {
+                return Ok(Some(if wanted == 0 { Code::Ok } else { Code::End }));
+            }
+            let spec = ScanSpec {
+                reverse: self.direction == Direction::Backward,
+                rows_max: Some(start.count as usize),
+                view: View::At(self.snapshot.clone()),
+                ..ScanSpec::range(rows)
+            };
+            self.scan = Some(self.service.store.scan(self.catalogue.space.table, spec)?);
+        }
+        let scan = self.scan.as_mut().expect("it was just opened");
+        let (space, at) = (&self.catalogue.space, self.at as u32);
+        let (object, txn) = (self.catalogue.object, self.snapshot.txn());
+        let (sealer, cookie) = (&self.service.sealer, &mut self.cookie);
+        let keys_only = self.flags.has(Flag::KeysOnly);
+        let (mut count, mut copied) = (0, 0);
+        let mut give = |cell: &CellView<'_>, cookie: &[u8]| {
+            let value = if keys_only { &[] } else { cell.value };
+            sink.record(at, space.key(cell.row), value, cookie);
+            copied += value.len();
+            count += 1;
+        };
+        let limits = BatchLimits { bytes: room, ..BatchLimits::default() };
+        let batch = if self.flags.has(Flag::NoCookies) {
+            scan.next_batch(limits, &mut |cell| give(cell, &[]))?
+        } else {
+            scan.next_placed_batch(limits, |cell, entry| {
+                let place = entry.map(|entry| Place { txn, entry });
+                cookie.clear();
+                sealer.seal_record(object, place.as_ref(), cookie);
+                give(cell, cookie);
+            })?
+        };
+        self.count += count;
+        self.service.note_copied(copied);
+        let code = if self.count == wanted { Code::Ok } else { Code::End };
+        Ok((batch.done || self.count == wanted).then_some(code))
+    }
+
+    fn exists(&self, start: &Start) -> Result<bool> {
+        let space = &self.catalogue.space;
+        let place = self.service.sealer.open_record(self.catalogue.object, &start.cookie);
+        let view = View::At(self.snapshot.clone());
+        let mut found = false;
+        let row = space.row(&start.key);
+        let read =
+            self.service.store.read_first(space.table, &row, &view, place.as_ref(), |_| {
+                found = true;
+            })?;
+        self.service.note_place(&read);
+        Ok(found)
+    }
+
+    /// The rows from a start on, in the direction of the walk.
+    fn rows_from(&self, start: &Start) -> RowRange {
+        if start.edge {
+            return self.within.clone();
+        }
+        let mut row = self.catalogue.space.row(&start.key);
+        let beyond = self.flags.has(Flag::ExcludeStart) == (self.direction == Direction::Forward);
+        if beyond {
+            // The least key after this one.
+            row.push(0);
+        }
+        let rows = match self.direction {
+            Direction::Forward => RowRange::from(row),
+            Direction::Backward => RowRange::new("", row),
+        };
+        self.within.intersection(&rows)
+    }
+}

@@ -1,0 +1,45 @@
+//! A value is copied once on its way in and once on its way out.
+
+mod support;
+
+use bytes::Bytes;
+use prost::Message;
+use stele_catalogue::client::NewRecord;
+use stele_catalogue::proto::{GetReply, NextReply, PutRequest, Record};
+use support::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_is_copied_once_in_each_direction() {
+    const BYTES: usize = 300_000;
+    let served = Served::new();
+    let handle = served.filled(1, 0).await;
+    let copied = || served.service.counts().copied_bytes as usize;
+    let before = copied();
+    let pieces = vec![Bytes::from(vec![1; BYTES / 3]); 3];
+    handle.put(vec![NewRecord::new("k", pieces)], 0).await.unwrap();
+    assert_eq!(copied() - before, BYTES, "from the message into the commit");
+    let value = handle.get_one("k").await.unwrap().unwrap();
+    assert_eq!((value.len(), copied() - before), (BYTES, 2 * BYTES), "from the engine to the wire");
+    groups(handle.next(from(vec![start("k", 1)], 0)).await.unwrap()).await;
+    assert_eq!(copied() - before, 3 * BYTES);
+}
+
+#[test]
+fn decoded_keys_and_values_are_pieces_of_their_message() {
+    let value = Bytes::from(vec![7; 100_000]);
+    let record = Record { key: "key".into(), value: value.clone(), ..Default::default() };
+    let wire =
+        Bytes::from(PutRequest { records: vec![record], ..Default::default() }.encode_to_vec());
+    let read = PutRequest::decode(wire.clone()).unwrap();
+    let inside = |piece: &Bytes, wire: &Bytes| wire.as_ptr_range().contains(&piece.as_ptr());
+    assert!(inside(&read.records[0].value, &wire) && inside(&read.records[0].key, &wire));
+
+    let found = stele_catalogue::proto::Found { value: value.clone(), ..Default::default() };
+    let wire = Bytes::from(GetReply { found: vec![found], ..Default::default() }.encode_to_vec());
+    assert!(inside(&GetReply::decode(wire.clone()).unwrap().found[0].value, &wire));
+
+    let item = stele_catalogue::proto::Item { value, ..Default::default() };
+    let group = stele_catalogue::proto::Group { records: vec![item], ..Default::default() };
+    let wire = Bytes::from(NextReply { groups: vec![group], ..Default::default() }.encode_to_vec());
+    assert!(inside(&NextReply::decode(wire.clone()).unwrap().groups[0].records[0].value, &wire));
+}

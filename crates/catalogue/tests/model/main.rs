@@ -1,0 +1,18 @@
+//! The service against a model: random requests with all flags, cookies old,
+//! new and forged, flushes and compactions, and power cuts inside any step.
+//! What a reply promised must be there afterwards, and each request whole.
+
+mod chance;
+mod life;
+mod model;
+#[path = "../../../engine/tests/support/power.rs"]
+mod power;
+
+#[test]
+fn requests_answer_like_the_model_through_flushes_and_power_cuts() {
+    let mut tally = life::Tally::default();
+    for seed in 0..60 {
+        life::Life::new(seed).live(120, &mut tally);
+    }
+    assert!(tally.crashes > 100 && tally.lost > 5 && tally.places > 20, "{tally:?}");
+}

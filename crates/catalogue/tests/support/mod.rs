@@ -1,0 +1,95 @@
+//! A service of its own, and a client that calls it within the process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stele_catalogue::client::{Client, Handle, NewRecord, Records, Step};
+use stele_catalogue::proto::{Code, Key, NextRequest, Start};
+use stele_catalogue::{Catalogues, Fid, Server};
+use stele_engine::world::World;
+use stele_engine::{Options, Store};
+
+pub struct Served {
+    pub service: Arc<Catalogues>,
+    pub client: Client,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Served {
+    pub fn new() -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        let served = Served::of(dir.path());
+        Served { _dir: Some(dir), ..served }
+    }
+
+    pub fn of(dir: &Path) -> Served {
+        let mut options = Options::default();
+        // Nothing here is cut off by a machine that fails.
+        options.log.sync = false;
+        let store = Store::open(dir, options, World::real()).unwrap();
+        let service = Arc::new(Catalogues::open(Arc::new(store)).unwrap());
+        let client = Client::in_process(Server::new(service.clone()).routes());
+        Served { service, client, _dir: None }
+    }
+
+    /// A catalogue with records `k000`, `k001`, ...
+    pub async fn filled(&self, id: u128, records: usize) -> Handle {
+        let fid = fid(id);
+        assert_eq!(codes(self.client.create(&[fid], 0).await.unwrap().codes()), [Code::Ok]);
+        let handle = self.client.catalogue(fid);
+        if records > 0 {
+            let records = (0..records).map(|n| record(&format!("k{n:03}"), &format!("v{n}")));
+            handle.put(records.collect(), 0).await.unwrap();
+        }
+        handle
+    }
+
+    /// Writes everything to disk, so that records have places.
+    pub fn flush(&self) {
+        for (table, _) in self.service.store().tables() {
+            self.service.store().flush(table).unwrap();
+        }
+    }
+}
+
+pub fn fid(id: u128) -> Fid {
+    Fid::of_id(1000 + id).unwrap()
+}
+
+pub fn codes(codes: impl Iterator<Item = Code>) -> Vec<Code> {
+    codes.collect()
+}
+
+pub fn record(key: &str, value: &str) -> NewRecord {
+    NewRecord::new(key.as_bytes().to_vec(), value.as_bytes().to_vec())
+}
+
+pub fn key(key: &str) -> Key {
+    Key { key: Bytes::copy_from_slice(key.as_bytes()), ..Default::default() }
+}
+
+pub fn start(key: &str, count: u32) -> Start {
+    Start { key: Bytes::copy_from_slice(key.as_bytes()), count, ..Default::default() }
+}
+
+pub fn from(starts: Vec<Start>, flags: u32) -> NextRequest {
+    NextRequest { starts, flags, ..Default::default() }
+}
+
+/// The keys of each start, and how it ended.
+pub async fn groups(mut records: Records) -> Vec<(Vec<String>, Code)> {
+    let (mut groups, mut keys) = (Vec::new(), Vec::new());
+    while let Some(step) = records.next().await.unwrap() {
+        match step {
+            Step::Record { key, .. } => {
+                keys.push(String::from_utf8(key.joined().to_vec()).unwrap());
+            }
+            Step::End { start, code, count } => {
+                assert_eq!((start as usize, count), (groups.len(), keys.len() as u64));
+                groups.push((std::mem::take(&mut keys), code));
+            }
+        }
+    }
+    groups
+}

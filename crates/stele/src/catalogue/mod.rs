@@ -1,0 +1,167 @@
+//! `stele catalogue`: catalogues and their records from the command line.
+
+mod records;
+mod server;
+mod shown;
+mod transfer;
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use stele_catalogue::Fid;
+use stele_catalogue::client::Client;
+use stele_catalogue::proto::{CatalogueStat, Code, Flag};
+
+use self::records::{Del, Get, Next, Put};
+use self::server::{Server, advise};
+use self::transfer::{Export, Import};
+use crate::Outcome;
+use crate::table::{confirmed, said};
+
+const FIDS: &str = "\
+A catalogue is named by its fid: i|CONT:KEY with numbers as in C (0x1f, 017, 15),
+or CONT:KEY in hex with the type byte, as fids are printed.";
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make catalogues.
+    #[command(after_help = format!("Example:\n  stele catalogue create 'i|1:1' 'i|1:2'\n\n{FIDS}"))]
+    Create {
+        #[arg(required = true, value_name = "FID")]
+        fids: Vec<Fid>,
+        /// Also ids of catalogues that were dropped, which are otherwise never used again.
+        #[arg(long)]
+        reuse: bool,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// List catalogues by their numbers.
+    #[command(after_help = "Example:\n  stele catalogue list --json")]
+    List {
+        /// Begin here.
+        #[arg(long, value_name = "FID")]
+        start: Option<Fid>,
+        /// How many at most.
+        #[arg(long, default_value_t = 1000)]
+        count: u32,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        server: Server,
+    },
+    Put(Put),
+    Get(Get),
+    Del(Del),
+    Next(Next),
+    /// Drop catalogues with all their records.
+    #[command(after_help = "Example:\n  stele catalogue drop 'i|1:1' --yes")]
+    Drop {
+        #[arg(required = true, value_name = "FID")]
+        fids: Vec<Fid>,
+        /// Yes, all their records too.
+        #[arg(long)]
+        yes: bool,
+        /// Wait until the records are gone from the deathrow.
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Tell how many records and bytes catalogues hold.
+    #[command(
+        after_help = "Examples:\n  stele catalogue stat\n  stele catalogue stat 'i|1:1' --json"
+    )]
+    Stat {
+        /// All catalogues if none is given.
+        #[arg(value_name = "FID")]
+        fids: Vec<Fid>,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        server: Server,
+    },
+    Import(Import),
+    Export(Export),
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Form {
+    /// JSON, one object on a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Create { fids, reuse, form, server } => {
+            let flags = if reuse { Flag::Reuse as u32 } else { 0 };
+            let reply =
+                server.run(async |client| client.create(&fids, flags).await.map_err(advise))?;
+            shown::catalogues(&mut io::stdout().lock(), &fids, &reply, "made", form)?;
+            Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
+        }
+        Command::List { start, count, form, server } => {
+            let reply = server.run(async |client| {
+                let flags = Flag::Slant as u32 | Flag::NoCookies as u32;
+                client.list(start, count, flags).await.map_err(advise)
+            })?;
+            shown::listed(&mut io::stdout().lock(), &reply, form)?;
+            Ok(Outcome::Sound)
+        }
+        Command::Drop { fids, yes, wait, form, server } => {
+            confirmed(yes, "drops catalogues with all their records")?;
+            let reply = server.run(async |client| {
+                let reply = client.delete(&fids, 0).await.map_err(advise)?;
+                if wait {
+                    client.await_deathrow().await.map_err(advise)?;
+                }
+                Ok(reply)
+            })?;
+            shown::catalogues(&mut io::stdout().lock(), &fids, &reply, "dropped", form)?;
+            Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
+        }
+        Command::Stat { fids, form, server } => {
+            let stats = server.run(async |client| stats(&client, fids).await)?;
+            shown::stats(&mut io::stdout().lock(), &stats, form)?;
+            Ok(outcome(stats.iter().all(|(_, stat)| stat.code() == Code::Ok)))
+        }
+        Command::Put(put) => put.run(),
+        Command::Get(get) => get.run(),
+        Command::Del(del) => del.run(),
+        Command::Next(next) => next.run(),
+        Command::Import(import) => import.run(),
+        Command::Export(export) => export.run(),
+    }
+}
+
+async fn stats(client: &Client, mut fids: Vec<Fid>) -> anyhow::Result<Vec<(Fid, CatalogueStat)>> {
+    if fids.is_empty() {
+        let flags = Flag::NoCookies as u32;
+        let listed = client.list(None, LISTED_MAX, flags).await.map_err(advise)?;
+        for catalogue in &listed.catalogues {
+            fids.push(Fid::from_wire(&catalogue.fid)?);
+        }
+    }
+    let stats = client.stat(&fids).await.map_err(advise)?;
+    Ok(fids.into_iter().zip(stats).collect())
+}
+
+/// Catalogues that are shown when none is named.
+const LISTED_MAX: u32 = 100_000;
+
+/// Something that was asked for is not there, or could not be done.
+fn outcome(all: bool) -> Outcome {
+    if all { Outcome::Sound } else { Outcome::Absent }
+}
+
+/// Tells what was done, as text or as JSON.
+fn tell(form: Form, text: &str, json: &serde_json::Value) -> anyhow::Result<()> {
+    if form.json {
+        return Ok(writeln!(io::stdout().lock(), "{json}")?);
+    }
+    said(text)
+}

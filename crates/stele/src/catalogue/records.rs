@@ -1,0 +1,316 @@
+//! `stele catalogue put`, `get`, `del` and `next`.
+
+use std::io::{self, BufWriter, Write};
+use std::str::FromStr;
+
+use bytes::Bytes;
+use clap::Args;
+use serde_json::json;
+use stele_catalogue::Fid;
+use stele_catalogue::client::{NewRecord, Step};
+use stele_catalogue::proto::{Code, Flag, Key, NextRequest, Range, Start};
+
+use super::server::{Server, advise};
+use super::{Form, outcome, shown, tell};
+use crate::Outcome;
+use crate::escape::{Typed, unescape};
+use crate::output::{json_line, text, things};
+use crate::table::confirmed;
+
+/// Store records, all of them by one commit.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele catalogue put 'i|1:1' name=Ada born=1815
+  stele catalogue put 'i|1:1' 'photo=\\xff\\xd8' --insert-only
+
+Type an = in a key as \\x3d.")]
+pub struct Put {
+    fid: Fid,
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    records: Vec<Pair>,
+    /// Refuse records that exist.
+    #[arg(long, conflicts_with = "create_if_absent")]
+    insert_only: bool,
+    /// Leave records that exist as they are.
+    #[arg(long)]
+    create_if_absent: bool,
+    /// Make the catalogue if there is none.
+    #[arg(long)]
+    create_catalogue: bool,
+    /// Store nothing if any record is refused.
+    #[arg(long)]
+    all_or_nothing: bool,
+    /// Store only over records that have this value now.
+    #[arg(long, value_name = "VALUE", value_parser = unescape)]
+    expect: Option<Bytes>,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pair {
+    key: Bytes,
+    value: Bytes,
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Pair, String> {
+        let (key, value) = typed
+            .split_once('=')
+            .ok_or_else(|| format!("{typed:?} is no record: give KEY=VALUE"))?;
+        Ok(Pair { key: unescape(key)?, value: unescape(value)? })
+    }
+}
+
+fn flag(flag: Flag, given: bool) -> u32 {
+    if given { flag as u32 } else { 0 }
+}
+
+impl Put {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let flags = flag(Flag::InsertOnly, self.insert_only)
+            | flag(Flag::CreateIfAbsent, self.create_if_absent)
+            | flag(Flag::CreateCatalogue, self.create_catalogue)
+            | flag(Flag::AllOrNothing, self.all_or_nothing)
+            | Flag::NoCookies as u32;
+        let keys: Vec<Bytes> = self.records.iter().map(|pair| pair.key.clone()).collect();
+        let record = |pair: Pair| NewRecord {
+            expected: self.expect.clone(),
+            ..NewRecord::new(pair.key, pair.value)
+        };
+        let records = self.records.into_iter().map(record).collect();
+        let reply = self.server.run(async |client| {
+            client.catalogue(self.fid).put(records, flags).await.map_err(advise)
+        })?;
+        told_codes(self.form, &keys, reply.codes())?;
+        let done = format!("{} stored", things(reply.count, "record"));
+        tell(self.form, &done, &json!({"count": reply.count, "applied": reply.applied}))?;
+        Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
+    }
+}
+
+/// Tells of the records that were refused; programs are told of all.
+fn told_codes(form: Form, keys: &[Bytes], codes: impl Iterator<Item = Code>) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for (key, code) in keys.iter().zip(codes) {
+        if form.json {
+            let mut object = shown::record_json(key, None);
+            object.insert("code".into(), shown::code_name(code).into());
+            json_line(&mut out, &object)?;
+            continue;
+        }
+        let what = match code {
+            Code::Ok => continue,
+            Code::Exists => "exists already",
+            Code::Unexpected => "has another value than expected",
+            _ => "is not there",
+        };
+        writeln!(out, "{} {what}", text(key))?;
+    }
+    Ok(())
+}
+
+/// Find records by their keys.
+#[derive(Args)]
+#[command(after_help = "Example:\n  stele catalogue get 'i|1:1' name born")]
+pub struct Get {
+    fid: Fid,
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<Typed>,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    server: Server,
+}
+
+fn wire_keys(keys: &[Typed]) -> Vec<Key> {
+    keys.iter().map(|Typed(key)| Key { key: key.clone(), ..Default::default() }).collect()
+}
+
+impl Get {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let keys = wire_keys(&self.keys);
+        let answers = self.server.run(async |client| {
+            let flags = Flag::NoCookies as u32;
+            client.catalogue(self.fid).get(keys, flags, 0).await.map_err(advise)
+        })?;
+        let mut out = io::stdout().lock();
+        let mut all = true;
+        for (Typed(key), found) in self.keys.iter().zip(answers) {
+            if found.code == Code::Ok {
+                shown::record(&mut out, key, Some(&found.value.joined()), self.form)?;
+                continue;
+            }
+            all = false;
+            if self.form.json {
+                let mut object = shown::record_json(key, None);
+                object.insert("code".into(), shown::code_name(found.code).into());
+                json_line(&mut out, &object)?;
+            } else {
+                writeln!(out, "{} is not there", text(key))?;
+            }
+        }
+        Ok(outcome(all))
+    }
+}
+
+/// Which keys are meant.
+#[derive(Args, Clone)]
+struct Bounds {
+    /// Only keys before this one.
+    #[arg(long, value_name = "KEY", value_parser = unescape)]
+    end: Option<Bytes>,
+    /// Only keys that start like this.
+    #[arg(long, value_parser = unescape)]
+    prefix: Option<Bytes>,
+}
+
+impl Bounds {
+    fn range(&self, start: Bytes) -> Range {
+        let prefix = self.prefix.clone().unwrap_or_default();
+        Range { start, end: self.end.clone(), prefix }
+    }
+
+    fn is_given(&self) -> bool {
+        self.end.is_some() || self.prefix.is_some()
+    }
+}
+
+/// Delete records, all of them by one commit.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele catalogue del 'i|1:1' name born
+  stele catalogue del 'i|1:1' --prefix log/ --yes
+  stele catalogue del 'i|1:1' --start a --end n --yes")]
+pub struct Del {
+    fid: Fid,
+    #[arg(value_name = "KEY", conflicts_with_all = ["start", "end", "prefix"])]
+    keys: Vec<Typed>,
+    /// All keys from this one on.
+    #[arg(long, value_name = "KEY", value_parser = unescape)]
+    start: Option<Bytes>,
+    #[command(flatten)]
+    bounds: Bounds,
+    /// Yes, all records of the range.
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Del {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let ranged = self.start.is_some() || self.bounds.is_given();
+        anyhow::ensure!(
+            ranged || !self.keys.is_empty(),
+            "nothing to delete: give keys, or --start, --end or --prefix"
+        );
+        if ranged {
+            confirmed(self.yes, "deletes all records of a range")?;
+        }
+        let range = self.bounds.range(self.start.unwrap_or_default());
+        let reply = self.server.run(async |client| {
+            let catalogue = client.catalogue(self.fid);
+            let deleted = match ranged {
+                true => catalogue.del_range(Some(range), 0).await,
+                false => catalogue.del(wire_keys(&self.keys), 0).await,
+            };
+            deleted.map_err(advise)
+        })?;
+        let keys: Vec<Bytes> = self.keys.iter().map(|Typed(key)| key.clone()).collect();
+        told_codes(self.form, &keys, reply.codes())?;
+        let done = format!("{} deleted", things(reply.count, "record"));
+        tell(self.form, &done, &json!({"count": reply.count}))?;
+        Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
+    }
+}
+
+/// Read records in the order of their keys.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele catalogue next 'i|1:1'
+  stele catalogue next 'i|1:1' n --count 10
+  stele catalogue next 'i|1:1' --reverse --prefix log/")]
+pub struct Next {
+    fid: Fid,
+    /// Begin here, or at the next key if this one is absent [default: the first]
+    #[arg(value_name = "START")]
+    start: Option<Typed>,
+    /// How many at most.
+    #[arg(long, default_value_t = 1000)]
+    count: u32,
+    /// Do not show the start itself.
+    #[arg(long)]
+    exclude_start: bool,
+    /// From the last to the first.
+    #[arg(long)]
+    reverse: bool,
+    /// Without values.
+    #[arg(long)]
+    keys_only: bool,
+    #[command(flatten)]
+    bounds: Bounds,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Next {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let flags = flag(Flag::ExcludeStart, self.exclude_start)
+            | flag(Flag::KeysOnly, self.keys_only)
+            | Flag::Slant as u32
+            | Flag::NoCookies as u32;
+        let edge = self.start.is_none();
+        let key = self.start.map(|Typed(key)| key).unwrap_or_default();
+        let request = NextRequest {
+            starts: vec![Start { key, count: self.count, edge, ..Default::default() }],
+            flags,
+            within: Some(self.bounds.range(Bytes::new())),
+            ..Default::default()
+        };
+        let mut out = BufWriter::new(io::stdout().lock());
+        self.server.run(async |client| {
+            let catalogue = client.catalogue(self.fid);
+            let records = match self.reverse {
+                true => catalogue.prev(request).await,
+                false => catalogue.next(request).await,
+            };
+            let mut records = records.map_err(advise)?;
+            while let Some(step) = records.next().await.map_err(advise)? {
+                if let Step::Record { key, value, .. } = step {
+                    let value = value.joined();
+                    let value = (!self.keys_only).then_some(&value[..]);
+                    shown::record(&mut out, &key.joined(), value, self.form)?;
+                }
+            }
+            Ok(())
+        })?;
+        out.flush()?;
+        Ok(Outcome::Sound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_a_key_and_a_value() {
+        let pair = |text: &str| text.parse::<Pair>();
+        let parsed = pair("a\\x3db=c=d").unwrap();
+        assert_eq!((&parsed.key[..], &parsed.value[..]), (&b"a=b"[..], &b"c=d"[..]));
+        assert_eq!(pair("=").unwrap(), Pair { key: Bytes::new(), value: Bytes::new() });
+        assert!(pair("key").unwrap_err().contains("KEY=VALUE"));
+    }
+}

@@ -1,0 +1,190 @@
+//! `stele catalogue export` and `import`: records as lines of JSON.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+use stele_catalogue::Fid;
+use stele_catalogue::client::{Handle, NewRecord, Step};
+use stele_catalogue::proto::{Flag, NextRequest, Start};
+
+use super::server::{Server, advise};
+use super::{Form, shown, tell};
+use crate::Outcome;
+use crate::output::things;
+
+/// Records of an import that are stored by one commit.
+const BATCH_BYTES: usize = 16 << 20;
+const BATCH_RECORDS: usize = 100_000;
+
+/// Write all records, as they are at one moment, as lines of JSON.
+#[derive(Args)]
+#[command(after_help = "Example:\n  stele catalogue export 'i|1:1' records.jsonl")]
+pub struct Export {
+    fid: Fid,
+    /// Where to; standard output without.
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Export {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let mut out: Box<dyn Write> = match &self.file {
+            Some(path) => {
+                Box::new(BufWriter::new(File::create(path).with_context(|| named(path))?))
+            }
+            None => Box::new(BufWriter::new(io::stdout().lock())),
+        };
+        self.server.run(async |client| export(&client.catalogue(self.fid), &mut *out).await)?;
+        out.flush()?;
+        Ok(Outcome::Sound)
+    }
+}
+
+async fn export(catalogue: &Handle, out: &mut dyn Write) -> anyhow::Result<()> {
+    let start = Start { edge: true, count: u32::MAX, ..Default::default() };
+    let flags = Flag::NoCookies as u32;
+    let request = NextRequest { starts: vec![start], flags, ..Default::default() };
+    let mut records = catalogue.next(request).await.map_err(advise)?;
+    while let Some(step) = records.next().await.map_err(advise)? {
+        if let Step::Record { key, value, .. } = step {
+            shown::record(out, &key.joined(), Some(&value.joined()), Form { json: true })?;
+        }
+    }
+    Ok(())
+}
+
+/// Store records from lines of JSON, as export writes them.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele catalogue import 'i|1:1' records.jsonl --create-catalogue
+  stele catalogue export 'i|1:1' | stele catalogue import 'i|1:2'
+
+A line is {\"key\": TEXT, \"value\": TEXT}, with key_base64 or value_base64 for
+bytes that are no text. Records are stored in their order, many by one commit;
+what was stored before an error stays.")]
+pub struct Import {
+    fid: Fid,
+    /// Where from; standard input without.
+    file: Option<PathBuf>,
+    /// Make the catalogue if there is none.
+    #[arg(long)]
+    create_catalogue: bool,
+    /// Leave records that exist as they are.
+    #[arg(long)]
+    create_if_absent: bool,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    key: Option<String>,
+    key_base64: Option<String>,
+    value: Option<String>,
+    value_base64: Option<String>,
+}
+
+fn field(text: Option<String>, base64: Option<String>, name: &str) -> anyhow::Result<Bytes> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into()),
+        (None, Some(base64)) => {
+            Ok(STANDARD.decode(base64).with_context(|| format!("{name}_base64"))?.into())
+        }
+        _ => anyhow::bail!("give either {name} or {name}_base64"),
+    }
+}
+
+fn parse(line: &str) -> anyhow::Result<NewRecord> {
+    let line: Line = serde_json::from_str(line)?;
+    let key = field(line.key, line.key_base64, "key")?;
+    Ok(NewRecord::new(key, field(line.value, line.value_base64, "value")?))
+}
+
+impl Import {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let mut from: Box<dyn BufRead> = match &self.file {
+            Some(path) => Box::new(BufReader::new(File::open(path).with_context(|| named(path))?)),
+            None => Box::new(BufReader::new(io::stdin().lock())),
+        };
+        let mut flags = Flag::NoCookies as u32;
+        if self.create_catalogue {
+            flags |= Flag::CreateCatalogue as u32;
+        }
+        if self.create_if_absent {
+            flags |= Flag::CreateIfAbsent as u32;
+        }
+        let count = self
+            .server
+            .run(async |client| import(&client.catalogue(self.fid), &mut *from, flags).await)?;
+        tell(self.form, &format!("{} stored", things(count, "record")), &json!({"count": count}))?;
+        Ok(Outcome::Sound)
+    }
+}
+
+async fn import(catalogue: &Handle, from: &mut dyn BufRead, flags: u32) -> anyhow::Result<u64> {
+    let (mut batch, mut bytes, mut count) = (Vec::new(), 0, 0);
+    for (number, line) in from.lines().enumerate() {
+        let line = line.context("reading records")?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let record = parse(&line).with_context(|| {
+            format!("line {}: {count} records before it are stored", number + 1)
+        })?;
+        bytes += record.key.len() + record.value.len();
+        batch.push(record);
+        if bytes >= BATCH_BYTES || batch.len() >= BATCH_RECORDS {
+            count += store(catalogue, std::mem::take(&mut batch), flags).await?;
+            bytes = 0;
+        }
+    }
+    if !batch.is_empty() {
+        count += store(catalogue, batch, flags).await?;
+    }
+    Ok(count)
+}
+
+async fn store(catalogue: &Handle, batch: Vec<NewRecord>, flags: u32) -> anyhow::Result<u64> {
+    let asked = batch.len();
+    let reply = catalogue.put(batch, flags).await.map_err(advise)?;
+    ensure!(reply.codes.len() == asked, "the server did not answer every record");
+    Ok(reply.count)
+}
+
+fn named(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_record_and_anything_else_is_told() {
+        let record = parse(r#"{"key": "a", "value_base64": "/w=="}"#).unwrap();
+        assert_eq!((record.key.joined(), record.value.joined()), ("a".into(), vec![0xFF].into()));
+        for wrong in [
+            "",
+            "{}",
+            r#"{"key": "a"}"#,
+            r#"{"key": "a", "key_base64": "", "value": ""}"#,
+            r#"{"key": "a", "value": "", "more": 1}"#,
+            r#"{"key": "a", "value_base64": "!"}"#,
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
