@@ -10,8 +10,10 @@
 //! what test runners and benchmarks write; `http` serves the API and the page.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod digest;
 mod error;
+pub mod ingest;
 mod ordered;
 pub mod param_set;
 pub mod params;
