@@ -13,6 +13,7 @@
 pub mod analysis;
 pub mod digest;
 mod error;
+pub mod http;
 pub mod ingest;
 mod ordered;
 pub mod param_set;
