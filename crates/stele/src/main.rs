@@ -12,6 +12,7 @@ mod rows;
 mod serve;
 mod table;
 mod timestamp;
+mod traces;
 
 use std::io;
 use std::process::ExitCode;
@@ -53,6 +54,9 @@ enum Command {
     Set(rows::Set),
     Delete(rows::Delete),
     Count(rows::Count),
+    /// Keep one result per commit per configuration, and ask what changed.
+    #[command(subcommand, arg_required_else_help = true)]
+    Traces(traces::Command),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Set(set) => set.run(),
         Command::Delete(delete) => delete.run(),
         Command::Count(count) => count.run(),
+        Command::Traces(command) => traces::run(command),
         Command::Engine(command) => engine::run(command),
     };
     match result {

@@ -1,7 +1,9 @@
-//! The gRPC services of a server: the Bigtable API, health, and reflection.
+//! The services of a server: the Bigtable API, health and reflection over
+//! gRPC; traces over HTTP.
 
 use anyhow::Context;
 use axum::Router;
+use stele_bigtable::client::{Client, Options};
 use stele_bigtable::{Api, proto};
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -32,6 +34,13 @@ pub async fn router(api: &Api) -> anyhow::Result<(Router, HealthReporter)> {
         .add_service(reflection().build_v1().context(broken)?)
         .add_service(reflection().build_v1alpha().context(broken)?);
     Ok((routes.prepare().into_axum_router(), health))
+}
+
+/// The pages of traces, whose tables are those of an instance of their own.
+pub fn traces(api: &Api) -> Router {
+    use stele_traces::http::{INSTANCE, PROJECT, router};
+    let options = Options::new("this process", PROJECT, INSTANCE);
+    router(Client::in_process(api.routes(), options))
 }
 
 pub async fn set_health(health: &HealthReporter, status: ServingStatus) {
