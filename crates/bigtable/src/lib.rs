@@ -17,7 +17,7 @@ mod error;
 pub mod filter;
 pub mod name;
 pub mod proto;
-mod regex;
+pub mod regex;
 pub mod table;
 mod waiting;
 

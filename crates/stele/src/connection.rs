@@ -12,6 +12,7 @@ use tonic::Code;
 /// Where `stele serve` listens unless told otherwise.
 pub const ENDPOINT: &str = "127.0.0.1:8086";
 const GOOGLE: &str = "google";
+const INSTANCE: &str = "stele";
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
@@ -23,9 +24,9 @@ pub struct Connection {
     /// The project that holds the instance.
     #[arg(long, env = "STELE_PROJECT", hide_env_values = true, default_value = "stele")]
     project: String,
-    /// The instance that holds the table.
-    #[arg(long, env = "STELE_INSTANCE", hide_env_values = true, default_value = "stele")]
-    instance: String,
+    /// The instance that holds the table [default: stele; traces for traces]
+    #[arg(long, env = "STELE_INSTANCE", hide_env_values = true, verbatim_doc_comment)]
+    instance: Option<String>,
     /// The app profile to use.
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     app_profile: String,
@@ -48,6 +49,12 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// The same, to the instance of a service unless another was named.
+    pub fn within(mut self, instance: &str) -> Connection {
+        self.instance.get_or_insert_with(|| instance.into());
+        self
+    }
+
     /// Connects, and does `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -60,14 +67,15 @@ impl Connection {
         })
     }
 
-    fn options(&self) -> anyhow::Result<Options> {
+    pub fn options(&self) -> anyhow::Result<Options> {
         let from_environment = std::env::var("BIGTABLE_EMULATOR_HOST").ok();
         let endpoint = self.endpoint.clone().or(from_environment);
         let endpoint = endpoint.unwrap_or_else(|| ENDPOINT.into());
+        let instance = self.instance.as_deref().unwrap_or(INSTANCE);
         let mut options = if endpoint == GOOGLE {
-            Options::google(&self.project, &self.instance)
+            Options::google(&self.project, instance)
         } else {
-            Options::new(endpoint, &self.project, &self.instance)
+            Options::new(endpoint, &self.project, instance)
         };
         options.app_profile = self.app_profile.clone();
         options.deadline = Some(Duration::from_secs(self.timeout));

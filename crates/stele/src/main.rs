@@ -13,6 +13,7 @@ mod rows;
 mod serve;
 mod table;
 mod timestamp;
+mod traces;
 
 use std::io;
 use std::process::ExitCode;
@@ -57,6 +58,9 @@ enum Command {
     /// Make, fill, read and drop catalogues: ordered key-value indices.
     #[command(subcommand, arg_required_else_help = true)]
     Catalogue(catalogue::Command),
+    /// Keep one result per commit per configuration, and ask what changed.
+    #[command(subcommand, arg_required_else_help = true)]
+    Traces(traces::Command),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Command::Delete(delete) => delete.run(),
         Command::Count(count) => count.run(),
         Command::Catalogue(command) => catalogue::run(command),
+        Command::Traces(command) => traces::run(command),
         Command::Engine(command) => engine::run(command),
     };
     match result {

@@ -54,7 +54,7 @@ fn banner(place: &Place, memory: Size) -> String {
     }
     if let Some(address) = place.http {
         let scheme = if place.tls { "https" } else { "http" };
-        lines.push(format!("  HTTP    {scheme}://{address}/  status, /health, /metrics"));
+        lines.push(format!("  HTTP    {scheme}://{address}/  status, /traces, /health, /metrics"));
     }
     let kept = if place.ephemeral { "  temporary, removed at exit" } else { "" };
     lines.push(format!("  data    {}{kept}", place.data.display()));

@@ -120,15 +120,16 @@ impl Server {
         ports: Ports,
         place: Arc<Place>,
     ) -> anyhow::Result<Server> {
+        let api = Api::new(store.clone())?;
         let catalogues = settings.catalogue.then(|| open_catalogues(&store)).transpose()?;
-        let (routes, health) = services::router(&Api::new(store.clone())?, catalogues).await?;
+        let (routes, health) = services::router(&api, catalogues).await?;
         // As long-lived as the process: every task uses them without counting.
         let intake = Intake::new(settings.request_memory, settings.request_wait);
         let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(intake)));
         let phases: &'static Phases = Box::leak(Box::default());
         let shown = Shown { store: store.clone(), metrics, phases, place };
         let grpc = Protocol::Grpc(Calls::new(routes, metrics, phases));
-        let http = Protocol::Http(http::router(shown));
+        let http = Protocol::Http(http::router(shown).merge(services::traces(&api)));
         let tasks = TaskTracker::new();
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         for (port, protocol, counters) in

@@ -1,10 +1,11 @@
-//! The gRPC services of a server: the Bigtable API, catalogues, health, and
-//! reflection.
+//! The services of a server: the Bigtable API, catalogues, health and
+//! reflection over gRPC; traces over HTTP.
 
 use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
+use stele_bigtable::client::{Client, Options};
 use stele_bigtable::{Api, proto};
 use stele_catalogue::{Catalogues, Server as CatalogueServer};
 use tonic::service::Routes;
@@ -49,6 +50,13 @@ pub async fn router(
         .add_service(reflection().build_v1().context(broken)?)
         .add_service(reflection().build_v1alpha().context(broken)?);
     Ok((routes.prepare().into_axum_router(), health))
+}
+
+/// The pages of traces, whose tables are those of an instance of their own.
+pub fn traces(api: &Api) -> Router {
+    use stele_traces::http::{INSTANCE, PROJECT, router};
+    let options = Options::new("this process", PROJECT, INSTANCE);
+    router(Client::in_process(api.routes(), options))
 }
 
 pub async fn set_health(health: &HealthReporter, status: ServingStatus) {

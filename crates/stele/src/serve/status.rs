@@ -51,7 +51,7 @@ pub fn page(shown: &Shown) -> String {
     page.server(shown);
     page.store(shown);
     page.calls(shown);
-    page.raw("<p><a href=\"/metrics\">metrics</a> · <a href=\"/health\">health</a></html>");
+    page.raw("<p><a href=\"/traces\">traces</a> · <a href=\"/metrics\">metrics</a> · <a href=\"/health\">health</a></html>");
     page.0
 }
 

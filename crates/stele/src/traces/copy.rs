@@ -1,0 +1,90 @@
+//! `stele traces copy`: a table of traces to another table or server.
+
+use std::io::{self, Write};
+
+use anyhow::bail;
+use clap::Args;
+use serde_json::json;
+use stele_bigtable::client::{Client, Options};
+use stele_traces::http::INSTANCE;
+use stele_traces::store::copy;
+
+use super::progress::Progress;
+use super::{Place, told};
+use crate::Outcome;
+use crate::connection::advise;
+use crate::output::{json_line, things};
+
+/// Copy a table of traces, row by row, to another table or server. Copying
+/// again is harmless; copy when nothing is being ingested.
+#[derive(Args)]
+pub struct Copy {
+    #[command(flatten)]
+    place: Place,
+    /// The table to copy to.
+    #[arg(long, value_name = "TABLE")]
+    to_table: String,
+    /// host:port of another server, https:// for TLS, or "google".
+    #[arg(long, value_name = "ENDPOINT")]
+    to_endpoint: Option<String>,
+    #[arg(long, value_name = "PROJECT")]
+    to_project: Option<String>,
+    #[arg(long, value_name = "INSTANCE")]
+    to_instance: Option<String>,
+}
+
+impl Copy {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let same = self.to_endpoint.is_none()
+            && self.to_project.is_none()
+            && self.to_instance.is_none()
+            && self.to_table == self.place.table;
+        if same {
+            bail!("table {} cannot be copied onto itself", self.to_table);
+        }
+        let options = self.target()?;
+        let copied = self.place.run(async |store| {
+            let target = Client::connect(options).await.map_err(advise)?;
+            let mut progress = Progress::new();
+            // How many there are is not known before the end.
+            let copied = copy(&store, &target, &self.to_table, |so_far| {
+                progress.show(0.0, so_far.cells, "cells");
+            });
+            let copied = copied.await.map_err(told);
+            progress.clear();
+            copied
+        })?;
+        let mut out = io::stdout().lock();
+        if self.place.json {
+            json_line(&mut out, &json!(copied))?;
+        } else {
+            writeln!(
+                out,
+                "{}, {} copied",
+                things(copied.rows, "row"),
+                things(copied.cells, "cell")
+            )?;
+        }
+        Ok(Outcome::Sound)
+    }
+
+    /// Where to, as the source is except for what is named.
+    fn target(&self) -> anyhow::Result<Options> {
+        let mut options = self.place.connection.clone().within(INSTANCE).options()?;
+        if let Some(project) = &self.to_project {
+            options.project = project.clone();
+        }
+        if let Some(instance) = &self.to_instance {
+            options.instance = instance.clone();
+        }
+        match self.to_endpoint.as_deref() {
+            None => {}
+            Some("google") => options = Options::google(options.project, options.instance),
+            Some(endpoint) => {
+                options.endpoint = endpoint.into();
+                options.admin_endpoint = None;
+            }
+        }
+        Ok(options)
+    }
+}

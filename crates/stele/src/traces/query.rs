@@ -1,0 +1,160 @@
+//! `stele traces query`: traces over commits, a letter for each digest.
+
+use std::io::{self, BufWriter, Write};
+
+use clap::Args;
+use serde_json::json;
+use stele_traces::store::{Cells, Grid, Window};
+use stele_traces::{Kind, Store};
+
+use super::{Place, told};
+use crate::Outcome;
+use crate::output::{json_line, things};
+
+const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
+/// Show traces over the newest commits with data.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele traces query skia
+  stele traces query skia 'os=Android&gpu=~nvidia&name=!blur' -n 50
+  stele traces query bench 'name=~^sort' --numbers --json
+
+Values of one key are alternatives. * is any value, ~ a pattern, ! turns the
+key's values around, and = takes the rest as it is.")]
+pub struct Query {
+    #[command(flatten)]
+    place: Place,
+    /// key=value&key=value
+    #[arg(default_value = "")]
+    query: stele_traces::Query,
+    #[command(flatten)]
+    commits: Commits,
+    /// Numbers instead of digests.
+    #[arg(long)]
+    numbers: bool,
+}
+
+/// Which commits.
+#[derive(Args)]
+pub struct Commits {
+    /// The newest commits with data.
+    #[arg(short = 'n', long = "commits", value_name = "N", default_value_t = 64)]
+    count: usize,
+    /// From this commit on, with data or without.
+    #[arg(long, value_name = "COMMIT", conflicts_with = "count")]
+    first: Option<String>,
+    /// Up to this commit.
+    #[arg(long, value_name = "COMMIT")]
+    last: Option<String>,
+}
+
+impl Commits {
+    pub async fn window(&self, store: &Store) -> anyhow::Result<Window> {
+        let last = match &self.last {
+            Some(name) => Some(store.find_commit(name).await.map_err(told)?.0),
+            None => None,
+        };
+        let Some(name) = &self.first else {
+            return Ok(Window::Dense { count: self.count, last });
+        };
+        let first = store.find_commit(name).await.map_err(told)?.0;
+        let last = match last {
+            Some(last) => last,
+            None => store.head().await.map_err(told)?.map_or(first, |(index, _)| index.max(first)),
+        };
+        Ok(Window::Range { first, last })
+    }
+}
+
+impl Query {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let kind = if self.numbers { Kind::Numbers } else { Kind::Digests };
+        let grid = self.place.run(async |store| {
+            let window = self.commits.window(&store).await?;
+            store.grid(kind, window, &self.query).await.map_err(told)
+        })?;
+        let mut out = BufWriter::new(io::stdout().lock());
+        if self.place.json {
+            show_json(&mut out, &grid)?
+        } else {
+            show(&mut out, &grid)?
+        }
+        out.flush()?;
+        let empty = grid.traces.is_empty();
+        Ok(if empty { Outcome::Absent } else { Outcome::Sound })
+    }
+}
+
+/// A line for each trace.
+fn show_json(out: &mut impl Write, grid: &Grid) -> io::Result<()> {
+    for trace in &grid.traces {
+        let results: Vec<_> = match &trace.cells {
+            Cells::Digests(cells) => {
+                let found = grid.columns.iter().zip(cells).filter(|(_, number)| **number != 0);
+                found.map(|(at, it)| json!([at, grid.digests[*it as usize - 1]])).collect()
+            }
+            Cells::Numbers(cells) => {
+                let found = grid.columns.iter().zip(cells).filter(|(_, it)| !it.is_nan());
+                found.map(|(at, it)| json!([at, it])).collect()
+            }
+        };
+        json_line(out, &json!({"id": trace.params.id(), "results": results}))?;
+    }
+    Ok(())
+}
+
+fn show(out: &mut impl Write, grid: &Grid) -> io::Result<()> {
+    let (Some(first), Some(last)) = (grid.columns.first(), grid.columns.last()) else {
+        return writeln!(out, "no results");
+    };
+    let traces = things(grid.traces.len() as u64, "trace");
+    let commits = things(grid.columns.len() as u64, "commit");
+    writeln!(out, "{traces} at {commits}, @{} to @{}", first.0, last.0)?;
+    for trace in &grid.traces {
+        match &trace.cells {
+            Cells::Digests(cells) => writeln!(out, "{}  {}", letters(cells), trace.params)?,
+            Cells::Numbers(cells) => {
+                let there: Vec<_> = cells.iter().filter(|number| !number.is_nan()).collect();
+                let (first, last) = (there.first(), there.last());
+                let number = |number: Option<&&f64>| number.map_or(0.0, |number| **number);
+                writeln!(
+                    out,
+                    "{:>14.4} -> {:>14.4}  {:4} results  {}",
+                    number(first),
+                    number(last),
+                    there.len(),
+                    trace.params
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each trace begins with a: what changes is what counts.
+fn letters(cells: &[u32]) -> String {
+    let mut seen: Vec<u32> = Vec::new();
+    let letter = |number: &u32| {
+        if *number == 0 {
+            return '.';
+        }
+        let place = seen.iter().position(|other| other == number).unwrap_or_else(|| {
+            seen.push(*number);
+            seen.len() - 1
+        });
+        LETTERS[place % LETTERS.len()] as char
+    };
+    cells.iter().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_digests_have_equal_letters() {
+        assert_eq!(letters(&[7, 7, 0, 9, 7, 3]), "aa.bac");
+    }
+}

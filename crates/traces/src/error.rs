@@ -1,0 +1,77 @@
+//! What can go wrong with traces, told so that a person knows what to do.
+//! Each kind has one HTTP status.
+
+use stele_bigtable::client;
+use tonic::Code;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// The request can never succeed as it is.
+    #[error("{0}")]
+    Invalid(String),
+    /// No commit of that hash or index is registered.
+    #[error("commit {0} is not known: register it first, with --repo or by POST to commits")]
+    UnknownCommit(String),
+    /// A table, trace or page that is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// Somebody else changed it first.
+    #[error("{0}")]
+    Conflict(String),
+    /// More than one request may ask for or bring.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Some rows of a bulk write failed; the others are stored.
+    #[error("{} of {of} rows were not written, the first is {}: {why}", .failed.len(), .failed[0])]
+    Partial { failed: Vec<String>, of: usize, why: client::Error },
+    /// What is stored cannot be understood.
+    #[error("{row} is damaged: {what}")]
+    Damaged { row: String, what: String },
+    #[error(transparent)]
+    Rows(#[from] client::Error),
+}
+
+impl Error {
+    pub fn invalid(what: impl Into<String>) -> Error {
+        Error::Invalid(what.into())
+    }
+
+    pub fn damaged(row: &[u8], what: impl Into<String>) -> Error {
+        Error::Damaged { row: row.escape_ascii().to_string(), what: what.into() }
+    }
+
+    /// The one HTTP status of this error.
+    pub fn status(&self) -> u16 {
+        match self {
+            Error::Invalid(_) => 400,
+            Error::NotFound(_) => 404,
+            Error::Conflict(_) => 409,
+            Error::TooLarge(_) => 413,
+            Error::UnknownCommit(_) => 422,
+            Error::Damaged { .. } => 500,
+            Error::Partial { why, .. } | Error::Rows(why) => match why.code() {
+                Code::NotFound => 404,
+                Code::ResourceExhausted | Code::Unavailable | Code::Aborted => 503,
+                Code::DeadlineExceeded => 504,
+                Code::InvalidArgument => 400,
+                _ => 502,
+            },
+        }
+    }
+
+    /// The kind of error in one word, for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::Invalid(_) => "invalid",
+            Error::UnknownCommit(_) => "unknown_commit",
+            Error::NotFound(_) => "not_found",
+            Error::Conflict(_) => "conflict",
+            Error::TooLarge(_) => "too_large",
+            Error::Partial { .. } => "partial",
+            Error::Damaged { .. } => "damaged",
+            Error::Rows(_) => "rows",
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The HTTP API and the page. `router` is mounted at /traces by `stele serve`
+//! and by `stele traces serve`; web/openapi.json describes it.
+//!
+//! A request's words are read by `request`, what it names is opened by
+//! `tables`; `results` and `labels` write, `query` and `analyses` read, and
+//! `answer` puts what comes out, or went wrong, into JSON.
+
+mod analyses;
+mod answer;
+mod labels;
+mod page;
+mod query;
+mod request;
+mod results;
+mod tables;
+
+use axum::Router;
+use axum::response::Redirect;
+use axum::routing::get;
+use stele_bigtable::client::Client;
+pub use tables::Tables;
+
+use crate::error::Error;
+use answer::Answer;
+
+/// The project and instance of the tables that `stele serve` shows.
+pub const PROJECT: &str = "stele";
+pub const INSTANCE: &str = "traces";
+
+/// Everything below /traces, over the tables of one client.
+pub fn router(client: Client) -> Router {
+    let table = Router::new()
+        .route("/", get(tables::show))
+        .route("/commits", get(results::commits).post(results::register))
+        .route("/results", axum::routing::post(results::put))
+        .route("/query", get(query::grid))
+        .route("/tiles/{tile}", get(query::tile))
+        .route("/trace", get(query::trace))
+        .route("/params", get(query::params))
+        .route("/diff", get(analyses::diff))
+        .route("/bisect", get(analyses::bisect))
+        .route("/steps", get(analyses::steps))
+        .route("/blame", get(analyses::blame))
+        .route("/labels", get(labels::show).post(labels::change));
+    let api = Router::new()
+        .route("/", get(page::html))
+        .route("/style.css", get(page::style))
+        .route("/{script}", get(page::script))
+        .route("/openapi.json", get(page::openapi))
+        .route("/v1/tables", get(tables::list).post(tables::init))
+        .nest("/v1/tables/{table}", table)
+        .fallback(nothing)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Tables::new(client));
+    Router::new()
+        .route("/traces/", get(|| async { Redirect::permanent("/traces") }))
+        .nest("/traces", api)
+}
+
+async fn nothing() -> Answer {
+    Answer::from(Error::NotFound("there is no such page: /traces/openapi.json lists all".into()))
+}
+
+async fn wrong_method() -> Answer {
+    Answer::wrong_method()
+}

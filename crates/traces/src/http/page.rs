@@ -1,0 +1,58 @@
+//! The page's own files, which are part of the program: nothing is fetched
+//! from anywhere else.
+
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::answer::Answer;
+use super::request::Args;
+use crate::error::Error;
+
+const HTML: &str = include_str!("../web/index.html");
+const STYLE: &str = include_str!("../web/style.css");
+const OPENAPI: &str = include_str!("../web/openapi.json");
+const SCRIPTS: [(&str, &str); 7] = [
+    ("app.js", include_str!("../web/app.js")),
+    ("api.js", include_str!("../web/api.js")),
+    ("colours.js", include_str!("../web/colours.js")),
+    ("grid.js", include_str!("../web/grid.js")),
+    ("chart.js", include_str!("../web/chart.js")),
+    ("builder.js", include_str!("../web/builder.js")),
+    ("detail.js", include_str!("../web/detail.js")),
+];
+
+/// The page speaks to its own server only, and nobody frames it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
+
+fn file(content_type: &'static str, text: &'static str) -> Response {
+    let headers: [(HeaderName, &'static str); 4] = [
+        (header::CONTENT_TYPE, content_type),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (StatusCode::OK, headers, text).into_response()
+}
+
+pub async fn html() -> Response {
+    file("text/html; charset=utf-8", HTML)
+}
+
+pub async fn style() -> Response {
+    file("text/css; charset=utf-8", STYLE)
+}
+
+pub async fn openapi(args: Args) -> Result<Response, Answer> {
+    args.only(&[])?;
+    Ok(file("application/json", OPENAPI))
+}
+
+pub async fn script(path: axum::extract::RawPathParams) -> Response {
+    let name = path.iter().find(|(name, _)| *name == "script").map(|(_, value)| value);
+    match SCRIPTS.iter().find(|(script, _)| Some(*script) == name) {
+        Some((_, text)) => file("text/javascript; charset=utf-8", text),
+        None => Answer::from(Error::NotFound("there is no such page".into())).into_response(),
+    }
+}

@@ -1,0 +1,303 @@
+//! Reading traces: grids, tiles, one trace, and what can be asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Answered, Left, Pieces};
+use super::request::Args;
+use super::tables::{Named, Tables, path_param};
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::ingest::{FAILED, PASSED, SKIPPED};
+use crate::params::Params;
+use crate::row_name::Kind;
+use crate::store::{Cells, Commit, Grid, Label, Labelled, Store};
+use crate::tile::{CommitIndex, Tile};
+
+/// Traces in one answer, unless fewer are asked for.
+const TRACES_MAX: usize = 100_000;
+const TRACES_SHOWN: usize = 10_000;
+
+pub type Labels = BTreeMap<String, BTreeMap<Digest, Labelled>>;
+
+/// A commit as answers have it.
+pub fn commit(index: CommitIndex, commit: Option<&Arc<Commit>>) -> Value {
+    match commit {
+        None => json!({"index": index}),
+        Some(commit) => json!({
+            "index": index,
+            "hash": commit.hash,
+            "author": commit.author,
+            "time": commit.time,
+            "subject": commit.subject,
+        }),
+    }
+}
+
+/// The commits of some columns, which ascend.
+pub async fn shown_commits(store: &Store, columns: &[CommitIndex]) -> Result<Vec<Value>> {
+    let (Some(first), Some(last)) = (columns.first(), columns.last()) else {
+        return Ok(Vec::new());
+    };
+    let known = store.commits(*first, *last).await?;
+    Ok(columns.iter().map(|index| commit(*index, known.get(index))).collect())
+}
+
+/// What has been decided about the tests of a grid.
+pub async fn labels_of(store: &Store, grid: &Grid) -> Result<Labels> {
+    let key = &store.settings().test_key;
+    let tests: BTreeSet<&str> =
+        grid.traces.iter().filter_map(|trace| trace.params.get(key)).collect();
+    store.labels(tests).await
+}
+
+pub async fn grid(
+    State(tables): State<Tables>,
+    Named(store): Named,
+    args: Args,
+) -> Result<Response, Answer> {
+    args.only(&["q", "kind", "n", "first", "last", "label", "limit"])?;
+    let (query, kind) = (args.query()?, args.kind()?);
+    let window = args.window(&store).await?;
+    let limit = args.number("limit", TRACES_MAX)?.unwrap_or(TRACES_SHOWN);
+    let wanted = match args.one("label")? {
+        None => None,
+        Some(text) => Some(label(text)?),
+    };
+    let turn = tables.heavy().await;
+    let mut grid = store.grid(kind, window, &query).await?;
+    let labels = labels_of(&store, &grid).await?;
+    if let Some(wanted) = wanted {
+        let key = store.settings().test_key.clone();
+        let digests = &grid.digests;
+        grid.traces.retain(|trace| {
+            newest_label(&trace.params, &key, &trace.cells, digests, &labels) == Some(wanted)
+        });
+    }
+    let commits = shown_commits(&store, &grid.columns).await?;
+    drop(turn);
+    let (pieces, response) = Pieces::new("application/json");
+    let document = Document { grid, commits, labels, limit, kind };
+    tokio::spawn(async move {
+        // A reader who has left wants nothing more.
+        let _ = document.write(pieces).await;
+    });
+    Ok(response)
+}
+
+/// What a grid looks like in JSON, written piece by piece.
+struct Document {
+    grid: Grid,
+    commits: Vec<Value>,
+    labels: Labels,
+    limit: usize,
+    kind: Kind,
+}
+
+impl Document {
+    async fn write(self, mut out: Pieces) -> Result<(), Left> {
+        out.text("{\"kind\":").await?;
+        out.json(&kind_name(self.kind)).await?;
+        out.text(",\"columns\":").await?;
+        out.json(&self.commits).await?;
+        out.text(",\"traces\":[").await?;
+        let total = self.grid.traces.len();
+        for (at, trace) in self.grid.traces.iter().take(self.limit).enumerate() {
+            if at > 0 {
+                out.text(",").await?;
+            }
+            out.text("{\"id\":").await?;
+            out.json(&trace.params.id()).await?;
+            out.text(",\"params\":").await?;
+            out.json(&trace.params).await?;
+            out.text(",\"cells\":").await?;
+            match &trace.cells {
+                Cells::Digests(cells) => out.json(cells).await?,
+                // NaN is null in JSON.
+                Cells::Numbers(cells) => out.json(cells).await?,
+            }
+            out.text("}").await?;
+        }
+        out.text("],\"digests\":").await?;
+        out.json(&self.grid.digests).await?;
+        out.text(",\"labels\":").await?;
+        out.json(&plain(&self.labels)).await?;
+        out.text(",\"names\":").await?;
+        out.json(&names(&self.grid.digests)).await?;
+        let total = json!({"total": total, "skipped": self.grid.skipped}).to_string();
+        out.text(",").await?;
+        out.text(&total[1..]).await?;
+        out.end().await;
+        Ok(())
+    }
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Digests => "digests",
+        Kind::Numbers => "numbers",
+    }
+}
+
+/// Labels without who gave them.
+fn plain(labels: &Labels) -> BTreeMap<&str, BTreeMap<Digest, Label>> {
+    let of_test = |labels: &BTreeMap<Digest, Labelled>| {
+        labels.iter().map(|(digest, labelled)| (*digest, labelled.label)).collect()
+    };
+    labels.iter().map(|(test, labels)| (test.as_str(), of_test(labels))).collect()
+}
+
+/// Digests that stand for a word.
+fn names(digests: &[Digest]) -> BTreeMap<Digest, &'static str> {
+    let words = [PASSED, SKIPPED, FAILED].map(|word| (Digest::of(word.as_bytes()), word));
+    words.into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
+}
+
+fn label(text: &str) -> Result<Label> {
+    match text {
+        "untriaged" => Ok(Label::Untriaged),
+        "positive" => Ok(Label::Positive),
+        "negative" => Ok(Label::Negative),
+        other => {
+            Err(Error::invalid(format!("label is untriaged, positive or negative, not {other:?}")))
+        }
+    }
+}
+
+/// The label of a trace's newest digest.
+fn newest_label(
+    params: &Params,
+    test_key: &str,
+    cells: &Cells,
+    digests: &[Digest],
+    labels: &Labels,
+) -> Option<Label> {
+    let Cells::Digests(cells) = cells else { return None };
+    let newest = cells.iter().rev().find(|number| **number != 0)?;
+    let digest = digests[*newest as usize - 1];
+    let labels = params.get(test_key).and_then(|test| labels.get(test));
+    Some(labels.and_then(|labels| labels.get(&digest)).map_or(Label::Untriaged, |it| it.label))
+}
+
+/// The tile in an address.
+pub struct TileNumber(Tile);
+
+impl FromRequestParts<Tables> for TileNumber {
+    type Rejection = Answer;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Tables) -> Result<TileNumber, Answer> {
+        let text = path_param(parts, "tile").await?;
+        let tile = text.parse().ok().and_then(Tile::new);
+        let tile = tile.ok_or_else(|| Error::invalid(format!("{text:?} is no tile")))?;
+        Ok(TileNumber(tile))
+    }
+}
+
+/// A whole tile, one trace on a line, as they come. However large it is, only
+/// what is on its way is held.
+pub async fn tile(
+    Named(store): Named,
+    TileNumber(tile): TileNumber,
+    args: Args,
+) -> Result<Response, Answer> {
+    args.only(&["q", "kind"])?;
+    let (query, kind) = (args.query()?, args.kind()?);
+    let last = store.settings().tile - 1;
+    let scan = store.scan(kind, tile, (0, last), &query).await?;
+    let columns: Vec<CommitIndex> =
+        (0..=last).map(|offset| tile.commit(offset, store.settings().tile)).collect();
+    let commits = shown_commits(&store, &columns).await?;
+    let (mut pieces, response) = Pieces::new("application/x-ndjson");
+    tokio::spawn(async move {
+        if let Err(Stopped::Failed(error)) =
+            write_tile(&store, kind, scan, commits, &mut pieces).await
+        {
+            return pieces.fail(&error.to_string()).await;
+        }
+        pieces.end().await;
+    });
+    Ok(response)
+}
+
+enum Stopped {
+    Failed(Error),
+    Left,
+}
+
+impl From<Left> for Stopped {
+    fn from(_: Left) -> Stopped {
+        Stopped::Left
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::Failed(error)
+    }
+}
+
+async fn write_tile(
+    store: &Store,
+    kind: Kind,
+    mut scan: crate::store::Tiles,
+    commits: Vec<Value>,
+    out: &mut Pieces,
+) -> Result<(), Stopped> {
+    out.json(&json!({"kind": kind_name(kind), "columns": commits})).await?;
+    out.text("\n").await?;
+    let (mut traces, mut ids) = (0, BTreeSet::new());
+    while let Some(trace) = scan.next().await? {
+        let cells: Vec<(u16, Value)> = trace
+            .cells
+            .iter()
+            .map(|(offset, bits)| match kind {
+                Kind::Digests => (*offset, json!(bits)),
+                Kind::Numbers => (*offset, json!(f64::from_bits(*bits))),
+            })
+            .collect();
+        if kind == Kind::Digests {
+            ids.extend(trace.cells.iter().map(|(_, id)| *id));
+        }
+        out.json(&json!({"id": trace.params.id(), "cells": cells})).await?;
+        out.text("\n").await?;
+        traces += 1;
+    }
+    // After the traces: by now every id has its digest.
+    let ids: Vec<u64> = ids.into_iter().collect();
+    let digests: BTreeMap<u64, Digest> = store.digests(&ids).await?.into_iter().collect();
+    out.json(&json!({"traces": traces, "skipped": scan.skipped, "digests": digests})).await?;
+    out.text("\n").await?;
+    Ok(())
+}
+
+pub async fn trace(Named(store): Named, args: Args) -> Answered {
+    args.only(&["id"])?;
+    let params = Params::parse(args.required("id")?)?;
+    let history = store
+        .history(&params)
+        .await?
+        .ok_or_else(|| Error::NotFound(format!("there is no trace {params}")))?;
+    let digests: Vec<_> = history.digests.iter().map(|(at, it)| json!([at, it])).collect();
+    let numbers: Vec<_> = history.numbers.iter().map(|(at, it)| json!([at, it])).collect();
+    let test = params.get(&store.settings().test_key);
+    let labels = store.labels(test).await?;
+    Ok(Answer::ok(json!({
+        "id": params.id(),
+        "params": params,
+        "options": history.options,
+        "digests": digests,
+        "numbers": numbers,
+        "labels": test.and_then(|test| plain(&labels).remove(test)).unwrap_or_default(),
+    })))
+}
+
+pub async fn params(Named(store): Named, args: Args) -> Answered {
+    args.only(&["first", "last"])?;
+    let (first, last) = args.range(&store).await?;
+    Ok(Answer::ok(json!({"params": store.param_set(first, last).await?})))
+}

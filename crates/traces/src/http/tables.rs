@@ -1,0 +1,143 @@
+//! The tables of traces that a server shows: opened when they are first
+//! asked for, and kept open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::json;
+use stele_bigtable::client::Client;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::answer::{Answer, Answered};
+use super::request::{Args, json as json_body};
+use crate::error::{Error, Result};
+use crate::store::{Settings, Store};
+
+/// Requests that hold whole grids or bodies, at once.
+const HEAVY_MAX: usize = 4;
+/// Tables that are kept open.
+const OPEN_MAX: usize = 1000;
+
+#[derive(Clone)]
+pub struct Tables {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    open: Mutex<HashMap<String, Store>>,
+    heavy: Semaphore,
+}
+
+impl Tables {
+    pub fn new(client: Client) -> Tables {
+        let (open, heavy) = (Mutex::default(), Semaphore::new(HEAVY_MAX));
+        Tables { shared: Arc::new(Shared { client, open, heavy }) }
+    }
+
+    pub async fn open(&self, id: &str) -> Result<Store> {
+        if let Some(store) = self.shared.open.lock().get(id) {
+            return Ok(store.clone());
+        }
+        check_id(id)?;
+        let store = Store::open(&self.shared.client, id).await?;
+        self.keep(id, store.clone());
+        Ok(store)
+    }
+
+    fn keep(&self, id: &str, store: Store) {
+        let mut open = self.shared.open.lock();
+        if open.len() >= OPEN_MAX {
+            open.clear();
+        }
+        open.insert(id.into(), store);
+    }
+
+    /// Waits for a turn to hold much memory.
+    pub async fn heavy(&self) -> SemaphorePermit<'_> {
+        self.shared.heavy.acquire().await.expect("the semaphore is never closed")
+    }
+}
+
+/// The table that an address names.
+pub struct Named(pub Store);
+
+impl FromRequestParts<Tables> for Named {
+    type Rejection = Answer;
+
+    async fn from_request_parts(parts: &mut Parts, tables: &Tables) -> Result<Named, Answer> {
+        let id = path_param(parts, "table").await?;
+        Ok(Named(tables.open(&id).await?))
+    }
+}
+
+/// A part of the address.
+pub async fn path_param(parts: &mut Parts, wanted: &str) -> Result<String, Answer> {
+    let params = RawPathParams::from_request_parts(parts, &()).await;
+    let params = params.map_err(|_| Error::invalid("the address is not UTF-8"))?;
+    let found = params.iter().find(|(name, _)| *name == wanted);
+    let found = found.ok_or_else(|| Error::invalid(format!("the address has no {wanted}")))?;
+    Ok(found.1.to_string())
+}
+
+/// Tables are named as Bigtable has it.
+fn check_id(id: &str) -> Result<()> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    if (1..=50).contains(&id.len()) && id.bytes().all(letter) && !id.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    Err(Error::invalid("a table's name has 1 to 50 letters, digits, _, . or -"))
+}
+
+pub async fn list(State(tables): State<Tables>, args: Args) -> Answered {
+    args.only(&[])?;
+    let ids = tables.shared.client.list_tables().await.map_err(Error::from)?;
+    let mut found = Vec::new();
+    for id in ids {
+        match tables.open(&id).await {
+            Ok(store) => found.push(json!({"table": id, "settings": store.settings()})),
+            // Tables of other things.
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Answer::ok(json!({"tables": found})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTable {
+    table: String,
+    tile: Option<u16>,
+    shards: Option<u8>,
+    test_key: Option<String>,
+}
+
+pub async fn init(State(tables): State<Tables>, headers: HeaderMap, body: Body) -> Answered {
+    let new: NewTable = json_body(&headers, body).await?;
+    check_id(&new.table)?;
+    let default = Settings::default();
+    let settings = Settings {
+        tile: new.tile.unwrap_or(default.tile),
+        shards: new.shards.unwrap_or(default.shards),
+        test_key: new.test_key.unwrap_or(default.test_key),
+        ..default
+    };
+    let store = Store::init(&tables.shared.client, &new.table, settings).await?;
+    let settings = json!(store.settings());
+    tables.keep(&new.table, store);
+    Ok(Answer::created(json!({"table": new.table, "settings": settings})))
+}
+
+pub async fn show(Named(store): Named, args: Args) -> Answered {
+    args.only(&[])?;
+    let head =
+        store.head().await?.map(|(index, commit)| super::query::commit(index, Some(&commit)));
+    Ok(Answer::ok(json!({"table": store.id(), "settings": store.settings(), "head": head})))
+}

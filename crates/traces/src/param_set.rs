@@ -1,0 +1,82 @@
+//! A param set: for each key the values that occur. What queries are built
+//! from, and what a tile has yet to learn before it can take new traces.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::params::Params;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ParamSet(pub BTreeMap<String, BTreeSet<String>>);
+
+impl ParamSet {
+    pub fn add(&mut self, params: &Params) {
+        for (key, value) in params.iter() {
+            self.add_pair(key, value);
+        }
+    }
+
+    pub fn add_pair(&mut self, key: &str, value: &str) {
+        match self.0.get_mut(key) {
+            Some(values) if values.contains(value) => {}
+            Some(values) => drop(values.insert(value.into())),
+            None => drop(self.0.insert(key.into(), [value.to_string()].into())),
+        }
+    }
+
+    pub fn add_all(&mut self, other: &ParamSet) {
+        for (key, values) in &other.0 {
+            self.0.entry(key.clone()).or_default().extend(values.iter().cloned());
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many values all keys have.
+    pub fn size(&self) -> usize {
+        self.0.values().map(BTreeSet::len).sum()
+    }
+
+    /// Whether every key of this set has a value in common with the other's;
+    /// an empty set matches everything.
+    pub fn matches(&self, other: &ParamSet) -> bool {
+        self.0
+            .iter()
+            .all(|(key, values)| other.0.get(key).is_some_and(|others| !values.is_disjoint(others)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &[(&str, &str)]) -> ParamSet {
+        let mut set = ParamSet::default();
+        pairs.iter().for_each(|(key, value)| set.add_pair(key, value));
+        set
+    }
+
+    #[test]
+    fn values_are_there_once() {
+        let mut made = set(&[("os", "b"), ("os", "a"), ("os", "b")]);
+        made.add(&Params::new([("os", "a"), ("gpu", "x")]).unwrap());
+        assert_eq!(made, set(&[("gpu", "x"), ("os", "a"), ("os", "b")]));
+        assert_eq!((made.size(), made.0.len()), (3, 2));
+        let mut union = set(&[("os", "c")]);
+        union.add_all(&made);
+        assert_eq!(union.size(), 4);
+    }
+
+    #[test]
+    fn a_set_matches_if_each_key_shares_a_value() {
+        let wide = set(&[("os", "a"), ("os", "b"), ("gpu", "x")]);
+        assert!(ParamSet::default().matches(&wide));
+        assert!(set(&[("os", "b"), ("os", "z")]).matches(&wide));
+        assert!(!set(&[("os", "z")]).matches(&wide));
+        assert!(!set(&[("os", "a"), ("cpu", "x")]).matches(&wide));
+    }
+}

@@ -1,0 +1,319 @@
+//! Queries: which traces are meant. `os=Android&os=iOS&gpu=~nvidia&name=!blur`.
+//! A query is planned against a tile's ordered param set, and the plan looks
+//! at encoded ids only.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use stele_bigtable::regex::Pattern;
+
+use crate::error::{Error, Result};
+use crate::ordered::{OrderedParamSet, pair};
+use crate::params::Params;
+
+/// Pairs in one query, at most.
+const PAIRS_MAX: usize = 200;
+const TEXT_BYTES_MAX: usize = 32 << 10;
+
+/// Keys are ANDed, the values of one key ORed. No keys match everything.
+#[derive(Clone, Default)]
+pub struct Query {
+    text: String,
+    keys: BTreeMap<String, Clause>,
+}
+
+#[derive(Clone, Default)]
+struct Clause {
+    /// The key must be there with a value that no term matches.
+    negated: bool,
+    any: bool,
+    terms: Vec<Term>,
+}
+
+#[derive(Clone)]
+enum Term {
+    Equal(String),
+    Matches(Pattern),
+}
+
+impl Query {
+    /// The traces of exactly these params and any more.
+    pub fn of(params: &Params) -> Query {
+        let keys = params.iter().map(|(key, value)| {
+            let terms = vec![Term::Equal(value.into())];
+            (key.to_string(), Clause { terms, ..Clause::default() })
+        });
+        Query { text: params.id(), keys: keys.collect() }
+    }
+
+    pub fn is_all(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub fn matches(&self, params: &Params) -> bool {
+        self.keys
+            .iter()
+            .all(|(key, clause)| params.get(key).is_some_and(|value| clause.matches(value)))
+    }
+
+    /// The query in the places of one tile. `None` if no trace of the tile
+    /// can match: a key or all values are unknown there.
+    pub fn plan(&self, set: &OrderedParamSet) -> Option<Plan> {
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for (key, clause) in &self.keys {
+            let (place, values) = set.key(key)?;
+            let allowed: Vec<bool> = values.iter().map(|value| clause.matches(value)).collect();
+            if !allowed.contains(&true) {
+                return None;
+            }
+            keys.push((place, allowed));
+        }
+        keys.sort();
+        Some(Plan { keys })
+    }
+}
+
+impl Clause {
+    fn matches(&self, value: &str) -> bool {
+        let hit = || {
+            self.terms.iter().any(|term| match term {
+                Term::Equal(wanted) => wanted == value,
+                Term::Matches(pattern) => pattern.matches(value.as_bytes()),
+            })
+        };
+        self.any || hit() != self.negated
+    }
+}
+
+/// Key places in ascending order, each with the value places it allows.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    keys: Vec<(u32, Vec<bool>)>,
+}
+
+impl Plan {
+    pub fn is_all(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether an encoded id is meant. One that cannot be read is not.
+    pub fn matches(&self, encoded: &str) -> bool {
+        let mut wanted = self.keys.iter();
+        let Some((mut key_wanted, mut allowed)) = wanted.next().map(parts) else { return true };
+        for piece in encoded.split(',').filter(|piece| !piece.is_empty()) {
+            let Some((key, value)) = pair(piece) else { return false };
+            if key > key_wanted {
+                return false;
+            }
+            if key == key_wanted {
+                if !allowed.get(value as usize).copied().unwrap_or(false) {
+                    return false;
+                }
+                match wanted.next().map(parts) {
+                    Some(next) => (key_wanted, allowed) = next,
+                    None => return true,
+                }
+            }
+        }
+        false
+    }
+}
+
+fn parts(key: &(u32, Vec<bool>)) -> (u32, &[bool]) {
+    (key.0, &key.1)
+}
+
+impl FromStr for Query {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Query> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Error::invalid(format!("a query may have {TEXT_BYTES_MAX} bytes")));
+        }
+        let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (count, part) in text.split('&').filter(|part| !part.is_empty()).enumerate() {
+            if count >= PAIRS_MAX {
+                return Err(Error::invalid(format!("a query may have {PAIRS_MAX} pairs")));
+            }
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| Error::invalid(format!("{part:?} in a query is not key=value")))?;
+            let bad = || Error::invalid(format!("{part:?} in a query has a bad % escape"));
+            let key = percent_decoded(key).ok_or_else(bad)?;
+            let value = percent_decoded(value).ok_or_else(bad)?;
+            if key.is_empty() || value.is_empty() {
+                return Err(Error::invalid(format!("{part:?} in a query is not key=value")));
+            }
+            values.entry(key).or_default().push(value);
+        }
+        let keys = values.into_iter().map(|(key, values)| {
+            let clause = Clause::parse(&key, values)?;
+            Ok((key, clause))
+        });
+        Ok(Query { text: text.into(), keys: keys.collect::<Result<_>>()? })
+    }
+}
+
+impl Clause {
+    fn parse(key: &str, mut values: Vec<String>) -> Result<Clause> {
+        if values == ["*"] {
+            return Ok(Clause { any: true, ..Clause::default() });
+        }
+        let negated = values.first().is_some_and(|first| first.starts_with('!'));
+        if negated {
+            for value in &mut values {
+                if let Some(rest) = value.strip_prefix('!') {
+                    *value = rest.to_string();
+                }
+            }
+        }
+        let terms = values.into_iter().map(|value| Term::parse(key, &value));
+        Ok(Clause { negated, any: false, terms: terms.collect::<Result<_>>()? })
+    }
+}
+
+impl Term {
+    fn parse(key: &str, value: &str) -> Result<Term> {
+        if let Some(literal) = value.strip_prefix('=') {
+            return Ok(Term::Equal(literal.into()));
+        }
+        let Some(pattern) = value.strip_prefix('~') else { return Ok(Term::Equal(value.into())) };
+        let wrong = |why: String| Error::invalid(format!("the pattern of {key:?}: {why}"));
+        // On its own first, so that no parenthesis reaches out of it.
+        Pattern::new(pattern.as_bytes()).map_err(|error| wrong(error.to_string()))?;
+        let anywhere = format!("(?s:.*)(?:{pattern})(?s:.*)");
+        let anywhere = Pattern::new(anywhere.as_bytes());
+        anywhere.map(Term::Matches).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+impl fmt::Display for Query {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Query {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Query({:?})", self.text)
+    }
+}
+
+/// Bytes for `%XX`; a plus stays a plus. `None` for a bad escape or what is
+/// not UTF-8 after all.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next()?.as_bytes());
+    for part in parts {
+        let digits =
+            part.get(..2).filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::param_set::ParamSet;
+
+    fn params(text: &str) -> Params {
+        Params::parse(text).unwrap()
+    }
+
+    /// The query on params, and planned on a tile that knows several traces;
+    /// both must say the same.
+    fn hits(query: &str, id: &str) -> bool {
+        let query: Query = query.parse().unwrap();
+        let mut all = ParamSet::default();
+        for other in [",gpu=x,os=z,", ",config=565,name=a,", ",os=y,"] {
+            all.add(&params(other));
+        }
+        all.add(&params(id));
+        let set = OrderedParamSet::default().extended(&all).unwrap();
+        let encoded = set.encode(&params(id)).unwrap();
+        let planned = query.plan(&set).is_some_and(|plan| plan.matches(&encoded));
+        assert_eq!(planned, query.matches(&params(id)), "{query} on {id}");
+        planned
+    }
+
+    #[test]
+    fn queries_match_as_documented() {
+        let id = ",arch=x86,config=565,gpu2=b,name=blur-1,os=Android,";
+        for yes in [
+            "",
+            "arch=x86",
+            "arch=x86&config=565",
+            "arch=arm&arch=x86",
+            "arch=*",
+            "name=~^blur",
+            "name=~r-[0-9]$",
+            "name=~(?i)BLUR",
+            "name=~lu",
+            "arch=!arm",
+            "arch=!arm&arch=mips",
+            "name=!~^rect",
+            "name=~rect&name=blur-1",
+            "os==Android",
+            "os=%41ndroid",
+            "&arch=x86&",
+        ] {
+            assert!(hits(yes, id), "{yes}");
+        }
+        for no in [
+            "arch=arm",
+            "arch=x86&config=8888",
+            "gpu=*",
+            "gpu=!x",
+            "gpu=x",
+            "gp=*",
+            "arch=!x86",
+            "arch=!arm&arch=x86",
+            "name=~^lur",
+            "os=~",
+            "os==~Android",
+        ]
+        .iter()
+        .filter(|query| **query != "os=~")
+        {
+            assert!(!hits(no, id), "{no}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_the_tile_does_not_know_matches_nothing_beside_one_it_knows() {
+        let mut all = ParamSet::default();
+        all.add(&params(",os=y,"));
+        let set = OrderedParamSet::default().extended(&all).unwrap();
+        let plan = |query: &str| query.parse::<Query>().unwrap().plan(&set);
+        assert!(plan("os=y").is_some());
+        assert!(plan("os=y&unknown=1").is_none());
+        assert!(plan("os=y&unknown=!1").is_none());
+        assert!(plan("os=z").is_none());
+    }
+
+    #[test]
+    fn what_is_no_query_is_refused() {
+        for wrong in ["a", "a=", "=b", "a=%ZZ", "a=%4", "a=%FF", "a=~(", "a=~a)(b", "a=~\\p{"] {
+            assert!(wrong.parse::<Query>().is_err(), "{wrong}");
+        }
+        assert!("a=b&".repeat(201).parse::<Query>().is_err());
+        assert!(format!("a={}", "b".repeat(40_000)).parse::<Query>().is_err());
+    }
+
+    #[test]
+    fn plans_never_panic_on_any_id() {
+        let mut all = ParamSet::default();
+        all.add(&params(",a=1,b=2,"));
+        let set = OrderedParamSet::default().extended(&all).unwrap();
+        let plan = "a=1&b=2".parse::<Query>().unwrap().plan(&set).unwrap();
+        for id in ["", ",", ",0=", ",=,", ",0=9,1=0,", ",0=0,1", "0=0,1=0", ",9999999999=0,"] {
+            let _ = plan.matches(id);
+        }
+        assert!(plan.matches(",0=0,1=0,"));
+        assert!(!plan.matches(",0=0,2=0,"));
+    }
+}

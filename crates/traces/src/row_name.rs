@@ -1,0 +1,183 @@
+//! Row names: `[shard]:[namespace]:[type]:[tile]:[subkey]`. The shard comes
+//! first so that the rows of one tile spread over the table; it depends on
+//! the subkey alone.
+
+use bytes::Bytes;
+
+use crate::digest::Digest;
+use crate::tile::Tile;
+
+/// Shards unless told otherwise, and at most: a shard has two digits.
+pub const SHARDS: u8 = 32;
+pub const SHARDS_MAX: u8 = 100;
+/// The tile of rows that belong to none.
+const NO_TILE: &str = "0000000000";
+/// Hex digits of a digest that name its row of the digest map.
+pub const PREFIX_DIGITS: usize = 3;
+
+pub const SETTINGS: &str = ":ts:s:0000000000:";
+pub const COUNTER: &str = ":ts:i:0000000000:";
+/// Rows of all tiles, the newest first.
+pub const PARAM_SETS: &str = ":ts:o:";
+pub const MARKS: &str = ":ts:m:";
+pub const COMMITS: &str = ":vc:c:";
+
+/// What a trace's results are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Digests,
+    Numbers,
+}
+
+impl Kind {
+    /// The type in row names.
+    pub fn letter(self) -> char {
+        match self {
+            Kind::Digests => 't',
+            Kind::Numbers => 'v',
+        }
+    }
+
+    pub fn family(self) -> &'static str {
+        match self {
+            Kind::Digests => "T",
+            Kind::Numbers => "V",
+        }
+    }
+}
+
+/// The shard of a subkey.
+pub fn shard(subkey: &[u8], shards: u8) -> u8 {
+    // Smaller than the number of shards.
+    (crc32(subkey) % u32::from(shards)) as u8
+}
+
+pub fn param_set(tile: Tile) -> String {
+    format!("{PARAM_SETS}{}:", tile.name())
+}
+
+pub fn marks(tile: Tile) -> String {
+    format!("{MARKS}{}:", tile.name())
+}
+
+pub fn commits(tile: Tile) -> String {
+    format!("{COMMITS}{}:", tile.name())
+}
+
+pub fn commit_by_hash(hash: &str, shards: u8) -> String {
+    format!("{:02}:vc:h:{NO_TILE}:{hash}", shard(hash.as_bytes(), shards))
+}
+
+/// What all traces of a tile in one shard begin with.
+pub fn traces(kind: Kind, tile: Tile, shard: u8) -> String {
+    format!("{shard:02}:ts:{}:{}:", kind.letter(), tile.name())
+}
+
+pub fn trace(kind: Kind, tile: Tile, encoded: &str, shards: u8) -> String {
+    traces(kind, tile, shard(encoded.as_bytes(), shards)) + encoded
+}
+
+pub fn options(tile: Tile, encoded: &str, shards: u8) -> String {
+    format!("{:02}:ts:p:{}:{encoded}", shard(encoded.as_bytes(), shards), tile.name())
+}
+
+/// The ids of one shard of a tile.
+pub fn listing(tile: Tile, shard: u8) -> String {
+    format!("{shard:02}:ts:x:{}:", tile.name())
+}
+
+/// What all rows of the digest map in one shard begin with.
+pub fn digest_map(shard: u8) -> String {
+    format!("{shard:02}:ts:d:{NO_TILE}:")
+}
+
+/// The row and the column of a digest in the map.
+pub fn digest(digest: Digest, shards: u8) -> (String, String) {
+    let mut hex = digest.to_string();
+    let column = hex.split_off(PREFIX_DIGITS);
+    (digest_map(shard(hex.as_bytes(), shards)) + &hex, column)
+}
+
+/// The labels of a test, whose name may be anything.
+pub fn labels(test: &str, shards: u8) -> String {
+    let mut subkey = String::with_capacity(test.len());
+    crate::params::escape(test, &mut subkey, &[':']);
+    format!("{:02}:ex:l:{NO_TILE}:{subkey}", shard(subkey.as_bytes(), shards))
+}
+
+/// What follows the last colon.
+pub fn subkey(row: &[u8]) -> &[u8] {
+    let after = row.iter().rposition(|byte| *byte == b':').map_or(0, |at| at + 1);
+    &row[after..]
+}
+
+/// The tile in a row's name.
+pub fn tile(row: &[u8]) -> Option<Tile> {
+    row.split(|byte| *byte == b':').nth(3).and_then(Tile::from_name)
+}
+
+/// A copy, because a slice would keep all of a message alive.
+pub fn subkey_text(row: &Bytes) -> Option<String> {
+    String::from_utf8(subkey(row).to_vec()).ok()
+}
+
+/// CRC-32 with the polynomial of IEEE 802.3.
+fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut at = 0;
+        while at < 256 {
+            let mut value = at as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                value = (value >> 1) ^ (0xedb8_8320 & 0u32.wrapping_sub(value & 1));
+                bit += 1;
+            }
+            table[at] = value;
+            at += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |sum, byte| TABLE[usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_crc32_of_the_subkey() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        for (subkey, expected) in [
+            (",0=1,1=3,3=0,", 9),
+            (",0=1,1=3,9=0,", 13),
+            ("abc", 2),
+            ("bcd", 25),
+            ("9e1", 21),
+            ("e30", 5),
+            ("60b", 23),
+            ("92e", 11),
+        ] {
+            assert_eq!(shard(subkey.as_bytes(), SHARDS), expected, "{subkey}");
+        }
+    }
+
+    #[test]
+    fn rows_are_named_as_documented() {
+        let tile = Tile::new(0).unwrap();
+        assert_eq!(param_set(tile), ":ts:o:2147483647:");
+        let encoded = ",0=1,1=3,3=0,";
+        let row = trace(Kind::Digests, tile, encoded, SHARDS);
+        assert_eq!(row, "09:ts:t:2147483647:,0=1,1=3,3=0,");
+        assert_eq!(options(tile, encoded, SHARDS), "09:ts:p:2147483647:,0=1,1=3,3=0,");
+        let (row_of_digest, column) =
+            digest("92eb5ffee6ae2fec3ad71c777531578f".parse().unwrap(), SHARDS);
+        assert_eq!(row_of_digest, "11:ts:d:0000000000:92e");
+        assert_eq!(column, "b5ffee6ae2fec3ad71c777531578f");
+        assert_eq!(subkey(row.as_bytes()), encoded.as_bytes());
+        assert_eq!(subkey(b"09:ts:t:2147483647:"), b"");
+        assert_eq!(super::tile(row.as_bytes()), Some(tile));
+        assert_eq!(super::tile(b"x"), None);
+        assert!(labels("a:b%c", SHARDS).ends_with(":ex:l:0000000000:a%3Ab%25c"));
+    }
+}

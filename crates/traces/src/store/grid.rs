@@ -1,0 +1,381 @@
+//! Traces side by side over commits that may lie in several tiles: what the
+//! page shows and what analyses look at. Held in memory, and so bounded.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Store;
+use super::commits::COMMITS_MAX;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::param_set::ParamSet;
+use crate::params::Params;
+use crate::query::Query;
+use crate::row_name::Kind;
+use crate::tile::{CommitIndex, Offset, Tile};
+
+/// Cells that one grid may hold.
+pub const CELLS_MAX: usize = 64 << 20;
+
+/// Which commits are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// All commits of a range, with data or without.
+    Range { first: CommitIndex, last: CommitIndex },
+    /// The newest commits with data, up to a commit or the newest of all.
+    Dense { count: usize, last: Option<CommitIndex> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// Ascending.
+    pub columns: Vec<CommitIndex>,
+    /// In the order of their params.
+    pub traces: Vec<GridTrace>,
+    /// What the numbers of digest cells mean: 1 is the first.
+    pub digests: Vec<Digest>,
+    /// Rows that could not be understood.
+    pub skipped: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct GridTrace {
+    pub params: Params,
+    pub cells: Cells,
+}
+
+/// One cell for each column of the grid.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cells {
+    /// 0 is missing, others count the grid's digests from 1.
+    Digests(Vec<u32>),
+    /// NaN is missing.
+    Numbers(Vec<f64>),
+}
+
+impl Cells {
+    fn missing(kind: Kind, columns: usize) -> Cells {
+        match kind {
+            Kind::Digests => Cells::Digests(vec![0; columns]),
+            Kind::Numbers => Cells::Numbers(vec![f64::NAN; columns]),
+        }
+    }
+
+    pub fn is_missing(&self, column: usize) -> bool {
+        match self {
+            Cells::Digests(cells) => cells[column] == 0,
+            Cells::Numbers(cells) => cells[column].is_nan(),
+        }
+    }
+}
+
+impl Store {
+    /// The traces that `query` means over the commits of a window.
+    pub async fn grid(&self, kind: Kind, window: Window, query: &Query) -> Result<Grid> {
+        match window {
+            Window::Range { first, last } => {
+                if last < first {
+                    return Err(Error::invalid(format!(
+                        "a range ends at @{} before it begins at @{}",
+                        last.0, first.0
+                    )));
+                }
+                let count = (last.0 - first.0) as usize + 1;
+                if count > COMMITS_MAX {
+                    return Err(Error::TooLarge(format!(
+                        "{count} commits are more than one request may ask for, {COMMITS_MAX}"
+                    )));
+                }
+                let columns = (first.0..=last.0).map(CommitIndex).collect();
+                self.fill(kind, columns, query).await
+            }
+            Window::Dense { count, last } => self.dense(kind, count, last, query).await,
+        }
+    }
+
+    /// The newest commits at which any of the traces has data. Marks name
+    /// commits that may have data; those that have none are left out and
+    /// older ones are asked for, until there are enough or no more.
+    async fn dense(
+        &self,
+        kind: Kind,
+        count: usize,
+        last: Option<CommitIndex>,
+        query: &Query,
+    ) -> Result<Grid> {
+        if count == 0 || count > COMMITS_MAX {
+            return Err(Error::invalid(format!("ask for 1 to {COMMITS_MAX} commits, not {count}")));
+        }
+        let mut last = last.unwrap_or(CommitIndex(u32::MAX));
+        let mut asked = count;
+        let mut found = Grid::empty();
+        loop {
+            let mut columns = self.marked(last, asked).await?;
+            let Some(oldest) = columns.last().copied() else { return Ok(found) };
+            columns.reverse();
+            let grid = self.fill(kind, columns, query).await?.with_data();
+            found = grid.followed_by(found, kind);
+            if found.columns.len() >= count {
+                return Ok(found.newest(count));
+            }
+            let Some(before) = oldest.0.checked_sub(1) else { return Ok(found) };
+            last = CommitIndex(before);
+            // Where data is thin, fewer and larger steps.
+            asked = (asked * 2).min(COMMITS_MAX);
+        }
+    }
+
+    /// Reads the cells of these commits, which ascend.
+    async fn fill(&self, kind: Kind, columns: Vec<CommitIndex>, query: &Query) -> Result<Grid> {
+        let mut tiles: BTreeMap<Tile, Vec<(Offset, usize)>> = BTreeMap::new();
+        for (at, index) in columns.iter().enumerate() {
+            let (tile, offset) = self.tile_of(*index);
+            tiles.entry(tile).or_default().push((offset, at));
+        }
+        let mut filling = Filling::new(kind, columns.len());
+        for (tile, wanted) in &tiles {
+            let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { continue };
+            let mut places = vec![None; usize::from(self.settings().tile)];
+            wanted.iter().for_each(|(offset, at)| places[usize::from(*offset)] = Some(*at));
+            let mut scan = self.scan(kind, *tile, (first.0, last.0), query).await?;
+            while let Some(trace) = scan.next().await? {
+                let cells = trace
+                    .cells
+                    .into_iter()
+                    .filter_map(|(offset, value)| Some((places[usize::from(offset)]?, value)));
+                filling.add(trace.params, cells, tiles.len() > 1)?;
+            }
+            filling.skipped += scan.skipped;
+        }
+        // Only now: a mapping is written before any cell that uses it.
+        let digests = self.digests(&filling.ids).await?;
+        filling.finish(columns, &digests)
+    }
+
+    /// What can be asked for over a range of commits: keys and their values.
+    pub async fn param_set(&self, first: CommitIndex, last: CommitIndex) -> Result<ParamSet> {
+        let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
+        let mut all = ParamSet::default();
+        for (tile, bytes) in self.read_all_sets().await? {
+            if (oldest..=newest).contains(&tile) {
+                let set = crate::ordered::OrderedParamSet::from_bytes(&bytes)
+                    .map_err(|what| Error::Damaged { row: "a param set".into(), what })?;
+                all.add_all(&set.param_set());
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A grid that is being filled, tile by tile.
+struct Filling {
+    kind: Kind,
+    columns: usize,
+    traces: Vec<GridTrace>,
+    places: HashMap<Params, usize>,
+    /// Digest ids in the order of their numbers in the grid.
+    ids: Vec<u64>,
+    numbers: HashMap<u64, u32>,
+    skipped: usize,
+}
+
+impl Filling {
+    fn new(kind: Kind, columns: usize) -> Filling {
+        Filling {
+            kind,
+            columns,
+            traces: Vec::new(),
+            places: HashMap::new(),
+            ids: Vec::new(),
+            numbers: HashMap::new(),
+            skipped: 0,
+        }
+    }
+
+    fn add(
+        &mut self,
+        params: Params,
+        cells: impl Iterator<Item = (usize, u64)>,
+        may_come_again: bool,
+    ) -> Result<()> {
+        let mut cells = cells.peekable();
+        if cells.peek().is_none() {
+            return Ok(());
+        }
+        let known = if may_come_again { self.places.get(&params).copied() } else { None };
+        let at = match known {
+            Some(at) => at,
+            None => {
+                if (self.traces.len() + 1) * self.columns > CELLS_MAX {
+                    return Err(Error::TooLarge(format!(
+                        "more than {CELLS_MAX} cells are meant: narrow the query or the window"
+                    )));
+                }
+                if may_come_again {
+                    self.places.insert(params.clone(), self.traces.len());
+                }
+                let missing = Cells::missing(self.kind, self.columns);
+                self.traces.push(GridTrace { params, cells: missing });
+                self.traces.len() - 1
+            }
+        };
+        match &mut self.traces[at].cells {
+            Cells::Numbers(row) => cells.for_each(|(at, bits)| row[at] = f64::from_bits(bits)),
+            Cells::Digests(row) => {
+                // Neighbours are mostly alike.
+                let mut last = (0, 0);
+                for (at, id) in cells {
+                    if id != last.0 {
+                        let next = self.ids.len() as u32 + 1;
+                        let number = *self.numbers.entry(id).or_insert(next);
+                        if number == next {
+                            self.ids.push(id);
+                        }
+                        last = (id, number);
+                    }
+                    row[at] = last.1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, columns: Vec<CommitIndex>, digests: &HashMap<u64, Digest>) -> Result<Grid> {
+        let digest = |id: &u64| {
+            digests.get(id).copied().ok_or_else(|| Error::Damaged {
+                row: "the digest map".into(),
+                what: format!("id {id} has no digest"),
+            })
+        };
+        let digests = self.ids.iter().map(digest).collect::<Result<_>>()?;
+        let mut traces = self.traces;
+        traces.sort_unstable_by(|one, other| one.params.cmp(&other.params));
+        Ok(Grid { columns, traces, digests, skipped: self.skipped })
+    }
+}
+
+impl Grid {
+    fn empty() -> Grid {
+        Grid { columns: vec![], traces: vec![], digests: vec![], skipped: 0 }
+    }
+
+    /// Only the columns where any trace has data.
+    fn with_data(self) -> Grid {
+        let has_data =
+            |column: &usize| self.traces.iter().any(|trace| !trace.cells.is_missing(*column));
+        let kept: Vec<usize> = (0..self.columns.len()).filter(has_data).collect();
+        self.project(&kept)
+    }
+
+    /// Only the newest columns.
+    fn newest(self, count: usize) -> Grid {
+        let kept: Vec<usize> =
+            (self.columns.len().saturating_sub(count)..self.columns.len()).collect();
+        self.project(&kept)
+    }
+
+    /// Only some columns, and only traces that have data there.
+    fn project(self, kept: &[usize]) -> Grid {
+        if kept.len() == self.columns.len() {
+            return self;
+        }
+        let columns = kept.iter().map(|at| self.columns[*at]).collect();
+        let traces = self.traces.into_iter().filter_map(|trace| {
+            if kept.iter().all(|at| trace.cells.is_missing(*at)) {
+                return None;
+            }
+            let cells = match trace.cells {
+                Cells::Digests(cells) => Cells::Digests(kept.iter().map(|at| cells[*at]).collect()),
+                Cells::Numbers(cells) => Cells::Numbers(kept.iter().map(|at| cells[*at]).collect()),
+            };
+            Some(GridTrace { params: trace.params, cells })
+        });
+        Grid { columns, traces: traces.collect(), ..self }
+    }
+
+    /// This grid with a newer one to its right.
+    fn followed_by(mut self, newer: Grid, kind: Kind) -> Grid {
+        if newer.columns.is_empty() {
+            return self;
+        }
+        let mut numbers: HashMap<Digest, u32> =
+            self.digests.iter().zip(1..).map(|(digest, number)| (*digest, number)).collect();
+        let mut renumbered = vec![0];
+        for digest in newer.digests {
+            let next = self.digests.len() as u32 + 1;
+            let number = *numbers.entry(digest).or_insert(next);
+            if number == next {
+                self.digests.push(digest);
+            }
+            renumbered.push(number);
+        }
+        let (left, right) = (self.columns.len(), newer.columns.len());
+        self.columns.extend(newer.columns);
+        self.skipped += newer.skipped;
+        let mut traces: BTreeMap<Params, Cells> =
+            self.traces.into_iter().map(|trace| (trace.params, trace.cells)).collect();
+        for trace in newer.traces {
+            let cells = traces.entry(trace.params).or_insert_with(|| Cells::missing(kind, left));
+            match (cells, trace.cells) {
+                (Cells::Digests(cells), Cells::Digests(more)) => {
+                    cells.extend(more.iter().map(|number| renumbered[*number as usize]));
+                }
+                (Cells::Numbers(cells), Cells::Numbers(more)) => cells.extend(more),
+                _ => unreachable!("both grids are of one kind"),
+            }
+        }
+        for cells in traces.values_mut() {
+            match cells {
+                Cells::Digests(cells) => cells.resize(left + right, 0),
+                Cells::Numbers(cells) => cells.resize(left + right, f64::NAN),
+            }
+        }
+        let traces = traces.into_iter().map(|(params, cells)| GridTrace { params, cells });
+        Grid { traces: traces.collect(), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(columns: &[u32], traces: &[(&str, &[u32])], digests: u8) -> Grid {
+        Grid {
+            columns: columns.iter().copied().map(CommitIndex).collect(),
+            traces: traces
+                .iter()
+                .map(|(id, cells)| GridTrace {
+                    params: Params::parse(id).unwrap(),
+                    cells: Cells::Digests(cells.to_vec()),
+                })
+                .collect(),
+            digests: (1..=digests).map(|number| Digest([number; 16])).collect(),
+            skipped: 0,
+        }
+    }
+
+    #[test]
+    fn columns_without_data_and_traces_without_data_are_left_out() {
+        let made = grid(&[1, 2, 3, 4], &[(",a=1,", &[1, 0, 0, 2]), (",a=2,", &[0, 0, 0, 1])], 2);
+        let kept = made.clone().with_data();
+        assert_eq!(kept, grid(&[1, 4], &[(",a=1,", &[1, 2]), (",a=2,", &[0, 1])], 2));
+        assert_eq!(kept.newest(1), grid(&[4], &[(",a=1,", &[2]), (",a=2,", &[1])], 2));
+        let first = made.project(&[0]);
+        assert_eq!(first, grid(&[1], &[(",a=1,", &[1])], 2));
+        assert_eq!(grid(&[1], &[(",a=1,", &[0])], 0).with_data().columns, []);
+    }
+
+    #[test]
+    fn older_columns_are_put_before_newer_ones() {
+        let mut newer = grid(&[5, 6], &[(",a=1,", &[1, 2]), (",a=3,", &[2, 0])], 0);
+        newer.digests = vec![Digest([2; 16]), Digest([9; 16])];
+        let older = grid(&[3], &[(",a=1,", &[1]), (",a=2,", &[2])], 2);
+        let both = older.followed_by(newer, Kind::Digests);
+        let mut expected = grid(
+            &[3, 5, 6],
+            &[(",a=1,", &[1, 2, 3]), (",a=2,", &[2, 0, 0]), (",a=3,", &[0, 3, 0])],
+            2,
+        );
+        expected.digests.push(Digest([9; 16]));
+        assert_eq!(both, expected);
+    }
+}

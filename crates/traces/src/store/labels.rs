@@ -1,0 +1,135 @@
+//! Labels: what people decided about the digests of a test. A change says
+//! what it expects to replace, so that two people do not undo each other.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stele_bigtable::client::{Filter, Mutation, Query};
+
+use super::{Store, now_micros};
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::params::VALUE_BYTES_MAX;
+use crate::row_name;
+
+const FAMILY: &str = "E";
+const NAME_BYTES_MAX: usize = 256;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Label {
+    #[default]
+    Untriaged,
+    Positive,
+    Negative,
+}
+
+/// A label with who gave it and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Labelled {
+    pub label: Label,
+    pub by: String,
+    /// Seconds since 1970.
+    pub at: i64,
+}
+
+/// A change of one label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewLabel {
+    pub test: String,
+    pub digest: Digest,
+    pub label: Label,
+    /// What it is believed to be now.
+    pub expected: Label,
+    #[serde(default)]
+    pub by: String,
+}
+
+impl Store {
+    /// The labels of these tests' digests. Those without are untriaged.
+    pub async fn labels(
+        &self,
+        tests: impl IntoIterator<Item = &str>,
+    ) -> Result<BTreeMap<String, BTreeMap<Digest, Labelled>>> {
+        let keys: BTreeMap<String, &str> =
+            tests.into_iter().map(|test| (row_name::labels(test, self.shards()), test)).collect();
+        let query = Query::keys(keys.keys().cloned()).filter(latest());
+        let mut rows = self.table().read_rows(query);
+        let mut found = BTreeMap::new();
+        while let Some(row) = rows.next().await? {
+            let mut labels = BTreeMap::new();
+            for cell in row.family(FAMILY) {
+                let digest = Digest::from_hex(&cell.qualifier)
+                    .ok_or_else(|| Error::damaged(&row.key, "a column is no digest"))?;
+                labels.insert(digest, labelled(&row.key, &cell.value)?);
+            }
+            let name = String::from_utf8_lossy(&row.key).into_owned();
+            if let Some(test) = keys.get(&name) {
+                found.insert(test.to_string(), labels);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Every label that one digest of a test has had, the newest first.
+    pub async fn label_history(&self, test: &str, digest: Digest) -> Result<Vec<Labelled>> {
+        let key = row_name::labels(test, self.shards());
+        let column = Filter::column(FAMILY, digest.to_string().as_bytes());
+        let Some(row) = self.table().read_row(key, Some(column)).await? else {
+            return Ok(Vec::new());
+        };
+        row.cells.iter().map(|cell| labelled(&row.key, &cell.value)).collect()
+    }
+
+    /// Changes a label if it still is what the caller believes.
+    pub async fn label(&self, new: &NewLabel) -> Result<Labelled> {
+        if new.test.trim().is_empty() || new.test.len() > VALUE_BYTES_MAX {
+            return Err(Error::invalid(format!("a test's name has 1 to {VALUE_BYTES_MAX} bytes")));
+        }
+        if new.by.len() > NAME_BYTES_MAX {
+            return Err(Error::invalid(format!("`by` may have {NAME_BYTES_MAX} bytes")));
+        }
+        let key = row_name::labels(&new.test, self.shards());
+        let column = new.digest.to_string();
+        let of_digest = || Filter::column(FAMILY, column.as_bytes());
+        let newest = Filter::chain([of_digest(), Filter::latest()]);
+        let row = self.table().read_row(key.clone(), Some(newest.clone())).await?;
+        let cell = row.as_ref().and_then(|row| row.cells.first());
+        let before = match (&row, cell) {
+            (Some(row), Some(cell)) => labelled(&row.key, &cell.value)?,
+            _ => Labelled::default(),
+        };
+        let conflict = |found: Label| {
+            Error::Conflict(format!(
+                "{} of {} is {found:?} by now, not {:?}: look again",
+                new.digest, new.test, new.expected
+            ))
+        };
+        if before.label != new.expected {
+            return Err(conflict(before.label));
+        }
+        let now = now_micros();
+        let after = cell.map_or(0, |cell| cell.timestamp_micros.saturating_add(1000));
+        let by = new.by.clone();
+        let labelled = Labelled { label: new.label, by, at: now / 1_000_000 };
+        let json = serde_json::to_string(&labelled).expect("a label is made of texts and a number");
+        let set = Mutation::set_at(FAMILY, column.clone(), now.max(after), json);
+        let written = match cell {
+            Some(cell) => {
+                let same = Filter::chain([newest, Filter::value(&cell.value)]);
+                self.table().check_and_mutate(key, Some(same), [set], []).await?
+            }
+            None => !self.table().check_and_mutate(key, Some(of_digest()), [], [set]).await?,
+        };
+        if written { Ok(labelled) } else { Err(conflict(before.label)) }
+    }
+}
+
+fn latest() -> Filter {
+    Filter::chain([Filter::family(FAMILY), Filter::latest()])
+}
+
+fn labelled(row: &[u8], value: &[u8]) -> Result<Labelled> {
+    serde_json::from_slice(value).map_err(|error| Error::damaged(row, error.to_string()))
+}

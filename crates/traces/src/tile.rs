@@ -1,0 +1,109 @@
+//! Commit indexes, and the tiles they fall into. A tile's name in rows counts
+//! down, so that the newest tile comes first in a scan.
+
+use serde::{Deserialize, Serialize};
+
+/// What a tile's number is taken from to make its name.
+const BASE: u32 = i32::MAX as u32;
+/// Commits in a tile, unless told otherwise.
+pub const TILE_COMMITS: u16 = 256;
+/// Offsets have three digits.
+pub const TILE_COMMITS_MAX: u16 = 1000;
+
+/// The place of a commit on the main branch, from 0.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
+)]
+#[serde(transparent)]
+pub struct CommitIndex(pub u32);
+
+/// The number of a tile, from 0, the oldest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tile(u32);
+
+/// The place of a commit within its tile.
+pub type Offset = u16;
+
+impl Tile {
+    /// `None` beyond the largest tile that has a name.
+    pub fn new(number: u32) -> Option<Tile> {
+        (number <= BASE).then_some(Tile(number))
+    }
+
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Ten digits, smaller for newer tiles.
+    pub fn name(self) -> String {
+        format!("{:010}", BASE - self.0)
+    }
+
+    pub fn from_name(name: &[u8]) -> Option<Tile> {
+        let digits = name.len() == 10 && name.iter().all(u8::is_ascii_digit);
+        let name: u32 = std::str::from_utf8(name).ok().filter(|_| digits)?.parse().ok()?;
+        BASE.checked_sub(name).map(Tile)
+    }
+
+    /// The tile of a commit and the commit's place in it.
+    pub fn of(index: CommitIndex, tile_commits: u16) -> (Tile, Offset) {
+        let size = u32::from(tile_commits);
+        // Less than the size of a tile, which is 16 bits.
+        (Tile(index.0 / size), (index.0 % size) as Offset)
+    }
+
+    /// The commit at an offset of this tile.
+    pub fn commit(self, offset: Offset, tile_commits: u16) -> CommitIndex {
+        CommitIndex(self.0.saturating_mul(u32::from(tile_commits)).saturating_add(offset.into()))
+    }
+}
+
+/// The column of an offset: three digits, so that columns sort as commits do.
+pub fn column(offset: Offset) -> String {
+    format!("{offset:03}")
+}
+
+/// The offset of a column of a table with tiles of this size.
+pub fn offset(column: &[u8], tile_commits: u16) -> Option<Offset> {
+    if column.len() != 3 || !column.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let offset = column.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    (offset < tile_commits).then_some(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(index: u32) -> (String, Offset) {
+        let (tile, offset) = Tile::of(CommitIndex(index), TILE_COMMITS);
+        assert_eq!(tile.commit(offset, TILE_COMMITS), CommitIndex(index));
+        (tile.name(), offset)
+    }
+
+    #[test]
+    fn tiles_have_the_names_that_the_notes_behind_them_have() {
+        assert_eq!(named(0), ("2147483647".into(), 0));
+        assert_eq!(named(10), ("2147483647".into(), 10));
+        assert_eq!(named(300), ("2147483646".into(), 44));
+        assert_eq!(named(1000), ("2147483644".into(), 232));
+        assert_eq!(named(123_456), ("2147483165".into(), 64));
+        assert_eq!(Tile::new(196).unwrap().name(), "2147483451");
+        assert_eq!(Tile::new(1_238_947_312).unwrap().name(), "0908536335");
+        assert_eq!(Tile::new(BASE).unwrap().name(), "0000000000");
+        assert_eq!(Tile::new(BASE + 1), None);
+    }
+
+    #[test]
+    fn names_and_columns_are_read_back_and_nothing_else_is() {
+        assert_eq!(Tile::from_name(b"2147483646"), Tile::new(1));
+        for wrong in ["", "2147483648", "9999999999", "214748364", "-147483646", "+147483646"] {
+            assert_eq!(Tile::from_name(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(offset(column(44).as_bytes(), 256), Some(44));
+        for wrong in ["44", "0044", "-44", "256", "abc", ""] {
+            assert_eq!(offset(wrong.as_bytes(), 256), None, "{wrong}");
+        }
+    }
+}

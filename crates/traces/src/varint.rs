@@ -1,0 +1,65 @@
+//! Unsigned LEB128: seven bits per byte, lowest first. Digest ids and the
+//! lengths in ordered param sets are written so.
+
+/// The longest form of a 64-bit number.
+pub const BYTES_MAX: usize = 10;
+
+pub fn write(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The number at the start of `bytes`, and what follows it. `None` if it is
+/// cut, longer than need be, or too large.
+pub fn read(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0u64;
+    for (at, byte) in bytes.iter().take(BYTES_MAX).enumerate() {
+        let part = u64::from(byte & 0x7f);
+        if at == BYTES_MAX - 1 && part > 1 {
+            return None;
+        }
+        number |= part << (7 * at);
+        if byte & 0x80 == 0 {
+            let shortest = at == 0 || *byte != 0;
+            return shortest.then_some((number, &bytes[at + 1..]));
+        }
+    }
+    None
+}
+
+/// The number that is all of `bytes`.
+pub fn whole(bytes: &[u8]) -> Option<u64> {
+    read(bytes).and_then(|(number, rest)| rest.is_empty().then_some(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_length_come_back() {
+        for shift in 0..64 {
+            for number in [(1u64 << shift) - 1, 1 << shift, u64::MAX >> shift] {
+                let mut bytes = Vec::new();
+                write(&mut bytes, number);
+                assert_eq!(whole(&bytes), Some(number));
+                assert_eq!(whole(&bytes[..bytes.len() - 1]), None);
+            }
+        }
+        let mut bytes = Vec::new();
+        write(&mut bytes, 300);
+        assert_eq!(bytes, [0xac, 0x02]);
+    }
+
+    #[test]
+    fn a_number_has_one_form_only() {
+        assert_eq!(whole(&[0x80, 0x00]), None);
+        assert_eq!(whole(&[0xff; 11]), None);
+        assert_eq!(whole(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]), None);
+        assert_eq!(whole(&[1, 1]), None);
+        assert_eq!(whole(&[]), None);
+    }
+}

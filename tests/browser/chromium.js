@@ -1,0 +1,136 @@
+// A headless Chromium, spoken to through a pipe with its DevTools protocol.
+
+'use strict';
+
+const { spawn } = require('node:child_process');
+const { mkdtempSync, rmSync, writeFileSync } = require('node:fs');
+const { tmpdir } = require('node:os');
+const path = require('node:path');
+
+// Longer than anything here takes; reached only when something hangs.
+const PATIENCE_MS = 60_000;
+
+class Chromium {
+  static async start(width, height) {
+    const profile = mkdtempSync(path.join(tmpdir(), 'stele-chromium-'));
+    const flags = [
+      '--headless=new', '--remote-debugging-pipe', '--no-sandbox', '--disable-gpu',
+      '--disable-dev-shm-usage', '--no-first-run', '--hide-scrollbars',
+      `--user-data-dir=${profile}`, `--window-size=${width},${height}`, 'about:blank',
+    ];
+    const command = process.env.CHROMIUM ?? 'chromium';
+    const child = spawn(command, flags, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
+    const browser = new Chromium(child, profile);
+    const { targetId } = await browser.send('Target.createTarget', { url: 'about:blank', width, height });
+    const { sessionId } = await browser.send('Target.attachToTarget', { targetId, flatten: true });
+    browser.session = sessionId;
+    await browser.send('Page.enable');
+    await browser.send('Runtime.enable');
+    await browser.send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false });
+    return browser;
+  }
+
+  constructor(child, profile) {
+    Object.assign(this, { child, profile, next: 1, waiting: new Map(), problems: [] });
+    let rest = '';
+    child.stdio[4].setEncoding('utf8');
+    child.stdio[4].on('data', (text) => {
+      const parts = (rest + text).split('\0');
+      rest = parts.pop();
+      parts.forEach((part) => this.take(JSON.parse(part)));
+    });
+    const ended = () => {
+      for (const { reject } of this.waiting.values()) reject(new Error('Chromium has ended'));
+      this.waiting.clear();
+    };
+    child.on('exit', ended);
+    child.on('error', (error) => {
+      this.problems.push(String(error));
+      ended();
+    });
+  }
+
+  take(message) {
+    if (message.id) {
+      const { resolve, reject } = this.waiting.get(message.id) ?? {};
+      this.waiting.delete(message.id);
+      if (message.error) reject?.(new Error(message.error.message));
+      else resolve?.(message.result);
+    } else if (message.method === 'Runtime.exceptionThrown') {
+      const details = message.params.exceptionDetails;
+      this.problems.push(details.exception?.description ?? details.text);
+    } else if (message.method === 'Runtime.consoleAPICalled' && message.params.type === 'error') {
+      this.problems.push(message.params.args.map((arg) => arg.value ?? arg.description).join(' '));
+    } else if (message.method === 'Log.entryAdded') {
+      this.problems.push(message.params.entry.text);
+    }
+  }
+
+  send(method, params = {}) {
+    const id = this.next++;
+    const message = { id, method, params };
+    if (this.session) message.sessionId = this.session;
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => reject(new Error(`${method} took too long`)), PATIENCE_MS);
+      const after = (done) => (value) => {
+        clearTimeout(timer);
+        done(value);
+      };
+      this.waiting.set(id, { resolve: after(resolve), reject: after(reject) });
+      this.child.stdio[3].write(`${JSON.stringify(message)}\0`);
+    });
+  }
+
+  open(url) {
+    return this.send('Page.navigate', { url });
+  }
+
+  // The value of an expression in the page; promises are waited for.
+  async evaluate(expression) {
+    const params = { expression, awaitPromise: true, returnByValue: true };
+    const { result, exceptionDetails } = await this.send('Runtime.evaluate', params);
+    if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+    return result.value;
+  }
+
+  // Waits in the page, frame by frame, until an expression holds.
+  until(expression) {
+    return this.evaluate(`new Promise((done) => {
+      const look = () => { let held = false; try { held = ${expression}; } catch {} held ? done(true) : requestAnimationFrame(look); };
+      look();
+    })`);
+  }
+
+  async key(key, modifiers = 0) {
+    const text = key.length === 1 ? key : undefined;
+    await this.send('Input.dispatchKeyEvent', { type: 'keyDown', key, text, modifiers });
+    await this.send('Input.dispatchKeyEvent', { type: 'keyUp', key, modifiers });
+  }
+
+  async click(x, y) {
+    const at = { x, y, button: 'left', clickCount: 1 };
+    await this.send('Input.dispatchMouseEvent', { type: 'mouseMoved', x, y });
+    await this.send('Input.dispatchMouseEvent', { type: 'mousePressed', ...at });
+    await this.send('Input.dispatchMouseEvent', { type: 'mouseReleased', ...at });
+  }
+
+  move(x, y) {
+    return this.send('Input.dispatchMouseEvent', { type: 'mouseMoved', x, y });
+  }
+
+  async screenshot(file) {
+    const { data } = await this.send('Page.captureScreenshot', { format: 'png' });
+    const bytes = Buffer.from(data, 'base64');
+    if (file) writeFileSync(file, bytes);
+    return bytes;
+  }
+
+  async stop() {
+    const exited = new Promise((resolve) => this.child.once('exit', resolve));
+    this.child.kill('SIGKILL');
+    await exited;
+    rmSync(this.profile, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+module.exports = { Chromium };
