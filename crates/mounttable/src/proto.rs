@@ -17,6 +17,9 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mountta
 /// The name by which the health of the service is asked for.
 pub const SERVICE: &str = "stele.mounttable.v1.Mounttable";
 
+/// The call whose stream has no end of its own.
+pub const WATCH: &str = "/stele.mounttable.v1.Mounttable/Watch";
+
 pub fn timestamp(micros: i64) -> Timestamp {
     let nanos = i32::try_from(micros.rem_euclid(1_000_000) * 1000).expect("less than a second");
     Timestamp { seconds: micros.div_euclid(1_000_000), nanos }

@@ -240,8 +240,11 @@ impl Watch<'_> {
         let names: Vec<String> =
             if lists { node.children.keys().cloned().collect() } else { vec![] };
         let children: Vec<_> = names.iter().map(|child| node.name.child(child)).collect();
+        // Children are in order, as the row has them.
         let before = self.told.get(&node.name).map(|told| told.children.clone());
-        for gone in before.into_iter().flatten().filter(|child| !children.contains(child)) {
+        for gone in
+            before.into_iter().flatten().filter(|child| children.binary_search(child).is_err())
+        {
             self.awaited.remove(&gone);
         }
         let is_new =

@@ -12,5 +12,6 @@ mod mounts;
 mod racing;
 mod serving;
 mod storage;
+mod untrusted;
 mod watching;
 mod world;
