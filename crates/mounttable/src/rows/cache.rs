@@ -2,6 +2,7 @@
 //! time share one read.
 
 use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,6 +17,9 @@ use crate::node_name::NodeName;
 /// References to children and servers that all kept nodes may have together;
 /// what is beyond is read anew each time.
 const REFERENCES_MAX: usize = 1_000_000;
+
+/// Counters of evictions; rows share them.
+const COUNTERS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub struct CacheOptions {
@@ -37,6 +41,8 @@ pub struct Cache {
     /// Orders arrivals and reads, so that nobody gets what was read before.
     turn: AtomicU64,
     reads: AtomicU64,
+    hasher: RandomState,
+    evictions: Box<[AtomicU64]>,
     references: Arc<AtomicUsize>,
 }
 
@@ -75,6 +81,8 @@ impl Cache {
             clock,
             turn: AtomicU64::new(0),
             reads: AtomicU64::new(0),
+            hasher: RandomState::new(),
+            evictions: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
             references: Arc::default(),
         }
     }
@@ -118,7 +126,32 @@ impl Cache {
 
     /// Forgets a row. Reads that are under way do not bring it back.
     pub fn evict(&self, name: &NodeName) {
+        self.counter(name).fetch_add(1, Ordering::SeqCst);
         self.slots.remove(name);
+    }
+
+    /// How often this row, or one that shares its counter, was forgotten.
+    pub fn evictions(&self, name: &NodeName) -> u64 {
+        self.counter(name).load(Ordering::SeqCst)
+    }
+
+    fn counter(&self, name: &NodeName) -> &AtomicU64 {
+        &self.evictions[self.hasher.hash_one(name) as usize % COUNTERS]
+    }
+
+    /// Keeps a node that this process has just written, unless the row was
+    /// forgotten more often than `evictions` says: it was changed again then.
+    pub fn put(&self, node: Node, at_micros: i64, evictions: u64) {
+        let slot = Arc::new(Slot::default());
+        let name = node.name.clone();
+        let turn = self.turn.fetch_add(1, Ordering::SeqCst);
+        self.keep(&slot, Some(Arc::new(node)), at_micros, turn);
+        self.slots.insert(name.clone(), slot);
+        // Whoever forgets counts first and removes then, so one of us sees
+        // the other.
+        if self.evictions(&name) != evictions {
+            self.slots.remove(&name);
+        }
     }
 
     fn fresh(&self, slot: &Slot) -> Option<Arc<Node>> {
@@ -209,6 +242,21 @@ mod tests {
         let before = count.load(Ordering::SeqCst);
         read(&cache, "a", &count, false).await;
         assert_eq!(count.load(Ordering::SeqCst), before + 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_kept_unless_something_was_forgotten_since() {
+        let cache = Cache::new(CacheOptions::default(), Clock::manual(0));
+        let count = AtomicU32::new(0);
+        let name = NodeName::parse("a").unwrap();
+        cache.put(node("a"), 0, cache.evictions(&name));
+        read(&cache, "a", &count, true).await;
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        let before = cache.evictions(&name);
+        cache.evict(&name);
+        cache.put(node("a"), 0, before);
+        read(&cache, "a", &count, true).await;
+        assert_eq!(count.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use stele_bigtable::client::Mutation;
 
-use super::{Kind, Limits, NodeRows};
+use super::{Kind, Limits, NodeRows, Turn};
 use crate::access::Permissions;
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::node::{CHILDREN, Children, Node, PRESENT, ROOT_ID, Version, reference_column};
+use crate::node::{
+    CHILDREN, Children, Node, PRESENT, ROOT_ID, Reference, Version, reference_column,
+};
 use crate::node_name::NodeName;
 
 /// A child that is to be made.
@@ -24,7 +26,13 @@ pub struct NewChild<'a> {
 impl NodeRows {
     /// Makes a child of a node. The reference and the row carry the same id,
     /// which is the version that the parent had, and the same time.
-    pub async fn create_child(&self, parent: &Node, new: NewChild<'_>) -> Result<Arc<Node>> {
+    /// The turn at the parent ends as soon as that has the reference.
+    pub async fn create_child(
+        &self,
+        turn: Turn<'_>,
+        parent: &Node,
+        new: NewChild<'_>,
+    ) -> Result<Arc<Node>> {
         let created_micros = self.clock.now_of_cells();
         let child = Node {
             name: parent.name.child(new.element),
@@ -39,6 +47,7 @@ impl NodeRows {
             children: Children::new(),
         };
         self.refer(parent, &child).await?;
+        drop(turn);
         let column = reference_column(&child.id, new.element);
         match self.insert_counted(&child, new.limits).await {
             Ok(()) => {}
@@ -62,9 +71,18 @@ impl NodeRows {
 
     /// Adds a reference to a child, with the child's id and time.
     pub async fn refer(&self, parent: &Node, child: &Node) -> Result<()> {
-        let column = reference_column(&child.id, child.name.last());
-        let reference = Mutation::set_at(CHILDREN, column, child.created_micros, PRESENT);
-        self.change(parent, vec![reference]).await.map(drop)
+        let (id, created_micros) = (child.id.clone(), child.created_micros);
+        let column = reference_column(&id, child.name.last());
+        let set = Mutation::set_at(CHILDREN, column, created_micros, PRESENT);
+        let (at_micros, evictions) = (self.clock.now(), self.cache.evictions(&parent.name));
+        let version = self.change(parent, vec![set]).await?;
+        // Who adds many children to a node need not read it each time.
+        let mut after = Node { version, ..parent.clone() };
+        let references = after.children.entry(child.name.last().into()).or_default();
+        references.push(Reference { id, created_micros });
+        // One eviction was our own.
+        self.cache.put(after, at_micros, evictions + 1);
+        Ok(())
     }
 
     /// Makes the root, unless it is there. Tells whether it did.
@@ -103,10 +121,8 @@ impl NodeRows {
     /// While the row was being made, others may have deleted the parent or
     /// have made the child anew. Then the row has nobody who knows it.
     async fn check_reference(&self, parent: &Node, child: &Node) -> Result<()> {
-        let parent_now = self.get_now(&parent.name).await?;
-        let references =
-            parent_now.as_ref().and_then(|parent| parent.children.get(child.name.last()));
-        if references.into_iter().flatten().any(|reference| reference.id == child.id) {
+        let column = reference_column(&child.id, child.name.last());
+        if self.has_column(&parent.name, CHILDREN, &column).await? {
             return Ok(());
         }
         match self.delete_row(child).await {

@@ -6,13 +6,15 @@
 //! node (`create`) writes the parent's reference first, removing one (`delete`)
 //! takes the row first, so whoever dies in between leaves a reference without
 //! a row and nothing worse. `mount` changes servers and permissions;
-//! `counters` keep what each user has.
+//! `counters` keep what each user has, and `turns` keep tasks of this process
+//! from colliding.
 
 mod cache;
 mod counters;
 mod create;
 mod delete;
 mod mount;
+mod turns;
 
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ use self::cache::Cache;
 pub use self::cache::CacheOptions;
 pub use self::counters::{Counters, Kind, Limits};
 pub use self::create::NewChild;
+pub use self::turns::Turn;
+use self::turns::Turns;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::node::{CHILDREN, CREATOR, ID, METADATA, Node, VERSION, Version};
@@ -36,6 +40,7 @@ pub struct NodeRows {
     nodes: Table,
     pub counters: Counters,
     cache: Cache,
+    turns: Turns,
     pub clock: Clock,
     /// Names of rows that this process has changed.
     changes: broadcast::Sender<NodeName>,
@@ -57,6 +62,7 @@ impl NodeRows {
             nodes: client.table(table)?,
             counters: Counters::new(client.table(&counters_table(table))?),
             cache: Cache::new(cache, clock.clone()),
+            turns: Turns::default(),
             clock,
             changes: broadcast::channel(CHANGES_KEPT).0,
         })
@@ -65,6 +71,12 @@ impl NodeRows {
     /// The node, as it was within the last second.
     pub async fn get(&self, name: &NodeName) -> Result<Option<Arc<Node>>> {
         self.cache.get(name, || self.read(name)).await
+    }
+
+    /// Waits for a turn to change a node. Those who take turns do not get into
+    /// each other's way within this process.
+    pub async fn turn(&self, name: &NodeName) -> Turn<'_> {
+        self.turns.wait(name).await
     }
 
     /// The node as it is now.
@@ -164,6 +176,12 @@ impl NodeRows {
         let removed = self.nodes.mutate_row(parent.row_key(), deletes).await;
         self.changed(parent);
         Ok(removed?)
+    }
+
+    /// Does a row have this column?
+    async fn has_column(&self, name: &NodeName, family: &str, column: &[u8]) -> Result<bool> {
+        let filter = Filter::chain([Filter::column(family, column), Filter::latest()]);
+        Ok(self.nodes.read_row(name.row_key(), Some(filter)).await?.is_some())
     }
 
     /// What was read before must not be served any more.

@@ -121,7 +121,8 @@ impl Mounttable {
                         limits: Limits::NONE,
                         sticky: is_last,
                     };
-                    self.rows.create_child(&above, new).await?
+                    let turn = self.rows.turn(&above.name).await;
+                    self.rows.create_child(turn, &above, new).await?
                 }
             });
         }

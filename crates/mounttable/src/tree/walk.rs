@@ -140,6 +140,10 @@ impl Mounttable {
         is_last: bool,
         tags: &[&'static str],
     ) -> Result<Arc<Node>> {
+        let turn = self.rows.turn(&parent.name).await;
+        // Whoever had the turn before may have changed it.
+        let again = self.rows.get(&parent.name).await?;
+        let parent = &*again.ok_or_else(|| Error::Conflict { name: parent.name.to_string() })?;
         self.authorize(&call.caller, parent, &[CREATE, ADMIN])?;
         let permissions = parent.permissions.for_child(name.last(), &call.caller, is_last)?;
         let superuser = call.caller.is_server() || self.options.superusers.admits(&call.caller);
@@ -155,7 +159,7 @@ impl Mounttable {
             limits: self.options.limits,
             sticky: false,
         };
-        self.rows.create_child(parent, new).await
+        self.rows.create_child(turn, parent, new).await
     }
 
     /// The first node on the way that has servers, and what follows it in the

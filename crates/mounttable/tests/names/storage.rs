@@ -37,7 +37,10 @@ async fn change(rows: &NodeRows, node: &Arc<Node>, which: usize) -> Result<(), E
     };
     match which {
         0 => rows.delete(node).await,
-        1 => rows.create_child(node, child).await.map(drop),
+        1 => {
+            let turn = rows.turn(&node.name).await;
+            rows.create_child(turn, node, child).await.map(drop)
+        }
         2 => rows.mount(node, server, false, Limits::NONE).await,
         _ => rows.set_permissions(node, &Permissions::open()).await.map(drop),
     }
