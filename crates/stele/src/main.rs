@@ -8,6 +8,7 @@ mod catalogue;
 mod connection;
 mod engine;
 mod escape;
+mod name;
 mod output;
 mod rows;
 mod serve;
@@ -61,6 +62,9 @@ enum Command {
     /// Keep one result per commit per configuration, and ask what changed.
     #[command(subcommand, arg_required_else_help = true)]
     Traces(traces::Command),
+    /// Mount servers on names, and find them by name.
+    #[command(subcommand, arg_required_else_help = true)]
+    Name(name::Command),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Count(count) => count.run(),
         Command::Catalogue(command) => catalogue::run(command),
         Command::Traces(command) => traces::run(command),
+        Command::Name(command) => name::run(command),
         Command::Engine(command) => engine::run(command),
     };
     match result {

@@ -42,6 +42,7 @@ fn readiness(place: &Place) -> serde_json::Value {
         "ready": true,
         "grpc": address(place.grpc),
         "http": address(place.http),
+        "dns": address(place.dns),
         "data": place.data.display().to_string(),
         "pid": std::process::id(),
     })
@@ -50,11 +51,14 @@ fn readiness(place: &Place) -> serde_json::Value {
 fn banner(place: &Place, memory: Size) -> String {
     let mut lines = vec![format!("stele {}", env!("CARGO_PKG_VERSION"))];
     if let Some(address) = place.grpc {
-        lines.push(format!("  gRPC    {address}  Bigtable API"));
+        lines.push(format!("  gRPC    {address}  Bigtable API, names"));
     }
     if let Some(address) = place.http {
         let scheme = if place.tls { "https" } else { "http" };
         lines.push(format!("  HTTP    {scheme}://{address}/  status, /traces, /health, /metrics"));
+    }
+    if let Some(address) = place.dns {
+        lines.push(format!("  DNS     {address}  names"));
     }
     let kept = if place.ephemeral { "  temporary, removed at exit" } else { "" };
     lines.push(format!("  data    {}{kept}", place.data.display()));
@@ -90,6 +94,7 @@ mod tests {
         Place {
             grpc: Some(grpc.parse().unwrap()),
             http: None,
+            dns: None,
             data: "d\"ir".into(),
             ephemeral: true,
             tls: false,

@@ -17,6 +17,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
+use rustls::pki_types::CertificateDer;
+use stele_mounttable::identity::ShownCertificate;
+use stele_mounttable::proto;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -28,7 +31,8 @@ use super::shutdown::Phases;
 
 /// A call that takes longer is told about in the log.
 const SLOW: Duration = Duration::from_secs(1);
-/// Services that tell about the server; their streams have no end of their own.
+/// Services that tell about the server; their streams have no end of their own,
+/// and neither have watches.
 const ABOUT_SERVER: &str = "/grpc.";
 
 /// The gRPC services, as a connection calls them.
@@ -37,11 +41,18 @@ pub struct Calls {
     routes: Router,
     metrics: &'static Metrics,
     phases: &'static Phases,
+    /// What the client of this connection has shown.
+    certificate: Option<ShownCertificate>,
 }
 
 impl Calls {
     pub fn new(routes: Router, metrics: &'static Metrics, phases: &'static Phases) -> Calls {
-        Calls { routes, metrics, phases }
+        Calls { routes, metrics, phases, certificate: None }
+    }
+
+    pub fn shown(mut self, certificate: Option<CertificateDer<'static>>) -> Calls {
+        self.certificate = certificate.map(ShownCertificate);
+        self
     }
 }
 
@@ -55,7 +66,10 @@ impl Service<Request<Incoming>> for Calls {
         let timeout = limits::timeout(request.headers());
         let deadline = timeout.and_then(|timeout| record.started.checked_add(timeout));
         let hold = record.hold.clone();
-        let request = request.map(|body| RequestBody::new(body, hold));
+        let mut request = request.map(|body| RequestBody::new(body, hold));
+        if let Some(certificate) = &self.certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
         Call {
             answer: tower_service::Service::call(&mut self.routes.clone(), request),
             limits: Limits::new(deadline, &self.phases.ending),
@@ -169,7 +183,8 @@ struct Record {
 
 impl Record {
     fn new(metrics: &'static Metrics, uri: &Uri) -> Record {
-        let awaited = !uri.path().starts_with(ABOUT_SERVER);
+        let endless = uri.path().starts_with(ABOUT_SERVER) || uri.path() == proto::WATCH;
+        let awaited = !endless;
         if awaited {
             metrics.in_flight.fetch_add(1, Ordering::Relaxed);
         }

@@ -12,6 +12,7 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -47,6 +48,16 @@ const SEND_BUFFER_BYTES: usize = 512 << 10;
 pub enum Protocol {
     Grpc(Calls),
     Http(Router),
+}
+
+impl Protocol {
+    /// With the certificate that the client of this connection has shown.
+    fn shown(self, certificate: Option<CertificateDer<'static>>) -> Protocol {
+        match self {
+            Protocol::Grpc(calls) => Protocol::Grpc(calls.shown(certificate)),
+            http => http,
+        }
+    }
 }
 
 /// A port and what it needs to serve connections.
@@ -123,7 +134,10 @@ async fn serve(
         None => serve_plain(TokioIo::new(connection), protocol, phases).await,
         Some(tls) => {
             let handshake = Box::pin(timeout(HANDSHAKE_WAIT, tls.accept(connection)));
-            serve_plain(TokioIo::new(handshake.await??), protocol, phases).await
+            let secured = handshake.await??;
+            let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+            let protocol = protocol.shown(shown.cloned());
+            serve_plain(TokioIo::new(secured), protocol, phases).await
         }
     }
 }

@@ -21,6 +21,7 @@ mod limits;
 mod listen;
 mod logs;
 mod metrics;
+pub mod names;
 mod request;
 mod services;
 mod settings;
@@ -47,6 +48,7 @@ use self::http::Shown;
 use self::intake::Intake;
 use self::listen::Ports;
 use self::metrics::Metrics;
+use self::names::DnsPort;
 pub use self::settings::Flags;
 use self::settings::Settings;
 use self::shutdown::{Phases, Signals};
@@ -86,10 +88,11 @@ async fn serve(settings: &Settings, reader: Reader) -> anyhow::Result<()> {
     // First of all, so that no signal finds the process half prepared.
     let signals = Signals::listen().context("listening for signals")?;
     let ports = Ports::take(settings).await?;
+    let dns = DnsPort::take(&settings.names, &settings.listen).await?;
     let home = Home::prepare(&settings.data)?;
     let store = Arc::new(home.open_store(settings)?);
-    let place = Arc::new(Place::new(&ports, &home)?);
-    let server = Server::start(settings, store, ports, place.clone()).await?;
+    let place = Arc::new(Place { dns: dns.address(), ..Place::new(&ports, &home)? });
+    let server = Server::start(settings, store, ports, dns, place.clone()).await?;
     banner::say_ready(reader, &place, settings.memory);
     let signal = signals.first(&home).await;
     tracing::info!(signal, "shutting down");
@@ -118,19 +121,21 @@ impl Server {
         settings: &Settings,
         store: Arc<Store>,
         ports: Ports,
+        dns: DnsPort,
         place: Arc<Place>,
     ) -> anyhow::Result<Server> {
         let api = Api::new(store.clone())?;
-        let catalogues = settings.catalogue.then(|| open_catalogues(&store)).transpose()?;
-        let (routes, health) = services::router(&api, catalogues).await?;
         // As long-lived as the process: every task uses them without counting.
         let intake = Intake::new(settings.request_memory, settings.request_wait);
         let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(intake)));
         let phases: &'static Phases = Box::leak(Box::default());
+        let tasks = TaskTracker::new();
+        let names = names::start(&settings.names, &api, dns, phases, &tasks).await?;
+        let catalogues = settings.catalogue.then(|| open_catalogues(&store)).transpose()?;
+        let (routes, health) = services::router(&api, catalogues, names).await?;
         let shown = Shown { store: store.clone(), metrics, phases, place };
         let grpc = Protocol::Grpc(Calls::new(routes, metrics, phases));
         let http = Protocol::Http(http::router(shown).merge(services::traces(&api)));
-        let tasks = TaskTracker::new();
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         for (port, protocol, counters) in
             [(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)]

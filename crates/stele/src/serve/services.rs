@@ -1,4 +1,4 @@
-//! The services of a server: the Bigtable API, catalogues, health and
+//! The services of a server: the Bigtable API, catalogues, names, health and
 //! reflection over gRPC; traces over HTTP.
 
 use std::sync::Arc;
@@ -13,13 +13,14 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 /// The services whose health is told, beside that of the whole server ("").
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 7] = [
     "",
     "google.bigtable.v2.Bigtable",
     "google.bigtable.admin.v2.BigtableTableAdmin",
     "google.bigtable.admin.v2.BigtableInstanceAdmin",
     "google.longrunning.Operations",
     CATALOGUES,
+    stele_mounttable::proto::SERVICE,
 ];
 const CATALOGUES: &str = "stele.catalogue.v1.Catalogues";
 
@@ -27,6 +28,7 @@ const CATALOGUES: &str = "stele.catalogue.v1.Catalogues";
 pub async fn router(
     api: &Api,
     catalogues: Option<Arc<Catalogues>>,
+    names: stele_mounttable::Server,
 ) -> anyhow::Result<(Router, HealthReporter)> {
     let (health, health_service) = tonic_health::server::health_reporter();
     set_health(&health, ServingStatus::Serving).await;
@@ -34,6 +36,7 @@ pub async fn router(
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(stele_catalogue::proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(stele_mounttable::proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = "the descriptors of the API";
@@ -46,6 +49,7 @@ pub async fn router(
         }
     };
     let routes = routes
+        .add_service(names.service())
         .add_service(health_service)
         .add_service(reflection().build_v1().context(broken)?)
         .add_service(reflection().build_v1alpha().context(broken)?);

@@ -17,6 +17,7 @@ use crate::output::{bytes, count};
 pub struct Place {
     pub grpc: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
+    pub dns: Option<SocketAddr>,
     pub data: PathBuf,
     pub ephemeral: bool,
     pub tls: bool,
@@ -30,6 +31,7 @@ impl Place {
         Ok(Place {
             grpc: address(&ports.grpc)?,
             http: address(&ports.http)?,
+            dns: None,
             data: home.dir.clone(),
             ephemeral: home.is_temporary(),
             tls: ports.tls,

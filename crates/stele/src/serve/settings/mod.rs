@@ -12,6 +12,8 @@ use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use serde::Deserialize;
 pub use units::{Port, Size, Time};
 
+use super::names::NameSettings;
+
 const DATA_DIR: &str = "stele-data";
 const MEMORY: Size = Size(512 << 20);
 /// With less there is no room for blocks, cells and requests at once.
@@ -53,6 +55,33 @@ pub struct Given {
     /// The port of the status page, /health and /metrics [default: 8080]
     #[arg(long, value_name = "PORT", env = "STELE_HTTP_PORT")]
     pub http_port: Option<Port>,
+    /// The port of DNS for names, UDP and TCP; 0 is any free port, or `off` [default: 8053 if free]
+    #[arg(long, value_name = "PORT", env = "STELE_DNS_PORT")]
+    pub dns_port: Option<Port>,
+    /// The zone that DNS answers for [default: stele]
+    #[arg(long, value_name = "ZONE", env = "STELE_DNS_ZONE")]
+    pub dns_zone: Option<String>,
+    /// A JSON file with nodes of the tree of names and their permissions; what is missing is made
+    #[arg(long, value_name = "FILE", env = "STELE_NAMES_PERMISSIONS")]
+    pub names_permissions: Option<PathBuf>,
+    /// A file with lines of a token and the blessings of who shows it to names
+    #[arg(long, value_name = "FILE", env = "STELE_NAMES_TOKENS")]
+    pub names_tokens: Option<PathBuf>,
+    /// Patterns of callers who may do everything with names, with commas
+    #[arg(long, value_name = "PATTERNS", env = "STELE_NAMES_ADMIN")]
+    pub names_admin: Option<String>,
+    /// Nodes of names that one user may have; 0 is any number [default: 10000]
+    #[arg(long, value_name = "N", env = "STELE_NAMES_MAX_NODES")]
+    pub names_max_nodes: Option<i64>,
+    /// Servers that the nodes of one user may have; 0 is any number [default: 10000]
+    #[arg(long, value_name = "N", env = "STELE_NAMES_MAX_SERVERS")]
+    pub names_max_servers: Option<i64>,
+    /// How long empty nodes of names are kept [default: 60s]
+    #[arg(long, value_name = "TIME", env = "STELE_NAMES_GRACE")]
+    pub names_grace: Option<Time>,
+    /// How often all names are swept for what nobody visits; 0s is never [default: 60m]
+    #[arg(long, value_name = "TIME", env = "STELE_NAMES_SWEEP")]
+    pub names_sweep: Option<Time>,
     /// What cells, cached blocks and requests may take together [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
@@ -121,6 +150,7 @@ pub struct Settings {
     pub listen: String,
     pub grpc_port: Port,
     pub http_port: Port,
+    pub names: NameSettings,
     pub memory: Size,
     pub request_memory: Size,
     pub request_wait: Duration,
@@ -155,6 +185,7 @@ impl Settings {
             |time: Option<Time>, default| time.map_or(Duration::from_secs(default), |time| time.0);
         Ok(Settings {
             data,
+            names: NameSettings::merge(&first, &then),
             listen: first.listen.or(then.listen).unwrap_or_else(|| "127.0.0.1".into()),
             grpc_port: first.grpc_port.or(then.grpc_port).unwrap_or(Port::Number(8086)),
             http_port: first.http_port.or(then.http_port).unwrap_or(Port::Number(8080)),

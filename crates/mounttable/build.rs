@@ -1,0 +1,17 @@
+//! Generates the naming API from its `.proto` file. Needs no protobuf compiler.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use prost::Message;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from("../../proto");
+    let file = root.join("mounttable.proto");
+    println!("cargo::rerun-if-changed={}", file.display());
+    let descriptors = protox::compile([&file], [&root])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("mounttable.descriptors"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! A client of names: goes from mounttable to mounttable until a name is
+//! resolved, and remembers the way.
+//!
+//! A [`Namespace`] has roots, which are rooted names of mounttables. Names that
+//! are not rooted begin there. `connections` reaches servers, `resolve` follows
+//! names, `cache` remembers what was found, `glob` searches across servers, and
+//! `publisher` keeps servers mounted.
+
+mod cache;
+mod connections;
+mod glob;
+mod publisher;
+mod resolve;
+
+use std::time::Duration;
+
+use self::cache::Cache;
+use self::connections::Connections;
+pub use self::connections::{Credentials, Tls};
+pub use self::publisher::{PERIOD as PUBLISH_PERIOD, Publisher, Status as PublishedStatus};
+use crate::access::Permissions;
+use crate::error::{Error, Result};
+use crate::name;
+use crate::proto;
+use crate::tree::Mount;
+
+/// How a namespace is reached.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub credentials: Credentials,
+    /// What one call may take.
+    pub timeout: Duration,
+    /// Whether what was found is remembered.
+    pub cached: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let timeout = Duration::from_secs(30);
+        Options { credentials: Credentials::default(), timeout, cached: true }
+    }
+}
+
+/// Names as seen from some roots. Shared by reference.
+pub struct Namespace {
+    roots: Vec<String>,
+    connections: Connections,
+    cache: Cache,
+}
+
+/// A server and the name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub server: String,
+    pub name: String,
+}
+
+impl Namespace {
+    /// A namespace whose names begin at these rooted names.
+    pub fn new(
+        roots: impl IntoIterator<Item = impl Into<String>>,
+        options: Options,
+    ) -> Result<Namespace> {
+        let roots: Vec<String> = roots.into_iter().map(Into::into).collect();
+        if let Some(root) = roots.iter().find(|root| !name::is_rooted(root)) {
+            return Err(Error::NotRooted(root.clone()));
+        }
+        let connections = Connections::new(options.credentials, options.timeout);
+        Ok(Namespace { roots, connections, cache: Cache::new(options.cached) })
+    }
+
+    /// Forgets what was found about a name.
+    pub fn forget(&self, name: &str) {
+        for place in self.rooted(name).into_iter().flatten() {
+            self.cache.forget(&place);
+        }
+    }
+
+    /// Mounts a server at the mounttable that is responsible for the name.
+    pub async fn mount(&self, name: &str, mount: &Mount) -> Result<i64> {
+        use proto::MountFlag::{Leaf, Mt, Replace};
+        let flag = |is_set: bool, flag: proto::MountFlag| if is_set { flag as u32 } else { 0 };
+        let (flags, replace) = (mount.flags, mount.replace);
+        let request = |name: String| proto::MountRequest {
+            name,
+            server: mount.server.clone(),
+            ttl_seconds: mount.ttl_seconds,
+            flags: flag(flags.mt, Mt) | flag(flags.leaf, Leaf) | flag(replace, Replace),
+        };
+        let call =
+            |mut client: connections::Channel, request| async move { client.mount(request).await };
+        let response = self.at_mounttable(name, request, call).await?;
+        Ok(proto::micros(response.deadline.as_ref()))
+    }
+
+    pub async fn unmount(&self, name: &str, server: &str) -> Result<()> {
+        let request = |name: String| proto::UnmountRequest { name, server: server.into() };
+        let call = |mut client: connections::Channel, request| async move {
+            client.unmount(request).await
+        };
+        self.at_mounttable(name, request, call).await.map(drop)
+    }
+
+    pub async fn delete(&self, name: &str, delete_subtree: bool) -> Result<()> {
+        let request = |name: String| proto::DeleteRequest { name, delete_subtree };
+        let call =
+            |mut client: connections::Channel, request| async move { client.delete(request).await };
+        self.at_mounttable(name, request, call).await.map(drop)
+    }
+
+    /// The permissions of a node and their version.
+    pub async fn permissions(&self, name: &str) -> Result<(Permissions, String)> {
+        let request = |name: String| proto::GetPermissionsRequest { name };
+        let call = |mut client: connections::Channel, request| async move {
+            client.get_permissions(request).await
+        };
+        let response = self.at_mounttable(name, request, call).await?;
+        Ok((response.permissions.unwrap_or_default().into(), response.version))
+    }
+
+    pub async fn set_permissions(
+        &self,
+        name: &str,
+        permissions: &Permissions,
+        version: &str,
+    ) -> Result<String> {
+        let request = |name: String| proto::SetPermissionsRequest {
+            name,
+            permissions: Some(permissions.clone().into()),
+            version: version.into(),
+        };
+        let call = |mut client: connections::Channel, request| async move {
+            client.set_permissions(request).await
+        };
+        Ok(self.at_mounttable(name, request, call).await?.version)
+    }
+
+    /// Watches a subtree of the mounttable that is responsible for the name.
+    pub async fn watch(
+        &self,
+        name: &str,
+        known: Vec<proto::NodeVersion>,
+    ) -> Result<tonic::Streaming<proto::WatchReply>> {
+        let places = self.resolve_to_mounttable(name).await?;
+        let mut last = Error::NoMounttable { name: name.into() };
+        for place in places {
+            let request = proto::WatchRequest { name: place.name, known: known.clone() };
+            match self.connections.watch(&place.server, request).await {
+                Err(error @ Error::Unreachable { .. }) => last = error,
+                done => return done,
+            }
+        }
+        Err(last)
+    }
+
+    /// Makes a call at the first server that can be reached among those that
+    /// are responsible for a name.
+    async fn at_mounttable<M, R, F>(
+        &self,
+        name: &str,
+        request: impl Fn(String) -> M,
+        call: impl Fn(connections::Channel, tonic::Request<M>) -> F,
+    ) -> Result<R>
+    where
+        F: Future<Output = connections::Answer<R>>,
+    {
+        let places = self.resolve_to_mounttable(name).await?;
+        let mut last = Error::NoMounttable { name: name.into() };
+        for place in places {
+            self.cache.forget(&place);
+            let message = request(place.name.clone());
+            match self.connections.call(&place.server, message, &call).await {
+                Err(error @ Error::Unreachable { .. }) => last = error,
+                done => return done,
+            }
+        }
+        Err(last)
+    }
+
+    /// Where a name begins: at its own server, or at all roots.
+    fn rooted(&self, given: &str) -> Result<Vec<Place>> {
+        let given = name::without_server_pattern(given);
+        if name::is_rooted(given) {
+            return Ok(vec![Place::of(given)]);
+        }
+        if self.roots.is_empty() {
+            return Err(Error::NotRooted(given.into()));
+        }
+        Ok(self.roots.iter().map(|root| Place::of(&name::join([root, given]))).collect())
+    }
+}
+
+impl Place {
+    /// The place of a rooted name.
+    fn of(rooted: &str) -> Place {
+        let (server, name) = name::split_address(rooted);
+        Place { server, name }
+    }
+
+    /// The whole rooted name.
+    pub fn full(&self) -> String {
+        name::join_address(&self.server, &self.name)
+    }
+}

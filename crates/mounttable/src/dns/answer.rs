@@ -1,0 +1,192 @@
+//! Records for a name: A and AAAA for servers at IP addresses, SRV for all,
+//! TXT with what the mounts say. They last as long as the first mount among
+//! them. What is not public is as if it were not there.
+
+use std::net::IpAddr;
+
+use hickory_server::proto::op::ResponseCode;
+use hickory_server::proto::rr::rdata::{A, AAAA, NS, SOA, SRV, TXT};
+use hickory_server::proto::rr::{Name, RData, Record, RecordType};
+
+use super::zone::{Meaning, Zone};
+use crate::address::Endpoint;
+use crate::blessing::Caller;
+use crate::error::Error;
+use crate::node::Server;
+use crate::node_name::NodeName;
+use crate::tree::{Call, Mounttable};
+
+/// How long an answer may be kept at most, however long the mount lasts.
+const TTL_MAX_SECONDS: i64 = 24 * 3600;
+/// How long it may be kept that there is nothing.
+const NEGATIVE_SECONDS: u32 = 5;
+const ADDRESS_SECONDS: u32 = 3600;
+const TEXT_BYTES_MAX: usize = 255;
+
+#[derive(Debug)]
+pub struct Answer {
+    pub code: ResponseCode,
+    /// Whether the name is in our zone.
+    pub is_ours: bool,
+    pub records: Vec<Record>,
+    /// The zone's SOA, where there is nothing else.
+    pub authority: Vec<Record>,
+    pub additional: Vec<Record>,
+}
+
+impl Answer {
+    pub fn code(code: ResponseCode) -> Answer {
+        let (records, authority, additional) = (Vec::new(), Vec::new(), Vec::new());
+        Answer { code, is_ours: false, records, authority, additional }
+    }
+
+    /// What there is; if it is nothing, the zone says for how long.
+    fn of(zone: &Zone, code: ResponseCode, records: Vec<Record>) -> Answer {
+        let authority = if records.is_empty() { vec![soa(zone)] } else { Vec::new() };
+        Answer { code, is_ours: true, records, authority, additional: Vec::new() }
+    }
+}
+
+pub async fn answer(table: &Mounttable, zone: &Zone, asked: &Name, kind: RecordType) -> Answer {
+    let node = match zone.meaning(asked) {
+        None => return Answer::code(ResponseCode::Refused),
+        Some(Meaning::Nothing) => return Answer::of(zone, ResponseCode::NXDomain, vec![]),
+        Some(Meaning::Address(address)) => {
+            let record = address_record(asked, address, ADDRESS_SECONDS);
+            let records = if wanted(kind, record.record_type()) { vec![record] } else { vec![] };
+            return Answer::of(zone, ResponseCode::NoError, records);
+        }
+        Some(Meaning::Node(node)) => node,
+    };
+    let servers = match servers(table, &node).await {
+        Ok(Some(servers)) => servers,
+        Ok(None) => return Answer::of(zone, ResponseCode::NXDomain, vec![]),
+        Err(error) => {
+            tracing::warn!(%error, "a DNS question could not be answered");
+            return Answer::code(ResponseCode::ServFail);
+        }
+    };
+    let ttl = ttl(&servers, table.now());
+    let mut answer =
+        Answer::of(zone, ResponseCode::NoError, records(zone, asked, kind, &servers, ttl));
+    if node.is_root() && matches!(kind, RecordType::SOA | RecordType::NS | RecordType::ANY) {
+        answer
+            .records
+            .extend(apex(zone).into_iter().filter(|record| wanted(kind, record.record_type())));
+        answer.authority.clear();
+    }
+    if answer.records.iter().any(|record| record.record_type() == RecordType::SRV) {
+        answer.additional = hosts(zone, &servers, ttl);
+    }
+    answer
+}
+
+/// The live servers of exactly this node; `None` if nobody may know of it.
+async fn servers(table: &Mounttable, node: &NodeName) -> Result<Option<Vec<Server>>, Error> {
+    table.ready().await?;
+    let call = Call::by(Caller::anonymous());
+    match table.public_servers(&call, node).await {
+        Ok(servers) => Ok(servers),
+        Err(Error::NoSuchName { .. } | Error::NoPermissions { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn wanted(asked: RecordType, kind: RecordType) -> bool {
+    asked == kind || asked == RecordType::ANY
+}
+
+/// Seconds that the first of these servers has left.
+fn ttl(servers: &[Server], now_micros: i64) -> u32 {
+    let left = servers.iter().map(|server| (server.deadline_micros - now_micros) / 1_000_000);
+    let least = left.min().unwrap_or(0).clamp(0, TTL_MAX_SECONDS);
+    u32::try_from(least).unwrap_or(0)
+}
+
+fn records(
+    zone: &Zone,
+    asked: &Name,
+    kind: RecordType,
+    servers: &[Server],
+    ttl: u32,
+) -> Vec<Record> {
+    let mut records = Vec::new();
+    for server in servers {
+        let endpoint = Endpoint::of_server(&server.address);
+        let place = endpoint.as_ref().and_then(Endpoint::host_port);
+        if let Some((host, port)) = place {
+            let address: Option<IpAddr> = host.parse().ok();
+            records.extend(address.map(|address| address_record(asked, address, ttl)));
+            records.extend(target(zone, host, address).map(|target| {
+                Record::from_rdata(asked.clone(), ttl, RData::SRV(SRV::new(0, 1, port, target)))
+            }));
+        }
+        let text = RData::TXT(TXT::new(text(server)));
+        records.push(Record::from_rdata(asked.clone(), ttl, text));
+    }
+    records.retain(|record| wanted(kind, record.record_type()));
+    // Two ports of one host are one address.
+    let mut seen: Vec<RData> = Vec::new();
+    records.retain(|record| {
+        let is_new = !seen.contains(&record.data);
+        seen.push(record.data.clone());
+        is_new
+    });
+    records
+}
+
+/// The host of an SRV record: the server's own name, or one for its address.
+fn target(zone: &Zone, host: &str, address: Option<IpAddr>) -> Option<Name> {
+    match address {
+        Some(address) => zone.host(address),
+        None => {
+            let mut name = Name::from_utf8(host).ok().filter(|name| !name.is_root())?;
+            name.set_fqdn(true);
+            Some(name)
+        }
+    }
+}
+
+/// The addresses that targets of SRV records stand for.
+fn hosts(zone: &Zone, servers: &[Server], ttl: u32) -> Vec<Record> {
+    let address = |server: &Server| -> Option<IpAddr> {
+        Endpoint::of_server(&server.address)?.host_port()?.0.parse().ok()
+    };
+    let mut addresses: Vec<_> = servers.iter().filter_map(address).collect();
+    addresses.sort();
+    addresses.dedup();
+    let record = |address| Some(address_record(&zone.host(address)?, address, ttl));
+    addresses.into_iter().filter_map(record).collect()
+}
+
+fn address_record(name: &Name, address: IpAddr, ttl: u32) -> Record {
+    let data = match address {
+        IpAddr::V4(address) => RData::A(A(address)),
+        IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+    };
+    Record::from_rdata(name.clone(), ttl, data)
+}
+
+fn text(server: &Server) -> Vec<String> {
+    let mut address = format!("server={}", server.address);
+    while address.len() > TEXT_BYTES_MAX {
+        address.pop();
+    }
+    let flags = [(server.flags.mt, "mt=true"), (server.flags.leaf, "leaf=true")];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into());
+    [address].into_iter().chain(flags).collect()
+}
+
+fn soa(zone: &Zone) -> Record {
+    let origin = zone.origin();
+    let mail = Name::from_utf8("names").and_then(|name| name.append_domain(origin));
+    let mail = mail.unwrap_or_else(|_| origin.clone());
+    let soa = SOA::new(origin.clone(), mail, 1, 3600, 600, 86_400, NEGATIVE_SECONDS);
+    Record::from_rdata(origin.clone(), NEGATIVE_SECONDS, RData::SOA(soa))
+}
+
+fn apex(zone: &Zone) -> [Record; 2] {
+    let origin = zone.origin().clone();
+    let ns = Record::from_rdata(origin.clone(), ADDRESS_SECONDS, RData::NS(NS(origin)));
+    [soa(zone), ns]
+}

@@ -1,0 +1,111 @@
+//! Names over DNS, for programs that know no other way: a zone whose names are
+//! the tree's, read by nobody in particular.
+//!
+//! `zone` turns names of the one kind into the other, `answer` turns nodes into
+//! records, and here requests come in and responses go out, over UDP and TCP.
+
+mod answer;
+mod zone;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_server::net::runtime::Time;
+use hickory_server::proto::op::{Edns, Metadata, OpCode, ResponseCode};
+use hickory_server::proto::rr::{DNSClass, Record};
+use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
+use hickory_server::zone_handler::MessageResponseBuilder;
+use tokio::net::{TcpListener, UdpSocket};
+
+use self::answer::Answer;
+pub use self::zone::Zone;
+use crate::tree::Mounttable;
+
+/// A connection that asks nothing for so long is closed.
+const TCP_IDLE: Duration = Duration::from_secs(10);
+/// Responses of one connection that may wait to be sent.
+const RESPONSES_AHEAD: usize = 32;
+/// What fits into a datagram that is not cut on its way.
+const PAYLOAD_MAX: u16 = 1232;
+
+/// The ports of a DNS server, taken and not yet served.
+pub struct Sockets {
+    udp: UdpSocket,
+    tcp: TcpListener,
+}
+
+impl Sockets {
+    /// Takes a port for UDP and TCP; port 0 is any that is free for both.
+    pub async fn take(address: SocketAddr) -> io::Result<Sockets> {
+        let tcp = TcpListener::bind(address).await?;
+        let udp = UdpSocket::bind(tcp.local_addr()?).await?;
+        Ok(Sockets { udp, tcp })
+    }
+
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    /// Answers until `stop` comes.
+    pub async fn serve(self, table: Arc<Mounttable>, zone: Zone, stop: impl Future<Output = ()>) {
+        let mut server = hickory_server::Server::new(Handler { table, zone });
+        server.register_socket(self.udp);
+        server.register_listener(self.tcp, TCP_IDLE, RESPONSES_AHEAD);
+        stop.await;
+        if let Err(error) = server.shutdown_gracefully().await {
+            tracing::debug!(%error, "the DNS server ended");
+        }
+    }
+}
+
+struct Handler {
+    table: Arc<Mounttable>,
+    zone: Zone,
+}
+
+impl Handler {
+    async fn answer(&self, request: &Request) -> Answer {
+        if request.metadata.op_code != OpCode::Query {
+            return Answer::code(ResponseCode::NotImp);
+        }
+        let [query] = request.queries.queries() else { return Answer::code(ResponseCode::FormErr) };
+        if query.query_class() != DNSClass::IN {
+            return Answer::code(ResponseCode::Refused);
+        }
+        answer::answer(&self.table, &self.zone, query.original().name(), query.query_type()).await
+    }
+}
+
+#[async_trait::async_trait]
+impl RequestHandler for Handler {
+    async fn handle_request<R: ResponseHandler, T: Time>(
+        &self,
+        request: &Request,
+        mut out: R,
+    ) -> ResponseInfo {
+        let answer = self.answer(request).await;
+        let mut metadata = Metadata::response_from_request(&request.metadata);
+        metadata.authoritative = answer.is_ours;
+        metadata.recursion_available = false;
+        metadata.response_code = answer.code;
+        let mut edns = Edns::new();
+        let mut builder = MessageResponseBuilder::from_message_request(request);
+        if let Some(asked) = &request.edns {
+            edns.set_max_payload(asked.max_payload().clamp(512, PAYLOAD_MAX));
+            builder.edns(&edns);
+        }
+        let none: [Record; 0] = [];
+        let response =
+            builder.build(metadata, &answer.records, &none, &answer.authority, &answer.additional);
+        match out.send_response(response).await {
+            Ok(info) => info,
+            Err(error) => {
+                tracing::debug!(%error, "a DNS response could not be sent");
+                let counts = Default::default();
+                hickory_server::proto::op::Header { metadata, counts }.into()
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A node as its row tells it, and the columns that the row has.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use stele_bigtable::client::{Mutation, Row};
+
+use crate::access::Permissions;
+use crate::error::{Error, Result};
+use crate::node_name::NodeName;
+
+/// Families of the nodes table; the counters table has the first.
+pub const METADATA: &str = "m";
+pub const SERVERS: &str = "s";
+pub const CHILDREN: &str = "c";
+
+pub const ID: &[u8] = b"i";
+pub const VERSION: &[u8] = b"v";
+pub const CREATOR: &[u8] = b"c";
+pub const STICKY: &[u8] = b"s";
+pub const PERMISSIONS: &[u8] = b"p";
+
+/// What stands in cells whose presence is all they tell.
+pub const PRESENT: &[u8] = &[1];
+
+pub const ROOT_ID: &str = "ROOTNODE";
+const ID_LETTERS: usize = 8;
+
+/// Changes with every conditional mutation of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version(pub u32);
+
+impl Version {
+    pub fn next(self) -> Version {
+        Version(self.0.wrapping_add(1))
+    }
+
+    pub fn parse(value: &[u8]) -> Option<Version> {
+        let text = std::str::from_utf8(value).ok().filter(|text| text.len() == 8)?;
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        text.bytes().all(is_digit).then(|| u32::from_str_radix(text, 16).ok())?.map(Version)
+    }
+
+    /// Replaces the version of a row. The old cell goes first, so that clocks
+    /// of storage servers need not agree.
+    pub fn set(self) -> [Mutation; 2] {
+        [
+            Mutation::delete_column(METADATA, VERSION),
+            Mutation::set(METADATA, VERSION, self.to_string()),
+        ]
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:08x}", self.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: NodeName,
+    pub id: String,
+    pub version: Version,
+    pub creator: String,
+    pub created_micros: i64,
+    pub sticky: bool,
+    pub permissions: Permissions,
+    /// When the permissions were set; part of their version.
+    pub permissions_micros: i64,
+    /// By address.
+    pub servers: Vec<Server>,
+    pub children: Children,
+}
+
+/// A server that is or was mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    pub address: String,
+    pub deadline_micros: i64,
+    pub flags: Flags,
+}
+
+/// What a mounted server is said to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flags {
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mt: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaf: bool,
+}
+
+/// References to children, by the children's last elements. A child has more
+/// than one only where somebody died.
+pub type Children = BTreeMap<String, Vec<Reference>>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    pub id: String,
+    pub created_micros: i64,
+}
+
+/// The column of a child: its id, then its last element.
+pub fn reference_column(id: &str, element: &str) -> Bytes {
+    format!("{id}{element}").into()
+}
+
+impl Node {
+    /// Reads a row that has at most one cell per column.
+    pub fn decode(row: &Row) -> Result<Node> {
+        let damaged = |what: &str| Error::Damaged {
+            row: row.key.escape_ascii().to_string(),
+            what: what.into(),
+        };
+        let name = NodeName::from_row_key(&row.key).ok_or_else(|| damaged("its key"))?;
+        let id = text(row.value(METADATA, ID)).filter(|id| id.len() == ID_LETTERS);
+        let version = row.value(METADATA, VERSION).and_then(|value| Version::parse(value));
+        let creator = row.latest(METADATA, CREATOR).ok_or_else(|| damaged("no creator"))?;
+        let permissions =
+            row.latest(METADATA, PERMISSIONS).ok_or_else(|| damaged("no permissions"))?;
+        Ok(Node {
+            name,
+            id: id.ok_or_else(|| damaged("its id"))?,
+            version: version.ok_or_else(|| damaged("its version"))?,
+            creator: text(Some(&creator.value)).ok_or_else(|| damaged("its creator"))?,
+            created_micros: creator.timestamp_micros,
+            sticky: row.latest(METADATA, STICKY).is_some(),
+            permissions: Permissions::from_json(&permissions.value)
+                .map_err(|error| damaged(&error.to_string()))?,
+            permissions_micros: permissions.timestamp_micros,
+            servers: servers(row).map_err(|what| damaged(&what))?,
+            children: children(row),
+        })
+    }
+
+    /// Servers whose deadline has not passed.
+    pub fn live(&self, now_micros: i64) -> impl Iterator<Item = &Server> {
+        self.servers.iter().filter(move |server| server.deadline_micros >= now_micros)
+    }
+
+    pub fn has_live(&self, now_micros: i64) -> bool {
+        self.live(now_micros).next().is_some()
+    }
+
+    pub fn expired(&self, now_micros: i64) -> impl Iterator<Item = &Server> {
+        self.servers.iter().filter(move |server| server.deadline_micros < now_micros)
+    }
+
+    /// What the live servers are said to be: what any of them is.
+    pub fn flags(&self, now_micros: i64) -> Flags {
+        self.live(now_micros).fold(Flags::default(), |all, server| Flags {
+            mt: all.mt | server.flags.mt,
+            leaf: all.leaf | server.flags.leaf,
+        })
+    }
+
+    /// The version of the permissions: it changes when they are set, or when
+    /// another node takes the name, and at no other time.
+    pub fn permissions_version(&self) -> String {
+        format!("{}.{:x}", self.id, self.permissions_micros)
+    }
+
+    /// The cells of a new row.
+    pub fn cells(&self) -> Vec<Mutation> {
+        let at = self.created_micros;
+        let mut cells = vec![
+            Mutation::set_at(METADATA, ID, at, self.id.clone()),
+            Mutation::set_at(METADATA, CREATOR, at, self.creator.clone()),
+            Mutation::set_at(
+                METADATA,
+                PERMISSIONS,
+                self.permissions_micros,
+                self.permissions.to_json(),
+            ),
+            Mutation::set(METADATA, VERSION, self.version.to_string()),
+        ];
+        if self.sticky {
+            cells.push(Mutation::set(METADATA, STICKY, PRESENT));
+        }
+        cells
+    }
+}
+
+impl Server {
+    /// Sets the server's cell. The old one goes first: a refresh may shorten
+    /// the deadline, and the newest timestamp would win.
+    pub fn set(&self) -> [Mutation; 2] {
+        let flags = serde_json::to_string(&self.flags).expect("two flags can be written as JSON");
+        [
+            self.delete(),
+            Mutation::set_at(SERVERS, self.address.clone(), self.deadline_micros, flags),
+        ]
+    }
+
+    pub fn delete(&self) -> Mutation {
+        Mutation::delete_column(SERVERS, self.address.clone())
+    }
+}
+
+fn text(value: Option<&Bytes>) -> Option<String> {
+    String::from_utf8(value?.to_vec()).ok()
+}
+
+fn servers(row: &Row) -> Result<Vec<Server>, String> {
+    let server = |cell: &stele_bigtable::client::Cell| {
+        let address = text(Some(&cell.qualifier)).ok_or("the address of a server is no text")?;
+        let flags = serde_json::from_slice(&cell.value)
+            .map_err(|error| format!("the flags of server {address}: {error}"))?;
+        Ok(Server { address, deadline_micros: cell.timestamp_micros, flags })
+    };
+    row.family(SERVERS).map(server).collect()
+}
+
+/// Columns that are no references are left out.
+fn children(row: &Row) -> Children {
+    let mut children = Children::new();
+    for cell in row.family(CHILDREN) {
+        let column = std::str::from_utf8(&cell.qualifier).ok();
+        let parts = column.and_then(|column| column.split_at_checked(ID_LETTERS));
+        match parts {
+            Some((id, element)) if !element.is_empty() => {
+                let reference = Reference { id: id.into(), created_micros: cell.timestamp_micros };
+                children.entry(element.into()).or_default().push(reference);
+            }
+            _ => tracing::warn!(
+                row = %row.key.escape_ascii(),
+                column = %cell.qualifier.escape_ascii(),
+                "a child column is malformed"
+            ),
+        }
+    }
+    children
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_bigtable::client::Cell;
+
+    fn cell(family: &str, column: &[u8], micros: i64, value: &str) -> Cell {
+        Cell {
+            family: family.into(),
+            qualifier: Bytes::copy_from_slice(column),
+            timestamp_micros: micros,
+            value: Bytes::copy_from_slice(value.as_bytes()),
+            labels: vec![],
+        }
+    }
+
+    fn row() -> Row {
+        let cells = vec![
+            cell("m", b"c", 5000, "alice"),
+            cell("m", b"i", 1, "0000002a"),
+            cell("m", b"p", 6000, r#"{"Admin":{"In":["..."]}}"#),
+            cell("m", b"v", 1, "fffffffe"),
+            cell("s", b"a:1", 9000, r#"{"mt":true}"#),
+            cell("s", b"b:1", 7000, r#"{"leaf":true}"#),
+            cell("c", b"00000001x", 3000, "\u{1}"),
+            cell("c", b"00000002x", 4000, "\u{1}"),
+            cell("c", b"00000003", 4000, "\u{1}"),
+        ];
+        Row { key: NodeName::parse("n").unwrap().row_key().into(), cells }
+    }
+
+    #[test]
+    fn a_row_is_read_column_by_column() {
+        let node = Node::decode(&row()).unwrap();
+        assert_eq!(
+            (node.name.as_str(), node.id.as_str(), node.version.0),
+            ("n", "0000002a", u32::MAX - 1)
+        );
+        assert_eq!(
+            (node.creator.as_str(), node.created_micros, node.sticky),
+            ("alice", 5000, false)
+        );
+        assert_eq!(node.children.len(), 1);
+        assert_eq!(node.children["x"].len(), 2);
+        assert_eq!(node.version.next().next(), Version(0));
+        assert_eq!(node.permissions_version(), "0000002a.1770");
+    }
+
+    #[test]
+    fn a_server_lives_up_to_its_deadline_and_flags_are_those_of_the_living() {
+        let node = Node::decode(&row()).unwrap();
+        let live = |now| node.live(now).map(|server| server.address.as_str()).collect::<Vec<_>>();
+        assert_eq!(live(7000), ["a:1", "b:1"]);
+        assert_eq!(live(7001), ["a:1"]);
+        assert_eq!(node.expired(7001).count(), 1);
+        assert_eq!(node.flags(7000), Flags { mt: true, leaf: true });
+        assert_eq!(node.flags(7001), Flags { mt: true, leaf: false });
+        assert_eq!(node.flags(9001), Flags::default());
+    }
+
+    #[test]
+    fn a_damaged_row_is_told_and_not_taken_for_a_node() {
+        for column in [&b"c"[..], b"i", b"p", b"v"] {
+            let mut row = row();
+            row.cells.retain(|cell| &*cell.family != "m" || cell.qualifier != column);
+            assert!(matches!(Node::decode(&row), Err(Error::Damaged { .. })));
+        }
+        for (column, value) in
+            [(&b"v"[..], "FFFFFFFF"), (b"v", "+1234567"), (b"i", "1"), (b"p", "{")]
+        {
+            let mut row = row();
+            let cell = row.cells.iter_mut().find(|cell| cell.qualifier == column).unwrap();
+            cell.value = Bytes::copy_from_slice(value.as_bytes());
+            assert!(matches!(Node::decode(&row), Err(Error::Damaged { .. })), "{value}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Patterns of Glob: elements with `*`, `?`, classes and quoting, and at the
+//! end `...` or `***` for everything below.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+const PATTERN_BYTES_MAX: usize = 8192;
+
+/// What is still to be matched of a pattern. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    elements: Arc<[Element]>,
+    /// Elements that were matched already.
+    matched: usize,
+    recursion: Recursion,
+}
+
+/// What comes after the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recursion {
+    None,
+    /// `...`: the node and everything below.
+    Full,
+    /// `***`: the same, but no server is asked that is not a mounttable.
+    Restricted,
+}
+
+/// What one element of a name must look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Element {
+    Fixed(String),
+    Wild(Vec<Token>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Token {
+    Letter(char),
+    AnyLetter,
+    AnyRun,
+    Class { negated: bool, ranges: Vec<(char, char)> },
+    Nothing,
+}
+
+impl Pattern {
+    pub fn parse(text: &str) -> Result<Pattern> {
+        let wrong = |why: &str| Error::BadPattern {
+            pattern: text.chars().take(64).collect(),
+            why: why.into(),
+        };
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(wrong("it is longer than 8,192 bytes"));
+        }
+        let mut parts: Vec<_> = if text.is_empty() { vec![] } else { text.split('/').collect() };
+        let recursion = match parts.last() {
+            Some(&"...") => Recursion::Full,
+            Some(&"***") => Recursion::Restricted,
+            _ => Recursion::None,
+        };
+        if recursion != Recursion::None {
+            parts.pop();
+        }
+        let parse = |part: &str| {
+            if part.is_empty() { Err("an element is empty") } else { Element::parse(part) }
+        };
+        let elements = parts.into_iter().map(parse).collect::<Result<_, _>>().map_err(wrong)?;
+        Ok(Pattern { elements, matched: 0, recursion })
+    }
+
+    /// Elements that are left, without the recursion.
+    pub fn len(&self) -> usize {
+        self.elements.len() - self.matched
+    }
+
+    /// True if nothing below the node can match.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.recursion == Recursion::None
+    }
+
+    pub fn recursion(&self) -> Recursion {
+        self.recursion
+    }
+
+    /// Does a child of that name match the next element?
+    pub fn matches(&self, child: &str) -> bool {
+        match self.elements.get(self.matched) {
+            Some(element) => element.matches(child),
+            None => self.recursion != Recursion::None,
+        }
+    }
+
+    /// The only child that can match, if there is but one.
+    pub fn fixed(&self) -> Option<&str> {
+        match self.elements.get(self.matched)? {
+            Element::Fixed(name) => Some(name),
+            Element::Wild(_) => None,
+        }
+    }
+
+    /// What a child that matched has to match.
+    pub fn tail(&self) -> Pattern {
+        Pattern { matched: (self.matched + 1).min(self.elements.len()), ..self.clone() }
+    }
+
+    /// The elements without wildcards that it begins with, and the rest.
+    pub fn split_fixed(&self) -> (Vec<String>, Pattern) {
+        let mut rest = self.clone();
+        let mut fixed = Vec::new();
+        while let Some(name) = rest.fixed() {
+            fixed.push(name.to_string());
+            rest = rest.tail();
+        }
+        (fixed, rest)
+    }
+}
+
+impl std::fmt::Display for Pattern {
+    /// What is left, written so that it can be read again.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut parts: Vec<String> =
+            self.elements[self.matched..].iter().map(Element::to_text).collect();
+        match self.recursion {
+            Recursion::None => {}
+            Recursion::Full => parts.push("...".into()),
+            Recursion::Restricted => parts.push("***".into()),
+        }
+        out.write_str(&parts.join("/"))
+    }
+}
+
+impl Element {
+    fn parse(text: &str) -> Result<Element, &'static str> {
+        let mut tokens = Vec::new();
+        let mut letters = text.chars();
+        while let Some(letter) = letters.next() {
+            tokens.push(match letter {
+                '*' if tokens.last() == Some(&Token::AnyRun) => continue,
+                '*' => Token::AnyRun,
+                '?' => Token::AnyLetter,
+                '\\' => Token::Letter(letters.next().ok_or("a \\ at the end quotes nothing")?),
+                '[' => class(&mut letters)?,
+                plain => Token::Letter(plain),
+            });
+        }
+        let fixed: Option<String> = tokens
+            .iter()
+            .map(|token| if let Token::Letter(letter) = token { Some(*letter) } else { None })
+            .collect();
+        Ok(fixed.map_or(Element::Wild(tokens), Element::Fixed))
+    }
+
+    pub fn matches(&self, name: &str) -> bool {
+        match self {
+            Element::Fixed(fixed) => fixed == name,
+            Element::Wild(tokens) => wild_matches(tokens, name),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let quoted = |letter: &char| match letter {
+            '*' | '?' | '[' | ']' | '\\' | '-' | '^' => format!("\\{letter}"),
+            plain => plain.to_string(),
+        };
+        let tokens = match self {
+            // What would mean something at the end of a pattern is quoted.
+            Element::Fixed(name) if name == "..." => return "\\...".into(),
+            Element::Fixed(name) => return name.chars().map(|letter| quoted(&letter)).collect(),
+            Element::Wild(tokens) => tokens,
+        };
+        let token = |token: &Token| match token {
+            Token::Letter(letter) => quoted(letter),
+            Token::AnyLetter => "?".into(),
+            Token::AnyRun => "*".into(),
+            Token::Nothing => "[]".into(),
+            Token::Class { negated, ranges } => {
+                let ranges: String = ranges
+                    .iter()
+                    .map(|(low, high)| format!("{}-{}", quoted(low), quoted(high)))
+                    .collect();
+                format!("[{}{ranges}]", if *negated { "^" } else { "" })
+            }
+        };
+        tokens.iter().map(token).collect()
+    }
+}
+
+/// Reads a class up to its `]`. One that makes no sense matches nothing.
+fn class(letters: &mut std::str::Chars<'_>) -> Result<Token, &'static str> {
+    const OPEN: &str = "a [ is not closed";
+    // `None` stands for a dash that is not quoted.
+    let mut inside: Vec<Option<char>> = Vec::new();
+    let mut negated = false;
+    loop {
+        match letters.next().ok_or(OPEN)? {
+            ']' => break,
+            '^' if inside.is_empty() && !negated => negated = true,
+            '-' => inside.push(None),
+            '\\' => inside.push(Some(letters.next().ok_or(OPEN)?)),
+            plain => inside.push(Some(plain)),
+        }
+    }
+    let mut ranges = Vec::new();
+    let mut rest = &inside[..];
+    loop {
+        rest = match rest {
+            [Some(low), None, Some(high), rest @ ..] if low <= high => {
+                ranges.push((*low, *high));
+                rest
+            }
+            [Some(_), None, ..] | [None, ..] => return Ok(Token::Nothing),
+            [Some(only), rest @ ..] => {
+                ranges.push((*only, *only));
+                rest
+            }
+            [] => break,
+        };
+    }
+    Ok(if ranges.is_empty() { Token::Nothing } else { Token::Class { negated, ranges } })
+}
+
+/// Walks both; where a run stands, the shortest is tried first, and only the
+/// last run is ever lengthened, so the time is bounded by the product.
+fn wild_matches(tokens: &[Token], name: &str) -> bool {
+    let letters: Vec<char> = name.chars().collect();
+    let (mut token, mut letter) = (0, 0);
+    let mut last_run: Option<(usize, usize)> = None;
+    while letter < letters.len() {
+        match tokens.get(token) {
+            Some(Token::AnyRun) => {
+                last_run = Some((token, letter));
+                token += 1;
+            }
+            Some(one) if one.takes(letters[letter]) => {
+                token += 1;
+                letter += 1;
+            }
+            _ => match &mut last_run {
+                Some((run, end)) => {
+                    *end += 1;
+                    (token, letter) = (*run + 1, *end);
+                }
+                None => return false,
+            },
+        }
+    }
+    tokens[token..].iter().all(|token| *token == Token::AnyRun)
+}
+
+impl Token {
+    fn takes(&self, letter: char) -> bool {
+        match self {
+            Token::Letter(own) => *own == letter,
+            Token::AnyLetter => true,
+            Token::AnyRun | Token::Nothing => false,
+            Token::Class { negated, ranges } => {
+                ranges.iter().any(|(low, high)| (low..=high).contains(&&letter)) != *negated
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    #[test]
+    fn elements_match_whole_names_by_letters() {
+        for (text, yes, no) in [
+            ("*", vec!["", "a", "\u{fc}\u{fc}"], vec![]),
+            ("a*c", vec!["ac", "abc", "accc"], vec!["a", "acd", "bac"]),
+            ("a*b*c", vec!["abc", "axbxbc"], vec!["acb", "ab"]),
+            ("?", vec!["a", "\u{1f600}"], vec!["", "ab"]),
+            ("[a-cx]", vec!["a", "c", "x"], vec!["d", "-", ""]),
+            ("[^a-c]", vec!["d", "^"], vec!["a", ""]),
+            ("[a,b]", vec![",", "a"], vec!["c"]),
+            ("[\\]\\-]", vec!["]", "-"], vec!["\\"]),
+            ("\\*", vec!["*"], vec!["a", "\\*"]),
+            ("***a", vec!["a", "bba"], vec!["b"]),
+            ("[]", vec![], vec!["", "]", "a"]),
+            ("[^]", vec![], vec!["", "a"]),
+            ("[a-]", vec![], vec!["a", "-"]),
+            ("[z-a]", vec![], vec!["z", "a", "m"]),
+            ("x[]y", vec![], vec!["xy"]),
+            ("o*", vec!["one", "o"], vec!["two"]),
+        ] {
+            let pattern = pattern(text);
+            for name in yes {
+                assert!(pattern.matches(name), "{text} {name}");
+            }
+            for name in no {
+                assert!(!pattern.matches(name), "{text} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn recursion_stands_only_at_the_end() {
+        for (text, length, recursion) in [
+            ("", 0, Recursion::None),
+            ("...", 0, Recursion::Full),
+            ("***", 0, Recursion::Restricted),
+            ("a/b/...", 2, Recursion::Full),
+            ("a/***", 1, Recursion::Restricted),
+            (".../a", 2, Recursion::None),
+            ("***/a", 2, Recursion::None),
+        ] {
+            let pattern = pattern(text);
+            assert_eq!((pattern.len(), pattern.recursion()), (length, recursion), "{text}");
+        }
+        assert!(pattern("").is_empty() && !pattern("...").is_empty() && !pattern("a").is_empty());
+        assert!(pattern("...").matches("anything") && pattern("...").tail() == pattern("..."));
+        assert!(pattern(".../a").matches("...") && !pattern(".../a").matches("x"));
+        assert!(pattern("***/a").matches("x"));
+        assert!(!pattern("").matches("a"));
+    }
+
+    #[test]
+    fn bad_patterns_are_refused() {
+        for bad in ["/", "/a", "a/", "a//b", "a/[", "[a", "[a\\", "a\\", "[^", &"x".repeat(9000)] {
+            let error = Pattern::parse(bad).unwrap_err();
+            assert!(matches!(error, Error::BadPattern { .. }), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_fixed_is_split_off() {
+        let (fixed, rest) = pattern("a/b\\*/c?/d/...").split_fixed();
+        assert_eq!(fixed, ["a", "b*"]);
+        assert_eq!(rest.to_string(), "c?/d/...");
+        assert_eq!(pattern("a").split_fixed().1.to_string(), "");
+    }
+
+    #[test]
+    fn what_is_left_can_be_written_and_read_again() {
+        for text in ["a/[^a-c\\]]x/\\.../*b?/...", "\\[/\\\\/***", "", "[]"] {
+            let first = pattern(text);
+            assert_eq!(pattern(&first.to_string()), first, "{text}");
+            assert_eq!(pattern(&first.tail().to_string()).to_string(), first.tail().to_string());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The messages and services of `proto/mounttable.proto`, and what they stand
+//! for here.
+
+use std::time::Duration;
+
+use prost_types::Timestamp;
+
+use crate::access;
+use crate::node;
+use crate::tree;
+
+tonic::include_proto!("stele.mounttable.v1");
+
+/// For gRPC reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mounttable.descriptors"));
+
+/// The name by which the health of the service is asked for.
+pub const SERVICE: &str = "stele.mounttable.v1.Mounttable";
+
+/// The call whose stream has no end of its own.
+pub const WATCH: &str = "/stele.mounttable.v1.Mounttable/Watch";
+
+pub fn timestamp(micros: i64) -> Timestamp {
+    let nanos = i32::try_from(micros.rem_euclid(1_000_000) * 1000).expect("less than a second");
+    Timestamp { seconds: micros.div_euclid(1_000_000), nanos }
+}
+
+/// Microseconds since 1970; times that cannot be are zero.
+pub fn micros(timestamp: Option<&Timestamp>) -> i64 {
+    let read = |time: &Timestamp| {
+        let nanos = Duration::from_nanos(u64::try_from(time.nanos).ok()?);
+        let micros = i64::try_from(nanos.as_micros()).ok()?;
+        time.seconds.checked_mul(1_000_000)?.checked_add(micros)
+    };
+    timestamp.and_then(read).unwrap_or(0)
+}
+
+impl From<&tree::Entry> for MountEntry {
+    fn from(entry: &tree::Entry) -> MountEntry {
+        let server = |server: &node::Server| MountedServer {
+            server: server.address.clone(),
+            deadline: Some(timestamp(server.deadline_micros)),
+        };
+        MountEntry {
+            name: entry.name.clone(),
+            servers: entry.servers.iter().map(server).collect(),
+            serves_mount_table: entry.flags.mt,
+            is_leaf: entry.flags.leaf,
+        }
+    }
+}
+
+impl From<access::Permissions> for Permissions {
+    fn from(permissions: access::Permissions) -> Permissions {
+        let list =
+            |list: access::AccessList| AccessList { r#in: list.included, not_in: list.excluded };
+        let tags = permissions.0.into_iter().map(|(tag, lists)| (tag, list(lists)));
+        Permissions { tags: tags.collect() }
+    }
+}
+
+impl From<Permissions> for access::Permissions {
+    fn from(permissions: Permissions) -> access::Permissions {
+        let list =
+            |list: AccessList| access::AccessList { included: list.r#in, excluded: list.not_in };
+        let tags = permissions.tags.into_iter().map(|(tag, lists)| (tag, list(lists)));
+        access::Permissions(tags.collect())
+    }
+}
+
+impl From<tree::Found> for GlobReply {
+    fn from(found: tree::Found) -> GlobReply {
+        let reply = match found {
+            tree::Found::Entry(entry) => glob_reply::Reply::Entry((&entry).into()),
+            tree::Found::Error { name, error } => glob_reply::Reply::Error(GlobError {
+                name,
+                code: error.code() as i32,
+                message: error.to_string(),
+            }),
+        };
+        GlobReply { reply: Some(reply) }
+    }
+}
+
+impl From<tree::Seen> for WatchReply {
+    fn from(seen: tree::Seen) -> WatchReply {
+        let reply = match seen {
+            tree::Seen::Synced => watch_reply::Reply::Synced(true),
+            tree::Seen::Change(change) => {
+                let tree::Known { name, id, version } = change.node;
+                watch_reply::Reply::Change(NodeChange {
+                    node: Some(NodeVersion { name, id, version }),
+                    deleted: change.deleted,
+                    entry: Some((&change.entry).into()),
+                    children: change.children,
+                    sticky: change.sticky,
+                })
+            }
+        };
+        WatchReply { reply: Some(reply) }
+    }
+}

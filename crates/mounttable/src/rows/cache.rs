@@ -1,0 +1,271 @@
+//! Hot rows, kept for a moment. Callers that want the same row at the same
+//! time share one read.
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::{self, Clock};
+use crate::error::Result;
+use crate::node::Node;
+use crate::node_name::NodeName;
+
+/// References to children and servers that all kept nodes may have together;
+/// what is beyond is read anew each time.
+const REFERENCES_MAX: usize = 1_000_000;
+
+/// Counters of evictions; rows share them.
+const COUNTERS: usize = 1024;
+
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOptions {
+    pub rows: usize,
+    /// How long a row is served after it was read.
+    pub fresh: Duration,
+}
+
+impl Default for CacheOptions {
+    fn default() -> CacheOptions {
+        CacheOptions { rows: 8192, fresh: Duration::from_secs(1) }
+    }
+}
+
+pub struct Cache {
+    slots: quick_cache::sync::Cache<NodeName, Arc<Slot>>,
+    fresh_micros: i64,
+    clock: Clock,
+    /// Orders arrivals and reads, so that nobody gets what was read before.
+    turn: AtomicU64,
+    reads: AtomicU64,
+    hasher: RandomState,
+    evictions: Box<[AtomicU64]>,
+    references: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct Slot {
+    read: Mutex<Option<Read>>,
+    /// Held while the row is read.
+    reading: tokio::sync::Mutex<()>,
+}
+
+/// What a read has brought.
+struct Read {
+    node: Option<Arc<Node>>,
+    at_micros: i64,
+    turn: u64,
+    _share: Share,
+}
+
+/// References that a kept node has; given back when it goes.
+struct Share {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
+impl Cache {
+    pub fn new(options: CacheOptions, clock: Clock) -> Cache {
+        Cache {
+            slots: quick_cache::sync::Cache::new(options.rows),
+            fresh_micros: clock::micros(options.fresh),
+            clock,
+            turn: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            hasher: RandomState::new(),
+            evictions: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            references: Arc::default(),
+        }
+    }
+
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// The node if it is fresh, or what `read` brings. That there is no row is
+    /// told to all who wait for the same read, and to nobody after them.
+    pub async fn get<F>(
+        &self,
+        name: &NodeName,
+        read: impl FnOnce() -> F,
+    ) -> Result<Option<Arc<Node>>>
+    where
+        F: Future<Output = Result<Option<Node>>>,
+    {
+        let made = self.slots.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default()));
+        let Ok(slot) = made;
+        if let Some(node) = self.fresh(&slot) {
+            return Ok(Some(node));
+        }
+        let arrived = self.turn.fetch_add(1, Ordering::SeqCst);
+        let _reading = slot.reading.lock().await;
+        if let Some(node) = self.fresh(&slot) {
+            return Ok(Some(node));
+        }
+        if let Some(read) = &*slot.read.lock()
+            && read.turn > arrived
+        {
+            return Ok(read.node.clone());
+        }
+        let turn = self.turn.fetch_add(1, Ordering::SeqCst);
+        let at_micros = self.clock.now();
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let node = read().await?.map(Arc::new);
+        self.keep(&slot, node.clone(), at_micros, turn);
+        Ok(node)
+    }
+
+    /// Forgets a row. Reads that are under way do not bring it back.
+    pub fn evict(&self, name: &NodeName) {
+        self.counter(name).fetch_add(1, Ordering::SeqCst);
+        self.slots.remove(name);
+    }
+
+    /// How often this row, or one that shares its counter, was forgotten.
+    pub fn evictions(&self, name: &NodeName) -> u64 {
+        self.counter(name).load(Ordering::SeqCst)
+    }
+
+    fn counter(&self, name: &NodeName) -> &AtomicU64 {
+        &self.evictions[self.hasher.hash_one(name) as usize % COUNTERS]
+    }
+
+    /// Keeps a node that this process has just written, unless the row was
+    /// forgotten more often than `evictions` says: it was changed again then.
+    pub fn put(&self, node: Node, at_micros: i64, evictions: u64) {
+        let slot = Arc::new(Slot::default());
+        let name = node.name.clone();
+        let turn = self.turn.fetch_add(1, Ordering::SeqCst);
+        self.keep(&slot, Some(Arc::new(node)), at_micros, turn);
+        self.slots.insert(name.clone(), slot);
+        // Whoever forgets counts first and removes then, so one of us sees
+        // the other.
+        if self.evictions(&name) != evictions {
+            self.slots.remove(&name);
+        }
+    }
+
+    fn fresh(&self, slot: &Slot) -> Option<Arc<Node>> {
+        let read = slot.read.lock();
+        let read = read.as_ref()?;
+        let age = self.clock.now() - read.at_micros;
+        if (0..self.fresh_micros).contains(&age) { read.node.clone() } else { None }
+    }
+
+    fn keep(&self, slot: &Slot, node: Option<Arc<Node>>, at_micros: i64, turn: u64) {
+        let own = node.as_ref().map_or(0, |node| node.children.len() + node.servers.len());
+        let before = self.references.fetch_add(own, Ordering::Relaxed);
+        let share = Share { all: self.references.clone(), own };
+        let read = Read { node, at_micros, turn, _share: share };
+        // Dropped after the lock, if it is a large one.
+        let _old = std::mem::replace(
+            &mut *slot.read.lock(),
+            (before + own <= REFERENCES_MAX).then_some(read),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Permissions;
+    use crate::node::Version;
+    use std::sync::atomic::AtomicU32;
+    use tokio::task::JoinSet;
+
+    fn node(name: &str) -> Node {
+        Node {
+            name: NodeName::parse(name).unwrap(),
+            id: "00000000".into(),
+            version: Version(0),
+            creator: "c".into(),
+            created_micros: 0,
+            sticky: false,
+            permissions: Permissions::open(),
+            permissions_micros: 0,
+            servers: vec![],
+            children: Default::default(),
+        }
+    }
+
+    async fn read(cache: &Cache, name: &str, count: &AtomicU32, found: bool) -> bool {
+        let key = NodeName::parse(name).unwrap();
+        let fetch = || async {
+            count.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            Ok(found.then(|| node(name)))
+        };
+        cache.get(&key, fetch).await.unwrap().is_some()
+    }
+
+    #[tokio::test]
+    async fn five_readers_share_one_read_and_the_next_comes_a_second_later() {
+        let clock = Clock::manual(0);
+        let cache = Arc::new(Cache::new(CacheOptions::default(), clock.clone()));
+        let count = Arc::new(AtomicU32::new(0));
+        let mut reads = Vec::new();
+        for _ in 0..10 {
+            for name in ["a", "b"] {
+                let mut readers = JoinSet::new();
+                for _ in 0..5 {
+                    let (cache, count) = (cache.clone(), count.clone());
+                    readers.spawn(async move { assert!(read(&cache, name, &count, true).await) });
+                }
+                readers.join_all().await;
+            }
+            reads.push(count.swap(0, Ordering::SeqCst));
+            clock.advance(Duration::from_millis(250));
+        }
+        assert_eq!(reads, [2, 0, 0, 0, 2, 0, 0, 0, 2, 0]);
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_shared_by_those_who_wait_and_not_kept() {
+        let cache = Arc::new(Cache::new(CacheOptions::default(), Clock::manual(0)));
+        let count = Arc::new(AtomicU32::new(0));
+        let mut readers = JoinSet::new();
+        for _ in 0..50 {
+            let (cache, count) = (cache.clone(), count.clone());
+            readers.spawn(async move { assert!(!read(&cache, "a", &count, false).await) });
+        }
+        readers.join_all().await;
+        assert!(count.load(Ordering::SeqCst) <= 2, "{count:?}");
+        let before = count.load(Ordering::SeqCst);
+        read(&cache, "a", &count, false).await;
+        assert_eq!(count.load(Ordering::SeqCst), before + 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_kept_unless_something_was_forgotten_since() {
+        let cache = Cache::new(CacheOptions::default(), Clock::manual(0));
+        let count = AtomicU32::new(0);
+        let name = NodeName::parse("a").unwrap();
+        cache.put(node("a"), 0, cache.evictions(&name));
+        read(&cache, "a", &count, true).await;
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        let before = cache.evictions(&name);
+        cache.evict(&name);
+        cache.put(node("a"), 0, before);
+        read(&cache, "a", &count, true).await;
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn an_evicted_row_is_read_again() {
+        let cache = Cache::new(CacheOptions::default(), Clock::manual(0));
+        let count = AtomicU32::new(0);
+        read(&cache, "a", &count, true).await;
+        cache.evict(&NodeName::parse("a").unwrap());
+        read(&cache, "a", &count, true).await;
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+    }
+}

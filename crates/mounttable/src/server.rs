@@ -1,0 +1,264 @@
+//! The gRPC service: messages in, operations, messages out.
+//!
+//! What changes rows runs in a task of its own, so that a caller that goes
+//! away does not leave half of it done.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use crate::error::{Error, Result};
+use crate::identity::{ShownCertificate, Tokens};
+use crate::node::Flags;
+use crate::proto;
+use crate::proto::mounttable_server::{Mounttable as Service, MounttableServer};
+use crate::tree::{Call, Known, Mount, Mounttable};
+
+/// Answers that may wait for the caller to take them.
+const ANSWERS_AHEAD: usize = 64;
+/// The longest that a caller's deadline may be away, and what streams get.
+const DEADLINE_MAX: Duration = Duration::from_secs(3600);
+const DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Names over gRPC. Cheap to clone.
+#[derive(Clone)]
+pub struct Server {
+    table: Arc<Mounttable>,
+    tokens: Tokens,
+}
+
+impl Server {
+    pub fn new(table: Arc<Mounttable>, tokens: Tokens) -> Server {
+        Server { table, tokens }
+    }
+
+    /// The service, to be added to those of a gRPC server.
+    pub fn service(self) -> MounttableServer<Server> {
+        MounttableServer::new(self).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// Who asks, once there are names to ask for.
+    async fn call<T: Sync>(&self, request: &Request<T>, longest: Duration) -> Result<Call> {
+        let by_transport = || Some(ShownCertificate(request.peer_certs()?.first()?.clone()));
+        let shown = request.extensions().get::<ShownCertificate>().cloned().or_else(by_transport);
+        let caller = self.tokens.caller(request.metadata(), shown.as_ref())?;
+        let asked =
+            request.metadata().get("grpc-timeout").and_then(|text| timeout(text.to_str().ok()?));
+        let time = asked.unwrap_or(longest).min(DEADLINE_MAX);
+        let deadline = Instant::now() + time;
+        self.table.ready().await?;
+        Ok(Call { caller, deadline })
+    }
+
+    /// Does something to the end, whether or not anybody waits for it.
+    async fn detached<T, F>(&self, work: F) -> Result<Response<T>, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        match tokio::spawn(work).await {
+            Ok(done) => Ok(Response::new(done?)),
+            Err(_) => Err(Status::internal("the operation was broken off")),
+        }
+    }
+}
+
+/// The deadline header of gRPC: a number and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number.checked_mul(3600)?),
+        "M" => Duration::from_secs(number.checked_mul(60)?),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// A stream of what `work` sends, and at its end how that went.
+fn replies<S, T, F>(work: impl FnOnce(mpsc::Sender<S>) -> F) -> Response<Replies<T>>
+where
+    S: Into<T> + Send + 'static,
+    T: Send + 'static,
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let (out, answers) = mpsc::channel(ANSWERS_AHEAD);
+    let answers = Answers { answers, working: Some(tokio::spawn(work(out))) };
+    Response::new(Box::pin(answers.map(|answer| answer.map(Into::into))))
+}
+
+struct Answers<S> {
+    answers: mpsc::Receiver<S>,
+    /// How it ends is told once.
+    working: Option<JoinHandle<Result<()>>>,
+}
+
+impl<S> Stream for Answers<S> {
+    type Item = Result<S, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(answer) = ready!(self.answers.poll_recv(cx)) {
+            return Poll::Ready(Some(Ok(answer)));
+        }
+        let Some(working) = &mut self.working else { return Poll::Ready(None) };
+        let ended = ready!(Pin::new(working).poll(cx));
+        self.working = None;
+        Poll::Ready(match ended {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(Err(error.into())),
+            Err(_) => Some(Err(Status::internal("the operation was broken off"))),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Service for Server {
+    async fn mount(
+        &self,
+        request: Request<proto::MountRequest>,
+    ) -> Result<Response<proto::MountResponse>, Status> {
+        let call = self.call(&request, DEADLINE_DEFAULT).await?;
+        let request = request.into_inner();
+        let has = |flag: proto::MountFlag| request.flags & flag as u32 != 0;
+        let mount = Mount {
+            server: request.server.clone(),
+            ttl_seconds: request.ttl_seconds,
+            flags: Flags { mt: has(proto::MountFlag::Mt), leaf: has(proto::MountFlag::Leaf) },
+            replace: has(proto::MountFlag::Replace),
+        };
+        let table = self.table.clone();
+        self.detached(async move {
+            let deadline = table.mount(&call, &request.name, &mount).await?;
+            Ok(proto::MountResponse { deadline: Some(proto::timestamp(deadline)) })
+        })
+        .await
+    }
+
+    async fn unmount(
+        &self,
+        request: Request<proto::UnmountRequest>,
+    ) -> Result<Response<proto::UnmountResponse>, Status> {
+        let call = self.call(&request, DEADLINE_DEFAULT).await?;
+        let (table, request) = (self.table.clone(), request.into_inner());
+        self.detached(async move {
+            table.unmount(&call, &request.name, &request.server).await?;
+            Ok(proto::UnmountResponse {})
+        })
+        .await
+    }
+
+    async fn resolve_step(
+        &self,
+        request: Request<proto::ResolveRequest>,
+    ) -> Result<Response<proto::MountEntry>, Status> {
+        let call = self.call(&request, DEADLINE_DEFAULT).await?;
+        let entry = self.table.resolve_step(&call, &request.get_ref().name).await?;
+        Ok(Response::new((&entry).into()))
+    }
+
+    async fn resolve(
+        &self,
+        request: Request<proto::ResolveRequest>,
+    ) -> Result<Response<proto::ResolveResponse>, Status> {
+        let call = self.call(&request, DEADLINE_DEFAULT).await?;
+        let entry = self.table.resolve_step(&call, &request.get_ref().name).await?;
+        let names = entry.names();
+        Ok(Response::new(proto::ResolveResponse { entry: Some((&entry).into()), names }))
+    }
+
+    type GlobStream = Replies<proto::GlobReply>;
+
+    async fn glob(
+        &self,
+        request: Request<proto::GlobRequest>,
+    ) -> Result<Response<Self::GlobStream>, Status> {
+        let call = self.call(&request, DEADLINE_MAX).await?;
+        let (table, request) = (self.table.clone(), request.into_inner());
+        Ok(replies(move |out| async move {
+            table.glob(&call, &request.name, &request.pattern, &out).await
+        }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<proto::DeleteRequest>,
+    ) -> Result<Response<proto::DeleteResponse>, Status> {
+        let call = self.call(&request, DEADLINE_DEFAULT).await?;
+        let (table, request) = (self.table.clone(), request.into_inner());
+        self.detached(async move {
+            table.delete(&call, &request.name, request.delete_subtree).await?;
+            Ok(proto::DeleteResponse {})
+        })
+        .await
+    }
+
+    async fn get_permissions(
+        &self,
+        request: Request<proto::GetPermissionsRequest>,
+    ) -> Result<Response<proto::GetPermissionsResponse>, Status> {
+        let call = self.call(&request, DEADLINE_DEFAULT).await?;
+        let (permissions, version) = self.table.permissions(&call, &request.get_ref().name).await?;
+        let permissions = Some(permissions.into());
+        Ok(Response::new(proto::GetPermissionsResponse { permissions, version }))
+    }
+
+    async fn set_permissions(
+        &self,
+        request: Request<proto::SetPermissionsRequest>,
+    ) -> Result<Response<proto::SetPermissionsResponse>, Status> {
+        let call = self.call(&request, DEADLINE_DEFAULT).await?;
+        let (table, request) = (self.table.clone(), request.into_inner());
+        let Some(permissions) = request.permissions else {
+            return Err(Error::BadPermissions("none are given".into()).into());
+        };
+        let permissions = permissions.into();
+        self.detached(async move {
+            let set = table.set_permissions(&call, &request.name, &permissions, &request.version);
+            Ok(proto::SetPermissionsResponse { version: set.await? })
+        })
+        .await
+    }
+
+    type WatchStream = Replies<proto::WatchReply>;
+
+    async fn watch(
+        &self,
+        request: Request<proto::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let call = self.call(&request, DEADLINE_MAX).await?;
+        let (table, request) = (self.table.clone(), request.into_inner());
+        let known = request.known.into_iter();
+        let known =
+            known.map(|proto::NodeVersion { name, id, version }| Known { name, id, version });
+        let known: Vec<_> = known.collect();
+        Ok(replies(move |out| async move { table.watch(&call, &request.name, known, &out).await }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_read_as_grpc_writes_them() {
+        assert_eq!(timeout("5S"), Some(Duration::from_secs(5)));
+        assert_eq!(timeout("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(timeout("1H"), Some(Duration::from_secs(3600)));
+        for bad in ["", "S", "5", "5x", "-1S", "99999999999999999999S", "\u{fc}"] {
+            assert_eq!(timeout(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Clearing away what nobody needs: servers past their deadline, and nodes
+//! that are empty, not kept on purpose, and old enough.
+
+use std::sync::Arc;
+
+use super::Mounttable;
+use crate::clock;
+use crate::error::Result;
+use crate::node::Node;
+
+/// What is to be cleared away at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    Servers,
+    Node,
+}
+
+/// Decides, for a node that is not changed meanwhile.
+pub(super) fn due(node: &Node, now_micros: i64, grace_micros: i64) -> Due {
+    if node.expired(now_micros).next().is_some() {
+        return Due::Servers;
+    }
+    let in_use = node.sticky || !node.children.is_empty() || !node.servers.is_empty();
+    let is_young = now_micros - node.created_micros < grace_micros;
+    if node.name.is_root() || in_use || is_young { Due::Nothing } else { Due::Node }
+}
+
+impl Mounttable {
+    pub(super) fn due(&self, node: &Node) -> Due {
+        due(node, self.now(), clock::micros(self.options.grace))
+    }
+
+    /// Clears away what is due at a node, and at those above it that become
+    /// empty. Tells whether anything was; the caller reads again then.
+    pub(super) async fn collect(&self, node: &Arc<Node>) -> Result<bool> {
+        let mut node = node.clone();
+        let mut cleared = false;
+        loop {
+            match self.due(&node) {
+                Due::Nothing => return Ok(cleared),
+                Due::Servers => {
+                    self.rows.unmount(&node, node.expired(self.now())).await?;
+                    return Ok(true);
+                }
+                Due::Node => self.rows.delete(&node).await?,
+            }
+            cleared = true;
+            let parent = node.name.parent().expect("the root is never due");
+            match self.rows.get(&parent).await? {
+                Some(parent) => node = parent,
+                None => return Ok(true),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Permissions;
+    use crate::node::{Children, Flags, Reference, Server, Version};
+    use crate::node_name::NodeName;
+
+    fn node(name: &str) -> Node {
+        Node {
+            name: NodeName::parse(name).unwrap(),
+            id: "00000000".into(),
+            version: Version(0),
+            creator: "c".into(),
+            created_micros: 1000,
+            sticky: false,
+            permissions: Permissions::open(),
+            permissions_micros: 0,
+            servers: vec![],
+            children: Children::new(),
+        }
+    }
+
+    #[test]
+    fn only_old_empty_nodes_that_are_not_sticky_go() {
+        let empty = node("a");
+        assert_eq!(due(&empty, 1000, 0), Due::Node);
+        assert_eq!(due(&empty, 60_999, 60_000), Due::Nothing);
+        assert_eq!(due(&empty, 61_000, 60_000), Due::Node);
+        assert_eq!(due(&node(""), 61_000, 0), Due::Nothing);
+        assert_eq!(due(&Node { sticky: true, ..empty.clone() }, 61_000, 0), Due::Nothing);
+        let reference = Reference { id: "00000001".into(), created_micros: 0 };
+        let children = Children::from([("x".into(), vec![reference])]);
+        assert_eq!(due(&Node { children, ..empty.clone() }, 61_000, 0), Due::Nothing);
+    }
+
+    #[test]
+    fn expired_servers_go_even_from_sticky_nodes() {
+        let server =
+            Server { address: "h:1".into(), deadline_micros: 5000, flags: Flags::default() };
+        let mounted = Node { servers: vec![server], sticky: true, ..node("a") };
+        assert_eq!(due(&mounted, 5000, 0), Due::Nothing);
+        assert_eq!(due(&mounted, 5001, 0), Due::Servers);
+    }
+}

@@ -1,0 +1,77 @@
+//! GetPermissions and SetPermissions.
+
+use super::walk::SEE;
+use super::{Attempts, Call, Mounttable};
+use crate::access::{ADMIN, Permissions};
+use crate::error::{Error, Result};
+use crate::node_name::NodeName;
+
+impl Mounttable {
+    /// The permissions of a node and their version.
+    pub async fn permissions(&self, call: &Call, name: &str) -> Result<(Permissions, String)> {
+        let node_name = NodeName::parse(name)?;
+        let path = self.find(call, &node_name).await?;
+        let node = path.last();
+        self.authorize(&call.caller, node, &SEE)?;
+        Ok((node.permissions.clone(), node.permissions_version()))
+    }
+
+    /// Sets the permissions of a node, which stays from then on, and returns
+    /// their version. `version` must be that of the old ones unless empty.
+    /// Nobody loses the node by accident: a caller that would not be admitted
+    /// any more is added.
+    pub async fn set_permissions(
+        &self,
+        call: &Call,
+        name: &str,
+        permissions: &Permissions,
+        version: &str,
+    ) -> Result<String> {
+        let node_name = NodeName::parse(name)?;
+        let stays = call.caller.is_server()
+            || permissions.admit(&call.caller, &[ADMIN])
+            || self.options.superusers.admits(&call.caller);
+        let permissions = match stays {
+            true => permissions.clone(),
+            false => permissions.clone().with_admin(&call.caller),
+        };
+        let permissions = permissions.normalised();
+        permissions.check_size()?;
+        let mut attempts = Attempts::new(call, name);
+        loop {
+            let tried = self.try_set_permissions(call, &node_name, &permissions, version).await;
+            if let Some(done) = attempts.settle(tried).await {
+                return done;
+            }
+        }
+    }
+
+    async fn try_set_permissions(
+        &self,
+        call: &Call,
+        name: &NodeName,
+        permissions: &Permissions,
+        version: &str,
+    ) -> Result<String> {
+        let other = || Error::BadVersion { name: name.to_string() };
+        let node = match version {
+            "" => self.find_or_create(call, name, &[ADMIN]).await?,
+            _ => match self.find(call, name).await {
+                Ok(path) => {
+                    if let Some(parent) = path.parent() {
+                        self.adopt(parent, path.last()).await?;
+                    }
+                    path.last().clone()
+                }
+                // Nothing is made only to be refused.
+                Err(Error::NoSuchName { .. }) => return Err(other()),
+                Err(error) => return Err(error),
+            },
+        };
+        self.authorize(&call.caller, &node, &[ADMIN])?;
+        if !version.is_empty() && node.permissions_version() != version {
+            return Err(other());
+        }
+        self.rows.set_permissions(&node, permissions).await
+    }
+}

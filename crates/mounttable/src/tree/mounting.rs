@@ -1,0 +1,103 @@
+//! Mount and Unmount.
+
+use super::{Attempts, Call, Mounttable};
+use crate::access::{ADMIN, MOUNT};
+use crate::address;
+use crate::clock::whole_millis;
+use crate::error::{Error, Result};
+use crate::node::{Flags, Server};
+use crate::node_name::NodeName;
+
+/// The deadline of what is mounted for ever: the end of the year 9999.
+pub const FOREVER_MICROS: i64 = 253_402_300_799_000_000;
+
+/// A server to be mounted.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    pub server: String,
+    /// Zero is for ever.
+    pub ttl_seconds: u32,
+    pub flags: Flags,
+    /// All others go.
+    pub replace: bool,
+}
+
+impl Mount {
+    pub fn new(server: impl Into<String>, ttl_seconds: u32) -> Mount {
+        Mount { server: server.into(), ttl_seconds, flags: Flags::default(), replace: false }
+    }
+}
+
+impl Mounttable {
+    /// Mounts a server and returns its deadline. A server that is mounted
+    /// already is refreshed.
+    pub async fn mount(&self, call: &Call, name: &str, mount: &Mount) -> Result<i64> {
+        address::check(&mount.server)?;
+        let node_name = NodeName::parse(name)?;
+        let mut attempts = Attempts::new(call, name);
+        loop {
+            let tried = self.try_mount(call, &node_name, mount).await;
+            if let Some(done) = attempts.settle(tried).await {
+                return done;
+            }
+        }
+    }
+
+    async fn try_mount(&self, call: &Call, name: &NodeName, mount: &Mount) -> Result<i64> {
+        let node = self.find_or_create(call, name, &[MOUNT, ADMIN]).await?;
+        let server = Server {
+            address: mount.server.clone(),
+            deadline_micros: self.deadline(mount.ttl_seconds),
+            flags: mount.flags,
+        };
+        let deadline_micros = server.deadline_micros;
+        self.rows.mount(&node, server, mount.replace, self.options.limits).await?;
+        Ok(deadline_micros)
+    }
+
+    fn deadline(&self, ttl_seconds: u32) -> i64 {
+        match ttl_seconds {
+            0 => FOREVER_MICROS,
+            seconds => whole_millis(self.now() + i64::from(seconds) * 1_000_000),
+        }
+    }
+
+    /// Removes one server, or all if `server` is empty. That there is none is
+    /// no failure.
+    pub async fn unmount(&self, call: &Call, name: &str, server: &str) -> Result<()> {
+        let node_name = NodeName::parse(name)?;
+        let mut attempts = Attempts::new(call, name);
+        loop {
+            let tried = self.try_unmount(call, &node_name, server).await;
+            if let Some(done) = attempts.settle(tried).await {
+                return done;
+            }
+        }
+    }
+
+    async fn try_unmount(&self, call: &Call, name: &NodeName, server: &str) -> Result<()> {
+        let path = match self.find(call, name).await {
+            Err(Error::NoSuchName { .. }) => return Ok(()),
+            found => found?,
+        };
+        let node = path.last();
+        self.authorize(&call.caller, node, &[MOUNT, ADMIN])?;
+        let is_meant = |mounted: &&Server| server.is_empty() || mounted.address == server;
+        let gone: Vec<_> = node.servers.iter().filter(is_meant).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.rows.unmount(node, gone).await?;
+        self.tidy(name).await
+    }
+
+    /// Clears away a node that may have become empty. That others are at it
+    /// is as good.
+    pub(super) async fn tidy(&self, name: &NodeName) -> Result<()> {
+        let Some(node) = self.rows.get(name).await? else { return Ok(()) };
+        match self.collect(&node).await {
+            Err(error) if !error.is_conflict() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

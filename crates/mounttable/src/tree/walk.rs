@@ -1,0 +1,191 @@
+//! Down a name, node by node: reading, clearing away, checking, and making
+//! what is missing if the caller wants that.
+
+use std::sync::Arc;
+
+use super::{Call, Mounttable, PAUSE_FIRST};
+use crate::access::{ADMIN, CREATE, READ, RESOLVE};
+use crate::blessing::Caller;
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::node_name::NodeName;
+use crate::rows::NewChild;
+
+/// What lets a caller pass a node on the way to another.
+const PASS: [&str; 4] = [RESOLVE, READ, CREATE, ADMIN];
+/// What lets a caller see a node and its servers.
+pub const SEE: [&str; 3] = [RESOLVE, READ, ADMIN];
+
+/// The nodes from the root to the one that was asked for.
+pub struct Path(Vec<Arc<Node>>);
+
+impl Path {
+    pub fn last(&self) -> &Arc<Node> {
+        self.0.last().expect("a path has at least the root")
+    }
+
+    pub fn parent(&self) -> Option<&Arc<Node>> {
+        self.0.len().checked_sub(2).map(|at| &self.0[at])
+    }
+}
+
+impl Mounttable {
+    /// Refuses a caller that no list of these tags admits.
+    pub(super) fn authorize(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        tags: &[&'static str],
+    ) -> Result<()> {
+        if self.may(caller, node, tags) {
+            return Ok(());
+        }
+        let tag = tags.first().copied().unwrap_or(ADMIN);
+        Err(Error::NoPermissions { name: node.name.to_string(), tag, who: caller.to_string() })
+    }
+
+    pub(super) fn may(&self, caller: &Caller, node: &Node, tags: &[&str]) -> bool {
+        caller.is_server()
+            || node.permissions.admit(caller, tags)
+            || self.options.superusers.admits(caller)
+    }
+
+    /// Reads a node and clears away what has expired there.
+    pub(super) async fn visit(&self, call: &Call, name: &NodeName) -> Result<Option<Arc<Node>>> {
+        loop {
+            call.check(name)?;
+            let Some(node) = self.rows.get(name).await? else { return Ok(None) };
+            match self.collect(&node).await {
+                Ok(false) => return Ok(Some(node)),
+                Ok(true) => {}
+                Err(error) if error.is_conflict() => {
+                    tokio::time::sleep(clock::jitter(PAUSE_FIRST)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The node of a name. The caller must be let past all before it.
+    pub(super) async fn find(&self, call: &Call, name: &NodeName) -> Result<Path> {
+        let mut path = Path(Vec::new());
+        for prefix in name.prefixes() {
+            if let Some(before) = path.0.last() {
+                self.authorize(&call.caller, before, &PASS)?;
+            }
+            let node = self.visit(call, &prefix).await?.ok_or_else(|| missing(&prefix))?;
+            path.0.push(node);
+        }
+        Ok(path)
+    }
+
+    /// The node of a name, made with all that is missing before it. The caller
+    /// must have one of `tags` at the node, so nothing is made in vain.
+    pub(super) async fn find_or_create(
+        &self,
+        call: &Call,
+        name: &NodeName,
+        tags: &[&'static str],
+    ) -> Result<Arc<Node>> {
+        let mut node: Option<Arc<Node>> = None;
+        for prefix in name.prefixes() {
+            if let Some(before) = &node {
+                self.authorize(&call.caller, before, &PASS)?;
+            }
+            let found = self.visit(call, &prefix).await?;
+            node = Some(match (found, &node) {
+                (Some(found), None) => found,
+                (Some(found), Some(parent)) => {
+                    self.adopt(parent, &found).await?;
+                    found
+                }
+                (None, None) => return Err(Error::NoSuchNameRoot),
+                (None, Some(parent)) => {
+                    // Below a node that is missing there is nothing yet.
+                    let wanted = if prefix == *name { tags } else { &[CREATE, ADMIN] };
+                    self.create(call, parent, &prefix, prefix == *name, wanted).await?
+                }
+            });
+        }
+        let node = node.expect("a name has at least the root among its prefixes");
+        self.authorize(&call.caller, &node, tags)?;
+        Ok(node)
+    }
+
+    /// Makes sure that the parent knows the child before the child is changed.
+    /// A row that nobody knows is left where its maker died, or goes on in a
+    /// moment; whatever is written there must not be lost with it.
+    pub(super) async fn adopt(&self, parent: &Node, child: &Node) -> Result<()> {
+        let knows = |parent: &Node| {
+            let references = parent.children.get(child.name.last()).into_iter().flatten();
+            references.into_iter().any(|reference| reference.id == child.id)
+        };
+        if knows(parent) {
+            return Ok(());
+        }
+        let parent = self.rows.get_now(&parent.name).await?;
+        match parent {
+            Some(parent) if knows(&parent) => Ok(()),
+            Some(parent) => self.rows.refer(&parent, child).await,
+            None => Err(Error::Conflict { name: child.name.to_string() }),
+        }
+    }
+
+    async fn create(
+        &self,
+        call: &Call,
+        parent: &Node,
+        name: &NodeName,
+        is_last: bool,
+        tags: &[&'static str],
+    ) -> Result<Arc<Node>> {
+        let turn = self.rows.turn(&parent.name).await;
+        // Whoever had the turn before may have changed it.
+        let again = self.rows.get(&parent.name).await?;
+        let parent = &*again.ok_or_else(|| Error::Conflict { name: parent.name.to_string() })?;
+        self.authorize(&call.caller, parent, &[CREATE, ADMIN])?;
+        let permissions = parent.permissions.for_child(name.last(), &call.caller, is_last)?;
+        let superuser = call.caller.is_server() || self.options.superusers.admits(&call.caller);
+        if !superuser && !permissions.admit(&call.caller, tags) {
+            let tag = tags.first().copied().unwrap_or(ADMIN);
+            let who = call.caller.to_string();
+            return Err(Error::NoPermissions { name: name.to_string(), tag, who });
+        }
+        let new = NewChild {
+            element: name.last(),
+            permissions,
+            creator: call.caller.user_id(),
+            limits: self.options.limits,
+            sticky: false,
+        };
+        self.rows.create_child(turn, parent, new).await
+    }
+
+    /// The first node on the way that has servers, and what follows it in the
+    /// name. `None` if there is none on the whole way.
+    pub(super) async fn find_servers(
+        &self,
+        call: &Call,
+        name: &NodeName,
+    ) -> Result<Option<(Arc<Node>, String)>> {
+        for prefix in name.prefixes() {
+            let node = self.visit(call, &prefix).await?.ok_or_else(|| missing(&prefix))?;
+            if node.has_live(self.now()) {
+                self.authorize(&call.caller, &node, &SEE)?;
+                let rest = name.below(&prefix).expect("a prefix is above its name").to_string();
+                return Ok(Some((node, rest)));
+            }
+            let tags = if prefix == *name { &SEE[..] } else { &PASS };
+            self.authorize(&call.caller, &node, tags)?;
+        }
+        Ok(None)
+    }
+}
+
+fn missing(name: &NodeName) -> Error {
+    if name.is_root() {
+        return Error::NoSuchNameRoot;
+    }
+    Error::NoSuchName { name: name.to_string() }
+}

@@ -1,0 +1,155 @@
+//! Glob: patterns, mount points in the way, and who sees what.
+
+use stele_mounttable::{Error, Found};
+
+use crate::with_both_graces;
+use crate::world::{Grace, World, alice, bob, root};
+
+with_both_graces! {
+    patterns_find_what_they_say,
+    a_mount_at_or_above_the_name_is_the_only_answer,
+    what_cannot_be_found_or_seen_is_told_as_an_error_of_its_name,
+    everybody_sees_what_they_may,
+    a_whole_tree_is_told_once,
+    bad_patterns_are_refused,
+}
+
+async fn patterns_find_what_they_say(grace: Grace) {
+    let world = World::open(grace).await;
+    for name in ["one/bright/day", "in/the/middle", "of/the/night"] {
+        world.mount(&root(), name, "/h:1", 0).await.unwrap();
+    }
+    for (name, pattern, expected) in [
+        ("", "*", vec!["in", "of", "one"]),
+        (
+            "",
+            "...",
+            vec![
+                "",
+                "in",
+                "in/the",
+                "in/the/middle",
+                "of",
+                "of/the",
+                "of/the/night",
+                "one",
+                "one/bright",
+                "one/bright/day",
+            ],
+        ),
+        (
+            "",
+            "*/...",
+            vec![
+                "in",
+                "in/the",
+                "in/the/middle",
+                "of",
+                "of/the",
+                "of/the/night",
+                "one",
+                "one/bright",
+                "one/bright/day",
+            ],
+        ),
+        ("", "one/...", vec!["one", "one/bright", "one/bright/day"]),
+        ("", "one/***", vec!["one", "one/bright", "one/bright/day"]),
+        ("", "of/the/night/two/dead/boys", vec!["of/the/night"]),
+        ("", "*/the", vec!["in/the", "of/the"]),
+        ("", "*/the/...", vec!["in/the", "in/the/middle", "of/the", "of/the/night"]),
+        ("", "o*", vec!["of", "one"]),
+        ("", "[i-n]*", vec!["in"]),
+        ("", "", vec![""]),
+        ("one", "*", vec!["bright"]),
+        ("one", "", vec![""]),
+        ("", "none", vec![]),
+        ("", "one/none/...", vec![]),
+    ] {
+        assert_eq!(world.found(&alice(), name, pattern).await, expected, "{name} {pattern}");
+    }
+}
+
+async fn a_mount_at_or_above_the_name_is_the_only_answer(grace: Grace) {
+    let world = World::open(grace).await;
+    world.mount(&root(), "a/b", "/h:1/x", 0).await.unwrap();
+    for (name, pattern, address) in
+        [("a/b", "*", "/h:1/x"), ("a/b/c/d", "e/...", "/h:1/x/c/d"), ("a/b/c", "", "/h:1/x/c")]
+    {
+        let found = world.glob(&alice(), name, pattern).await;
+        let [Found::Entry(entry)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&entry.name[..], &entry.servers[0].address[..]), ("", address));
+    }
+}
+
+async fn what_cannot_be_found_or_seen_is_told_as_an_error_of_its_name(grace: Grace) {
+    let nodes = r#"{
+        "": {"Admin": {"In": ["root"]}, "Read": {"In": ["..."]}},
+        "half/open": {"Admin": {"In": ["root"]}, "Resolve": {"In": ["..."]}},
+        "closed": {"Admin": {"In": ["root"]}}
+    }"#;
+    let world = World::guarded(grace, nodes).await;
+    world.mount(&root(), "half/open/door", "/h:1", 0).await.unwrap();
+    let found = world.glob(&alice(), "nowhere", "*").await;
+    let [Found::Error { name, error: Error::NoSuchName { .. } }] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(name, "");
+    let found = world.glob(&alice(), "closed", "*").await;
+    assert!(matches!(&found[..], [Found::Error { error: Error::NoPermissions { .. }, .. }]));
+    // By its name the door is found; listing what is there needs Read.
+    assert_eq!(world.found(&alice(), "", "half/open/door").await, ["half/open/door"]);
+    let found = world.glob(&alice(), "", "half/open/*").await;
+    let [Found::Error { name, error: Error::NoPermissions { tag: "Read", .. } }] = &found[..]
+    else {
+        panic!("{found:?}");
+    };
+    assert_eq!(name, "half/open");
+    assert_eq!(world.found(&root(), "", "half/open/*").await, ["half/open/door"]);
+}
+
+async fn everybody_sees_what_they_may(grace: Grace) {
+    let nodes = r#"{
+        "": {"Admin": {"In": ["root"]}, "Read": {"In": ["..."]}},
+        "alices": {"Admin": {"In": ["root", "alice"]}},
+        "bobs": {"Admin": {"In": ["root", "bob"]}},
+        "all": {"Admin": {"In": ["root"]}, "Read": {"In": ["..."]}}
+    }"#;
+    let world = World::guarded(grace, nodes).await;
+    for name in ["alices/x", "bobs/y", "all/z"] {
+        world.mount(&root(), name, "/h:1", 0).await.unwrap();
+    }
+    assert_eq!(world.found(&root(), "", "*").await, ["alices", "all", "bobs"]);
+    assert_eq!(world.found(&alice(), "", "*").await, ["alices", "all"]);
+    assert_eq!(world.found(&bob(), "", "*").await, ["all", "bobs"]);
+    let deep = world.found(&alice(), "", "*/...").await;
+    assert_eq!(deep, ["alices", "alices/x", "all", "all/z"]);
+}
+
+async fn a_whole_tree_is_told_once(grace: Grace) {
+    let world = World::open(grace).await;
+    for a in 0..5 {
+        for b in 0..25 {
+            world.mount(&root(), &format!("{a}/{b}"), "/h:1", 0).await.unwrap();
+        }
+    }
+    let mut names = world.found(&alice(), "", "...").await;
+    assert_eq!(names.len(), 131);
+    names.dedup();
+    assert_eq!(names.len(), 131);
+    let call = alice().call().within(std::time::Duration::ZERO);
+    let (out, mut answers) = tokio::sync::mpsc::channel(4);
+    world.table.glob(&call, "", "...", &out).await.unwrap();
+    let only = answers.recv().await.unwrap();
+    assert!(matches!(only, Found::Error { error: Error::Aborted { .. }, .. }), "{only:?}");
+    drop(out);
+    assert_eq!(answers.recv().await, None);
+}
+
+async fn bad_patterns_are_refused(grace: Grace) {
+    let world = World::open(grace).await;
+    let (out, _answers) = tokio::sync::mpsc::channel(4);
+    for bad in ["/a", "a//b", "[", "a\\"] {
+        let refused = world.table.glob(&alice().call(), "", bad, &out).await;
+        assert!(matches!(refused, Err(Error::BadPattern { .. })), "{bad}: {refused:?}");
+    }
+}

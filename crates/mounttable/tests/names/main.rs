@@ -1,0 +1,17 @@
+//! Names as callers meet them, on rows of a real Bigtable: Stele in this
+//! process, or the one at STELE_NAMES_BIGTABLE (host:port).
+
+mod access;
+mod crash;
+mod dns;
+mod expiry;
+mod globbing;
+mod limits;
+mod mending;
+mod mounts;
+mod racing;
+mod serving;
+mod storage;
+mod untrusted;
+mod watching;
+mod world;

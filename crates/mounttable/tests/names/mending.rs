@@ -1,0 +1,97 @@
+//! fsck: rows that nobody knows, references to nothing, wrong times, wrong
+//! counters.
+
+use bytes::Bytes;
+use stele_bigtable::client::{Mutation, Query};
+use stele_mounttable::fsck;
+use stele_mounttable::node::{CHILDREN, PRESENT, reference_column};
+use stele_mounttable::{Error, NodeName};
+
+use crate::with_both_graces;
+use crate::world::{Grace, World, root};
+
+with_both_graces! {
+    orphans_and_dangling_references_are_found_and_mended,
+    a_reference_of_another_time_is_found_and_mended,
+    counters_are_found_and_mended,
+    a_damaged_row_is_told_and_left,
+}
+
+fn key(name: &str) -> String {
+    NodeName::parse(name).unwrap().row_key()
+}
+
+async fn kinds(world: &World) -> Vec<&'static str> {
+    let report = fsck::check(world.table.rows()).await.unwrap();
+    report.problems.iter().map(fsck::Problem::kind).collect()
+}
+
+async fn orphans_and_dangling_references_are_found_and_mended(grace: Grace) {
+    let world = World::open(grace).await;
+    let rows = world.rows.client.table(&world.rows.table).unwrap();
+    for number in 0..5 {
+        world.mount(&root(), &format!("good{number}"), "/h:1", 0).await.unwrap();
+        for child in 0..5 {
+            world.mount(&root(), &format!("bad{number}/mid/{child}"), "/h:1", 0).await.unwrap();
+        }
+    }
+    assert_eq!(world.nodes().await, 41);
+    // The references to the bad ones go.
+    let top = rows.read_row(key(""), None).await.unwrap().unwrap();
+    let is_bad = |column: &Bytes| String::from_utf8_lossy(&column[8..]).starts_with("bad");
+    let bad: Vec<_> =
+        top.family(CHILDREN).map(|cell| cell.qualifier.clone()).filter(is_bad).collect();
+    assert_eq!(bad.len(), 5);
+    let mut changes: Vec<_> =
+        bad.into_iter().map(|column| Mutation::delete_column(CHILDREN, column)).collect();
+    changes.push(Mutation::set(CHILDREN, reference_column("deadbeef", "nothing"), PRESENT));
+    rows.mutate_row(key(""), changes).await.unwrap();
+
+    let found = kinds(&world).await;
+    assert_eq!(found.iter().filter(|kind| **kind == "orphan").count(), 5);
+    assert_eq!(found.iter().filter(|kind| **kind == "dangling").count(), 1);
+    let (mended, report) = fsck::mend(world.table.rows()).await.unwrap();
+    assert!(mended.len() >= 6 && report.is_sound(), "{mended:?} {report:?}");
+    assert_eq!((world.nodes().await, report.servers), (6, 5));
+    assert_eq!(rows.read_rows(Query::all()).collect().await.unwrap().len(), 6);
+}
+
+async fn a_reference_of_another_time_is_found_and_mended(grace: Grace) {
+    let world = World::open(grace).await;
+    world.mount(&root(), "a", "/h:1", 0).await.unwrap();
+    let rows = world.rows.client.table(&world.rows.table).unwrap();
+    let top = rows.read_row(key(""), None).await.unwrap().unwrap();
+    let cell = top.family(CHILDREN).next().unwrap();
+    let later = cell.timestamp_micros + 1000;
+    let other = Mutation::set_at(CHILDREN, cell.qualifier.clone(), later, PRESENT);
+    rows.mutate_row(key(""), [other]).await.unwrap();
+    assert_eq!(kinds(&world).await, ["other-time"]);
+    let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+async fn counters_are_found_and_mended(grace: Grace) {
+    let world = World::open(grace).await;
+    world.mount(&root(), "a/b", "/h:1", 0).await.unwrap();
+    let numbers = [("num-nodes-per-user:root".to_string(), 7), ("num-nodes-per-user:x".into(), 1)];
+    world.table.rows().counters.set(numbers).await.unwrap();
+    assert_eq!(kinds(&world).await, ["counter", "counter"]);
+    let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    let all = world.table.rows().counters.all().await.unwrap();
+    assert_eq!(all["num-nodes-per-user:root"], 2);
+    assert!(!all.contains_key("num-nodes-per-user:x"));
+}
+
+async fn a_damaged_row_is_told_and_left(grace: Grace) {
+    let world = World::open(grace).await;
+    world.mount(&root(), "a", "/h:1", 0).await.unwrap();
+    let rows = world.rows.client.table(&world.rows.table).unwrap();
+    let garbage = [Mutation::delete_column("m", "p"), Mutation::set("m", "p", "{not json")];
+    rows.mutate_row(key("a"), garbage).await.unwrap();
+    world.clock.advance(std::time::Duration::from_secs(2));
+    let resolved = world.resolve(&root(), "a").await;
+    assert!(matches!(resolved, Err(Error::Damaged { .. })), "{resolved:?}");
+    let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+    assert!(report.problems.iter().any(|problem| problem.kind() == "damaged"), "{report:?}");
+}

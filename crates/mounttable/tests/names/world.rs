@@ -1,0 +1,365 @@
+//! Tables, servers of names on them, and people who call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use stele_bigtable::Api;
+use stele_bigtable::client::{Client, Options as BigtableOptions};
+use stele_engine::Store;
+use stele_mounttable::blessing::Caller;
+use stele_mounttable::clock::Clock;
+use stele_mounttable::rows::{CacheOptions, Kind, Limits};
+use stele_mounttable::{
+    Call, Entry, Error, FirstNodes, Found, Mount, Mounttable, Options, fsck, make_tables,
+};
+
+/// Some moment of the year 2026.
+const START_MICROS: i64 = 1_790_000_000_000_000;
+
+/// How long empty nodes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grace {
+    None,
+    Minute,
+}
+
+impl Grace {
+    pub fn duration(self) -> Duration {
+        match self {
+            Grace::None => Duration::ZERO,
+            Grace::Minute => Duration::from_secs(60),
+        }
+    }
+}
+
+/// Runs each promise without and with a grace for empty nodes.
+#[macro_export]
+macro_rules! with_both_graces {
+    ($($promise:ident),* $(,)?) => {
+        mod without_grace {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise($crate::world::Grace::None).await;
+            })*
+        }
+        mod with_a_minute_of_grace {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise($crate::world::Grace::Minute).await;
+            })*
+        }
+    };
+}
+
+/// Where rows are.
+pub struct Rows {
+    pub client: Client,
+    pub table: String,
+    /// The service in this process, if it is there.
+    pub api: Option<Api>,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Rows {
+    pub async fn new() -> Rows {
+        match std::env::var("STELE_NAMES_BIGTABLE") {
+            Ok(endpoint) => {
+                let options = BigtableOptions::new(endpoint, "names", "tests");
+                Rows::reached_by(Client::connect(options).await.unwrap(), None, None).await
+            }
+            Err(_) => Rows::in_process().await,
+        }
+    }
+
+    /// Stele in this process, wherever other tests have their rows.
+    pub async fn in_process() -> Rows {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = stele_engine::Options::default();
+        options.log.sync = false;
+        let world = stele_engine::world::World::real();
+        let store = Store::open(dir.path(), options, world).unwrap();
+        let api = Api::new(Arc::new(store)).unwrap();
+        let options = BigtableOptions::new("in process", "names", "tests");
+        let client = Client::in_process(api.routes(), options);
+        Rows::reached_by(client, Some(api), Some(dir)).await
+    }
+
+    async fn reached_by(client: Client, api: Option<Api>, dir: Option<tempfile::TempDir>) -> Rows {
+        static TABLES: AtomicU32 = AtomicU32::new(0);
+        let number = TABLES.fetch_add(1, Ordering::Relaxed);
+        let table = format!("names-{}-{number}", std::process::id());
+        make_tables(&client, &table).await.unwrap();
+        Rows { client, table, api, _dir: dir }
+    }
+
+    pub fn server(&self, options: Options) -> Arc<Mounttable> {
+        self.server_with(&self.client, options)
+    }
+
+    /// A server that reaches the rows by another way.
+    pub fn server_with(&self, client: &Client, options: Options) -> Arc<Mounttable> {
+        let options = Options { table: self.table.clone(), ..options };
+        Mounttable::new(client, options).unwrap()
+    }
+}
+
+/// One server on tables of its own, with a clock that is turned by hand.
+pub struct World {
+    pub rows: Rows,
+    pub clock: Clock,
+    pub grace: Grace,
+    pub table: Arc<Mounttable>,
+}
+
+impl World {
+    /// A world where everybody may do everything.
+    pub async fn open(grace: Grace) -> World {
+        World::with(grace, FirstNodes::default(), Limits::default()).await
+    }
+
+    /// A world with these first nodes, as JSON.
+    pub async fn guarded(grace: Grace, nodes: &str) -> World {
+        let nodes = FirstNodes::from_json(nodes.as_bytes()).unwrap();
+        World::with(grace, nodes, Limits::default()).await
+    }
+
+    pub async fn with(grace: Grace, nodes: FirstNodes, limits: Limits) -> World {
+        World::on(Rows::new().await, grace, nodes, limits).await
+    }
+
+    /// An open world whose rows are in this process, so that calls can be cut.
+    pub async fn in_process(grace: Grace) -> World {
+        let rows = Rows::in_process().await;
+        World::on(rows, grace, FirstNodes::default(), Limits::default()).await
+    }
+
+    async fn on(rows: Rows, grace: Grace, nodes: FirstNodes, limits: Limits) -> World {
+        let clock = Clock::manual(START_MICROS);
+        let table = rows.server(options(&clock, grace, limits));
+        table.set_up(&nodes).await.unwrap();
+        World { rows, clock, grace, table }
+    }
+
+    /// Another server on the same tables, whose clock is the same.
+    pub fn another_server(&self) -> Arc<Mounttable> {
+        self.rows.server(options(&self.clock, self.grace, Limits::default()))
+    }
+
+    pub fn options(&self) -> Options {
+        options(&self.clock, self.grace, Limits::default())
+    }
+
+    /// Lets enough time pass for empty nodes to be cleared away.
+    pub fn pass_grace(&self) {
+        self.clock.advance(self.grace.duration() + Duration::from_millis(1));
+    }
+
+    pub async fn mount(&self, who: &Person, name: &str, server: &str, ttl: u32) -> Done {
+        self.table.mount(&who.call(), name, &Mount::new(server, ttl)).await.map(drop)
+    }
+
+    pub async fn unmount(&self, who: &Person, name: &str, server: &str) -> Done {
+        self.table.unmount(&who.call(), name, server).await
+    }
+
+    pub async fn delete(&self, who: &Person, name: &str, subtree: bool) -> Done {
+        self.table.delete(&who.call(), name, subtree).await
+    }
+
+    pub async fn resolve(&self, who: &Person, name: &str) -> Result<Entry, Error> {
+        self.table.resolve_step(&who.call(), name).await
+    }
+
+    /// The full names that a name stands for.
+    pub async fn names(&self, who: &Person, name: &str) -> Vec<String> {
+        self.resolve(who, name).await.unwrap().names()
+    }
+
+    /// Asserts that a name leads nowhere.
+    pub async fn assert_gone(&self, who: &Person, name: &str) {
+        let resolved = self.resolve(who, name).await;
+        assert!(matches!(resolved, Err(Error::NoSuchName { .. })), "{name}: {resolved:?}");
+    }
+
+    pub async fn glob(&self, who: &Person, name: &str, pattern: &str) -> Vec<Found> {
+        glob(&self.table, who, name, pattern).await
+    }
+
+    /// The names that a pattern finds, sorted; nothing else may be found.
+    pub async fn found(&self, who: &Person, name: &str, pattern: &str) -> Vec<String> {
+        let entry = |found: Found| match found {
+            Found::Entry(entry) => entry.name,
+            Found::Error { name, error } => panic!("{name}: {error}"),
+        };
+        let mut names: Vec<_> =
+            self.glob(who, name, pattern).await.into_iter().map(entry).collect();
+        names.sort();
+        names
+    }
+
+    pub async fn count(&self, kind: Kind, user: &str) -> i64 {
+        self.table.rows().counters.get(kind, user).await.unwrap()
+    }
+
+    /// Nodes that there are; all must be as they should.
+    pub async fn nodes(&self) -> u64 {
+        sound(&self.table).await.nodes
+    }
+}
+
+pub fn options(clock: &Clock, grace: Grace, limits: Limits) -> Options {
+    Options {
+        clock: clock.clone(),
+        grace: grace.duration(),
+        limits,
+        cache: CacheOptions::default(),
+        watch_interval: Duration::from_millis(100),
+        ..Options::default()
+    }
+}
+
+pub async fn glob(table: &Mounttable, who: &Person, name: &str, pattern: &str) -> Vec<Found> {
+    let (out, mut answers) = tokio::sync::mpsc::channel(4);
+    let call = who.call();
+    let searching = table.glob(&call, name, pattern, &out);
+    let mut found = Vec::new();
+    tokio::pin!(searching);
+    loop {
+        tokio::select! {
+            done = &mut searching => {
+                done.unwrap();
+                break;
+            }
+            Some(answer) = answers.recv() => found.push(answer),
+        }
+    }
+    while let Ok(answer) = answers.try_recv() {
+        found.push(answer);
+    }
+    found
+}
+
+/// What fsck tells, which must be that all is well.
+pub async fn sound(table: &Mounttable) -> fsck::Report {
+    let report = fsck::check(table.rows()).await.unwrap();
+    assert!(report.is_sound(), "{:#?}", report.problems);
+    report
+}
+
+pub type Done = Result<(), Error>;
+
+/// Somebody who calls.
+pub struct Person(Caller);
+
+impl Person {
+    pub fn named(blessing: &str) -> Person {
+        Person(Caller::with([blessing]))
+    }
+
+    pub fn nobody() -> Person {
+        Person(Caller::anonymous())
+    }
+
+    pub fn call(&self) -> Call {
+        Call::by(self.0.clone())
+    }
+}
+
+pub fn root() -> Person {
+    Person::named("root")
+}
+
+pub fn alice() -> Person {
+    Person::named("alice")
+}
+
+pub fn bob() -> Person {
+    Person::named("bob")
+}
+
+/// Asserts that something was refused for want of a tag.
+#[track_caller]
+pub fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert!(matches!(result, Err(Error::NoPermissions { .. })), "{result:?}");
+}
+
+/// When somebody dies, seen from the write at which it happens.
+#[derive(Clone, Copy, Debug)]
+pub enum Moment {
+    BeforeIt,
+    AfterIt,
+}
+
+/// A way to the rows for somebody who dies at a write: that call and all after
+/// it never come back.
+pub struct Mortal {
+    pub client: Client,
+    state: Arc<Fate>,
+}
+
+struct Fate {
+    writes: AtomicU32,
+    at: u32,
+    moment: Moment,
+    /// Given a permit at death, and another when it was only a stall.
+    dead: tokio::sync::Semaphore,
+    revived: tokio::sync::Semaphore,
+}
+
+impl Mortal {
+    /// Dies at the write of that number, counted from zero.
+    pub fn new(rows: &Rows, at: u32, moment: Moment) -> Mortal {
+        use tokio::sync::Semaphore;
+        let (dead, revived) = (Semaphore::new(0), Semaphore::new(0));
+        let state = Arc::new(Fate { writes: AtomicU32::new(0), at, moment, dead, revived });
+        let api = rows.api.as_ref().expect("deaths happen to Stele's rows in this process");
+        let fate = state.clone();
+        let guard = move |request: axum::extract::Request, next: axum::middleware::Next| {
+            let fate = fate.clone();
+            async move { fate.meet(request, next).await }
+        };
+        let router = api.routes().into_axum_router().layer(axum::middleware::from_fn(guard));
+        let options = BigtableOptions::new("in process", "names", "tests");
+        Mortal { client: Client::in_process(router.into(), options), state }
+    }
+
+    /// Stops before the write of that number until told to go on.
+    pub fn stalling(rows: &Rows, at: u32) -> Mortal {
+        Mortal::new(rows, at, Moment::BeforeIt)
+    }
+
+    pub async fn died(&self) {
+        let _ = self.state.dead.acquire().await.unwrap();
+    }
+
+    pub fn go_on(&self) {
+        self.state.revived.add_permits(1);
+    }
+}
+
+impl Fate {
+    async fn meet(
+        &self,
+        request: axum::extract::Request,
+        next: axum::middleware::Next,
+    ) -> axum::response::Response {
+        let path = request.uri().path();
+        let writes = path.contains("MutateRow") || path.contains("ReadModifyWrite");
+        let number = match writes {
+            true => self.writes.fetch_add(1, Ordering::SeqCst),
+            false => self.writes.load(Ordering::SeqCst).saturating_sub(1),
+        };
+        let is_hit = writes && number == self.at;
+        if is_hit && matches!(self.moment, Moment::AfterIt) {
+            next.clone().run(request).await;
+            self.dead.add_permits(1);
+            return std::future::pending().await;
+        }
+        if is_hit || number > self.at || (!writes && self.dead.available_permits() > 0) {
+            self.dead.add_permits(1);
+            let _ = self.revived.acquire().await.unwrap();
+        }
+        next.run(request).await
+    }
+}

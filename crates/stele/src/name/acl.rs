@@ -1,0 +1,114 @@
+//! `stele name acl`: who may do what at a node.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use stele_mounttable::Error;
+use stele_mounttable::access::Permissions;
+
+use super::reach::{Reach, advise, read};
+use crate::Outcome;
+use crate::output::json_line;
+
+/// How often a set is tried again when somebody else sets too.
+const ATTEMPTS: u32 = 10;
+
+#[derive(Subcommand)]
+pub enum Command {
+    Get(Get),
+    Set(Set),
+}
+
+/// Show the permissions of a node as JSON.
+#[derive(Args)]
+#[command(after_help = "Example:\n  stele name acl get services > acl.json")]
+pub struct Get {
+    name: String,
+    /// {"permissions": ..., "version": ...} on one line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Set the permissions of a node, which stays from then on.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  echo '{\"Admin\":{\"In\":[\"ann\"]},\"Read\":{\"In\":[\"...\"]}}' | stele name acl set services -
+
+Tags are Admin, Create, Mount, Read and Resolve. `...` is everybody, `a:b` is a:b
+and all that extends it, `a:b:$` only a:b. Tags that begin with %%/ are for
+children to be, with %% for their names.")]
+pub struct Set {
+    name: String,
+    /// A file of JSON, or - for standard input.
+    file: String,
+    /// Only if the permissions are still of this version.
+    #[arg(long)]
+    version: Option<String>,
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+pub fn run(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Get(get) => get.run(),
+        Command::Set(set) => set.run(),
+    }
+}
+
+impl Get {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let (permissions, version) =
+            self.reach.run(async |names| names.permissions(&self.name).await.map_err(advise))?;
+        let mut out = io::stdout().lock();
+        if self.json {
+            json_line(&mut out, &json!({"permissions": permissions, "version": version}))?;
+        } else {
+            writeln!(out, "{}", serde_json::to_string_pretty(&permissions)?)?;
+        }
+        Ok(Outcome::Sound)
+    }
+}
+
+impl Set {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let text = match &self.file[..] {
+            "-" => {
+                let mut text = Vec::new();
+                io::stdin().lock().read_to_end(&mut text).context("reading standard input")?;
+                text
+            }
+            path => read(Path::new(path))?,
+        };
+        let permissions = Permissions::from_json(&text)?;
+        let version = self.reach.run(async |names| {
+            if let Some(version) = &self.version {
+                let set = names.set_permissions(&self.name, &permissions, version).await;
+                return set.map_err(advise);
+            }
+            for _ in 1..ATTEMPTS {
+                let version = match names.permissions(&self.name).await {
+                    Ok((_, version)) => version,
+                    Err(error) if error.code() == tonic::Code::NotFound => String::new(),
+                    Err(error) => return Err(advise(error)),
+                };
+                match names.set_permissions(&self.name, &permissions, &version).await {
+                    Err(Error::Refused { kind, .. }) if kind == "BadVersion" => {}
+                    set => return set.map_err(advise),
+                }
+            }
+            names.set_permissions(&self.name, &permissions, "").await.map_err(advise)
+        })?;
+        if self.json {
+            json_line(&mut io::stdout().lock(), &json!({"version": version}))?;
+        }
+        Ok(Outcome::Sound)
+    }
+}

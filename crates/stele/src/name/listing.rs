@@ -1,0 +1,257 @@
+//! `stele name resolve`, `ls`, `tree` and `glob`: what names stand for.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+use stele_mounttable::client::Namespace;
+use stele_mounttable::{Entry, FOREVER_MICROS, Found, name};
+use tokio::sync::mpsc;
+
+use super::reach::{Reach, advise};
+use crate::Outcome;
+use crate::output::json_line;
+
+/// Show the servers that a name stands for.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele name resolve services/web
+  stele name resolve services/web/some/object --json
+
+Exit code 1 says that the name leads nowhere.")]
+pub struct Resolve {
+    name: String,
+    /// Ask only the first mounttable.
+    #[arg(long)]
+    step: bool,
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Resolve {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let resolved = self.reach.run(async |names| {
+            let resolved = match self.step {
+                true => names.resolve_step(&self.name).await,
+                false => names.resolve(&self.name).await,
+            };
+            match resolved {
+                Ok(entry) => Ok(Some(entry)),
+                Err(error) if error.code() == tonic::Code::NotFound => {
+                    eprintln!("stele: {error}");
+                    Ok(None)
+                }
+                Err(error) => Err(advise(error)),
+            }
+        })?;
+        let Some(entry) = resolved else { return Ok(Outcome::Absent) };
+        let mut out = io::stdout().lock();
+        if self.json {
+            json_line(&mut out, &shown(&entry))?;
+        } else {
+            for (full, server) in entry.names().iter().zip(&entry.servers) {
+                writeln!(out, "{full}{}", until(server.deadline_micros))?;
+            }
+        }
+        Ok(Outcome::Sound)
+    }
+}
+
+fn until(deadline_micros: i64) -> String {
+    match deadline_micros {
+        FOREVER_MICROS => String::new(),
+        micros => format!("  until {}", crate::timestamp::shown(micros)),
+    }
+}
+
+fn shown(entry: &Entry) -> Value {
+    let server = |server: &stele_mounttable::node::Server| json!({"server": server.address, "deadline_micros": server.deadline_micros});
+    json!({
+        "name": entry.name,
+        "servers": entry.servers.iter().map(server).collect::<Vec<_>>(),
+        "names": entry.names(),
+        "mt": entry.flags.mt,
+        "leaf": entry.flags.leaf,
+    })
+}
+
+/// List the children of a name.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stele name ls\n  stele name ls services -l")]
+pub struct Ls {
+    #[arg(default_value = "")]
+    name: String,
+    /// With their servers.
+    #[arg(short, long)]
+    long: bool,
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Ls {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let pattern = name::join([&quoted(&self.name)[..], "*"]);
+        let (entries, errors) = search(&self.reach, &pattern)?;
+        let mut out = io::stdout().lock();
+        for entry in &entries {
+            let last = entry.name.rsplit('/').next().unwrap_or_default();
+            match (self.json, self.long) {
+                (true, _) => json_line(&mut out, &shown(entry))?,
+                (false, false) => writeln!(out, "{last}")?,
+                (false, true) => write_long(&mut out, last, entry)?,
+            }
+        }
+        report(errors)
+    }
+}
+
+fn write_long(out: &mut dyn Write, name: &str, entry: &Entry) -> io::Result<()> {
+    writeln!(out, "{name}")?;
+    for server in &entry.servers {
+        let flags = match (server.flags.mt, server.flags.leaf) {
+            (false, false) => "",
+            (true, false) => "  mt",
+            (false, true) => "  leaf",
+            (true, true) => "  mt leaf",
+        };
+        writeln!(out, "  {}{flags}{}", server.address, until(server.deadline_micros))?;
+    }
+    Ok(())
+}
+
+/// Show everything below a name.
+#[derive(Args)]
+#[command(after_help = "Example:\n  stele name tree services")]
+pub struct Tree {
+    #[arg(default_value = "")]
+    name: String,
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Tree {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let pattern = name::join([&quoted(&self.name)[..], "***"]);
+        let (entries, errors) = search(&self.reach, &pattern)?;
+        let above = name::clean(&self.name).split('/').filter(|part| !part.is_empty()).count();
+        let mut out = io::stdout().lock();
+        for entry in &entries {
+            if self.json {
+                json_line(&mut out, &shown(entry))?;
+                continue;
+            }
+            let depth = entry.name.split('/').filter(|part| !part.is_empty()).count();
+            let last = entry.name.rsplit('/').next().unwrap_or_default();
+            let last = if depth == 0 { "(root)" } else { last };
+            let servers: Vec<_> = entry.servers.iter().map(|server| &server.address[..]).collect();
+            let gap = if servers.is_empty() { "" } else { "  " };
+            let indent = "  ".repeat(depth.saturating_sub(above));
+            writeln!(out, "{indent}{last}{gap}{}", servers.join(" "))?;
+        }
+        report(errors)
+    }
+}
+
+/// Find names by a pattern.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele name glob 'services/web*'
+  stele name glob 'users/*/phone' -l
+  stele name glob '/10.0.0.9:8086/teams/...'
+
+In an element * is any run of letters, ? one letter, [a-z] and [^a-z] a class, and \\
+quotes. At the end ... is everything below, *** the same without asking servers
+that are no mounttables.")]
+pub struct Glob {
+    pattern: String,
+    /// With their servers.
+    #[arg(short, long)]
+    long: bool,
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Glob {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let (entries, errors) = search(&self.reach, &self.pattern)?;
+        let mut out = io::stdout().lock();
+        for entry in &entries {
+            match (self.json, self.long) {
+                (true, _) => json_line(&mut out, &shown(entry))?,
+                (false, false) => writeln!(out, "{}", entry.name)?,
+                (false, true) => write_long(&mut out, &entry.name, entry)?,
+            }
+        }
+        report(errors)
+    }
+}
+
+/// The name as a pattern that matches only itself; an address stays.
+fn quoted(given: &str) -> String {
+    let (address, rest) = match name::is_rooted(given) {
+        true => name::split_address(given),
+        false => (String::new(), name::clean(given)),
+    };
+    let special = |letter: char| matches!(letter, '*' | '?' | '[' | '\\');
+    let rest: String = rest
+        .chars()
+        .flat_map(|letter| special(letter).then_some('\\').into_iter().chain([letter]))
+        .collect();
+    name::join_address(&address, &rest)
+}
+
+/// All entries by name, each name once, and what went wrong.
+fn search(reach: &Reach, pattern: &str) -> anyhow::Result<(Vec<Entry>, Vec<String>)> {
+    reach.run(async |names: Arc<Namespace>| {
+        let (out, mut found) = mpsc::channel(64);
+        let searching = {
+            let (names, pattern) = (names.clone(), pattern.to_string());
+            tokio::spawn(async move { names.glob(&pattern, &out).await })
+        };
+        let (mut entries, mut errors) = (Vec::<Entry>::new(), Vec::new());
+        while let Some(found) = found.recv().await {
+            match found {
+                Found::Entry(entry) => entries.push(entry),
+                Found::Error { name, error } => errors.push(match &name[..] {
+                    "" => error.to_string(),
+                    name => format!("{name}: {error}"),
+                }),
+            }
+        }
+        searching.await?.map_err(advise)?;
+        entries.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
+        entries.dedup_by(|a, b| a.name == b.name);
+        Ok((entries, errors))
+    })
+}
+
+/// What went wrong on standard error; then not everything could be told.
+fn report(errors: Vec<String>) -> anyhow::Result<Outcome> {
+    for error in &errors {
+        eprintln!("stele: {error}");
+    }
+    Ok(if errors.is_empty() { Outcome::Sound } else { Outcome::Absent })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_quoted_so_that_it_matches_itself() {
+        assert_eq!(quoted("a*b//c[1]/"), "a\\*b/c\\[1]");
+        assert_eq!(quoted("/[::1]:80/x?"), "/[::1]:80/x\\?");
+        assert_eq!(quoted(""), "");
+    }
+}

@@ -1,0 +1,137 @@
+//! `stele name mount`, `unmount` and `rm`.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde_json::json;
+use stele_bigtable::client::parse_age;
+use stele_mounttable::Mount;
+use stele_mounttable::node::Flags;
+
+use super::reach::{Reach, advise};
+use crate::Outcome;
+use crate::output::json_line;
+
+/// Mount a server on a name, or extend its time.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele name mount services/web 10.0.0.7:80 --ttl 5m
+  stele name mount teams/blue 10.0.0.9:8086 --mt
+
+A server is host:port, /host:port/suffix, or an endpoint @6@...@@. Without --ttl
+it stays mounted for ever.")]
+pub struct MountServer {
+    name: String,
+    server: String,
+    /// How long it lasts: 30s, 5m, 2h, 1d.
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    ttl: Option<u32>,
+    /// Take the place of all other servers of the name.
+    #[arg(long)]
+    replace: bool,
+    /// The server is a mounttable itself.
+    #[arg(long)]
+    mt: bool,
+    /// There is nothing below the server.
+    #[arg(long)]
+    leaf: bool,
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Whole seconds, of which there is at least one.
+fn seconds(text: &str) -> Result<u32, String> {
+    let age = parse_age(text)
+        .ok_or_else(|| format!("{text} is no time: write for instance 30s, 5m, 2h or 1d"))?;
+    match u32::try_from(age.as_secs()) {
+        Ok(0) => Err(format!("{text} is less than a second")),
+        Ok(seconds) => Ok(seconds),
+        Err(_) => Err(format!("{text} is too long: leave --ttl out for ever")),
+    }
+}
+
+impl MountServer {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let mount = Mount {
+            server: self.server.clone(),
+            ttl_seconds: self.ttl.unwrap_or(0),
+            flags: Flags { mt: self.mt, leaf: self.leaf },
+            replace: self.replace,
+        };
+        let deadline =
+            self.reach.run(async |names| names.mount(&self.name, &mount).await.map_err(advise))?;
+        let mut out = io::stdout().lock();
+        if self.json {
+            let told = json!({
+                "name": self.name, "server": self.server, "deadline_micros": deadline,
+            });
+            json_line(&mut out, &told)?;
+        } else {
+            let until = crate::timestamp::shown(deadline);
+            writeln!(out, "{} mounted on {} until {until}", self.server, self.name)?;
+        }
+        Ok(Outcome::Sound)
+    }
+}
+
+/// Unmount one server of a name, or all.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele name unmount services/web 10.0.0.7:80
+  stele name unmount services/web --all")]
+pub struct Unmount {
+    name: String,
+    /// Exactly as it was mounted.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    server: Option<String>,
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Unmount {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let server = self.server.as_deref().unwrap_or_default();
+        self.reach.run(async |names| names.unmount(&self.name, server).await.map_err(advise))?;
+        Ok(Outcome::Sound)
+    }
+}
+
+/// Delete a node.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stele name rm services/old\n  stele name rm -r services/old")]
+pub struct Rm {
+    name: String,
+    /// With everything below it.
+    #[arg(short, long)]
+    recursive: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Rm {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        self.reach
+            .run(async |names| names.delete(&self.name, self.recursive).await.map_err(advise))?;
+        Ok(Outcome::Sound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_whole_seconds() {
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("2h"), Ok(7200));
+        for bad in ["0s", "1ms", "", "x", "99999d"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `stele name publish`: keeps a server mounted while a command runs, or until
+//! it is told to stop.
+
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use stele_mounttable::client::{PUBLISH_PERIOD, Publisher};
+use stele_mounttable::node::Flags;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::reach::Reach;
+use crate::Outcome;
+
+/// Mount a server, refresh it while a command runs, and unmount it then.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele name publish services/web 10.0.0.7:80 -- python3 -m http.server 80
+  stele name publish services/web 10.0.0.7:80
+
+Without a command it goes on until it is stopped (Ctrl-C).")]
+pub struct Publish {
+    name: String,
+    server: String,
+    /// How often the mount is refreshed, in seconds; it lasts 20 s longer.
+    #[arg(long, value_name = "SECONDS", default_value_t = PUBLISH_PERIOD.as_secs())]
+    period: u64,
+    /// The server is a mounttable itself.
+    #[arg(long)]
+    mt: bool,
+    /// There is nothing below the server.
+    #[arg(long)]
+    leaf: bool,
+    #[command(flatten)]
+    reach: Reach,
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Publish {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let ended = self.reach.run(async |names| {
+            let period = Duration::from_secs(self.period.max(1));
+            let publisher = Publisher::new(names, period);
+            publisher.add_name(&self.name);
+            publisher.add_server(&self.server, Flags { mt: self.mt, leaf: self.leaf });
+            let ended = match &self.command[..] {
+                [] => stopped().await.map(|()| None),
+                [program, arguments @ ..] => {
+                    let mut command = Command::new(program);
+                    command.args(arguments);
+                    outlive(command).await.map(Some)
+                }
+            };
+            for ((name, server), status) in publisher.stop().await {
+                if let Some(error) = status.last_error {
+                    eprintln!("stele: {server} on {name}: {error}");
+                }
+            }
+            ended
+        })?;
+        match ended {
+            Some(status) if !status.success() => bail!("the command ended with {status}"),
+            _ => Ok(Outcome::Sound),
+        }
+    }
+}
+
+async fn stopped() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Runs a command to its end. A signal to this process goes to it too.
+async fn outlive(mut command: Command) -> anyhow::Result<ExitStatus> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let child = command.spawn().with_context(|| format!("starting {program}"))?;
+    let process = rustix::process::Pid::from_child(&child);
+    let mut ended = tokio::task::spawn_blocking(move || {
+        let mut child = child;
+        child.wait()
+    });
+    tokio::select! {
+        status = &mut ended => return Ok(status??),
+        stopped = stopped() => stopped?,
+    }
+    // It may have ended at the same time.
+    let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+    Ok(ended.await??)
+}

@@ -1,0 +1,110 @@
+//! Which server of names the commands speak to, and what to do when it does
+//! not answer as hoped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use stele_mounttable::Error;
+use stele_mounttable::client::{Credentials, Namespace, Options, Tls};
+use tonic::Code;
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct Reach {
+    /// The mounttables where names begin: host:port, more with commas.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "STELE_NAMES",
+        hide_env_values = true,
+        value_delimiter = ',',
+        default_value = "127.0.0.1:8086"
+    )]
+    root: Vec<String>,
+    /// A file that holds the token to show.
+    #[arg(long, value_name = "FILE", env = "STELE_NAMES_TOKEN_FILE", hide_env_values = true)]
+    token_file: Option<PathBuf>,
+    /// Speak TLS.
+    #[arg(long)]
+    tls: bool,
+    /// Certificates to trust, in PEM, instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The certificate to show, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Seconds that a call may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    timeout: u64,
+}
+
+impl Reach {
+    /// Does `work` with the namespace.
+    pub fn run<T>(
+        &self,
+        work: impl AsyncFnOnce(Arc<Namespace>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("the runtime for network calls cannot be started")?;
+        runtime.block_on(async { work(self.namespace()?).await })
+    }
+
+    pub fn namespace(&self) -> anyhow::Result<Arc<Namespace>> {
+        let roots = self.root.iter().map(|root| format!("/{}", root.trim_start_matches('/')));
+        let namespace = Namespace::new(roots, self.options()?).map_err(advise)?;
+        Ok(Arc::new(namespace))
+    }
+
+    /// The first root, as an address to connect to.
+    pub fn first_root(&self) -> &str {
+        self.root.first().map_or("", |root| root.trim_start_matches('/'))
+    }
+
+    fn options(&self) -> anyhow::Result<Options> {
+        let token = match &self.token_file {
+            Some(path) => Some(String::from_utf8(read(path)?).context("the token is no text")?),
+            None => None,
+        };
+        let identity = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        let ca = self.tls_ca.as_deref().map(read).transpose()?;
+        let speaks_tls = self.tls || ca.is_some() || identity.is_some();
+        let tls = speaks_tls.then_some(Tls { ca, identity });
+        let token = token.map(|token| token.trim().to_string());
+        Ok(Options {
+            credentials: Credentials { token, tls },
+            timeout: Duration::from_secs(self.timeout),
+            ..Options::default()
+        })
+    }
+}
+
+pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+/// The error with what to do about it.
+pub fn advise(error: Error) -> anyhow::Error {
+    let advice = match (&error, error.code()) {
+        (Error::Unreachable { .. }, _) => {
+            "start a server with `stele serve`, or say where one is with --root"
+        }
+        (_, Code::PermissionDenied | Code::Unauthenticated) => {
+            "`stele name acl get` shows who may; say who you are with --token-file or --tls-cert"
+        }
+        (_, Code::Unimplemented) => "this server has no names",
+        _ => return anyhow!(error.to_string()),
+    };
+    anyhow!("{error}; {advice}")
+}

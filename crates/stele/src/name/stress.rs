@@ -1,0 +1,320 @@
+//! `stele name stress`: names measured beside the rows they live in, in the
+//! same run and on the same server.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::json;
+use stele_bigtable::client::{Client, Filter, Mutation, Options as BigtableOptions};
+use stele_mounttable::proto::mounttable_client::MounttableClient;
+use stele_mounttable::{NodeName, TABLE, proto};
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use super::reach::Reach;
+use crate::Outcome;
+use crate::output::{count, json_line, table};
+use crate::serve::names::{INSTANCE, PROJECT};
+
+/// Mounts below one node of the third level, and nodes of that level below
+/// one of the second.
+const FAN_OUT: u64 = 100;
+
+/// Measure names: resolves, refreshes and a glob, beside the server's own reads
+/// and writes of rows.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  stele serve --ephemeral &
+  stele name stress --mounts 100000 --seconds 10
+
+Mounts are made below `stress` with names of four elements and are deleted at
+the end unless --keep is given. The server's limits must allow for them.")]
+pub struct Stress {
+    #[arg(long, default_value_t = 10_000)]
+    mounts: u64,
+    /// How long each thing is measured.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Calls at the same time.
+    #[arg(long, default_value_t = 64)]
+    concurrency: u64,
+    /// Connections that they share.
+    #[arg(long, default_value_t = 4)]
+    connections: usize,
+    /// Children of the node that is searched.
+    #[arg(long, default_value_t = 10_000)]
+    glob_children: u64,
+    /// Where the rows of names are, if not in the same server.
+    #[arg(long, value_name = "HOST")]
+    bigtable: Option<String>,
+    /// Leave the mounts for the next run, which makes only what is missing.
+    #[arg(long)]
+    keep: bool,
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// What was measured of one thing.
+struct Measured {
+    what: &'static str,
+    calls: u64,
+    seconds: f64,
+    latencies_micros: Vec<u64>,
+}
+
+impl Measured {
+    fn rate(&self) -> f64 {
+        self.calls as f64 / self.seconds
+    }
+
+    fn percentile(&self, share: f64) -> u64 {
+        let at = (self.latencies_micros.len() as f64 * share) as usize;
+        let last = self.latencies_micros.len().saturating_sub(1);
+        self.latencies_micros.get(at.min(last)).copied().unwrap_or(0)
+    }
+}
+
+impl Stress {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        super::rows::runtime()?.block_on(self.measure())?;
+        Ok(Outcome::Sound)
+    }
+
+    async fn measure(self) -> anyhow::Result<()> {
+        if self.mounts == 0 || self.concurrency == 0 || self.connections == 0 {
+            bail!("--mounts, --concurrency and --connections must be at least 1");
+        }
+        let root = self.reach.first_root().to_string();
+        let mut channels = Vec::new();
+        for _ in 0..self.connections {
+            let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{root}"))?;
+            let channel = endpoint.tcp_nodelay(true).connect().await;
+            channels.push(channel.with_context(|| format!("connecting to {root}"))?);
+        }
+        let mut options =
+            BigtableOptions::new(self.bigtable.clone().unwrap_or(root), PROJECT, INSTANCE);
+        options.channels = self.connections;
+        let rows = Client::connect(options).await?;
+        let filled = self.fill(&channels).await?;
+
+        let channels = Arc::new(channels);
+        let nodes = rows.table(TABLE)?;
+        let table = nodes.clone();
+        let reads = self.pace("row read", move |number| {
+            let (nodes, key) = (table.clone(), key(number));
+            async move {
+                let row = nodes.read_row(key, Some(Filter::latest())).await?;
+                row.map(drop).context("a row is missing")
+            }
+        });
+        let reads = reads.await?;
+        let shared = channels.clone();
+        let resolves = self.pace("resolve", move |number| {
+            let mut client = client(&shared, number);
+            let request = proto::ResolveRequest { name: name(number) };
+            async move { Ok(client.resolve_step(request).await.map(drop)?) }
+        });
+        let resolves = resolves.await?;
+        let writes = self.pace("row write", move |number| {
+            let (nodes, key) = (nodes.clone(), format!("~stress{number}"));
+            let mutation = Mutation::set_at("m", "x", 1000, "0123456789abcdef");
+            async move { Ok(nodes.mutate_row(key, [mutation]).await?) }
+        });
+        let writes = writes.await?;
+        let shared = channels.clone();
+        let mounts = self.pace("mount refresh", move |number| {
+            let mut client = client(&shared, number);
+            async move { Ok(client.mount(mount(number)).await.map(drop)?) }
+        });
+        let mounts = mounts.await?;
+        rows.drop_row_range(TABLE, "~stress").await?;
+        let (found, first, whole) = self.glob(&channels[0]).await?;
+        if !self.keep {
+            self.clean(&channels[0]).await?;
+        }
+        self.tell(filled, &[reads, resolves, writes, mounts], found, first, whole)
+    }
+
+    /// Makes the mounts that are missing; tells how many a second.
+    async fn fill(&self, channels: &[Channel]) -> anyhow::Result<f64> {
+        let started = Instant::now();
+        let next = Arc::new(AtomicU64::new(0));
+        let mut workers = JoinSet::new();
+        let total = self.mounts + self.glob_children;
+        for worker in 0..self.concurrency {
+            let (next, mounts) = (next.clone(), self.mounts);
+            let mut client = client(channels, worker);
+            workers.spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= total {
+                        return anyhow::Ok(());
+                    }
+                    let request = match number.checked_sub(mounts) {
+                        None => mount(number),
+                        Some(child) => proto::MountRequest {
+                            name: format!("stress-glob/{child}"),
+                            ..mount(number)
+                        },
+                    };
+                    client.mount(request).await.context("making mounts")?;
+                }
+            });
+        }
+        while let Some(done) = workers.join_next().await {
+            done??;
+        }
+        Ok(total as f64 / started.elapsed().as_secs_f64())
+    }
+
+    /// Does one thing over and over, from many tasks, for the time given.
+    async fn pace<F>(
+        &self,
+        what: &'static str,
+        call: impl Fn(u64) -> F + Send + Sync + 'static,
+    ) -> anyhow::Result<Measured>
+    where
+        F: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let started = Instant::now();
+        let end = started + Duration::from_secs(self.seconds);
+        let call = Arc::new(call);
+        let mut workers = JoinSet::new();
+        for worker in 0..self.concurrency {
+            let (call, mounts) = (call.clone(), self.mounts);
+            workers.spawn(async move {
+                let mut latencies = Vec::new();
+                // A walk over all mounts in an order that looks random.
+                let mut number = (worker + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                while Instant::now() < end {
+                    number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let begun = Instant::now();
+                    call((number >> 33) % mounts).await?;
+                    latencies.push(begun.elapsed().as_micros() as u64);
+                }
+                anyhow::Ok(latencies)
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(latencies) = workers.join_next().await {
+            all.extend(latencies??);
+        }
+        all.sort_unstable();
+        let seconds = started.elapsed().as_secs_f64();
+        Ok(Measured { what, calls: all.len() as u64, seconds, latencies_micros: all })
+    }
+
+    /// Entries found, microseconds to the first and to the last.
+    async fn glob(&self, channel: &Channel) -> anyhow::Result<(u64, u64, u64)> {
+        let mut client = MounttableClient::new(channel.clone());
+        let started = Instant::now();
+        let request = proto::GlobRequest { name: "stress-glob".into(), pattern: "*".into() };
+        let mut replies = client.glob(request).await?.into_inner();
+        let (mut found, mut first) = (0, 0);
+        while replies.message().await?.is_some() {
+            if found == 0 {
+                first = started.elapsed().as_micros() as u64;
+            }
+            found += 1;
+        }
+        Ok((found, first, started.elapsed().as_micros() as u64))
+    }
+
+    async fn clean(&self, channel: &Channel) -> anyhow::Result<()> {
+        let mut client = MounttableClient::new(channel.clone());
+        for name in ["stress", "stress-glob"] {
+            let mut request = tonic::Request::new(proto::DeleteRequest {
+                name: name.into(),
+                delete_subtree: true,
+            });
+            request.set_timeout(Duration::from_secs(3600));
+            client.delete(request).await.context("removing the mounts")?;
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &self,
+        filled: f64,
+        measured: &[Measured; 4],
+        found: u64,
+        first: u64,
+        whole: u64,
+    ) -> anyhow::Result<()> {
+        let [reads, resolves, writes, mounts] = measured;
+        let (resolve_share, mount_share) =
+            (resolves.rate() / reads.rate(), mounts.rate() / writes.rate());
+        let mut out = io::stdout().lock();
+        if self.json {
+            let one = |measured: &Measured| {
+                json!({
+                    "per_second": measured.rate(),
+                    "p50_micros": measured.percentile(0.5),
+                    "p99_micros": measured.percentile(0.99),
+                })
+            };
+            let told = json!({
+                "mounts": self.mounts,
+                "new_mounts_per_second": filled,
+                "row_read": one(reads),
+                "resolve": one(resolves),
+                "row_write": one(writes),
+                "mount_refresh": one(mounts),
+                "resolve_to_row_read": resolve_share,
+                "mount_refresh_to_row_write": mount_share,
+                "glob": {"entries": found, "first_micros": first, "whole_micros": whole},
+            });
+            return Ok(json_line(&mut out, &told)?);
+        }
+        let mut shown = table(&["", "per second", "p50 us", "p99 us"], 1);
+        for measured in measured {
+            shown.add_row([
+                measured.what.to_string(),
+                count(measured.rate() as u64),
+                count(measured.percentile(0.5)),
+                count(measured.percentile(0.99)),
+            ]);
+        }
+        writeln!(out, "{shown}")?;
+        writeln!(out, "{} mounts made, {} a second", count(self.mounts), count(filled as u64))?;
+        writeln!(
+            out,
+            "resolve / row read {resolve_share:.2}, refresh / row write {mount_share:.2}"
+        )?;
+        writeln!(
+            out,
+            "glob: first of {} after {:.1} ms, last after {:.1} ms",
+            count(found),
+            first as f64 / 1000.0,
+            whole as f64 / 1000.0
+        )?;
+        Ok(())
+    }
+}
+
+fn client(channels: &[Channel], number: u64) -> MounttableClient<Channel> {
+    MounttableClient::new(channels[number as usize % channels.len()].clone())
+}
+
+/// Four elements.
+fn name(number: u64) -> String {
+    let (leaf, middle, top) =
+        (number % FAN_OUT, number / FAN_OUT % FAN_OUT, number / FAN_OUT / FAN_OUT);
+    format!("stress/{top}/{middle}/{leaf}")
+}
+
+fn key(number: u64) -> String {
+    NodeName::parse(&name(number)).expect("short names of digits are names").row_key()
+}
+
+fn mount(number: u64) -> proto::MountRequest {
+    let server = format!("127.0.0.1:{}", 1 + number % 65_000);
+    proto::MountRequest { name: name(number), server, ttl_seconds: 3600, flags: 0 }
+}

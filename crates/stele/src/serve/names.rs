@@ -1,0 +1,140 @@
+//! Names within `stele serve`: their rows are in this server's own tables, in
+//! an instance of their own, and their DNS has a port of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use stele_bigtable::Api;
+use stele_bigtable::client::{Client, Options as BigtableOptions};
+use stele_mounttable::access::AccessList;
+use stele_mounttable::dns::{Sockets, Zone};
+use stele_mounttable::rows::Limits;
+use stele_mounttable::{Mounttable, Options, Server};
+use tokio_util::task::TaskTracker;
+
+use super::settings::{Given, Port};
+use super::shutdown::Phases;
+use crate::name::{first_nodes, tokens};
+
+/// Where the rows of names are. Clients can look at them there as at any rows.
+pub const PROJECT: &str = "stele-system";
+pub const INSTANCE: &str = "names";
+
+const DNS_PORT: u16 = 8053;
+const GRACE: Duration = Duration::from_secs(60);
+const SWEEP: Duration = Duration::from_secs(3600);
+/// What a call of a row may take.
+const ROW_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What is set about names.
+#[derive(Clone, Debug)]
+pub struct NameSettings {
+    /// `None` is the usual port, or no DNS if somebody else has it.
+    dns_port: Option<Port>,
+    dns_zone: String,
+    permissions: Option<PathBuf>,
+    tokens: Option<PathBuf>,
+    admin: Vec<String>,
+    limits: Limits,
+    grace: Duration,
+    sweep: Duration,
+}
+
+impl NameSettings {
+    pub fn merge(first: &Given, then: &Given) -> NameSettings {
+        fn either<T: Clone>(first: &Option<T>, then: &Option<T>) -> Option<T> {
+            first.clone().or_else(|| then.clone())
+        }
+        let limit = |first, then| either(first, then).unwrap_or(10_000);
+        let admin = either(&first.names_admin, &then.names_admin).unwrap_or_default();
+        NameSettings {
+            dns_port: either(&first.dns_port, &then.dns_port),
+            dns_zone: either(&first.dns_zone, &then.dns_zone).unwrap_or_else(|| "stele".into()),
+            permissions: either(&first.names_permissions, &then.names_permissions),
+            tokens: either(&first.names_tokens, &then.names_tokens),
+            admin: admin.split(',').filter(|one| !one.is_empty()).map(Into::into).collect(),
+            limits: Limits {
+                nodes_per_user: limit(&first.names_max_nodes, &then.names_max_nodes),
+                servers_per_user: limit(&first.names_max_servers, &then.names_max_servers),
+            },
+            grace: either(&first.names_grace, &then.names_grace).map_or(GRACE, |time| time.0),
+            sweep: either(&first.names_sweep, &then.names_sweep).map_or(SWEEP, |time| time.0),
+        }
+    }
+}
+
+/// The port of DNS, before there is anything to answer.
+pub struct DnsPort {
+    sockets: Option<Sockets>,
+    zone: Zone,
+}
+
+impl DnsPort {
+    pub async fn take(settings: &NameSettings, listen: &str) -> anyhow::Result<DnsPort> {
+        let zone =
+            Zone::new(&settings.dns_zone).map_err(|error| anyhow::anyhow!("--dns-zone {error}"))?;
+        let port = match settings.dns_port {
+            Some(Port::Off) => return Ok(DnsPort { sockets: None, zone }),
+            Some(Port::Number(port)) => port,
+            None => DNS_PORT,
+        };
+        let bare = listen.trim_start_matches('[').trim_end_matches(']');
+        let address = tokio::net::lookup_host((bare, port)).await?.next();
+        let address = address.with_context(|| format!("--listen {listen} is no address"))?;
+        let sockets = match Sockets::take(address).await {
+            Ok(sockets) => Some(sockets),
+            // Nobody asked for it, so it is no reason not to start.
+            Err(error) if settings.dns_port.is_none() => {
+                tracing::warn!(%error, "no DNS: port {port} cannot be had; see --dns-port");
+                None
+            }
+            Err(error) => {
+                return Err(error).with_context(|| {
+                    format!("port {port} of {listen} (--dns-port PORT, 0 is any free one, or off)")
+                });
+            }
+        };
+        Ok(DnsPort { sockets, zone })
+    }
+
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.sockets.as_ref()?.address().ok()
+    }
+}
+
+/// Names of this server, with what works for them in the background.
+pub async fn start(
+    settings: &NameSettings,
+    api: &Api,
+    dns: DnsPort,
+    phases: &'static Phases,
+    tasks: &TaskTracker,
+) -> anyhow::Result<Server> {
+    let mut client = BigtableOptions::new("in process", PROJECT, INSTANCE);
+    client.deadline = Some(ROW_DEADLINE);
+    let client = Client::in_process(api.routes(), client);
+    let options = Options {
+        first_nodes: first_nodes(settings.permissions.as_deref())?,
+        superusers: AccessList::of(settings.admin.iter().cloned()),
+        limits: settings.limits,
+        grace: settings.grace,
+        ..Options::default()
+    };
+    let tokens = tokens(settings.tokens.as_deref())?;
+    let table: Arc<Mounttable> = Mounttable::new(&client, options)?;
+    // Who never uses names never has tables of them.
+    if settings.permissions.is_some() || table.has_tables().await? {
+        table.ready().await.context("setting up the tables of names")?;
+    }
+    if let Some(sockets) = dns.sockets {
+        tasks.spawn(sockets.serve(table.clone(), dns.zone, phases.draining.cancelled()));
+    }
+    if !settings.sweep.is_zero() {
+        let sweeping = table.clone().sweep_forever(settings.sweep);
+        tasks.spawn(phases.draining.run_until_cancelled(sweeping));
+    }
+    Ok(Server::new(table, tokens))
+}
