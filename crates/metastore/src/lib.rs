@@ -1,3 +1,13 @@
 //! The metastore: a small, strongly consistent key-value store and lock service
 //! on one Raft group, in the place of Chubby, etcd and ZooKeeper.
 #![forbid(unsafe_code)]
+
+pub mod command;
+mod error;
+pub mod lease;
+mod node;
+pub mod state;
+pub mod watch;
+
+pub use error::{Code, Error, Result};
+pub use node::{Hash, Node, RangeSummary, Usage};
