@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod consensus;
 mod error;
 pub mod lease;
+pub mod machine;
 mod node;
 pub mod state;
 pub mod watch;
 
 pub use error::{Code, Error, Result};
-pub use node::{Hash, Node, RangeSummary, Usage};
+pub use node::{Node, Usage};
