@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod consensus;
 mod error;
 pub mod lease;
 mod node;
