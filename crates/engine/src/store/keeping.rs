@@ -5,6 +5,7 @@ use super::external::External;
 use crate::error::Result;
 use crate::log::{Callback, GroupLog, Level, LogStats, LogWriter, Promise};
 
+#[expect(clippy::large_enum_variant, reason = "a store has one, in an Arc")]
 pub enum Log {
     Own(GroupLog),
     External(External),
