@@ -4,10 +4,11 @@
 
 pub mod command;
 mod error;
+pub mod etcd;
 pub mod lease;
 mod node;
 pub mod state;
 pub mod watch;
 
 pub use error::{Code, Error, Result};
-pub use node::{Hash, Node, RangeSummary, Usage};
+pub use node::{Hash, Node, RangeSummary, Status, Usage};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::command::{Alarm, Answer, Command, KeyRange, RangeQuery};
+use crate::command::{Alarm, Answer, Command, KeyRange, RangeQuery, Txn};
 use crate::error::Result;
 use crate::lease::Leases;
 use crate::state::KeyView;
@@ -31,6 +31,21 @@ pub struct Usage {
     pub stored_bytes: i64,
 }
 
+/// Who this member is and how far its group is. Read for the header of every
+/// response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub cluster_id: u64,
+    pub member_id: u64,
+    /// 0: there is none.
+    pub leader_id: u64,
+    pub term: u64,
+    /// Indexes of log entries.
+    pub last: u64,
+    pub committed: u64,
+    pub applied: u64,
+}
+
 /// A checksum over all versions up to a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash {
@@ -49,6 +64,16 @@ impl Node {
     /// short. Answers id and TTL.
     pub async fn lease_grant(&self, id: i64, ttl_seconds: i64) -> Result<Answer> {
         let _ = (id, ttl_seconds);
+        todo!()
+    }
+
+    /// A transaction that only reads, on local state.
+    pub fn read_txn(&self, txn: &Txn) -> Result<Answer> {
+        let _ = txn;
+        todo!()
+    }
+
+    pub fn status(&self) -> Status {
         todo!()
     }
 
