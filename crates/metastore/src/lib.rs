@@ -5,6 +5,7 @@
 pub mod command;
 pub mod consensus;
 mod error;
+pub mod etcd;
 pub mod lease;
 pub mod machine;
 mod node;
@@ -12,4 +13,5 @@ pub mod state;
 pub mod watch;
 
 pub use error::{Code, Error, Result};
-pub use node::{Node, Usage};
+pub use node::{Node, Status, Usage};
+pub use state::{Hash, RangeSummary};
