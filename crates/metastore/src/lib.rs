@@ -8,7 +8,7 @@ mod error;
 pub mod etcd;
 pub mod lease;
 pub mod machine;
-mod node;
+pub mod node;
 pub mod state;
 pub mod watch;
 

@@ -30,13 +30,17 @@ pub struct Leases {
     state: Arc<State>,
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
-    /// Told when a deadline may have come nearer.
-    earlier: Notify,
+    /// Told when a lease may run out before `next_due` said.
+    earlier: Arc<Notify>,
 }
 
 struct Inner {
     leases: HashMap<i64, Lease>,
     wheel: Wheel,
+    /// Came up in the wheel and were not looked at yet.
+    overdue: Vec<(i64, u64)>,
+    /// What `next_due` last said.
+    next_due: Duration,
 }
 
 struct Lease {
@@ -62,8 +66,10 @@ impl Leases {
     pub fn open(state: Arc<State>, clock: Arc<dyn Clock>) -> Result<Leases> {
         let stored = state.tables.read_leases(&state.store)?;
         let wheel = Wheel::new(clock.elapsed());
-        let inner = Mutex::new(Inner { leases: HashMap::with_capacity(stored.len()), wheel });
-        let leases = Leases { state, clock, inner, earlier: Notify::new() };
+        let leases = HashMap::with_capacity(stored.len());
+        let inner =
+            Mutex::new(Inner { leases, wheel, overdue: Vec::new(), next_due: Duration::MAX });
+        let leases = Leases { state, clock, inner, earlier: Arc::default() };
         for (id, ttl_seconds) in stored {
             leases.grant(id, ttl_seconds);
         }
@@ -131,9 +137,12 @@ impl Leases {
         let mut lease = Lease { ttl_seconds, deadline: now, tick: 0, expiring: false };
         lease.deadline = now + lease.ttl();
         lease.tick = inner.wheel.insert(id, lease.deadline);
+        let earlier = lease.deadline < inner.next_due;
         inner.leases.insert(id, lease);
         drop(inner);
-        self.earlier.notify_one();
+        if earlier {
+            self.earlier.notify_one();
+        }
     }
 
     pub(crate) fn revoke(&self, id: i64) {
@@ -145,14 +154,16 @@ impl Leases {
     pub fn expired(&self, count_max: usize) -> Vec<i64> {
         let now = self.clock.elapsed();
         let mut inner = self.inner.lock();
-        let Inner { leases, wheel } = &mut *inner;
-        let (mut due, mut expired) = (Vec::new(), Vec::new());
-        wheel.advance(now, &mut due);
-        for (id, tick) in due {
+        let Inner { leases, wheel, overdue, .. } = &mut *inner;
+        wheel.advance(now, overdue);
+        let mut expired = Vec::new();
+        while expired.len() < count_max
+            && let Some((id, tick)) = overdue.pop()
+        {
             let Some(lease) = leases.get_mut(&id).filter(|lease| lease.tick == tick) else {
                 continue;
             };
-            if lease.deadline > now || expired.len() >= count_max {
+            if lease.deadline > now {
                 lease.tick = wheel.insert(id, lease.deadline);
             } else {
                 lease.expiring = true;
@@ -166,7 +177,7 @@ impl Leases {
     pub fn spare(&self, ids: &[i64]) {
         let now = self.clock.elapsed();
         let mut inner = self.inner.lock();
-        let Inner { leases, wheel } = &mut *inner;
+        let Inner { leases, wheel, .. } = &mut *inner;
         for id in ids {
             if let Some(lease) = leases.get_mut(id) {
                 lease.expiring = false;
@@ -185,13 +196,15 @@ impl Leases {
 
     /// How long it is until a lease may run out; `None`: there is none.
     pub fn next_due(&self) -> Option<Duration> {
-        let next = self.inner.lock().wheel.next()?;
-        Some(next.saturating_sub(self.clock.elapsed()))
+        let mut inner = self.inner.lock();
+        let next = if inner.overdue.is_empty() { inner.wheel.next() } else { Some(Duration::ZERO) };
+        inner.next_due = next.unwrap_or(Duration::MAX);
+        Some(next?.saturating_sub(self.clock.elapsed()))
     }
 
-    /// Returns when `next_due` may have come nearer.
-    pub async fn earlier(&self) {
-        self.earlier.notified().await;
+    /// Is told when a lease may run out before `next_due` said.
+    pub fn earlier(&self) -> Arc<Notify> {
+        self.earlier.clone()
     }
 }
 

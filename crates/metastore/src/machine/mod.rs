@@ -28,7 +28,7 @@ use crate::command::{self, Answer, Command, Op, Reply, Txn};
 use crate::consensus::{Committed, Machine, Position};
 use crate::error::{Error, Result};
 use crate::lease::Leases;
-use crate::state::{Found, Numbers, Sample, State};
+use crate::state::{Found, Identity, Numbers, Sample, State};
 use crate::watch::Hub;
 use batch::{Batch, Finished};
 
@@ -56,6 +56,8 @@ impl Default for Settings {
         // A key may be as long as a request; the rows of leases put an id
         // before it.
         engine.limits.row_bytes_max = 4 << 20;
+        // A restart applies again what was not flushed.
+        engine.flush.replay_bytes_max = 64 << 20;
         // The log decides what conflicts.
         engine.memory.conflict_slots = 16;
         Settings { engine, resources: None, ring_bytes_max: 32 << 20 }
@@ -70,13 +72,19 @@ pub struct Opened {
     pub applier: Arc<Applier>,
 }
 
-/// Opens the state in a directory, as of the last flush.
-pub fn open(dir: &Path, settings: Settings, world: World) -> Result<Opened> {
+/// Opens the state in a directory, as of the last flush. A new one is of the
+/// member that `new` chooses.
+pub fn open(
+    dir: &Path,
+    settings: Settings,
+    world: World,
+    new: impl FnOnce() -> Identity,
+) -> Result<Opened> {
     let Settings { engine, resources, ring_bytes_max } = settings;
     let clock = world.clock.clone();
     let resources = resources.unwrap_or_else(|| Resources::new(&engine));
     let store = Store::open_external_with(dir, engine, world, resources)?;
-    let (state, found) = State::open(store)?;
+    let (state, found) = State::open(store, new)?;
     let state = Arc::new(state);
     let hub = Arc::new(Hub::new(state.clone(), ring_bytes_max));
     let leases = Arc::new(Leases::open(state.clone(), clock)?);
@@ -165,7 +173,10 @@ impl Applier {
             core.lines.push_back((numbers.applied.index, numbers.waterline));
             core.samples.retain(|sample| sample.revision >= numbers.waterline);
         }
-        core.samples.extend(sample);
+        if let Some(sample) = sample {
+            self.state.set_sampled_bytes(sample.written_bytes);
+            core.samples.push_back(sample);
+        }
         core.numbers = numbers;
         self.state.publish(&numbers);
         self.hub.publish(events, numbers.revision);

@@ -24,7 +24,7 @@ pub use hash::Hash;
 pub use lock::{Holder, KeyLockInfo, Waiter};
 pub use numbers::{Numbers, Sample};
 pub use read::{Floor, RangeScan, RangeSummary, pick};
-pub use tables::{LOCK, Tables, VALUE};
+pub use tables::{Identity, LOCK, Tables, VALUE};
 pub use tail::{KeyView, Tail, push_varint, varint, varint_len};
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -42,10 +42,14 @@ use crate::error::Result;
 pub struct State {
     pub store: Store,
     pub tables: Tables,
+    pub identity: Identity,
     revision: AtomicI64,
     compacted: AtomicI64,
     waterline: AtomicI64,
     live_bytes: AtomicI64,
+    written_bytes: AtomicI64,
+    /// The written bytes as of the newest sample of time.
+    sampled_bytes: AtomicI64,
     applied_index: AtomicU64,
     applied_term: AtomicU64,
     pub counts: RwLock<Counts>,
@@ -59,9 +63,10 @@ pub struct Found {
 }
 
 impl State {
-    /// The state in a store, which is made ready if it is new.
-    pub fn open(store: Store) -> Result<(State, Found)> {
-        let tables = Tables::open(&store)?;
+    /// The state in a store, which is made ready if it is new: then it is of
+    /// the member that `new` chooses.
+    pub fn open(store: Store, new: impl FnOnce() -> Identity) -> Result<(State, Found)> {
+        let tables = Tables::open(&store, new)?;
         let numbers = tables.read_numbers(&store)?;
         let samples = tables.read_samples(&store)?;
         let state = State {
@@ -69,10 +74,13 @@ impl State {
             compacted: AtomicI64::new(numbers.compacted),
             waterline: AtomicI64::new(numbers.waterline),
             live_bytes: AtomicI64::new(numbers.live_bytes),
+            written_bytes: AtomicI64::new(numbers.written_bytes),
+            sampled_bytes: AtomicI64::new(samples.last().map_or(0, |newest| newest.written_bytes)),
             applied_index: AtomicU64::new(numbers.applied.index),
             applied_term: AtomicU64::new(numbers.applied.term),
             counts: RwLock::new(Counts::load(&store, &tables, numbers.revision)?),
             alarms: Mutex::new(tables.read_alarms(&store)?),
+            identity: tables.identity(&store)?,
             store,
             tables,
         };
@@ -97,6 +105,20 @@ impl State {
     /// Bytes of the keys and values there are now.
     pub fn live_bytes(&self) -> i64 {
         self.live_bytes.load(Ordering::Acquire)
+    }
+
+    /// Bytes of keys and values ever written.
+    pub fn written_bytes(&self) -> i64 {
+        self.written_bytes.load(Ordering::Acquire)
+    }
+
+    /// The same when time was last sampled.
+    pub fn sampled_bytes(&self) -> i64 {
+        self.sampled_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_sampled_bytes(&self, bytes: i64) {
+        self.sampled_bytes.store(bytes, Ordering::Release);
     }
 
     pub fn applied(&self) -> Position {
@@ -135,6 +157,7 @@ impl State {
         self.compacted.store(numbers.compacted, Ordering::Release);
         self.waterline.store(numbers.waterline, Ordering::Release);
         self.live_bytes.store(numbers.live_bytes, Ordering::Release);
+        self.written_bytes.store(numbers.written_bytes, Ordering::Release);
         self.applied_term.store(numbers.applied.term, Ordering::Release);
         self.applied_index.store(numbers.applied.index, Ordering::Release);
         self.revision.store(numbers.revision, Ordering::Release);

@@ -36,8 +36,31 @@ pub struct Tables {
     pub meta: TableId,
 }
 
+/// Whose state this is. Chosen when the tables are made, and never changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub cluster_id: u64,
+    pub member_id: u64,
+}
+
+impl Identity {
+    fn encode(&self) -> Vec<u8> {
+        [self.cluster_id.to_le_bytes(), self.member_id.to_le_bytes()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Identity> {
+        let (cluster, member) = bytes.split_at_checked(8)?;
+        Some(Identity {
+            cluster_id: u64::from_le_bytes(cluster.try_into().ok()?),
+            member_id: u64::from_le_bytes(member.try_into().ok()?),
+        })
+    }
+}
+
 impl Tables {
-    pub fn open(store: &Store) -> Result<Tables> {
+    /// The tables of a store; those that are missing are made, for the member
+    /// that `found` chooses. `meta`, which tells whose they are, is the last.
+    pub fn open(store: &Store, found: impl FnOnce() -> Identity) -> Result<Tables> {
         let user = match store.table("user") {
             Some(table) => table,
             None => store.create_table("user", user_schema(-1)?)?,
@@ -57,7 +80,13 @@ impl Tables {
             lock_keys: plain("lock_keys")?,
             time: plain("time")?,
             waterline: plain("waterline")?,
-            meta: plain("meta")?,
+            meta: match store.table("meta") {
+                Some(table) => table,
+                None => {
+                    let schema = Schema::with_families([Family::new(DATA)])?;
+                    store.create_table("meta", schema.annotated(found().encode()))?
+                }
+            },
         };
         let ids = [tables.user, tables.changes, tables.counts, tables.leases, tables.lease_keys];
         let ids =
@@ -66,6 +95,13 @@ impl Tables {
             return Err(Error::Config("the directory holds another kind of store".into()));
         }
         Ok(tables)
+    }
+
+    /// Whose tables these are.
+    pub fn identity(&self, store: &Store) -> Result<Identity> {
+        let schema = store.schema(self.meta)?;
+        let identity = Identity::decode(schema.annotation());
+        identity.ok_or_else(|| Error::Internal("the tables do not tell whose they are".into()))
     }
 
     /// Lets the engine drop what only reads below the line would see.

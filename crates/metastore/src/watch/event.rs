@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::state::{KeyView, push_varint};
+use crate::state::{KeyView, Tail, push_varint, varint};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
@@ -78,6 +78,15 @@ impl Event {
         &self.wire[self.key.1 as usize..self.bare as usize]
     }
 
+    /// The value that the key had before, if it had one.
+    pub fn prev_value(&self) -> Option<Vec<u8>> {
+        let prev = &self.wire[self.bare as usize..];
+        let (_, message) = varint(prev.get(1..)?)?;
+        let (key_bytes, rest) = varint(message.get(1..)?)?;
+        let tail = rest.get(usize::try_from(key_bytes).ok()?..)?;
+        Some(Tail::parse(tail).value.to_vec())
+    }
+
     /// The KeyLockInfo of a lock event.
     pub fn lock_info(&self) -> &[u8] {
         &self.wire[self.key.1 as usize..]
@@ -102,7 +111,6 @@ fn place(at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Tail;
 
     #[test]
     fn an_event_is_encoded_once_for_watchers_with_and_without_prev_kv() {

@@ -77,9 +77,18 @@ impl Hub {
         self.cursors.load(Ordering::Acquire) > 0
     }
 
-    /// A cursor whose first event is of revision `next` or later. How far back
-    /// it may go is for it to find out.
-    pub fn cursor(self: &Arc<Self>, next: i64, floor: Floor) -> Cursor {
+    /// A cursor whose first event is of revision `next` or later, for etcd's
+    /// watchers: it can fall behind what Compact has left.
+    pub fn cursor(self: &Arc<Self>, next: i64) -> Cursor {
+        self.cursor_to(next, Floor::Compacted)
+    }
+
+    /// The same for native watchers, who may go back as far as history does.
+    pub fn cursor_retained(self: &Arc<Self>, next: i64) -> Cursor {
+        self.cursor_to(next, Floor::Retained)
+    }
+
+    fn cursor_to(self: &Arc<Self>, next: i64, floor: Floor) -> Cursor {
         self.cursors.fetch_add(1, Ordering::AcqRel);
         Cursor { hub: self.clone(), next, floor, newest: self.newest.subscribe() }
     }

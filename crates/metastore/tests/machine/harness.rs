@@ -12,7 +12,7 @@ use stele_metastore::command::{
 };
 use stele_metastore::consensus::{Committed, Machine};
 use stele_metastore::machine::{self, Opened, Settings};
-use stele_metastore::state::{Floor, KeyView, RangeSummary};
+use stele_metastore::state::{Floor, Identity, KeyView, RangeSummary};
 use stele_metastore::watch::Event;
 use stele_metastore::{Error, Result};
 use tempfile::TempDir;
@@ -71,7 +71,13 @@ impl Member {
         let world = World { clock: self.clock.clone(), spawner: None, ..World::real() };
         let mut settings = self.settings.clone();
         settings.engine.memory.cache_bytes = 1 << 20;
-        self.parts = Some(machine::open(self.dir.path(), settings, world).unwrap());
+        self.parts = Some(
+            machine::open(self.dir.path(), settings, world, || Identity {
+                cluster_id: 1,
+                member_id: 2,
+            })
+            .unwrap(),
+        );
         let from = self.parts().applier.applied().index as usize;
         assert_eq!(from as u64, self.parts().state.flushed());
         for at in from..self.log.len() {
@@ -176,7 +182,7 @@ impl Member {
 
     /// All events of all keys from a revision on.
     pub fn events_from(&self, revision: i64) -> Result<Vec<Event>> {
-        let mut cursor = self.parts().hub.cursor(revision, Floor::Compacted);
+        let mut cursor = self.parts().hub.cursor(revision);
         let mut events = Vec::new();
         while cursor.next() <= self.revision() {
             cursor.take(i64::MAX, &mut |_| true, &mut events)?;
