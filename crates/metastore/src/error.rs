@@ -82,6 +82,9 @@ pub enum Error {
         key.escape_ascii()
     )]
     Conflict { read_revision: i64, key: bytes::Bytes, changed: i64 },
+    /// A transaction cannot have read what is still to come.
+    #[error("the transaction read at revision {revision}, but the newest is {newest}")]
+    FutureRead { revision: i64, newest: i64 },
     /// History before the waterline is gone.
     #[error("revision {revision} is older than the retained history, which begins at {waterline}")]
     TooOld { revision: i64, waterline: i64 },
@@ -125,6 +128,7 @@ impl Error {
             | Error::DuplicateKey
             | Error::InvalidSort
             | Error::RequestTooLarge
+            | Error::FutureRead { .. }
             | Error::Limit { .. }
             | Error::Malformed(_) => Code::InvalidArgument,
             Error::LeaseNotFound | Error::MemberNotFound => Code::NotFound,

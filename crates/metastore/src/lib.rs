@@ -5,10 +5,13 @@
 pub mod command;
 pub mod consensus;
 mod error;
+pub mod etcd;
 pub mod lease;
+pub mod machine;
 mod node;
 pub mod state;
 pub mod watch;
 
 pub use error::{Code, Error, Result};
-pub use node::{Hash, Node, RangeSummary, Usage};
+pub use node::{Node, Status, Usage};
+pub use state::{Hash, RangeSummary};

@@ -5,21 +5,10 @@ use std::sync::Arc;
 use crate::command::{Alarm, Answer, Command, KeyRange, RangeQuery};
 use crate::error::Result;
 use crate::lease::Leases;
-use crate::state::KeyView;
+use crate::state::{Hash, KeyView, RangeSummary};
 use crate::watch::Hub;
 
 pub struct Node {}
-
-/// How a range ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RangeSummary {
-    /// There are more keys than the limit let through.
-    pub more: bool,
-    /// Keys in the range at that revision, whatever limit and filters say.
-    pub count: i64,
-    /// The store's revision when it was read, for the header.
-    pub revision: i64,
-}
 
 /// Bytes of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +18,6 @@ pub struct Usage {
     pub quota_bytes: i64,
     /// On disk and in memory, history included.
     pub stored_bytes: i64,
-}
-
-/// A checksum over all versions up to a revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hash {
-    pub hash: u32,
-    pub hash_revision: i64,
-    pub compacted: i64,
 }
 
 impl Node {

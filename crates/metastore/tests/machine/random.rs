@@ -1,0 +1,1 @@
+//! Odd proposals: nothing that is proposed stops a member.
