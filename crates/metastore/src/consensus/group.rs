@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::errors::{ClientWriteError, Fatal, RaftError};
@@ -169,7 +170,17 @@ struct Core<M: Machine> {
     ticket: u64,
     /// The library was asked to purge up to here.
     purged: u64,
+    /// How often in a row company did not come, and how many entries are to
+    /// pass before it is waited for again.
+    gather_misses: u32,
+    gather_pause: u32,
 }
+
+/// Fewer callers than this are not waited for.
+const COMPANY_MIN: usize = 3;
+/// The part of the time of an append that is spent waiting for company.
+const PATIENCE_PART: u32 = 5;
+const GATHER_MISSES_MAX: u32 = 5;
 
 impl<M: Machine> Core<M> {
     async fn start(
@@ -191,7 +202,9 @@ impl<M: Machine> Core<M> {
             raft.trigger().elect(false).await.map_err(|error| fatal(&shared, &error))?;
         }
         let purged = log.purged().index;
-        let core = Core { shared, machine, raft, log, ticket: 0, purged };
+        let (gather_misses, gather_pause) = (0, 0);
+        let core =
+            Core { shared, machine, raft, log, ticket: 0, purged, gather_misses, gather_pause };
         core.lead().await?;
         Ok(core)
     }
@@ -217,11 +230,34 @@ impl<M: Machine> Core<M> {
                 refuse(batch.replies, &error);
                 continue;
             }
+            let answered = batch.replies.len();
             self.ticket += 1;
             self.write(batch, self.ticket).await?;
             self.purge().await?;
+            self.gather(answered);
         }
         Ok(())
+    }
+
+    /// Those who were just answered are likely to be back soon. With others
+    /// waiting already, it is better to take all of them at once than half of
+    /// them each time. Who waits in vain waits less often.
+    fn gather(&mut self, answered: usize) {
+        let company = answered + self.shared.queue.len();
+        if company < COMPANY_MIN {
+            return;
+        }
+        if self.gather_pause > 0 {
+            self.gather_pause -= 1;
+            return;
+        }
+        let append = Duration::from_micros(self.shared.log.append_micros.load(Ordering::Relaxed));
+        if self.shared.queue.gather(company, append / PATIENCE_PART) {
+            self.gather_misses = 0;
+        } else {
+            self.gather_misses = (self.gather_misses + 1).min(GATHER_MISSES_MAX);
+            self.gather_pause = (1 << self.gather_misses) - 1;
+        }
     }
 
     /// Has one entry appended, synced and applied.

@@ -14,7 +14,7 @@ use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend};
 use parking_lot::Mutex;
 use stele_engine::log::{self, ItemKind, LogItem, LogReader, LogWriter};
-use stele_engine::world::DirLock;
+use stele_engine::world::{Clock, DirLock};
 
 use super::head::Head;
 use super::record::{State, decode_entry, encode_entry};
@@ -40,6 +40,7 @@ struct Inner {
     state: State,
     entries: Entries,
     progress: Arc<Progress>,
+    clock: Arc<dyn Clock>,
     _lock: Box<dyn DirLock>,
 }
 
@@ -50,6 +51,8 @@ pub struct Progress {
     /// Bytes written since the log was opened, and syncs.
     pub bytes: AtomicU64,
     pub syncs: AtomicU64,
+    /// How long the last append took.
+    pub append_micros: AtomicU64,
 }
 
 /// What is known of the entries.
@@ -158,7 +161,8 @@ impl RaftLog {
         let epoch = end.epoch + 1;
         let secret = settings.world.random.next_u64();
         let writer = LogWriter::start(files, &log_dir, epoch, secret, end, &settings.log)?;
-        let inner = Inner { writer, head, state, entries, progress, _lock: lock };
+        let clock = settings.world.clock.clone();
+        let inner = Inner { writer, head, state, entries, progress, clock, _lock: lock };
         inner.tell();
         Ok(RaftLog(Arc::new(Mutex::new(inner))))
     }
@@ -226,8 +230,12 @@ impl Inner {
             log::Entry { stream: RAFT_STREAM, index, payload: encode_entry(entry) }
         };
         let records: Vec<log::Entry> = new.iter().map(entry).collect();
+        let begun = self.clock.elapsed();
         self.writer.append(&records)?;
         self.writer.sync()?;
+        let took = self.clock.elapsed().saturating_sub(begun).as_micros();
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        self.progress.append_micros.store(took, Ordering::Relaxed);
         for entry in new {
             assert_eq!(entry.log_id.index, self.entries.last.index, "entries follow each other");
             self.entries.push(entry);

@@ -1,8 +1,10 @@
 //! Proposals that wait to become an entry. Those that arrive while an entry is
 //! being synced and applied make the next one together.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
 use super::Settings;
@@ -14,6 +16,8 @@ pub struct Queue<A> {
     state: Mutex<State<A>>,
     /// There is something to take, or nothing more will come.
     wake: Notify,
+    /// As many have come as are waited for.
+    gathered: Condvar,
     proposals_max: usize,
     bytes_max: usize,
     entry_proposals_max: usize,
@@ -24,6 +28,8 @@ struct State<A> {
     proposals: Vec<Bytes>,
     replies: Vec<Reply<A>>,
     bytes: usize,
+    /// How many proposals are waited for; 0 while nobody waits.
+    wanted: usize,
     /// Why nothing is taken any more, if that is so.
     closed: Option<Error>,
 }
@@ -41,9 +47,11 @@ impl<A> Queue<A> {
                 proposals: Vec::new(),
                 replies: Vec::new(),
                 bytes: 0,
+                wanted: 0,
                 closed: None,
             }),
             wake: Notify::new(),
+            gathered: Condvar::new(),
             proposals_max: settings.queue_proposals_max,
             bytes_max: settings.queue_bytes_max,
             entry_proposals_max: settings.entry_proposals_max.max(1),
@@ -66,10 +74,14 @@ impl<A> Queue<A> {
         state.bytes += proposal.len();
         state.proposals.push(proposal);
         state.replies.push(reply);
-        let first = state.proposals.len() == 1;
+        let count = state.proposals.len();
+        let complete = count == state.wanted;
         drop(state);
-        if first {
+        if count == 1 {
             self.wake.notify_one();
+        }
+        if complete {
+            self.gathered.notify_one();
         }
         Ok(answer)
     }
@@ -91,6 +103,19 @@ impl<A> Queue<A> {
         }
     }
 
+    /// Blocks until so many wait, for as long as the patience lasts. Tells
+    /// whether they came.
+    pub fn gather(&self, wanted: usize, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        state.wanted = wanted.min(self.entry_proposals_max);
+        let missing =
+            |state: &mut State<A>| state.proposals.len() < state.wanted && state.closed.is_none();
+        self.gathered.wait_while_for(&mut state, missing, patience);
+        let came = state.proposals.len() >= state.wanted;
+        state.wanted = 0;
+        came
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
         self.state.lock().proposals.len()
@@ -100,6 +125,7 @@ impl<A> Queue<A> {
     pub fn close(&self, why: Error) {
         self.state.lock().closed.get_or_insert(why);
         self.wake.notify_one();
+        self.gathered.notify_one();
     }
 
     /// Refuses all that is queued.
