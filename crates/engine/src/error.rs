@@ -55,6 +55,18 @@ pub enum Error {
     /// A new store cannot be made where one is.
     #[error("{} holds a store already: choose an empty directory", path.display())]
     DirectoryInUse { path: PathBuf },
+    /// The store was made to keep its own log, or to keep none.
+    #[error("{} is a store that {}", path.display(), if *external { "keeps no log of its own: only its owner can open it" } else { "keeps its own log: choose another directory" })]
+    OtherLog { path: PathBuf, external: bool },
+    /// The store keeps its own log and gives its own numbers.
+    #[error("the store keeps its own log: commits have no index of the caller's")]
+    LogKept,
+    /// The store keeps no log: commits must come with their index.
+    #[error("the store keeps no log: a commit must come with its index in the caller's")]
+    NoLogKept,
+    /// Indexes of the caller's log only rise.
+    #[error("index {index} is not after {applied}, which is applied already")]
+    IndexPassed { index: u64, applied: u64 },
     /// Another process has the directory open.
     #[error("{} is in use by another process", path.display())]
     Locked { path: PathBuf },

@@ -165,6 +165,11 @@ impl Table {
         result
     }
 
+    /// The newest commit that is in files.
+    pub fn flushed_through(&self) -> Txn {
+        self.version().chains().map(|chain| chain.flushed_through).max().unwrap_or(Txn::ZERO)
+    }
+
     /// Runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
         self.chain_longest.load(Ordering::Relaxed)

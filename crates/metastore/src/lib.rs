@@ -1,3 +1,19 @@
 //! The metastore: a small, strongly consistent key-value store and lock service
 //! on one Raft group, in the place of Chubby, etcd and ZooKeeper.
 #![forbid(unsafe_code)]
+
+pub mod client;
+pub mod command;
+pub mod consensus;
+mod error;
+pub mod etcd;
+pub mod lease;
+pub mod machine;
+pub mod native;
+pub mod node;
+pub mod state;
+pub mod watch;
+
+pub use error::{Code, Error, Result};
+pub use node::{Node, Status, Usage};
+pub use state::{Hash, RangeSummary};

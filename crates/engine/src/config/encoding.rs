@@ -35,6 +35,8 @@ struct SnapshotMessage {
     last_checkpoint: u64,
     #[prost(message, repeated, tag = "8")]
     checkpoints: Vec<CheckpointMessage>,
+    #[prost(uint64, optional, tag = "9")]
+    flushed_index: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -182,7 +184,7 @@ struct BatchMessage {
 
 #[derive(Clone, PartialEq, Message)]
 struct EditMessage {
-    #[prost(oneof = "Edit", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Edit", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     edit: Option<Edit>,
 }
 
@@ -204,6 +206,8 @@ enum Edit {
     Pin(PinMessage),
     #[prost(uint64, tag = "8")]
     Unpin(u64),
+    #[prost(uint64, tag = "9")]
+    SetFlushedIndex(u64),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -241,6 +245,7 @@ pub fn encode_snapshot(configs: &Configs) -> Vec<u8> {
         tables,
         last_checkpoint: configs.last_checkpoint,
         checkpoints: configs.checkpoints.values().map(checkpoint_out).collect(),
+        flushed_index: configs.flushed_index,
     }
     .encode_to_vec()
 }
@@ -254,6 +259,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Decoded<Configs> {
         last_table: message.last_table,
         log_head: message.log_head,
         last_checkpoint: message.last_checkpoint,
+        flushed_index: message.flushed_index,
         ..Configs::default()
     };
     for checkpoint in message.checkpoints {
@@ -319,6 +325,7 @@ fn edit_out(edit: &ConfigEdit) -> Edit {
         }),
         ConfigEdit::Unpin { checkpoint } => Edit::Unpin(*checkpoint),
         ConfigEdit::SetLogHead { segment } => Edit::SetLogHead(*segment),
+        ConfigEdit::SetFlushedIndex { index } => Edit::SetFlushedIndex(*index),
     }
 }
 
@@ -346,6 +353,7 @@ fn edit_in(edit: Edit) -> Decoded<ConfigEdit> {
         },
         Edit::Unpin(checkpoint) => ConfigEdit::Unpin { checkpoint },
         Edit::SetLogHead(segment) => ConfigEdit::SetLogHead { segment },
+        Edit::SetFlushedIndex(index) => ConfigEdit::SetFlushedIndex { index },
     })
 }
 

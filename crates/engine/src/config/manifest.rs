@@ -15,7 +15,10 @@ use crate::sync::Mutex;
 use crate::world::{File, Files};
 
 const MAGIC: &[u8; 8] = b"STELEMAN";
-const VERSION: u32 = 2;
+/// The newest version that is read here.
+const VERSION: u32 = 3;
+/// What is written for a store with its own log: earlier programs read it.
+const VERSION_OWN_LOG: u32 = 2;
 const HEADER_BYTES: usize = 16;
 /// Length, checksum and kind of a record.
 const RECORD_HEADER_BYTES: usize = 9;
@@ -197,7 +200,8 @@ impl ConfigStore for Manifest {
 fn write_new(files: &dyn Files, dir: &Path, configs: &Configs) -> Result<(Arc<dyn File>, u64)> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    let version = if configs.flushed_index.is_some() { VERSION } else { VERSION_OWN_LOG };
+    bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
     push_record(&mut bytes, KIND_SNAPSHOT, &encode_snapshot(configs));
 
@@ -451,7 +455,7 @@ mod tests {
         let error = parse(Path::new("m"), &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "m has format version 9, this program reads up to 2: use a newer stele"
+            "m has format version 9, this program reads up to 3: use a newer stele"
         );
     }
 

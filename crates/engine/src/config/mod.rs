@@ -72,6 +72,9 @@ pub struct Configs {
     pub last_table: u32,
     /// The first log segment that may still be needed.
     pub log_head: u64,
+    /// In a store whose log somebody else keeps: the index of that log up to
+    /// which everything is in files, and nothing after it.
+    pub flushed_index: Option<u64>,
     pub tables: BTreeMap<TableId, TableConfig>,
     /// The last checkpoint's number.
     pub last_checkpoint: u64,
@@ -203,6 +206,10 @@ pub enum ConfigEdit {
     SetLogHead {
         segment: u64,
     },
+    /// Everything up to this index of somebody else's log is in files.
+    SetFlushedIndex {
+        index: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,6 +243,9 @@ impl Configs {
                 released.ok_or(Error::UnknownCheckpoint(*checkpoint))?;
             }
             ConfigEdit::SetLogHead { segment } => self.log_head = self.log_head.max(*segment),
+            ConfigEdit::SetFlushedIndex { index } => {
+                self.flushed_index = self.flushed_index.max(Some(*index));
+            }
         }
         Ok(())
     }

@@ -119,6 +119,13 @@ impl LogWriter {
         })
     }
 
+    /// Makes room for one entry with a payload of so many bytes, so that the
+    /// next `append` of such an entry cannot find the disk full. A failure
+    /// changes nothing and can be tried again.
+    pub fn reserve_entry(&mut self, payload_bytes: usize) -> Result<()> {
+        self.reserve(self.measure.entry(payload_bytes))
+    }
+
     /// Makes room for entries of so many bytes, as `Measure` counts them, and
     /// for nobody else. A failure changes nothing and can be tried again.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<()> {

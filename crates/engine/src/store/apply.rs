@@ -12,6 +12,7 @@ use crate::error::{Error, Printable, Result};
 use crate::log::{Entry, Promise};
 use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::recovery::TABLES_STREAM;
+use crate::sequencer::Sequencer;
 use crate::table::Table;
 use crate::txn::Txn;
 
@@ -33,7 +34,7 @@ impl Shared {
             self.wait_for_chains(&prepared)?;
             self.wait_for_log()?;
             let permit = self.wait_for_memory(prepared.memory_bytes())?;
-            let promise = self.log.promise(commit.bytes().len())?;
+            let promise = self.log.promise(commit.bytes().len())?.ok_or(Error::NoLogKept)?;
             if let Some(txn) = self.enter(commit, prepared, commit_max_txn, permit, promise)? {
                 break txn;
             }
@@ -68,7 +69,7 @@ impl Shared {
 
     /// Waits until there is memory for a commit. Holds no lock, so reads go
     /// on, and all checks come after it.
-    fn wait_for_memory(&self, bytes: usize) -> Result<Charge> {
+    pub(super) fn wait_for_memory(&self, bytes: usize) -> Result<Charge> {
         let budget = &self.tables.budget;
         // Half at most, which flushes can always free. Memory is over the
         // budget by the rest of a larger commit until that is flushed.
@@ -91,7 +92,7 @@ impl Shared {
 
     /// Slows writers down while compaction falls behind, and stops them before
     /// reads have too many places to look in.
-    fn wait_for_chains(&self, prepared: &Prepared<'_>) -> Result<()> {
+    pub(super) fn wait_for_chains(&self, prepared: &Prepared<'_>) -> Result<()> {
         let options = &self.tables.options.compact;
         let longest =
             || prepared.tables.iter().map(|table| table.table.chain_longest()).max().unwrap_or(0);
@@ -149,21 +150,54 @@ impl Shared {
             return Ok(None);
         }
         self.check_conflicts(&prepared, commit_max_txn)?;
-        let txn = sequencer.next(&self.tables)?;
-        for table in &mut prepared.tables {
-            self.insert(table, txn, commit);
-        }
+        let txn = self.insert_all(&mut sequencer, commit, &mut prepared)?;
         drop(permit);
         // A reader at this txn must find all its cells, so the log, which may
         // publish it as durable at once, gets it only now.
-        sequencer.advance(txn);
         let payload = commit.bytes().clone();
         let entry = Entry { stream: TABLES_STREAM, index: txn.raw(), payload };
-        self.log.enqueue_promised(entry, promise)?;
+        self.log.own().ok_or(Error::NoLogKept)?.enqueue_promised(entry, promise)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
         self.signal_flush(&prepared);
         Ok(Some(txn))
+    }
+
+    /// The same for a commit that is in the caller's log at `index`.
+    pub(super) fn enter_at(
+        &self,
+        commit: &Commit,
+        mut prepared: Prepared<'_>,
+        permit: Charge,
+        index: u64,
+    ) -> Result<Option<Txn>> {
+        let external = self.log.external().ok_or(Error::LogKept)?;
+        let mut sequencer = self.sequencer.lock();
+        external.check(index)?;
+        if !prepared.tables.iter().all(is_current) {
+            return Ok(None);
+        }
+        let txn = self.insert_all(&mut sequencer, commit, &mut prepared)?;
+        drop(permit);
+        external.publish(txn, index, commit.bytes().len());
+        self.latest.store(txn.raw(), Ordering::Release);
+        drop(sequencer);
+        self.signal_flush(&prepared);
+        Ok(Some(txn))
+    }
+
+    fn insert_all(
+        &self,
+        sequencer: &mut Sequencer,
+        commit: &Commit,
+        prepared: &mut Prepared<'_>,
+    ) -> Result<Txn> {
+        let txn = sequencer.next(&self.tables)?;
+        for table in &mut prepared.tables {
+            self.insert(table, txn, commit);
+        }
+        sequencer.advance(txn);
+        Ok(txn)
     }
 
     fn check_conflicts(&self, prepared: &Prepared<'_>, commit_max_txn: Txn) -> Result<()> {

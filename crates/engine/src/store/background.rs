@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::keeping::Log;
 use super::{Shared, serialize};
 use crate::error::{Error, Result};
+use crate::log::GroupLog;
 use crate::memory::MemoryFragment;
 use crate::recovery::TABLES_STREAM;
 use crate::sync::{Mutex, MutexGuard};
@@ -42,11 +44,16 @@ impl Shared {
     ) -> std::io::Result<Vec<Box<dyn Joiner>>> {
         use Priority::{Low, Normal};
         let (log, serialize, compact) = (self.clone(), self.clone(), self.clone());
-        Ok(vec![
-            spawner.spawn("stele-log", Normal, Box::new(move || log.log.run()))?,
+        let mut workers = Vec::new();
+        if log.log.own().is_some() {
+            let run = move || log.log.own().into_iter().for_each(GroupLog::run);
+            workers.push(spawner.spawn("stele-log", Normal, Box::new(run))?);
+        }
+        workers.extend([
             spawner.spawn("stele-serialize", Low, Box::new(move || serialize.run_serialize()))?,
             spawner.spawn("stele-compact", Low, Box::new(move || compact.run_compact()))?,
-        ])
+        ]);
+        Ok(workers)
     }
 
     fn run_serialize(&self) {
@@ -95,7 +102,12 @@ impl Shared {
 
     /// Bytes of log kept for the sake of a txn and all after it.
     fn pinned_bytes(&self, txn: Txn) -> u64 {
-        self.log.with_writer(|writer| writer.pinned_bytes(TABLES_STREAM, txn.raw()))
+        match &self.log {
+            Log::Own(log) => {
+                log.with_writer(|writer| writer.pinned_bytes(TABLES_STREAM, txn.raw()))
+            }
+            Log::External(external) => external.unflushed_bytes(),
+        }
     }
 
     /// Flushes if a flush is due.
@@ -122,7 +134,11 @@ impl Shared {
         self.serialize_with(&self.serializing.lock(), victim)
     }
 
-    fn serialize_with(&self, _one_at_a_time: &MutexGuard<'_, ()>, victim: &Victim) -> Result<bool> {
+    fn serialize_with(&self, one_at_a_time: &MutexGuard<'_, ()>, victim: &Victim) -> Result<bool> {
+        if self.log.external().is_some() {
+            // One chain alone would be ahead of the others after a crash.
+            return self.flush_all(one_at_a_time);
+        }
         let done = serialize::serialize(&self.tables, victim, self)?;
         if done {
             self.counters.flushes.fetch_add(1, Ordering::Relaxed);
@@ -211,10 +227,10 @@ impl LogKeeper for Shared {
         let latest = self.latest();
         let floor = self.tables.txn_min(flushed).unwrap_or(Txn::MAX).min(latest.next());
         let floors = [(TABLES_STREAM, floor.raw())];
-        Some(self.log.with_writer(|writer| writer.head_for(&floors)))
+        self.log.with_writer(|writer| writer.head_for(&floors))
     }
 
     fn release_below(&self, segment: u64) -> Result<()> {
-        self.log.with_writer(|writer| writer.release_below(segment))
+        self.log.with_writer(|writer| writer.release_below(segment)).unwrap_or(Ok(()))
     }
 }

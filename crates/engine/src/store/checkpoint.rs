@@ -33,20 +33,33 @@ impl Store {
         // No flush and no compaction but this one, so that no file mixes what
         // is before the checkpoint with what is after it.
         let _compacting: Vec<_> = tables.iter().map(|table| table.compacting.lock()).collect();
-        let _serializing = shared.serializing.lock();
-        let txn = self.seal_all(&tables);
-        shared.log.wait_durable(txn.raw())?;
-        for table in &tables {
-            for group in 0..table.version().memory.len() {
-                let victim = Victim { table: table.clone(), group };
-                serialize_sealed(&shared.tables, &victim, &**shared)?;
+        let serializing = shared.serializing.lock();
+        let txn = match shared.log.external() {
+            None => self.flush_sealed(&tables)?,
+            Some(_) => {
+                shared.flush_all(&serializing)?;
+                tables.iter().map(|table| table.flushed_through()).max().unwrap_or(Txn::ZERO)
             }
-        }
+        };
         let ids = tables.iter().map(|table| table.id).collect();
         let configs = shared.tables.edit(&[ConfigEdit::Pin { tables: ids, txn }])?;
         shared.tables.pins.update(&configs);
         let checkpoint = configs.checkpoints.get(&configs.last_checkpoint);
         Ok(checkpoint.expect("it was just made").clone())
+    }
+
+    /// Flushes the tables up to one txn.
+    fn flush_sealed(&self, tables: &[Arc<Table>]) -> Result<Txn> {
+        let shared = &self.shared;
+        let txn = self.seal_all(tables);
+        shared.log.wait_durable(txn.raw())?;
+        for table in tables {
+            for group in 0..table.version().memory.len() {
+                let victim = Victim { table: table.clone(), group };
+                serialize_sealed(&shared.tables, &victim, &**shared)?;
+            }
+        }
+        Ok(txn)
     }
 
     /// Closes the memory of all groups at one txn.

@@ -3,6 +3,8 @@
 mod apply;
 mod background;
 mod checkpoint;
+mod external;
+mod keeping;
 mod open;
 mod stats;
 
@@ -17,7 +19,7 @@ use crate::cell::rows::RowRange;
 use crate::config::{ConfigEdit, Configs};
 use crate::conflict::{ConflictMemory, RowSlot};
 use crate::error::{Error, Result};
-use crate::log::{GroupLog, Level};
+use crate::log::Level;
 use crate::merge::CellView;
 use crate::place::{FirstCell, Place};
 use crate::scan::{BatchLimits, Scan, ScanSpec, View};
@@ -54,7 +56,7 @@ pub struct Store {
 /// What the callers, the scans and the workers of a store share.
 pub(crate) struct Shared {
     pub tables: Tables,
-    log: GroupLog,
+    log: keeping::Log,
     /// The apply lock: held while a commit gets its txn and enters memory and
     /// the log queue.
     sequencer: Mutex<Sequencer>,
@@ -116,6 +118,8 @@ impl Store {
     /// Removes a table and everything in it. Its id is never used again.
     pub fn drop_table(&self, table: TableId) -> Result<()> {
         self.check_open()?;
+        // A flush of all tables names them in one edit: none may go meanwhile.
+        let _no_flush = self.shared.log.external().map(|_| self.shared.serializing.lock());
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
         self.shared.tables.forget(&table)
@@ -282,10 +286,14 @@ impl Store {
         self.shared.log.failed()
     }
 
-    /// Writes all memory of a table to disk.
+    /// Writes all memory of a table to disk. A store without a log of its own
+    /// writes that of all tables, at one index.
     pub fn flush(&self, table: TableId) -> Result<()> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
+        if self.shared.log.external().is_some() {
+            return self.shared.flush_all(&self.shared.serializing.lock()).map(drop);
+        }
         for group in 0..table.version().memory.len() {
             self.shared.serialize(&Victim { table: table.clone(), group })?;
         }
@@ -317,7 +325,8 @@ impl Store {
         self.shared.stats()
     }
 
-    /// Makes everything durable, stops the workers and closes the log.
+    /// Makes everything durable, stops the workers and closes the log. What a
+    /// store without a log of its own has in memory only is left to the caller's.
     pub fn close(mut self) -> Result<()> {
         self.shut_down()
     }
@@ -341,7 +350,7 @@ impl Store {
             worker.join();
         }
         drained?;
-        self.shared.log.with_writer(|writer| writer.close())?;
+        self.shared.log.close()?;
         self.shared.tables.close()
     }
 }

@@ -5,10 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::background::Trouble;
+use super::external::External;
+use super::keeping::Log;
 use super::{Shared, Store, World, stats};
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
-use crate::config::{ConfigEdit, ConfigStore, Manifest};
+use crate::cell::commit::TableId;
+use crate::config::{ConfigEdit, ConfigStore, Configs, Manifest};
 use crate::conflict::ConflictMemory;
 use crate::error::{Error, Result};
 use crate::log::{GroupLog, LogWriter};
@@ -57,27 +60,45 @@ impl Store {
         world: World,
         resources: Resources,
     ) -> Result<Store> {
-        let files = world.files.clone();
-        let lock = prepare_dir(&*files, dir)?;
-        let manifest = open_manifest(&world, dir)?;
-        // A new incarnation, durable before anything is named after it or
-        // numbered by it.
-        let revision = manifest.read()?.revision;
-        let configs = manifest.edit(revision, &[ConfigEdit::TakeEpoch])?;
-        let (epoch, head) = (configs.epoch, configs.log_head);
-        let Resources { budget, cache } = resources;
-        let tables = Tables::load(dir, world.clone(), options, budget, cache, Box::new(manifest))?;
+        let lock = prepare_dir(&*world.files, dir, &[LOG_DIR, FRAGMENTS_DIR])?;
+        let manifest = open_manifest(&world, dir, None)?;
+        let (tables, configs) = load(dir, options, world, resources, manifest)?;
+        let log = open_log(dir, &tables, &configs)?;
+        Store::start(dir, lock, tables, &configs, Log::Own(log))
+    }
 
-        let log_dir = dir.join(LOG_DIR);
-        let recovered = recovery::replay(&tables, &log_dir, head)?;
-        let base = Txn::base(epoch);
-        check_generation(&log_dir, &recovered, base)?;
-        let log_options = tables.options.log.clone();
-        let linger = log_options.linger;
-        let secret = world.random.next_u64();
-        let writer = LogWriter::start(files, &log_dir, epoch, secret, recovered.end, &log_options)?;
-        let log = GroupLog::new(writer, base.raw(), world.clock.clone(), linger);
+    /// Opens a store that keeps no log, with memory of its own. It is as of its
+    /// `flushed_index`; the caller applies what its own log has after that.
+    pub fn open_external(dir: &Path, options: Options, world: World) -> Result<Store> {
+        let resources = Resources::new(&options);
+        Store::open_external_with(dir, options, world, resources)
+    }
 
+    /// The same for a store that shares its memory with others.
+    pub fn open_external_with(
+        dir: &Path,
+        options: Options,
+        world: World,
+        resources: Resources,
+    ) -> Result<Store> {
+        let lock = prepare_dir(&*world.files, dir, &[FRAGMENTS_DIR])?;
+        let manifest = open_manifest(&world, dir, Some(0))?;
+        let (tables, configs) = load(dir, options, world, resources, manifest)?;
+        let flushed = configs.flushed_index.unwrap_or(0);
+        let last_table = TableId(configs.last_table);
+        let external = External::new(Txn::base(configs.epoch), flushed, last_table);
+        Store::start(dir, lock, tables, &configs, Log::External(external))
+    }
+
+    fn start(
+        dir: &Path,
+        lock: Box<dyn DirLock>,
+        tables: Tables,
+        configs: &Configs,
+        log: Log,
+    ) -> Result<Store> {
+        let base = Txn::base(configs.epoch);
+        let spawner = tables.world.spawner.clone();
         let memory = &tables.options.memory;
         let shared = Arc::new(Shared {
             sequencer: Mutex::new(Sequencer::new(base, memory.generation_commits_max)),
@@ -98,7 +119,7 @@ impl Store {
             log,
             tables,
         });
-        let workers = match &world.spawner {
+        let workers = match &spawner {
             Some(spawner) => shared
                 .spawn_workers(&**spawner)
                 .map_err(|error| Error::io("starting workers for", dir, error))?,
@@ -108,13 +129,45 @@ impl Store {
     }
 }
 
+/// Begins a new incarnation and opens what the manifest names.
+fn load(
+    dir: &Path,
+    options: Options,
+    world: World,
+    resources: Resources,
+    manifest: Manifest,
+) -> Result<(Tables, Arc<Configs>)> {
+    // A new incarnation, durable before anything is named after it or
+    // numbered by it.
+    let revision = manifest.read()?.revision;
+    let configs = manifest.edit(revision, &[ConfigEdit::TakeEpoch])?;
+    let Resources { budget, cache } = resources;
+    let tables = Tables::load(dir, world, options, budget, cache, Box::new(manifest))?;
+    Ok((tables, configs))
+}
+
+/// Replays the store's own log and goes on with it.
+fn open_log(dir: &Path, tables: &Tables, configs: &Configs) -> Result<GroupLog> {
+    let world = &tables.world;
+    let log_dir = dir.join(LOG_DIR);
+    let recovered = recovery::replay(tables, &log_dir, configs.log_head)?;
+    let base = Txn::base(configs.epoch);
+    check_generation(&log_dir, &recovered, base)?;
+    let options = &tables.options.log;
+    let (files, secret) = (world.files.clone(), world.random.next_u64());
+    let end = recovered.end;
+    let writer = LogWriter::start(files, &log_dir, configs.epoch, secret, end, options)?;
+    Ok(GroupLog::new(writer, base.raw(), world.clock.clone(), options.linger))
+}
+
 /// Makes the directories and takes the lock.
-fn prepare_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>> {
+fn prepare_dir(files: &dyn Files, dir: &Path, parts: &[&str]) -> Result<Box<dyn DirLock>> {
     let looking = |error| Error::io("looking for", dir, error);
     if !Manifest::exists(files, dir).map_err(looking)? {
         found_dir(files, dir)?;
     }
-    for path in [dir.to_path_buf(), dir.join(LOG_DIR), dir.join(FRAGMENTS_DIR)] {
+    let parts = parts.iter().map(|part| dir.join(part));
+    for path in [dir.to_path_buf()].into_iter().chain(parts) {
         files.create_dir_all(&path).map_err(|error| Error::io("creating", &path, error))?;
     }
     let lock = lock_dir(files, dir)?;
@@ -149,19 +202,31 @@ pub(crate) fn lock_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>
 }
 
 /// The manifest of the directory, or a first one if it is empty. Data without
-/// a manifest is not guessed at.
-fn open_manifest(world: &World, dir: &Path) -> Result<Manifest> {
+/// a manifest is not guessed at. `flushed_index` is that of a new store, if it
+/// keeps no log.
+fn open_manifest(world: &World, dir: &Path, flushed_index: Option<u64>) -> Result<Manifest> {
+    if let Some(configs) = Manifest::load(&*world.files, dir)? {
+        let external = configs.flushed_index.is_some();
+        if external != flushed_index.is_some() {
+            return Err(Error::OtherLog { path: dir.to_path_buf(), external });
+        }
+    }
     if let Some(manifest) = Manifest::open(world.files.clone(), dir)? {
         return Ok(manifest);
     }
     for part in [LOG_DIR, FRAGMENTS_DIR] {
         let path = dir.join(part);
-        let listed = world.files.list(&path);
+        let listed = match world.files.list(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            listed => listed,
+        };
         if !listed.map_err(|error| Error::io("listing", &path, error))?.is_empty() {
             return Err(Error::data_loss(dir, 0, "there are data files but no manifest"));
         }
     }
-    Manifest::create(world.files.clone(), dir, world.random.next_u64())
+    let store_id = world.random.next_u64();
+    let configs = Configs { store_id, flushed_index, ..Configs::default() };
+    Manifest::create_with(world.files.clone(), dir, configs)
 }
 
 /// The log and the manifest must be of the same store and age.

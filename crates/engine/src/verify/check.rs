@@ -2,7 +2,7 @@
 //! files that belong to none of them.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::report::{Garbage, Problem, Report, TornWrite};
@@ -47,11 +47,10 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     report.manifest_bytes = loaded.bytes;
     report.manifest_torn = loaded.torn_at.map(|offset| TornWrite { path, offset });
     chains::check(files, dir, &configs, &mut report)?;
-    let log_dir = dir.join(LOG_DIR);
-    let survey = LogSurvey::open(&**files, &log_dir, Some(configs.log_head))?;
-    find_garbage(&**files, dir, &configs, &survey, &mut report)?;
-    report.log.head_segment = configs.log_head;
-    commits::check(survey, &configs, &log_dir, &mut report)?;
+    find_garbage(&**files, dir, &configs, &mut report)?;
+    if configs.flushed_index.is_none() {
+        check_log(&**files, &dir.join(LOG_DIR), &configs, &mut report)?;
+    }
     Ok(report)
 }
 
@@ -77,14 +76,14 @@ fn find_garbage(
     files: &dyn Files,
     dir: &Path,
     configs: &Configs,
-    survey: &LogSurvey,
     report: &mut Report,
 ) -> Result<()> {
     let list = |dir: &Path| files.list(dir).map_err(|error| Error::io("listing", dir, error));
     let mut found: Vec<(_, &'static str)> = Vec::new();
-    let own = [MANIFEST_FILE, LOCK_FILE, LOG_DIR, FRAGMENTS_DIR];
+    let log = configs.flushed_index.is_none().then_some(LOG_DIR);
+    let own = [MANIFEST_FILE, LOCK_FILE, FRAGMENTS_DIR].into_iter().chain(log);
     for name in list(dir)? {
-        if !own.iter().any(|known| name.as_os_str() == *known) {
+        if !own.clone().any(|known| name.as_os_str() == known) {
             found.push((dir.join(name), "it is no part of a store"));
         }
     }
@@ -99,12 +98,29 @@ fn find_garbage(
             Some(_) => {}
         }
     }
-    found.extend(survey.free().iter().map(|path| (path.clone(), "a spare log segment")));
-    found.extend(survey.strange().iter().map(|path| (path.clone(), "it is no log segment")));
+    note_garbage(files, found, report);
+    Ok(())
+}
+
+fn note_garbage(files: &dyn Files, found: Vec<(PathBuf, &'static str)>, report: &mut Report) {
     for (path, why) in found {
         // A directory, or a file that may not be read, has no size to tell.
         let bytes = files.open_read(&path).and_then(|file| file.len()).unwrap_or(0);
         report.garbage.push(Garbage { path, bytes, why });
     }
-    Ok(())
+}
+
+/// The store's own log, if it keeps one.
+fn check_log(
+    files: &dyn Files,
+    log_dir: &Path,
+    configs: &Configs,
+    report: &mut Report,
+) -> Result<()> {
+    let survey = LogSurvey::open(files, log_dir, Some(configs.log_head))?;
+    let free = survey.free().iter().map(|path| (path.clone(), "a spare log segment"));
+    let strange = survey.strange().iter().map(|path| (path.clone(), "it is no log segment"));
+    note_garbage(files, free.chain(strange).collect(), report);
+    report.log.head_segment = configs.log_head;
+    commits::check(survey, configs, log_dir, report)
 }

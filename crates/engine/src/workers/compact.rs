@@ -143,7 +143,7 @@ impl<'a> Work<'a> {
         let runs = match published {
             Ok(runs) => runs,
             Err(error) => {
-                give_up(self.tables, self.table, added.into_iter(), error)?;
+                give_up(self.tables, self.table.is_dropped(), added.into_iter(), error)?;
                 return Ok(None);
             }
         };

@@ -133,18 +133,75 @@ pub fn serialize(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Re
 
 /// The same for what has been sealed before, and nothing newer.
 pub fn serialize_sealed(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<bool> {
-    let Victim { table, group } = victim;
-    let sealed = table.version().memory[*group].sealed.clone();
-    let Some(txn_max) = sealed.iter().filter_map(|fragment| fragment.txn_max()).max() else {
-        return Ok(false);
-    };
-    keeper.wait_durable(txn_max)?;
-    let files = write_tablets(tables, victim, &sealed, keeper)?;
-    publish(tables, victim, &sealed, files, txn_max, keeper)?;
+    let Some(written) = write(tables, victim, keeper)? else { return Ok(false) };
+    let head = keeper.head_without(&written.sealed);
+    let edit = head.map(|segment| ConfigEdit::SetLogHead { segment });
+    if publish(tables, vec![written], edit)? {
+        head.map_or(Ok(()), |segment| keeper.release_below(segment))?;
+    }
     Ok(true)
 }
 
-/// One new file for each tablet that has rows in the sealed memory.
+/// Writes what has been sealed of all these groups, and names all of it in one
+/// edit together with `edit`: after a crash either all of it is there or none.
+pub fn serialize_all(
+    tables: &Tables,
+    victims: &[Victim],
+    keeper: &dyn LogKeeper,
+    edit: ConfigEdit,
+) -> Result<bool> {
+    let mut all = Vec::with_capacity(victims.len());
+    for victim in victims {
+        match write(tables, victim, keeper) {
+            Ok(written) => all.extend(written),
+            Err(error) => {
+                discard(tables, all.iter().flat_map(Written::files));
+                return Err(error);
+            }
+        }
+    }
+    publish(tables, all, Some(edit))
+}
+
+/// The memory of one group in files, one for each tablet that has rows in it,
+/// which no config names yet.
+struct Written {
+    victim: Victim,
+    sealed: Vec<Arc<MemoryFragment>>,
+    files: Vec<Option<FileConfig>>,
+    txn_max: Txn,
+}
+
+impl Written {
+    fn files(&self) -> impl Iterator<Item = &FileConfig> {
+        self.files.iter().flatten()
+    }
+
+    fn edits(&self) -> impl Iterator<Item = ConfigEdit> {
+        self.files.iter().enumerate().map(|(tablet, file)| {
+            ConfigEdit::Splice(Splice {
+                table: self.victim.table.id,
+                tablet,
+                group: self.victim.group,
+                remove: Vec::new(),
+                add: file.iter().cloned().collect(),
+                flushed_through: Some(self.txn_max),
+            })
+        })
+    }
+}
+
+fn write(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<Option<Written>> {
+    let sealed = victim.table.version().memory[victim.group].sealed.clone();
+    let Some(txn_max) = sealed.iter().filter_map(|fragment| fragment.txn_max()).max() else {
+        return Ok(None);
+    };
+    keeper.wait_durable(txn_max)?;
+    let files = write_tablets(tables, victim, &sealed, keeper)?;
+    Ok(Some(Written { victim: victim.clone(), sealed, files, txn_max }))
+}
+
+/// The new file of each tablet, for those with rows in the sealed memory.
 fn write_tablets(
     tables: &Tables,
     victim: &Victim,
@@ -184,42 +241,32 @@ fn write_tablets(
     Ok(files)
 }
 
-/// Puts the new files into configs and chains, then lets go of memory and log.
-fn publish(
-    tables: &Tables,
-    victim: &Victim,
-    sealed: &[Arc<MemoryFragment>],
-    files: Vec<Option<FileConfig>>,
-    txn_max: Txn,
-    keeper: &dyn LogKeeper,
-) -> Result<()> {
-    let mut edits: Vec<ConfigEdit> = Vec::with_capacity(files.len() + 1);
-    for (tablet, file) in files.iter().enumerate() {
-        edits.push(ConfigEdit::Splice(Splice {
-            table: victim.table.id,
-            tablet,
-            group: victim.group,
-            remove: Vec::new(),
-            add: file.iter().cloned().collect(),
-            flushed_through: Some(txn_max),
-        }));
-    }
-    let head = keeper.head_without(sealed);
-    edits.extend(head.map(|segment| ConfigEdit::SetLogHead { segment }));
-    let prepared = tables.sync_names().and_then(|()| open_links(tables, &files));
-    let links = match prepared.and_then(|links| tables.edit(&edits).map(|_| links)) {
+/// Puts the new files into configs and chains, then lets go of the memory.
+/// Tells whether it did: files of a dropped table are of no use.
+fn publish(tables: &Tables, all: Vec<Written>, edit: Option<ConfigEdit>) -> Result<bool> {
+    let edits: Vec<ConfigEdit> = all.iter().flat_map(Written::edits).chain(edit).collect();
+    let open = || all.iter().map(|written| open_links(tables, &written.files)).collect();
+    let links: Result<Vec<_>> = tables.sync_names().and_then(|()| open());
+    let links = match links.and_then(|links| tables.edit(&edits).map(|_| links)) {
         Ok(links) => links,
-        Err(error) => return give_up(tables, &victim.table, files.iter().flatten(), error),
-    };
-    victim.table.change(|version| {
-        version.memory[victim.group].sealed.drain(..sealed.len());
-        for (tablet, link) in version.tablets.iter_mut().zip(links) {
-            let chain = &mut tablet.chains[victim.group];
-            chain.runs.extend(link.and_then(|link| Run::new(vec![link])));
-            chain.flushed_through = txn_max;
+        Err(error) => {
+            let dropped = all.iter().any(|written| written.victim.table.is_dropped());
+            give_up(tables, dropped, all.iter().flat_map(Written::files), error)?;
+            return Ok(false);
         }
-    });
-    head.map_or(Ok(()), |segment| keeper.release_below(segment))
+    };
+    for (written, links) in all.into_iter().zip(links) {
+        let Written { victim, sealed, txn_max, .. } = written;
+        victim.table.change(|version| {
+            version.memory[victim.group].sealed.drain(..sealed.len());
+            for (tablet, link) in version.tablets.iter_mut().zip(links) {
+                let chain = &mut tablet.chains[victim.group];
+                chain.runs.extend(link.and_then(|link| Run::new(vec![link])));
+                chain.flushed_through = txn_max;
+            }
+        });
+    }
+    Ok(true)
 }
 
 fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Option<Arc<Link>>>> {
@@ -237,14 +284,14 @@ fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Optio
 /// Ends an attempt whose files could not be published.
 pub fn give_up<'a>(
     tables: &Tables,
-    table: &Table,
+    dropped: bool,
     files: impl Iterator<Item = &'a FileConfig>,
     error: Error,
 ) -> Result<()> {
     if tables.edit_left_no_trace() {
         discard(tables, files);
     }
-    if table.is_dropped() { Ok(()) } else { Err(error) }
+    if dropped { Ok(()) } else { Err(error) }
 }
 
 /// Removes files that no config will ever name.

@@ -1,0 +1,98 @@
+//! Who keeps the log of a store: the store itself, or the caller, who applies
+//! again what a crash took away.
+
+use super::external::External;
+use crate::error::Result;
+use crate::log::{Callback, GroupLog, Level, LogStats, LogWriter, Promise};
+
+#[expect(clippy::large_enum_variant, reason = "a store has one, in an Arc")]
+pub enum Log {
+    Own(GroupLog),
+    External(External),
+}
+
+impl Log {
+    pub fn external(&self) -> Option<&External> {
+        match self {
+            Log::Own(_) => None,
+            Log::External(external) => Some(external),
+        }
+    }
+
+    /// The newest txn that counts as durable. What the caller has logged is so
+    /// from the beginning.
+    pub fn durable(&self) -> u64 {
+        match self {
+            Log::Own(log) => log.durable(),
+            Log::External(external) => external.latest(),
+        }
+    }
+
+    /// Room in the log for a commit.
+    pub fn promise(&self, payload_bytes: usize) -> Result<Option<Promise<'_>>> {
+        self.own().map(|log| log.promise(payload_bytes)).transpose()
+    }
+
+    pub fn failed(&self) -> Option<crate::error::Error> {
+        self.own().and_then(GroupLog::failed)
+    }
+
+    pub fn queued_bytes(&self) -> u64 {
+        self.own().map_or(0, GroupLog::queued_bytes)
+    }
+
+    pub fn wait_queue_below(&self, bytes: u64) -> Result<()> {
+        self.own().map_or(Ok(()), |log| log.wait_queue_below(bytes))
+    }
+
+    pub fn wait_written(&self, txn: u64) -> Result<()> {
+        self.own().map_or(Ok(()), |log| log.wait_written(txn))
+    }
+
+    pub fn wait_durable(&self, txn: u64) -> Result<()> {
+        self.own().map_or(Ok(()), |log| log.wait_durable(txn))
+    }
+
+    pub fn wait_durable_idly(&self, txn: u64) -> Result<()> {
+        self.own().map_or(Ok(()), |log| log.wait_durable_idly(txn))
+    }
+
+    pub fn on_durable(&self, txn: u64, callback: Callback) {
+        match self {
+            Log::Own(log) => log.on_durable(txn, callback),
+            Log::External(_) => callback(Ok(())),
+        }
+    }
+
+    pub fn sync_if_free(&self, txn: u64) -> Option<Result<()>> {
+        self.own().map_or(Some(Ok(())), |log| log.sync_if_free(txn))
+    }
+
+    pub fn drive(&self, level: Level) -> Result<()> {
+        self.own().map_or(Ok(()), |log| log.drive(level))
+    }
+
+    pub fn stop(&self) {
+        self.own().into_iter().for_each(GroupLog::stop);
+    }
+
+    pub fn close(&self) -> Result<()> {
+        self.with_writer(LogWriter::close).unwrap_or(Ok(()))
+    }
+
+    /// Reaches the writer of the store's own log.
+    pub fn with_writer<T>(&self, use_it: impl FnOnce(&mut LogWriter) -> T) -> Option<T> {
+        self.own().map(|log| log.with_writer(use_it))
+    }
+
+    pub fn stats(&self) -> LogStats {
+        self.own().map_or_else(LogStats::default, GroupLog::stats)
+    }
+
+    pub fn own(&self) -> Option<&GroupLog> {
+        match self {
+            Log::Own(log) => Some(log),
+            Log::External(_) => None,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a proposal is answered once it has been applied.
+
+use bytes::Bytes;
+
+use crate::state::KeyView;
+
+/// A key with its value as it was stored: the key, and the rest of etcd's
+/// KeyValue message in its wire form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kv {
+    pub key: Bytes,
+    pub tail: Bytes,
+}
+
+impl Kv {
+    pub fn view(&self) -> KeyView<'_> {
+        KeyView { key: &self.key, tail: &self.tail }
+    }
+}
+
+/// The answer to a proposal that was not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The store's revision after the proposal.
+    pub revision: i64,
+    pub reply: Reply,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Put(PutAnswer),
+    Delete(DeleteAnswer),
+    Txn(TxnAnswer),
+    /// Compact, LeaseRevoke, Expire, Alarm, Release, Sample, Waterline.
+    Done,
+    LeaseGrant {
+        id: i64,
+        ttl_seconds: i64,
+    },
+    /// The transaction happened at the answer's revision.
+    Execute,
+    /// `None`: queued; the grant will be seen as a lock event.
+    Acquire(Option<Grant>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutAnswer {
+    pub revision: i64,
+    pub prev: Option<Kv>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteAnswer {
+    pub revision: i64,
+    pub deleted: i64,
+    /// In key order; empty unless asked for.
+    pub prev: Vec<Kv>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeAnswer {
+    pub revision: i64,
+    pub kvs: Vec<Kv>,
+    pub more: bool,
+    pub count: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnAnswer {
+    pub succeeded: bool,
+    pub ops: Vec<OpAnswer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpAnswer {
+    Range(RangeAnswer),
+    Put(PutAnswer),
+    Delete(DeleteAnswer),
+    Txn(TxnAnswer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockMode {
+    Shared,
+    Exclusive,
+}
+
+/// A lock that a session holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub session: i64,
+    pub mode: LockMode,
+    /// The fencing token: the revision of the grant. Later grants have greater
+    /// ones.
+    pub token: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Alarm {
+    NoSpace,
+    Corrupt,
+}

@@ -1,0 +1,173 @@
+//! Ranges of keys, and what a range query asks for.
+
+use bytes::Bytes;
+use stele_engine::RowRange;
+
+/// Keys from `start` to `end`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    pub start: Bytes,
+    pub end: RangeEnd,
+}
+
+/// Where a range of keys ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeEnd {
+    /// The range is the one key it starts with.
+    Single,
+    /// Keys below this one.
+    Before(Bytes),
+    /// Every key from the start on.
+    Unbounded,
+}
+
+impl KeyRange {
+    pub fn single(key: impl Into<Bytes>) -> KeyRange {
+        KeyRange { start: key.into(), end: RangeEnd::Single }
+    }
+
+    pub fn all() -> KeyRange {
+        KeyRange { start: Bytes::new(), end: RangeEnd::Unbounded }
+    }
+
+    /// From etcd's pair: no end is one key, an end of one zero byte is all keys
+    /// from the start on.
+    pub fn from_wire(key: Bytes, range_end: Bytes) -> KeyRange {
+        let end = match &range_end[..] {
+            [] => RangeEnd::Single,
+            [0] => RangeEnd::Unbounded,
+            _ => RangeEnd::Before(range_end),
+        };
+        KeyRange { start: key, end }
+    }
+
+    /// All keys that start with a prefix.
+    pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
+        let start = prefix.into();
+        let end = RowRange::prefix(&start).end;
+        KeyRange { end: end.map_or(RangeEnd::Unbounded, |end| RangeEnd::Before(end.into())), start }
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        match &self.end {
+            RangeEnd::Single => key == self.start,
+            RangeEnd::Before(end) => key >= &self.start[..] && key < &end[..],
+            RangeEnd::Unbounded => key >= &self.start[..],
+        }
+    }
+
+    /// Whether no key can lie in it.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.end, RangeEnd::Before(end) if end <= &self.start)
+    }
+
+    /// The key, when the range is one.
+    pub fn single_key(&self) -> Option<&Bytes> {
+        matches!(self.end, RangeEnd::Single).then_some(&self.start)
+    }
+
+    /// The rows of the engine that hold these keys.
+    pub fn rows(&self) -> RowRange {
+        match &self.end {
+            RangeEnd::Single => RowRange::row(&self.start),
+            RangeEnd::Before(end) => RowRange::new(&self.start[..], &end[..]),
+            RangeEnd::Unbounded => RowRange::from(&self.start[..]),
+        }
+    }
+}
+
+/// The order of a range's answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    #[default]
+    None,
+    Ascend,
+    Descend,
+}
+
+/// What a range's answer is ordered by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    #[default]
+    Key,
+    Version,
+    Create,
+    Mod,
+    Value,
+}
+
+/// What to read of a range. The default reads every key at the newest revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeQuery {
+    pub range: KeyRange,
+    /// At or below 0: the newest.
+    pub revision: i64,
+    /// At or below 0: no limit.
+    pub limit: i64,
+    pub order: Order,
+    pub target: Target,
+    pub keys_only: bool,
+    pub count_only: bool,
+    /// Bounds, inclusive; 0 is none.
+    pub mod_min: i64,
+    pub mod_max: i64,
+    pub create_min: i64,
+    pub create_max: i64,
+}
+
+impl RangeQuery {
+    pub fn new(range: KeyRange) -> RangeQuery {
+        RangeQuery {
+            range,
+            revision: 0,
+            limit: 0,
+            order: Order::None,
+            target: Target::Key,
+            keys_only: false,
+            count_only: false,
+            mod_min: 0,
+            mod_max: 0,
+            create_min: 0,
+            create_max: 0,
+        }
+    }
+
+    pub fn at(self, revision: i64) -> RangeQuery {
+        RangeQuery { revision, ..self }
+    }
+
+    pub(crate) fn filters(&self) -> bool {
+        self.mod_min != 0 || self.mod_max != 0 || self.create_min != 0 || self.create_max != 0
+    }
+
+    /// Whether the answer comes in the order of the keys.
+    pub(crate) fn in_key_order(&self) -> bool {
+        self.target == Target::Key && self.order != Order::Descend
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(key: &'static [u8], end: &'static [u8]) -> KeyRange {
+        KeyRange::from_wire(Bytes::from_static(key), Bytes::from_static(end))
+    }
+
+    #[test]
+    fn the_end_of_a_range_is_read_as_etcd_reads_it() {
+        assert_eq!(wire(b"a", b"").single_key().unwrap(), "a");
+        assert!(wire(b"a", b"\0").contains(b"\xFF\xFF"));
+        assert!(!wire(b"b", b"\0").contains(b"a"));
+        assert!(wire(b"\0", b"\0").contains(b"\0"));
+        assert!(wire(b"a", b"c").contains(b"b") && !wire(b"a", b"c").contains(b"c"));
+        assert!(wire(b"c", b"a").is_empty() && !wire(b"c", b"a").contains(b"b"));
+    }
+
+    #[test]
+    fn a_prefix_holds_what_starts_with_it() {
+        let range = KeyRange::prefix(&b"a\xFF"[..]);
+        assert!(range.contains(b"a\xFF") && range.contains(b"a\xFFz") && !range.contains(b"b"));
+        assert!(KeyRange::prefix(&b"\xFF"[..]).contains(b"\xFF\xFF"));
+    }
+}

@@ -1,0 +1,568 @@
+//! The Raft log in the engine's segments: entries, suffix truncation by Cut
+//! records, and one State record with the vote. Entries stay in memory until
+//! they are applied; nobody asks for older ones while there is one member.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use openraft::{EntryPayload, OptionalSend};
+use parking_lot::Mutex;
+use stele_engine::log::{self, ItemKind, LogItem, LogReader, LogWriter};
+use stele_engine::world::{Clock, DirLock};
+
+use super::head::Head;
+use super::record::{State, decode_entry, encode_entry};
+use super::types::{
+    Entry, LogId, Membership, Snapshot, SnapshotMeta, StoredMembership, Types, Vote,
+};
+use super::{Position, Settings};
+use crate::error::{Error, Result};
+
+/// The stream of the log that holds Raft's entries.
+pub const RAFT_STREAM: u16 = 1;
+const LOG_DIR: &str = "log";
+const LOCK_FILE: &str = "lock";
+
+/// A member's log. Clones share it.
+#[derive(Clone)]
+pub struct RaftLog(Arc<Mutex<Inner>>);
+
+struct Inner {
+    writer: LogWriter,
+    head: Head,
+    /// As it is stored, with what was purged in earlier incarnations.
+    state: State,
+    entries: Entries,
+    progress: Arc<Progress>,
+    clock: Arc<dyn Clock>,
+    _lock: Box<dyn DirLock>,
+}
+
+/// How far the log has come, for a look without its lock.
+#[derive(Default)]
+pub struct Progress {
+    pub last: AtomicU64,
+    /// Bytes written since the log was opened, and syncs.
+    pub bytes: AtomicU64,
+    pub syncs: AtomicU64,
+    /// How long the last append took.
+    pub append_micros: AtomicU64,
+}
+
+/// What is known of the entries.
+struct Entries {
+    /// Up to here the library is not told of any entry.
+    purged: Position,
+    last: Position,
+    /// Those that are not applied: up to `last`, without holes.
+    held: VecDeque<Entry>,
+    /// Index and term of the first entry of each term, ascending.
+    terms: Vec<Position>,
+    /// Every membership in the log, and before them the last one purged.
+    memberships: Vec<(Position, Membership)>,
+}
+
+impl Entries {
+    fn index_of_first_held(&self) -> u64 {
+        self.last.index + 1 - self.held.len() as u64
+    }
+
+    fn push(&mut self, entry: Entry) {
+        let position = Position::of(&entry.log_id);
+        self.note(position, &entry.payload);
+        self.held.push_back(entry);
+    }
+
+    /// Takes note of an entry that follows the last one.
+    fn note(
+        &mut self,
+        position: Position,
+        payload: &EntryPayload<super::types::Gathered, u64, openraft::impls::BasicNode>,
+    ) {
+        if self.terms.last().is_none_or(|last| last.term != position.term) {
+            self.terms.push(position);
+        }
+        if let EntryPayload::Membership(membership) = payload {
+            self.memberships.push((position, membership.clone()));
+        }
+        self.last = position;
+    }
+
+    /// The position of an index in the log, or of the last one purged.
+    fn position(&self, index: u64) -> Position {
+        let after = self.terms.partition_point(|first| first.index <= index);
+        let term = after.checked_sub(1).map_or(self.purged.term, |at| self.terms[at].term);
+        Position { index, term }
+    }
+
+    /// Forgets all entries after `index`.
+    fn cut_after(&mut self, index: u64) {
+        let kept = (index + 1).saturating_sub(self.index_of_first_held());
+        self.held.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+        self.terms.retain(|first| first.index <= index);
+        self.memberships.retain(|(at, _)| at.index <= index);
+        self.last = self.position(index);
+    }
+
+    /// Forgets what an earlier membership was, up to `index`.
+    fn purge(&mut self, purged: Position) {
+        let needed = self.memberships.partition_point(|(at, _)| at.index <= purged.index);
+        self.memberships.drain(..needed.saturating_sub(1));
+        let needed = self.terms.partition_point(|first| first.index <= purged.index);
+        self.terms.drain(..needed.saturating_sub(1));
+        self.purged = purged;
+    }
+
+    /// The membership in force after the entry at `index`.
+    fn membership(&self, index: u64) -> (Position, Membership) {
+        let after = self.memberships.partition_point(|(at, _)| at.index <= index);
+        let found = after.checked_sub(1).and_then(|at| self.memberships.get(at));
+        found.cloned().unwrap_or_default()
+    }
+}
+
+impl RaftLog {
+    /// Opens the log of a member whose machine has applied everything up to
+    /// `applied`. Only what follows is kept in memory.
+    pub fn open(
+        settings: &Settings,
+        applied: Position,
+        progress: Arc<Progress>,
+    ) -> Result<RaftLog> {
+        let (files, dir) = (settings.world.files.clone(), &settings.dir);
+        let io = stele_engine::Error::io;
+        files.create_dir_all(dir).map_err(|error| io("creating", dir, error))?;
+        let lock_path = dir.join(LOCK_FILE);
+        let lock = files.lock(&lock_path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => stele_engine::Error::Locked { path: dir.clone() },
+            _ => io("locking", &lock_path, error),
+        })?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            files.sync_dir(parent).map_err(|error| io("syncing", parent, error))?;
+        }
+        let head = Head::open(files.clone(), dir)?;
+        let log_dir = dir.join(LOG_DIR);
+        let reader = LogReader::open(&*files, &log_dir, head.segment())?;
+        let mut replay = Replay::new(&log_dir, applied);
+        let end = reader.replay(|item| replay.item(&item))?;
+        let state = match end.states.get(&RAFT_STREAM) {
+            None => State::new(settings.member),
+            Some(bytes) => State::decode(bytes.clone())
+                .map_err(|what| stele_engine::Error::data_loss(&log_dir, 0, what))?,
+        };
+        let entries = replay.finish(&state);
+        check(dir, settings.member, &state, &entries, applied)?;
+        let epoch = end.epoch + 1;
+        let secret = settings.world.random.next_u64();
+        let writer = LogWriter::start(files, &log_dir, epoch, secret, end, &settings.log)?;
+        let clock = settings.world.clock.clone();
+        let inner = Inner { writer, head, state, entries, progress, clock, _lock: lock };
+        inner.tell();
+        Ok(RaftLog(Arc::new(Mutex::new(inner))))
+    }
+
+    /// Whether nothing was ever written.
+    pub fn is_pristine(&self) -> bool {
+        let inner = self.0.lock();
+        inner.state.vote.is_none() && inner.entries.last == Position::default()
+    }
+
+    pub fn last(&self) -> Position {
+        self.0.lock().entries.last
+    }
+
+    pub fn purged(&self) -> Position {
+        self.0.lock().entries.purged
+    }
+
+    /// Makes room for an entry of so many bytes; without any, nothing has
+    /// happened.
+    pub fn reserve(&self, bytes: usize) -> Result<()> {
+        Ok(self.0.lock().writer.reserve_entry(bytes)?)
+    }
+
+    /// The entry is being applied: it is no longer needed in memory.
+    pub fn release(&self, index: u64) {
+        let entries = &mut self.0.lock().entries;
+        while entries.held.front().is_some_and(|entry| entry.log_id.index < index) {
+            entries.held.pop_front();
+        }
+    }
+
+    /// The membership in force after the entry at `index`.
+    pub fn membership_at(&self, index: u64) -> StoredMembership {
+        let (at, membership) = self.0.lock().entries.membership(index);
+        StoredMembership::new(at.log_id(), membership)
+    }
+
+    /// What stands for the machine's state on disk, up to `index`.
+    pub fn snapshot_at(&self, index: u64) -> Snapshot {
+        let last_membership = self.membership_at(index);
+        let last_log_id = self.0.lock().entries.position(index).log_id();
+        Snapshot { meta: SnapshotMeta { last_log_id, last_membership }, snapshot: () }
+    }
+
+    /// Ends the log in good order.
+    pub fn close(&self) -> Result<()> {
+        Ok(self.0.lock().writer.close()?)
+    }
+}
+
+impl Inner {
+    /// Makes a new state durable.
+    fn save(&mut self, state: State) -> stele_engine::Result<()> {
+        self.writer.put_state(RAFT_STREAM, &state.encode())?;
+        self.writer.sync()?;
+        self.state = state;
+        self.tell();
+        Ok(())
+    }
+
+    fn append(&mut self, new: Vec<Entry>) -> stele_engine::Result<()> {
+        let entry = |entry: &Entry| {
+            let index = Position::of(&entry.log_id).index;
+            log::Entry { stream: RAFT_STREAM, index, payload: encode_entry(entry) }
+        };
+        let records: Vec<log::Entry> = new.iter().map(entry).collect();
+        let begun = self.clock.elapsed();
+        self.writer.append(&records)?;
+        self.writer.sync()?;
+        let took = self.clock.elapsed().saturating_sub(begun).as_micros();
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        self.progress.append_micros.store(took, Ordering::Relaxed);
+        for entry in new {
+            assert_eq!(entry.log_id.index, self.entries.last.index, "entries follow each other");
+            self.entries.push(entry);
+        }
+        self.tell();
+        Ok(())
+    }
+
+    fn tell(&self) {
+        let stats = self.writer.stats();
+        self.progress.bytes.store(stats.bytes, Ordering::Relaxed);
+        self.progress.syncs.store(stats.syncs, Ordering::Relaxed);
+        self.progress.last.store(self.entries.last.index, Ordering::Release);
+    }
+
+    fn truncate_after(&mut self, index: u64) -> stele_engine::Result<()> {
+        self.writer.cut(RAFT_STREAM, index + 1)?;
+        self.writer.sync()?;
+        self.entries.cut_after(index);
+        self.tell();
+        Ok(())
+    }
+
+    /// Releases the segments that hold nothing after `index`.
+    fn purge(&mut self, index: u64) -> Result<()> {
+        let purged = self.entries.position(index);
+        let (membership_at, membership) = self.entries.membership(index);
+        self.save(State { purged, membership_at, membership, ..self.state.clone() })?;
+        self.entries.purge(purged);
+        let head = self.writer.head_for(&[(RAFT_STREAM, index + 1)]);
+        if head > self.head.segment() {
+            self.head.advance(head)?;
+            self.writer.release_below(head)?;
+        }
+        Ok(())
+    }
+}
+
+/// The log as it is read.
+struct Replay<'a> {
+    log_dir: &'a Path,
+    applied: Position,
+    entries: Entries,
+}
+
+impl<'a> Replay<'a> {
+    fn new(log_dir: &'a Path, applied: Position) -> Replay<'a> {
+        let entries = Entries {
+            purged: Position::default(),
+            last: Position::default(),
+            held: VecDeque::new(),
+            terms: Vec::new(),
+            memberships: Vec::new(),
+        };
+        Replay { log_dir, applied, entries }
+    }
+
+    fn item(&mut self, item: &LogItem) -> stele_engine::Result<()> {
+        if item.stream != RAFT_STREAM {
+            return Ok(());
+        }
+        let damaged =
+            |what: &str| Err(stele_engine::Error::data_loss(self.log_dir, item.offset, what));
+        match item.kind {
+            ItemKind::State => {}
+            ItemKind::Cut => match item.index.checked_sub(1) {
+                Some(index) if index >= self.applied.index => {
+                    if index < self.entries.last.index {
+                        self.entries.cut_after(index);
+                    }
+                }
+                _ => return damaged("entries were cut off that had been applied"),
+            },
+            ItemKind::Data => {
+                let last = self.entries.last.index;
+                if last > 0 && item.index != last + 1 {
+                    return damaged("an entry is missing before this one");
+                }
+                // The payload may be a slice of a large read; keep only the entry.
+                let payload = bytes::Bytes::copy_from_slice(&item.payload);
+                match decode_entry(item.index, payload) {
+                    Err(what) => return damaged(what),
+                    Ok(entry) if item.index > self.applied.index => self.entries.push(entry),
+                    Ok(entry) => {
+                        self.entries.note(Position::of(&entry.log_id), &entry.payload);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, state: &State) -> Entries {
+        let mut entries = self.entries;
+        entries.memberships.retain(|(at, _)| at.index > state.membership_at.index);
+        entries.memberships.insert(0, (state.membership_at, state.membership.clone()));
+        if entries.last.index < state.purged.index {
+            entries.last = state.purged;
+            entries.terms = vec![state.purged];
+        }
+        // What is applied is on disk without the log.
+        entries.purge(self.applied);
+        entries
+    }
+}
+
+/// Refuses a log that is another member's, or of another age than the machine.
+fn check(
+    dir: &Path,
+    member: u64,
+    state: &State,
+    entries: &Entries,
+    applied: Position,
+) -> Result<()> {
+    let refuse = |what: String| Err(Error::Config(format!("{}: {what}", dir.display())));
+    if state.member != member {
+        let owner = state.member;
+        return refuse(format!("this is the log of member {owner:x}, not of member {member:x}"));
+    }
+    let (last, purged) = (entries.last.index, state.purged.index);
+    if last < applied.index {
+        return refuse(format!(
+            "the log ends at entry {last}, but the state has applied entry {}: the log was lost or \
+             exchanged; restore both together",
+            applied.index
+        ));
+    }
+    if applied.index < purged {
+        return refuse(format!(
+            "the log begins after entry {purged}, but the state has applied only up to entry {}: \
+             the state was lost or exchanged; restore both together",
+            applied.index
+        ));
+    }
+    if entries.position(applied.index).term != applied.term {
+        return refuse(format!(
+            "the log and the state differ about entry {}: they are not of the same member",
+            applied.index
+        ));
+    }
+    Ok(())
+}
+
+fn failed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl RaftLogReader<Types> for RaftLog {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: R,
+    ) -> io::Result<Vec<Entry>> {
+        let entries = &self.0.lock().entries;
+        // The library's index of the first entry held.
+        let held_from = entries.index_of_first_held() - 1;
+        let from = match range.start_bound() {
+            Bound::Included(index) => *index,
+            Bound::Excluded(index) => index + 1,
+            Bound::Unbounded => held_from,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(index) => index + 1,
+            Bound::Excluded(index) => *index,
+            Bound::Unbounded => entries.last.index,
+        };
+        let to = to.min(entries.last.index);
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        if from < held_from {
+            return Err(failed(format!("entry {} is no longer at hand", from + 1)));
+        }
+        let range = (from - held_from) as usize..(to - held_from) as usize;
+        Ok(entries.held.range(range).cloned().collect())
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        Ok(self.0.lock().state.vote)
+    }
+}
+
+impl RaftLogStorage<Types> for RaftLog {
+    type LogReader = RaftLog;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
+        let entries = &self.0.lock().entries;
+        let last_purged_log_id = entries.purged.log_id();
+        Ok(LogState { last_purged_log_id, last_log_id: entries.last.log_id() })
+    }
+
+    async fn get_log_reader(&mut self) -> RaftLog {
+        self.clone()
+    }
+
+    /// Durable before it counts.
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        let mut inner = self.0.lock();
+        let state = State { vote: Some(*vote), ..inner.state.clone() };
+        inner.save(state).map_err(failed)
+    }
+
+    /// Written and synced here, on the group's own thread.
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let appended = self.0.lock().append(entries.into_iter().collect()).map_err(failed);
+        let told = appended.as_ref().map_err(failed).copied();
+        callback.io_completed(told);
+        appended
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> io::Result<()> {
+        let index = last_log_id.map_or(0, |log_id| Position::of(&log_id).index);
+        self.0.lock().truncate_after(index).map_err(failed)
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> io::Result<()> {
+        self.0.lock().purge(Position::of(&log_id).index).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use openraft::impls::BasicNode;
+    use openraft::vote::leader_id_std::CommittedLeaderId;
+    use stele_engine::world::sim::SimFiles;
+    use stele_engine::world::{ManualClock, SeededRandom, World};
+
+    use super::super::types::Gathered;
+    use super::*;
+
+    fn open(sim: &SimFiles, applied: Position) -> RaftLog {
+        let world = World {
+            clock: Arc::new(ManualClock::at(0)),
+            files: Arc::new(sim.clone()),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner: None,
+        };
+        let settings = Settings::new("/raft".into(), world, 1);
+        RaftLog::open(&settings, applied, Arc::default()).unwrap()
+    }
+
+    fn entry(index: u64, term: u64, payload: &str) -> Entry {
+        let log_id = LogId::new(CommittedLeaderId::new(term), index - 1);
+        let proposals = Arc::new(vec![Bytes::copy_from_slice(payload.as_bytes())]);
+        Entry { log_id, payload: EntryPayload::Normal(Gathered { ticket: 0, proposals }) }
+    }
+
+    fn append(log: &RaftLog, entries: Vec<Entry>) {
+        log.0.lock().append(entries).unwrap();
+    }
+
+    /// Index, term and payload of all entries at hand.
+    fn read(log: &RaftLog) -> Vec<(u64, u64, String)> {
+        let inner = log.0.lock();
+        let line = |entry: &Entry| {
+            let EntryPayload::Normal(gathered) = &entry.payload else { panic!("{entry}") };
+            let Position { index, term } = Position::of(&entry.log_id);
+            (index, term, String::from_utf8(gathered.proposals[0].to_vec()).unwrap())
+        };
+        inner.entries.held.iter().map(line).collect()
+    }
+
+    fn membership(voter: u64) -> Membership {
+        Membership::from(std::collections::BTreeMap::from([(voter, BasicNode::default())]))
+    }
+
+    #[test]
+    fn a_suffix_that_was_cut_off_stays_off_over_restarts() {
+        let sim = SimFiles::new(1);
+        let log = open(&sim, Position::default());
+        append(
+            &log,
+            vec![entry(1, 1, "a"), entry(2, 1, "b"), entry(3, 2, "lost"), entry(4, 2, "lost")],
+        );
+        log.0.lock().truncate_after(2).unwrap();
+        assert_eq!(log.last(), Position { index: 2, term: 1 });
+        append(&log, vec![entry(3, 3, "c")]);
+        let expected = [(1, 1, "a"), (2, 1, "b"), (3, 3, "c")]
+            .map(|(index, term, payload)| (index, term, payload.to_string()));
+        assert_eq!(read(&log), expected);
+        drop(log);
+        let sim = sim.crash();
+        let log = open(&sim, Position::default());
+        assert_eq!(read(&log), expected);
+        drop(log);
+        // The machine has applied the first two.
+        let log = open(&sim, Position { index: 2, term: 1 });
+        assert_eq!(read(&log), expected[2..]);
+        assert_eq!(log.snapshot_at(2).meta.last_log_id, Position { index: 2, term: 1 }.log_id());
+    }
+
+    #[test]
+    fn a_vote_is_durable_when_it_is_given() {
+        let sim = SimFiles::new(1);
+        let log = open(&sim, Position::default());
+        for vote in [Vote::new(3, 1), Vote::new_committed(3, 1), Vote::new(4, 9)] {
+            let state = State { vote: Some(vote), ..log.0.lock().state.clone() };
+            log.0.lock().save(state).unwrap();
+        }
+        drop(log);
+        let log = open(&sim.crash(), Position::default());
+        assert_eq!(log.0.lock().state.vote, Some(Vote::new(4, 9)));
+        assert!(!log.is_pristine());
+    }
+
+    #[test]
+    fn the_membership_in_force_outlives_the_entry_that_said_it() {
+        let sim = SimFiles::new(1);
+        let log = open(&sim, Position::default());
+        let voters = |index: u64, voter| Entry {
+            log_id: LogId::new(CommittedLeaderId::new(1), index - 1),
+            payload: EntryPayload::Membership(membership(voter)),
+        };
+        append(&log, vec![voters(1, 7), entry(2, 1, "a"), voters(3, 8), entry(4, 1, "b")]);
+        assert_eq!(log.membership_at(2).membership(), &membership(7));
+        log.0.lock().purge(2).unwrap();
+        assert_eq!(log.membership_at(2).membership(), &membership(7));
+        drop(log);
+        let mut sim = sim;
+        for (applied, voter) in [(2, 7), (3, 8), (4, 8)] {
+            sim = sim.crash();
+            let log = open(&sim, Position { index: applied, term: 1 });
+            assert_eq!(log.membership_at(applied).membership(), &membership(voter));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The way to other members. A lone voter has none, so nothing is ever sent.
+
+use std::future::Future;
+
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::impls::BasicNode;
+use openraft::network::RPCOption;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+
+use super::types::{Snapshot, Types, Vote};
+
+pub struct NoPeers;
+
+impl RaftNetworkFactory<Types> for NoPeers {
+    type Network = NoPeer;
+
+    async fn new_client(&mut self, target: u64, _node: &BasicNode) -> NoPeer {
+        NoPeer { target }
+    }
+}
+
+pub struct NoPeer {
+    target: u64,
+}
+
+impl NoPeer {
+    fn unreachable(&self) -> Unreachable<Types> {
+        Unreachable::from_string(format!("there is no way to member {}", self.target))
+    }
+}
+
+impl RaftNetworkV2<Types> for NoPeer {
+    type SnapshotData = ();
+
+    async fn append_entries(
+        &mut self,
+        _rpc: AppendEntriesRequest<Types>,
+        _option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+        Err(self.unreachable().into())
+    }
+
+    async fn vote(
+        &mut self,
+        _rpc: VoteRequest<Types>,
+        _option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        Err(self.unreachable().into())
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        _vote: Vote,
+        _snapshot: Snapshot,
+        _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        Err(self.unreachable().into())
+    }
+}

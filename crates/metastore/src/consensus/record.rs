@@ -1,0 +1,295 @@
+//! How entries, votes and memberships are written into the log: our own bytes,
+//! independent of the library's. `docs/format-raft-log.md` lists them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes};
+use openraft::EntryPayload;
+use openraft::impls::BasicNode;
+
+use super::Position;
+use super::types::{Entry, Gathered, Membership, Vote};
+
+const KIND_BLANK: u8 = 1;
+const KIND_PROPOSALS: u8 = 2;
+const KIND_MEMBERSHIP: u8 = 3;
+const STATE_VERSION: u8 = 1;
+const VOTE_NONE: u8 = 0;
+const VOTE_GIVEN: u8 = 1;
+const VOTE_WON: u8 = 2;
+
+/// Bytes before the proposals themselves: kind, term, count.
+const PROPOSALS_HEAD_BYTES: usize = 1 + 8 + 4;
+
+/// Says what is wrong with stored bytes.
+pub type Decoded<T> = Result<T, &'static str>;
+
+/// The bytes that an entry of these proposals will take.
+pub fn proposals_bytes(proposals: &[Bytes]) -> usize {
+    PROPOSALS_HEAD_BYTES + proposals.iter().map(|proposal| 4 + proposal.len()).sum::<usize>()
+}
+
+pub fn encode_entry(entry: &Entry) -> Bytes {
+    let term = entry.log_id.leader_id.term;
+    let mut out = Vec::new();
+    match &entry.payload {
+        EntryPayload::Blank => {
+            out.put_u8(KIND_BLANK);
+            out.put_u64_le(term);
+        }
+        EntryPayload::Normal(Gathered { proposals, .. }) => {
+            out.reserve(proposals_bytes(proposals));
+            out.put_u8(KIND_PROPOSALS);
+            out.put_u64_le(term);
+            out.put_u32_le(length(proposals.len()));
+            proposals.iter().for_each(|proposal| out.put_u32_le(length(proposal.len())));
+            proposals.iter().for_each(|proposal| out.put_slice(proposal));
+        }
+        EntryPayload::Membership(membership) => {
+            out.put_u8(KIND_MEMBERSHIP);
+            out.put_u64_le(term);
+            put_membership(&mut out, membership);
+        }
+    }
+    out.into()
+}
+
+fn length(count: usize) -> u32 {
+    u32::try_from(count).expect("an entry is far below 4 GiB")
+}
+
+/// Reads an entry; its proposals share the memory of `bytes`.
+pub fn decode_entry(index: u64, mut bytes: Bytes) -> Decoded<Entry> {
+    let short = |_| "the entry is cut short";
+    let kind = bytes.try_get_u8().map_err(short)?;
+    let term = bytes.try_get_u64_le().map_err(short)?;
+    let payload = match kind {
+        KIND_BLANK => EntryPayload::Blank,
+        KIND_PROPOSALS => {
+            let proposals = Arc::new(get_proposals(&mut bytes)?);
+            EntryPayload::Normal(Gathered { ticket: 0, proposals })
+        }
+        KIND_MEMBERSHIP => EntryPayload::Membership(get_membership(&mut bytes)?),
+        _ => return Err("an entry of an unknown kind"),
+    };
+    if bytes.has_remaining() {
+        return Err("the entry has bytes too many");
+    }
+    let log_id = Position { index, term }.log_id().ok_or("an entry with index 0")?;
+    Ok(Entry { log_id, payload })
+}
+
+fn get_proposals(bytes: &mut Bytes) -> Decoded<Vec<Bytes>> {
+    let count = bytes.try_get_u32_le().map_err(|_| "the entry is cut short")? as usize;
+    if bytes.remaining() / 4 < count {
+        return Err("the entry has fewer proposals than it says");
+    }
+    let mut lengths = bytes.split_to(4 * count);
+    let mut proposals = Vec::with_capacity(count);
+    for _ in 0..count {
+        let length = lengths.get_u32_le() as usize;
+        if bytes.remaining() < length {
+            return Err("a proposal is cut short");
+        }
+        proposals.push(bytes.split_to(length));
+    }
+    Ok(proposals)
+}
+
+/// What a member keeps beside its entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub member: u64,
+    pub vote: Option<Vote>,
+    /// Entries up to here are no longer in the log.
+    pub purged: Position,
+    /// The last membership up to `purged`, and where it stood.
+    pub membership_at: Position,
+    pub membership: Membership,
+}
+
+impl State {
+    pub fn new(member: u64) -> State {
+        State {
+            member,
+            vote: None,
+            purged: Position::default(),
+            membership_at: Position::default(),
+            membership: Membership::default(),
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u8(STATE_VERSION);
+        out.put_u64_le(self.member);
+        let (kind, term, candidate) = match &self.vote {
+            None => (VOTE_NONE, 0, 0),
+            Some(vote) => {
+                let kind = if vote.committed { VOTE_WON } else { VOTE_GIVEN };
+                (kind, vote.leader_id.term, vote.leader_id.voted_for)
+            }
+        };
+        out.put_u8(kind);
+        out.put_u64_le(term);
+        out.put_u64_le(candidate);
+        for position in [self.purged, self.membership_at] {
+            out.put_u64_le(position.index);
+            out.put_u64_le(position.term);
+        }
+        put_membership(&mut out, &self.membership);
+        out
+    }
+
+    pub fn decode(mut bytes: Bytes) -> Decoded<State> {
+        let short = |_| "the state is cut short";
+        if bytes.try_get_u8().map_err(short)? != STATE_VERSION {
+            return Err("the state is of an unknown version");
+        }
+        let member = bytes.try_get_u64_le().map_err(short)?;
+        let kind = bytes.try_get_u8().map_err(short)?;
+        let term = bytes.try_get_u64_le().map_err(short)?;
+        let candidate = bytes.try_get_u64_le().map_err(short)?;
+        let vote = match kind {
+            VOTE_NONE => None,
+            VOTE_GIVEN => Some(Vote::new(term, candidate)),
+            VOTE_WON => Some(Vote::new_committed(term, candidate)),
+            _ => return Err("a vote of an unknown kind"),
+        };
+        let mut position = || -> Decoded<Position> {
+            let index = bytes.try_get_u64_le().map_err(short)?;
+            Ok(Position { index, term: bytes.try_get_u64_le().map_err(short)? })
+        };
+        let (purged, membership_at) = (position()?, position()?);
+        let membership = get_membership(&mut bytes)?;
+        Ok(State { member, vote, purged, membership_at, membership })
+    }
+}
+
+fn put_membership(out: &mut Vec<u8>, membership: &Membership) {
+    let configs = membership.get_joint_config();
+    out.put_u16_le(short_length(configs.len()));
+    for config in configs {
+        out.put_u16_le(short_length(config.len()));
+        config.iter().for_each(|member| out.put_u64_le(*member));
+    }
+    out.put_u16_le(short_length(membership.nodes().count()));
+    for (member, node) in membership.nodes() {
+        out.put_u64_le(*member);
+        out.put_u16_le(short_length(node.addr.len()));
+        out.put_slice(node.addr.as_bytes());
+    }
+}
+
+fn short_length(count: usize) -> u16 {
+    u16::try_from(count).expect("a group has a few members with short addresses")
+}
+
+fn get_membership(bytes: &mut Bytes) -> Decoded<Membership> {
+    let short = |_| "the membership is cut short";
+    let mut configs = Vec::new();
+    for _ in 0..bytes.try_get_u16_le().map_err(short)? {
+        let mut config = BTreeSet::new();
+        for _ in 0..bytes.try_get_u16_le().map_err(short)? {
+            config.insert(bytes.try_get_u64_le().map_err(short)?);
+        }
+        configs.push(config);
+    }
+    let mut nodes = BTreeMap::new();
+    for _ in 0..bytes.try_get_u16_le().map_err(short)? {
+        let member = bytes.try_get_u64_le().map_err(short)?;
+        let length = usize::from(bytes.try_get_u16_le().map_err(short)?);
+        if bytes.remaining() < length {
+            return Err("a member's address is cut short");
+        }
+        let addr = String::from_utf8(bytes.split_to(length).into());
+        let addr = addr.map_err(|_| "a member's address is no text")?;
+        nodes.insert(member, BasicNode { addr });
+    }
+    if configs.is_empty() {
+        return Ok(Membership::default());
+    }
+    Membership::new(configs, nodes).map_err(|_| "a membership that makes no sense")
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::LogId;
+    use openraft::vote::leader_id_std::CommittedLeaderId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn membership() -> Membership {
+        let node = |addr: &str| BasicNode { addr: addr.to_string() };
+        let nodes = BTreeMap::from([(1, node("a:2380")), (9, node("b:2380")), (4, node(""))]);
+        let configs = vec![BTreeSet::from([1, 9]), BTreeSet::from([1])];
+        Membership::new(configs, nodes).unwrap()
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let proposals = [&b"one"[..], b"", b"three"].map(Bytes::from_static).to_vec();
+        let gathered = Gathered { ticket: 5, proposals: Arc::new(proposals.clone()) };
+        let payloads = [
+            EntryPayload::Blank,
+            EntryPayload::Normal(gathered),
+            EntryPayload::Membership(membership()),
+        ];
+        for payload in payloads {
+            let log_id = LogId::new(CommittedLeaderId::new(3), 41);
+            let entry = Entry { log_id, payload };
+            let bytes = encode_entry(&entry);
+            for cut in 0..bytes.len() {
+                decode_entry(42, bytes.slice(..cut)).unwrap_err();
+            }
+            let read = decode_entry(42, bytes.clone()).unwrap();
+            assert_eq!(read.log_id, log_id);
+            match (&read.payload, &entry.payload) {
+                (EntryPayload::Blank, EntryPayload::Blank) => {}
+                (EntryPayload::Normal(read), EntryPayload::Normal(_)) => {
+                    assert_eq!((read.ticket, &*read.proposals), (0, &proposals));
+                    assert_eq!(bytes.len(), proposals_bytes(&proposals));
+                }
+                (EntryPayload::Membership(read), EntryPayload::Membership(written)) => {
+                    assert_eq!(read, written);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        for vote in [None, Some(Vote::new(4, 1)), Some(Vote::new_committed(5, 9))] {
+            let at = |index, term| Position { index, term };
+            let state = State {
+                member: 7,
+                vote,
+                purged: at(100, 3),
+                membership_at: at(1, 0),
+                membership: membership(),
+            };
+            let bytes = Bytes::from(state.encode());
+            assert_eq!(State::decode(bytes.clone()), Ok(state));
+            for cut in 0..bytes.len() {
+                State::decode(bytes.slice(..cut)).unwrap_err();
+            }
+        }
+        let fresh = State::new(1);
+        assert_eq!(State::decode(fresh.encode().into()), Ok(fresh));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = State::decode(bytes.clone().into());
+            for kind in 0..4 {
+                let mut entry = bytes.clone();
+                entry.insert(0, kind);
+                let _ = decode_entry(1, entry.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The Raft library's type parameters, and its log ids as our positions. The
+//! library counts entries from 0, we count from 1.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::impls::{BasicNode, BoxedErrorSource, InlineBatch, ProgressResponder};
+use openraft::vote::leader_id_std::{CommittedLeaderId, LeaderId};
+use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
+
+use super::Position;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Types;
+
+impl RaftTypeConfig for Types {
+    type D = Gathered;
+    /// Answers do not go through the library.
+    type R = ();
+    type NodeId = u64;
+    type Node = BasicNode;
+    type Term = u64;
+    type LeaderId = LeaderId<u64, u64>;
+    type Vote = Vote;
+    type Payload = EntryPayload<Gathered, u64, BasicNode>;
+    type Entry = Entry;
+    type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
+    type Responder<T>
+        = ProgressResponder<Self, T>
+    where
+        T: OptionalSend + 'static;
+    type Batch<T>
+        = InlineBatch<T>
+    where
+        T: OptionalSend + 'static;
+    type ErrorSource = BoxedErrorSource;
+}
+
+pub type Vote = openraft::Vote<LeaderId<u64, u64>>;
+pub type LogId = openraft::LogId<CommittedLeaderId<u64>>;
+pub type Entry = openraft::Entry<CommittedLeaderId<u64>, EntryPayload<Gathered, u64, BasicNode>>;
+pub type Membership = openraft::Membership<u64, BasicNode>;
+pub type StoredMembership = openraft::StoredMembership<CommittedLeaderId<u64>, u64, BasicNode>;
+pub type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId<u64>, u64, BasicNode>;
+pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, BasicNode, ()>;
+
+/// The proposals of one entry.
+#[derive(Clone, Debug)]
+pub struct Gathered {
+    /// Tells the group of callers that wait for the answers; 0: nobody does.
+    pub ticket: u64,
+    pub proposals: Arc<Vec<Bytes>>,
+}
+
+impl fmt::Display for Gathered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} proposals", self.proposals.len())
+    }
+}
+
+impl Position {
+    pub(super) fn of(log_id: &LogId) -> Position {
+        Position { index: log_id.index + 1, term: log_id.leader_id.term }
+    }
+
+    /// `None` before the first entry.
+    pub(super) fn log_id(self) -> Option<LogId> {
+        let index = self.index.checked_sub(1)?;
+        Some(LogId::new(CommittedLeaderId::new(self.term), index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_librarys_first_entry_is_our_entry_one() {
+        assert_eq!(Position::default().log_id(), None);
+        let first = Position { index: 1, term: 7 };
+        assert_eq!(first.log_id().map(|id| (id.index, id.leader_id.term)), Some((0, 7)));
+        assert_eq!(first.log_id().map(|id| Position::of(&id)), Some(first));
+    }
+}

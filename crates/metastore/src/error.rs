@@ -1,0 +1,189 @@
+//! What can go wrong, with the code and the exact text that etcd's clients
+//! compare against, in one place. Services turn an [`Error`] into a status.
+
+use std::sync::Arc;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The gRPC status codes in use, with their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    Cancelled = 1,
+    Unknown = 2,
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Aborted = 10,
+    OutOfRange = 11,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+    DataLoss = 15,
+    Unauthenticated = 16,
+}
+
+/// One refusal or failure. Cheap to clone, because one failed sync is told to
+/// every waiter.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    #[error("etcdserver: key is not provided")]
+    EmptyKey,
+    #[error("etcdserver: key not found")]
+    KeyNotFound,
+    #[error("etcdserver: value is provided")]
+    ValueProvided,
+    #[error("etcdserver: lease is provided")]
+    LeaseProvided,
+    #[error("etcdserver: too many operations in txn request")]
+    TooManyOps,
+    #[error("etcdserver: duplicate key given in txn request")]
+    DuplicateKey,
+    #[error("etcdserver: invalid sort option")]
+    InvalidSort,
+    #[error("etcdserver: request is too large")]
+    RequestTooLarge,
+    #[error("etcdserver: requested lease not found")]
+    LeaseNotFound,
+    #[error("etcdserver: lease already exists")]
+    LeaseExists,
+    #[error("etcdserver: too large lease TTL")]
+    LeaseTtlTooLarge,
+    /// The compacted revision is for watchers, who are told it.
+    #[error("etcdserver: mvcc: required revision has been compacted")]
+    Compacted { compacted: i64 },
+    #[error("etcdserver: mvcc: required revision is a future revision")]
+    FutureRevision,
+    #[error("etcdserver: mvcc: database space exceeded")]
+    NoSpace,
+    #[error("etcdserver: too many requests")]
+    TooManyRequests,
+    #[error("etcdserver: corrupt cluster")]
+    Corrupt,
+    #[error("etcdserver: member not found")]
+    MemberNotFound,
+    #[error("etcdserver: no leader")]
+    NoLeader,
+    #[error("etcdserver: not leader")]
+    NotLeader,
+    #[error("etcdserver: leader changed")]
+    LeaderChanged,
+    #[error("etcdserver: server stopped")]
+    Stopped,
+    #[error("etcdserver: request timed out")]
+    Timeout,
+    #[error("etcdserver: cluster ID mismatch")]
+    ClusterMismatch,
+    /// A key in a range that the transaction read has changed since.
+    #[error(
+        "the transaction read at revision {read_revision}, but key \"{}\" changed at revision {changed}: read again and retry",
+        key.escape_ascii()
+    )]
+    Conflict { read_revision: i64, key: bytes::Bytes, changed: i64 },
+    /// A transaction cannot have read what is still to come.
+    #[error("the transaction read at revision {revision}, but the newest is {newest}")]
+    FutureRead { revision: i64, newest: i64 },
+    /// History before the waterline is gone.
+    #[error("revision {revision} is older than the retained history, which begins at {waterline}")]
+    TooOld { revision: i64, waterline: i64 },
+    /// Nothing is retained from that moment.
+    #[error("no history is retained from that time; it begins at revision {waterline}")]
+    TimeTooOld { waterline: i64 },
+    #[error("the session does not hold the lock \"{}\"", key.escape_ascii())]
+    LockNotHeld { key: bytes::Bytes },
+    #[error("the session waits for or holds the lock \"{}\" in the other mode", key.escape_ascii())]
+    LockModeDiffers { key: bytes::Bytes },
+    #[error("{what}: {size} is over the limit of {limit}")]
+    Limit { what: &'static str, size: u64, limit: u64 },
+    /// Bytes that should be a proposal are not one.
+    #[error("malformed proposal: {0}")]
+    Malformed(&'static str),
+    /// The data directory or a setting does not fit.
+    #[error("{0}")]
+    Config(String),
+    /// Something that cannot happen did; the text says what.
+    #[error("internal: {0}")]
+    Internal(String),
+    #[error("{0}")]
+    Engine(Arc<stele_engine::Error>),
+}
+
+impl From<stele_engine::Error> for Error {
+    fn from(error: stele_engine::Error) -> Error {
+        Error::Engine(Arc::new(error))
+    }
+}
+
+impl Error {
+    /// The status code that the error has on the wire.
+    pub fn code(&self) -> Code {
+        match self {
+            Error::EmptyKey
+            | Error::KeyNotFound
+            | Error::ValueProvided
+            | Error::LeaseProvided
+            | Error::TooManyOps
+            | Error::DuplicateKey
+            | Error::InvalidSort
+            | Error::RequestTooLarge
+            | Error::FutureRead { .. }
+            | Error::Limit { .. }
+            | Error::Malformed(_) => Code::InvalidArgument,
+            Error::LeaseNotFound | Error::MemberNotFound => Code::NotFound,
+            Error::LeaseExists
+            | Error::NotLeader
+            | Error::ClusterMismatch
+            | Error::LockNotHeld { .. }
+            | Error::LockModeDiffers { .. }
+            | Error::Config(_) => Code::FailedPrecondition,
+            Error::LeaseTtlTooLarge
+            | Error::Compacted { .. }
+            | Error::FutureRevision
+            | Error::TimeTooOld { .. } => Code::OutOfRange,
+            Error::NoSpace | Error::TooManyRequests => Code::ResourceExhausted,
+            Error::Corrupt => Code::DataLoss,
+            Error::NoLeader | Error::LeaderChanged | Error::Stopped | Error::Timeout => {
+                Code::Unavailable
+            }
+            Error::Conflict { .. } | Error::TooOld { .. } => Code::Aborted,
+            Error::Internal(_) => Code::Internal,
+            Error::Engine(error) => engine_code(error),
+        }
+    }
+}
+
+fn engine_code(error: &stele_engine::Error) -> Code {
+    match error {
+        stele_engine::Error::DataLoss { .. } => Code::DataLoss,
+        stele_engine::Error::DiskFull { .. } => Code::ResourceExhausted,
+        stele_engine::Error::Stopped(_) | stele_engine::Error::Closed => Code::Unavailable,
+        _ => Code::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_clients_match_stand_as_etcd_sends_them() {
+        let expected = [
+            (Error::EmptyKey, 3, "etcdserver: key is not provided"),
+            (Error::LeaseNotFound, 5, "etcdserver: requested lease not found"),
+            (Error::NoSpace, 8, "etcdserver: mvcc: database space exceeded"),
+            (Error::LeaseExists, 9, "etcdserver: lease already exists"),
+            (
+                Error::Compacted { compacted: 7 },
+                11,
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            (Error::FutureRevision, 11, "etcdserver: mvcc: required revision is a future revision"),
+            (Error::NoLeader, 14, "etcdserver: no leader"),
+        ];
+        for (error, code, text) in expected {
+            assert_eq!((error.code() as i32, error.to_string().as_str()), (code, text));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The API as JSON over HTTP: the body of a POST is a message in the JSON of
+//! protobuf, and so is the answer. A call is put into wire form and takes the
+//! way of the gRPC calls, so both always say the same.
+
+mod json;
+mod objects;
+
+use bytes::{Bytes, BytesMut};
+use http::{Method as Verb, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Full, StreamBody};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Code, Status};
+
+use self::json::Transcoder;
+use self::objects::Objects;
+use super::methods::Method;
+use super::rpc::{Answer, MESSAGE_BYTES_MAX};
+use super::wire::FRAME_BYTES;
+use super::{Etcd, PageBody};
+
+/// Where each method is found.
+const PATHS: &[(&str, Method)] = &[
+    ("kv/range", Method::Range),
+    ("kv/put", Method::Put),
+    ("kv/deleterange", Method::DeleteRange),
+    ("kv/txn", Method::Txn),
+    ("kv/compaction", Method::Compact),
+    ("watch", Method::Watch),
+    ("lease/grant", Method::LeaseGrant),
+    ("lease/revoke", Method::LeaseRevoke),
+    ("kv/lease/revoke", Method::LeaseRevoke),
+    ("lease/keepalive", Method::LeaseKeepAlive),
+    ("lease/timetolive", Method::LeaseTimeToLive),
+    ("kv/lease/timetolive", Method::LeaseTimeToLive),
+    ("lease/leases", Method::LeaseLeases),
+    ("kv/lease/leases", Method::LeaseLeases),
+    ("cluster/member/list", Method::MemberList),
+    ("maintenance/alarm", Method::Alarm),
+    ("maintenance/status", Method::Status),
+    ("maintenance/defragment", Method::Defragment),
+    ("maintenance/hash", Method::Hash),
+    ("maintenance/hashkv", Method::HashKv),
+    ("maintenance/snapshot", Method::Snapshot),
+];
+
+/// What the gateway calls `path`, which comes without `/v3/`.
+fn method(path: &str) -> Option<Method> {
+    PATHS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method)
+}
+
+pub async fn call<B>(etcd: &Etcd, verb: &Verb, path: &str, body: B) -> Response<PageBody>
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    let Some(method) = method(path) else {
+        return failed(&Status::not_found("Not Found"));
+    };
+    if verb != Verb::POST {
+        return failed(&Status::unimplemented("Method Not Allowed"));
+    }
+    let answered = match method {
+        Method::Watch | Method::LeaseKeepAlive => {
+            let requests = Objects::new(body, Transcoder::new(method));
+            etcd.stream(method, Box::pin(requests))
+        }
+        _ => match read(body).await {
+            Ok(text) => match Transcoder::new(method).request(&text) {
+                Ok(request) => etcd.unary(method, request).await,
+                Err(status) => Err(status),
+            },
+            Err(status) => Err(status),
+        },
+    };
+    match answered {
+        Err(status) => failed(&status),
+        Ok(answer) if method.answers_many() => streamed(answer, Transcoder::new(method)),
+        Ok(answer) => match whole(answer).await {
+            Ok(message) => match Transcoder::new(method).response(&message) {
+                Ok(text) => page(StatusCode::OK, text),
+                Err(status) => failed(&status),
+            },
+            Err(status) => failed(&status),
+        },
+    }
+}
+
+async fn read<B>(mut body: B) -> Result<Bytes, Status>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut text = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Status::cancelled("the client has gone away"))?;
+        if let Some(data) = frame.data_ref() {
+            text.extend_from_slice(data);
+        }
+        // Base64 is a third longer than the bytes it stands for.
+        if text.len() > MESSAGE_BYTES_MAX / 3 * 4 {
+            return Err(crate::Error::RequestTooLarge.into());
+        }
+    }
+    Ok(text.freeze())
+}
+
+/// The one message of an answer, without its frame.
+async fn whole(answer: Answer) -> Result<Bytes, Status> {
+    match answer {
+        Answer::One(message) => Ok(message.slice(FRAME_BYTES..)),
+        Answer::Many(mut pieces) => {
+            let mut message = Vec::new();
+            while let Some(piece) = pieces.next().await {
+                message.extend_from_slice(&piece?);
+            }
+            Ok(Bytes::from(message).slice(FRAME_BYTES..))
+        }
+    }
+}
+
+/// An object on a line for each message; the first that fails is the last.
+fn streamed(answer: Answer, transcoder: Transcoder) -> Response<PageBody> {
+    let messages: std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>> = match answer
+    {
+        Answer::One(message) => Box::pin(tokio_stream::once(Ok(message))),
+        Answer::Many(messages) => messages,
+    };
+    let lines = messages.map(move |message| {
+        let text = message.and_then(|message| transcoder.response(&message[FRAME_BYTES..]));
+        let line = match text {
+            Ok(text) => [b"{\"result\":", &text[..], b"}\n"].concat(),
+            Err(status) => {
+                format!("{{\"error\":{}}}\n", String::from_utf8_lossy(&described(&status))).into()
+            }
+        };
+        Ok::<_, std::convert::Infallible>(http_body::Frame::data(Bytes::from(line)))
+    });
+    let mut response = Response::new(PageBody::new(StreamBody::new(lines)));
+    let kind = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+fn failed(status: &Status) -> Response<PageBody> {
+    page(http_status(status.code()), described(status))
+}
+
+/// An error as an object.
+fn described(status: &Status) -> Vec<u8> {
+    let error = serde_json::json!({ "code": status.code() as i32, "message": status.message() });
+    error.to_string().into_bytes()
+}
+
+fn page(status: StatusCode, text: Vec<u8>) -> Response<PageBody> {
+    let mut response = Response::new(PageBody::new(Full::new(Bytes::from(text))));
+    *response.status_mut() = status;
+    let kind = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The status that the gateway gives to each code.
+fn http_status(code: Code) -> StatusCode {
+    let number = match code {
+        Code::Ok => 200,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::AlreadyExists | Code::Aborted => 409,
+        Code::ResourceExhausted => 429,
+        Code::Cancelled => 499,
+        Code::Unknown | Code::Internal | Code::DataLoss => 500,
+        Code::Unimplemented => 501,
+        Code::Unavailable => 503,
+        Code::DeadlineExceeded => 504,
+    };
+    StatusCode::from_u16(number).expect("numbers of statuses")
+}

@@ -1,0 +1,121 @@
+//! Maintenance and membership: what a member tells about itself.
+
+use bytes::Bytes;
+
+use super::proto::alarm_request::AlarmAction;
+use super::proto::{self, AlarmType};
+use super::{CLUSTER_VERSION, Etcd, VERSION, wire};
+use crate::command::{self, Alarm, Command};
+use crate::{Error, Result};
+
+pub async fn member_list(etcd: &Etcd, request: proto::MemberListRequest) -> Result<Bytes> {
+    if request.linearizable {
+        etcd.node().barrier().await?;
+    }
+    let about = etcd.options();
+    let header = etcd.header(0);
+    let member = proto::Member {
+        id: header.member_id,
+        name: about.name.clone(),
+        peer_ur_ls: about.peer_urls.clone(),
+        client_ur_ls: about.client_urls.clone(),
+        is_learner: false,
+    };
+    let answer =
+        proto::MemberListResponse { header: Some(header.message()), members: vec![member] };
+    Ok(wire::framed(&answer))
+}
+
+pub fn status(etcd: &Etcd) -> Result<Bytes> {
+    let node = etcd.node();
+    let (status, usage) = (node.status(), node.usage());
+    let mut errors = Vec::new();
+    if status.leader_id == 0 {
+        errors.push(Error::NoLeader.to_string());
+    }
+    for (member, alarm) in node.alarms() {
+        errors.push(format!("memberID:{member} alarm:{} ", alarm_type(alarm).as_str_name()));
+    }
+    Ok(wire::framed(&proto::StatusResponse {
+        header: Some(etcd.header(node.revision()).message()),
+        version: VERSION.into(),
+        // Clients take a size of zero for no answer.
+        db_size: usage.stored_bytes.max(1),
+        leader: status.leader_id,
+        raft_index: status.committed,
+        raft_term: status.term,
+        raft_applied_index: status.applied,
+        errors,
+        db_size_in_use: usage.live_bytes.max(1),
+        is_learner: false,
+        storage_version: CLUSTER_VERSION.into(),
+        db_size_quota: usage.quota_bytes,
+        downgrade_info: Some(proto::DowngradeInfo::default()),
+    }))
+}
+
+/// Space is reclaimed all the time: there is nothing to wait for. etcd's own
+/// answer has no header either.
+pub fn defragment() -> Bytes {
+    wire::framed(&proto::DefragmentResponse::default())
+}
+
+pub fn hash(etcd: &Etcd) -> Result<Bytes> {
+    let hash = etcd.node().hash(0)?;
+    let header = Some(etcd.header(etcd.node().revision()).message());
+    Ok(wire::framed(&proto::HashResponse { header, hash: hash.hash }))
+}
+
+pub async fn hash_kv(etcd: &Etcd, request: proto::HashKvRequest) -> Result<Bytes> {
+    let hash = etcd.node().hash(request.revision)?;
+    Ok(wire::framed(&proto::HashKvResponse {
+        header: Some(etcd.header(etcd.node().revision()).message()),
+        hash: hash.hash,
+        compact_revision: if hash.compacted > 0 { hash.compacted } else { -1 },
+        hash_revision: hash.hash_revision,
+    }))
+}
+
+pub async fn alarm(etcd: &Etcd, request: proto::AlarmRequest) -> Result<Bytes> {
+    let asked = AlarmType::try_from(request.alarm).unwrap_or(AlarmType::None);
+    let kind = match asked {
+        AlarmType::None => None,
+        AlarmType::Nospace => Some(Alarm::NoSpace),
+        AlarmType::Corrupt => Some(Alarm::Corrupt),
+    };
+    let member = request.member_id;
+    let standing = etcd.node().alarms();
+    let wanted = |(of, alarm): &(u64, Alarm)| {
+        (member == 0 || *of == member) && kind.is_none_or(|kind| kind == *alarm)
+    };
+    let shown = match (AlarmAction::try_from(request.action), kind) {
+        (Ok(AlarmAction::Get), _) => standing.into_iter().filter(wanted).collect(),
+        (Ok(AlarmAction::Activate), Some(alarm)) => {
+            propose(etcd, command::AlarmAction::Activate { member, alarm }).await?;
+            vec![(member, alarm)]
+        }
+        (Ok(AlarmAction::Deactivate), Some(alarm)) => {
+            let stood = standing.contains(&(member, alarm));
+            propose(etcd, command::AlarmAction::Deactivate { member, alarm }).await?;
+            if stood { vec![(member, alarm)] } else { Vec::new() }
+        }
+        _ => Vec::new(),
+    };
+    let member =
+        |(member_id, alarm)| proto::AlarmMember { member_id, alarm: alarm_type(alarm).into() };
+    Ok(wire::framed(&proto::AlarmResponse {
+        header: Some(etcd.header(etcd.node().revision()).message()),
+        alarms: shown.into_iter().map(member).collect(),
+    }))
+}
+
+async fn propose(etcd: &Etcd, action: command::AlarmAction) -> Result<()> {
+    etcd.node().propose(Command::Alarm(action)).await.map(drop)
+}
+
+fn alarm_type(alarm: Alarm) -> AlarmType {
+    match alarm {
+        Alarm::NoSpace => AlarmType::Nospace,
+        Alarm::Corrupt => AlarmType::Corrupt,
+    }
+}

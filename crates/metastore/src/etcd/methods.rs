@@ -1,0 +1,98 @@
+//! The methods that are served, by their names on the wire.
+
+/// One method of etcd's API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    Range,
+    RangeStream,
+    Put,
+    DeleteRange,
+    Txn,
+    Compact,
+    Watch,
+    LeaseGrant,
+    LeaseRevoke,
+    LeaseKeepAlive,
+    LeaseTimeToLive,
+    LeaseLeases,
+    MemberList,
+    Alarm,
+    Status,
+    Defragment,
+    Hash,
+    HashKv,
+    Snapshot,
+}
+
+const METHODS: [(Method, &str, &str); Method::COUNT] = [
+    (Method::Range, "etcdserverpb.KV", "Range"),
+    (Method::RangeStream, "etcdserverpb.KV", "RangeStream"),
+    (Method::Put, "etcdserverpb.KV", "Put"),
+    (Method::DeleteRange, "etcdserverpb.KV", "DeleteRange"),
+    (Method::Txn, "etcdserverpb.KV", "Txn"),
+    (Method::Compact, "etcdserverpb.KV", "Compact"),
+    (Method::Watch, "etcdserverpb.Watch", "Watch"),
+    (Method::LeaseGrant, "etcdserverpb.Lease", "LeaseGrant"),
+    (Method::LeaseRevoke, "etcdserverpb.Lease", "LeaseRevoke"),
+    (Method::LeaseKeepAlive, "etcdserverpb.Lease", "LeaseKeepAlive"),
+    (Method::LeaseTimeToLive, "etcdserverpb.Lease", "LeaseTimeToLive"),
+    (Method::LeaseLeases, "etcdserverpb.Lease", "LeaseLeases"),
+    (Method::MemberList, "etcdserverpb.Cluster", "MemberList"),
+    (Method::Alarm, "etcdserverpb.Maintenance", "Alarm"),
+    (Method::Status, "etcdserverpb.Maintenance", "Status"),
+    (Method::Defragment, "etcdserverpb.Maintenance", "Defragment"),
+    (Method::Hash, "etcdserverpb.Maintenance", "Hash"),
+    (Method::HashKv, "etcdserverpb.Maintenance", "HashKV"),
+    (Method::Snapshot, "etcdserverpb.Maintenance", "Snapshot"),
+];
+
+impl Method {
+    pub const COUNT: usize = 19;
+
+    pub fn all() -> impl Iterator<Item = Method> {
+        METHODS.iter().map(|(method, ..)| *method)
+    }
+
+    /// The method of a path: `/service/method`.
+    pub fn of_path(path: &str) -> Option<Method> {
+        let (service, name) = path.strip_prefix('/')?.split_once('/')?;
+        METHODS
+            .iter()
+            .find(|(_, known, method)| *method == name && *known == service)
+            .map(|(method, ..)| *method)
+    }
+
+    /// The names of its service and of itself.
+    pub fn names(self) -> (&'static str, &'static str) {
+        let (_, service, name) = METHODS[self as usize];
+        (service, name)
+    }
+
+    /// Whether requests come as a stream.
+    pub fn asks_many(self) -> bool {
+        matches!(self, Method::Watch | Method::LeaseKeepAlive)
+    }
+
+    /// Whether answers come as a stream.
+    pub fn answers_many(self) -> bool {
+        self.asks_many() || matches!(self, Method::RangeStream | Method::Snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_found_by_their_path_and_know_their_names() {
+        for (method, service, name) in METHODS {
+            assert_eq!(Method::of_path(&format!("/{service}/{name}")), Some(method));
+            assert_eq!(method.names(), (service, name));
+        }
+        for unknown in
+            ["", "/", "/etcdserverpb.KV/put", "etcdserverpb.KV/Put", "/v3lockpb.Lock/Lock"]
+        {
+            assert_eq!(Method::of_path(unknown), None, "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What is asked over plain HTTP: health, version, metrics, and the JSON
+//! gateway.
+
+use bytes::Bytes;
+use http::{HeaderValue, Method as Verb, Request, Response, StatusCode, header};
+use http_body::Body;
+use http_body_util::Full;
+
+use super::service::PageBody;
+use super::{CLUSTER_VERSION, Etcd, VERSION, gateway, metrics};
+use crate::command::{Alarm, KeyRange, RangeQuery};
+
+pub async fn page<B>(etcd: &Etcd, request: Request<B>) -> Response<PageBody>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    let query = Query(head.uri.query().unwrap_or(""));
+    let mut response = if head.method == Verb::OPTIONS {
+        text(StatusCode::OK, "")
+    } else if let Some(path) = gateway_path(path) {
+        gateway::call(etcd, &head.method, path, body).await
+    } else if !PAGES.contains(&path) {
+        text(StatusCode::NOT_FOUND, "404 page not found\n")
+    } else if head.method != Verb::GET {
+        let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
+        refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+        refused
+    } else {
+        match path {
+            "/health" => health(etcd, &query).await,
+            "/livez" => checks(etcd, "livez", &["serializable_read"], &query).await,
+            "/readyz" => checks(etcd, "readyz", READY, &query).await,
+            "/version" => version(),
+            _ => numbers(etcd),
+        }
+    };
+    allow_everywhere(&mut response);
+    response
+}
+
+const PAGES: [&str; 5] = ["/health", "/livez", "/readyz", "/version", "/metrics"];
+const READY: &[&str] =
+    &["data_corruption", "serializable_read", "linearizable_read", "non_learner"];
+
+/// What the gateway calls a path, if it is one of its own.
+fn gateway_path(path: &str) -> Option<&str> {
+    path.strip_prefix("/v3/").or_else(|| path.strip_prefix("/v3beta/"))
+}
+
+/// Pages of other sites may ask too, as with etcd.
+fn allow_everywhere(response: &mut Response<PageBody>) {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS, PUT, DELETE"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "accept, content-type, authorization"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// The parameters of a page.
+struct Query<'a>(&'a str);
+
+impl Query<'_> {
+    /// The values that a parameter has.
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.split('&').filter_map(move |pair| match pair.split_once('=') {
+            Some((key, value)) if key == name => Some(value),
+            None if pair == name => Some(""),
+            _ => None,
+        })
+    }
+
+    fn has(&self, name: &str, value: &str) -> bool {
+        self.values(name).any(|given| given == value)
+    }
+}
+
+async fn health(etcd: &Etcd, query: &Query<'_>) -> Response<PageBody> {
+    let alarm = etcd.node().alarms().into_iter().map(|(_, alarm)| alarm_name(alarm));
+    let alarm = alarm.into_iter().find(|alarm| !query.has("exclude", alarm));
+    let reason = if let Some(alarm) = alarm {
+        format!("ALARM {alarm}")
+    } else if etcd.node().status().leader_id == 0 {
+        "RAFT NO LEADER".to_owned()
+    } else {
+        match read(etcd, query.has("serializable", "true")).await {
+            Ok(()) => String::new(),
+            Err(error) => format!("RANGE ERROR:{error}"),
+        }
+    };
+    let healthy = reason.is_empty();
+    let counters = etcd.counters();
+    let count = if healthy { &counters.health_successes } else { &counters.health_failures };
+    count.add(1);
+    let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = serde_json::json!({ "health": healthy.to_string(), "reason": reason });
+    let mut response = text(status, body.to_string());
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn alarm_name(alarm: Alarm) -> &'static str {
+    match alarm {
+        Alarm::NoSpace => "NOSPACE",
+        Alarm::Corrupt => "CORRUPT",
+    }
+}
+
+/// Reads one key, as the checks do.
+async fn read(etcd: &Etcd, serializable: bool) -> crate::Result<()> {
+    if !serializable {
+        etcd.node().barrier().await?;
+    }
+    let query = RangeQuery::new(KeyRange::single("\0"));
+    etcd.node().range(&query, &mut |_| {}).map(drop)
+}
+
+async fn checks(etcd: &Etcd, page: &str, names: &[&str], query: &Query<'_>) -> Response<PageBody> {
+    let mut lines = String::new();
+    let mut passed = true;
+    for name in names {
+        if query.has("exclude", name) {
+            lines += &format!("[+]{name} excluded: ok\n");
+            continue;
+        }
+        match check(etcd, name).await {
+            Ok(()) => lines += &format!("[+]{name} ok\n"),
+            Err(reason) => {
+                passed = false;
+                lines += &format!("[-]{name} failed: {reason}\n");
+            }
+        }
+    }
+    if !passed {
+        return text(StatusCode::SERVICE_UNAVAILABLE, format!("{lines}{page} check failed\n"));
+    }
+    match query.values("verbose").next() {
+        Some(_) => text(StatusCode::OK, format!("{lines}{page} check passed\n")),
+        None => text(StatusCode::OK, "ok\n"),
+    }
+}
+
+async fn check(etcd: &Etcd, name: &str) -> Result<(), String> {
+    let said = |error: crate::Error| error.to_string();
+    match name {
+        "data_corruption" => {
+            let corrupt = etcd.node().alarms().iter().any(|(_, alarm)| *alarm == Alarm::Corrupt);
+            if corrupt { Err("alarm activated: CORRUPT".into()) } else { Ok(()) }
+        }
+        "serializable_read" => read(etcd, true).await.map_err(said),
+        "linearizable_read" => read(etcd, false).await.map_err(said),
+        // A member that only learns is not there yet.
+        _ => Ok(()),
+    }
+}
+
+fn version() -> Response<PageBody> {
+    let version = serde_json::json!({
+        "etcdserver": VERSION,
+        "etcdcluster": CLUSTER_VERSION,
+        "storage": CLUSTER_VERSION,
+    });
+    let mut response = text(StatusCode::OK, version.to_string());
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn numbers(etcd: &Etcd) -> Response<PageBody> {
+    let mut response = text(StatusCode::OK, metrics::text(etcd));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<PageBody> {
+    let mut response = Response::new(PageBody::new(Full::new(text.into())));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_found_with_and_without_value() {
+        let query = Query("verbose&exclude=NOSPACE&exclude=x");
+        assert_eq!(query.values("verbose").collect::<Vec<_>>(), [""]);
+        assert!(query.has("exclude", "x") && query.has("exclude", "NOSPACE"));
+        assert!(!query.has("exclude", "y") && query.values("other").next().is_none());
+    }
+}

@@ -1,0 +1,260 @@
+//! gRPC on the wire: messages out of a request's body, and the body of a
+//! response out of messages that are already framed.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::wire::FRAME_BYTES;
+
+/// The largest message that a client may send: the largest request, and what
+/// etcd allows on top for its wrapping.
+pub const MESSAGE_BYTES_MAX: usize = (1536 + 512) << 10;
+
+/// Messages one after the other, or pieces of one.
+pub type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+
+/// What a call is answered: framed messages, then the status OK.
+pub enum Answer {
+    One(Bytes),
+    Many(Messages),
+}
+
+impl Answer {
+    /// The pieces of one framed message.
+    pub fn pieces(mut pieces: Vec<Bytes>) -> Answer {
+        match pieces.len() {
+            1 => Answer::One(pieces.remove(0)),
+            _ => Answer::Many(Box::pin(tokio_stream::iter(pieces.into_iter().map(Ok)))),
+        }
+    }
+
+    pub fn into_response(self) -> http::Response<tonic::body::Body> {
+        let rest = match self {
+            Answer::One(message) => Rest::One(message),
+            Answer::Many(messages) => Rest::Many(messages),
+        };
+        let mut response = http::Response::new(tonic::body::Body::new(AnswerBody(rest)));
+        let grpc = HeaderValue::from_static("application/grpc");
+        response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+        response
+    }
+}
+
+/// The messages of a request's body, without their frames.
+pub struct Requests<B> {
+    body: B,
+    /// Received and not looked at.
+    received: Bytes,
+    /// A message, with its frame, that came in several pieces.
+    partial: BytesMut,
+}
+
+impl<B> Requests<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    pub fn new(body: B) -> Requests<B> {
+        Requests { body, received: Bytes::new(), partial: BytesMut::new() }
+    }
+
+    /// The message of a unary call.
+    pub async fn one(mut self) -> Result<Bytes, Status> {
+        let message = std::future::poll_fn(|context| self.poll_message(context)).await;
+        message.unwrap_or_else(|| Err(Status::internal("the request has no message")))
+    }
+
+    pub fn poll_message(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Status>>> {
+        loop {
+            match self.take_message() {
+                Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(None) => {}
+                Err(status) => return Poll::Ready(Some(Err(status))),
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.received = data;
+                    }
+                }
+                Some(Err(_)) => return Poll::Ready(Some(Err(went_away()))),
+                None if self.partial.is_empty() => return Poll::Ready(None),
+                None => return Poll::Ready(Some(Err(went_away()))),
+            }
+        }
+    }
+
+    /// Takes a message that has been received whole. When there is none, all
+    /// that was received has been kept.
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+        if self.partial.is_empty()
+            && let Some(bytes) = message_bytes(&self.received)?
+            && self.received.len() >= FRAME_BYTES + bytes
+        {
+            let mut message = self.received.split_to(FRAME_BYTES + bytes);
+            message.advance(FRAME_BYTES);
+            return Ok(Some(message));
+        }
+        if !self.fill_partial(FRAME_BYTES) {
+            return Ok(None);
+        }
+        let bytes = message_bytes(&self.partial)?.unwrap_or(0);
+        if !self.fill_partial(FRAME_BYTES + bytes) {
+            return Ok(None);
+        }
+        let mut message = std::mem::take(&mut self.partial).freeze();
+        message.advance(FRAME_BYTES);
+        Ok(Some(message))
+    }
+
+    /// Moves received bytes over until there are `bytes`, if there can be.
+    fn fill_partial(&mut self, bytes: usize) -> bool {
+        let missing = bytes.saturating_sub(self.partial.len());
+        let taken = self.received.split_to(missing.min(self.received.len()));
+        self.partial.reserve(missing);
+        self.partial.extend_from_slice(&taken);
+        taken.len() == missing
+    }
+}
+
+/// The length of the message that begins here, once its frame is there.
+fn message_bytes(framed: &[u8]) -> Result<Option<usize>, Status> {
+    let Some(&[flag, a, b, c, d]) = framed.first_chunk::<FRAME_BYTES>() else { return Ok(None) };
+    if flag != 0 {
+        return Err(Status::unimplemented("compressed messages are not supported"));
+    }
+    let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
+    if bytes > MESSAGE_BYTES_MAX {
+        return Err(Status::resource_exhausted(format!(
+            "grpc: received message larger than max ({bytes} vs. {MESSAGE_BYTES_MAX})"
+        )));
+    }
+    Ok(Some(bytes))
+}
+
+fn went_away() -> Status {
+    Status::cancelled("the client has gone away")
+}
+
+impl<B> Stream for Requests<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_message(context)
+    }
+}
+
+/// Framed messages, then trailers.
+struct AnswerBody(Rest);
+
+enum Rest {
+    One(Bytes),
+    Many(Messages),
+    Trailers(Status),
+    Nothing,
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            match std::mem::replace(&mut self.0, Rest::Nothing) {
+                Rest::One(message) => {
+                    self.0 = Rest::Trailers(Status::ok(""));
+                    return Poll::Ready(Some(Ok(Frame::data(message))));
+                }
+                Rest::Many(mut messages) => match messages.as_mut().poll_next(context) {
+                    Poll::Ready(Some(Ok(message))) => {
+                        self.0 = Rest::Many(messages);
+                        return Poll::Ready(Some(Ok(Frame::data(message))));
+                    }
+                    Poll::Ready(Some(Err(status))) => self.0 = Rest::Trailers(status),
+                    Poll::Ready(None) => self.0 = Rest::Trailers(Status::ok("")),
+                    Poll::Pending => {
+                        self.0 = Rest::Many(messages);
+                        return Poll::Pending;
+                    }
+                },
+                Rest::Trailers(status) => {
+                    let mut trailers = HeaderMap::with_capacity(2);
+                    let added = status.add_header(&mut trailers);
+                    return Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))));
+                }
+                Rest::Nothing => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+    use crate::etcd::wire;
+
+    async fn messages(stream: &[u8], cut: usize) -> Result<Vec<Bytes>, Status> {
+        let frames: Vec<_> = stream
+            .chunks(cut)
+            .map(|piece| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece))))
+            .collect();
+        let mut requests = Requests::new(StreamBody::new(tokio_stream::iter(frames)));
+        let mut all = Vec::new();
+        while let Some(message) = std::future::poll_fn(|cx| requests.poll_message(cx)).await {
+            all.push(message?);
+        }
+        Ok(all)
+    }
+
+    #[tokio::test]
+    async fn messages_are_found_however_the_bytes_are_cut() {
+        let sent: Vec<Vec<u8>> = [3usize, 0, 300, 1].iter().map(|&bytes| vec![7; bytes]).collect();
+        let mut stream = Vec::new();
+        for message in &sent {
+            let mut framed = wire::begin(0);
+            framed.extend_from_slice(message);
+            stream.extend_from_slice(&wire::end(framed));
+        }
+        for cut in 1..=stream.len() {
+            assert_eq!(messages(&stream, cut).await.unwrap(), sent, "cut by {cut}");
+        }
+        let torn = messages(&stream[..stream.len() - 1], 9).await.unwrap_err();
+        assert_eq!(torn.code(), tonic::Code::Cancelled);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_large_is_refused_before_it_is_read() {
+        let error = messages(&[0, 0, 0x20, 0, 1], 2).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::ResourceExhausted);
+        let error = messages(&[1, 0, 0, 0, 0], 5).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::Unimplemented);
+    }
+
+    #[tokio::test]
+    async fn an_answer_ends_with_its_status() {
+        let pieces = vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")];
+        let body = Answer::pieces(pieces).into_response().into_body().collect().await.unwrap();
+        assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(body.to_bytes(), "ab");
+        let failing = tokio_stream::iter([Err(Status::aborted("no"))]);
+        let body = Answer::Many(Box::pin(failing)).into_response().into_body();
+        let trailers = body.collect().await.unwrap();
+        assert_eq!(trailers.trailers().unwrap()["grpc-status"], "10");
+    }
+}

@@ -1,0 +1,120 @@
+//! The Snapshot stream: all keys and leases at one revision, in a format of
+//! our own (docs/etcd.md). Read in pages, so that a member needs no room for
+//! the whole.
+
+use bytes::{BufMut, BytesMut};
+use prost::Message;
+use ring::digest::{Context, SHA256};
+use tonic::Status;
+
+use super::generate::{Out, generate};
+use super::header::Header;
+use super::proto::{LeaseTimeToLiveResponse, SnapshotResponse};
+use super::range::Pages;
+use super::rpc::Answer;
+use super::wire::{self, Fields};
+use super::{CLUSTER_VERSION, Etcd};
+use crate::Result;
+use crate::command::{KeyRange, RangeQuery};
+
+/// What a snapshot begins with.
+pub const MAGIC: &[u8; 8] = b"SteleMS1";
+/// Bytes of one message.
+const BLOB_BYTES: usize = 32 << 10;
+
+/// Records of a snapshot: a field each, as if all were one message.
+mod record {
+    pub const HEADER: u8 = 1;
+    pub const KEY_VALUE: u8 = 2;
+    pub const LEASE: u8 = 3;
+}
+
+pub async fn stream(etcd: &Etcd) -> Result<Answer> {
+    etcd.node().barrier().await?;
+    let etcd = etcd.clone();
+    Ok(Answer::Many(generate(move |out| async move {
+        let header = etcd.header(etcd.node().revision());
+        let front = front(&etcd, header);
+        let mut left = front.len() as u64;
+        let mut pages = Pages::whole(&etcd, header.revision)?;
+        while let Some(page) = pages.next(&etcd)? {
+            left += page.kvs.len() as u64;
+            tokio::task::yield_now().await;
+        }
+        let mut blobs = Blobs { out, header, left, digest: Context::new(&SHA256), open: front };
+        let mut pages = Pages::whole(&etcd, header.revision)?;
+        while let Some(page) = pages.next(&etcd)? {
+            blobs.open.extend_from_slice(&page.kvs);
+            blobs.send_full().await;
+        }
+        blobs.end().await
+    })))
+}
+
+/// What stands before the keys.
+fn front(etcd: &Etcd, header: Header) -> BytesMut {
+    let mut front = BytesMut::new();
+    front.put_slice(MAGIC);
+    front.message(record::HEADER, &header.message().encode_to_vec());
+    for id in etcd.node().leases().list() {
+        let Some(status) = etcd.node().leases().time_to_live(id) else { continue };
+        let lease = LeaseTimeToLiveResponse {
+            id,
+            granted_ttl: status.granted_seconds,
+            ..Default::default()
+        };
+        front.message(record::LEASE, &lease.encode_to_vec());
+    }
+    front
+}
+
+/// Cuts what is written into messages.
+struct Blobs {
+    out: Out,
+    header: Header,
+    left: u64,
+    digest: Context,
+    open: BytesMut,
+}
+
+impl Blobs {
+    async fn send_full(&mut self) {
+        while self.open.len() >= BLOB_BYTES {
+            let blob = self.open.split_to(BLOB_BYTES);
+            self.send(blob).await;
+        }
+    }
+
+    async fn send(&mut self, blob: BytesMut) {
+        self.digest.update(&blob);
+        self.left = self.left.saturating_sub(blob.len() as u64);
+        let message = SnapshotResponse {
+            header: Some(self.header.message()),
+            remaining_bytes: self.left,
+            blob: blob.freeze(),
+            version: CLUSTER_VERSION.into(),
+        };
+        self.out.send(wire::framed(&message)).await;
+    }
+
+    /// The rest, and the checksum of all.
+    async fn end(mut self) -> Result<(), Status> {
+        let rest = std::mem::take(&mut self.open);
+        self.send(rest).await;
+        let digest = self.digest.clone().finish();
+        let blob = BytesMut::from(digest.as_ref());
+        self.send(blob).await;
+        Ok(())
+    }
+}
+
+impl Pages {
+    /// All keys at a revision.
+    fn whole(etcd: &Etcd, revision: i64) -> Result<Pages> {
+        let query = RangeQuery::new(KeyRange::all()).at(revision);
+        let count = etcd.node().count(&query.range, revision)?;
+        Ok(Pages::new(&query, revision, count))
+    }
+}
+
+const _: () = assert!(record::KEY_VALUE == super::response::range_field::KVS);

@@ -1,0 +1,126 @@
+//! `WatchResponse` messages, written around events that were encoded once for
+//! all watchers.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::etcd::header::Header;
+use crate::etcd::rpc::MESSAGE_BYTES_MAX;
+use crate::etcd::wire::{self, Fields};
+use crate::watch::Event;
+
+const EVENTS: u8 = 11;
+
+/// All of a response but its events.
+#[derive(Clone, Debug, Default)]
+pub struct WatchMessage {
+    pub header: Header,
+    pub watch_id: i64,
+    pub created: bool,
+    pub canceled: bool,
+    pub compact_revision: i64,
+    pub cancel_reason: String,
+    pub fragment: bool,
+}
+
+impl WatchMessage {
+    pub fn new(header: Header, watch_id: i64) -> WatchMessage {
+        WatchMessage { header, watch_id, ..WatchMessage::default() }
+    }
+
+    /// The message with these events, framed.
+    pub fn encode(&self, events: &[&Event], prev_kv: bool) -> Bytes {
+        let bytes: usize = events.iter().map(|event| event_len(event, prev_kv)).sum();
+        let mut out = wire::begin(128 + self.cancel_reason.len() + bytes);
+        self.write(&mut out);
+        for event in events {
+            let event = event.wire(prev_kv);
+            out.put_u8(wire::bytes_tag(EVENTS));
+            wire::put_varint(&mut out, event.len() as u64);
+            out.put_slice(event);
+        }
+        wire::end(out)
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        self.header.write(out);
+        out.int(2, self.watch_id);
+        out.flag(3, self.created);
+        out.flag(4, self.canceled);
+        out.int(5, self.compact_revision);
+        out.text(6, self.cancel_reason.as_bytes());
+        out.flag(7, self.fragment);
+    }
+
+    /// The events in as many messages as it takes for none to be too large,
+    /// unless one event alone is. All but the last say that more follow.
+    pub fn fragments(&self, events: &[&Event], prev_kv: bool) -> Vec<Bytes> {
+        let mut messages = Vec::new();
+        let (mut start, mut bytes) = (0, 0);
+        for (at, event) in events.iter().enumerate() {
+            let len = event_len(event, prev_kv);
+            if bytes > 0 && bytes + len >= MESSAGE_BYTES_MAX {
+                let piece = WatchMessage { fragment: true, ..self.clone() };
+                messages.push(piece.encode(&events[start..at], prev_kv));
+                (start, bytes) = (at, 0);
+            }
+            bytes += len;
+        }
+        messages.push(self.encode(&events[start..], prev_kv));
+        messages
+    }
+}
+
+fn event_len(event: &Event, prev_kv: bool) -> usize {
+    wire::field_len(event.wire(prev_kv).len())
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::etcd::proto::WatchResponse;
+    use crate::state::{KeyView, Tail};
+    use crate::watch::EventKind;
+
+    fn event(value: &[u8]) -> Event {
+        let tail = Tail { create_revision: 2, mod_revision: 3, version: 2, value, lease: 0 };
+        let tail = tail.encode();
+        Event::new(3, EventKind::Put, KeyView { key: b"k", tail: &tail }, Some(&tail))
+    }
+
+    fn decode(framed: &Bytes) -> WatchResponse {
+        let message = &framed[wire::FRAME_BYTES..];
+        let response = WatchResponse::decode(message).unwrap();
+        assert_eq!(response.encode_to_vec(), message, "prost writes the same");
+        response
+    }
+
+    #[test]
+    fn a_message_is_what_prost_would_write() {
+        let message = WatchMessage {
+            header: Header { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 },
+            watch_id: -1,
+            created: true,
+            canceled: true,
+            compact_revision: 5,
+            cancel_reason: "why".into(),
+            fragment: true,
+        };
+        let read = decode(&message.encode(&[&event(b"v")], true));
+        assert_eq!((read.watch_id, read.compact_revision), (-1, 5));
+        assert_eq!(read.events[0].prev_kv.as_ref().unwrap().value, "v");
+        let read = decode(&message.encode(&[&event(b"v")], false));
+        assert_eq!(read.events[0].prev_kv, None);
+    }
+
+    #[test]
+    fn a_large_batch_is_cut_between_events() {
+        let events: Vec<Event> = (0..5).map(|_| event(&vec![0; 900 << 10])).collect();
+        let events: Vec<&Event> = events.iter().collect();
+        let message = WatchMessage::new(Header::default(), 0);
+        let read: Vec<_> = message.fragments(&events, false).iter().map(decode).collect();
+        let shape: Vec<_> = read.iter().map(|piece| (piece.events.len(), piece.fragment)).collect();
+        assert_eq!(shape, [(2, true), (2, true), (1, false)]);
+    }
+}

@@ -1,0 +1,99 @@
+//! A timing wheel: things that fall due, found without looking at those that
+//! do not. Whoever moves a deadline leaves the wheel alone; an entry that comes
+//! up early is put in again.
+
+use std::time::Duration;
+
+/// How exact it is.
+pub const SLOT: Duration = Duration::from_millis(250);
+const SLOTS: usize = 4096;
+
+pub struct Wheel {
+    slots: Vec<Vec<i64>>,
+    /// The first slot that has not been emptied.
+    now: u64,
+    entries: usize,
+}
+
+impl Wheel {
+    pub fn new(now: Duration) -> Wheel {
+        Wheel { slots: vec![Vec::new(); SLOTS], now: tick(now), entries: 0 }
+    }
+
+    /// Puts an id in, to come up at or soon after a moment, or earlier if that
+    /// is further off than the wheel goes. Tells when it comes up.
+    pub fn insert(&mut self, id: i64, at: Duration) -> u64 {
+        // A slot comes up when it is over, so that nothing is early by itself.
+        let due = (tick(at) + 1).clamp(self.now, self.now + SLOTS as u64 - 1);
+        self.slots[slot(due)].push(id);
+        self.entries += 1;
+        due
+    }
+
+    /// Takes out what comes up until a moment, with the tick it came up at.
+    pub fn advance(&mut self, now: Duration, due: &mut Vec<(i64, u64)>) {
+        let now = tick(now);
+        let last = now.min(self.now + SLOTS as u64 - 1);
+        for at in self.now..=last {
+            let came = std::mem::take(&mut self.slots[slot(at)]);
+            self.entries -= came.len();
+            due.extend(came.into_iter().map(|id| (id, at)));
+        }
+        self.now = self.now.max(now + 1);
+    }
+
+    /// When the next entry comes up.
+    pub fn next(&self) -> Option<Duration> {
+        if self.entries == 0 {
+            return None;
+        }
+        let ahead = (0..SLOTS as u64).find(|ahead| !self.slots[slot(self.now + ahead)].is_empty());
+        ahead.map(|ahead| SLOT.saturating_mul(u32::try_from(self.now + ahead).unwrap_or(u32::MAX)))
+    }
+}
+
+fn tick(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos() / SLOT.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+fn slot(tick: u64) -> usize {
+    (tick % SLOTS as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(wheel: &mut Wheel, seconds: u64) -> Vec<i64> {
+        let mut due = Vec::new();
+        wheel.advance(Duration::from_secs(seconds), &mut due);
+        due.into_iter().map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn entries_come_up_after_their_time_and_not_before() {
+        let mut wheel = Wheel::new(Duration::from_secs(100));
+        wheel.insert(1, Duration::from_secs(105));
+        wheel.insert(2, Duration::from_secs(103));
+        assert!(wheel.next().unwrap() >= Duration::from_secs(103));
+        assert_eq!(due(&mut wheel, 103), []);
+        assert_eq!(due(&mut wheel, 104), [2]);
+        assert_eq!(due(&mut wheel, 200), [1]);
+        assert_eq!(wheel.next(), None);
+        wheel.insert(3, Duration::from_secs(1));
+        assert_eq!(due(&mut wheel, 201), [3], "what is late comes up at once");
+    }
+
+    #[test]
+    fn a_far_entry_comes_up_early_and_a_long_pause_loses_nothing() {
+        let mut wheel = Wheel::new(Duration::ZERO);
+        let far = Duration::from_secs(1 << 40);
+        wheel.insert(1, far);
+        for id in 2..100 {
+            wheel.insert(id, Duration::from_secs(id as u64 * 10));
+        }
+        let mut all = due(&mut wheel, 1 << 30);
+        all.sort_unstable();
+        assert_eq!(all, (1..100).collect::<Vec<_>>());
+    }
+}

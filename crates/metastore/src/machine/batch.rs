@@ -1,0 +1,398 @@
+//! The changes of one log entry while it is being applied: what later
+//! proposals of the entry see, and what becomes one engine commit.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::Message;
+use stele_engine::{Commit, CommitBuilder, RowRange};
+
+use crate::command::{Alarm, KeyRange, Kv};
+use crate::error::Result;
+use crate::state::{
+    Change, ChangeKind, KeyLockInfo, KeyView, LOCK, Numbers, Sample, Staged, State, Tail, VALUE,
+    changes, tables, value_spec,
+};
+use crate::watch::{Event, EventKind};
+
+/// An entry's changes so far.
+pub struct Batch<'a> {
+    pub state: &'a State,
+    /// The revision of the stored state, which the batch stands on.
+    base: i64,
+    pub numbers: Numbers,
+    keys: BTreeMap<Bytes, KeyChange>,
+    changes: Vec<(Change, i64)>,
+    /// Set once the proposal at hand has changed something.
+    sub: Option<u32>,
+    /// `None` when nobody watches.
+    events: Option<Vec<Event>>,
+    /// Rows of `lease_keys` and `lock_keys`, there or gone.
+    lease_keys: BTreeMap<Vec<u8>, bool>,
+    lock_keys: BTreeMap<Vec<u8>, bool>,
+    /// TTLs of leases; `None` is gone.
+    leases: BTreeMap<i64, Option<i64>>,
+    pub sample: Option<Sample>,
+    pub alarms: Option<Vec<(u64, Alarm)>>,
+}
+
+/// What a batch does to one key.
+#[derive(Default)]
+struct KeyChange {
+    /// Whether the key is alive in the stored state; known once it is written.
+    lives_in_base: bool,
+    /// Tails by revision, oldest first; `None` is an erasure.
+    versions: Vec<(i64, Option<Bytes>)>,
+    locks: Vec<(i64, KeyLockInfo)>,
+}
+
+/// What a finished batch is.
+pub struct Finished {
+    pub commit: Commit,
+    pub numbers: Numbers,
+    pub events: Option<Vec<Event>>,
+    pub counts: Staged,
+    /// Keys that came to life.
+    pub created: Vec<Bytes>,
+    pub alarms: Option<Vec<(u64, Alarm)>>,
+    pub sample: Option<Sample>,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch on the stored state as of `numbers`.
+    pub fn new(state: &'a State, numbers: Numbers, watched: bool) -> Batch<'a> {
+        Batch {
+            state,
+            base: numbers.revision,
+            numbers,
+            keys: BTreeMap::new(),
+            changes: Vec::new(),
+            sub: None,
+            events: watched.then(Vec::new),
+            lease_keys: BTreeMap::new(),
+            lock_keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            sample: None,
+            alarms: None,
+        }
+    }
+
+    /// What follows is of another proposal, made at this time: its changes get
+    /// a revision of their own.
+    pub fn begin(&mut self, time_micros: i64) {
+        self.numbers.time_micros = self.numbers.time_micros.max(time_micros);
+        self.sub = None;
+    }
+
+    /// What follows gets a revision of its own, though the proposal is the same.
+    pub fn begin_revision(&mut self) {
+        self.sub = None;
+    }
+
+    pub fn revision(&self) -> i64 {
+        self.numbers.revision
+    }
+
+    /// The tail of a key as it is now.
+    pub fn newest(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.keys.get(key).and_then(|change| change.versions.last()) {
+            Some((_, tail)) => Ok(tail.clone()),
+            None => self.state.get(key, self.base),
+        }
+    }
+
+    /// Gives keys and tails of a range at a revision to `sink`, in key order:
+    /// at least the first `rows_max`.
+    pub fn each(
+        &self,
+        range: &KeyRange,
+        revision: i64,
+        rows_max: Option<usize>,
+        sink: &mut dyn FnMut(KeyView<'_>),
+    ) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let rows = range.rows();
+        let changed = self.keys.range::<[u8], _>(bounds(&rows));
+        let changed: Vec<_> =
+            changed.filter_map(|(key, change)| Some((&key[..], change.at(revision)?))).collect();
+        let mut spec = value_spec(revision.min(self.base));
+        spec.rows.push(rows);
+        // A key that this batch deleted takes the place of one that is wanted.
+        spec.rows_max = rows_max.map(|rows| rows.saturating_add(changed.len()));
+        let mut changed = changed.into_iter().peekable();
+        let mut give = |key: &[u8], tail: &Option<Bytes>| {
+            if let Some(tail) = tail {
+                sink(KeyView { key, tail });
+            }
+        };
+        let mut overlaid = Vec::new();
+        self.state.store.read(self.state.tables.user, spec, |cell| {
+            overlaid.clear();
+            while let Some((key, tail)) = changed.next_if(|(key, _)| *key <= cell.row) {
+                overlaid.push(key);
+                give(key, tail);
+            }
+            if overlaid.last() != Some(&cell.row) {
+                give(cell.row, &Some(Bytes::copy_from_slice(cell.value)));
+            }
+        })?;
+        changed.for_each(|(key, tail)| give(key, tail));
+        Ok(())
+    }
+
+    /// The live keys of a range as they are now.
+    pub fn collect(&self, range: &KeyRange) -> Result<Vec<Kv>> {
+        if let Some(key) = range.single_key() {
+            let tail = self.newest(key)?;
+            return Ok(tail.map(|tail| Kv { key: key.clone(), tail }).into_iter().collect());
+        }
+        let mut kvs = Vec::new();
+        self.each(range, self.revision(), None, &mut |view| kvs.push(owned(view)))?;
+        Ok(kvs)
+    }
+
+    /// How many live keys a range has now.
+    pub fn count(&self, range: &KeyRange) -> Result<i64> {
+        let stored = self.state.count(range, self.base)?;
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let changed = self.keys.range::<[u8], _>(bounds(&range.rows()));
+        Ok(stored + changed.map(|(_, change)| change.growth()).sum::<i64>())
+    }
+
+    /// Writes a value. `prev` is the key's newest tail.
+    pub fn put(&mut self, key: &Bytes, value: &[u8], lease: i64, prev: Option<&Bytes>) {
+        let (revision, sub) = self.next_place();
+        let old = prev.map(|tail| Tail::parse(tail));
+        let tail = Tail {
+            create_revision: old.map_or(revision, |old| old.create_revision),
+            mod_revision: revision,
+            version: old.map_or(1, |old| old.version.saturating_add(1)),
+            value,
+            lease,
+        };
+        let bytes = Bytes::from(tail.encode());
+        let size = size_of_entry(key, value);
+        self.numbers.written_bytes += size;
+        self.numbers.live_bytes += size - old.map_or(0, |old| size_of_entry(key, old.value));
+        self.move_lease(key, old.map_or(0, |old| old.lease), lease);
+        let kind = if old.is_some() { ChangeKind::Put } else { ChangeKind::Create };
+        self.record(revision, sub, kind, key);
+        if let Some(events) = &mut self.events {
+            let view = KeyView { key, tail: &bytes };
+            let prev = prev.map(|prev| &prev[..]);
+            events.push(Event::new(revision, EventKind::Put, view, prev));
+        }
+        self.set(key, revision, Some(bytes), prev.is_some());
+    }
+
+    /// Deletes a key that is alive. `prev` is its newest tail.
+    pub fn delete(&mut self, key: &Bytes, prev: &Bytes) {
+        let (revision, sub) = self.next_place();
+        let old = Tail::parse(prev);
+        self.numbers.written_bytes += size_of_entry(key, b"");
+        self.numbers.live_bytes -= size_of_entry(key, old.value);
+        self.move_lease(key, old.lease, 0);
+        self.record(revision, sub, ChangeKind::Delete, key);
+        if let Some(events) = &mut self.events {
+            let tail = Tail::erased(revision).encode();
+            let view = KeyView { key, tail: &tail };
+            events.push(Event::new(revision, EventKind::Delete, view, Some(prev)));
+        }
+        self.set(key, revision, None, true);
+    }
+
+    /// The lock of a key as it is now; free if there is none.
+    pub fn lock(&self, key: &[u8]) -> Result<KeyLockInfo> {
+        match self.keys.get(key).and_then(|change| change.locks.last()) {
+            Some((_, info)) => Ok(info.clone()),
+            None => Ok(self.state.lock_info(key)?.unwrap_or_default()),
+        }
+    }
+
+    /// The revision that a change made now gets.
+    pub fn revision_of_change(&self) -> i64 {
+        if self.sub.is_some() { self.numbers.revision } else { self.numbers.revision + 1 }
+    }
+
+    pub fn set_lock(&mut self, key: &Bytes, info: KeyLockInfo) {
+        let (revision, sub) = self.next_place();
+        self.record(revision, sub, ChangeKind::Lock, key);
+        if let Some(events) = &mut self.events {
+            events.push(Event::lock(revision, key, &info.encode_to_vec()));
+        }
+        let locks = &mut self.keys.entry(key.clone()).or_default().locks;
+        locks.retain(|(at, _)| *at != revision);
+        locks.push((revision, info));
+    }
+
+    pub fn set_lease(&mut self, id: i64, ttl_seconds: Option<i64>) {
+        self.leases.insert(id, ttl_seconds);
+    }
+
+    /// The keys that go with a lease, in order.
+    pub fn lease_keys(&self, id: i64) -> Result<Vec<Bytes>> {
+        self.owned_keys(id, self.state.tables.lease_keys, &self.lease_keys)
+    }
+
+    /// The keys whose locks a session holds or waits for, in order.
+    pub fn lock_keys(&self, session: i64) -> Result<Vec<Bytes>> {
+        self.owned_keys(session, self.state.tables.lock_keys, &self.lock_keys)
+    }
+
+    pub fn set_lock_key(&mut self, session: i64, key: &[u8], there: bool) {
+        self.lock_keys.insert(tables::owned_row(session, key), there);
+    }
+
+    /// Whether a key of the range changed after a revision in this very batch.
+    pub fn changed_in(&self, range: &KeyRange, after: i64) -> Option<&Change> {
+        let newer = self.changes.iter().map(|(change, _)| change);
+        let mut newer = newer.filter(|change| change.revision > after && change.is_of_value());
+        newer.find(|change| range.contains(&change.key))
+    }
+
+    /// Packs everything into a commit.
+    pub fn finish(self) -> Finished {
+        let Batch { state, numbers, .. } = self;
+        let tables = &state.tables;
+        let mut commit = CommitBuilder::new();
+        if !self.keys.is_empty() {
+            commit.table(tables.user);
+        }
+        for (key, change) in &self.keys {
+            commit.row(key);
+            for (revision, tail) in &change.versions {
+                match tail {
+                    Some(tail) => commit.set(VALUE, b"", *revision, tail),
+                    None => commit.mark(VALUE, b"", *revision, b""),
+                };
+            }
+            for (revision, info) in &change.locks {
+                let bytes = info.encode_to_vec();
+                match info.is_free() {
+                    false => commit.set(LOCK, b"", *revision, &bytes),
+                    true => commit.mark(LOCK, b"", *revision, &bytes),
+                };
+            }
+        }
+        let line_moved = numbers.waterline > state.waterline();
+        if line_moved || !self.changes.is_empty() {
+            commit.table(tables.changes);
+        }
+        if line_moved {
+            commit.delete_range(&changes::rows(0, numbers.waterline - 1));
+        }
+        for (change, time_micros) in &self.changes {
+            change.push(&mut commit, *time_micros);
+        }
+        let counts = state.counts.read();
+        let growing = self.keys.iter().map(|(key, change)| (key, change.growth()));
+        let staged = counts.stage(growing.filter(|(_, growth)| *growth != 0));
+        counts.push(&staged, &mut commit, tables);
+        drop(counts);
+        tables.push_leases(&mut commit, &self.leases, &self.lease_keys, &self.lock_keys);
+        if line_moved || self.sample.is_some() {
+            tables.push_time(&mut commit, self.sample.as_ref(), line_moved.then_some(&numbers));
+        }
+        tables.push_meta(&mut commit, &numbers, self.alarms.as_deref());
+        let created = self.keys.iter().filter(|(_, change)| change.growth() > 0);
+        Finished {
+            commit: commit.finish(),
+            numbers,
+            created: created.map(|(key, _)| key.clone()).collect(),
+            events: self.events,
+            counts: staged,
+            alarms: self.alarms,
+            sample: self.sample,
+        }
+    }
+
+    /// The place of the next change: its revision and its place in it.
+    fn next_place(&mut self) -> (i64, u32) {
+        let sub = match self.sub {
+            Some(sub) => sub + 1,
+            None => {
+                self.numbers.revision += 1;
+                0
+            }
+        };
+        self.sub = Some(sub);
+        (self.numbers.revision, sub)
+    }
+
+    fn record(&mut self, revision: i64, sub: u32, kind: ChangeKind, key: &Bytes) {
+        let change = Change { revision, sub, kind, key: key.clone() };
+        self.changes.push((change, self.numbers.time_micros));
+    }
+
+    fn set(&mut self, key: &Bytes, revision: i64, tail: Option<Bytes>, lived: bool) {
+        let change = self.keys.entry(key.clone()).or_default();
+        if change.versions.is_empty() {
+            change.lives_in_base = lived;
+        }
+        change.versions.retain(|(at, _)| *at != revision);
+        change.versions.push((revision, tail));
+    }
+
+    fn move_lease(&mut self, key: &[u8], from: i64, to: i64) {
+        if from != to {
+            if from != 0 {
+                self.lease_keys.insert(tables::owned_row(from, key), false);
+            }
+            if to != 0 {
+                self.lease_keys.insert(tables::owned_row(to, key), true);
+            }
+        }
+    }
+
+    fn owned_keys(
+        &self,
+        owner: i64,
+        table: stele_engine::TableId,
+        changed: &BTreeMap<Vec<u8>, bool>,
+    ) -> Result<Vec<Bytes>> {
+        let mut rows = self.state.owned_rows(table, owner)?;
+        let range = RowRange::prefix(&tables::owned_row(owner, b""));
+        for (row, there) in changed.range::<[u8], _>(bounds(&range)) {
+            if *there {
+                rows.insert(row.clone());
+            } else {
+                rows.remove(row);
+            }
+        }
+        Ok(rows.iter().map(|row| Bytes::copy_from_slice(&row[tables::OWNER_BYTES..])).collect())
+    }
+}
+
+impl KeyChange {
+    /// What the batch has of the key at a revision; `None` is nothing.
+    fn at(&self, revision: i64) -> Option<&Option<Bytes>> {
+        let upto = self.versions.iter().rev().find(|(at, _)| *at <= revision);
+        upto.map(|(_, tail)| tail)
+    }
+
+    /// 1 if the key came to life in this batch, -1 if it ceased to live.
+    fn growth(&self) -> i64 {
+        let Some((_, newest)) = self.versions.last() else { return 0 };
+        i64::from(newest.is_some()) - i64::from(self.lives_in_base)
+    }
+}
+
+pub fn owned(view: KeyView<'_>) -> Kv {
+    Kv { key: Bytes::copy_from_slice(view.key), tail: Bytes::copy_from_slice(view.tail) }
+}
+
+/// What a key and its value count for.
+fn size_of_entry(key: &[u8], value: &[u8]) -> i64 {
+    i64::try_from(key.len() + value.len()).unwrap_or(i64::MAX)
+}
+
+type Bounds<'r> = (std::ops::Bound<&'r [u8]>, std::ops::Bound<&'r [u8]>);
+
+fn bounds(rows: &RowRange) -> Bounds<'_> {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    (Included(&rows.start[..]), rows.end.as_ref().map_or(Unbounded, |end| Excluded(&end[..])))
+}

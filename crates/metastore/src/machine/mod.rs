@@ -1,0 +1,283 @@
+//! The state machine: proposals become changes.
+//!
+//! [`Applier`] takes log entries in order. The proposals of an entry run one
+//! after the other over a [`Batch`](batch::Batch), in which later ones see what
+//! earlier ones did, and which becomes one engine commit together with the
+//! position in the log: an entry has happened whole or not at all. A proposal
+//! is refused before it changes anything, so a refusal leaves no trace. When
+//! the commit is done, readers and watchers are told.
+
+mod batch;
+mod execute;
+mod kv;
+mod lease;
+mod lock;
+mod retention;
+mod txn;
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use stele_engine::world::World;
+use stele_engine::{Resources, Store};
+
+use crate::command::{self, Answer, Command, Op, Reply, Txn};
+use crate::consensus::{Committed, Machine, Position};
+use crate::error::{Error, Result};
+use crate::lease::Leases;
+use crate::state::{Found, Identity, Numbers, Sample, State};
+use crate::watch::Hub;
+use batch::{Batch, Finished};
+
+/// Applies log entries to the state.
+pub struct Applier {
+    state: Arc<State>,
+    hub: Arc<Hub>,
+    leases: Arc<Leases>,
+    core: Mutex<Core>,
+}
+
+/// How the state of a member is opened.
+#[derive(Clone)]
+pub struct Settings {
+    pub engine: stele_engine::Options,
+    /// Memory shared with other stores; `None`: the store makes its own.
+    pub resources: Option<Resources>,
+    /// Recent changes that are kept for watchers.
+    pub ring_bytes_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let mut engine = stele_engine::Options::default();
+        // A key may be as long as a request; the rows of leases put an id
+        // before it.
+        engine.limits.row_bytes_max = 4 << 20;
+        // A restart applies again what was not flushed.
+        engine.flush.replay_bytes_max = 64 << 20;
+        // The log decides what conflicts.
+        engine.memory.conflict_slots = 16;
+        Settings { engine, resources: None, ring_bytes_max: 32 << 20 }
+    }
+}
+
+/// The parts of a member's state, which belong together.
+pub struct Opened {
+    pub state: Arc<State>,
+    pub hub: Arc<Hub>,
+    pub leases: Arc<Leases>,
+    pub applier: Arc<Applier>,
+}
+
+/// Opens the state in a directory, as of the last flush. A new one is of the
+/// member that `new` chooses.
+pub fn open(
+    dir: &Path,
+    settings: Settings,
+    world: World,
+    new: impl FnOnce() -> Identity,
+) -> Result<Opened> {
+    let Settings { engine, resources, ring_bytes_max } = settings;
+    let clock = world.clock.clone();
+    let resources = resources.unwrap_or_else(|| Resources::new(&engine));
+    let store = Store::open_external_with(dir, engine, world, resources)?;
+    let (state, found) = State::open(store, new)?;
+    let state = Arc::new(state);
+    let hub = Arc::new(Hub::new(state.clone(), ring_bytes_max));
+    let leases = Arc::new(Leases::open(state.clone(), clock)?);
+    let applier = Applier::new(state.clone(), found, hub.clone(), leases.clone());
+    Ok(Opened { state, hub, leases, applier: Arc::new(applier) })
+}
+
+/// What only the one that applies looks at.
+struct Core {
+    numbers: Numbers,
+    /// From the oldest retained to the newest.
+    samples: VecDeque<Sample>,
+    /// The waterline of entries that are not flushed yet: index and line.
+    lines: VecDeque<(u64, i64)>,
+    /// The state in memory may be ahead of the stored one.
+    failed: bool,
+}
+
+/// One proposal being applied.
+pub(crate) struct Running<'a> {
+    pub batch: Batch<'a>,
+    pub leases: &'a Leases,
+    pub newest_sample: Option<Sample>,
+}
+
+impl Applier {
+    pub fn new(state: Arc<State>, found: Found, hub: Arc<Hub>, leases: Arc<Leases>) -> Applier {
+        let Found { numbers, samples } = found;
+        let core = Core { numbers, samples: samples.into(), lines: VecDeque::new(), failed: false };
+        Applier { state, hub, leases, core: Mutex::new(core) }
+    }
+
+    /// The numbers of the state, and the samples of time from oldest to newest.
+    pub fn history(&self) -> (Numbers, Vec<Sample>) {
+        let core = self.core.lock();
+        (core.numbers, core.samples.iter().copied().collect())
+    }
+
+    /// Lets the engine drop history below a waterline that is on disk without
+    /// the log: were the log replayed over it, old reads would see less than
+    /// they did the first time.
+    pub fn settle_waterline(&self) -> Result<()> {
+        let flushed = self.state.flushed();
+        let mut settled = None;
+        let mut core = self.core.lock();
+        while let Some((_, line)) = core.lines.pop_front_if(|(index, _)| *index <= flushed) {
+            settled = Some(line);
+        }
+        drop(core);
+        if let Some(line) = settled {
+            self.state.tables.set_waterline(&self.state.store, line)?;
+        }
+        Ok(())
+    }
+
+    fn apply_entry(&self, core: &mut Core, entry: Committed) -> Result<Vec<Result<Answer>>> {
+        let mut numbers = core.numbers;
+        numbers.applied = Position { index: entry.index, term: entry.term };
+        let mut running = Running {
+            batch: Batch::new(&self.state, numbers, self.hub.is_watched()),
+            leases: &self.leases,
+            newest_sample: core.samples.back().copied(),
+        };
+        let mut answers = Vec::with_capacity(entry.proposals.len());
+        for proposal in &entry.proposals {
+            let answer = running.run(proposal);
+            if let Err(error @ (Error::Engine(_) | Error::Internal(_))) = answer {
+                return Err(error);
+            }
+            answers.push(answer);
+        }
+        let finished = running.batch.finish();
+        self.state.commit(&finished.commit, entry.index)?;
+        self.publish(core, finished)?;
+        Ok(answers)
+    }
+
+    /// The commit is done: tells everybody, counts first, watchers last.
+    fn publish(&self, core: &mut Core, finished: Finished) -> Result<()> {
+        let Finished { numbers, counts, created, events, alarms, sample, .. } = finished;
+        self.state.counts.write().settle(counts, numbers.revision);
+        if let Some(alarms) = alarms {
+            self.state.set_alarms(alarms);
+        }
+        if numbers.waterline > core.numbers.waterline {
+            core.lines.push_back((numbers.applied.index, numbers.waterline));
+            core.samples.retain(|sample| sample.revision >= numbers.waterline);
+        }
+        if let Some(sample) = sample {
+            self.state.set_sampled_bytes(sample.written_bytes);
+            core.samples.push_back(sample);
+        }
+        core.numbers = numbers;
+        self.state.publish(&numbers);
+        self.hub.publish(events, numbers.revision);
+        if created.is_empty() { Ok(()) } else { self.state.cut_large_buckets(&created) }
+    }
+}
+
+impl Machine for Applier {
+    type Answer = Result<Answer>;
+
+    fn apply(&self, entry: Committed) -> Result<Vec<Result<Answer>>> {
+        let mut core = self.core.lock();
+        if core.failed {
+            return Err(Error::Stopped);
+        }
+        let answers = self.apply_entry(&mut core, entry);
+        core.failed = answers.is_err();
+        answers
+    }
+
+    fn applied(&self) -> Position {
+        self.state.applied()
+    }
+
+    fn flushed(&self) -> u64 {
+        self.state.flushed()
+    }
+}
+
+impl Running<'_> {
+    fn run(&mut self, proposal: &Bytes) -> Result<Answer> {
+        let proposal = command::decode(proposal)?;
+        self.batch.begin(proposal.time_micros);
+        let reply = self.obey(&proposal.command)?;
+        Ok(Answer { revision: self.batch.revision(), reply })
+    }
+
+    fn obey(&mut self, command: &Command) -> Result<Reply> {
+        if !matches!(command, Command::Alarm(_) | Command::Sample { .. }) {
+            self.check_alarms(takes_space(command))?;
+        }
+        match command {
+            Command::Put(put) => self.put(put).map(Reply::Put),
+            Command::Delete(delete) => self.delete(delete).map(Reply::Delete),
+            Command::Txn(txn) => self.txn(txn).map(Reply::Txn),
+            Command::Compact { revision } => self.compact(*revision).map(done),
+            Command::LeaseGrant { id, ttl_seconds } => self.grant_lease(*id, *ttl_seconds),
+            Command::LeaseRevoke { id } => self.revoke_lease(*id).map(done),
+            Command::Expire { ids } => self.expire(ids).map(done),
+            Command::Alarm(action) => {
+                self.alarm(*action);
+                Ok(Reply::Done)
+            }
+            Command::Execute(execute) => self.execute(execute).map(|()| Reply::Execute),
+            Command::Acquire { key, session, mode } => {
+                self.acquire(key, *session, *mode).map(Reply::Acquire)
+            }
+            Command::Release { key, session } => self.release(key, *session).map(done),
+            Command::Sample { clock_micros } => {
+                self.sample(*clock_micros);
+                Ok(Reply::Done)
+            }
+            Command::Waterline { revision } => self.move_waterline(*revision).map(done),
+        }
+    }
+}
+
+/// Runs a transaction that changes nothing on the state as it is.
+pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
+    assert!(txn.is_read_only(), "a transaction that writes is proposed");
+    let numbers = Numbers {
+        revision: state.revision(),
+        compacted: state.compacted(),
+        waterline: state.waterline(),
+        ..Numbers::default()
+    };
+    let batch = Batch::new(state, numbers, false);
+    let mut running = Running { batch, leases, newest_sample: None };
+    running.check_alarms(false)?;
+    let reply = Reply::Txn(running.txn(txn)?);
+    Ok(Answer { revision: numbers.revision, reply })
+}
+
+fn done((): ()) -> Reply {
+    Reply::Done
+}
+
+/// Whether a command is refused when there is no space.
+pub fn takes_space(command: &Command) -> bool {
+    match command {
+        Command::Put(_) | Command::LeaseGrant { .. } | Command::Acquire { .. } => true,
+        Command::Txn(txn) => puts(txn),
+        Command::Execute(execute) => execute.writes.iter().any(|write| write.value.is_some()),
+        _ => false,
+    }
+}
+
+fn puts(txn: &Txn) -> bool {
+    txn.success.iter().chain(&txn.failure).any(|op| match op {
+        Op::Put(_) => true,
+        Op::Txn(txn) => puts(txn),
+        Op::Range(_) | Op::Delete(_) => false,
+    })
+}

@@ -1,0 +1,134 @@
+//! etcd's transactions: all compares against the state before, then the
+//! chosen path checked, then its operations one after the other.
+
+use std::cmp::Ordering;
+
+use super::Running;
+use crate::command::{Compare, Op, OpAnswer, Operand, Relation, Txn, TxnAnswer};
+use crate::error::{Error, Result};
+use crate::state::Tail;
+
+/// Which branch was chosen, in the order in which the path meets the
+/// transactions.
+type Path = Vec<bool>;
+
+impl Running<'_> {
+    pub fn txn(&mut self, txn: &Txn) -> Result<TxnAnswer> {
+        let mut path = Path::new();
+        self.choose(txn, &mut path)?;
+        self.check_path(txn, &mut path.iter(), &Running::check_put_op)?;
+        self.check_path(txn, &mut path.iter(), &Running::check_range_op)?;
+        self.execute_path(txn, &mut path.iter())
+    }
+
+    fn choose(&self, txn: &Txn, path: &mut Path) -> Result<()> {
+        let mut holds = true;
+        for compare in &txn.compares {
+            holds = holds && self.compare(compare)?;
+        }
+        path.push(holds);
+        for op in branch(txn, holds) {
+            if let Op::Txn(txn) = op {
+                self.choose(txn, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every key of the range must stand in the relation. An empty range is
+    /// like one key of zeros, which has no value to compare.
+    fn compare(&self, compare: &Compare) -> Result<bool> {
+        let (mut any, mut all) = (false, true);
+        if let Some(key) = compare.range.single_key() {
+            if let Some(tail) = self.batch.newest(key)? {
+                any = true;
+                all = holds(compare, &Tail::parse(&tail));
+            }
+        } else {
+            self.batch.each(&compare.range, self.batch.revision(), None, &mut |view| {
+                any = true;
+                all = all && holds(compare, &view.fields());
+            })?;
+        }
+        if any {
+            return Ok(all);
+        }
+        let compares_value = matches!(compare.operand, Operand::Value(_));
+        Ok(!compares_value && holds(compare, &Tail::default()))
+    }
+
+    fn check_path(
+        &self,
+        txn: &Txn,
+        path: &mut std::slice::Iter<'_, bool>,
+        check: &impl Fn(&Self, &Op) -> Result<()>,
+    ) -> Result<()> {
+        let chosen = *path.next().expect("every transaction on the path was chosen in");
+        for op in branch(txn, chosen) {
+            match op {
+                Op::Txn(txn) => self.check_path(txn, path, check)?,
+                _ => check(self, op)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_put_op(&self, op: &Op) -> Result<()> {
+        match op {
+            Op::Put(put) => self.check_put(put),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_range_op(&self, op: &Op) -> Result<()> {
+        let Op::Range(query) = op else { return Ok(()) };
+        if query.revision > self.batch.revision() {
+            return Err(Error::FutureRevision);
+        }
+        let compacted = self.compacted();
+        if query.revision > 0 && query.revision < compacted {
+            return Err(Error::Compacted { compacted });
+        }
+        Ok(())
+    }
+
+    fn execute_path(
+        &mut self,
+        txn: &Txn,
+        path: &mut std::slice::Iter<'_, bool>,
+    ) -> Result<TxnAnswer> {
+        let succeeded = *path.next().expect("every transaction on the path was chosen in");
+        let mut ops = Vec::with_capacity(branch(txn, succeeded).len());
+        for op in branch(txn, succeeded) {
+            ops.push(match op {
+                Op::Range(query) => OpAnswer::Range(self.range(query)?),
+                Op::Put(put) => OpAnswer::Put(self.put_checked(put)?),
+                Op::Delete(delete) => OpAnswer::Delete(self.delete(delete)?),
+                Op::Txn(txn) => OpAnswer::Txn(self.execute_path(txn, path)?),
+            });
+        }
+        Ok(TxnAnswer { succeeded, ops })
+    }
+}
+
+fn branch(txn: &Txn, chosen: bool) -> &[Op] {
+    if chosen { &txn.success } else { &txn.failure }
+}
+
+fn holds(compare: &Compare, found: &Tail<'_>) -> bool {
+    let ordering = match &compare.operand {
+        Operand::Version(given) => found.version.cmp(given),
+        Operand::Create(given) => found.create_revision.cmp(given),
+        Operand::Mod(given) => found.mod_revision.cmp(given),
+        Operand::Lease(given) => found.lease.cmp(given),
+        Operand::Value(given) => found.value.cmp(&given[..]),
+        Operand::Unknown => Ordering::Equal,
+    };
+    match compare.relation {
+        Relation::Equal => ordering.is_eq(),
+        Relation::Greater => ordering.is_gt(),
+        Relation::Less => ordering.is_lt(),
+        Relation::NotEqual => ordering.is_ne(),
+        Relation::Any => true,
+    }
+}

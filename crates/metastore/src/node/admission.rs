@@ -1,0 +1,190 @@
+//! Who goes first when transactions conflict: whoever began first.
+//!
+//! A transaction that met a conflict leaves a claim on the ranges it touches.
+//! For a short while, in which it is expected to come again, transactions that
+//! began later wait when they touch them too. So the oldest gets through, then
+//! the next, and none starves. Nobody waits for a younger one, so nobody waits
+//! in a circle; correctness does not depend on any of this.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stele_engine::world::Clock;
+use tokio::sync::Notify;
+
+use crate::command::{KeyRange, RangeEnd};
+
+/// How long a claim holds others up while its transaction is away.
+const CLAIM: Duration = Duration::from_millis(100);
+/// More claims than this are not kept: who has none may have to try more often.
+const CLAIMS_MAX: usize = 1024;
+
+/// One attempt of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The same for all attempts of a transaction, and for no other.
+    pub id: u64,
+    /// How long ago the first attempt was.
+    pub age: Duration,
+}
+
+pub struct Admission {
+    clock: Arc<dyn Clock>,
+    claims: Mutex<Vec<Claim>>,
+    changed: Notify,
+}
+
+struct Claim {
+    id: u64,
+    /// When the transaction began, by our clock; may lie before it started.
+    begun_micros: i128,
+    ranges: Arc<Vec<KeyRange>>,
+    /// `None` while the transaction is here.
+    until: Option<Duration>,
+}
+
+/// Leave to run, until it is settled.
+pub struct Admitted<'a> {
+    admission: &'a Admission,
+    id: u64,
+    begun_micros: i128,
+    ranges: Arc<Vec<KeyRange>>,
+}
+
+impl Admission {
+    pub fn new(clock: Arc<dyn Clock>) -> Admission {
+        Admission { clock, claims: Mutex::new(Vec::new()), changed: Notify::new() }
+    }
+
+    /// Waits while an older transaction has a claim on any of the ranges.
+    pub async fn admit(&self, attempt: Attempt, ranges: Vec<KeyRange>) -> Admitted<'_> {
+        let begun_micros = self.hold(attempt);
+        let admitted =
+            Admitted { admission: self, id: attempt.id, begun_micros, ranges: Arc::new(ranges) };
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let Some(wait) = self.wait_of(&admitted) else { return admitted };
+            let _ = tokio::time::timeout(wait, changed).await;
+        }
+    }
+
+    /// When a transaction began. One that has come again keeps its claim while
+    /// it waits, and its place: were it reckoned anew, two could each be older
+    /// than the other.
+    fn hold(&self, attempt: Attempt) -> i128 {
+        if let Some(claim) = self.claims.lock().iter_mut().find(|claim| claim.id == attempt.id) {
+            claim.until = None;
+            return claim.begun_micros;
+        }
+        self.clock.elapsed().as_micros() as i128 - attempt.age.as_micros() as i128
+    }
+
+    /// How long to wait for older claims; `None`: there are none.
+    fn wait_of(&self, admitted: &Admitted<'_>) -> Option<Duration> {
+        let now = self.clock.elapsed();
+        let mut claims = self.claims.lock();
+        claims.retain(|claim| claim.until.is_none_or(|until| until > now));
+        let mine = (admitted.begun_micros, admitted.id);
+        let older = claims.iter().filter(|claim| {
+            (claim.begun_micros, claim.id) < mine && overlap(&claim.ranges, &admitted.ranges)
+        });
+        older.map(|claim| claim.until.map_or(CLAIM, |until| until - now)).max()
+    }
+}
+
+impl Admitted<'_> {
+    /// The attempt is over; after a conflict the transaction keeps its place.
+    pub fn settle(self, conflict: bool) {
+        let mut claims = self.admission.claims.lock();
+        claims.retain(|claim| claim.id != self.id);
+        if conflict && claims.len() < CLAIMS_MAX {
+            let until = Some(self.admission.clock.elapsed() + CLAIM);
+            let (id, begun_micros, ranges) = (self.id, self.begun_micros, self.ranges.clone());
+            claims.push(Claim { id, begun_micros, ranges, until });
+        }
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        // Also when the caller went away while it waited for its answer.
+        let mut claims = self.admission.claims.lock();
+        claims.retain(|claim| claim.id != self.id || claim.until.is_some());
+        drop(claims);
+        self.admission.changed.notify_waiters();
+    }
+}
+
+fn overlap(a: &[KeyRange], b: &[KeyRange]) -> bool {
+    a.iter().any(|a| b.iter().any(|b| meet(a, b)))
+}
+
+fn meet(a: &KeyRange, b: &KeyRange) -> bool {
+    let ends_after = |range: &KeyRange, key: &[u8]| match &range.end {
+        RangeEnd::Single => key <= &range.start[..],
+        RangeEnd::Before(end) => key < &end[..],
+        RangeEnd::Unbounded => true,
+    };
+    !a.is_empty() && !b.is_empty() && ends_after(a, &b.start) && ends_after(b, &a.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use stele_engine::world::ManualClock;
+
+    use super::*;
+
+    fn attempt(id: u64, age_seconds: u64) -> Attempt {
+        Attempt { id, age: Duration::from_secs(age_seconds) }
+    }
+
+    fn key(key: &'static str) -> Vec<KeyRange> {
+        vec![KeyRange::single(key)]
+    }
+
+    #[test]
+    fn ranges_meet_when_they_share_a_key() {
+        let range =
+            |from: &'static str, to: &'static str| KeyRange::from_wire(from.into(), to.into());
+        assert!(
+            meet(&range("a", "c"), &range("b", "d")) && meet(&range("a", ""), &range("a", "b"))
+        );
+        assert!(
+            !meet(&range("a", "b"), &range("b", "c")) && !meet(&range("c", "a"), &range("b", ""))
+        );
+        assert!(
+            meet(&range("a", "\0"), &range("z", "")) && !meet(&range("b", "\0"), &range("a", ""))
+        );
+    }
+
+    #[tokio::test]
+    async fn the_older_of_two_that_conflicted_goes_first() {
+        let clock = Arc::new(ManualClock::at(100_000_000));
+        let admission = Admission::new(clock.clone());
+        admission.admit(attempt(1, 5), key("a")).await.settle(true);
+        admission.admit(attempt(2, 9), key("a")).await.settle(true);
+        let younger = Admitted {
+            admission: &admission,
+            id: 1,
+            begun_micros: -5_000_000,
+            ranges: Arc::new(key("a")),
+        };
+        assert_eq!(admission.wait_of(&younger), Some(CLAIM), "it waits for the older one");
+        admission.admit(attempt(3, 0), key("b")).await.settle(false);
+        admission.admit(attempt(2, 9), key("a")).await.settle(false);
+        assert_eq!(admission.wait_of(&younger), None, "the older one is done");
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_does_not_come_again_holds_nobody_up_for_long() {
+        let clock = Arc::new(ManualClock::at(0));
+        let admission = Admission::new(clock.clone());
+        admission.admit(attempt(1, 9), key("a")).await.settle(true);
+        clock.advance(CLAIM);
+        admission.admit(attempt(2, 0), key("a")).await.settle(false);
+        assert!(admission.claims.lock().is_empty());
+    }
+}

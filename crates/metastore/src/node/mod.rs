@@ -1,0 +1,385 @@
+//! A member of the metastore, as the services see it.
+//!
+//! A [`Node`] is a member's state with its share in the Raft group. Writes are
+//! proposed and answered when they are applied; reads look at the state, after
+//! a `barrier` if they must not be stale. What nobody asks for is done by
+//! `duties`: leases run out, history is dropped (`retention`), alarms clear.
+//! Transactions that met a conflict are let through oldest first (`admission`).
+
+mod admission;
+mod duties;
+mod retention;
+mod settings;
+
+use std::sync::Arc;
+
+use admission::Admission;
+pub use admission::Attempt;
+use bytes::Bytes;
+use duties::Duties;
+pub use retention::Retention;
+pub use settings::{ExecuteLimits, Settings};
+use stele_engine::world::Clock;
+use tokio::sync::Notify;
+
+use crate::command::{
+    Alarm, AlarmAction, Answer, Command, Execute, KeyRange, Op, RangeQuery, Txn, encode,
+};
+use crate::consensus::{self, Group};
+use crate::error::{Error, Result};
+use crate::lease::Leases;
+use crate::machine::{self, Applier, Opened, takes_space};
+use crate::state::{Floor, Hash, Identity, KeyView, RangeScan, RangeSummary, State};
+use crate::watch::Hub;
+
+/// An open member.
+pub struct Node {
+    shared: Arc<Shared>,
+    duties: Duties,
+}
+
+/// What requests and duties share.
+pub(crate) struct Shared {
+    group: Group<Applier>,
+    applier: Arc<Applier>,
+    state: Arc<State>,
+    hub: Arc<Hub>,
+    leases: Arc<Leases>,
+    admission: Admission,
+    last: duties::Last,
+    settings: Settings,
+    /// There may be something to do for the duties.
+    nudge: Arc<Notify>,
+}
+
+/// Bytes of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Keys and values as they are now.
+    pub live_bytes: i64,
+    /// 0: there is no quota.
+    pub quota_bytes: i64,
+    /// On disk and in memory, history included.
+    pub stored_bytes: i64,
+}
+
+/// Who this member is and how far its group is. Read for the header of every
+/// response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub cluster_id: u64,
+    pub member_id: u64,
+    /// 0: there is none.
+    pub leader_id: u64,
+    pub term: u64,
+    /// Indexes of log entries.
+    pub last: u64,
+    pub committed: u64,
+    pub applied: u64,
+}
+
+impl Node {
+    /// Opens the member in a directory, which is made if it is not there.
+    pub async fn open(settings: Settings) -> Result<Node> {
+        let world = settings.world.clone();
+        let new = || Identity {
+            cluster_id: settings.cluster_id.unwrap_or_else(|| random_id(&settings)),
+            member_id: settings.member_id.unwrap_or_else(|| random_id(&settings)),
+        };
+        let dir = settings.dir.join("state");
+        let opened = machine::open(&dir, settings.machine.clone(), world.clone(), new)?;
+        let Opened { state, hub, leases, applier } = opened;
+        settings.check_identity(state.identity)?;
+        let of_group =
+            consensus::Settings::new(settings.dir.join("log"), world, state.identity.member_id);
+        let group = Group::open(of_group, applier.clone()).await?;
+        // Entries that were applied again have taken their time.
+        leases.refresh();
+        let admission = Admission::new(settings.world.clock.clone());
+        let nudge = leases.earlier();
+        let shared = Arc::new(Shared {
+            group,
+            applier,
+            state,
+            hub,
+            leases,
+            admission,
+            last: duties::Last::default(),
+            settings,
+            nudge,
+        });
+        let duties = Duties::start(&shared);
+        Ok(Node { shared, duties })
+    }
+
+    /// Proposes a command. Answered when it is applied.
+    pub async fn propose(&self, command: Command) -> Result<Answer> {
+        self.shared.check_quota(&command).await?;
+        let answer = self.shared.propose(&command).await;
+        self.shared.nudge_if_due();
+        answer
+    }
+
+    /// Runs a serializable transaction. One that meets a conflict is let
+    /// through before those that began later, when it comes again.
+    pub async fn execute(&self, execute: Execute, attempt: Attempt) -> Result<Answer> {
+        self.shared.settings.execute.check(&execute, attempt)?;
+        let ranges = execute.writes.iter().map(|write| KeyRange::single(write.key.clone()));
+        let ranges = ranges.chain(execute.reads.iter().cloned()).collect();
+        let admitted = self.shared.admission.admit(attempt, ranges).await;
+        let answer = self.propose(Command::Execute(execute)).await;
+        admitted.settle(matches!(answer, Err(Error::Conflict { .. })));
+        answer
+    }
+
+    /// Grants a lease: chooses an id if it is 0, raises a TTL that is too
+    /// short. Answers id and TTL.
+    pub async fn lease_grant(&self, id: i64, ttl_seconds: i64) -> Result<Answer> {
+        const TTL_SECONDS_MAX: i64 = 9_000_000_000;
+        if ttl_seconds > TTL_SECONDS_MAX {
+            return Err(Error::LeaseTtlTooLarge);
+        }
+        let settings = &self.shared.settings;
+        let ttl_seconds = ttl_seconds.max(settings.lease_ttl_seconds_min);
+        let random = || settings.world.random.next_u64();
+        let id = if id == 0 { self.shared.leases.choose_id(random) } else { id };
+        self.propose(Command::LeaseGrant { id, ttl_seconds }).await
+    }
+
+    /// A transaction that only reads, on local state.
+    pub fn read_txn(&self, txn: &Txn) -> Result<Answer> {
+        machine::read_txn(&self.shared.state, &self.shared.leases, txn)
+    }
+
+    /// Returns when a read of local state is linearizable.
+    pub async fn barrier(&self) -> Result<()> {
+        self.shared.group.barrier().await
+    }
+
+    pub fn status(&self) -> Status {
+        let Identity { cluster_id, member_id } = self.shared.state.identity;
+        let of_group = self.shared.group.status();
+        Status {
+            cluster_id,
+            member_id,
+            leader_id: of_group.leader,
+            term: of_group.term,
+            last: of_group.last,
+            committed: of_group.committed,
+            applied: of_group.applied,
+        }
+    }
+
+    /// The group's share of the node: its log and queue, for numbers about them.
+    pub fn group(&self) -> &Group<Applier> {
+        &self.shared.group
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// The newest revision; a fresh store is at 1.
+    pub fn revision(&self) -> i64 {
+        self.shared.state.revision()
+    }
+
+    /// Reads below this revision are refused to etcd's clients; -1 before the
+    /// first Compact.
+    pub fn compacted(&self) -> i64 {
+        self.shared.state.compacted()
+    }
+
+    /// Reads below this revision are refused to everybody.
+    pub fn waterline(&self) -> i64 {
+        self.shared.state.waterline()
+    }
+
+    pub fn alarms(&self) -> Vec<(u64, Alarm)> {
+        self.shared.state.alarms()
+    }
+
+    pub fn usage(&self) -> Usage {
+        let stats = self.shared.state.store.stats();
+        let stored = stats.fragment_bytes.saturating_add(stats.memory_used_bytes as u64);
+        Usage {
+            live_bytes: self.shared.state.live_bytes(),
+            quota_bytes: self.shared.settings.quota_bytes,
+            stored_bytes: i64::try_from(stored).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// Gives the keys of a range to `sink`, as etcd's Range has it. With
+    /// `keys_only` the tails have no value.
+    pub fn range(
+        &self,
+        query: &RangeQuery,
+        sink: &mut impl FnMut(KeyView<'_>),
+    ) -> Result<RangeSummary> {
+        self.check_readable()?;
+        self.shared.state.range(query, Floor::Compacted, sink)
+    }
+
+    /// As `range`, down to the waterline.
+    pub fn range_retained(
+        &self,
+        query: &RangeQuery,
+        sink: &mut impl FnMut(KeyView<'_>),
+    ) -> Result<RangeSummary> {
+        self.check_readable()?;
+        self.shared.state.range(query, Floor::Retained, sink)
+    }
+
+    /// Begins to read a range batch by batch, under whatever memory limit the
+    /// caller has.
+    pub fn open_range(&self, query: &RangeQuery, floor: Floor) -> Result<RangeScan> {
+        self.check_readable()?;
+        self.shared.state.open_range(query, floor)
+    }
+
+    /// The next keys of a range that was opened, about `bytes_max` of them. The
+    /// summary comes with the last.
+    pub fn next_of_range(
+        &self,
+        range: &mut RangeScan,
+        bytes_max: usize,
+        sink: &mut impl FnMut(KeyView<'_>),
+    ) -> Result<Option<RangeSummary>> {
+        range.next(&self.shared.state, bytes_max, sink)
+    }
+
+    /// Keys in a range at a revision (0: the newest).
+    pub fn count(&self, range: &KeyRange, revision: i64) -> Result<i64> {
+        let (at, _) = self.shared.state.resolve(revision, Floor::Retained)?;
+        self.shared.state.count(range, at)
+    }
+
+    /// The newest revision at a moment.
+    pub fn revision_at(&self, time_micros: i64) -> Result<i64> {
+        self.shared.state.revision_at(time_micros)
+    }
+
+    /// The lock of a key: who holds it and who waits.
+    pub fn lock(&self, key: &[u8]) -> Result<Option<crate::state::KeyLockInfo>> {
+        self.shared.state.lock_info(key)
+    }
+
+    /// A checksum of the keys at a revision (0: the newest).
+    pub fn hash(&self, revision: i64) -> Result<Hash> {
+        self.shared.state.hash(revision)
+    }
+
+    pub fn watch(&self) -> &Arc<Hub> {
+        &self.shared.hub
+    }
+
+    pub fn leases(&self) -> &Leases {
+        &self.shared.leases
+    }
+
+    /// Does now what the duties would do later. For tests that move the clock.
+    pub async fn run_duties(&self) -> Result<()> {
+        duties::run(&self.shared).await
+    }
+
+    /// Stops the duties and the group, and leaves everything on disk.
+    pub async fn close(self) -> Result<()> {
+        let Node { shared, duties } = self;
+        duties.stop().await;
+        let shared = Arc::into_inner(shared).expect("the duties have ended, others only borrow");
+        shared.group.close().await?;
+        // So that the next start has no log to apply again.
+        let state = &shared.state;
+        Ok(state.store.flush(state.tables.user)?)
+    }
+
+    fn check_readable(&self) -> Result<()> {
+        if self.shared.state.has_alarm(Alarm::Corrupt) { Err(Error::Corrupt) } else { Ok(()) }
+    }
+}
+
+impl Shared {
+    async fn propose(&self, command: &Command) -> Result<Answer> {
+        let time_micros = self.settings.world.clock.now_micros();
+        self.group.propose(encode(command, time_micros)).await?
+    }
+
+    /// Refuses what there is no space for, and raises the alarm.
+    async fn check_quota(&self, command: &Command) -> Result<()> {
+        if !takes_space(command) {
+            return Ok(());
+        }
+        if self.state.has_alarm(Alarm::NoSpace) {
+            return Err(Error::NoSpace);
+        }
+        let quota_bytes = self.settings.quota_bytes;
+        if quota_bytes <= 0 || self.state.live_bytes() + cost_bytes(command) <= quota_bytes {
+            return Ok(());
+        }
+        let member = self.state.identity.member_id;
+        let activate = AlarmAction::Activate { member, alarm: Alarm::NoSpace };
+        self.propose(&Command::Alarm(activate)).await?;
+        Err(Error::NoSpace)
+    }
+
+    /// Tells the duties when a write gave them something to do.
+    fn nudge_if_due(&self) {
+        if self.clears_alarm() || self.samples_by_bytes() {
+            self.nudge.notify_one();
+        }
+    }
+
+    /// Whether the alarm of this member has no reason any more.
+    fn clears_alarm(&self) -> bool {
+        let mine = (self.state.identity.member_id, Alarm::NoSpace);
+        let low_water = self.settings.quota_bytes / 10 * 9;
+        self.state.has_alarm(Alarm::NoSpace)
+            && self.state.alarms().contains(&mine)
+            && self.state.live_bytes() <= low_water
+    }
+
+    fn samples_by_bytes(&self) -> bool {
+        let step = self.settings.retention.sample_bytes();
+        self.state.written_bytes() - self.state.sampled_bytes() >= step
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.settings.world.clock
+    }
+}
+
+/// What a command may add to the data, at most, as etcd reckons it.
+fn cost_bytes(command: &Command) -> i64 {
+    const PUT_BYTES: usize = 256;
+    const LEASE_BYTES: usize = 64;
+    fn of_put(key: &Bytes, value: Option<&Bytes>) -> usize {
+        key.len() + value.map_or(0, Bytes::len) + PUT_BYTES
+    }
+    fn of_txn(txn: &Txn) -> usize {
+        let of_ops = |ops: &[Op]| {
+            ops.iter()
+                .map(|op| match op {
+                    Op::Put(put) => of_put(&put.key, put.value.as_ref()),
+                    Op::Txn(txn) => of_txn(txn),
+                    Op::Range(_) | Op::Delete(_) => 0,
+                })
+                .sum::<usize>()
+        };
+        of_ops(&txn.success).max(of_ops(&txn.failure))
+    }
+    let bytes = match command {
+        Command::Put(put) => of_put(&put.key, put.value.as_ref()),
+        Command::Txn(txn) => of_txn(txn),
+        Command::LeaseGrant { .. } | Command::Acquire { .. } => LEASE_BYTES,
+        Command::Execute(execute) => {
+            let puts = execute.writes.iter().filter(|write| write.value.is_some());
+            puts.map(|write| of_put(&write.key, write.value.as_ref())).sum()
+        }
+        _ => 0,
+    };
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn random_id(settings: &Settings) -> u64 {
+    settings.world.random.next_u64().max(1)
+}

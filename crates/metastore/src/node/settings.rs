@@ -1,0 +1,144 @@
+//! How a node is opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stele_engine::world::World;
+
+use super::admission::Attempt;
+use super::retention::Retention;
+use crate::command::Execute;
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::state::Identity;
+
+#[derive(Clone)]
+pub struct Settings {
+    pub dir: PathBuf,
+    pub world: World,
+    pub machine: machine::Settings,
+    /// Must be that of the directory, if it has one; `None` takes what is
+    /// there, or chooses.
+    pub cluster_id: Option<u64>,
+    pub member_id: Option<u64>,
+    /// Keys and values may take so much; 0 is no limit.
+    pub quota_bytes: i64,
+    pub retention: Retention,
+    /// Shorter TTLs are raised to this.
+    pub lease_ttl_seconds_min: i64,
+    pub execute: ExecuteLimits,
+}
+
+impl Settings {
+    pub fn new(dir: PathBuf, world: World) -> Settings {
+        Settings {
+            dir,
+            world,
+            machine: machine::Settings::default(),
+            cluster_id: None,
+            member_id: None,
+            quota_bytes: 0,
+            retention: Retention::default(),
+            lease_ttl_seconds_min: 2,
+            execute: ExecuteLimits::default(),
+        }
+    }
+
+    /// The directory must be of the cluster and member that were asked for.
+    pub(super) fn check_identity(&self, found: Identity) -> Result<()> {
+        let dir = self.dir.display();
+        if let Some(cluster_id) = self.cluster_id.filter(|id| *id != found.cluster_id) {
+            return Err(Error::Config(format!(
+                "{dir} belongs to cluster {:x}, not {cluster_id:x}: name another directory, or \
+                 leave the cluster id out",
+                found.cluster_id
+            )));
+        }
+        if let Some(member_id) = self.member_id.filter(|id| *id != found.member_id) {
+            return Err(Error::Config(format!(
+                "{dir} belongs to member {:x}, not {member_id:x}: each member needs a directory \
+                 of its own",
+                found.member_id
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What a serializable transaction may be.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecuteLimits {
+    pub reads_max: usize,
+    pub writes_max: usize,
+    pub bytes_max: usize,
+    /// Since the first attempt.
+    pub age_max: Duration,
+}
+
+impl Default for ExecuteLimits {
+    fn default() -> ExecuteLimits {
+        ExecuteLimits {
+            reads_max: 1024,
+            writes_max: 4096,
+            bytes_max: 4 << 20,
+            age_max: Duration::from_secs(300),
+        }
+    }
+}
+
+impl ExecuteLimits {
+    pub(super) fn check(&self, execute: &Execute, attempt: Attempt) -> Result<()> {
+        let bytes = execute.writes.iter().map(|write| {
+            const WRITE_BYTES: usize = 32;
+            write.key.len() + write.value.as_ref().map_or(0, |value| value.len()) + WRITE_BYTES
+        });
+        within("ranges read by a transaction", execute.reads.len(), self.reads_max)?;
+        within("writes of a transaction", execute.writes.len(), self.writes_max)?;
+        within("locks that a transaction requires", execute.locks.len(), self.reads_max)?;
+        within("bytes written by a transaction", bytes.sum(), self.bytes_max)?;
+        let (age, limit) = (attempt.age.as_secs(), self.age_max.as_secs());
+        within("seconds since a transaction's first attempt", age as usize, limit as usize)
+    }
+}
+
+fn within(what: &'static str, size: usize, limit: usize) -> Result<()> {
+    if size <= limit {
+        return Ok(());
+    }
+    Err(Error::Limit { what, size: size as u64, limit: limit as u64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{KeyRange, Write};
+
+    fn refusal(execute: Execute, age: Duration) -> String {
+        let limits = ExecuteLimits {
+            reads_max: 1,
+            writes_max: 2,
+            bytes_max: 100,
+            age_max: Duration::from_secs(10),
+        };
+        let checked = limits.check(&execute, Attempt { id: 1, age });
+        checked.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn every_limit_is_named_when_it_is_passed() {
+        let write =
+            |bytes: usize| Write { key: "k".into(), value: Some(vec![0; bytes].into()), lease: 0 };
+        let reads = vec![KeyRange::all(), KeyRange::all()];
+        let ranges = refusal(Execute { reads, ..Execute::default() }, Duration::ZERO);
+        assert_eq!(ranges, "ranges read by a transaction: 2 is over the limit of 1");
+        let writes = vec![write(0), write(0), write(0)];
+        let writes = refusal(Execute { writes, ..Execute::default() }, Duration::ZERO);
+        assert_eq!(writes, "writes of a transaction: 3 is over the limit of 2");
+        let bytes =
+            refusal(Execute { writes: vec![write(100)], ..Execute::default() }, Duration::ZERO);
+        assert_eq!(bytes, "bytes written by a transaction: 133 is over the limit of 100");
+        let age = refusal(Execute::default(), Duration::from_secs(11));
+        assert_eq!(age, "seconds since a transaction's first attempt: 11 is over the limit of 10");
+        assert_eq!(refusal(Execute::default(), Duration::ZERO), "");
+    }
+}

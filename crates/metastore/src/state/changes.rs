@@ -1,0 +1,165 @@
+//! What changed when: a row for every change, so that catching up on k of them
+//! costs k reads, however many keys there are.
+
+use bytes::{BufMut, Bytes};
+use stele_engine::{Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, TimeRange, View};
+
+use super::tables::{DATA, read_all};
+use super::tail::{KeyView, Tail};
+use super::{LOCK, State, VALUE};
+use crate::error::{Error, Result};
+use crate::watch::{Event, EventKind};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// A put of a key that did not exist.
+    Create,
+    Put,
+    Delete,
+    Lock,
+}
+
+/// That a key changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub revision: i64,
+    /// Orders the changes of one revision.
+    pub sub: u32,
+    pub kind: ChangeKind,
+    pub key: Bytes,
+}
+
+/// Before the key: the kind and the time.
+const HEAD_BYTES: usize = 1 + 8;
+
+impl Change {
+    /// Whether the key's value is another now.
+    pub fn is_of_value(&self) -> bool {
+        self.kind != ChangeKind::Lock
+    }
+
+    /// Adds the row to the table that is open in the commit.
+    pub fn push(&self, commit: &mut CommitBuilder, time_micros: i64) {
+        let mut value = Vec::with_capacity(HEAD_BYTES + self.key.len());
+        value.push(self.kind as u8);
+        value.put_i64_le(time_micros);
+        value.extend_from_slice(&self.key);
+        commit.row(&row(self.revision, self.sub)).set(DATA, b"", 0, &value);
+    }
+
+    fn parse(row: &[u8], value: &[u8]) -> Result<Change> {
+        let wrong = || Error::Internal("a stored change does not parse".into());
+        let (revision, sub) = row.split_at_checked(8).ok_or_else(wrong)?;
+        let kind = match value.first() {
+            Some(0) => ChangeKind::Create,
+            Some(1) => ChangeKind::Put,
+            Some(2) => ChangeKind::Delete,
+            Some(3) => ChangeKind::Lock,
+            _ => return Err(wrong()),
+        };
+        Ok(Change {
+            revision: revision.try_into().map(i64::from_be_bytes).map_err(|_| wrong())?,
+            sub: sub.try_into().map(u32::from_be_bytes).map_err(|_| wrong())?,
+            kind,
+            key: Bytes::copy_from_slice(value.get(HEAD_BYTES..).ok_or_else(wrong)?),
+        })
+    }
+}
+
+/// Revisions are positive, so their bytes are in their order.
+pub fn row(revision: i64, sub: u32) -> [u8; 12] {
+    let mut row = [0; 12];
+    row[..8].copy_from_slice(&revision.to_be_bytes());
+    row[8..].copy_from_slice(&sub.to_be_bytes());
+    row
+}
+
+/// Rows of the changes in revisions `from..=to`.
+pub fn rows(from: i64, to: i64) -> RowRange {
+    RowRange::new(row(from.max(0), 0), row(to.max(0).saturating_add(1), 0))
+}
+
+impl State {
+    /// Gives the changes of revisions `from..=to` to `sink`, in order.
+    pub fn changes(&self, from: i64, to: i64, sink: &mut dyn FnMut(Change)) -> Result<()> {
+        let mut outcome = Ok(());
+        read_all(
+            &self.store,
+            self.tables.changes,
+            rows(from, to),
+            |row, value| match Change::parse(row, value) {
+                Ok(change) => sink(change),
+                Err(error) => outcome = Err(error),
+            },
+        )?;
+        outcome
+    }
+
+    /// The time of a revision's changes, if it has any and they are retained.
+    fn time_of(&self, revision: i64) -> Result<Option<i64>> {
+        let mut time = None;
+        let spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
+        self.store.read_row(self.tables.changes, &row(revision, 0), &spec, |cell| {
+            time = cell.value.get(1..HEAD_BYTES).and_then(|bytes| bytes.try_into().ok());
+        })?;
+        Ok(time.map(i64::from_le_bytes))
+    }
+
+    /// The newest revision at a moment. Every revision has a change, and their
+    /// times do not run back.
+    pub fn revision_at(&self, time_micros: i64) -> Result<i64> {
+        let waterline = self.waterline();
+        let (mut below, mut above) = (waterline.max(1), self.revision() + 1);
+        if let Some(time) = self.time_of(below)?
+            && time > time_micros
+        {
+            return Err(Error::TimeTooOld { waterline });
+        }
+        while above - below > 1 {
+            let middle = below + (above - below) / 2;
+            match self.time_of(middle)? {
+                Some(time) if time > time_micros => above = middle,
+                Some(_) => below = middle,
+                None => {
+                    return Err(Error::Internal(format!("revision {middle} has no change")));
+                }
+            }
+        }
+        Ok(below)
+    }
+
+    /// The event of a change, read back from history. `None`: it is no longer
+    /// retained.
+    pub fn event(&self, change: &Change) -> Result<Option<Event>> {
+        let (revision, key) = (change.revision, &change.key[..]);
+        let family = if change.is_of_value() { VALUE } else { LOCK };
+        let spec = ScanSpec {
+            columns: Columns::Families(vec![FamilyColumns::all(family)]),
+            times: Some(TimeRange { min: i64::MIN, max: revision }),
+            versions: Some(2),
+            markers: true,
+            view: View::Latest,
+            ..ScanSpec::default()
+        };
+        let (mut new, mut prev) = (None, None);
+        self.store.read_row(self.tables.user, key, &spec, |cell| {
+            if cell.timestamp == revision {
+                new = Some((cell.marker, cell.value.to_vec()));
+            } else if new.is_some() && !cell.marker {
+                prev = Some(cell.value.to_vec());
+            }
+        })?;
+        Ok(new.map(|(marker, value)| match change.kind {
+            ChangeKind::Lock => Event::lock(revision, key, &value),
+            _ if marker => {
+                let tail = Tail::erased(revision).encode();
+                let view = KeyView { key, tail: &tail };
+                Event::new(revision, EventKind::Delete, view, prev.as_deref())
+            }
+            _ => {
+                let view = KeyView { key, tail: &value };
+                Event::new(revision, EventKind::Put, view, prev.as_deref())
+            }
+        }))
+    }
+}

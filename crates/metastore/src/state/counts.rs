@@ -1,0 +1,286 @@
+//! How many keys there are in each stretch of the key space, so that the size
+//! of a large range is known without reading it.
+//!
+//! The key space is cut into buckets, each with the exact number of its live
+//! keys. A bucket that gets large is cut in two; one that gets empty joins the
+//! bucket before it. Where the cuts are is nobody's business but this file's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use bytes::Bytes;
+use stele_engine::{CommitBuilder, RowRange, Store};
+
+use super::changes::ChangeKind;
+use super::tables::{DATA, Tables, read_all};
+use super::{State, value_spec};
+use crate::command::{KeyRange, RangeEnd};
+use crate::error::{Error, Result};
+
+/// A bucket with more keys than this is cut.
+const BUCKET_KEYS_MAX: i64 = 512;
+
+/// Beyond so many changes a count at an older revision is taken by reading.
+const CHANGES_WALKED_MAX: i64 = 4096;
+
+/// Live keys per bucket, as of one revision.
+pub struct Counts {
+    /// By the first key of the bucket; the first bucket starts at the empty key.
+    buckets: BTreeMap<Bytes, i64>,
+    revision: i64,
+    /// Buckets that differ from what is stored.
+    dirty: BTreeSet<Bytes>,
+}
+
+/// What a commit adds to the buckets, by their first keys.
+pub type Staged = BTreeMap<Bytes, i64>;
+
+/// What the buckets know of a range.
+struct Estimate {
+    /// Keys of the buckets that lie in the range.
+    inside: i64,
+    /// What of the range lies in other buckets.
+    edges: Vec<KeyRange>,
+    revision: i64,
+}
+
+impl Counts {
+    pub fn load(store: &Store, tables: &Tables, revision: i64) -> Result<Counts> {
+        let mut buckets = BTreeMap::from([(Bytes::new(), 0)]);
+        let mut wrong = false;
+        read_all(store, tables.counts, RowRange::all(), |row, value| {
+            match (row.split_first(), value.try_into()) {
+                (Some((_, start)), Ok(count)) => {
+                    buckets.insert(Bytes::copy_from_slice(start), i64::from_le_bytes(count));
+                }
+                _ => wrong = true,
+            }
+        })?;
+        if wrong {
+            return Err(Error::Internal("a stored count does not parse".into()));
+        }
+        Ok(Counts { buckets, revision, dirty: BTreeSet::new() })
+    }
+
+    /// All live keys.
+    pub fn total(&self) -> i64 {
+        self.buckets.values().sum()
+    }
+
+    /// What keys that came to life (1) or ceased to live (-1) add to buckets.
+    pub fn stage<'k>(&self, keys: impl Iterator<Item = (&'k Bytes, i64)>) -> Staged {
+        let mut staged = Staged::new();
+        for (key, delta) in keys {
+            let start = self.start_of(key);
+            match staged.get_mut(start) {
+                Some(sum) => *sum += delta,
+                None => {
+                    staged.insert(start.clone(), delta);
+                }
+            }
+        }
+        staged
+    }
+
+    /// Adds the rows of what is staged, and of what changed before, as the
+    /// table `counts` of the commit.
+    pub fn push(&self, staged: &Staged, commit: &mut CommitBuilder, tables: &Tables) {
+        let mut rows: BTreeSet<&Bytes> = self.dirty.iter().collect();
+        rows.extend(staged.keys());
+        if rows.is_empty() {
+            return;
+        }
+        commit.table(tables.counts);
+        let mut row = Vec::new();
+        for start in rows {
+            row.clear();
+            row.push(b'b');
+            row.extend_from_slice(start);
+            commit.row(&row);
+            match self.buckets.get(start).map(|count| count + staged.get(start).unwrap_or(&0)) {
+                Some(count) if count > 0 || start.is_empty() => {
+                    commit.set(DATA, b"", 0, &count.to_le_bytes())
+                }
+                _ => commit.delete_row(),
+            };
+        }
+    }
+
+    /// The commit with what was staged has happened.
+    pub fn settle(&mut self, staged: Staged, revision: i64) {
+        for (start, delta) in staged {
+            let count = self.buckets.get_mut(&start).expect("only this thread changes buckets");
+            *count += delta;
+            if *count == 0 && !start.is_empty() {
+                self.buckets.remove(&start);
+            }
+        }
+        self.dirty.clear();
+        self.revision = revision;
+    }
+
+    /// The bucket of a key, by its first key.
+    fn start_of(&self, key: &[u8]) -> &Bytes {
+        let upto = (Bound::Unbounded, Bound::Included(key));
+        let bucket = self.buckets.range::<[u8], _>(upto).next_back();
+        bucket.expect("the first bucket starts at the empty key").0
+    }
+
+    /// The buckets among those of the keys that are too large.
+    fn large(&self, keys: &[Bytes]) -> Vec<KeyRange> {
+        let starts: BTreeSet<&Bytes> = keys.iter().map(|key| self.start_of(key)).collect();
+        let large = starts.into_iter().filter(|start| self.buckets[*start] > BUCKET_KEYS_MAX);
+        large.map(|start| self.bucket(start.clone())).collect()
+    }
+
+    fn bucket(&self, start: Bytes) -> KeyRange {
+        let after = (Bound::Excluded(&start[..]), Bound::Unbounded);
+        let next = self.buckets.range::<[u8], _>(after).next();
+        let end = next.map_or(RangeEnd::Unbounded, |(end, _)| RangeEnd::Before(end.clone()));
+        KeyRange { start, end }
+    }
+
+    /// Replaces a bucket by pieces of it: the first key and the keys of each.
+    fn cut(&mut self, bucket: &Bytes, pieces: Vec<(Bytes, i64)>) {
+        self.buckets.remove(bucket);
+        for (start, count) in pieces {
+            self.dirty.insert(start.clone());
+            self.buckets.insert(start, count);
+        }
+    }
+
+    fn estimate(&self, range: &KeyRange) -> Estimate {
+        let mut estimate = Estimate { inside: 0, edges: Vec::new(), revision: self.revision };
+        let end: Option<&Bytes> = match &range.end {
+            RangeEnd::Before(end) => Some(end),
+            RangeEnd::Unbounded => None,
+            RangeEnd::Single => {
+                estimate.edges.push(range.clone());
+                return estimate;
+            }
+        };
+        let from = (Bound::Included(&range.start[..]), Bound::Unbounded);
+        let mut inside = self.buckets.range::<[u8], _>(from).peekable();
+        let first_cut = inside.peek().map(|(start, _)| (*start).clone());
+        match first_cut {
+            Some(cut) if end.is_none_or(|end| cut < end) => {
+                if cut > range.start {
+                    let edge = RangeEnd::Before(cut);
+                    estimate.edges.push(KeyRange { start: range.start.clone(), end: edge });
+                }
+            }
+            _ => {
+                estimate.edges.push(range.clone());
+                return estimate;
+            }
+        }
+        while let Some((start, count)) = inside.next() {
+            match inside.peek() {
+                Some((next, _)) if end.is_none_or(|end| *next <= end) => estimate.inside += count,
+                None if end.is_none() => estimate.inside += count,
+                _ => {
+                    let edge = KeyRange { start: start.clone(), end: range.end.clone() };
+                    estimate.edges.push(edge);
+                    break;
+                }
+            }
+        }
+        estimate.edges.retain(|edge| !edge.is_empty());
+        estimate
+    }
+}
+
+impl State {
+    /// How many live keys a range has at a revision, which is retained.
+    pub fn count(&self, range: &KeyRange, revision: i64) -> Result<i64> {
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let estimate = self.counts.read().estimate(range);
+        let newer = estimate.revision - revision;
+        if !(0..=CHANGES_WALKED_MAX).contains(&newer) || estimate.inside == 0 {
+            return self.count_by_reading(range, revision);
+        }
+        let mut count = estimate.inside;
+        for edge in &estimate.edges {
+            count += self.count_by_reading(edge, estimate.revision)?;
+        }
+        if newer > 0 {
+            self.changes(revision + 1, estimate.revision, &mut |change| match change.kind {
+                ChangeKind::Create if range.contains(&change.key) => count -= 1,
+                ChangeKind::Delete if range.contains(&change.key) => count += 1,
+                _ => {}
+            })?;
+        }
+        Ok(count)
+    }
+
+    fn count_by_reading(&self, range: &KeyRange, revision: i64) -> Result<i64> {
+        let mut count = 0;
+        let mut spec = value_spec(revision);
+        spec.rows.push(range.rows());
+        self.store.read(self.tables.user, spec, |_| count += 1)?;
+        Ok(count)
+    }
+
+    /// Cuts the buckets of these keys that have become too large. What is
+    /// counted stays the same; the cuts are stored with the next commit.
+    pub(crate) fn cut_large_buckets(&self, keys: &[Bytes]) -> Result<()> {
+        let large = self.counts.read().large(keys);
+        for bucket in large {
+            let revision = self.revision();
+            let mut in_bucket = Vec::new();
+            let mut spec = value_spec(revision);
+            spec.rows.push(bucket.rows());
+            self.store.read(self.tables.user, spec, |cell| {
+                in_bucket.push(Bytes::copy_from_slice(cell.row));
+            })?;
+            let pieces = in_bucket.chunks(BUCKET_KEYS_MAX as usize / 2).enumerate();
+            let pieces = pieces.map(|(at, keys)| {
+                let start = if at == 0 { &bucket.start } else { &keys[0] };
+                (start.clone(), keys.len() as i64)
+            });
+            self.counts.write().cut(&bucket.start, pieces.collect());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(buckets: &[(&'static str, i64)]) -> Counts {
+        let buckets =
+            buckets.iter().map(|(start, count)| (Bytes::from_static(start.as_bytes()), *count));
+        Counts { buckets: buckets.collect(), revision: 1, dirty: BTreeSet::new() }
+    }
+
+    fn range(from: &'static str, to: &'static str) -> KeyRange {
+        KeyRange::from_wire(from.into(), to.into())
+    }
+
+    #[test]
+    fn whole_buckets_are_counted_and_edges_left_to_be_read() {
+        let counts = counts(&[("", 1), ("c", 10), ("f", 100), ("k", 1000)]);
+        let all = counts.estimate(&KeyRange::all());
+        assert_eq!((all.inside, all.edges), (1111, vec![]));
+        let middle = counts.estimate(&range("b", "h"));
+        assert_eq!((middle.inside, middle.edges), (10, vec![range("b", "c"), range("f", "h")]));
+        let exact = counts.estimate(&range("c", "k"));
+        assert_eq!((exact.inside, exact.edges), (110, vec![]));
+        let within = counts.estimate(&range("g", "h"));
+        assert_eq!((within.inside, within.edges), (0, vec![range("g", "h")]));
+        let rest = counts.estimate(&range("d", "\0"));
+        assert_eq!((rest.inside, rest.edges), (1100, vec![range("d", "f")]));
+    }
+
+    #[test]
+    fn an_empty_bucket_joins_the_one_before_it() {
+        let mut counts = counts(&[("", 1), ("c", 1)]);
+        let gone = Bytes::from_static(b"d");
+        let staged = counts.stage([(&gone, -1)].into_iter());
+        counts.settle(staged, 2);
+        assert_eq!((counts.total(), counts.buckets.len()), (1, 1));
+    }
+}

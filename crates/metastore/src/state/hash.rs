@@ -1,0 +1,53 @@
+//! A checksum over the key space, by which members can be told to agree.
+
+use stele_engine::{Columns, FamilyColumns, ScanSpec, TimeRange, View};
+
+use super::{Floor, State, VALUE};
+use crate::error::Result;
+
+/// A checksum over all versions from the compacted revision up to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash {
+    pub hash: u32,
+    pub hash_revision: i64,
+    pub compacted: i64,
+}
+
+impl State {
+    /// The checksum at a revision (0: the newest). It does not depend on what
+    /// older history is retained.
+    pub fn hash(&self, revision: i64) -> Result<Hash> {
+        let (at, _) = self.resolve(revision, Floor::Compacted)?;
+        let compacted = self.compacted();
+        let spec = ScanSpec {
+            columns: Columns::Families(vec![FamilyColumns::all(VALUE)]),
+            times: Some(TimeRange { min: i64::MIN, max: at }),
+            markers: true,
+            view: View::Latest,
+            ..ScanSpec::default()
+        };
+        // Of each key: all versions above the line, and the one at it.
+        let mut hash = 0;
+        let (mut row, mut at_line) = (Vec::new(), false);
+        self.store.read(self.tables.user, spec, |cell| {
+            if row != cell.row {
+                row.clear();
+                row.extend_from_slice(cell.row);
+                at_line = false;
+            }
+            if cell.timestamp <= compacted {
+                if at_line || (cell.marker && cell.timestamp < compacted) {
+                    at_line = true;
+                    return;
+                }
+                at_line = true;
+            }
+            hash = crc32c::crc32c_append(hash, cell.row);
+            hash = crc32c::crc32c_append(hash, &cell.timestamp.to_le_bytes());
+            hash = crc32c::crc32c_append(hash, &[u8::from(cell.marker)]);
+            hash = crc32c::crc32c_append(hash, cell.value);
+        })?;
+        // Clients take 0 for no answer.
+        Ok(Hash { hash: hash.max(1), hash_revision: at, compacted })
+    }
+}

@@ -1,0 +1,286 @@
+//! The engine tables of the metastore. `docs/metastore.md` has them byte by
+//! byte. What a user calls a key is a row of `user` and of no other table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stele_engine::schema::{Family, Group, Purge, Schema};
+use stele_engine::{CommitBuilder, RowRange, ScanSpec, Store, TableId, View};
+
+use super::State;
+use super::numbers::{Numbers, Sample};
+use crate::command::Alarm;
+use crate::error::{Error, Result};
+
+/// The family of `user` that holds values.
+pub const VALUE: &[u8] = b"v";
+/// The family of `user` that holds locks.
+pub const LOCK: &[u8] = b"l";
+/// The one family of all other tables.
+pub const DATA: &[u8] = b"d";
+
+const NUMBERS_ROW: &[u8] = b"numbers";
+const ALARMS_ROW: &[u8] = b"alarms";
+const WATERLINE_ROW: &[u8] = b"waterline";
+
+/// The tables by their ids, which ascend in this order.
+#[derive(Clone, Copy, Debug)]
+pub struct Tables {
+    pub user: TableId,
+    pub changes: TableId,
+    pub counts: TableId,
+    pub leases: TableId,
+    pub lease_keys: TableId,
+    pub lock_keys: TableId,
+    pub time: TableId,
+    pub waterline: TableId,
+    pub meta: TableId,
+}
+
+/// Whose state this is. Chosen when the tables are made, and never changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub cluster_id: u64,
+    pub member_id: u64,
+}
+
+impl Identity {
+    fn encode(&self) -> Vec<u8> {
+        [self.cluster_id.to_le_bytes(), self.member_id.to_le_bytes()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Identity> {
+        let (cluster, member) = bytes.split_at_checked(8)?;
+        Some(Identity {
+            cluster_id: u64::from_le_bytes(cluster.try_into().ok()?),
+            member_id: u64::from_le_bytes(member.try_into().ok()?),
+        })
+    }
+}
+
+impl Tables {
+    /// The tables of a store; those that are missing are made, for the member
+    /// that `found` chooses. `meta`, which tells whose they are, is the last.
+    pub fn open(store: &Store, found: impl FnOnce() -> Identity) -> Result<Tables> {
+        let user = match store.table("user") {
+            Some(table) => table,
+            None => store.create_table("user", user_schema(-1)?)?,
+        };
+        let plain = |name: &str| -> Result<TableId> {
+            match store.table(name) {
+                Some(table) => Ok(table),
+                None => Ok(store.create_table(name, Schema::with_families([Family::new(DATA)])?)?),
+            }
+        };
+        let tables = Tables {
+            user,
+            changes: plain("changes")?,
+            counts: plain("counts")?,
+            leases: plain("leases")?,
+            lease_keys: plain("lease_keys")?,
+            lock_keys: plain("lock_keys")?,
+            time: plain("time")?,
+            waterline: plain("waterline")?,
+            meta: match store.table("meta") {
+                Some(table) => table,
+                None => {
+                    let schema = Schema::with_families([Family::new(DATA)])?;
+                    store.create_table("meta", schema.annotated(found().encode()))?
+                }
+            },
+        };
+        let ids = [tables.user, tables.changes, tables.counts, tables.leases, tables.lease_keys];
+        let ids =
+            ids.iter().chain([&tables.lock_keys, &tables.time, &tables.waterline, &tables.meta]);
+        if !ids.is_sorted_by(|a, b| a < b) {
+            return Err(Error::Config("the directory holds another kind of store".into()));
+        }
+        Ok(tables)
+    }
+
+    /// Whose tables these are.
+    pub fn identity(&self, store: &Store) -> Result<Identity> {
+        let schema = store.schema(self.meta)?;
+        let identity = Identity::decode(schema.annotation());
+        identity.ok_or_else(|| Error::Internal("the tables do not tell whose they are".into()))
+    }
+
+    /// Lets the engine drop what only reads below the line would see.
+    pub fn set_waterline(&self, store: &Store, line: i64) -> Result<()> {
+        Ok(store.alter_table(self.user, user_schema(line)?)?)
+    }
+
+    /// The line that the engine drops history by.
+    pub fn engine_waterline(&self, store: &Store) -> Result<i64> {
+        let schema = store.schema(self.user)?;
+        Ok(schema.groups()[0].purge.waterline().unwrap_or(-1))
+    }
+
+    pub fn read_numbers(&self, store: &Store) -> Result<Numbers> {
+        match self.read_one(store, self.meta, NUMBERS_ROW)? {
+            Some(bytes) => Numbers::decode(&bytes),
+            None => Ok(Numbers::default()),
+        }
+    }
+
+    pub fn read_samples(&self, store: &Store) -> Result<Vec<Sample>> {
+        let mut samples = Vec::new();
+        read_all(store, self.time, RowRange::all(), |row, value| {
+            samples.push(Sample::decode(row, value));
+        })?;
+        samples.into_iter().collect()
+    }
+
+    pub fn read_alarms(&self, store: &Store) -> Result<Vec<(u64, Alarm)>> {
+        let bytes = self.read_one(store, self.meta, ALARMS_ROW)?.unwrap_or_default();
+        let parse = |alarm: &[u8]| {
+            let member = u64::from_le_bytes(alarm[..8].try_into().expect("chunks of nine bytes"));
+            match alarm[8] {
+                0 => Ok((member, Alarm::NoSpace)),
+                1 => Ok((member, Alarm::Corrupt)),
+                _ => Err(Error::Internal("a stored alarm is unknown".into())),
+            }
+        };
+        bytes.chunks_exact(9).map(parse).collect()
+    }
+
+    /// Rows of `meta`, which must come last in a commit.
+    pub fn push_meta(
+        &self,
+        commit: &mut CommitBuilder,
+        numbers: &Numbers,
+        alarms: Option<&[(u64, Alarm)]>,
+    ) {
+        commit.table(self.meta);
+        if let Some(alarms) = alarms {
+            let mut bytes = Vec::new();
+            for (member, alarm) in alarms {
+                bytes.extend_from_slice(&member.to_le_bytes());
+                bytes.push(*alarm as u8);
+            }
+            commit.row(ALARMS_ROW).set(DATA, b"", 0, &bytes);
+        }
+        commit.row(NUMBERS_ROW).set(DATA, b"", 0, &numbers.encode());
+    }
+
+    /// The waterline once more by itself, with its history.
+    fn push_waterline(&self, commit: &mut CommitBuilder, numbers: &Numbers) {
+        let (revision, line) = (numbers.revision, numbers.waterline.to_le_bytes());
+        commit.table(self.waterline).row(WATERLINE_ROW).set(DATA, b"", revision, &line);
+    }
+
+    /// Leases, and what goes with them.
+    pub fn push_leases(
+        &self,
+        commit: &mut CommitBuilder,
+        leases: &BTreeMap<i64, Option<i64>>,
+        lease_keys: &BTreeMap<Vec<u8>, bool>,
+        lock_keys: &BTreeMap<Vec<u8>, bool>,
+    ) {
+        if !leases.is_empty() {
+            commit.table(self.leases);
+        }
+        // Rows go by the bits of the id, where negative ones come last.
+        let (negative, positive) = (leases.range(..0), leases.range(0..));
+        for (id, ttl_seconds) in positive.chain(negative) {
+            commit.row(&id.to_be_bytes());
+            match ttl_seconds {
+                Some(ttl_seconds) => commit.set(DATA, b"", 0, &ttl_seconds.to_le_bytes()),
+                None => commit.delete_row(),
+            };
+        }
+        for (table, rows) in [(self.lease_keys, lease_keys), (self.lock_keys, lock_keys)] {
+            if !rows.is_empty() {
+                commit.table(table);
+            }
+            for (row, there) in rows {
+                commit.row(row);
+                if *there {
+                    commit.set(DATA, b"", 0, b"")
+                } else {
+                    commit.delete_row()
+                };
+            }
+        }
+    }
+
+    /// Samples of time; those below the waterline go when it moves.
+    pub fn push_time(
+        &self,
+        commit: &mut CommitBuilder,
+        sample: Option<&Sample>,
+        line_moved: Option<&Numbers>,
+    ) {
+        commit.table(self.time);
+        if let Some(numbers) = line_moved {
+            let line = numbers.waterline.max(0);
+            commit.delete_range(&RowRange::new(0i64.to_be_bytes(), line.to_be_bytes()));
+        }
+        if let Some(sample) = sample {
+            commit.row(&sample.revision.to_be_bytes()).set(DATA, b"", 0, &sample.encode());
+        }
+        if let Some(numbers) = line_moved {
+            self.push_waterline(commit, numbers);
+        }
+    }
+
+    /// Ids and TTLs of all leases.
+    pub fn read_leases(&self, store: &Store) -> Result<Vec<(i64, i64)>> {
+        let mut leases = Vec::new();
+        read_all(store, self.leases, RowRange::all(), |row, value| {
+            let parsed = row.try_into().ok().zip(value.try_into().ok());
+            leases.push(parsed.map(|(id, ttl)| (i64::from_be_bytes(id), i64::from_le_bytes(ttl))));
+        })?;
+        let all: Option<Vec<_>> = leases.into_iter().collect();
+        all.ok_or_else(|| Error::Internal("a stored lease does not parse".into()))
+    }
+
+    fn read_one(&self, store: &Store, table: TableId, row: &[u8]) -> Result<Option<Vec<u8>>> {
+        let spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
+        let mut found = None;
+        store.read_row(table, row, &spec, |cell| found = Some(cell.value.to_vec()))?;
+        Ok(found)
+    }
+}
+
+/// What begins the rows of `lease_keys` and `lock_keys`: the id of the lease.
+pub const OWNER_BYTES: usize = 8;
+
+/// The row of a key that goes with a lease.
+pub fn owned_row(owner: i64, key: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(OWNER_BYTES + key.len());
+    row.extend_from_slice(&owner.to_be_bytes());
+    row.extend_from_slice(key);
+    row
+}
+
+impl State {
+    /// The rows of a lease in `lease_keys` or `lock_keys`.
+    pub fn owned_rows(&self, table: TableId, owner: i64) -> Result<BTreeSet<Vec<u8>>> {
+        let mut rows = BTreeSet::new();
+        read_all(&self.store, table, RowRange::prefix(&owned_row(owner, b"")), |row, _| {
+            rows.insert(row.to_vec());
+        })?;
+        Ok(rows)
+    }
+}
+
+/// Reads rows of one of the plain tables.
+pub fn read_all(
+    store: &Store,
+    table: TableId,
+    rows: RowRange,
+    mut sink: impl FnMut(&[u8], &[u8]),
+) -> Result<()> {
+    let spec = ScanSpec { view: View::Latest, ..ScanSpec::range(rows) };
+    store.read(table, spec, |cell| sink(cell.row, cell.value))?;
+    Ok(())
+}
+
+/// Values and locks lie apart, so that a range does not pass over locks.
+fn user_schema(waterline: i64) -> Result<Schema> {
+    let group = |name: &str, family: &[u8]| Group {
+        purge: Purge::Waterline(waterline),
+        ..Group::new(name, [Family::new(family)])
+    };
+    Ok(Schema::new(vec![group("values", VALUE), group("locks", LOCK)])?)
+}

@@ -1,0 +1,181 @@
+//! Sessions and locks: first come, first served, with tokens that fence.
+
+use std::time::Duration;
+
+use stele_metastore::command::{
+    Command, Execute, Grant, HeldLock, KeyRange, LockMode, Put, Reply, Write,
+};
+use stele_metastore::state::KeyLockInfo;
+use stele_metastore::watch::EventKind;
+use stele_metastore::{Error, Result};
+
+use crate::harness::{Member, refused, text};
+
+fn acquire(member: &mut Member, session: i64, mode: LockMode) -> Result<Option<Grant>> {
+    match member.propose(Command::Acquire { key: "door".into(), session, mode })?.reply {
+        Reply::Acquire(grant) => Ok(grant),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn release(member: &mut Member, session: i64) -> Result<()> {
+    member.propose(Command::Release { key: "door".into(), session }).map(|_| ())
+}
+
+fn holders(member: &Member) -> Vec<(i64, i64)> {
+    let info = member.parts().state.lock_info(b"door").unwrap().unwrap_or_default();
+    info.holders.iter().map(|holder| (holder.session, holder.token)).collect()
+}
+
+fn with_sessions() -> Member {
+    let mut member = Member::new();
+    for session in 1..=4 {
+        member.lease(session, 60);
+    }
+    member
+}
+
+#[test]
+fn a_lock_is_for_one_or_for_many_who_share_it_in_the_order_of_asking() {
+    let mut member = with_sessions();
+    assert_eq!(acquire(&mut member, 1, LockMode::Shared).unwrap().unwrap().token, 2);
+    assert_eq!(acquire(&mut member, 2, LockMode::Shared).unwrap().unwrap().token, 3);
+    assert_eq!(acquire(&mut member, 3, LockMode::Exclusive).unwrap(), None);
+    assert_eq!(acquire(&mut member, 4, LockMode::Shared).unwrap(), None, "nobody overtakes");
+    release(&mut member, 1).unwrap();
+    assert_eq!(holders(&member), [(2, 3)]);
+    release(&mut member, 2).unwrap();
+    assert_eq!(holders(&member), [(3, 7)], "the token is the revision of the grant");
+    release(&mut member, 3).unwrap();
+    assert_eq!(holders(&member), [(4, 8)]);
+    release(&mut member, 4).unwrap();
+    assert_eq!(holders(&member), []);
+    assert!(matches!(refused(release(&mut member, 4)), Error::LockNotHeld { .. }));
+}
+
+#[test]
+fn asking_again_changes_nothing_and_asking_otherwise_is_refused() {
+    let mut member = with_sessions();
+    let grant = acquire(&mut member, 1, LockMode::Exclusive).unwrap();
+    let revision = member.revision();
+    assert_eq!(acquire(&mut member, 1, LockMode::Exclusive).unwrap(), grant);
+    assert!(acquire(&mut member, 2, LockMode::Shared).unwrap().is_none());
+    assert!(acquire(&mut member, 2, LockMode::Shared).unwrap().is_none());
+    assert_eq!(member.revision(), revision + 1);
+    for session in [1, 2] {
+        let other = if session == 1 { LockMode::Shared } else { LockMode::Exclusive };
+        let refusal = refused(acquire(&mut member, session, other));
+        assert!(matches!(refusal, Error::LockModeDiffers { .. }));
+    }
+    assert!(matches!(refused(acquire(&mut member, 9, LockMode::Shared)), Error::LeaseNotFound));
+}
+
+#[test]
+fn a_session_that_ends_gives_back_its_locks_and_its_place_in_the_queue() {
+    let mut member = with_sessions();
+    acquire(&mut member, 1, LockMode::Exclusive).unwrap();
+    acquire(&mut member, 2, LockMode::Exclusive).unwrap();
+    acquire(&mut member, 3, LockMode::Exclusive).unwrap();
+    // The holder and the next in line run out together.
+    member.propose(Command::Expire { ids: vec![1, 2, 77] }).unwrap();
+    assert_eq!(holders(&member), [(3, member.revision())]);
+    member.propose(Command::LeaseRevoke { id: 3 }).unwrap();
+    assert_eq!(holders(&member), []);
+}
+
+#[test]
+fn locks_queues_and_tokens_survive_a_restart() {
+    for flush in [false, true] {
+        let mut member = with_sessions();
+        let grant = acquire(&mut member, 1, LockMode::Exclusive).unwrap().unwrap();
+        acquire(&mut member, 2, LockMode::Shared).unwrap();
+        if flush {
+            member.flush();
+        }
+        member.restart();
+        assert_eq!(holders(&member), [(1, grant.token)]);
+        assert_eq!(acquire(&mut member, 1, LockMode::Exclusive).unwrap(), Some(grant));
+        member.propose(Command::LeaseRevoke { id: 1 }).unwrap();
+        assert_eq!(holders(&member), [(2, member.revision())]);
+    }
+}
+
+#[test]
+fn grant_release_and_expiry_are_seen_by_watchers() {
+    let mut member = with_sessions();
+    let live = member.parts().hub.cursor(member.revision() + 1);
+    acquire(&mut member, 1, LockMode::Exclusive).unwrap();
+    acquire(&mut member, 2, LockMode::Exclusive).unwrap();
+    release(&mut member, 1).unwrap();
+    member.propose(Command::Expire { ids: vec![2] }).unwrap();
+    drop(live);
+    // From the ring, and from history after a restart.
+    for _ in 0..2 {
+        let events = member.events_from(2).unwrap();
+        let shown: Vec<_> = events
+            .iter()
+            .map(|event| {
+                assert_eq!((event.kind, text(event.key())), (EventKind::Lock, "door".to_string()));
+                let info = KeyLockInfo::parse(event.lock_info()).unwrap();
+                let holders = info.holders.iter().map(|holder| holder.session).collect::<Vec<_>>();
+                (event.revision, holders, info.waiters.len())
+            })
+            .collect();
+        let expected = [(2, vec![1], 0), (3, vec![1], 1), (4, vec![2], 0), (5, vec![], 0)];
+        assert_eq!(shown, expected);
+        member.restart();
+    }
+}
+
+#[test]
+fn a_transaction_can_require_a_lock_that_is_held() {
+    let mut member = with_sessions();
+    let grant = acquire(&mut member, 1, LockMode::Exclusive).unwrap().unwrap();
+    let write = |session, token| {
+        Command::Execute(Execute {
+            read_revision: 1,
+            reads: vec![],
+            writes: vec![Write { key: "guarded".into(), value: Some("x".into()), lease: 0 }],
+            locks: vec![HeldLock { key: "door".into(), session, token }],
+        })
+    };
+    member.propose(write(1, grant.token)).unwrap();
+    let not_held = |outcome| matches!(refused(outcome), Error::LockNotHeld { .. });
+    assert!(not_held(member.propose(write(2, grant.token))));
+    // The lock was lost and taken again: the old token fences.
+    release(&mut member, 1).unwrap();
+    let again = acquire(&mut member, 1, LockMode::Exclusive).unwrap().unwrap();
+    assert!(not_held(member.propose(write(1, grant.token))));
+    member.propose(write(1, again.token)).unwrap();
+    member.clock.run(Duration::from_secs(100));
+    let ids = member.parts().leases.expired(10);
+    assert_eq!(ids.len(), 4);
+    assert!(member.parts().leases.keep_alive(1).is_none(), "it is running out");
+    member.propose(Command::Expire { ids }).unwrap();
+    assert!(not_held(member.propose(write(1, again.token))));
+}
+
+#[test]
+fn locks_and_values_of_a_key_do_not_meet() {
+    let mut member = with_sessions();
+    acquire(&mut member, 1, LockMode::Exclusive).unwrap();
+    assert_eq!(member.parts().state.count(&KeyRange::all(), member.revision()).unwrap(), 0);
+    let read_revision = member.revision();
+    member.put("door", "open");
+    member.propose(Command::Put(Put { lease: Some(2), ..Put::new("window", "") })).unwrap();
+    acquire(&mut member, 2, LockMode::Exclusive).unwrap();
+    assert_eq!(member.delete(KeyRange::single("door")).deleted, 1);
+    assert_eq!(holders(&member).len(), 1);
+    // Only the value counts as a change of the key.
+    release(&mut member, 1).unwrap();
+    let execute = |read_revision| {
+        Command::Execute(Execute {
+            read_revision,
+            reads: vec![KeyRange::single("door")],
+            ..Execute::default()
+        })
+    };
+    let outcome = member.propose(execute(read_revision));
+    assert!(matches!(refused(outcome), Error::Conflict { .. }));
+    member.propose(execute(member.revision() - 1)).unwrap();
+}

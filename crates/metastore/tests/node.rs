@@ -1,0 +1,315 @@
+//! A node as the services see it: a group of one, its duties, its restarts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use stele_engine::world::{Clock, World};
+use stele_metastore::command::{
+    Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
+};
+use stele_metastore::node::{Attempt, Retention, Settings};
+use stele_metastore::{Error, Node};
+
+/// A clock whose wall time and running time are moved apart.
+#[derive(Default)]
+struct TestClock {
+    wall_micros: AtomicI64,
+    running_micros: AtomicI64,
+}
+
+impl TestClock {
+    fn run(&self, by: Duration) {
+        self.wall_micros.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
+        self.running_micros.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
+    }
+
+    fn set_wall(&self, micros: i64) {
+        self.wall_micros.store(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now_micros(&self) -> i64 {
+        self.wall_micros.load(Ordering::SeqCst)
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.running_micros.load(Ordering::SeqCst) as u64)
+    }
+}
+
+fn settings(dir: &Path, clock: &Arc<TestClock>) -> Settings {
+    let world = World { clock: clock.clone(), ..World::real() };
+    let mut settings = Settings::new(dir.to_path_buf(), world);
+    settings.machine.engine.memory.cache_bytes = 1 << 20;
+    settings
+}
+
+async fn open(dir: &Path, clock: &Arc<TestClock>) -> Node {
+    Node::open(settings(dir, clock)).await.unwrap()
+}
+
+async fn put(node: &Node, key: &str, value: &str) -> i64 {
+    let put = Put::new(key.to_string(), value.to_string());
+    node.propose(Command::Put(put)).await.unwrap().revision
+}
+
+async fn put_leased(node: &Node, key: &str, lease: i64) {
+    let put = Put { lease: Some(lease), ..Put::new(key.to_string(), "x") };
+    node.propose(Command::Put(put)).await.unwrap();
+}
+
+fn all(node: &Node) -> Vec<(String, String)> {
+    at(node, 0).unwrap()
+}
+
+fn at(node: &Node, revision: i64) -> Result<Vec<(String, String)>, Error> {
+    let mut found = Vec::new();
+    node.range_retained(&RangeQuery::new(KeyRange::all()).at(revision), &mut |view| {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        found.push((text(view.key), text(view.value())));
+    })?;
+    Ok(found)
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_a_restart() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
+    let node = open(dir.path(), &clock).await;
+    let identity = (node.status().cluster_id, node.status().member_id);
+    put(&node, "a", "1").await;
+    assert_eq!(put(&node, "b", "2").await, 3);
+    node.close().await.unwrap();
+    let node = open(dir.path(), &clock).await;
+    assert_eq!((node.revision(), all(&node).len()), (3, 2));
+    assert_eq!((node.status().cluster_id, node.status().member_id), identity);
+    assert_eq!(node.status().leader_id, identity.1);
+    put(&node, "a", "3").await;
+    drop(node);
+    let node = open(dir.path(), &clock).await;
+    assert_eq!(all(&node), [("a".into(), "3".into()), ("b".into(), "2".into())]);
+}
+
+#[tokio::test]
+async fn a_directory_of_another_cluster_or_member_is_refused_with_advice() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
+    open(dir.path(), &clock).await.close().await.unwrap();
+    let wrong = Settings { cluster_id: Some(7), ..settings(dir.path(), &clock) };
+    let refusal = Node::open(wrong).await.err().unwrap().to_string();
+    assert!(refusal.contains("belongs to cluster") && refusal.contains("name another directory"));
+    let wrong = Settings { member_id: Some(7), ..settings(dir.path(), &clock) };
+    assert!(Node::open(wrong).await.err().unwrap().to_string().contains("belongs to member"));
+}
+
+#[tokio::test]
+async fn renewals_write_nothing_to_the_log() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
+    let node = open(dir.path(), &clock).await;
+    let Reply::LeaseGrant { id, ttl_seconds } = node.lease_grant(0, 1).await.unwrap().reply else {
+        panic!("a lease was asked for")
+    };
+    assert!(id > 0 && ttl_seconds == 2, "a short TTL is raised");
+    let (log_bytes, last) = (node.group().log_stats(), node.status().last);
+    for _ in 0..10_000 {
+        clock.run(Duration::from_secs(1));
+        assert_eq!(node.leases().keep_alive(id), Some(2));
+    }
+    assert_eq!((node.group().log_stats(), node.status().last), (log_bytes, last));
+    assert_eq!(node.leases().keep_alive(12345), None);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_renewed_takes_its_keys_with_it_in_one_revision() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
+    let node = open(dir.path(), &clock).await;
+    for id in [1, 2] {
+        node.lease_grant(id, 10).await.unwrap();
+        put_leased(&node, &format!("a{id}"), id).await;
+        put_leased(&node, &format!("b{id}"), id).await;
+    }
+    assert_eq!(node.leases().keys(1).unwrap(), ["a1", "b1"]);
+    clock.run(Duration::from_secs(9));
+    node.leases().keep_alive(2).unwrap();
+    assert_eq!(node.leases().time_to_live(1).unwrap().ttl_seconds, 1);
+    clock.run(Duration::from_secs(2));
+    let before = node.revision();
+    node.run_duties().await.unwrap();
+    assert_eq!(node.revision(), before + 1);
+    assert_eq!(all(&node).len(), 2);
+    assert_eq!(node.leases().list(), [2]);
+    assert!(node.leases().keep_alive(1).is_none() && node.leases().time_to_live(1).is_none());
+    // After a restart the other has its full time again.
+    clock.run(Duration::from_secs(7));
+    node.close().await.unwrap();
+    let node = open(dir.path(), &clock).await;
+    assert_eq!(node.leases().time_to_live(2).unwrap().ttl_seconds, 10);
+    clock.run(Duration::from_secs(11));
+    node.run_duties().await.unwrap();
+    assert_eq!(all(&node), []);
+}
+
+#[tokio::test]
+async fn thousands_of_leases_run_out_in_a_few_entries() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
+    let node = open(dir.path(), &clock).await;
+    for id in 1..=2000 {
+        let grant = Command::LeaseGrant { id, ttl_seconds: 5 };
+        node.propose(grant).await.unwrap();
+    }
+    let before = node.status().last;
+    clock.run(Duration::from_secs(10));
+    node.run_duties().await.unwrap();
+    assert!(node.leases().list().is_empty());
+    let entries = node.status().last - before;
+    assert!(entries <= 8, "{entries} entries");
+}
+
+#[tokio::test]
+async fn history_goes_after_a_day_of_running_whatever_the_wall_clock_says() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
+    let hour = Duration::from_secs(3600);
+    clock.set_wall(1_000_000_000_000_000);
+    let node = open(dir.path(), &clock).await;
+    node.run_duties().await.unwrap();
+    let first = put(&node, "k", "1").await;
+    let second = put(&node, "k", "2").await;
+    clock.run(hour);
+    node.run_duties().await.unwrap();
+    put(&node, "k", "3").await;
+    // The wall clock jumps a month ahead, then back.
+    for jump in [30 * 24, -60 * 24] {
+        let wall = clock.now_micros();
+        clock.set_wall(wall + jump * hour.as_micros() as i64);
+        clock.run(hour);
+        node.run_duties().await.unwrap();
+        assert!(at(&node, first).is_ok(), "nothing is a day old");
+    }
+    clock.run(21 * hour);
+    node.run_duties().await.unwrap();
+    assert!(at(&node, first).is_ok());
+    clock.run(hour);
+    node.run_duties().await.unwrap();
+    assert_eq!(node.waterline(), second);
+    assert!(matches!(at(&node, first), Err(Error::TooOld { .. })));
+    assert_eq!(at(&node, second).unwrap(), [("k".into(), "2".into())]);
+    assert_eq!(node.compacted(), second);
+    // The engine drops what is below the line once the line is on disk.
+    node.close().await.unwrap();
+    let node = open(dir.path(), &clock).await;
+    assert_eq!(node.waterline(), second);
+    assert_eq!(at(&node, second).unwrap(), [("k".into(), "2".into())]);
+}
+
+#[tokio::test]
+async fn history_is_bounded_by_bytes_too() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
+    let mut settings = settings(dir.path(), &clock);
+    settings.retention = Retention { bytes_max: 100_000, ..Retention::default() };
+    let node = Node::open(settings).await.unwrap();
+    let value = "v".repeat(1000);
+    for at in 0..300 {
+        put(&node, "k", &format!("{at}{value}")).await;
+        if at % 3 == 0 {
+            node.run_duties().await.unwrap();
+        }
+    }
+    let kept = node.revision() - node.waterline();
+    assert!((90..=105).contains(&kept), "{kept} revisions of about 1000 bytes are kept");
+}
+
+#[tokio::test]
+async fn the_quota_is_on_live_bytes_and_its_alarm_clears_itself() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
+    let settings = Settings { quota_bytes: 10_000, ..settings(dir.path(), &clock) };
+    let node = Node::open(settings).await.unwrap();
+    let value = Bytes::from(vec![b'v'; 1000]);
+    // History does not count.
+    for _ in 0..50 {
+        node.propose(Command::Put(Put::new("same", value.clone()))).await.unwrap();
+    }
+    let mut key = 0;
+    let refusal = loop {
+        key += 1;
+        let put = Command::Put(Put::new(format!("k{key}"), value.clone()));
+        if let Err(error) = node.propose(put).await {
+            break error;
+        }
+    };
+    assert!(matches!(refusal, Error::NoSpace) && key > 5);
+    assert_eq!(node.alarms(), [(node.status().member_id, Alarm::NoSpace)]);
+    let small = Command::Put(Put::new("s", ""));
+    assert!(matches!(node.propose(small.clone()).await, Err(Error::NoSpace)));
+    assert!(matches!(node.lease_grant(0, 5).await, Err(Error::NoSpace)));
+    let delete = |key: &'static str| Command::Delete(Delete::new(KeyRange::prefix(key)));
+    node.propose(delete("k")).await.unwrap();
+    node.run_duties().await.unwrap();
+    assert_eq!(node.alarms(), []);
+    node.propose(small).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_moment_is_read_as_it_was() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
+    let node = open(dir.path(), &clock).await;
+    let mut recorded = vec![(clock.now_micros(), all(&node))];
+    for round in 0..20 {
+        clock.run(Duration::from_millis(1500));
+        put(&node, &format!("k{}", round % 3), &round.to_string()).await;
+        if round % 4 == 0 {
+            node.propose(Command::Delete(Delete::new(KeyRange::single("k1")))).await.unwrap();
+        }
+        recorded.push((clock.now_micros(), all(&node)));
+    }
+    for (time, copy) in &recorded {
+        let revision = node.revision_at(*time).unwrap();
+        assert_eq!(&at(&node, revision).unwrap(), copy);
+        let later = node.revision_at(*time + 1_000_000).unwrap();
+        assert_eq!(&at(&node, later).unwrap(), copy, "until the next change");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_64_clients_that_increment_one_key_none_starves_and_no_update_is_lost() {
+    const CLIENTS: u64 = 64;
+    let dir = tempfile::tempdir().unwrap();
+    let node = Settings::new(dir.path().to_path_buf(), World::real());
+    let node = Arc::new(Node::open(node).await.unwrap());
+    put(&node, "counter", "0").await;
+    let clients = (1..=CLIENTS).map(|id| {
+        let node = node.clone();
+        tokio::spawn(async move {
+            let begun = std::time::Instant::now();
+            let mut attempts = 0;
+            loop {
+                attempts += 1;
+                let read_revision = node.revision();
+                let counter: u64 = at(&node, read_revision).unwrap()[0].1.parse().unwrap();
+                tokio::task::yield_now().await;
+                let value = Some((counter + 1).to_string().into());
+                let execute = Execute {
+                    read_revision,
+                    reads: vec![KeyRange::single("counter")],
+                    writes: vec![Write { key: "counter".into(), value, lease: 0 }],
+                    locks: vec![],
+                };
+                let attempt = Attempt { id, age: begun.elapsed() };
+                match node.execute(execute, attempt).await {
+                    Ok(_) => return attempts,
+                    Err(Error::Conflict { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    let mut most = 0;
+    for client in clients {
+        let attempts = tokio::time::timeout(Duration::from_secs(60), client).await;
+        most = most.max(attempts.expect("nobody waits for ever").unwrap());
+    }
+    assert_eq!(all(&node)[0].1, CLIENTS.to_string());
+    assert!(most <= 2 * CLIENTS, "one client needed {most} attempts");
+}
