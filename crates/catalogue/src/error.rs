@@ -72,6 +72,8 @@ fn engine_code(error: &engine::Error) -> Code {
         E::Stopped(_) | E::Closed | E::Locked { .. } | E::DirectoryInUse { .. } | E::Io { .. } => {
             Code::Unavailable
         }
+        // Of stores whose log the caller keeps: catalogues are not in one.
+        E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => Code::Internal,
     }
 }
 
