@@ -99,7 +99,10 @@ impl<'a> Writes<'a> {
     fn check_undeleted(&self, key: &[u8]) -> Result<()> {
         let covers = |range: &&KeyRange| match &range.end {
             RangeEnd::Single => range.start == key,
-            _ => range.contains(key),
+            RangeEnd::Before(_) => range.contains(key),
+            // A deletion of all keys from one on is left to the order of the
+            // operations, as etcd does.
+            RangeEnd::Unbounded => false,
         };
         if self.deletes.iter().any(covers) { Err(Error::DuplicateKey) } else { Ok(()) }
     }
@@ -135,7 +138,7 @@ mod tests {
         assert!(duplicate(vec![put("a"), put("a")]));
         assert!(duplicate(vec![put("a"), delete("a", "")]));
         assert!(duplicate(vec![delete("a", "c"), put("b")]));
-        assert!(duplicate(vec![delete("a", "\0"), put("b")]));
+        assert!(check(vec![delete("a", "\0"), put("b")]).is_ok());
         assert!(check(vec![delete("a", "c"), delete("b", "d"), put("e")]).is_ok());
         let both = Txn { success: vec![put("a")], failure: vec![put("a")], ..Txn::default() };
         assert!(check_txn(&both, 128).is_ok());

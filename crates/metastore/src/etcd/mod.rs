@@ -38,6 +38,7 @@ use tonic::Status;
 use self::header::Header;
 use self::methods::Method;
 use self::metrics::Counters;
+use self::range::Budget;
 use self::rpc::{Answer, Messages};
 pub use self::service::{PageBody, Service, is_endless, is_grpc};
 use crate::{Error, Node};
@@ -57,6 +58,8 @@ pub struct Options {
     pub peer_urls: Vec<String>,
     /// How often idle watchers that asked for it are told how far they are.
     pub progress_interval: Duration,
+    /// What ranges that are being answered may take together.
+    pub response_bytes_max: usize,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             client_urls: Vec::new(),
             peer_urls: Vec::new(),
             progress_interval: Duration::from_secs(600),
+            response_bytes_max: 128 << 20,
         }
     }
 }
@@ -78,11 +82,13 @@ struct Inner {
     node: Arc<Node>,
     options: Options,
     counters: Counters,
+    budget: Budget,
 }
 
 impl Etcd {
     pub fn new(node: Arc<Node>, options: Options) -> Etcd {
-        Etcd(Arc::new(Inner { node, options, counters: Counters::default() }))
+        let budget = Budget::new(options.response_bytes_max);
+        Etcd(Arc::new(Inner { node, options, counters: Counters::default(), budget }))
     }
 
     /// Answers gRPC and HTTP requests.
@@ -96,6 +102,10 @@ impl Etcd {
 
     fn options(&self) -> &Options {
         &self.0.options
+    }
+
+    fn budget(&self) -> &Budget {
+        &self.0.budget
     }
 
     fn counters(&self) -> &Counters {

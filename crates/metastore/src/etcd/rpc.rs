@@ -26,14 +26,6 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The pieces of one framed message.
-    pub fn pieces(mut pieces: Vec<Bytes>) -> Answer {
-        match pieces.len() {
-            1 => Answer::One(pieces.remove(0)),
-            _ => Answer::Many(Box::pin(tokio_stream::iter(pieces.into_iter().map(Ok)))),
-        }
-    }
-
     pub fn into_response(self) -> http::Response<tonic::body::Body> {
         let rest = match self {
             Answer::One(message) => Rest::One(message),
@@ -248,8 +240,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_ends_with_its_status() {
-        let pieces = vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")];
-        let body = Answer::pieces(pieces).into_response().into_body().collect().await.unwrap();
+        let pieces =
+            tokio_stream::iter([Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))]);
+        let body =
+            Answer::Many(Box::pin(pieces)).into_response().into_body().collect().await.unwrap();
         assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
         assert_eq!(body.to_bytes(), "ab");
         let failing = tokio_stream::iter([Err(Status::aborted("no"))]);

@@ -10,17 +10,19 @@ use tonic::Status;
 use super::generate::{Out, generate};
 use super::header::Header;
 use super::proto::{LeaseTimeToLiveResponse, SnapshotResponse};
-use super::range::Pages;
 use super::rpc::Answer;
 use super::wire::{self, Fields};
 use super::{CLUSTER_VERSION, Etcd};
 use crate::Result;
 use crate::command::{KeyRange, RangeQuery};
+use crate::state::{Floor, KeyView};
 
 /// What a snapshot begins with.
 pub const MAGIC: &[u8; 8] = b"SteleMS1";
 /// Bytes of one message.
 const BLOB_BYTES: usize = 32 << 10;
+/// What is read of the keys at once, about.
+const READ_BYTES: usize = 256 << 10;
 
 /// Records of a snapshot: a field each, as if all were one message.
 mod record {
@@ -35,19 +37,29 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
     Ok(Answer::Many(generate(move |out| async move {
         let header = etcd.header(etcd.node().revision());
         let front = front(&etcd, header);
-        let mut left = front.len() as u64;
-        let mut pages = Pages::whole(&etcd, header.revision)?;
-        while let Some(page) = pages.next(&etcd)? {
-            left += page.kvs.len() as u64;
+        let query = RangeQuery::new(KeyRange::all()).at(header.revision);
+        let node = etcd.node();
+        // Once to know how much there is, and once more to send it.
+        let mut left = front.len();
+        let mut scan = node.open_range(&query, Floor::Retained)?;
+        let measure = &mut |view: KeyView<'_>| left += wire::field_len(view.wire_len());
+        while node.next_of_range(&mut scan, READ_BYTES, measure)?.is_none() {
             tokio::task::yield_now().await;
         }
-        let mut blobs = Blobs { out, header, left, digest: Context::new(&SHA256), open: front };
-        let mut pages = Pages::whole(&etcd, header.revision)?;
-        while let Some(page) = pages.next(&etcd)? {
-            blobs.open.extend_from_slice(&page.kvs);
+        let digest = Context::new(&SHA256);
+        let mut blobs = Blobs { out, header, left: left as u64, digest, open: front };
+        let mut scan = node.open_range(&query, Floor::Retained)?;
+        loop {
+            let open = &mut blobs.open;
+            let sink = &mut |view: KeyView<'_>| {
+                open.key_value(record::KEY_VALUE, view.key, view.tail);
+            };
+            let end = node.next_of_range(&mut scan, READ_BYTES, sink)?;
             blobs.send_full().await;
+            if end.is_some() {
+                return blobs.end().await;
+            }
         }
-        blobs.end().await
     })))
 }
 
@@ -107,14 +119,3 @@ impl Blobs {
         Ok(())
     }
 }
-
-impl Pages {
-    /// All keys at a revision.
-    fn whole(etcd: &Etcd, revision: i64) -> Result<Pages> {
-        let query = RangeQuery::new(KeyRange::all()).at(revision);
-        let count = etcd.node().count(&query.range, revision)?;
-        Ok(Pages::new(&query, revision, count))
-    }
-}
-
-const _: () = assert!(record::KEY_VALUE == super::response::range_field::KVS);

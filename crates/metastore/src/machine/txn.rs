@@ -86,7 +86,8 @@ impl Running<'_> {
             return Err(Error::FutureRevision);
         }
         let compacted = self.compacted();
-        if query.revision > 0 && query.revision < compacted {
+        // Within a transaction, etcd takes only 0 for the newest revision.
+        if query.revision != 0 && query.revision < compacted {
             return Err(Error::Compacted { compacted });
         }
         Ok(())

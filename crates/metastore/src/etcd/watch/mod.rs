@@ -100,15 +100,14 @@ impl WatchStream {
         let mut created = WatchMessage::new(self.etcd.header(revision), NO_ID);
         created.created = true;
         let (start, asked) = (request.start_revision, request.watch_id);
-        let refusal = if asked != 0 && self.watchers.contains_key(&asked) {
-            Some("mvcc: duplicate watch ID provided on the WatchStream".to_owned())
-        } else {
-            match Watcher::new(request, revision) {
-                Err(reason) => Some(reason),
-                Ok(watcher) => {
-                    created.watch_id = self.add(asked, watcher);
-                    None
-                }
+        let refusal = match Watcher::new(request, revision) {
+            Err(reason) => Some(reason),
+            Ok(_) if asked != 0 && self.watchers.contains_key(&asked) => {
+                Some("mvcc: duplicate watch ID provided on the WatchStream".to_owned())
+            }
+            Ok(watcher) => {
+                created.watch_id = self.add(asked, watcher);
+                None
             }
         };
         created.canceled = refusal.is_some();

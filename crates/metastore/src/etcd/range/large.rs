@@ -1,0 +1,64 @@
+//! A response too large to be held: its length is measured first, then it is
+//! read again at the same revision as the client takes it. Whatever its size,
+//! one piece of it is in memory.
+
+use bytes::BytesMut;
+use tonic::Status;
+
+use super::PIECE_BYTES;
+use super::pieces::{set_len, tail};
+use crate::Result;
+use crate::command::RangeQuery;
+use crate::etcd::Etcd;
+use crate::etcd::generate::generate;
+use crate::etcd::response::range_field;
+use crate::etcd::rpc::Answer;
+use crate::etcd::wire::{self, Fields};
+use crate::state::{Floor, KeyView, RangeScan};
+
+/// Answers a range of which `measured` bytes have been seen and the rest is
+/// still in the scan.
+pub async fn answer(
+    etcd: &Etcd,
+    query: RangeQuery,
+    mut scan: RangeScan,
+    mut measured: usize,
+) -> Result<Answer> {
+    let end = loop {
+        let sink = &mut |view: KeyView<'_>| measured += wire::field_len(view.wire_len());
+        if let Some(end) = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)? {
+            break end;
+        }
+        tokio::task::yield_now().await;
+    };
+    let tail = tail(end.more, end.count);
+    let mut head = wire::begin(64);
+    etcd.header(end.revision).write(&mut head);
+    set_len(&mut head, measured + tail.len())?;
+    // Compact does not stop what has begun.
+    let mut scan = etcd.node().open_range(&query.at(scan.at()), Floor::Retained)?;
+    let etcd = etcd.clone();
+    Ok(Answer::Many(generate(move |out| async move {
+        out.send(head.freeze()).await;
+        let mut sent = 0;
+        loop {
+            let mut piece = BytesMut::with_capacity(PIECE_BYTES + PIECE_BYTES / 8);
+            let sink = &mut |view: KeyView<'_>| {
+                piece.key_value(range_field::KVS, view.key, view.tail);
+            };
+            let ended = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)?.is_some();
+            sent += piece.len();
+            if !piece.is_empty() {
+                out.send(piece.freeze()).await;
+            }
+            if ended {
+                break;
+            }
+        }
+        if sent != measured {
+            return Err(Status::internal("a range changed while it was being sent"));
+        }
+        out.send(tail.freeze()).await;
+        Ok(())
+    })))
+}

@@ -1,0 +1,78 @@
+//! Range and RangeStream: keys as the store gives them, written once, into the
+//! pieces that go to the wire (`pieces`).
+//!
+//! A response must say its length before its first key. So most are gathered
+//! whole, under a budget that all of them share (`budget`). One that is too
+//! large, or finds nothing left of the budget, is read twice instead: once to
+//! know its length, and again while the client takes it (`large`). A stream of
+//! messages has no such need (`stream`).
+
+mod budget;
+mod large;
+mod pieces;
+mod stream;
+
+pub use budget::Budget;
+use bytes::BytesMut;
+pub use stream::stream;
+
+use self::pieces::Pieces;
+use super::response::range_field;
+use super::rpc::Answer;
+use super::wire::{self, Fields};
+use super::{Etcd, proto, request};
+use crate::Result;
+use crate::command::RangeQuery;
+use crate::state::Floor;
+
+/// Pieces are about this long: longer ones fall out of the processor's cache
+/// before they are sent.
+const PIECE_BYTES: usize = 128 << 10;
+/// A longer response is read twice, however much of the budget is left.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
+
+pub async fn range(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer> {
+    let linearizable = !request.serializable;
+    let query = request::range(request)?;
+    if linearizable {
+        etcd.node().barrier().await?;
+    }
+    etcd.counters().ranges.add(1);
+    match query.range.single_key() {
+        Some(_) => key(etcd, &query),
+        None => keys(etcd, query).await,
+    }
+}
+
+/// A range of one key.
+fn key(etcd: &Etcd, query: &RangeQuery) -> Result<Answer> {
+    let mut kvs = BytesMut::new();
+    let end = etcd.node().range(query, &mut |view| {
+        kvs.key_value(range_field::KVS, view.key, view.tail);
+    })?;
+    let mut out = wire::begin(64 + kvs.len());
+    etcd.header(end.revision).write(&mut out);
+    out.extend_from_slice(&kvs);
+    out.flag(range_field::MORE, end.more);
+    out.int(range_field::COUNT, end.count);
+    Ok(Answer::One(wire::end(out)))
+}
+
+async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
+    let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
+    let mut pieces = Pieces::new(etcd.budget());
+    loop {
+        let sink = &mut |view: crate::state::KeyView<'_>| pieces.push(view);
+        if let Some(end) = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)? {
+            // The header stands in front, and is known only now.
+            let mut head = wire::begin(64);
+            etcd.header(end.revision).write(&mut head);
+            return pieces.end(head, end.more, end.count);
+        }
+        if pieces.len() > GATHERED_BYTES_MAX || !pieces.fit() {
+            let measured = pieces.len();
+            drop(pieces);
+            return large::answer(etcd, query, scan, measured).await;
+        }
+    }
+}

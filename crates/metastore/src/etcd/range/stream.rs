@@ -1,0 +1,65 @@
+//! RangeStream: a range in many messages, all of one revision. However long
+//! the range is, one message is held at a time.
+
+use bytes::{Bytes, BytesMut};
+use tonic::Status;
+
+use crate::command::{Order, Target};
+use crate::etcd::generate::generate;
+use crate::etcd::header::Header;
+use crate::etcd::response::range_field;
+use crate::etcd::rpc::Answer;
+use crate::etcd::wire::{self, Fields};
+use crate::etcd::{Etcd, proto, request};
+use crate::state::{Floor, KeyView, RangeSummary};
+
+/// Bytes of keys in one message, about.
+const STREAMED_BYTES: usize = 512 << 10;
+
+pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer, Status> {
+    let linearizable = !request.serializable;
+    let query = request::range(request)?;
+    let plain = query.target == Target::Key && query.order != Order::Descend;
+    if !plain || query.filters() {
+        let text = "etcdserver: RangeStream supports neither sorting nor filters by revision";
+        return Err(Status::unimplemented(text));
+    }
+    if linearizable {
+        etcd.node().barrier().await?;
+    }
+    etcd.counters().ranges.add(1);
+    let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
+    let etcd = etcd.clone();
+    Ok(Answer::Many(generate(move |out| async move {
+        loop {
+            let mut kvs = BytesMut::new();
+            let sink = &mut |view: KeyView<'_>| {
+                kvs.key_value(range_field::KVS, view.key, view.tail);
+            };
+            let end = etcd.node().next_of_range(&mut scan, STREAMED_BYTES, sink)?;
+            let end = end.map(|end| (etcd.header(end.revision), end));
+            if end.is_some() || !kvs.is_empty() {
+                out.send(message(&kvs, end)).await;
+            }
+            if end.is_some() {
+                return Ok(());
+            }
+        }
+    })))
+}
+
+/// A `RangeStreamResponse`; the last tells about the whole.
+fn message(kvs: &[u8], whole: Option<(Header, RangeSummary)>) -> Bytes {
+    let mut out = wire::begin(kvs.len() + 64);
+    out.nested(1, |out| {
+        if let Some((header, _)) = whole {
+            header.write(out);
+        }
+        out.extend_from_slice(kvs);
+        if let Some((_, end)) = whole {
+            out.flag(range_field::MORE, end.more);
+            out.int(range_field::COUNT, end.count);
+        }
+    });
+    wire::end(out)
+}
