@@ -14,7 +14,8 @@ pub const REQUEST_BYTES_MAX: usize = 256 << 20;
 pub const RECORD_OVERHEAD_BYTES: usize = 64;
 /// All streamed requests that are being received.
 pub const STREAMS_BYTES_MAX: usize = 512 << 20;
-/// A reply message is sent when it has reached this size.
-pub const REPLY_BYTES: usize = 256 << 10;
+/// A reply message is sent when it has reached this size: small enough that the
+/// client works on one while the next is read.
+pub const REPLY_BYTES: usize = 64 << 10;
 /// Txns that are held at the same time.
 pub const PINS_MAX: usize = 1024;

@@ -6,7 +6,8 @@ use crate::cell::key::{self, KeyParts, Kind, Level};
 use crate::conflict::RowSlot;
 use crate::error::Result;
 use crate::fragment::{EntryPlace, Fragment};
-use crate::merge::{CellView, Merge, ReadBudget, ReadState, Reader, Sink};
+use crate::merge::{CellView, Merge, ReadBudget, Reader, Sink};
+use crate::point::SPARE;
 use crate::scan::{ScanSpec, View};
 use crate::source::{Source, Sources};
 use crate::store::Shared;
@@ -63,7 +64,7 @@ impl Shared {
         merge.seek(&bound)?;
         let first = if schema.ages() { None } else { first_entry(&merge, &bound) };
         key::push_past(&mut bound);
-        let mut state = ReadState::default();
+        let mut state = SPARE.take();
         let mut reader = Reader {
             merge: &mut merge,
             state: &mut state,
@@ -73,10 +74,13 @@ impl Shared {
         };
         let mut budget = ReadBudget { cells: 1, ..ReadBudget::UNLIMITED };
         let mut place = None;
-        reader.read(Some(&bound), &mut budget, &mut |cell: &CellView<'_>| {
-            place = first.as_ref().filter(|first| first.is(cell)).map(|first| first.place);
+        let outcome = reader.read(Some(&bound), &mut budget, &mut |cell: &CellView<'_>| {
+            place = first.filter(|first| first.is(cell)).map(|first| first.place);
             sink(cell);
-        })?;
+        });
+        state.clear();
+        SPARE.set(state);
+        outcome?;
         let place = place.map(|entry| Place { txn: snapshot, entry });
         Ok(FirstCell { txn: snapshot, place, by_place: false })
     }
@@ -113,9 +117,12 @@ impl Shared {
 }
 
 /// The first entry of a row, if it is a value in a fragment on disk.
+#[derive(Clone, Copy)]
 struct First {
-    key: Vec<u8>,
-    parts: KeyParts,
+    timestamp: i64,
+    txn: Txn,
+    /// Where its value is in memory.
+    value: *const u8,
     place: EntryPlace,
 }
 
@@ -124,17 +131,17 @@ fn first_entry(merge: &Merge<Source>, row_start: &[u8]) -> Option<First> {
     let key = merge.key();
     let parts = KeyParts::parse(key)?;
     let is_value = parts.level == Level::Cell && parts.kind == Kind::Put;
-    (is_value && key.starts_with(row_start)).then(|| First { key: key.to_vec(), parts, place })
+    let (timestamp, txn, value) = (parts.timestamp, parts.txn, merge.value().as_ptr());
+    (is_value && key.starts_with(row_start)).then_some(First { timestamp, txn, value, place })
 }
 
 impl First {
-    /// Whether the cell that is read is this one.
+    /// Whether the cell that is read is this one. Of the cells of one commit
+    /// in one row either all are deleted or none, unless deletes stand before
+    /// them, and then the first entry is no value.
     fn is(&self, cell: &CellView<'_>) -> bool {
-        let mut qualifier = Vec::new();
-        key::unescape_into(self.parts.escaped_qualifier(&self.key), &mut qualifier);
-        let column = (self.parts.family(&self.key), qualifier.as_slice());
-        column == (cell.family, cell.qualifier)
-            && (self.parts.timestamp, self.parts.txn) == (cell.timestamp, cell.txn)
+        (self.timestamp, self.txn) == (cell.timestamp, cell.txn)
+            && std::ptr::eq(self.value, cell.value.as_ptr())
     }
 }
 

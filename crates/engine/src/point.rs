@@ -92,5 +92,5 @@ fn end_of_wanted(row: &[u8], columns: &Columns, bound: &mut Vec<u8>) {
 thread_local! {
     /// The buffers of the last read, for the next one on this thread. A read
     /// from within a sink finds none here and makes its own.
-    static SPARE: Cell<ReadState> = Cell::default();
+    pub static SPARE: Cell<ReadState> = Cell::default();
 }

@@ -34,6 +34,11 @@ impl Chance {
         (0..length).map(|_| *self.of(&[0u8, 1, b'a', 0xFF])).collect::<Vec<_>>().into()
     }
 
+    /// A few keys, some of them twice.
+    pub fn keys(&self) -> Vec<Bytes> {
+        (0..1 + self.below(6)).map(|_| self.key()).collect()
+    }
+
     pub fn value(&self) -> Bytes {
         let length = if self.one_in(20) { 5_000 } else { self.below(4) };
         vec![self.below(3) as u8; length as usize].into()

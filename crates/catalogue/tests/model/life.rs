@@ -41,13 +41,15 @@ pub struct Life {
     pinned: BTreeMap<Txn, Model>,
     /// Cookies seen so far, good or stale.
     cookies: Vec<Bytes>,
+    /// The last ones of records.
+    of_records: BTreeMap<(Fid, Bytes), Bytes>,
     lives: u64,
     seed: u64,
 }
 
 fn open(power: &Powered) -> Result<Arc<Catalogues>> {
     let mut options = Options::default();
-    options.memory.conflict_slots = 16;
+    options.memory.conflict_slots = 1 << 10;
     let world = power.world(1);
     let clock = world.clock.clone();
     let store = Store::open("/store".as_ref(), options, world)?;
@@ -63,8 +65,17 @@ impl Life {
         let power = Powered::new(SimFiles::new(seed));
         let service = open(&power).unwrap();
         let moments = vec![Moment { model: Model::default(), txn: Txn::ZERO }];
-        let (pinned, cookies) = (BTreeMap::new(), vec![Bytes::new()]);
-        Life { chance: Chance::new(seed), power, service, moments, pinned, cookies, lives: 0, seed }
+        Life {
+            chance: Chance::new(seed),
+            power,
+            service,
+            moments,
+            pinned: BTreeMap::new(),
+            cookies: vec![Bytes::new()],
+            of_records: BTreeMap::new(),
+            lives: 0,
+            seed,
+        }
     }
 
     pub fn live(mut self, steps: usize, tally: &mut Tally) {
@@ -95,7 +106,6 @@ impl Life {
     fn step(&mut self) {
         let store = self.service.store().clone();
         let tables = store.tables();
-        let table = self.chance.of(&tables).0;
         match self.chance.below(24) {
             0..3 => self.create(),
             3 => self.delete(),
@@ -105,8 +115,8 @@ impl Life {
             14..17 => self.get(),
             17..20 => self.walk(),
             20 => drop(self.service.collect_step()),
-            21 => drop(store.flush(table)),
-            22 => drop(store.compact(table)),
+            21 => tables.iter().for_each(|(table, _)| drop(store.flush(*table))),
+            22 => drop(store.compact(self.chance.of(&tables).0)),
             _ => {
                 if let Ok(txn) = self.service.pin() {
                     self.pinned.insert(txn, self.durable().clone());
@@ -218,6 +228,14 @@ impl Life {
         forged.into()
     }
 
+    /// The last cookie of the record, or any.
+    fn cookie_of(&self, fid: Fid, key: &Bytes) -> Bytes {
+        match self.of_records.get(&(fid, key.clone())) {
+            Some(cookie) if !self.chance.one_in(3) => cookie.clone(),
+            _ => self.cookie(),
+        }
+    }
+
     fn keep_cookies(&mut self, cookies: impl IntoIterator<Item = Bytes>) {
         self.cookies.extend(cookies);
         let surplus = self.cookies.len().saturating_sub(60);
@@ -270,13 +288,13 @@ impl Life {
                 Flag::NoCookies as u32,
             ]);
         let expects = mode != Flag::InsertOnly as u32 && self.chance.one_in(4);
-        let record = |_| Record {
-            key: self.chance.key(),
+        let record = |key: Bytes| Record {
             value: self.chance.value(),
-            cookie: self.cookie(),
+            cookie: self.cookie_of(fid, &key),
             expected: (expects && self.chance.one_in(2)).then(|| self.chance.value()),
+            key,
         };
-        let records = (0..1 + self.chance.below(6)).map(record).collect();
+        let records = self.chance.keys().into_iter().map(record).collect();
         let request = PutRequest { catalogue: self.target(fid), records, flags };
         let mut next = self.newest().clone();
         let missing = !next.live.contains_key(&fid);
@@ -318,12 +336,12 @@ impl Life {
     fn del(&mut self) {
         let fid = self.chance.fid();
         let flags = self.chance.flags(&[Flag::AllOrNothing as u32, Flag::NoWait as u32]);
-        let key = |_| Key {
-            key: self.chance.key(),
-            cookie: self.cookie(),
+        let key = |key: Bytes| Key {
+            cookie: self.cookie_of(fid, &key),
             expected: self.chance.one_in(5).then(|| self.chance.value()),
+            key,
         };
-        let keys = (0..1 + self.chance.below(6)).map(key).collect();
+        let keys = self.chance.keys().into_iter().map(key).collect();
         let request = DelRequest { catalogue: self.target(fid), keys, flags };
         let mut next = self.newest().clone();
         let written = self.service.del(&request);
@@ -381,8 +399,8 @@ impl Life {
     fn get(&mut self) {
         let fid = self.chance.fid();
         let (at, kept) = self.moment(fid);
-        let key = |_| Key { key: self.chance.key(), cookie: self.cookie(), expected: None };
-        let keys: Vec<Key> = (0..1 + self.chance.below(6)).map(key).collect();
+        let key = |key: Bytes| Key { cookie: self.cookie_of(fid, &key), key, expected: None };
+        let keys: Vec<Key> = self.chance.keys().into_iter().map(key).collect();
         let request = GetRequest { catalogue: self.target(fid), keys: keys.clone(), flags: 0, at };
         let mut got = Got::default();
         let read = Get::new(self.service.clone(), request).and_then(|mut get| {
@@ -398,6 +416,9 @@ impl Life {
                 let values: Vec<_> = got.answers.iter().map(|answer| answer.0.clone()).collect();
                 assert_eq!(values, expected, "seed {}", self.seed);
                 assert_eq!(found as usize, expected.iter().flatten().count());
+                for (key, (_, cookie)) in keys.iter().zip(&got.answers) {
+                    self.of_records.insert((fid, key.key.clone()), cookie.clone());
+                }
                 self.keep_cookies(got.answers.into_iter().map(|answer| answer.1));
             }
             (Err(Error::NoCatalogue(_)), None) => {}

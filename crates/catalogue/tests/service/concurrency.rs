@@ -1,11 +1,9 @@
 //! Many readers and writers at once, against what must hold for all of them.
 
-mod support;
-
+use crate::served::*;
 use bytes::Bytes;
 use stele_catalogue::client::NewRecord;
 use stele_catalogue::proto::*;
-use support::*;
 
 const WRITERS: u64 = 4;
 const ROUNDS: u64 = 60;

@@ -1,7 +1,6 @@
 //! The service as its clients meet it, story by story.
 
-mod support;
-
+use crate::served::*;
 use bytes::Bytes;
 use prost::Message;
 use stele_catalogue::client::NewRecord;
@@ -9,7 +8,6 @@ use stele_catalogue::fid::{DEATHROW, META, RETIRED};
 use stele_catalogue::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stele_catalogue::proto::*;
 use stele_catalogue::{Condemned, Entry, Fid};
-use support::*;
 use tonic::Code as Status;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,10 @@
 //! A value is copied once on its way in and once on its way out.
 
-mod support;
-
+use crate::served::*;
 use bytes::Bytes;
 use prost::Message;
 use stele_catalogue::client::NewRecord;
 use stele_catalogue::proto::{GetReply, NextReply, PutRequest, Record};
-use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_is_copied_once_in_each_direction() {

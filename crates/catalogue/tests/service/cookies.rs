@@ -1,13 +1,11 @@
 //! Cookies make requests shorter and never change what they answer.
 
-mod support;
-
+use crate::served::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use stele_catalogue::client::NewRecord;
 use stele_catalogue::proto::*;
 use stele_catalogue::service::{Answer, Get};
-use support::*;
 
 /// Reads one key in process, with whatever cookies.
 fn read(served: &Served, target: &Target, key: &Bytes, cookie: &Bytes) -> (Option<Bytes>, Bytes) {
@@ -110,7 +108,7 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     assert_eq!(places(), before + 4, "a range beside it does not matter");
     handle.del_range(None, 0).await.unwrap();
     assert_eq!(by_cookie(&cookie).0, None);
-    handle.del(vec![Key { cookie, ..support::key("k007") }], 0).await.unwrap();
+    handle.del(vec![Key { cookie, ..crate::served::key("k007") }], 0).await.unwrap();
 }
 
 proptest! {

@@ -1,13 +1,11 @@
 //! Vectors too large for one message are still one request and one commit.
 
-mod support;
-
+use crate::served::*;
 use bytes::Bytes;
 use stele_catalogue::Server;
 use stele_catalogue::client::NewRecord;
 use stele_catalogue::proto::catalogues_client::CataloguesClient;
 use stele_catalogue::proto::*;
-use support::*;
 use tokio_stream::iter;
 use tonic::Code as Status;
 

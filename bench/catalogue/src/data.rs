@@ -1,0 +1,28 @@
+//! The records: keys of 16 bytes that look random, values half random.
+
+use bytes::Bytes;
+
+pub const VALUE_BYTES: usize = 100;
+
+pub fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+pub fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&mix(number).to_be_bytes());
+    key[8..].copy_from_slice(&mix(!number).to_be_bytes());
+    key
+}
+
+pub fn value(number: u64) -> Bytes {
+    let mut value = vec![0; VALUE_BYTES];
+    for (at, chunk) in value[..VALUE_BYTES / 2].chunks_mut(8).enumerate() {
+        let bytes = mix(number ^ (at as u64) << 40).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
+    value.into()
+}

@@ -1,0 +1,183 @@
+//! The service without the wire.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use bytes::Bytes;
+use stele_catalogue::proto::*;
+use stele_catalogue::service::{Answer, Direction, Get, Walk, WalkSink};
+use stele_catalogue::{Catalogues, Fid};
+use stele_engine::world::World;
+use stele_engine::{Options, Store};
+
+use crate::data::{key, mix, value};
+use crate::meter::{rate, say, say_ratio};
+
+pub struct Local {
+    pub service: Arc<Catalogues>,
+    pub fid: Fid,
+    pub records: u64,
+}
+
+/// Touches what it is given.
+#[derive(Default)]
+struct Touch {
+    sum: u64,
+    cookie: Vec<u8>,
+}
+
+impl Answer for Touch {
+    fn value(&mut self, value: &[u8]) {
+        self.sum += u64::from(value[0]) + u64::from(value[value.len() - 1]);
+    }
+
+    fn done(&mut self, _: Code, cookie: &[u8]) {
+        self.cookie.clear();
+        self.cookie.extend_from_slice(cookie);
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl WalkSink for Touch {
+    fn record(&mut self, _: u32, _: &[u8], value: &[u8], _: &[u8]) {
+        Answer::value(self, value);
+    }
+
+    fn end(&mut self, _: u32, _: Code, _: u64) {}
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Local {
+    /// A catalogue of so many records, compacted.
+    pub fn load(dir: &Path, records: u64) -> Result<Local> {
+        let mut options = Options::default();
+        options.memory.cache_bytes = 1 << 30;
+        let store = Store::open(dir, options, World::real())?;
+        let service = Arc::new(Catalogues::open(Arc::new(store))?);
+        let fid = Fid::of_id(1000).expect("it has few bits");
+        let local = Local { service, fid, records };
+        let fids = vec![Bytes::copy_from_slice(fid.bytes())];
+        local.service.settle(local.service.create(&CreateRequest { fids, flags: 0 })?)?;
+        for first in (0..records).step_by(10_000) {
+            local.put(first..records.min(first + 10_000), Flag::NoWait as u32)?;
+        }
+        local.settle()?;
+        Ok(local)
+    }
+
+    fn settle(&self) -> Result<()> {
+        for (table, _) in self.service.store().tables() {
+            self.service.store().flush(table)?;
+            self.service.store().compact(table)?;
+        }
+        Ok(())
+    }
+
+    pub fn target(&self, cookie: Bytes) -> Option<Target> {
+        Some(Target { fid: Bytes::copy_from_slice(self.fid.bytes()), cookie })
+    }
+
+    fn put(&self, numbers: impl Iterator<Item = u64>, flags: u32) -> Result<u64> {
+        let record = |number| Record {
+            key: Bytes::copy_from_slice(&key(number)),
+            value: value(number),
+            ..Default::default()
+        };
+        let records: Vec<Record> = numbers.map(record).collect();
+        let count = records.len() as u64;
+        let catalogue = self.target(Bytes::new());
+        let flags = flags | Flag::NoCookies as u32;
+        let written = self.service.put(&PutRequest { catalogue, records, flags })?;
+        self.service.settle(written)?;
+        Ok(count)
+    }
+
+    fn get(&self, keys: Vec<Key>, target: &Option<Target>, flags: u32) -> Result<Vec<u8>> {
+        let request = GetRequest { catalogue: target.clone(), keys, flags, at: 0 };
+        let mut touch = Touch::default();
+        Get::new(self.service.clone(), request)?.step(&mut touch, usize::MAX)?;
+        Ok(touch.cookie)
+    }
+
+    pub fn cookie_of(&self, number: u64) -> Result<Bytes> {
+        let key = Key { key: Bytes::copy_from_slice(&key(number)), ..Default::default() };
+        Ok(self.get(vec![key], &self.target(Bytes::new()), 0)?.into())
+    }
+}
+
+pub fn measure(local: &Local, seconds: f64) -> Result<()> {
+    let pick = |turn: u64| mix(turn) % local.records;
+    let wire = |number: u64| Bytes::copy_from_slice(&key(number));
+    let none = Flag::NoCookies as u32;
+    let plain = local.target(Bytes::new());
+    let fids = vec![Bytes::copy_from_slice(local.fid.bytes())];
+    let whole = local.service.lookup(&LookupRequest { fids })?.cookies.remove(0);
+    let whole = local.target(whole);
+
+    // Both ask for the same keys, so both find the same blocks in the cache.
+    let asked: Vec<u64> = (0..50_000).map(pick).collect();
+    let cookies = asked.iter().map(|number| local.cookie_of(*number));
+    let cookies: Vec<Bytes> = cookies.collect::<Result<_>>()?;
+    let one = |turn: u64, target: &Option<Target>, with: bool| {
+        let at = turn as usize % asked.len();
+        let cookie = if with { cookies[at].clone() } else { Bytes::new() };
+        let key = Key { key: wire(asked[at]), cookie, expected: None };
+        local.get(vec![key], target, none).expect("the catalogue is there");
+        1
+    };
+    let mut ratios = Vec::new();
+    let (mut by_key, mut by_cookie) = (0.0f64, 0.0f64);
+    for _ in 0..3 {
+        let plain_rate = rate(seconds / 3.0, |turn| one(turn, &plain, false));
+        let cookie_rate = rate(seconds / 3.0, |turn| one(turn, &whole, true));
+        (by_key, by_cookie) = (by_key.max(plain_rate), by_cookie.max(cookie_rate));
+        ratios.push(cookie_rate / plain_rate);
+    }
+    ratios.sort_by(f64::total_cmp);
+    say("GET, one key", by_key);
+    say("GET, one key, by cookie", by_cookie);
+    say_ratio("  by cookie over by key (median of 3)", ratios[1]);
+    let many = say(
+        "GET, 100 keys",
+        rate(seconds, |turn| {
+            let key = |n| Key { key: wire(pick(turn * 100 + n)), ..Default::default() };
+            local.get((0..100).map(key).collect(), &plain, none).expect("the catalogue is there");
+            100
+        }),
+    );
+    let next = say(
+        "NEXT, 1000 records",
+        rate(seconds, |turn| {
+            let start = Start { key: wire(pick(turn)), count: 1000, ..Default::default() };
+            let catalogue = plain.clone();
+            let flags = none | Flag::Slant as u32;
+            let request =
+                NextRequest { catalogue, starts: vec![start], flags, ..Default::default() };
+            let walk = Walk::new(local.service.clone(), request, Direction::Forward);
+            let mut touch = Touch::default();
+            let mut walk = walk.expect("the catalogue is there");
+            while walk.step(&mut touch, usize::MAX).expect("the catalogue is there") {}
+            1000
+        }),
+    );
+    say_ratio("  NEXT over single GET", next / by_key);
+    say_ratio("  GET of 100 over single GET", many / by_key);
+    let put = |count: u64, flags: u32| {
+        move |turn: u64| {
+            let numbers = (0..count).map(move |n| mix(turn * count + n) % local.records);
+            local.put(numbers, flags).expect("there is room")
+        }
+    };
+    say("PUT, 100 records, not waited for", rate(seconds, put(100, Flag::NoWait as u32)));
+    let hundred = say("PUT, 100 records, durable", rate(seconds, put(100, 0)));
+    let single = say("PUT, one record, durable", rate(seconds, put(1, 0)));
+    say_ratio("  PUT of 100 over single PUT", hundred / single);
+    local.settle()
+}
