@@ -68,13 +68,13 @@ impl Pattern {
     }
 
     /// Elements that are left, without the recursion.
-    pub fn len(&self) -> usize {
+    pub fn elements_left(&self) -> usize {
         self.elements.len() - self.matched
     }
 
     /// True if nothing below the node can match.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && self.recursion == Recursion::None
+        self.elements_left() == 0 && self.recursion == Recursion::None
     }
 
     pub fn recursion(&self) -> Recursion {
@@ -309,7 +309,11 @@ mod tests {
             ("***/a", 2, Recursion::None),
         ] {
             let pattern = pattern(text);
-            assert_eq!((pattern.len(), pattern.recursion()), (length, recursion), "{text}");
+            assert_eq!(
+                (pattern.elements_left(), pattern.recursion()),
+                (length, recursion),
+                "{text}"
+            );
         }
         assert!(pattern("").is_empty() && !pattern("...").is_empty() && !pattern("a").is_empty());
         assert!(pattern("...").matches("anything") && pattern("...").tail() == pattern("..."));

@@ -133,7 +133,7 @@ fn left(job: &Job, found: &str) -> Pattern {
 /// says of its own root was told before, where it is mounted.
 fn told(job: &Job, entry: proto::MountEntry) -> Option<Found> {
     let again = job.depth > 0 && entry.name.is_empty();
-    if left(job, &entry.name).len() > 0 || again {
+    if left(job, &entry.name).elements_left() > 0 || again {
         return None;
     }
     let mut entry = Entry::from(entry);
@@ -145,7 +145,8 @@ fn told(job: &Job, entry: proto::MountEntry) -> Option<Found> {
 fn onward(job: &Job, entry: &proto::MountEntry) -> Option<Job> {
     let pattern = left(job, &entry.name);
     let ends_here = pattern.is_empty() || entry.servers.is_empty() || entry.is_leaf;
-    let is_restricted = pattern.recursion() == Recursion::Restricted && pattern.len() == 0;
+    let is_restricted =
+        pattern.recursion() == Recursion::Restricted && pattern.elements_left() == 0;
     if ends_here || (is_restricted && !entry.serves_mount_table) {
         return None;
     }

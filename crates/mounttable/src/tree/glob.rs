@@ -142,7 +142,7 @@ impl Search<'_> {
         let now = table.now();
         let name = self.relative(&node.name);
         let has_servers = node.has_live(now);
-        if has_servers || pattern.len() == 0 {
+        if has_servers || pattern.elements_left() == 0 {
             self.tell(Found::Entry(Entry::of(&node, name, now))).await?;
         }
         if has_servers || pattern.is_empty() {
