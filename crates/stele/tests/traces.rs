@@ -97,8 +97,11 @@ fn repository(dir: &Path) -> Vec<String> {
             at.to_string().len() + 1
         );
     }
-    let mut import =
-        git(&["fast-import", "--quiet"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut import = git(&["fast-import", "--quiet"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     import.stdin.take().unwrap().write_all(stream.as_bytes()).unwrap();
     assert!(import.wait().unwrap().success());
     let log = git(&["rev-list", "--reverse", "main"]).output().unwrap();
@@ -114,11 +117,18 @@ fn junit(dir: &Path, at: usize) -> PathBuf {
         } else {
             ""
         };
-        let _ = write!(cases, "<testcase classname=\"lib\" name=\"{test}\" time=\"0.25\">{outcome}</testcase>");
+        let _ = write!(
+            cases,
+            "<testcase classname=\"lib\" name=\"{test}\" time=\"0.25\">{outcome}</testcase>"
+        );
     }
     let path = dir.join(format!("junit-{at}.xml"));
     let head = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
-    std::fs::write(&path, format!("{head}<testsuites><testsuite name=\"unit\">{cases}</testsuite></testsuites>")).unwrap();
+    std::fs::write(
+        &path,
+        format!("{head}<testsuites><testsuite name=\"unit\">{cases}</testsuite></testsuites>"),
+    )
+    .unwrap();
     path
 }
 
@@ -241,7 +251,8 @@ fn what_cannot_be_done_is_told_with_what_to_do() {
     assert!(server.refused(&["ingest", "ci", file, "--format", "xml"]).contains("junit"));
     // The pages are there beside the commands.
     let mut stream = std::net::TcpStream::connect(&server.http).unwrap();
-    write!(stream, "GET /traces/v1/tables HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET /traces/v1/tables HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
     assert!(answer.contains(r#""table":"ci""#), "{answer}");
