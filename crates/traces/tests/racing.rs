@@ -101,7 +101,7 @@ async fn commits_that_several_append_at_once_get_one_index_each() {
     assert_eq!(all, (0..20).collect::<Vec<_>>());
     let store = served.again().await;
     assert_eq!(store.head().await.unwrap().unwrap().0, CommitIndex(19));
-    let listed = store.commits(CommitIndex(0), CommitIndex(u32::MAX >> 8)).await.unwrap();
+    let listed = store.commits(CommitIndex(0), CommitIndex(u32::MAX)).await.unwrap();
     assert_eq!(listed.len(), 20);
     for (index, commit) in listed {
         assert_eq!(store.find_commit(&commit.hash).await.unwrap().0, index);
@@ -124,6 +124,8 @@ async fn a_commit_keeps_its_place() {
     assert_eq!(store.find_commit("@3").await.unwrap().1.hash, hash(3));
     let error = store.find_commit("@5").await.err().unwrap();
     assert!(matches!(error, Error::UnknownCommit(_)), "{error}");
+    let moved = NewCommit { commit: commit(&hash(3)), index: Some(CommitIndex(4000)) };
+    assert!(matches!(store.register(&[moved]).await, Err(Error::Conflict(_))));
     let wrong = NewCommit { commit: commit("UPPER12"), index: None };
     assert!(matches!(store.register(&[wrong]).await, Err(Error::Invalid(_))));
 }

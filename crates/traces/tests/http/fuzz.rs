@@ -115,7 +115,8 @@ fn request(
     };
     let body = made(document, &content["application/json"]["schema"], random).to_string();
     let content = if random.one_in(20) { "text/plain" } else { types.keys().next().unwrap() };
-    let body = if random.one_in(20) { body[..body.len() / 2].to_string() } else { body };
+    let half = body.floor_char_boundary(body.len() / 2);
+    let body = if random.one_in(20) { body[..half].to_string() } else { body };
     (page, content.to_string(), body)
 }
 
