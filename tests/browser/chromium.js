@@ -21,13 +21,20 @@ class Chromium {
     const command = process.env.CHROMIUM ?? 'chromium';
     const child = spawn(command, flags, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
     const browser = new Chromium(child, profile);
-    const { targetId } = await browser.send('Target.createTarget', { url: 'about:blank', width, height });
-    const { sessionId } = await browser.send('Target.attachToTarget', { targetId, flatten: true });
-    browser.session = sessionId;
-    await browser.send('Page.enable');
-    await browser.send('Runtime.enable');
-    await browser.send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false });
+    await browser.prepare(width, height).catch(async (error) => {
+      await browser.stop();
+      throw error;
+    });
     return browser;
+  }
+
+  async prepare(width, height) {
+    const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' });
+    const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true });
+    this.session = sessionId;
+    await this.send('Page.enable');
+    await this.send('Runtime.enable');
+    await this.send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false });
   }
 
   constructor(child, profile) {

@@ -52,7 +52,7 @@ async function fill(server, name, { commits, tests }) {
   const random = seeded(42);
   const day = 86_400;
   const listed = Array.from({ length: commits }, (_, at) => ({
-    hash: (0xabcdef0000 + at).toString(16).padStart(40, '0'),
+    hash: Math.imul(at + 1, 2654435761 | 0).toString(16).replace('-', 'f').padStart(8, 'c').repeat(5),
     author: AUTHORS[Math.floor(random() ** 2 * 4)],
     time: 1_790_000_000 + Math.floor(at * day / 9 + random() * 4000),
     subject: `${SUBJECTS[Math.floor(random() * 7)]} (${at})`,

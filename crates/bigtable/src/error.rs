@@ -86,8 +86,6 @@ fn engine_code(error: &engine::Error) -> Code {
         E::Stopped(_) | E::Closed | E::Locked { .. } | E::DirectoryInUse { .. } | E::Io { .. } => {
             Code::Unavailable
         }
-        // Of stores whose log the caller keeps: tables are not in one.
-        E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => Code::Internal,
     }
 }
 

@@ -40,14 +40,6 @@ impl ParamSet {
     pub fn size(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
-
-    /// Whether every key of this set has a value in common with the other's;
-    /// an empty set matches everything.
-    pub fn matches(&self, other: &ParamSet) -> bool {
-        self.0
-            .iter()
-            .all(|(key, values)| other.0.get(key).is_some_and(|others| !values.is_disjoint(others)))
-    }
 }
 
 #[cfg(test)]
@@ -69,14 +61,5 @@ mod tests {
         let mut union = set(&[("os", "c")]);
         union.add_all(&made);
         assert_eq!(union.size(), 4);
-    }
-
-    #[test]
-    fn a_set_matches_if_each_key_shares_a_value() {
-        let wide = set(&[("os", "a"), ("os", "b"), ("gpu", "x")]);
-        assert!(ParamSet::default().matches(&wide));
-        assert!(set(&[("os", "b"), ("os", "z")]).matches(&wide));
-        assert!(!set(&[("os", "z")]).matches(&wide));
-        assert!(!set(&[("os", "a"), ("cpu", "x")]).matches(&wide));
     }
 }

@@ -38,19 +38,7 @@ enum Term {
 }
 
 impl Query {
-    /// The traces of exactly these params and any more.
-    pub fn of(params: &Params) -> Query {
-        let keys = params.iter().map(|(key, value)| {
-            let terms = vec![Term::Equal(value.into())];
-            (key.to_string(), Clause { terms, ..Clause::default() })
-        });
-        Query { text: params.id(), keys: keys.collect() }
-    }
-
-    pub fn is_all(&self) -> bool {
-        self.keys.is_empty()
-    }
-
+    /// Whether a trace of these params is meant.
     pub fn matches(&self, params: &Params) -> bool {
         self.keys
             .iter()

@@ -14,7 +14,7 @@ use super::answer::Answer;
 use crate::error::{Error, Result};
 use crate::query::{Query, percent_decoded};
 use crate::row_name::Kind;
-use crate::store::{Store, Window};
+use crate::store::{COMMITS_MAX, Store, Window};
 use crate::tile::CommitIndex;
 
 /// Bytes of a body.
@@ -108,7 +108,7 @@ impl Args {
     /// `first` and `last` name a range; `n` the newest commits with data, up
     /// to `last`.
     pub async fn window(&self, store: &Store) -> Result<Window> {
-        let count = self.number("n", crate::store::CELLS_MAX)?;
+        let count = self.number("n", COMMITS_MAX)?;
         let last = match self.one("last")? {
             Some(name) => Some(store.find_commit(name).await?.0),
             None => None,

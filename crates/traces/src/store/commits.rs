@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stele_bigtable::client::{Filter, Mutation, Query, Row, RowMutations};
+use stele_bigtable::client::{Filter, Mutation, Query, Row, RowMutations, RowRange};
 
 use super::Store;
 use super::parallel::{ATTEMPTS_MAX, pause};
@@ -20,6 +20,8 @@ const INDEX: &[u8] = b"i";
 const TEXT_BYTES_MAX: usize = 1024;
 /// Hashes whose commits are remembered.
 const REMEMBERED_MAX: usize = 100_000;
+/// The last index that a commit may have.
+const INDEX_MAX: CommitIndex = CommitIndex(i32::MAX as u32);
 /// Commits that one request may ask for.
 pub const COMMITS_MAX: usize = 100_000;
 
@@ -44,6 +46,15 @@ pub struct Commit {
 pub struct NewCommit {
     pub commit: Commit,
     pub index: Option<CommitIndex>,
+}
+
+impl NewCommit {
+    fn check(&self) -> Result<()> {
+        if self.index.is_some_and(|index| index > INDEX_MAX) {
+            return Err(Error::invalid(format!("a commit's index is at most {}", INDEX_MAX.0)));
+        }
+        self.commit.check()
+    }
 }
 
 impl Commit {
@@ -87,9 +98,12 @@ impl Store {
         last: CommitIndex,
     ) -> Result<BTreeMap<CommitIndex, Arc<Commit>>> {
         let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
-        let tiles = oldest.number()..=newest.number();
-        let keys = tiles.filter_map(Tile::new).map(row_name::commits);
-        let mut rows = self.table().read_rows(Query::keys(keys).filter(latest()));
+        // Names of tiles count down, so the newest comes first.
+        let range = RowRange {
+            start: row_name::commits(newest).into(),
+            end: RowRange::prefix(row_name::commits(oldest)).end,
+        };
+        let mut rows = self.table().read_rows(Query::range(range).filter(latest()));
         let mut found = BTreeMap::new();
         while let Some(row) = rows.next().await? {
             let (tile, commits) = self.commits_of(&row)?;
@@ -167,7 +181,7 @@ impl Store {
     /// index come after all that are registered, unless they already are.
     /// Registering the same again changes nothing.
     pub async fn register(&self, commits: &[NewCommit]) -> Result<Vec<CommitIndex>> {
-        commits.iter().try_for_each(|new| new.commit.check())?;
+        commits.iter().try_for_each(NewCommit::check)?;
         for attempt in 0..ATTEMPTS_MAX {
             let indexes = self.assign(commits).await?;
             if self.write_commits(commits, &indexes).await? {
@@ -180,11 +194,22 @@ impl Store {
 
     /// Where each commit is, or is to be.
     async fn assign(&self, commits: &[NewCommit]) -> Result<Vec<CommitIndex>> {
+        let hashes: Vec<_> = commits.iter().map(|new| new.commit.hash.as_str()).collect();
+        let mut known = self.indexes(&hashes).await?;
+        for new in commits {
+            let (before, now) = (known.get(&new.commit.hash), new.index);
+            if let (Some(before), Some(now)) = (before, now)
+                && *before != now
+            {
+                return Err(Error::Conflict(format!(
+                    "{} is @{} and cannot become @{}",
+                    new.commit.hash, before.0, now.0
+                )));
+            }
+        }
         if commits.iter().all(|new| new.index.is_some()) {
             return Ok(commits.iter().filter_map(|new| new.index).collect());
         }
-        let hashes: Vec<_> = commits.iter().map(|new| new.commit.hash.as_str()).collect();
-        let mut known = self.indexes(&hashes).await?;
         let head = self.head().await?.map(|(index, _)| index);
         if let Some(head) = head {
             // Whoever registered last may have stopped before it wrote hashes.
@@ -201,6 +226,9 @@ impl Store {
             let index = index.unwrap_or(CommitIndex(next));
             known.insert(new.commit.hash.clone(), index);
             next = next.max(index.0.saturating_add(1));
+            if index > INDEX_MAX {
+                return Err(Error::TooLarge("there are no more commit indexes".into()));
+            }
             indexes.push(index);
         }
         Ok(indexes)

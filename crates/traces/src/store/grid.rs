@@ -14,7 +14,7 @@ use crate::row_name::Kind;
 use crate::tile::{CommitIndex, Offset, Tile};
 
 /// Cells that one grid may hold.
-pub const CELLS_MAX: usize = 64 << 20;
+const CELLS_MAX: usize = 64 << 20;
 
 /// Which commits are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

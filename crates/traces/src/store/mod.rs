@@ -24,9 +24,9 @@ mod settings;
 
 use std::sync::Arc;
 
-pub use commits::{Commit, NewCommit};
+pub use commits::{COMMITS_MAX, Commit, NewCommit};
 pub use copy::{Copied, copy};
-pub use grid::{CELLS_MAX, Cells, Grid, GridTrace, Window};
+pub use grid::{Cells, Grid, GridTrace, Window};
 pub use history::History;
 pub use labels::{Label, Labelled, NewLabel};
 use parking_lot::Mutex;

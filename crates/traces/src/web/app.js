@@ -103,6 +103,9 @@ function take(data) {
   state.constant = new Set(data.traces.length > 1 ? constant : []);
   let order = data.traces.map((_, place) => place);
   if (asked.changed) order = order.filter((place) => hasChange(data.traces[place].cells));
+  // The traces of one test side by side.
+  const names = data.traces.map((trace) => nameOf(trace.params, state));
+  order.sort((a, b) => (names[a] < names[b] ? -1 : names[a] > names[b] ? 1 : a - b));
   draw(order);
   closeDetail();
   const total = data.total.toLocaleString("en");
@@ -115,6 +118,7 @@ function take(data) {
 function draw(order) {
   grid.show(state.data, order, {
     name: (trace) => nameOf(trace.params, state),
+    group: (trace) => trace.params[state.testKey],
     colours: (trace) => (cell) => colourOf(trace, cell),
     badge,
   });

@@ -60,6 +60,7 @@ export class Grid {
       this.cell = Math.max(6, Math.min(34, Math.floor(room / Math.max(1, columns))));
       this.spacer.style.width = `${this.name + columns * this.cell + 12}px`;
       this.spacer.style.height = `${HEAD + this.order.length * ROW + 8}px`;
+      if (this.selected) this.reveal(this.selected);
     }
     this.draw();
   }
@@ -95,6 +96,11 @@ export class Grid {
       const trace = this.data.traces[this.order[row]];
       const y = HEAD + row * ROW - top;
       const colour = this.style.colours(trace);
+      const above = row > 0 && this.data.traces[this.order[row - 1]];
+      if (above && this.style.group(above) !== this.style.group(trace)) {
+        context.fillStyle = line;
+        context.fillRect(this.name - 6, y, width, 1);
+      }
       let start = firstColumn;
       // Neighbours of one colour are one rectangle when there is no gap.
       while (start < lastColumn) {

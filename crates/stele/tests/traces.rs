@@ -1,0 +1,259 @@
+//! `stele traces` from a repository to answers: a git history of a few hundred
+//! commits, JUnit reports and Criterion's directories as real tools write them,
+//! a server, and the commands.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const COMMITS: usize = 300;
+/// The commit that breaks a test, and the one that slows a benchmark down.
+const BREAKS: usize = 200;
+const SLOWS: usize = 150;
+
+struct Server {
+    child: Child,
+    grpc: String,
+    http: String,
+}
+
+impl Server {
+    fn start() -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
+            .args(["serve", "--ephemeral", "--grpc-port", "0", "--http-port", "0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        let address = |port: &str| ready[port].as_str().unwrap().to_string();
+        Server { grpc: address("grpc"), http: address("http"), child }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_stele"))
+            .arg("traces")
+            .args(arguments)
+            .args(["--endpoint", &self.grpc])
+            .env_remove("RUST_LOG")
+            .output()
+            .unwrap()
+    }
+
+    /// The JSON that a command prints, which ends with this code.
+    fn json(&self, code: i32, arguments: &[&str]) -> Value {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn text(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {told}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command that is refused tells.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A repository with a history, and the hashes of its main branch.
+fn repository(dir: &Path) -> Vec<String> {
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(dir).args(arguments);
+        command
+    };
+    assert!(git(&["init", "-q", "-b", "main"]).status().unwrap().success());
+    let mut stream = String::new();
+    for at in 0..COMMITS {
+        let who = ["Ada <ada@example.org>", "Grace <grace@example.org>"][at % 2];
+        let subject = format!("Change {at}\n");
+        let time = 1_700_000_000 + at * 600;
+        let _ = write!(
+            stream,
+            "commit refs/heads/main\ncommitter {who} {time} +0000\ndata {}\n{subject}\
+             M 644 inline file\ndata {}\n{at}\n",
+            subject.len(),
+            at.to_string().len() + 1
+        );
+    }
+    let mut import = git(&["fast-import", "--quiet"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    import.stdin.take().unwrap().write_all(stream.as_bytes()).unwrap();
+    assert!(import.wait().unwrap().success());
+    let log = git(&["rev-list", "--reverse", "main"]).output().unwrap();
+    String::from_utf8(log.stdout).unwrap().lines().map(str::to_string).collect()
+}
+
+/// A report as a test runner writes it.
+fn junit(dir: &Path, at: usize) -> PathBuf {
+    let mut cases = String::new();
+    for test in ["parses", "prints", "merges"] {
+        let outcome = if test == "prints" && at >= BREAKS {
+            "<failure message=\"assertion failed: 3 != 4\">stack</failure>"
+        } else {
+            ""
+        };
+        let _ = write!(
+            cases,
+            "<testcase classname=\"lib\" name=\"{test}\" time=\"0.25\">{outcome}</testcase>"
+        );
+    }
+    let path = dir.join(format!("junit-{at}.xml"));
+    let head = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
+    std::fs::write(
+        &path,
+        format!("{head}<testsuites><testsuite name=\"unit\">{cases}</testsuite></testsuites>"),
+    )
+    .unwrap();
+    path
+}
+
+/// A directory as Criterion leaves it behind.
+fn criterion(dir: &Path, at: usize) -> PathBuf {
+    let path = dir.join(format!("criterion-{at}"));
+    for (name, base) in [("sort", 1000.0), ("search", 50.0)] {
+        let slow = if name == "sort" && at >= SLOWS { 1.3 } else { 1.0 };
+        let mean = base * slow * (1.0 + 0.004 * ((at / 10 * 7 % 11) as f64 - 5.0) / 5.0);
+        let new = path.join(name).join("new");
+        std::fs::create_dir_all(&new).unwrap();
+        let benchmark = format!(
+            r#"{{"group_id":"{name}","function_id":null,"value_str":null,"throughput":null,"full_id":"{name}","directory_name":"{name}","title":"{name}"}}"#
+        );
+        std::fs::write(new.join("benchmark.json"), benchmark).unwrap();
+        let estimates = format!(
+            r#"{{"mean":{{"point_estimate":{mean},"standard_error":1.0}},"median":{{"point_estimate":{mean}}}}}"#
+        );
+        std::fs::write(new.join("estimates.json"), estimates).unwrap();
+    }
+    path
+}
+
+struct Project {
+    server: Server,
+    dir: TempDir,
+    hashes: Vec<String>,
+}
+
+impl Project {
+    /// A server that knows every tenth commit's results.
+    fn new() -> Project {
+        let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
+        let hashes = repository(dir.path());
+        assert_eq!(hashes.len(), COMMITS);
+        server.text(&["init", "ci"]);
+        let project = Project { server, dir, hashes };
+        for at in (0..COMMITS).step_by(10) {
+            let told = project.ingest(at);
+            assert_eq!(told["results"], 10, "{told}");
+            assert_eq!(told["commits"], if at == 0 { COMMITS } else { 0 });
+        }
+        project
+    }
+
+    fn ingest(&self, at: usize) -> Value {
+        let files = self.dir.path().join("out");
+        std::fs::create_dir_all(&files).unwrap();
+        let (junit, criterion) = (junit(&files, at), criterion(&files, at));
+        let repo = self.dir.path().to_str().unwrap();
+        let paths = [junit.to_str().unwrap(), criterion.to_str().unwrap()];
+        let commit = ["--commit", &self.hashes[at], "--param", "os=linux", "--repo", repo];
+        self.server.json(0, &[&["ingest", "ci"], &paths[..], &commit[..]].concat())
+    }
+}
+
+#[test]
+fn a_repository_with_reports_answers_what_changed_when_and_where() {
+    let project = Project::new();
+    let (server, hashes) = (&project.server, &project.hashes);
+    let id = ",class=lib,name=prints,os=linux,suite=unit,";
+    let found = server.json(0, &["bisect", "ci", id]);
+    assert_eq!((&found["good"], &found["bad"]), (&190.into(), &200.into()));
+    assert_eq!(found["suspects"].as_array().unwrap().len(), 10);
+    assert_eq!(found["suspects"][9]["commit"]["hash"], hashes[200]);
+    assert_eq!(found["suspects"][9]["commit"]["subject"], "Change 200");
+    let slow = ",group=sort,measure=mean,name=sort,os=linux,";
+    let found = server.json(0, &["bisect", "ci", slow, "--numbers"]);
+    assert_eq!((&found["good"], &found["bad"]), (&140.into(), &150.into()));
+    let same = ",class=lib,name=parses,os=linux,suite=unit,";
+    assert_eq!(server.json(1, &["bisect", "ci", same])["changed"], false);
+
+    let diff = server.json(1, &["diff", "ci", &hashes[190], &hashes[210]]);
+    assert_eq!((&diff["same"], diff["different"].as_array().unwrap().len()), (&2.into(), 1));
+    assert_eq!(diff["different"][0]["params"]["name"], "prints");
+    assert_eq!(server.json(0, &["diff", "ci", "@210", "@290"])["same"], 3);
+
+    let shown = server.text(&["query", "ci", "class=lib", "-n", "12"]);
+    assert!(shown.starts_with("3 traces at 12 commits, @180 to @290\n"), "{shown}");
+    assert!(shown.contains("aabbbbbbbbbb  ,class=lib,name=prints"), "{shown}");
+    assert!(shown.contains("aaaaaaaaaaaa  ,class=lib,name=parses"), "{shown}");
+    let set = server.json(0, &["params", "ci"]);
+    assert_eq!(set["os"], serde_json::json!(["linux"]));
+    let trace = server.json(0, &["trace", "ci", id]);
+    assert_eq!(trace["digests"].as_array().unwrap().len(), 30);
+    assert_eq!(trace["options"]["status"], "failed");
+}
+
+#[test]
+fn ingesting_twice_and_copying_change_nothing() {
+    let project = Project::new();
+    let server = &project.server;
+    let before = server.text(&["query", "ci", "", "--json"]);
+    for at in [0, 200, 290] {
+        project.ingest(at);
+    }
+    assert_eq!(server.text(&["query", "ci", "", "--json"]), before);
+    let elsewhere = Server::start();
+    let to = ["copy", "ci", "--to-table", "there", "--to-endpoint", &elsewhere.grpc];
+    assert!(server.json(0, &to)["rows"].as_u64().unwrap() > 20);
+    assert_eq!(elsewhere.text(&["query", "there", "", "--json"]), before);
+    assert!(server.refused(&["copy", "ci", "--to-table", "ci"]).contains("itself"));
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_what_to_do() {
+    let server = Server::start();
+    assert!(server.refused(&["query", "none"]).contains("stele traces init"));
+    server.text(&["init", "ci"]);
+    server.text(&["init", "ci"]);
+    assert!(server.refused(&["init", "ci", "--tile", "7"]).contains("cannot be changed"));
+    assert!(server.refused(&["trace", "ci", "x"]).contains("no trace id"));
+    assert!(server.refused(&["ingest", "ci"]).contains("nothing to ingest"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.json");
+    std::fs::write(&file, r#"{"results":[{"params":{"a":"b"},"value":1}]}"#).unwrap();
+    let file = file.to_str().unwrap();
+    assert!(server.refused(&["ingest", "ci", file]).contains("names no commit"));
+    assert!(server.refused(&["ingest", "ci", file, "--commit", "abcdef1"]).contains("register"));
+    assert!(server.refused(&["ingest", "ci", file, "--format", "xml"]).contains("junit"));
+    // The pages are there beside the commands.
+    let mut stream = std::net::TcpStream::connect(&server.http).unwrap();
+    write!(stream, "GET /traces/v1/tables HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    assert!(answer.contains(r#""table":"ci""#), "{answer}");
+}

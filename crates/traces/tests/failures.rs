@@ -1,0 +1,160 @@
+//! Calls that fail, rows that are refused, rows that are damaged: reported
+//! as what they are, and harmless once they are over.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
+use stele_bigtable::client::{FamilyChange, Mutation};
+use stele_traces::{CommitIndex, Error, Kind, Params, Store};
+use support::*;
+use tonic::service::Routes;
+
+/// The server's routes, where calls of one method fail: before they are done
+/// or after, so many of them.
+fn failing(served: &Served, method: &'static str, count: usize, done_first: bool) -> Routes {
+    let left = Arc::new(AtomicUsize::new(count));
+    let layer = middleware::from_fn(move |request: Request, next: Next| {
+        let left = left.clone();
+        async move {
+            let fails = request.uri().path().ends_with(method)
+                && left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                    .is_ok();
+            if !fails {
+                return next.run(request).await;
+            }
+            if done_first {
+                let _ = next.run(request).await;
+            }
+            let status = [("grpc-status", "14"), ("content-type", "application/grpc")];
+            status.into_response()
+        }
+    });
+    Routes::from(served.api.routes().into_axum_router().layer(layer))
+}
+
+async fn opened(routes: Routes) -> Store {
+    Store::open(&client(routes), "t").await.unwrap()
+}
+
+#[tokio::test]
+async fn conditional_writes_whose_outcome_is_lost_are_resolved_by_reading() {
+    for done_first in [false, true] {
+        let served = Served::new();
+        served.store(3).await;
+        let store = opened(failing(&served, "/CheckAndMutateRow", 2, done_first)).await;
+        put(&store, 0, vec![entry(",a=1,", "a"), entry(",a=2,", "b")]).await;
+        let grid = digests(&served.again().await, dense(3), "").await;
+        assert_eq!(shown(&grid, &["a", "b"]), expect([(",a=1,", "a"), (",a=2,", "b")]));
+        assert_eq!(served.again().await.load_digest_map().await.unwrap(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_counter_whose_answer_is_lost_leaves_a_gap_and_no_double() {
+    let served = Served::new();
+    served.store(3).await;
+    let store = opened(failing(&served, "/ReadModifyWriteRow", 1, true)).await;
+    put(&store, 0, vec![entry(",a=1,", "a")]).await;
+    put(&served.again().await, 0, vec![entry(",a=2,", "b")]).await;
+    let grid = digests(&served.again().await, dense(3), "").await;
+    assert_eq!(shown(&grid, &["a", "b"]), expect([(",a=1,", "a"), (",a=2,", "b")]));
+}
+
+#[tokio::test]
+async fn a_param_set_that_cannot_be_written_ends_in_an_error() {
+    let served = Served::new();
+    served.store(3).await;
+    let client = served.client();
+    client.modify_families("t", [FamilyChange::Drop { family: "O".into() }]).await.unwrap();
+    let store = served.again().await;
+    let error = store.put(&[put_at(0, NOON, vec![entry(",a=1,", "a")])]).await.err().unwrap();
+    assert!(matches!(error, Error::Rows(_)), "{error}");
+    // Nothing was stored that needs it.
+    assert!(digests(&store, dense(3), "").await.traces.is_empty());
+}
+
+#[tokio::test]
+async fn rows_that_were_not_written_are_named() {
+    let served = Served::new();
+    let store = served.store(3).await;
+    let change = FamilyChange::Drop { family: "P".into() };
+    served.client().modify_families("t", [change]).await.unwrap();
+    let mut with_options = entry(",a=1,", "a");
+    with_options.options = Params::new([("file", "x.rs")]).unwrap();
+    let entries = vec![with_options.clone(), entry(",a=2,", "b")];
+    let error = store.put(&[put_at(0, NOON, entries.clone())]).await.err().unwrap();
+    let Error::Partial { failed, of, .. } = &error else { panic!("{error}") };
+    assert_eq!((failed.len(), *of), (1, 3));
+    assert!(failed[0].contains(":ts:p:"), "{error}");
+    // What could be stored is there, and the same put succeeds later.
+    assert_eq!(digests(&store, dense(3), "").await.traces.len(), 2);
+    let change = FamilyChange::Create {
+        family: "P".into(),
+        gc_rule: stele_bigtable::client::GcRule::MaxVersions(1),
+    };
+    served.client().modify_families("t", [change]).await.unwrap();
+    store.put(&[put_at(0, NOON, entries)]).await.unwrap();
+    let history = store.history(&with_options.params).await.unwrap().unwrap();
+    assert_eq!(history.options.id(), ",file=x.rs,");
+}
+
+#[tokio::test]
+async fn reads_that_break_off_begin_again() {
+    let served = Served::new();
+    put(&served.store(3).await, 0, vec![entry(",a=1,", "a")]).await;
+    let store = opened(failing(&served, "/ReadRows", 3, false)).await;
+    assert_eq!(digests(&store, dense(3), "").await.traces.len(), 1);
+}
+
+#[tokio::test]
+async fn damaged_rows_are_told_and_strange_ids_are_counted() {
+    let served = Served::new();
+    let store = served.store(3).await;
+    put(&store, 0, vec![entry(",a=1,", "a"), number(",a=1,", 1.0)]).await;
+    let table = served.client().table("t").unwrap();
+    let set = |family: &str, column: &'static str, value: &'static [u8]| {
+        [Mutation::set_at(family, column, NOON, value)]
+    };
+    // An id that no set knows, as when a put lands while a reader reads.
+    table.mutate_row("00:ts:t:2147483647:,9=9,", set("T", "000", b"\x01")).await.unwrap();
+    let grid = digests(&store, range(0, 2), "").await;
+    assert_eq!((grid.traces.len(), grid.skipped), (1, 1));
+    // The whole tile, so that no column is left out.
+    let read = async || served.again().await.grid(Kind::Digests, range(0, 255), &query("")).await;
+    let row = "00:ts:t:2147483647:,0=0,";
+    for (column, value, says) in [
+        ("256", &b"\x01"[..], "no offset"),
+        ("abc", b"\x01", "no offset"),
+        ("001", b"\x80", "cannot be read"),
+        ("001", b"\x00", "cannot be read"),
+        ("001", b"\xff\x7f", "has no digest"),
+    ] {
+        table.mutate_row(row, set("T", column, value)).await.unwrap();
+        let error = read().await.err().unwrap();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        table.mutate_row(row, [Mutation::delete_row()]).await.unwrap();
+    }
+    assert!(read().await.is_ok());
+    let sets = ":ts:o:2147483647:";
+    for (column, value) in [("OPS", &b"\x01\x00"[..]), ("H", b"x"), ("OPS", b"")] {
+        let time = NOON * 2;
+        let damage = [Mutation::set_at("O", column, time, value)];
+        table.mutate_row(sets, damage).await.unwrap();
+        let error = read().await.err().unwrap();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        let undo = [Mutation::delete_cells("O", column, time, None)];
+        table.mutate_row(sets, undo).await.unwrap();
+    }
+    assert!(read().await.is_ok());
+    table.mutate_row(sets, [Mutation::delete_column("O", "H")]).await.unwrap();
+    assert!(matches!(read().await, Err(Error::Damaged { .. })));
+    let none = store.param_set(CommitIndex(0), CommitIndex(9)).await;
+    assert!(matches!(none, Err(Error::Damaged { .. })));
+}

@@ -1,0 +1,217 @@
+//! The HTTP API as its OpenAPI file describes it: what is asked for is
+//! answered, what is wrong is refused with a precise status and stores
+//! nothing, and whatever is sent, only documented answers come back.
+
+mod client;
+mod fuzz;
+mod schema;
+#[path = "../support/mod.rs"]
+mod support;
+
+use client::Web;
+use serde_json::{Value, json};
+use support::hash;
+
+/// A table `t` of 300 commits with results at some of them.
+async fn filled(web: &Web) {
+    web.post("/tables", json!({"table": "t"})).await.is(201);
+    let commits: Vec<Value> = (0..300)
+        .map(|at| json!({"hash": hash(at), "author": "ada", "time": at, "subject": "s"}))
+        .collect();
+    web.post("/tables/t/commits", json!({"commits": commits})).await.is(200);
+    for at in [1, 5, 250, 260, 299] {
+        let letter = if at > 255 { "b" } else { "a" };
+        let results: Vec<Value> = (0..6)
+            .flat_map(|test| {
+                let params =
+                    json!({"name": format!("t{test}"), "os": if test % 2 == 0 {"x"} else {"y"}});
+                [
+                    json!({"params": params, "content": format!("{letter}{test}")}),
+                    json!({"params": params, "value": at as f64 / 2.0, "options": {"unit": "ms"}}),
+                ]
+            })
+            .collect();
+        let put = json!({"commit": hash(at), "time": 10, "results": results});
+        let stored = web.post("/tables/t/results", put).await.is(200);
+        assert_eq!(stored["entries"], 12);
+    }
+}
+
+#[tokio::test]
+async fn everything_that_is_stored_can_be_asked_for() {
+    let web = Web::new();
+    filled(&web).await;
+    assert_eq!(web.get("/tables").await.is(200)["tables"][0]["settings"]["tile"], 256);
+    assert_eq!(web.get("/tables/t").await.is(200)["head"]["index"], 299);
+    let listed = web.get("/tables/t/commits?n=3").await.is(200);
+    assert_eq!(listed["commits"][2]["hash"], hash(299));
+    let grid = web.get("/tables/t/query?q=os%3Dx&n=3").await.is(200);
+    assert_eq!(grid["traces"].as_array().unwrap().len(), 3);
+    assert_eq!(grid["columns"][0]["index"], 250);
+    assert_eq!(grid["traces"][0]["id"], ",name=t0,os=x,");
+    let cells = &grid["traces"][0]["cells"];
+    assert_ne!(cells[0], cells[1]);
+    assert_eq!(cells[1], cells[2]);
+    let numbers =
+        web.get("/tables/t/query?kind=numbers&first=@0&last=@5&q=name%3Dt1").await.is(200);
+    assert_eq!(numbers["traces"][0]["cells"], json!([null, 0.5, null, null, null, 2.5]));
+    let trace = web.get("/tables/t/trace?id=,name=t0,os=x,").await.is(200);
+    assert_eq!(trace["digests"].as_array().unwrap().len(), 5);
+    assert_eq!(trace["options"], json!({"unit": "ms"}));
+    let params = web.get("/tables/t/params").await.is(200);
+    assert_eq!(params["params"]["os"], json!(["x", "y"]));
+    let diff = web.get("/tables/t/diff?from=@255&to=@299").await.is(200);
+    assert_eq!((&diff["total"], &diff["same"]), (&json!(6), &json!(0)));
+    let found = web.get("/tables/t/bisect?id=,name=t0,os=x,").await.is(200);
+    assert_eq!((&found["good"], &found["bad"]), (&json!(250), &json!(260)));
+    assert_eq!(found["suspects"].as_array().unwrap().len(), 10);
+    let blame = web.get("/tables/t/blame?n=10").await.is(200);
+    assert_eq!(blame["total"], 12);
+    let tile = web.text("/tables/t/tiles/1").await;
+    let lines: Vec<Value> = tile.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 8);
+    assert_eq!(lines[7]["traces"], 6);
+    assert_eq!(lines[7]["digests"].as_object().unwrap().len(), 6);
+}
+
+#[tokio::test]
+async fn triage_filters_and_is_refused_when_it_comes_late() {
+    let web = Web::new();
+    filled(&web).await;
+    let trace = web.get("/tables/t/trace?id=,name=t0,os=x,").await.is(200);
+    let digest = trace["digests"][4][1].clone();
+    let change = json!({"test": "t0", "digest": digest, "label": "positive", "expected": "untriaged", "by": "ada"});
+    web.post("/tables/t/labels", change.clone()).await.is(200);
+    web.post("/tables/t/labels", change).await.is(409);
+    let labels = web.get("/tables/t/labels?test=t0").await.is(200);
+    assert_eq!(labels["labels"][digest.as_str().unwrap()]["label"], "positive");
+    let count = async |label: &str| {
+        let grid = web.get(&format!("/tables/t/query?label={label}")).await.is(200);
+        grid["total"].as_u64().unwrap()
+    };
+    assert_eq!((count("positive").await, count("untriaged").await), (1, 5));
+}
+
+#[tokio::test]
+async fn reports_of_every_format_are_taken() {
+    let web = Web::new();
+    filled(&web).await;
+    let junit = "<testsuite name='s'><testcase name='a' time='0.5'/><testcase name='b'><failure/></testcase></testsuite>";
+    let page = "/tables/t/results?format=junit&commit=@2&param=os%3Dlinux";
+    let stored = web.send("POST", page, "application/xml", junit.into()).await.is(200);
+    assert_eq!(stored["entries"], 3);
+    let grid = web.get("/tables/t/query?q=suite%3Ds&first=@2&last=@2").await.is(200);
+    assert_eq!(grid["traces"][0]["params"], json!({"name": "a", "os": "linux", "suite": "s"}));
+    assert_eq!(grid["names"].as_object().unwrap().len(), 2);
+    let google = r#"{"context":{},"benchmarks":[{"name":"BM","real_time":2.5,"time_unit":"us"}]}"#;
+    let page = "/tables/t/results?format=google-benchmark&commit=@2&time=5";
+    let stored = web.send("POST", page, "application/json", google.into()).await.is(200);
+    assert_eq!(stored["entries"], 1);
+    let criterion = r#"{"benchmarks":[{"benchmark":{"group_id":"g","function_id":null,"value_str":null,
+        "full_id":"g"},"estimates":{"mean":{"point_estimate":1},"median":{"point_estimate":2}}}]}"#;
+    let page = "/tables/t/results?format=criterion&commit=@2";
+    assert_eq!(
+        web.send("POST", page, "application/json", criterion.into()).await.is(200)["entries"],
+        2
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_refused_precisely_and_stores_nothing() {
+    let web = Web::new();
+    let served = &web.served;
+    filled(&web).await;
+    let before = served.client().table("t").unwrap();
+    let before = before.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
+    let long = "x".repeat(5 << 10);
+    let good = json!({"params": {"name": "t"}, "value": 1});
+    let result = |wrong: Value| json!({"commit": hash(0), "results": [good, wrong]});
+    for (status, body) in [
+        (400, result(json!({"params": {"name": long}, "value": 1}))),
+        (400, result(json!({"params": {long.clone(): "v"}, "value": 1}))),
+        (400, result(json!({"params": {}, "value": 1}))),
+        (400, result(json!({"params": {"name": "a"}, "digest": "not hex"}))),
+        (400, result(json!({"params": {"name": "a"}, "digest": "92eb"}))),
+        (400, result(json!({"params": {"name": "a"}}))),
+        (400, result(json!({"params": {"name": " "}, "value": 1}))),
+        (400, result(good.clone())),
+        (400, json!({"results": [good]})),
+        (400, json!({"commit": "HEAD", "results": [good]})),
+        (400, json!({"commit": "@x", "results": [good]})),
+        (422, json!({"commit": "@300", "results": [good]})),
+        (422, json!({"commit": "fedcba9876", "results": [good]})),
+        (400, json!({"commit": hash(0), "results": [good], "more": 1})),
+        (400, json!([])),
+    ] {
+        let answer = web.post("/tables/t/results", body).await;
+        let told = answer.is(status);
+        assert!(told["error"].as_str().unwrap().len() > 10, "{told}");
+    }
+    for (status, page) in [
+        (404, "/tables/none/query"),
+        (400, "/tables/a%2Fb/query"),
+        (400, "/tables/t/query?q=a"),
+        (400, "/tables/t/query?q=a%3D~("),
+        (400, "/tables/t/query?n=0"),
+        (400, "/tables/t/query?n=x"),
+        (400, "/tables/t/query?kind=x"),
+        (400, "/tables/t/query?nn=1"),
+        (400, "/tables/t/query?n=1&n=2"),
+        (400, "/tables/t/query?first=@1&n=2"),
+        (400, "/tables/t/query?first=@5&last=@1"),
+        (422, "/tables/t/query?last=@300"),
+        (400, "/tables/t/query?q=%ZZ"),
+        (400, "/tables/t/trace"),
+        (400, "/tables/t/trace?id=name"),
+        (404, "/tables/t/trace?id=,name=other,"),
+        (400, "/tables/t/tiles/x"),
+        (400, "/tables/t/tiles/4294967295"),
+        (400, "/tables/t/labels?test=t0&digest=5"),
+        (404, "/nothing"),
+        (404, "/tables/t/nothing"),
+    ] {
+        web.get(page).await.is(status);
+    }
+    web.send("DELETE", "/tables/t", "", String::new()).await.is(405);
+    // What any web page could make a browser send.
+    web.send("POST", "/tables/t/results", "text/plain", "{}".into()).await.is(400);
+    web.send("POST", "/tables", "application/json", "{".into()).await.is(400);
+    web.post("/tables", json!({"table": "a b"})).await.is(400);
+    web.post("/tables", json!({"table": "t", "tile": 10})).await.is(409);
+    web.post("/tables", json!({"table": "u", "tile": 0})).await.is(400);
+    let after = served.client().table("t").unwrap();
+    let after = after.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
+    assert_eq!(before, after);
+    assert_eq!(served.client().list_tables().await.unwrap(), ["t"]);
+}
+
+#[tokio::test]
+async fn a_giant_upload_is_refused_without_being_kept() {
+    let web = Web::new();
+    filled(&web).await;
+    web.giant("/tables/t/results", 300 << 20).await.is(413);
+}
+
+#[tokio::test]
+async fn whatever_is_sent_only_documented_answers_come_back() {
+    let web = Web::new();
+    filled(&web).await;
+    fuzz::run(&web, 400).await;
+}
+
+#[tokio::test]
+async fn the_page_and_its_parts_are_served() {
+    let web = Web::new();
+    for (page, says) in [
+        ("/traces", "<!doctype html>"),
+        ("/traces/app.js", "import"),
+        ("/traces/style.css", ":root"),
+        ("/traces/openapi.json", "openapi"),
+    ] {
+        let answer = web.raw("GET", page, "", String::new().into()).await;
+        assert_eq!(answer.status, 200, "{page}");
+        assert!(answer.body.contains(says), "{page}");
+    }
+    assert_eq!(web.raw("GET", "/traces/none.js", "", String::new().into()).await.status, 404);
+    assert_eq!(web.raw("GET", "/traces/", "", String::new().into()).await.status, 308);
+}

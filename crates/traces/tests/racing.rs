@@ -1,0 +1,167 @@
+//! Many at once: ingesters that meet on a new tile, readers that race them,
+//! people who triage the same digest.
+
+mod support;
+
+use std::collections::HashSet;
+
+use stele_traces::store::{Commit, Label, NewCommit, NewLabel};
+use stele_traces::{CommitIndex, Error};
+use support::*;
+use tokio::task::JoinSet;
+
+const INGESTERS: u32 = 8;
+
+/// Results of one ingester at one commit: some params and digests are its
+/// own, some are everybody's.
+fn results(ingester: u32, commit: u32) -> Vec<stele_traces::store::Entry> {
+    (0..20)
+        .map(|at| {
+            let id = format!(",bot=b{ingester},name=t{at},shared=s{},", (at + ingester) % 5);
+            entry(&id, &format!("digest {} {}", (at + commit) % 7, ingester % 2))
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ingesters_that_race_on_a_new_tile_all_keep_all_their_results() {
+    let served = Served::new();
+    served.store(300).await;
+    let mut tasks = JoinSet::new();
+    for ingester in 0..INGESTERS {
+        // Each with caches of its own, as processes have.
+        let store = served.again().await;
+        tasks.spawn(async move {
+            for commit in [255, 256, 257] {
+                store.put(&[put_at(commit, NOON, results(ingester, commit))]).await.unwrap();
+            }
+        });
+    }
+    // Readers meanwhile see a part, and never an error.
+    let reader = served.again().await;
+    tasks.spawn(async move {
+        for _ in 0..20 {
+            let grid = digests(&reader, dense(10), "").await;
+            assert!(grid.traces.len() <= (INGESTERS * 20) as usize);
+            assert_eq!(grid.skipped, 0);
+        }
+    });
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let store = served.again().await;
+    let grid = digests(&store, range(255, 257), "").await;
+    assert_eq!(grid.traces.len(), (INGESTERS * 20) as usize);
+    let names: Vec<String> =
+        (0..7).flat_map(|at| [0, 1].map(|half| format!("digest {at} {half}"))).collect();
+    assert_eq!(store.load_digest_map().await.unwrap(), names.len());
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let found = shown(&grid, &names);
+    for ingester in 0..INGESTERS {
+        for at in 0..20 {
+            let id = format!(",bot=b{ingester},name=t{at},shared=s{},", (at + ingester) % 5);
+            let cell = |commit| format!("digest {} {}", (at + commit) % 7, ingester % 2);
+            assert_eq!(found[&id], [255, 256, 257].map(cell).concat());
+        }
+    }
+    // The digest numbers are each used once.
+    let distinct: HashSet<_> = grid.digests.iter().collect();
+    assert_eq!(distinct.len(), grid.digests.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_several_append_at_once_get_one_index_each() {
+    let served = Served::new();
+    let settings = stele_traces::store::Settings { tile: 8, ..Default::default() };
+    stele_traces::Store::init(&served.client(), "t", settings).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for who in 0..4u32 {
+        let store = served.again().await;
+        tasks.spawn(async move {
+            let mut indexes = Vec::new();
+            for at in 0..5 {
+                let name = format!("{:07x}", who * 100 + at);
+                let commit =
+                    Commit { hash: name, author: String::new(), time: 0, subject: String::new() };
+                let new = [NewCommit { commit, index: None }];
+                let index = store.register(&new).await.unwrap()[0];
+                // Registering it again finds it.
+                assert_eq!(store.register(&new).await.unwrap(), [index]);
+                indexes.push(index.0);
+            }
+            assert!(indexes.is_sorted());
+            indexes
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        all.extend(done.unwrap());
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..20).collect::<Vec<_>>());
+    let store = served.again().await;
+    assert_eq!(store.head().await.unwrap().unwrap().0, CommitIndex(19));
+    let listed = store.commits(CommitIndex(0), CommitIndex(u32::MAX)).await.unwrap();
+    assert_eq!(listed.len(), 20);
+    for (index, commit) in listed {
+        assert_eq!(store.find_commit(&commit.hash).await.unwrap().0, index);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_keeps_its_place() {
+    let served = Served::new();
+    let store = served.store(5).await;
+    let commit = |hash: &str| Commit {
+        hash: hash.into(),
+        author: String::new(),
+        time: 0,
+        subject: String::new(),
+    };
+    let other = NewCommit { commit: commit("fedcba9"), index: Some(CommitIndex(3)) };
+    let error = store.register(&[other]).await.err().unwrap();
+    assert!(matches!(error, Error::Conflict(_)), "{error}");
+    assert_eq!(store.find_commit("@3").await.unwrap().1.hash, hash(3));
+    let error = store.find_commit("@5").await.err().unwrap();
+    assert!(matches!(error, Error::UnknownCommit(_)), "{error}");
+    let moved = NewCommit { commit: commit(&hash(3)), index: Some(CommitIndex(4000)) };
+    assert!(matches!(store.register(&[moved]).await, Err(Error::Conflict(_))));
+    let wrong = NewCommit { commit: commit("UPPER12"), index: None };
+    assert!(matches!(store.register(&[wrong]).await, Err(Error::Invalid(_))));
+}
+
+#[tokio::test]
+async fn a_label_is_changed_only_from_what_its_writer_saw() {
+    let served = Served::new();
+    let (one, other) = (served.store(1).await, served.again().await);
+    let change = |expected, label| NewLabel {
+        test: "blur: a,b=%".into(),
+        digest: digest("a"),
+        label,
+        expected,
+        by: "ada".into(),
+    };
+    one.label(&change(Label::Untriaged, Label::Positive)).await.unwrap();
+    let late = other.label(&change(Label::Untriaged, Label::Negative)).await.err().unwrap();
+    assert!(matches!(late, Error::Conflict(_)), "{late}");
+    other.label(&change(Label::Positive, Label::Negative)).await.unwrap();
+    other.label(&change(Label::Negative, Label::Untriaged)).await.unwrap();
+    one.label(&change(Label::Untriaged, Label::Positive)).await.unwrap();
+    let labels = other.labels(["blur: a,b=%", "else"]).await.unwrap();
+    assert_eq!(labels.len(), 1);
+    assert_eq!(labels["blur: a,b=%"][&digest("a")].label, Label::Positive);
+    let history = one.label_history("blur: a,b=%", digest("a")).await.unwrap();
+    let labels: Vec<_> = history.iter().map(|it| it.label).collect();
+    use Label::{Negative, Positive, Untriaged};
+    assert_eq!(labels, [Positive, Untriaged, Negative, Positive]);
+    // Of many who mark at once, one wins.
+    let mut tasks = JoinSet::new();
+    for at in 0..6 {
+        let store = served.again().await;
+        let label = if at % 2 == 0 { Negative } else { Untriaged };
+        let new = change(Positive, label);
+        tasks.spawn(async move { store.label(&new).await.is_ok() });
+    }
+    let won = tasks.join_all().await.into_iter().filter(|won| *won).count();
+    assert_eq!(won, 1);
+}
