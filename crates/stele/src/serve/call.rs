@@ -169,7 +169,8 @@ struct Record {
 
 impl Record {
     fn new(metrics: &'static Metrics, uri: &Uri) -> Record {
-        let awaited = !uri.path().starts_with(ABOUT_SERVER);
+        let path = uri.path();
+        let awaited = !path.starts_with(ABOUT_SERVER) && !stele_metastore::etcd::is_endless(path);
         if awaited {
             metrics.in_flight.fetch_add(1, Ordering::Relaxed);
         }
