@@ -43,6 +43,7 @@ fn readiness(place: &Place) -> serde_json::Value {
         "grpc": address(place.grpc),
         "http": address(place.http),
         "dns": address(place.dns),
+        "metastore": address(place.metastore),
         "data": place.data.display().to_string(),
         "pid": std::process::id(),
     })
@@ -60,10 +61,16 @@ fn banner(place: &Place, memory: Size) -> String {
     if let Some(address) = place.dns {
         lines.push(format!("  DNS     {address}  names"));
     }
+    if let Some(address) = place.metastore {
+        lines.push(format!("  etcd    {address}  metastore: etcd v3 API, gRPC and JSON"));
+    }
     let kept = if place.ephemeral { "  temporary, removed at exit" } else { "" };
     lines.push(format!("  data    {}{kept}", place.data.display()));
     lines.push(format!("  memory  {memory}"));
-    let open = [place.grpc, place.http].into_iter().flatten().any(|at| !at.ip().is_loopback());
+    let open = [place.grpc, place.http, place.metastore]
+        .into_iter()
+        .flatten()
+        .any(|at| !at.ip().is_loopback());
     if open && !place.tls {
         lines.push("  Anybody who reaches these ports can read and write: there is no TLS.".into());
     }
@@ -76,7 +83,7 @@ fn banner(place: &Place, memory: Size) -> String {
 }
 
 /// The address by which this machine reaches the port.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+pub fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
@@ -95,6 +102,7 @@ mod tests {
             grpc: Some(grpc.parse().unwrap()),
             http: None,
             dns: None,
+            metastore: None,
             data: "d\"ir".into(),
             ephemeral: true,
             tls: false,

@@ -183,7 +183,10 @@ struct Record {
 
 impl Record {
     fn new(metrics: &'static Metrics, uri: &Uri) -> Record {
-        let endless = uri.path().starts_with(ABOUT_SERVER) || uri.path() == proto::WATCH;
+        let path = uri.path();
+        let endless = path.starts_with(ABOUT_SERVER)
+            || path == proto::WATCH
+            || stele_metastore::etcd::is_endless(path);
         let awaited = !endless;
         if awaited {
             metrics.in_flight.fetch_add(1, Ordering::Relaxed);

@@ -82,6 +82,7 @@ impl Address {
             grpc_port: Some(Port::Number(self.port)),
             http_port: Some(Port::Off),
             dns_port: Some(Port::Off),
+            metastore_port: Some(Port::Off),
             ..Given::default()
         };
         Settings::resolve(Flags { config: None, given })

@@ -20,6 +20,7 @@ mod intake;
 mod limits;
 mod listen;
 mod logs;
+mod metastore;
 mod metrics;
 pub mod names;
 mod request;
@@ -47,6 +48,7 @@ use self::home::Home;
 use self::http::Shown;
 use self::intake::Intake;
 use self::listen::Ports;
+use self::metastore::{Both, Metastore};
 use self::metrics::Metrics;
 use self::names::DnsPort;
 pub use self::settings::Flags;
@@ -92,7 +94,11 @@ async fn serve(settings: &Settings, reader: Reader) -> anyhow::Result<()> {
     let home = Home::prepare(&settings.data)?;
     let store = Arc::new(home.open_store(settings)?);
     let place = Arc::new(Place { dns: dns.address(), ..Place::new(&ports, &home)? });
-    let server = Server::start(settings, store, ports, dns, place.clone()).await?;
+    let metastore = match place.metastore {
+        Some(address) => Some(Metastore::open(&home, settings, address).await?),
+        None => None,
+    };
+    let server = Server::start(settings, store, metastore, ports, dns, place.clone()).await?;
     banner::say_ready(reader, &place, settings.memory);
     let signal = signals.first(&home).await;
     tracing::info!(signal, "shutting down");
@@ -110,6 +116,7 @@ fn open_catalogues(store: &Arc<Store>) -> anyhow::Result<Arc<Catalogues>> {
 /// A server that takes requests.
 struct Server {
     store: Arc<Store>,
+    metastore: Option<Metastore>,
     health: HealthReporter,
     metrics: &'static Metrics,
     phases: &'static Phases,
@@ -120,6 +127,7 @@ impl Server {
     async fn start(
         settings: &Settings,
         store: Arc<Store>,
+        metastore: Option<Metastore>,
         ports: Ports,
         dns: DnsPort,
         place: Arc<Place>,
@@ -137,14 +145,18 @@ impl Server {
         let grpc = Protocol::Grpc(Calls::new(routes, metrics, phases));
         let http = Protocol::Http(http::router(shown).merge(services::traces(&api)));
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
-        for (port, protocol, counters) in
-            [(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)]
-        {
+        let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
+        if let Some(metastore) = &metastore {
+            let calls = Calls::new(metastore.routes().await, metrics, phases);
+            let both = Protocol::Both(Both { calls, pages: metastore.pages() });
+            served.push((ports.metastore, both, &metrics.metastore));
+        }
+        for (port, protocol, counters) in served {
             let Some(port) = port else { continue };
             let (permits, within) = (permits.clone(), tasks.clone());
             let acceptor = Acceptor { port, protocol, counters, phases, permits, tasks: within };
             tasks.spawn(acceptor.run());
         }
-        Ok(Server { store, health, metrics, phases, tasks })
+        Ok(Server { store, metastore, health, metrics, phases, tasks })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use serde::Deserialize;
-pub use units::{Port, Size, Time};
+pub use units::{ClusterId, Port, Size, Time};
 
 use super::names::NameSettings;
 
@@ -82,6 +82,12 @@ pub struct Given {
     /// How often all names are swept for what nobody visits; 0s is never [default: 60m]
     #[arg(long, value_name = "TIME", env = "STELE_NAMES_SWEEP")]
     pub names_sweep: Option<Time>,
+    /// The port of the metastore, etcd's API; 0 is any free port, or `off` [default: 2379]
+    #[arg(long, value_name = "PORT", env = "STELE_METASTORE_PORT")]
+    pub metastore_port: Option<Port>,
+    /// The cluster that the metastore must belong to; a new one takes this id
+    #[arg(long, value_name = "ID", env = "STELE_METASTORE_CLUSTER")]
+    pub metastore_cluster: Option<ClusterId>,
     /// What cells, cached blocks and requests may take together [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
@@ -151,6 +157,8 @@ pub struct Settings {
     pub grpc_port: Port,
     pub http_port: Port,
     pub names: NameSettings,
+    pub metastore_port: Port,
+    pub metastore_cluster: Option<ClusterId>,
     pub memory: Size,
     pub request_memory: Size,
     pub request_wait: Duration,
@@ -189,6 +197,11 @@ impl Settings {
             listen: first.listen.or(then.listen).unwrap_or_else(|| "127.0.0.1".into()),
             grpc_port: first.grpc_port.or(then.grpc_port).unwrap_or(Port::Number(8086)),
             http_port: first.http_port.or(then.http_port).unwrap_or(Port::Number(8080)),
+            metastore_port: first
+                .metastore_port
+                .or(then.metastore_port)
+                .unwrap_or(Port::Number(2379)),
+            metastore_cluster: first.metastore_cluster.or(then.metastore_cluster),
             memory,
             request_memory: first
                 .request_memory
