@@ -83,6 +83,14 @@ struct Plan<'a> {
     read_at: Txn,
 }
 
+impl Plan<'_> {
+    /// Whether what is decided is done, given what was refused.
+    fn is_applied(&self, flags: Flags) -> bool {
+        let refused = self.codes.iter().any(|code| *code != Code::Ok as i32);
+        !(refused && flags.has(Flag::AllOrNothing))
+    }
+}
+
 impl Catalogues {
     pub fn put(&self, request: &PutRequest) -> Result<Written<WriteReply>> {
         self.put_all(request.catalogue.as_ref(), &request.records, request.flags)
@@ -212,8 +220,7 @@ impl Catalogues {
             }
             plan.decided.push(Decided { key, value });
         }
-        let refused = plan.codes.iter().any(|code| *code != Code::Ok as i32);
-        if refused && flags.has(Flag::AllOrNothing) {
+        if !plan.is_applied(flags) {
             (plan.decided, plan.totals, plan.count) = (Vec::new(), Totals::default(), 0);
         }
         Ok(plan)
@@ -295,8 +302,8 @@ impl Catalogues {
         if plan.decided.is_empty() {
             // Nothing is applied, so neither is the catalogue.
             let txn = self.store.progress().1;
-            let applied = plan.codes.iter().all(|code| *code == 0);
-            let reply = WriteReply { codes: plan.codes, applied, ..Default::default() };
+            let (applied, codes) = (plan.is_applied(flags), plan.codes);
+            let reply = WriteReply { codes, applied, txn: txn.raw(), ..Default::default() };
             return Ok(Some(Written { reply, txn, no_wait }));
         }
         let object = *next_object;
@@ -320,9 +327,8 @@ impl Catalogues {
         flags: Flags,
         txn: Txn,
     ) -> WriteReply {
-        let refused = plan.codes.iter().any(|code| *code != Code::Ok as i32);
         let stores = changes.first().is_some_and(|change| change.value.is_some());
-        let applied = !(refused && flags.has(Flag::AllOrNothing));
+        let applied = plan.is_applied(flags);
         let mut reply = WriteReply {
             codes: plan.codes,
             count: plan.count,
