@@ -57,7 +57,7 @@ export class Grid {
     if (this.data) {
       const columns = this.data.columns.length;
       const room = width - this.name - 12;
-      this.cell = Math.max(6, Math.min(34, Math.floor(room / Math.max(1, columns))));
+      this.cell = Math.max(4, Math.min(34, Math.floor(room / Math.max(1, columns))));
       this.spacer.style.width = `${this.name + columns * this.cell + 12}px`;
       this.spacer.style.height = `${HEAD + this.order.length * ROW + 8}px`;
       if (this.selected) this.reveal(this.selected);
