@@ -166,11 +166,11 @@ where
             let connection = Box::pin(http_builder().serve_connection(io, service));
             Box::pin(until_drained(connection, |it| it.graceful_shutdown(), phases))
         }
-        Protocol::Both(both) => {
+        Protocol::Both(both) => Box::pin(async move {
             let builder = either_builder();
-            let connection = builder.serve_connection(io, both);
-            until_drained(connection, |connection| connection.graceful_shutdown(), phases).await
-        }
+            let connection = Box::pin(builder.serve_connection(io, both));
+            until_drained(connection, |it| it.graceful_shutdown(), phases).await
+        }),
     }
 }
 
