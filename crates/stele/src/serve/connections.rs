@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
+use super::gather::Gather;
 use super::listen::{self, ListeningPort};
 use super::metastore::Both;
 use super::metrics::Connections;
@@ -147,7 +148,7 @@ where
         }
         Protocol::Both(both) => {
             let builder = either_builder();
-            let connection = builder.serve_connection(io, both);
+            let connection = builder.serve_connection(Gather::new(io), both);
             until_drained(connection, |connection| connection.graceful_shutdown(), phases).await
         }
     }
