@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
+use super::gather::Gather;
 use super::listen::{self, ListeningPort};
 use super::metastore::Both;
 use super::metrics::Connections;
@@ -168,7 +169,7 @@ where
         }
         Protocol::Both(both) => Box::pin(async move {
             let builder = either_builder();
-            let connection = Box::pin(builder.serve_connection(io, both));
+            let connection = Box::pin(builder.serve_connection(Gather::new(io), both));
             until_drained(connection, |it| it.graceful_shutdown(), phases).await
         }),
     }

@@ -14,6 +14,7 @@ mod connections;
 mod disk;
 pub mod emulator;
 mod framing;
+mod gather;
 mod home;
 mod http;
 mod intake;
