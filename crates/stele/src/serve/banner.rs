@@ -52,7 +52,7 @@ fn readiness(place: &Place) -> serde_json::Value {
 fn banner(place: &Place, memory: Size) -> String {
     let mut lines = vec![format!("stele {}", env!("CARGO_PKG_VERSION"))];
     if let Some(address) = place.grpc {
-        lines.push(format!("  gRPC    {address}  Bigtable API, names"));
+        lines.push(format!("  gRPC    {address}  Bigtable API, catalogues, names"));
     }
     if let Some(address) = place.http {
         let scheme = if place.tls { "https" } else { "http" };

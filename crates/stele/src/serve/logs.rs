@@ -1,5 +1,6 @@
 //! The log of the server: on standard error, as text or as JSON.
 
+use std::env;
 use std::io::{self, IsTerminal};
 
 use anyhow::Context;
@@ -8,13 +9,19 @@ use tracing_subscriber::EnvFilter;
 use super::settings::LogFormat;
 
 const DEFAULT: &str = "info";
+/// A library that tells its whole inner life at `info`. It speaks up when it is
+/// named, as in `info,openraft=debug`.
+const TALKATIVE: &str = "openraft";
 
 /// Starts logging. What is said here wins over `RUST_LOG`.
 pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
     let filter = match filter {
-        Some(filter) => EnvFilter::try_new(filter)
+        Some(filter) => EnvFilter::try_new(hushed(filter))
             .with_context(|| format!("--log {filter}: write for instance info, debug or warn"))?,
-        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT)),
+        None => env::var(EnvFilter::DEFAULT_ENV)
+            .ok()
+            .and_then(|filter| EnvFilter::try_new(hushed(&filter)).ok())
+            .unwrap_or_else(|| EnvFilter::new(hushed(DEFAULT))),
     };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -25,4 +32,23 @@ pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// The filter, with warnings only of the talkative unless it names them.
+fn hushed(filter: &str) -> String {
+    if filter.contains(TALKATIVE) {
+        return filter.to_string();
+    }
+    format!("{filter},{TALKATIVE}=warn")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_talkative_are_heard_when_they_are_named() {
+        assert_eq!(hushed("info"), "info,openraft=warn");
+        assert_eq!(hushed("warn,openraft=debug"), "warn,openraft=debug");
+    }
 }
