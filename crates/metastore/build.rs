@@ -1,8 +1,9 @@
-//! Generates the messages of the etcd API from our own `.proto` files, and
-//! keeps their descriptors for the JSON gateway. Needs no protobuf compiler.
+//! Generates the messages of the etcd API and the native API from our own
+//! `.proto` files, and keeps the descriptors of etcd's for the JSON gateway.
+//! Needs no protobuf compiler.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prost::Message;
 
@@ -20,5 +21,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(false)
         .build_server(false)
         .compile_fds(descriptors)?;
+    native_api(&root)
+}
+
+fn native_api(root: &Path) -> Result<(), Box<dyn Error>> {
+    let file = root.join("metastore.proto");
+    println!("cargo::rerun-if-changed={}", file.display());
+    let descriptors = protox::compile([&file], [root])?;
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())
 }

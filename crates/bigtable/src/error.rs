@@ -79,6 +79,9 @@ fn engine_code(error: &engine::Error) -> Code {
         E::TableExists(_) => Code::AlreadyExists,
         E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
         E::ConfigConflict { .. } => Code::Aborted,
+        E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => {
+            Code::FailedPrecondition
+        }
         E::DiskFull { .. } => Code::ResourceExhausted,
         E::Stopped(_) | E::Closed | E::Locked { .. } | E::DirectoryInUse { .. } | E::Io { .. } => {
             Code::Unavailable

@@ -2,12 +2,14 @@
 //! on one Raft group, in the place of Chubby, etcd and ZooKeeper.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod command;
 pub mod consensus;
 mod error;
 pub mod etcd;
 pub mod lease;
 pub mod machine;
+pub mod native;
 pub mod node;
 pub mod state;
 pub mod watch;

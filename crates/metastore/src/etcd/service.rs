@@ -1,5 +1,5 @@
-//! The API as a tower service: gRPC to its methods, everything else to pages
-//! and the JSON gateway.
+//! The API as a tower service: gRPC to its methods, those of the native API to
+//! that, everything else to pages and the JSON gateway.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 use super::methods::Method;
 use super::rpc::{Answer, Requests};
 use super::{Etcd, pages};
+use crate::native;
 
 /// The body of every response.
 pub type PageBody = tonic::body::Body;
@@ -22,11 +23,13 @@ pub type PageBody = tonic::body::Body;
 #[derive(Clone)]
 pub struct Service {
     etcd: Etcd,
+    native: native::Service,
 }
 
 impl Service {
     pub(super) fn new(etcd: Etcd) -> Service {
-        Service { etcd }
+        let native = native::Native::new(etcd.node().clone()).service();
+        Service { etcd, native }
     }
 }
 
@@ -38,12 +41,13 @@ pub fn is_grpc(headers: &http::HeaderMap) -> bool {
 
 /// Whether the calls of this path end only when somebody ends them.
 pub fn is_endless(path: &str) -> bool {
-    Method::of_path(path).is_some_and(Method::asks_many)
+    Method::of_path(path).is_some_and(Method::asks_many) || native::is_endless(path)
 }
 
 impl<B> tower_service::Service<Request<B>> for Service
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
 {
     type Response = Response<PageBody>;
     type Error = Infallible;
@@ -54,6 +58,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        if request.uri().path().starts_with(native::PATH) {
+            return tower_service::Service::call(&mut self.native, request);
+        }
         let etcd = self.etcd.clone();
         Box::pin(async move {
             if !is_grpc(request.headers()) {

@@ -1,0 +1,59 @@
+//! What a client's call can end with.
+
+use tonic::{Code, Status};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no metastore answers at {address}: {reason}: is `stele serve` running there?")]
+    Unreachable { address: String, reason: String },
+    /// Something that was read has changed: read again and retry.
+    #[error("{0}")]
+    Conflict(String),
+    /// There is no such session, or no longer.
+    #[error("the session has ended: {0}")]
+    SessionLost(String),
+    /// A write may have happened or not.
+    #[error("nobody knows whether the write happened: {0}")]
+    Unknown(String),
+    #[error("{message}")]
+    Refused { code: i32, message: String },
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Error {
+        let message = match status.message() {
+            "" => chain(&status),
+            message => message.strip_prefix("etcdserver: ").unwrap_or(message).to_string(),
+        };
+        match status.code() {
+            Code::Aborted => Error::Conflict(message),
+            Code::NotFound => Error::SessionLost(message),
+            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown => {
+                Error::Unknown(message)
+            }
+            code => Error::Refused { code: code as i32, message },
+        }
+    }
+}
+
+/// An error with all its causes, which transports hide one in another.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl Error {
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Error::Conflict(_))
+    }
+}

@@ -1,0 +1,194 @@
+//! A client of the metastore's own API: reads at any retained moment, watches,
+//! transactions that retry by themselves, sessions that tell when they are
+//! lost, and locks with fencing tokens.
+
+mod error;
+mod range;
+mod session;
+mod transaction;
+mod watch;
+
+use bytes::Bytes;
+pub use error::{Error, Result};
+pub use range::Range;
+pub use session::{Held, Mode, Session};
+use tonic::transport::{Channel, Endpoint};
+pub use transaction::{RetryOptions, Transaction};
+pub use watch::Watch;
+
+use crate::native::proto::metastore_client::MetastoreClient;
+use crate::native::proto::{self, snapshot_request};
+pub use crate::native::proto::{
+    Event, GetClientResponse, KeyValue, Lock, StatusResponse, event::Change,
+};
+
+/// Answers may be as large as their keys and values are.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The moment to read at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    Newest,
+    Revision(i64),
+    /// Microseconds since 1970.
+    Time(i64),
+}
+
+/// Keys of a range, in one answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    pub kvs: Vec<KeyValue>,
+    /// There are more than were asked for, or than an answer holds.
+    pub more: bool,
+    pub count: i64,
+    pub revision: i64,
+}
+
+/// A connection. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Client {
+    api: MetastoreClient<Channel>,
+}
+
+impl Client {
+    /// Connects to an address such as `http://127.0.0.1:2379`.
+    pub async fn connect(address: &str) -> Result<Client> {
+        let unreachable = |error: tonic::transport::Error| Error::Unreachable {
+            address: address.to_string(),
+            reason: error::chain(&error),
+        };
+        let endpoint = Endpoint::from_shared(address.to_string()).map_err(unreachable)?;
+        let endpoint = endpoint.tcp_nodelay(true);
+        Ok(Client::new(endpoint.connect().await.map_err(unreachable)?))
+    }
+
+    pub fn new(channel: Channel) -> Client {
+        Client { api: MetastoreClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX) }
+    }
+
+    fn api(&self) -> MetastoreClient<Channel> {
+        self.api.clone()
+    }
+
+    /// A key's value, or `None`.
+    pub async fn get(&self, key: impl Into<Bytes>, revision: i64) -> Result<Option<KeyValue>> {
+        let request = proto::GetRequest { key: key.into(), revision };
+        Ok(self.api().get(request).await?.into_inner().kv)
+    }
+
+    /// Up to `limit` keys of a range (0: as many as an answer holds).
+    pub async fn get_range(&self, range: &Range, revision: i64, limit: i64) -> Result<Page> {
+        let range = Some(range.clone().into());
+        let (keys_only, descending) = (false, false);
+        let request = proto::GetRangeRequest { range, revision, limit, keys_only, descending };
+        let proto::GetRangeResponse { kvs, more, count, revision } =
+            self.api().get_range(request).await?.into_inner();
+        Ok(Page { kvs, more, count, revision })
+    }
+
+    /// Gives every key of a range at one revision (0: the newest) to `each`.
+    /// Returns the revision.
+    pub async fn read(
+        &self,
+        range: &Range,
+        revision: i64,
+        mut each: impl FnMut(KeyValue),
+    ) -> Result<i64> {
+        let request =
+            proto::ReadRequest { range: Some(range.clone().into()), revision, keys_only: false };
+        let mut rows = self.api().read(request).await?.into_inner();
+        let mut at = revision;
+        while let Some(part) = rows.message().await? {
+            at = part.revision;
+            part.kvs.into_iter().for_each(&mut each);
+        }
+        Ok(at)
+    }
+
+    /// Sets a key. Returns the revision.
+    pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<i64> {
+        self.put_with(key, value, 0).await
+    }
+
+    /// Sets a key that goes with a session.
+    pub async fn put_with(
+        &self,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+        client_id: i64,
+    ) -> Result<i64> {
+        let request = proto::PutRequest { key: key.into(), value: value.into(), client_id };
+        Ok(self.api().put(request).await?.into_inner().revision)
+    }
+
+    /// Deletes a range. Returns how many keys there were.
+    pub async fn delete(&self, range: &Range) -> Result<i64> {
+        let request = proto::DeleteRequest { range: Some(range.clone().into()) };
+        Ok(self.api().delete(request).await?.into_inner().deleted)
+    }
+
+    /// The revision to read at for a moment.
+    pub async fn snapshot(&self, at: At) -> Result<i64> {
+        let at = match at {
+            At::Newest => None,
+            At::Revision(revision) => Some(snapshot_request::At::Revision(revision)),
+            At::Time(micros) => Some(snapshot_request::At::TimeMicros(micros)),
+        };
+        let request = proto::SnapshotRequest { at };
+        Ok(self.api().snapshot(request).await?.into_inner().revision)
+    }
+
+    /// Watches a range from a revision on (0: from now on), with its locks.
+    pub async fn watch(&self, range: &Range, revision: i64) -> Result<Watch> {
+        Watch::open(self.clone(), range.clone(), revision).await
+    }
+
+    /// Opens a session that is kept alive until it is closed or dropped.
+    pub async fn session(&self, ttl_seconds: i64) -> Result<Session> {
+        Session::open(self.clone(), ttl_seconds).await
+    }
+
+    /// Grants a session that nobody keeps alive: its id and its TTL.
+    pub async fn grant(&self, ttl_seconds: i64) -> Result<(i64, i64)> {
+        let request = proto::NewClientRequest { ttl_seconds };
+        let granted = self.api().new_client(request).await?.into_inner();
+        Ok((granted.client_id, granted.ttl_seconds))
+    }
+
+    /// Renews a session. Returns its TTL.
+    pub async fn keep_alive(&self, client_id: i64) -> Result<i64> {
+        let request = proto::KeepAliveRequest { client_id };
+        Ok(self.api().keep_alive(request).await?.into_inner().ttl_seconds)
+    }
+
+    /// Ends a session with all that belongs to it.
+    pub async fn revoke(&self, client_id: i64) -> Result<()> {
+        self.api().close_client(proto::CloseClientRequest { client_id }).await?;
+        Ok(())
+    }
+
+    pub async fn client(&self, client_id: i64) -> Result<GetClientResponse> {
+        Ok(self.api().get_client(proto::GetClientRequest { client_id }).await?.into_inner())
+    }
+
+    /// Ids of all sessions, those that run out first first.
+    pub async fn clients(&self) -> Result<Vec<i64>> {
+        Ok(self.api().list_clients(proto::ListClientsRequest {}).await?.into_inner().client_ids)
+    }
+
+    /// Who holds a lock and who waits for it.
+    pub async fn lock(&self, key: impl Into<Bytes>) -> Result<Lock> {
+        let request = proto::GetLockRequest { key: key.into() };
+        Ok(self.api().get_lock(request).await?.into_inner().lock.unwrap_or_default())
+    }
+
+    /// Ends etcd's view of history below a revision.
+    pub async fn compact(&self, revision: i64) -> Result<i64> {
+        let request = proto::CompactRequest { revision };
+        Ok(self.api().compact(request).await?.into_inner().revision)
+    }
+
+    pub async fn status(&self) -> Result<StatusResponse> {
+        Ok(self.api().status(proto::StatusRequest {}).await?.into_inner())
+    }
+}

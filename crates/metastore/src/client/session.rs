@@ -1,0 +1,165 @@
+//! A session: kept alive in the background, and honest about its loss. Whoever
+//! holds a lock must stop when its session is lost, which the server may see
+//! later than we do but never earlier than its TTL allows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Client, Error, Result};
+use crate::native::proto;
+
+/// Renewals per TTL: two may fail before it runs out.
+const RENEWALS_PER_TTL: u32 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Shared,
+    Exclusive,
+}
+
+/// A session of ours. Clones are the same session; the last one that goes
+/// stops its renewal.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    id: i64,
+    ttl: Duration,
+    /// Why it was lost, once it was.
+    lost: watch::Receiver<Option<String>>,
+    renewal: JoinHandle<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+/// A lock that is held.
+#[derive(Clone)]
+pub struct Held {
+    session: Session,
+    key: Bytes,
+    token: i64,
+}
+
+impl Session {
+    pub(super) async fn open(client: Client, ttl_seconds: i64) -> Result<Session> {
+        let asked = Instant::now();
+        let (id, ttl_seconds) = client.grant(ttl_seconds).await?;
+        let ttl = Duration::from_secs(u64::try_from(ttl_seconds).unwrap_or(0));
+        let (tell, lost) = watch::channel(None);
+        let renewal = tokio::spawn(renew(client.clone(), id, ttl, asked, tell));
+        Ok(Session { inner: Arc::new(Inner { client, id, ttl, lost, renewal }) })
+    }
+
+    pub fn id(&self) -> i64 {
+        self.inner.id
+    }
+
+    pub fn ttl(&self) -> Duration {
+        self.inner.ttl
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.inner.lost.borrow().is_some()
+    }
+
+    /// Returns when the session is lost, with the reason.
+    pub async fn lost(&self) -> String {
+        let mut lost = self.inner.lost.clone();
+        let told = lost.wait_for(Option::is_some).await;
+        told.ok().and_then(|why| why.clone()).unwrap_or_else(|| "its renewal ended".to_string())
+    }
+
+    /// Takes a lock, in the order of asking.
+    pub async fn acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Held> {
+        let asked = self.ask(key.into(), mode, false);
+        tokio::select! {
+            held = asked => held?.ok_or_else(|| Error::SessionLost("it was refused".to_string())),
+            why = self.lost() => Err(Error::SessionLost(why)),
+        }
+    }
+
+    /// Takes a lock if it is free.
+    pub async fn try_acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Option<Held>> {
+        self.ask(key.into(), mode, true).await
+    }
+
+    async fn ask(&self, key: Bytes, mode: Mode, no_wait: bool) -> Result<Option<Held>> {
+        let request = proto::AcquireRequest {
+            key: key.clone(),
+            client_id: self.id(),
+            shared: mode == Mode::Shared,
+            no_wait,
+        };
+        let answer = self.inner.client.api().acquire(request).await?.into_inner();
+        let held = || Held { session: self.clone(), key, token: answer.token };
+        Ok(answer.granted.then(held))
+    }
+
+    /// Ends the session with all that belongs to it.
+    pub async fn close(self) -> Result<()> {
+        self.inner.client.revoke(self.id()).await
+    }
+}
+
+impl Held {
+    /// The fencing token: rises with every grant of the lock.
+    pub fn token(&self) -> i64 {
+        self.token
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub async fn release(self) -> Result<()> {
+        let request = proto::ReleaseRequest { key: self.key.clone(), client_id: self.session.id() };
+        self.session.inner.client.api().release(request).await?;
+        Ok(())
+    }
+
+    pub(super) fn proof(&self) -> proto::HeldLock {
+        let (key, client_id) = (self.key.clone(), self.session.id());
+        proto::HeldLock { key, client_id, token: self.token }
+    }
+}
+
+/// Renews until the session is lost: the server does not know it, or nothing
+/// was heard for as long as it lives. `alive` is when the last renewal that
+/// succeeded was sent.
+async fn renew(
+    client: Client,
+    id: i64,
+    ttl: Duration,
+    mut alive: Instant,
+    tell: watch::Sender<Option<String>>,
+) {
+    let pause = ttl / RENEWALS_PER_TTL;
+    let why = loop {
+        sleep_until((alive + pause).max(Instant::now() + pause / 4)).await;
+        let sent = Instant::now();
+        let deadline = alive + ttl;
+        let renewed = tokio::time::timeout_at(deadline, client.keep_alive(id)).await;
+        match renewed {
+            Ok(Ok(_)) => alive = sent,
+            Ok(Err(Error::SessionLost(why))) => break why,
+            Ok(Err(error)) if Instant::now() >= deadline => {
+                break format!("it could not be renewed in time: {error}");
+            }
+            Ok(Err(_)) => {}
+            Err(_) => break "it could not be renewed in time".to_string(),
+        }
+    };
+    tell.send_replace(Some(why));
+}

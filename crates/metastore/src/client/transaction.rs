@@ -1,0 +1,180 @@
+//! Serializable transactions. What is read is remembered, what is written is
+//! kept back, and both go to the server in the end: it commits if nothing that
+//! was read has changed. A transaction that met a conflict runs again and says
+//! how long it has been trying; the server lets the oldest go first.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::{At, Client, Error, Held, KeyValue, Range, Result};
+use crate::native::proto;
+
+/// For how long a transaction is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryOptions {
+    pub time_max: Duration,
+    pub attempts_max: u32,
+}
+
+impl Default for RetryOptions {
+    fn default() -> RetryOptions {
+        RetryOptions { time_max: Duration::from_secs(60), attempts_max: u32::MAX }
+    }
+}
+
+/// One attempt. Clones are the same attempt.
+#[derive(Clone)]
+pub struct Transaction {
+    client: Client,
+    revision: i64,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    reads: Vec<Range>,
+    writes: BTreeMap<Bytes, Write>,
+    locks: Vec<proto::HeldLock>,
+}
+
+#[derive(Clone)]
+struct Write {
+    value: Option<Bytes>,
+    client_id: i64,
+}
+
+impl Client {
+    /// Runs `body` until it commits without a conflict. It may run several
+    /// times, each at a newer revision, and must do nothing else that counts.
+    /// Returns what it returned, and the revision of the commit.
+    pub async fn transact<T, F, R>(&self, body: F) -> Result<(T, i64)>
+    where
+        F: FnMut(Transaction) -> R,
+        R: Future<Output = Result<T>>,
+    {
+        self.transact_with(RetryOptions::default(), body).await
+    }
+
+    pub async fn transact_with<T, F, R>(
+        &self,
+        options: RetryOptions,
+        mut body: F,
+    ) -> Result<(T, i64)>
+    where
+        F: FnMut(Transaction) -> R,
+        R: Future<Output = Result<T>>,
+    {
+        let begun = Instant::now();
+        let attempt_id = random_id();
+        let mut attempts = 0;
+        loop {
+            let transaction = Transaction {
+                client: self.clone(),
+                revision: self.snapshot(At::Newest).await?,
+                state: Arc::default(),
+            };
+            // A conflict that a read met inside is one of the transaction.
+            let outcome = match body(transaction.clone()).await {
+                Ok(value) => {
+                    let committed = transaction.commit(attempt_id, begun.elapsed()).await;
+                    committed.map(|revision| (value, revision))
+                }
+                Err(error) => Err(error),
+            };
+            attempts += 1;
+            match outcome {
+                Err(Error::Conflict(_))
+                    if attempts < options.attempts_max && begun.elapsed() < options.time_max => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl Transaction {
+    /// What is read is as of this revision.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// A key's value, with what this transaction has written.
+    pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
+        let key = key.into();
+        if let Some(written) = self.state.lock().writes.get(&key) {
+            return Ok(written.value.clone());
+        }
+        self.state.lock().reads.push(Range::Key(key.clone()));
+        Ok(self.client.get(key, self.revision).await?.map(|kv| kv.value))
+    }
+
+    /// All keys of a range with their values, with what this transaction has
+    /// written.
+    pub async fn get_range(&self, range: Range) -> Result<BTreeMap<Bytes, Bytes>> {
+        self.state.lock().reads.push(range.clone());
+        let mut found = BTreeMap::new();
+        let each = |kv: KeyValue| {
+            found.insert(kv.key, kv.value);
+        };
+        self.client.read(&range, self.revision, each).await?;
+        for (key, write) in &self.state.lock().writes {
+            if range.contains(key) {
+                match &write.value {
+                    Some(value) => found.insert(key.clone(), value.clone()),
+                    None => found.remove(key),
+                };
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.write(key.into(), Some(value.into()), 0);
+    }
+
+    /// Sets a key that goes with a session.
+    pub fn put_with(&self, key: impl Into<Bytes>, value: impl Into<Bytes>, client_id: i64) {
+        self.write(key.into(), Some(value.into()), client_id);
+    }
+
+    pub fn delete(&self, key: impl Into<Bytes>) {
+        self.write(key.into(), None, 0);
+    }
+
+    /// Commits only if this lock is still held.
+    pub fn require(&self, held: &Held) {
+        self.state.lock().locks.push(held.proof());
+    }
+
+    fn write(&self, key: Bytes, value: Option<Bytes>, client_id: i64) {
+        self.state.lock().writes.insert(key, Write { value, client_id });
+    }
+
+    /// What only read needs no commit: it was all at one revision.
+    async fn commit(&self, attempt_id: u64, age: Duration) -> Result<i64> {
+        let State { reads, writes, locks } = std::mem::take(&mut *self.state.lock());
+        if writes.is_empty() && locks.is_empty() {
+            return Ok(self.revision);
+        }
+        let write = |(key, Write { value, client_id })| proto::Write { key, value, client_id };
+        let request = proto::ExecuteRequest {
+            read_revision: self.revision,
+            reads: reads.into_iter().map(proto::KeyRange::from).collect(),
+            writes: writes.into_iter().map(write).collect(),
+            locks,
+            attempt_id,
+            age_micros: i64::try_from(age.as_micros()).unwrap_or(i64::MAX),
+        };
+        Ok(self.client.api().execute(request).await?.into_inner().revision)
+    }
+}
+
+/// An id that no other transaction has.
+fn random_id() -> u64 {
+    use stele_engine::world::{Random, SystemRandom};
+    SystemRandom::new().next_u64()
+}

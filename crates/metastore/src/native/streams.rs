@@ -1,0 +1,119 @@
+//! Answers that go on: all keys of a range, and changes as they happen. Each
+//! is made as fast as its client takes it, a bounded piece at a time.
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::proto::{ReadRequest, ReadResponse, WatchRequest, WatchResponse};
+use super::{Native, convert};
+use crate::command::{KeyRange, RangeQuery};
+use crate::error::{Error, Result};
+use crate::state::Floor;
+use crate::watch::{Cursor, EventKind};
+
+pub type Rows = ReceiverStream<Result<ReadResponse, Status>>;
+pub type Events = ReceiverStream<Result<WatchResponse, Status>>;
+
+/// Messages made before the client takes one.
+const AHEAD: usize = 2;
+/// What one message holds, about.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+impl Native {
+    pub(super) async fn read(&self, request: ReadRequest) -> Result<Rows> {
+        self.node.barrier().await?;
+        let range = convert::key_range(request.range)?;
+        let revision = self.revision_for(request.revision);
+        let query = convert::query(range, revision, request.keys_only);
+        let (out, rows) = mpsc::channel(AHEAD);
+        let native = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = native.send_rows(&query, revision, &out).await {
+                let _ = out.send(Err(error.into())).await;
+            }
+        });
+        Ok(ReceiverStream::new(rows))
+    }
+
+    async fn send_rows(
+        &self,
+        query: &RangeQuery,
+        revision: i64,
+        out: &mpsc::Sender<Result<ReadResponse, Status>>,
+    ) -> Result<()> {
+        let mut scan = self.node.open_range(query, Floor::Retained)?;
+        loop {
+            let mut kvs = Vec::new();
+            let end = self.node.next_of_range(&mut scan, MESSAGE_BYTES, &mut |view| {
+                kvs.push(convert::key_value(view));
+            })?;
+            let gone = out.send(Ok(ReadResponse { kvs, revision })).await.is_err();
+            if end.is_some() || gone {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) async fn watch(&self, request: WatchRequest) -> Result<Events> {
+        self.node.barrier().await?;
+        let range = convert::key_range(request.range)?;
+        let hub = self.node.watch();
+        let next = if request.revision > 0 { request.revision } else { self.node.revision() + 1 };
+        let waterline = self.node.waterline();
+        if next < waterline {
+            return Err(Error::TooOld { revision: next, waterline });
+        }
+        let wanted = Wanted { range, previous: request.previous, locks: request.locks };
+        let cursor = hub.cursor_retained(next);
+        let (out, events) = mpsc::channel(AHEAD);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = out.closed() => {}
+                error = follow(cursor, wanted, &out) => {
+                    let _ = out.send(Err(error.into())).await;
+                }
+            }
+        });
+        Ok(ReceiverStream::new(events))
+    }
+}
+
+struct Wanted {
+    range: KeyRange,
+    previous: bool,
+    locks: bool,
+}
+
+/// Tells what changes until that is no longer possible.
+async fn follow(
+    mut cursor: Cursor,
+    wanted: Wanted,
+    out: &mpsc::Sender<Result<WatchResponse, Status>>,
+) -> Error {
+    loop {
+        cursor.changed().await;
+        let mut taken = Vec::new();
+        let next = cursor.next();
+        match cursor.take(i64::MAX, &mut |key| wanted.range.contains(key), &mut taken) {
+            Ok(()) => {}
+            Err(Error::Compacted { compacted }) => {
+                return Error::TooOld { revision: next, waterline: compacted };
+            }
+            Err(error) => return error,
+        }
+        taken.retain(|event| wanted.locks || event.kind != EventKind::Lock);
+        if taken.is_empty() {
+            continue;
+        }
+        let events = taken.iter().map(|event| convert::event(event, wanted.previous));
+        let events = match events.collect::<Result<Vec<_>>>() {
+            Ok(events) => events,
+            Err(error) => return error,
+        };
+        let response = WatchResponse { events, revision: cursor.next() - 1 };
+        if out.send(Ok(response)).await.is_err() {
+            return Error::Stopped;
+        }
+    }
+}

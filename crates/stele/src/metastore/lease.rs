@@ -1,0 +1,126 @@
+//! `stele metastore lease`: sessions that hold keys and locks while they live.
+//! Their ids are written in hex, as etcdctl writes leases.
+
+use std::io::{self, Write};
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::Connection;
+use super::shown::base64;
+use crate::output::{json_line, text};
+use crate::table::said;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Grant a session that lives for so many seconds unless it is kept alive.
+    Grant {
+        seconds: i64,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Keep a session alive until it is lost, or once.
+    KeepAlive {
+        #[arg(value_parser = parse_id)]
+        id: i64,
+        /// Renew it once and end.
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Show how long a session still lives, and its keys.
+    Show {
+        #[arg(value_parser = parse_id)]
+        id: i64,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// List all sessions.
+    List {
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// End a session with its keys and locks.
+    Revoke {
+        #[arg(value_parser = parse_id)]
+        id: i64,
+        #[command(flatten)]
+        connection: Connection,
+    },
+}
+
+/// An id in hex.
+pub fn parse_id(text: &str) -> Result<i64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    i64::from_str_radix(digits, 16).map_err(|_| format!("{text:?} is no lease id in hex"))
+}
+
+pub fn run(command: Command) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match command {
+        Command::Grant { seconds, connection } => {
+            let (id, ttl) = connection.run(async |client| Ok(client.grant(seconds).await?))?;
+            granted(&mut out, id, ttl, connection.json)?;
+        }
+        Command::KeepAlive { id, once, connection } => connection.run(async |client| {
+            loop {
+                let ttl = client.keep_alive(id).await?;
+                granted(&mut out, id, ttl, connection.json)?;
+                if once {
+                    return Ok(());
+                }
+                let pause = u64::try_from(ttl).unwrap_or(0) * 1000 / 3;
+                tokio::time::sleep(std::time::Duration::from_millis(pause.max(100))).await;
+            }
+        })?,
+        Command::Show { id, connection } => {
+            let shown = connection.run(async |client| Ok(client.client(id).await?))?;
+            if connection.json {
+                let keys: Vec<String> = shown.keys.iter().map(|key| base64(key)).collect();
+                let (ttl, granted) = (shown.ttl_seconds, shown.granted_seconds);
+                json_line(
+                    &mut out,
+                    &json!({ "lease": id, "ttl": ttl, "granted": granted, "keys": keys }),
+                )?;
+            } else {
+                let (ttl, granted) = (shown.ttl_seconds, shown.granted_seconds);
+                writeln!(out, "lease {id:x} lives for {ttl} of {granted} seconds")?;
+                shown.keys.iter().try_for_each(|key| writeln!(out, "{}", text(key)))?;
+            }
+        }
+        Command::List { connection } => {
+            let ids = connection.run(async |client| Ok(client.clients().await?))?;
+            if connection.json {
+                json_line(&mut out, &json!({ "leases": ids }))?;
+            } else {
+                ids.iter().try_for_each(|id| writeln!(out, "{id:x}"))?;
+            }
+        }
+        Command::Revoke { id, connection } => {
+            connection.run(async |client| Ok(client.revoke(id).await?))?;
+            drop(out);
+            said(&format!("lease {id:x} revoked"))?;
+        }
+    }
+    Ok(())
+}
+
+fn granted(out: &mut dyn Write, id: i64, ttl: i64, json: bool) -> io::Result<()> {
+    if json {
+        return json_line(out, &json!({ "lease": id, "ttl": ttl }));
+    }
+    writeln!(out, "lease {id:x} lives for {ttl} seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_shown() {
+        assert_eq!(parse_id("32695410dcc0ca06"), Ok(0x3269_5410_dcc0_ca06));
+        assert_eq!(parse_id("0x1f"), Ok(31));
+        assert!(parse_id("lease").is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! `stele metastore lock`: a lock held while a command runs, or shown.
+
+use std::io::{self, Write};
+use std::process::Stdio;
+
+use anyhow::Context;
+use clap::Args;
+use stele_metastore::client::{Client, Mode, Session};
+
+use super::{Connection, shown};
+use crate::Outcome;
+use crate::escape::Typed;
+use crate::output::json_line;
+
+/// Show a lock, or hold it while a command runs.
+///
+/// The command gets the fencing token in STELE_LOCK_TOKEN. If the session is
+/// lost the command is killed: somebody else may hold the lock by then.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    stele metastore lock backups\n  \
+    stele metastore lock backups -- tar cf backup.tar data\n  \
+    stele metastore lock backups --shared --no-wait -- ./report")]
+pub struct Lock {
+    name: Typed,
+    /// Hold it together with others who share it.
+    #[arg(long)]
+    shared: bool,
+    /// Give up at once if somebody else holds it.
+    #[arg(long)]
+    no_wait: bool,
+    /// Seconds after which the lock is free when this program dies.
+    #[arg(long, default_value_t = 15)]
+    ttl: i64,
+    #[command(flatten)]
+    connection: Connection,
+    /// The command to run while the lock is held.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+impl Lock {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        self.connection.run(async |client| match self.command.is_empty() {
+            true => self.show(&client).await,
+            false => self.hold(&client).await,
+        })
+    }
+
+    async fn show(&self, client: &Client) -> anyhow::Result<Outcome> {
+        let lock = client.lock(self.name.0.clone()).await?;
+        let out = &mut io::stdout().lock();
+        if self.connection.json {
+            json_line(out, &shown::lock_json(&lock))?;
+        } else {
+            writeln!(out, "{}", shown::lock_line(&lock))?;
+        }
+        Ok(if lock.holders.is_empty() { Outcome::Absent } else { Outcome::Sound })
+    }
+
+    async fn hold(&self, client: &Client) -> anyhow::Result<Outcome> {
+        let mode = if self.shared { Mode::Shared } else { Mode::Exclusive };
+        let session = client.session(self.ttl).await?;
+        let name = self.name.0.clone();
+        let held = if self.no_wait {
+            session.try_acquire(name, mode).await?
+        } else {
+            Some(session.acquire(name, mode).await?)
+        };
+        let Some(held) = held else {
+            session.close().await?;
+            anyhow::bail!("somebody else holds the lock");
+        };
+        let ran = self.run_command(&session, held.token()).await;
+        // The lock goes with the session.
+        session.close().await?;
+        let status = ran?;
+        anyhow::ensure!(status.success(), "{}: {status}", self.command[0]);
+        Ok(Outcome::Sound)
+    }
+
+    async fn run_command(
+        &self,
+        session: &Session,
+        token: i64,
+    ) -> anyhow::Result<std::process::ExitStatus> {
+        let mut child = tokio::process::Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .env("STELE_LOCK_TOKEN", token.to_string())
+            .stdin(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("{} cannot be started", self.command[0]))?;
+        tokio::select! {
+            status = child.wait() => Ok(status?),
+            why = session.lost() => {
+                child.kill().await?;
+                anyhow::bail!("the lock was lost while the command ran, which was killed: {why}")
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `stele metastore txn`: writes that happen together, if what was expected is
+//! still so when they do.
+
+use std::io;
+
+use bytes::Bytes;
+use clap::Args;
+
+use super::{Connection, shown};
+use crate::Outcome;
+use crate::escape::{Typed, unescape};
+
+/// Write several keys at once, if they are as expected.
+///
+/// All expectations are checked and all writes happen at one revision, or
+/// nothing happens.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    stele metastore txn --if leader= --put leader=host1 --put since=2026\n  \
+    stele metastore txn --if-absent lock --put lock=me\n  \
+    stele metastore txn --del a --del b\n\n\
+    Exits with 1 when something was not as expected.")]
+pub struct Txn {
+    /// The key has this value.
+    #[arg(long = "if", value_name = "KEY=VALUE", value_parser = parse_pair)]
+    equal: Vec<(Bytes, Bytes)>,
+    /// There is no such key.
+    #[arg(long, value_name = "KEY")]
+    if_absent: Vec<Typed>,
+    /// There is such a key.
+    #[arg(long, value_name = "KEY")]
+    if_present: Vec<Typed>,
+    /// Set a key.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
+    put: Vec<(Bytes, Bytes)>,
+    /// Delete a key.
+    #[arg(long, value_name = "KEY")]
+    del: Vec<Typed>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+fn parse_pair(text: &str) -> Result<(Bytes, Bytes), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
+    Ok((unescape(key)?, unescape(value)?))
+}
+
+impl Txn {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        anyhow::ensure!(
+            !self.put.is_empty() || !self.del.is_empty(),
+            "the transaction writes nothing: add --put or --del"
+        );
+        let done = self.connection.run(async |client| {
+            let (done, revision) = client.transact(|transaction| self.attempt(transaction)).await?;
+            Ok(done.then_some(revision))
+        })?;
+        let out = &mut io::stdout().lock();
+        match done {
+            Some(revision) => {
+                shown::revision(out, "done", revision, self.connection.json)?;
+                Ok(Outcome::Sound)
+            }
+            None => {
+                eprintln!("nothing was done: a key is not as expected");
+                Ok(Outcome::Absent)
+            }
+        }
+    }
+
+    /// Tells whether everything was as expected.
+    async fn attempt(
+        &self,
+        transaction: stele_metastore::client::Transaction,
+    ) -> stele_metastore::client::Result<bool> {
+        for (key, value) in &self.equal {
+            if transaction.get(key.clone()).await?.as_ref() != Some(value) {
+                return Ok(false);
+            }
+        }
+        let absent = self.if_absent.iter().map(|key| (key, false));
+        let present = self.if_present.iter().map(|key| (key, true));
+        for (Typed(key), expected) in absent.chain(present) {
+            if transaction.get(key.clone()).await?.is_some() != expected {
+                return Ok(false);
+            }
+        }
+        for (key, value) in &self.put {
+            transaction.put(key.clone(), value.clone());
+        }
+        for Typed(key) in &self.del {
+            transaction.delete(key.clone());
+        }
+        Ok(true)
+    }
+}
