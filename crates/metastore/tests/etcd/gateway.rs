@@ -115,10 +115,11 @@ async fn probes_are_told_how_the_member_is() {
     assert_eq!(send(&peer, "GET", "/", "").await.status(), 404);
 
     let (_, status) = post(&peer, "/v3/maintenance/status", json!({})).await;
-    let raise = json!({ "action": "ACTIVATE", "memberID": status["leader"], "alarm": "NOSPACE" });
+    let raise = json!({ "action": "ACTIVATE", "memberID": status["leader"], "alarm": "CORRUPT" });
     post(&peer, "/v3/maintenance/alarm", raise).await;
     let ill = send(&peer, "GET", "/health", "").await;
     assert_eq!(ill.status(), 503);
-    assert!(text(ill).await.contains("ALARM NOSPACE"));
-    assert_eq!(send(&peer, "GET", "/health?exclude=NOSPACE", "").await.status(), 200);
+    assert!(text(ill).await.contains("ALARM CORRUPT"));
+    assert!(get("/health?exclude=CORRUPT").await.contains("RANGE ERROR"));
+    assert!(get("/readyz").await.contains("[-]data_corruption failed"));
 }
