@@ -29,10 +29,10 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  stele traces ingest skia --repo . target/junit.xml --param os=linux
+  stele traces ingest ci --repo . target/junit.xml --param os=linux
   stele traces ingest bench --repo . --commit HEAD~2 target/criterion
-  stele traces ingest skia results/*.json
-  stele traces ingest skia --repo .          (only the commits)
+  stele traces ingest ci results/*.json
+  stele traces ingest ci --repo .          (only the commits)
 
 JUnit reports, Criterion's directories, Google Benchmark's JSON and our own JSON
 are told apart by how they begin. Results are as old as their files, unless
@@ -248,11 +248,10 @@ impl Reader {
             let format = format.ok_or_else(|| anyhow!("the format is not known: give --format"))?;
             ingest::read(format, &bytes, &self.labels).map_err(told)?
         };
-        let time = |report: &Report| self.time_micros.or(report.time_micros).unwrap_or(made);
-        Ok(reports
-            .into_iter()
-            .map(|report| (time(&report), report))
-            .map(|(at, it)| (it, at))
-            .collect())
+        let with_time = |report: Report| {
+            let time = self.time_micros.or(report.time_micros).unwrap_or(made);
+            (report, time)
+        };
+        Ok(reports.into_iter().map(with_time).collect())
     }
 }

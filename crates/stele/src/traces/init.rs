@@ -17,7 +17,7 @@ use crate::output::json_line;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  stele traces init skia
+  stele traces init ci
   stele traces init bench --tile 512 --test-key benchmark")]
 pub struct Init {
     table: String,

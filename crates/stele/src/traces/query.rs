@@ -17,8 +17,8 @@ const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  stele traces query skia
-  stele traces query skia 'os=Android&gpu=~nvidia&name=!blur' -n 50
+  stele traces query ci
+  stele traces query ci 'os=Android&gpu=~nvidia&name=!blur' -n 50
   stele traces query bench 'name=~^sort' --numbers --json
 
 Values of one key are alternatives. * is any value, ~ a pattern, ! turns the

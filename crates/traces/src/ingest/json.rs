@@ -1,10 +1,12 @@
 //! Our own format: one JSON object for each commit, one after another.
 //!
-//!     {"commit": "HASH", "time": 1560340800.5, "params": {"os": "Android"},
-//!      "results": [
-//!        {"params": {"name": "blur"}, "digest": "92eb5ffee6ae2fec3ad71c777531578f"},
-//!        {"params": {"name": "log"}, "content": "the output itself"},
-//!        {"params": {"name": "draw"}, "value": 12.5, "options": {"unit": "ms"}}]}
+//! ```json
+//! {"commit": "HASH", "time": 1560340800.5, "params": {"os": "Android"},
+//!  "results": [
+//!   {"params": {"name": "blur"}, "digest": "92eb5ffee6ae2fec3ad71c777531578f"},
+//!   {"params": {"name": "log"}, "content": "the output itself"},
+//!   {"params": {"name": "draw"}, "value": 12.5, "options": {"unit": "ms"}}]}
+//! ```
 
 use serde::{Deserialize, Deserializer};
 
