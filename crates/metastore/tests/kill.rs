@@ -93,7 +93,7 @@ fn what_a_killed_member_answered_is_there_when_it_comes_back() {
             // The last line may be cut short, and the test harness speaks too.
             let words: Vec<&str> = line.split(' ').collect();
             if let ["ack", writer, number] = words[..]
-                && let Ok(number) = number.parse()
+                && let Ok(number) = number.parse::<u64>()
             {
                 let newest = answered.entry(writer.to_string()).or_default();
                 *newest = number.max(*newest);
