@@ -7,6 +7,7 @@
 mod connection;
 mod engine;
 mod escape;
+mod metastore;
 mod output;
 mod rows;
 mod serve;
@@ -53,6 +54,9 @@ enum Command {
     Set(rows::Set),
     Delete(rows::Delete),
     Count(rows::Count),
+    /// Keys, transactions, watches, sessions and locks of the metastore.
+    #[command(subcommand, arg_required_else_help = true)]
+    Metastore(metastore::Command),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Set(set) => set.run(),
         Command::Delete(delete) => delete.run(),
         Command::Count(count) => count.run(),
+        Command::Metastore(command) => metastore::run(command),
         Command::Engine(command) => engine::run(command),
     };
     match result {
