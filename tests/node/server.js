@@ -6,7 +6,7 @@ const {spawn} = require('node:child_process');
 const readline = require('node:readline');
 
 async function startServer() {
-  const flags = ['serve', '--ephemeral', '--grpc-port', '0', '--http-port', '0'];
+  const flags = ['serve', '--ephemeral', '--grpc-port', '0', '--http-port', '0', '--metastore-port', 'off'];
   const child = spawn(process.env.STELE_BIN, flags, {stdio: ['ignore', 'pipe', 'inherit']});
   const ended = new Promise((resolve, reject) => {
     child.on('error', reject);

@@ -11,7 +11,7 @@ class Server:
 
     def __init__(self, *flags):
         binary = os.environ["STELE_BIN"]
-        command = [binary, "serve", "--grpc-port", "0", "--http-port", "0", *flags]
+        command = [binary, "serve", "--grpc-port", "0", "--http-port", "0", "--metastore-port", "off", *flags]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         )

@@ -8,6 +8,7 @@
 
 mod answer;
 mod check;
+mod decoding;
 mod encoding;
 mod range;
 mod txn;
@@ -17,7 +18,8 @@ pub use answer::{
     TxnAnswer,
 };
 pub use check::{check_delete, check_put, check_range, check_txn};
-pub use encoding::{Proposal, decode, encode};
+pub use decoding::{Proposal, decode};
+pub use encoding::encode;
 pub use range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
 pub use txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
 

@@ -32,8 +32,10 @@ where
     Box::pin(Generator { writing: Some(Box::pin(write(Out(sender)))), messages })
 }
 
+type Writing = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
 struct Generator {
-    writing: Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>>,
+    writing: Option<Writing>,
     messages: mpsc::Receiver<Bytes>,
 }
 

@@ -61,10 +61,10 @@ pub fn text(etcd: &Etcd) -> String {
     page.gauge("etcd_server_has_leader", i64::from(status.leader_id != 0));
     page.gauge("etcd_server_is_leader", leads);
     page.gauge("etcd_server_is_learner", 0);
-    page.counter("etcd_server_leader_changes_seen_total", number(status.term.min(1)));
+    page.counter("etcd_server_leader_changes_seen_total", i64::from(status.leader_id != 0));
     page.gauge("etcd_server_proposals_committed_total", number(status.committed));
     page.gauge("etcd_server_proposals_applied_total", number(status.applied));
-    page.gauge("etcd_server_proposals_pending", number(status.last.saturating_sub(status.applied)));
+    page.gauge("etcd_server_proposals_pending", number(node.group().pending() as u64));
     page.gauge("etcd_server_quota_backend_bytes", usage.quota_bytes);
     page.counter("etcd_server_health_success", counters.health_successes.get());
     page.counter("etcd_server_health_failures", counters.health_failures.get());

@@ -21,6 +21,9 @@ use crate::state::{Floor, KeyView};
 pub const MAGIC: &[u8; 8] = b"SteleMS1";
 /// Bytes of one message.
 const BLOB_BYTES: usize = 32 << 10;
+/// A snapshot without its checksum is filled up with zeros to a multiple of
+/// this: by that etcdctl knows that the checksum is there.
+const BLOCK_BYTES: usize = 512;
 /// What is read of the keys at once, about.
 const READ_BYTES: usize = 256 << 10;
 
@@ -46,8 +49,10 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
         while node.next_of_range(&mut scan, READ_BYTES, measure)?.is_none() {
             tokio::task::yield_now().await;
         }
+        let whole = left.next_multiple_of(BLOCK_BYTES);
+        let (left, filling) = (whole as u64, whole - left);
         let digest = Context::new(&SHA256);
-        let mut blobs = Blobs { out, header, left: left as u64, digest, open: front };
+        let mut blobs = Blobs { out, header, left, digest, open: front };
         let mut scan = node.open_range(&query, Floor::Retained)?;
         loop {
             let open = &mut blobs.open;
@@ -57,6 +62,7 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
             let end = node.next_of_range(&mut scan, READ_BYTES, sink)?;
             blobs.send_full().await;
             if end.is_some() {
+                blobs.open.put_bytes(0, filling);
                 return blobs.end().await;
             }
         }
@@ -111,8 +117,11 @@ impl Blobs {
 
     /// The rest, and the checksum of all.
     async fn end(mut self) -> Result<(), Status> {
+        self.send_full().await;
         let rest = std::mem::take(&mut self.open);
-        self.send(rest).await;
+        if !rest.is_empty() {
+            self.send(rest).await;
+        }
         let digest = self.digest.clone().finish();
         let blob = BytesMut::from(digest.as_ref());
         self.send(blob).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use stele_engine::{Commit, CommitBuilder, RowRange};
+use stele_engine::{Commit, CommitBuilder, RowRange, ScanSpec};
 
 use crate::command::{Alarm, KeyRange, Kv};
 use crate::error::Result;
@@ -20,6 +20,8 @@ pub struct Batch<'a> {
     pub state: &'a State,
     /// The revision of the stored state, which the batch stands on.
     base: i64,
+    /// Reads a value as of `base`.
+    at_base: ScanSpec,
     pub numbers: Numbers,
     keys: BTreeMap<Bytes, KeyChange>,
     changes: Vec<(Change, i64)>,
@@ -64,6 +66,7 @@ impl<'a> Batch<'a> {
         Batch {
             state,
             base: numbers.revision,
+            at_base: value_spec(numbers.revision),
             numbers,
             keys: BTreeMap::new(),
             changes: Vec::new(),
@@ -97,7 +100,7 @@ impl<'a> Batch<'a> {
     pub fn newest(&self, key: &[u8]) -> Result<Option<Bytes>> {
         match self.keys.get(key).and_then(|change| change.versions.last()) {
             Some((_, tail)) => Ok(tail.clone()),
-            None => self.state.get(key, self.base),
+            None => self.state.get_by(key, &self.at_base),
         }
     }
 
@@ -122,23 +125,17 @@ impl<'a> Batch<'a> {
         // A key that this batch deleted takes the place of one that is wanted.
         spec.rows_max = rows_max.map(|rows| rows.saturating_add(changed.len()));
         let mut changed = changed.into_iter().peekable();
-        let mut give = |key: &[u8], tail: &Option<Bytes>| {
-            if let Some(tail) = tail {
-                sink(KeyView { key, tail });
-            }
-        };
-        let mut overlaid = Vec::new();
+        let mut overlaid = None;
         self.state.store.read(self.state.tables.user, spec, |cell| {
-            overlaid.clear();
             while let Some((key, tail)) = changed.next_if(|(key, _)| *key <= cell.row) {
-                overlaid.push(key);
-                give(key, tail);
+                overlaid = Some(key);
+                give(key, tail, sink);
             }
-            if overlaid.last() != Some(&cell.row) {
-                give(cell.row, &Some(Bytes::copy_from_slice(cell.value)));
+            if overlaid != Some(cell.row) {
+                sink(KeyView { key: cell.row, tail: cell.value });
             }
         })?;
-        changed.for_each(|(key, tail)| give(key, tail));
+        changed.for_each(|(key, tail)| give(key, tail, sink));
         Ok(())
     }
 
@@ -197,10 +194,12 @@ impl<'a> Batch<'a> {
         self.numbers.live_bytes -= size_of_entry(key, old.value);
         self.move_lease(key, old.lease, 0);
         self.record(revision, sub, ChangeKind::Delete, key);
-        if let Some(events) = &mut self.events {
+        if self.events.is_some() {
+            let before = self.tail_before(key, revision, prev);
             let tail = Tail::erased(revision).encode();
             let view = KeyView { key, tail: &tail };
-            events.push(Event::new(revision, EventKind::Delete, view, Some(prev)));
+            let event = Event::new(revision, EventKind::Delete, view, before.as_deref());
+            self.events.as_mut().expect("just looked").push(event);
         }
         self.set(key, revision, None, true);
     }
@@ -324,7 +323,7 @@ impl<'a> Batch<'a> {
     }
 
     fn record(&mut self, revision: i64, sub: u32, kind: ChangeKind, key: &Bytes) {
-        let change = Change { revision, sub, kind, key: key.clone() };
+        let change = Change { revision, sub, kind, key: key.clone(), lost: None };
         self.changes.push((change, self.numbers.time_micros));
     }
 
@@ -333,8 +332,36 @@ impl<'a> Batch<'a> {
         if change.versions.is_empty() {
             change.lives_in_base = lived;
         }
-        change.versions.retain(|(at, _)| *at != revision);
+        let before = change.versions.pop_if(|(at, _)| *at == revision);
         change.versions.push((revision, tail));
+        if let Some((_, Some(lost))) = before {
+            self.keep_lost(key, revision, lost);
+        }
+    }
+
+    /// A put is taken away in its own revision: watchers are still told of it.
+    fn keep_lost(&mut self, key: &Bytes, revision: i64, lost: Bytes) {
+        let of_revision = self.changes.iter_mut().rev().map(|(change, _)| change);
+        let mut of_revision = of_revision.take_while(|change| change.revision == revision);
+        let puts = [ChangeKind::Create, ChangeKind::Put];
+        let put = of_revision.find(|change| change.key == *key && puts.contains(&change.kind));
+        if let Some(put) = put {
+            put.lost = Some(lost);
+        }
+    }
+
+    /// What an event tells of before: the tail as of the revision before it.
+    /// `prev` is the newest tail, which may be of the same revision.
+    fn tail_before(&self, key: &[u8], revision: i64, prev: &Bytes) -> Option<Bytes> {
+        if Tail::parse(prev).mod_revision < revision {
+            return Some(prev.clone());
+        }
+        let versions = self.keys.get(key).map_or(&[][..], |change| &change.versions);
+        match versions.iter().rev().find(|(at, _)| *at < revision) {
+            Some((_, tail)) => tail.clone(),
+            // Only for keys that one transaction both puts and deletes.
+            None => self.state.get_by(key, &self.at_base).ok().flatten(),
+        }
     }
 
     fn move_lease(&mut self, key: &[u8], from: i64, to: i64) {
@@ -378,6 +405,13 @@ impl KeyChange {
     fn growth(&self) -> i64 {
         let Some((_, newest)) = self.versions.last() else { return 0 };
         i64::from(newest.is_some()) - i64::from(self.lives_in_base)
+    }
+}
+
+/// Gives a key that the batch changed, unless it is gone.
+fn give(key: &[u8], tail: &Option<Bytes>, sink: &mut dyn FnMut(KeyView<'_>)) {
+    if let Some(tail) = tail {
+        sink(KeyView { key, tail });
     }
 }
 

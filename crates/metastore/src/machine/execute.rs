@@ -103,6 +103,7 @@ impl Running<'_> {
                 sub: 0,
                 kind: crate::state::ChangeKind::Put,
                 key: bytes::Bytes::copy_from_slice(cell.row),
+                lost: None,
             });
         })?;
         Ok(found)

@@ -40,6 +40,25 @@ impl Running<'_> {
     }
 
     pub fn delete(&mut self, delete: &Delete) -> Result<DeleteAnswer> {
+        self.check_delete(delete)?;
+        self.delete_checked(delete)
+    }
+
+    /// A range of too many keys is not deleted at once.
+    pub fn check_delete(&self, delete: &Delete) -> Result<()> {
+        let (range, limit) = (&delete.range, self.deleted_keys_max);
+        if self.batch.state.counts.read().total() <= limit || range.single_key().is_some() {
+            return Ok(());
+        }
+        let count = self.batch.count(range)?;
+        if count > limit {
+            let what = "keys deleted at once";
+            return Err(Error::Limit { what, size: count as u64, limit: limit as u64 });
+        }
+        Ok(())
+    }
+
+    pub fn delete_checked(&mut self, delete: &Delete) -> Result<DeleteAnswer> {
         let found = self.batch.collect(&delete.range)?;
         for kv in &found {
             self.batch.delete(&kv.key, &kv.tail);

@@ -37,6 +37,7 @@ pub struct Applier {
     state: Arc<State>,
     hub: Arc<Hub>,
     leases: Arc<Leases>,
+    deleted_keys_max: i64,
     core: Mutex<Core>,
 }
 
@@ -48,6 +49,9 @@ pub struct Settings {
     pub resources: Option<Resources>,
     /// Recent changes that are kept for watchers.
     pub ring_bytes_max: usize,
+    /// Keys that a range may delete at once: their deletions are one commit.
+    /// The same on all members, which must decide alike.
+    pub deleted_keys_max: i64,
 }
 
 impl Default for Settings {
@@ -56,11 +60,14 @@ impl Default for Settings {
         // A key may be as long as a request; the rows of leases put an id
         // before it.
         engine.limits.row_bytes_max = 4 << 20;
+        // What is in the log must fit: the deletions of a large range, or of
+        // all keys of a lease.
+        engine.limits.commit_bytes_max = 3 << 30;
         // A restart applies again what was not flushed.
         engine.flush.replay_bytes_max = 64 << 20;
         // The log decides what conflicts.
         engine.memory.conflict_slots = 16;
-        Settings { engine, resources: None, ring_bytes_max: 32 << 20 }
+        Settings { engine, resources: None, ring_bytes_max: 32 << 20, deleted_keys_max: 2_000_000 }
     }
 }
 
@@ -80,7 +87,7 @@ pub fn open(
     world: World,
     new: impl FnOnce() -> Identity,
 ) -> Result<Opened> {
-    let Settings { engine, resources, ring_bytes_max } = settings;
+    let Settings { engine, resources, ring_bytes_max, deleted_keys_max } = settings;
     let clock = world.clock.clone();
     let resources = resources.unwrap_or_else(|| Resources::new(&engine));
     let store = Store::open_external_with(dir, engine, world, resources)?;
@@ -88,7 +95,14 @@ pub fn open(
     let state = Arc::new(state);
     let hub = Arc::new(Hub::new(state.clone(), ring_bytes_max));
     let leases = Arc::new(Leases::open(state.clone(), clock)?);
-    let applier = Applier::new(state.clone(), found, hub.clone(), leases.clone());
+    let core = Core::new(&state, found)?;
+    let applier = Applier {
+        state: state.clone(),
+        hub: hub.clone(),
+        leases: leases.clone(),
+        deleted_keys_max,
+        core: Mutex::new(core),
+    };
     Ok(Opened { state, hub, leases, applier: Arc::new(applier) })
 }
 
@@ -103,20 +117,31 @@ struct Core {
     failed: bool,
 }
 
+impl Core {
+    fn new(state: &State, found: Found) -> Result<Core> {
+        let Found { numbers, samples } = found;
+        // What was found is on disk, but the engine may not know the line yet.
+        let known = state.tables.engine_waterline(&state.store)?;
+        let line =
+            (numbers.waterline > known).then_some((numbers.applied.index, numbers.waterline));
+        Ok(Core {
+            numbers,
+            samples: samples.into(),
+            lines: line.into_iter().collect(),
+            failed: false,
+        })
+    }
+}
+
 /// One proposal being applied.
 pub(crate) struct Running<'a> {
     pub batch: Batch<'a>,
     pub leases: &'a Leases,
+    pub deleted_keys_max: i64,
     pub newest_sample: Option<Sample>,
 }
 
 impl Applier {
-    pub fn new(state: Arc<State>, found: Found, hub: Arc<Hub>, leases: Arc<Leases>) -> Applier {
-        let Found { numbers, samples } = found;
-        let core = Core { numbers, samples: samples.into(), lines: VecDeque::new(), failed: false };
-        Applier { state, hub, leases, core: Mutex::new(core) }
-    }
-
     /// The numbers of the state, and the samples of time from oldest to newest.
     pub fn history(&self) -> (Numbers, Vec<Sample>) {
         let core = self.core.lock();
@@ -146,6 +171,7 @@ impl Applier {
         let mut running = Running {
             batch: Batch::new(&self.state, numbers, self.hub.is_watched()),
             leases: &self.leases,
+            deleted_keys_max: self.deleted_keys_max,
             newest_sample: core.samples.back().copied(),
         };
         let mut answers = Vec::with_capacity(entry.proposals.len());
@@ -254,7 +280,7 @@ pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
         ..Numbers::default()
     };
     let batch = Batch::new(state, numbers, false);
-    let mut running = Running { batch, leases, newest_sample: None };
+    let mut running = Running { batch, leases, deleted_keys_max: 0, newest_sample: None };
     running.check_alarms(false)?;
     let reply = Reply::Txn(running.txn(txn)?);
     Ok(Answer { revision: numbers.revision, reply })

@@ -16,7 +16,7 @@ impl Running<'_> {
     pub fn txn(&mut self, txn: &Txn) -> Result<TxnAnswer> {
         let mut path = Path::new();
         self.choose(txn, &mut path)?;
-        self.check_path(txn, &mut path.iter(), &Running::check_put_op)?;
+        self.check_path(txn, &mut path.iter(), &Running::check_write_op)?;
         self.check_path(txn, &mut path.iter(), &Running::check_range_op)?;
         self.execute_path(txn, &mut path.iter())
     }
@@ -73,10 +73,11 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn check_put_op(&self, op: &Op) -> Result<()> {
+    fn check_write_op(&self, op: &Op) -> Result<()> {
         match op {
             Op::Put(put) => self.check_put(put),
-            _ => Ok(()),
+            Op::Delete(delete) => self.check_delete(delete),
+            Op::Range(_) | Op::Txn(_) => Ok(()),
         }
     }
 
@@ -104,7 +105,7 @@ impl Running<'_> {
             ops.push(match op {
                 Op::Range(query) => OpAnswer::Range(self.range(query)?),
                 Op::Put(put) => OpAnswer::Put(self.put_checked(put)?),
-                Op::Delete(delete) => OpAnswer::Delete(self.delete(delete)?),
+                Op::Delete(delete) => OpAnswer::Delete(self.delete_checked(delete)?),
                 Op::Txn(txn) => OpAnswer::Txn(self.execute_path(txn, path)?),
             });
         }

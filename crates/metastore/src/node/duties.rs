@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::Shared;
 use crate::command::{Alarm, AlarmAction, Command};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Leases that are revoked by one log entry, so that others come in between.
 const EXPIRED_AT_ONCE: usize = 500;
@@ -56,6 +56,9 @@ impl Duties {
                 let Some(shared) = node.upgrade() else { return };
                 if let Err(error) = run(&shared).await {
                     drop(shared);
+                    if matches!(error, Error::Stopped) {
+                        return;
+                    }
                     tracing::warn!(%error, "a background duty of the metastore failed");
                     tokio::time::sleep(WAIT_AFTER_FAILURE).await;
                 }

@@ -5,7 +5,7 @@ use bytes::{BufMut, Bytes};
 use stele_engine::{Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, TimeRange, View};
 
 use super::tables::{DATA, read_all};
-use super::tail::{KeyView, Tail};
+use super::tail::{KeyView, Tail, push_varint, varint};
 use super::{LOCK, State, VALUE};
 use crate::error::{Error, Result};
 use crate::watch::{Event, EventKind};
@@ -27,10 +27,15 @@ pub struct Change {
     pub sub: u32,
     pub kind: ChangeKind,
     pub key: Bytes,
+    /// The tail of a put that a later change of the same revision took away:
+    /// the key's cell does not have it.
+    pub lost: Option<Bytes>,
 }
 
 /// Before the key: the kind and the time.
 const HEAD_BYTES: usize = 1 + 8;
+/// Set in the kind when a tail follows the key, whose length comes before it.
+const HAS_LOST: u8 = 0x80;
 
 impl Change {
     /// Whether the key's value is another now.
@@ -41,27 +46,45 @@ impl Change {
     /// Adds the row to the table that is open in the commit.
     pub fn push(&self, commit: &mut CommitBuilder, time_micros: i64) {
         let mut value = Vec::with_capacity(HEAD_BYTES + self.key.len());
-        value.push(self.kind as u8);
+        value.push(self.kind as u8 | if self.lost.is_some() { HAS_LOST } else { 0 });
         value.put_i64_le(time_micros);
-        value.extend_from_slice(&self.key);
+        match &self.lost {
+            None => value.extend_from_slice(&self.key),
+            Some(lost) => {
+                push_varint(&mut value, self.key.len() as u64);
+                value.extend_from_slice(&self.key);
+                value.extend_from_slice(lost);
+            }
+        }
         commit.row(&row(self.revision, self.sub)).set(DATA, b"", 0, &value);
     }
 
     fn parse(row: &[u8], value: &[u8]) -> Result<Change> {
         let wrong = || Error::Internal("a stored change does not parse".into());
         let (revision, sub) = row.split_at_checked(8).ok_or_else(wrong)?;
-        let kind = match value.first() {
-            Some(0) => ChangeKind::Create,
-            Some(1) => ChangeKind::Put,
-            Some(2) => ChangeKind::Delete,
-            Some(3) => ChangeKind::Lock,
+        let (flags, rest) = value.split_first().ok_or_else(wrong)?;
+        let rest = rest.get(HEAD_BYTES - 1..).ok_or_else(wrong)?;
+        let kind = match flags & !HAS_LOST {
+            0 => ChangeKind::Create,
+            1 => ChangeKind::Put,
+            2 => ChangeKind::Delete,
+            3 => ChangeKind::Lock,
             _ => return Err(wrong()),
+        };
+        let (key, lost) = if flags & HAS_LOST == 0 {
+            (rest, None)
+        } else {
+            let (size, rest) = varint(rest).ok_or_else(wrong)?;
+            let size = usize::try_from(size).map_err(|_| wrong())?;
+            let (key, lost) = rest.split_at_checked(size).ok_or_else(wrong)?;
+            (key, Some(Bytes::copy_from_slice(lost)))
         };
         Ok(Change {
             revision: revision.try_into().map(i64::from_be_bytes).map_err(|_| wrong())?,
             sub: sub.try_into().map(u32::from_be_bytes).map_err(|_| wrong())?,
             kind,
-            key: Bytes::copy_from_slice(value.get(HEAD_BYTES..).ok_or_else(wrong)?),
+            key: Bytes::copy_from_slice(key),
+            lost,
         })
     }
 }
@@ -144,20 +167,24 @@ impl State {
         let (mut new, mut prev) = (None, None);
         self.store.read_row(self.tables.user, key, &spec, |cell| {
             if cell.timestamp == revision {
-                new = Some((cell.marker, cell.value.to_vec()));
-            } else if new.is_some() && !cell.marker {
-                prev = Some(cell.value.to_vec());
+                new = Some(cell.value.to_vec());
+            } else if prev.is_none() {
+                prev = Some((!cell.marker).then(|| cell.value.to_vec()));
             }
         })?;
-        Ok(new.map(|(marker, value)| match change.kind {
-            ChangeKind::Lock => Event::lock(revision, key, &value),
-            _ if marker => {
+        // A key that was created had nothing before, whatever was deleted in
+        // the same revision.
+        let prev = prev.flatten().filter(|_| change.kind != ChangeKind::Create);
+        Ok(new.map(|cell| match change.kind {
+            ChangeKind::Lock => Event::lock(revision, key, &cell),
+            ChangeKind::Delete => {
                 let tail = Tail::erased(revision).encode();
                 let view = KeyView { key, tail: &tail };
                 Event::new(revision, EventKind::Delete, view, prev.as_deref())
             }
-            _ => {
-                let view = KeyView { key, tail: &value };
+            ChangeKind::Create | ChangeKind::Put => {
+                let tail = change.lost.as_deref().unwrap_or(&cell);
+                let view = KeyView { key, tail };
                 Event::new(revision, EventKind::Put, view, prev.as_deref())
             }
         }))

@@ -27,6 +27,8 @@ const CHANGES_WALKED_MAX: i64 = 4096;
 pub struct Counts {
     /// By the first key of the bucket; the first bucket starts at the empty key.
     buckets: BTreeMap<Bytes, i64>,
+    /// The sum of all buckets.
+    total: i64,
     revision: i64,
     /// Buckets that differ from what is stored.
     dirty: BTreeSet<Bytes>,
@@ -59,12 +61,13 @@ impl Counts {
         if wrong {
             return Err(Error::Internal("a stored count does not parse".into()));
         }
-        Ok(Counts { buckets, revision, dirty: BTreeSet::new() })
+        let total = buckets.values().sum();
+        Ok(Counts { buckets, total, revision, dirty: BTreeSet::new() })
     }
 
     /// All live keys.
     pub fn total(&self) -> i64 {
-        self.buckets.values().sum()
+        self.total
     }
 
     /// What keys that came to life (1) or ceased to live (-1) add to buckets.
@@ -111,6 +114,7 @@ impl Counts {
         for (start, delta) in staged {
             let count = self.buckets.get_mut(&start).expect("only this thread changes buckets");
             *count += delta;
+            self.total += delta;
             if *count == 0 && !start.is_empty() {
                 self.buckets.remove(&start);
             }
@@ -253,7 +257,8 @@ mod tests {
     fn counts(buckets: &[(&'static str, i64)]) -> Counts {
         let buckets =
             buckets.iter().map(|(start, count)| (Bytes::from_static(start.as_bytes()), *count));
-        Counts { buckets: buckets.collect(), revision: 1, dirty: BTreeSet::new() }
+        let buckets: BTreeMap<_, _> = buckets.collect();
+        Counts { total: buckets.values().sum(), buckets, revision: 1, dirty: BTreeSet::new() }
     }
 
     fn range(from: &'static str, to: &'static str) -> KeyRange {

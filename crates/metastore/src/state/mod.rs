@@ -165,8 +165,13 @@ impl State {
 
     /// The stored tail of a key at a revision.
     pub fn get(&self, key: &[u8], revision: i64) -> Result<Option<Bytes>> {
+        self.get_by(key, &value_spec(revision))
+    }
+
+    /// The stored tail of a key, by a spec that was made before.
+    pub(crate) fn get_by(&self, key: &[u8], spec: &ScanSpec) -> Result<Option<Bytes>> {
         let mut found = None;
-        self.store.read_row(self.tables.user, key, &value_spec(revision), |cell| {
+        self.store.read_row(self.tables.user, key, spec, |cell| {
             found = Some(Bytes::copy_from_slice(cell.value));
         })?;
         Ok(found)

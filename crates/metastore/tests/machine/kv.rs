@@ -5,6 +5,7 @@ use stele_metastore::command::{
     Command, Compare, Delete, KeyRange, Op, OpAnswer, Operand, Order, Put, RangeQuery, Relation,
     Target, Txn,
 };
+use stele_metastore::machine::Settings;
 
 use crate::harness::{Member, prefix, refused, text};
 
@@ -331,4 +332,22 @@ fn the_count_of_a_large_range_is_kept_and_exact_at_every_revision() {
         member.flush();
         member.restart();
     }
+}
+
+#[test]
+fn a_range_of_too_many_keys_is_not_deleted_at_once_and_the_limit_is_named() {
+    let settings = Settings { deleted_keys_max: 3, ..Settings::default() };
+    let mut member = Member::with(settings);
+    for key in ["a1", "a2", "b1", "b2", "b3", "b4"] {
+        member.put(key, "");
+    }
+    let all = || Delete::new(KeyRange::all());
+    let refusal = refused(member.propose(Command::Delete(all()))).to_string();
+    assert_eq!(refusal, "keys deleted at once: 6 is over the limit of 3");
+    let txn = Txn { success: vec![put("c", ""), Op::Delete(all())], ..Txn::default() };
+    assert!(matches!(refused(member.txn(txn)), Error::Limit { .. }));
+    assert_eq!(member.keys(&prefix("")).len(), 6, "nothing has happened");
+    assert_eq!(member.delete(KeyRange::prefix("a")).deleted, 2);
+    assert_eq!(member.delete(KeyRange::single("b1")).deleted, 1);
+    assert_eq!(member.delete(KeyRange::all()).deleted, 3);
 }

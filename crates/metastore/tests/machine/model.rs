@@ -71,7 +71,8 @@ impl Model {
 
     /// Does a command, as one revision or none.
     pub fn obey(&mut self, command: &Command) -> Outcome {
-        let mut step = Step { keys: self.newest().clone(), changed: false, events: Vec::new() };
+        let before = self.newest().clone();
+        let mut step = Step { keys: before.clone(), before, changed: false, events: Vec::new() };
         let outcome = self.run(command, &mut step).unwrap_or_else(|error| {
             (step.changed, step.events) = (false, Vec::new());
             Outcome::Refused(error.to_string())
@@ -305,23 +306,27 @@ impl Model {
 
 /// The state that a command is making.
 struct Step {
+    before: Keys,
     keys: Keys,
     changed: bool,
     events: Vec<ModelEvent>,
 }
 
 impl Step {
+    /// Events tell what was before the revision; nothing of what is new.
     fn insert(&mut self, key: &Bytes, entry: Entry) {
-        let revision = entry.modified;
-        let prev = self.keys.insert(key.clone(), entry);
+        let (revision, created) = (entry.modified, entry.create == entry.modified);
+        self.keys.insert(key.clone(), entry);
         self.changed = true;
-        self.events.push((EventKind::Put, key.clone(), revision, prev.map(|prev| prev.value)));
+        let prev = self.before.get(key).filter(|_| !created).map(|prev| prev.value.clone());
+        self.events.push((EventKind::Put, key.clone(), revision, prev));
     }
 
     fn remove(&mut self, key: &Bytes, revision: i64) {
-        if let Some(prev) = self.keys.remove(key) {
+        if self.keys.remove(key).is_some() {
             self.changed = true;
-            self.events.push((EventKind::Delete, key.clone(), revision, Some(prev.value)));
+            let prev = self.before.get(key).map(|prev| prev.value.clone());
+            self.events.push((EventKind::Delete, key.clone(), revision, prev));
         }
     }
 }

@@ -13,7 +13,8 @@ use stele_metastore::command::{
 use stele_metastore::state::{Floor, KeyView};
 
 use crate::harness::Member;
-use crate::model::{Entry, Model, ModelEvent, Outcome};
+use crate::model::{Entry, Model, Outcome};
+use crate::watch::plain;
 
 fn key() -> impl Strategy<Value = Bytes> {
     (0u8..12).prop_map(|at| Bytes::from(vec![b'a' + at / 3, b'0' + at % 3]))
@@ -226,14 +227,6 @@ fn bare(refusal: &str) -> String {
     refusal.split(", but key").next().unwrap_or_default().to_string()
 }
 
-fn events(member: &Member, from: i64) -> Vec<ModelEvent> {
-    let events = member.events_from(from).unwrap().into_iter().map(|event| {
-        let key = Bytes::copy_from_slice(event.key());
-        (event.kind, key, event.revision, event.prev_value())
-    });
-    events.collect()
-}
-
 fn check_everything(member: &Member, model: &Model) {
     assert_eq!(member.revision(), model.revision());
     let state = &member.parts().state;
@@ -252,7 +245,7 @@ fn check_everything(member: &Member, model: &Model) {
     let from = model.compacted.max(1);
     let expected: Vec<_> =
         model.events.iter().filter(|(_, _, revision, _)| *revision >= from).cloned().collect();
-    assert_eq!(events(member, from), expected);
+    assert_eq!(plain(&member.events_from(from).unwrap()), expected);
     for id in 1..4 {
         let leased = model.at(model.revision()).iter().filter(|(_, entry)| entry.lease == id);
         let expected: Vec<_> = leased.map(|(key, _)| key.clone()).collect();
@@ -267,6 +260,8 @@ proptest! {
     #[test]
     fn keys_transactions_history_and_watches_are_as_a_naive_model_has_them(moves in moves()) {
         let (mut member, mut model) = (Member::new(), Model::new());
+        let mut told = Vec::new();
+        let mut live = Some(member.parts().hub.cursor(2));
         for step in moves {
             match step {
                 Move::Entry(commands) => {
@@ -307,11 +302,19 @@ proptest! {
                     if flush {
                         member.flush();
                     }
+                    drop(live.take());
                     member.restart();
+                    live = Some(member.parts().hub.cursor(model.revision() + 1));
                 }
             }
+            let cursor = live.as_mut().expect("there is one after every step");
+            while cursor.next() <= member.revision() {
+                cursor.take(i64::MAX, &mut |_| true, &mut told).unwrap();
+            }
         }
+        prop_assert_eq!(plain(&told), model.events.clone());
         check_everything(&member, &model);
+        drop(live);
         member.restart();
         check_everything(&member, &model);
     }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stele_metastore::Error;
-use stele_metastore::command::{Command, Delete, KeyRange, Put};
+use stele_metastore::command::{Command, Delete, KeyRange, Op, Put, Txn};
 use stele_metastore::machine::Settings;
-use stele_metastore::watch::{Event, Hub};
+use stele_metastore::watch::{Event, EventKind, Hub};
 
 use crate::harness::{Member, refused, text};
 use crate::model::{Model, ModelEvent};
 
-fn plain(events: &[Event]) -> Vec<ModelEvent> {
+pub fn plain(events: &[Event]) -> Vec<ModelEvent> {
     let plain = events.iter().map(|event| {
         let key = Bytes::copy_from_slice(event.key());
         (event.kind, key, event.revision, event.prev_value())
@@ -160,4 +160,47 @@ fn a_hundred_watchers_share_the_bytes_of_an_event() {
         places.insert(events[0].wire(true).as_ptr() as usize);
     }
     assert_eq!(places.len(), 1);
+}
+
+#[test]
+fn a_key_that_one_transaction_puts_and_deletes_is_told_of_both() {
+    let mut member = Member::new();
+    member.put("b", "old");
+    let all = || Op::Delete(Delete::new(KeyRange::from_wire("a".into(), vec![0].into())));
+    let put = |key: &'static str| Op::Put(Put::new(key, "new"));
+    let txn = |success| Command::Txn(Txn { success, ..Txn::default() });
+    let mut live = member.parts().hub.cursor(3);
+    member.propose(txn(vec![put("b"), put("c"), all()])).unwrap();
+    member.propose(txn(vec![all(), put("b")])).unwrap();
+    member.propose(txn(vec![all(), put("b")])).unwrap();
+    let mut events = Vec::new();
+    live.take(i64::MAX, &mut |_| true, &mut events).unwrap();
+    drop(live);
+    let old = Some(b"old".to_vec());
+    let told = |kind, key: &'static str, revision, prev: &Option<Vec<u8>>| {
+        (kind, Bytes::from(key), revision, prev.clone())
+    };
+    use EventKind::{Delete as Gone, Put as Set};
+    let expected = [
+        told(Set, "b", 3, &old),
+        told(Set, "c", 3, &None),
+        told(Gone, "b", 3, &old),
+        told(Gone, "c", 3, &None),
+        told(Set, "b", 4, &None),
+        told(Gone, "b", 5, &Some(b"new".to_vec())),
+        told(Set, "b", 5, &None),
+    ];
+    assert_eq!(plain(&events), expected);
+    for flush in [false, true] {
+        let history = member.events_from(3).unwrap();
+        assert_eq!(plain(&history), expected);
+        let wires =
+            |events: &[Event]| events.iter().map(|e| e.wire(true).to_vec()).collect::<Vec<_>>();
+        assert_eq!(wires(&history), wires(&events));
+        assert_eq!(member.parts().state.counts.read().total(), 1);
+        if flush {
+            member.flush();
+        }
+        member.restart();
+    }
 }

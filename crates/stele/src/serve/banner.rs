@@ -42,6 +42,7 @@ fn readiness(place: &Place) -> serde_json::Value {
         "ready": true,
         "grpc": address(place.grpc),
         "http": address(place.http),
+        "metastore": address(place.metastore),
         "data": place.data.display().to_string(),
         "pid": std::process::id(),
     })
@@ -56,10 +57,16 @@ fn banner(place: &Place, memory: Size) -> String {
         let scheme = if place.tls { "https" } else { "http" };
         lines.push(format!("  HTTP    {scheme}://{address}/  status, /health, /metrics"));
     }
+    if let Some(address) = place.metastore {
+        lines.push(format!("  etcd    {address}  metastore: etcd v3 API, gRPC and JSON"));
+    }
     let kept = if place.ephemeral { "  temporary, removed at exit" } else { "" };
     lines.push(format!("  data    {}{kept}", place.data.display()));
     lines.push(format!("  memory  {memory}"));
-    let open = [place.grpc, place.http].into_iter().flatten().any(|at| !at.ip().is_loopback());
+    let open = [place.grpc, place.http, place.metastore]
+        .into_iter()
+        .flatten()
+        .any(|at| !at.ip().is_loopback());
     if open && !place.tls {
         lines.push("  Anybody who reaches these ports can read and write: there is no TLS.".into());
     }
@@ -72,7 +79,7 @@ fn banner(place: &Place, memory: Size) -> String {
 }
 
 /// The address by which this machine reaches the port.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+pub fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
@@ -90,6 +97,7 @@ mod tests {
         Place {
             grpc: Some(grpc.parse().unwrap()),
             http: None,
+            metastore: None,
             data: "d\"ir".into(),
             ephemeral: true,
             tls: false,

@@ -17,6 +17,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
+use stele_metastore::{etcd, native};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -169,7 +170,9 @@ struct Record {
 
 impl Record {
     fn new(metrics: &'static Metrics, uri: &Uri) -> Record {
-        let awaited = !uri.path().starts_with(ABOUT_SERVER);
+        let path = uri.path();
+        let endless = etcd::is_endless(path) || native::is_endless(path);
+        let awaited = !path.starts_with(ABOUT_SERVER) && !endless;
         if awaited {
             metrics.in_flight.fetch_add(1, Ordering::Relaxed);
         }

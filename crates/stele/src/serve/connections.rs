@@ -11,6 +11,7 @@ use axum::Router;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,7 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
+use super::gather::Gather;
 use super::listen::{self, ListeningPort};
+use super::metastore::Both;
 use super::metrics::Connections;
 use super::shutdown::Phases;
 
@@ -47,6 +50,8 @@ const SEND_BUFFER_BYTES: usize = 512 << 10;
 pub enum Protocol {
     Grpc(Calls),
     Http(Router),
+    /// gRPC and HTTP on one port.
+    Both(Both),
 }
 
 /// A port and what it needs to serve connections.
@@ -141,12 +146,34 @@ where
             let connection = http_builder().serve_connection(io, service);
             until_drained(connection, |connection| connection.graceful_shutdown(), phases).await
         }
+        Protocol::Both(both) => {
+            let builder = either_builder();
+            let connection = builder.serve_connection(Gather::new(io), both);
+            until_drained(connection, |connection| connection.graceful_shutdown(), phases).await
+        }
     }
 }
 
 fn grpc_builder() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADERS_BYTES_MAX)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .auto_date_header(false);
+    builder
+}
+
+/// The first bytes of a connection tell which of the two it is.
+fn either_builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
+    builder
+        .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

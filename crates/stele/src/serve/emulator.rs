@@ -81,6 +81,7 @@ impl Address {
             listen: Some(self.host),
             grpc_port: Some(Port::Number(self.port)),
             http_port: Some(Port::Off),
+            metastore_port: Some(Port::Off),
             ..Given::default()
         };
         Settings::resolve(Flags { config: None, given })

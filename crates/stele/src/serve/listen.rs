@@ -29,6 +29,7 @@ const FILES_RESERVED: u64 = 512;
 pub struct Ports {
     pub grpc: Option<ListeningPort>,
     pub http: Option<ListeningPort>,
+    pub metastore: Option<ListeningPort>,
     pub tls: bool,
 }
 
@@ -39,12 +40,17 @@ pub struct ListeningPort {
 
 impl Ports {
     pub async fn take(settings: &Settings) -> anyhow::Result<Ports> {
-        let grpc = take(settings, settings.grpc_port, "--grpc-port", b"h2").await?;
-        let http = take(settings, settings.http_port, "--http-port", b"http/1.1").await?;
-        if grpc.is_none() && http.is_none() {
-            bail!("--grpc-port and --http-port are both off: nothing would listen");
+        let grpc = take(settings, settings.grpc_port, "--grpc-port", &[b"h2"]).await?;
+        let http = take(settings, settings.http_port, "--http-port", &[b"http/1.1"]).await?;
+        let either: [&[u8]; 2] = [b"h2", b"http/1.1"];
+        let metastore =
+            take(settings, settings.metastore_port, "--metastore-port", &either).await?;
+        if grpc.is_none() && http.is_none() && metastore.is_none() {
+            bail!(
+                "--grpc-port, --http-port and --metastore-port are all off: nothing would listen"
+            );
         }
-        Ok(Ports { grpc, http, tls: settings.tls.is_some() })
+        Ok(Ports { grpc, http, metastore, tls: settings.tls.is_some() })
     }
 }
 
@@ -53,7 +59,7 @@ async fn take(
     settings: &Settings,
     port: Port,
     flag: &str,
-    alpn: &[u8],
+    alpn: &[&[u8]],
 ) -> anyhow::Result<Option<ListeningPort>> {
     let Port::Number(port) = port else { return Ok(None) };
     let tls = settings.tls.as_ref().map(|tls| tls::acceptor(tls, alpn)).transpose()?;

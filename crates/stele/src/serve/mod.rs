@@ -14,12 +14,14 @@ mod connections;
 mod disk;
 pub mod emulator;
 mod framing;
+mod gather;
 mod home;
 mod http;
 mod intake;
 mod limits;
 mod listen;
 mod logs;
+mod metastore;
 mod metrics;
 mod request;
 mod services;
@@ -45,6 +47,7 @@ use self::home::Home;
 use self::http::Shown;
 use self::intake::Intake;
 use self::listen::Ports;
+use self::metastore::{Both, Metastore};
 use self::metrics::Metrics;
 pub use self::settings::Flags;
 use self::settings::Settings;
@@ -79,7 +82,11 @@ async fn serve(settings: &Settings, reader: Reader) -> anyhow::Result<()> {
     let home = Home::prepare(&settings.data)?;
     let store = Arc::new(home.open_store(settings)?);
     let place = Arc::new(Place::new(&ports, &home)?);
-    let server = Server::start(settings, store, ports, place.clone()).await?;
+    let metastore = match place.metastore {
+        Some(address) => Some(Metastore::open(&home, settings, address).await?),
+        None => None,
+    };
+    let server = Server::start(settings, store, metastore, ports, place.clone()).await?;
     banner::say_ready(reader, &place, settings.memory);
     let signal = signals.first(&home).await;
     tracing::info!(signal, "shutting down");
@@ -90,6 +97,7 @@ async fn serve(settings: &Settings, reader: Reader) -> anyhow::Result<()> {
 /// A server that takes requests.
 struct Server {
     store: Arc<Store>,
+    metastore: Option<Metastore>,
     health: HealthReporter,
     metrics: &'static Metrics,
     phases: &'static Phases,
@@ -100,6 +108,7 @@ impl Server {
     async fn start(
         settings: &Settings,
         store: Arc<Store>,
+        metastore: Option<Metastore>,
         ports: Ports,
         place: Arc<Place>,
     ) -> anyhow::Result<Server> {
@@ -113,14 +122,18 @@ impl Server {
         let http = Protocol::Http(http::router(shown));
         let tasks = TaskTracker::new();
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
-        for (port, protocol, counters) in
-            [(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)]
-        {
+        let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
+        if let Some(metastore) = &metastore {
+            let calls = Calls::new(metastore.routes().await, metrics, phases);
+            let both = Protocol::Both(Both { calls, pages: metastore.pages() });
+            served.push((ports.metastore, both, &metrics.metastore));
+        }
+        for (port, protocol, counters) in served {
             let Some(port) = port else { continue };
             let (permits, within) = (permits.clone(), tasks.clone());
             let acceptor = Acceptor { port, protocol, counters, phases, permits, tasks: within };
             tasks.spawn(acceptor.run());
         }
-        Ok(Server { store, health, metrics, phases, tasks })
+        Ok(Server { store, metastore, health, metrics, phases, tasks })
     }
 }

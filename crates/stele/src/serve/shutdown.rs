@@ -93,6 +93,9 @@ impl Server {
             self.phases.closing.cancel();
             let _ = timeout(FAREWELL, self.tasks.wait()).await;
         }
+        if let Some(metastore) = self.metastore {
+            metastore.close().await?;
+        }
         close(self.store).await
     }
 

@@ -17,6 +17,7 @@ use crate::output::{bytes, count};
 pub struct Place {
     pub grpc: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
+    pub metastore: Option<SocketAddr>,
     pub data: PathBuf,
     pub ephemeral: bool,
     pub tls: bool,
@@ -30,6 +31,7 @@ impl Place {
         Ok(Place {
             grpc: address(&ports.grpc)?,
             http: address(&ports.http)?,
+            metastore: address(&ports.metastore)?,
             data: home.dir.clone(),
             ephemeral: home.is_temporary(),
             tls: ports.tls,
@@ -88,6 +90,9 @@ impl Page {
         self.raw("<table>");
         if let Some(address) = place.grpc {
             self.line("Bigtable API (gRPC)", address);
+        }
+        if let Some(address) = place.metastore {
+            self.line("metastore (etcd API)", address);
         }
         let kept = if place.ephemeral { "temporary, removed at exit" } else { "durable" };
         self.line("data", format!("{} ({kept})", place.data.display()));

@@ -19,8 +19,8 @@ pub fn install_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// What accepts connections that speak `protocol`.
-pub fn acceptor(tls: &Tls, protocol: &[u8]) -> anyhow::Result<TlsAcceptor> {
+/// What accepts connections that speak one of `protocols`.
+pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     let chain = certificates(&tls.cert, "--tls-cert")?;
     let key = PrivateKeyDer::from_pem_file(&tls.key)
         .map_err(|error| anyhow!("--tls-key {}: {error}", tls.key.display()))?;
@@ -31,7 +31,7 @@ pub fn acceptor(tls: &Tls, protocol: &[u8]) -> anyhow::Result<TlsAcceptor> {
     let mut config = config.with_single_cert(chain, key).with_context(|| {
         format!("--tls-cert {} with --tls-key {}", tls.cert.display(), tls.key.display())
     })?;
-    config.alpn_protocols = vec![protocol.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

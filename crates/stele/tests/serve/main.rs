@@ -3,6 +3,7 @@
 
 mod hostile;
 mod keeping;
+mod metastore;
 mod requests;
 mod secure;
 mod server;

@@ -41,6 +41,7 @@ impl Server {
     fn start(args: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
             .args(["serve", "--grpc-port", "0", "--http-port", "0", "--log", "warn"])
+            .args(["--metastore-port", "off"])
             .args(args)
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())

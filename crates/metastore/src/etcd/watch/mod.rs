@@ -9,7 +9,7 @@ mod index;
 mod message;
 mod watcher;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -41,6 +41,9 @@ struct WatchStream {
     /// Where those watchers are that do not lag.
     live: Cursor,
     watchers: BTreeMap<i64, Watcher>,
+    /// Ids of watchers that needed history which is gone. As with etcd they are
+    /// taken until the client cancels them.
+    ended: BTreeSet<i64>,
     index: Index,
     next_id: i64,
     /// When watchers that asked for it are told that nothing has happened.
@@ -58,6 +61,7 @@ impl WatchStream {
             out,
             live,
             watchers: BTreeMap::new(),
+            ended: BTreeSet::new(),
             index: Index::default(),
             next_id: 0,
             progress_at: Instant::now() + progress_every,
@@ -102,7 +106,7 @@ impl WatchStream {
         let (start, asked) = (request.start_revision, request.watch_id);
         let refusal = match Watcher::new(request, revision) {
             Err(reason) => Some(reason),
-            Ok(_) if asked != 0 && self.watchers.contains_key(&asked) => {
+            Ok(_) if asked != 0 && self.is_taken(asked) => {
                 Some("mvcc: duplicate watch ID provided on the WatchStream".to_owned())
             }
             Ok(watcher) => {
@@ -124,7 +128,7 @@ impl WatchStream {
     fn add(&mut self, asked: i64, mut watcher: Watcher) -> i64 {
         let mut id = asked;
         if id == 0 {
-            while self.watchers.contains_key(&self.next_id) {
+            while self.is_taken(self.next_id) {
                 self.next_id += 1;
             }
             id = self.next_id;
@@ -146,6 +150,10 @@ impl WatchStream {
         id
     }
 
+    fn is_taken(&self, id: i64) -> bool {
+        self.watchers.contains_key(&id) || self.ended.contains(&id)
+    }
+
     fn remove(&mut self, id: i64) -> bool {
         let Some(watcher) = self.watchers.remove(&id) else { return false };
         self.index.remove(id, &watcher.range);
@@ -154,7 +162,8 @@ impl WatchStream {
     }
 
     async fn cancel(&mut self, request: WatchCancelRequest) {
-        if self.remove(request.watch_id) {
+        let ended = self.ended.remove(&request.watch_id);
+        if self.remove(request.watch_id) || ended {
             let header = self.etcd.header(self.etcd.node().revision());
             let mut message = WatchMessage::new(header, request.watch_id);
             message.canceled = true;
@@ -165,6 +174,7 @@ impl WatchStream {
     /// Ends a watcher that needs history which is gone.
     async fn cancel_compacted(&mut self, id: i64, compacted: i64) {
         self.remove(id);
+        self.ended.insert(id);
         let mut message = WatchMessage::new(self.etcd.header(0), id);
         message.canceled = true;
         message.compact_revision = compacted;

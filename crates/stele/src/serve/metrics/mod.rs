@@ -22,6 +22,7 @@ pub struct Metrics {
     pub intake: Intake,
     pub grpc: Connections,
     pub http: Connections,
+    pub metastore: Connections,
 }
 
 /// The connections of one port.
@@ -40,6 +41,7 @@ impl Metrics {
             intake,
             grpc: Connections::default(),
             http: Connections::default(),
+            metastore: Connections::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use serde::Deserialize;
-pub use units::{Port, Size, Time};
+pub use units::{ClusterId, Port, Size, Time};
 
 const DATA_DIR: &str = "stele-data";
 const MEMORY: Size = Size(512 << 20);
@@ -53,6 +53,12 @@ pub struct Given {
     /// The port of the status page, /health and /metrics [default: 8080]
     #[arg(long, value_name = "PORT", env = "STELE_HTTP_PORT")]
     pub http_port: Option<Port>,
+    /// The port of the metastore, etcd's API; 0 is any free port, or `off` [default: 2379]
+    #[arg(long, value_name = "PORT", env = "STELE_METASTORE_PORT")]
+    pub metastore_port: Option<Port>,
+    /// The cluster that the metastore must belong to; a new one takes this id
+    #[arg(long, value_name = "ID", env = "STELE_METASTORE_CLUSTER")]
+    pub metastore_cluster: Option<ClusterId>,
     /// What cells, cached blocks and requests may take together [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
@@ -111,6 +117,8 @@ pub struct Settings {
     pub listen: String,
     pub grpc_port: Port,
     pub http_port: Port,
+    pub metastore_port: Port,
+    pub metastore_cluster: Option<ClusterId>,
     pub memory: Size,
     pub request_memory: Size,
     pub request_wait: Duration,
@@ -146,6 +154,11 @@ impl Settings {
             listen: first.listen.or(then.listen).unwrap_or_else(|| "127.0.0.1".into()),
             grpc_port: first.grpc_port.or(then.grpc_port).unwrap_or(Port::Number(8086)),
             http_port: first.http_port.or(then.http_port).unwrap_or(Port::Number(8080)),
+            metastore_port: first
+                .metastore_port
+                .or(then.metastore_port)
+                .unwrap_or(Port::Number(2379)),
+            metastore_cluster: first.metastore_cluster.or(then.metastore_cluster),
             memory,
             request_memory: first
                 .request_memory

@@ -83,6 +83,19 @@ impl FromStr for Port {
     }
 }
 
+/// The id of a metastore's cluster, in hexadecimal as etcd's tools write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterId(pub u64);
+
+impl FromStr for ClusterId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ClusterId, String> {
+        let wrong = |_| format!("`{text}` is no cluster id: write it in hexadecimal, as c0ffee");
+        u64::from_str_radix(text, 16).map(ClusterId).map_err(wrong)
+    }
+}
+
 /// Values in files may be strings or plain numbers.
 struct Written<T>(std::marker::PhantomData<T>);
 
@@ -115,7 +128,7 @@ macro_rules! written {
     )*};
 }
 
-written!(Size, Time, Port);
+written!(Size, Time, Port, ClusterId);
 
 #[cfg(test)]
 mod tests {
@@ -132,6 +145,8 @@ mod tests {
         assert_eq!("500ms".parse(), Ok(Time(Duration::from_millis(500))));
         assert_eq!("2m".parse(), Ok(Time(Duration::from_secs(120))));
         assert!("5".parse::<Time>().unwrap_err().contains("30s"));
+        assert_eq!("c0ffee".parse(), Ok(ClusterId(0xC0_FFEE)));
+        assert!("cafe au lait".parse::<ClusterId>().unwrap_err().contains("hexadecimal"));
         assert_eq!("off".parse(), Ok(Port::Off));
         assert_eq!("0".parse(), Ok(Port::Number(0)));
         assert!("65536".parse::<Port>().unwrap_err().contains("65535"));

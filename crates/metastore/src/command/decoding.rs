@@ -1,0 +1,389 @@
+//! Proposals read back from their bytes. Whatever the bytes are, this neither
+//! panics nor allocates more than they hold.
+
+use bytes::Bytes;
+
+use super::answer::{Alarm, LockMode};
+use super::encoding::{
+    ACQUIRE, ALARM_OFF, ALARM_ON, COMPACT, DELETE, EXECUTE, EXPIRE, LEASE_GRANT, LEASE_REVOKE, PUT,
+    RANGE, RELEASE, SAMPLE, TXN, VERSION, WATERLINE,
+};
+use super::range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
+use super::txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
+use super::{AlarmAction, Command};
+use crate::error::{Error, Result};
+
+/// A command with the time at which it was proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    pub time_micros: i64,
+    pub command: Command,
+}
+
+/// Transactions nest at most this deep; the services allow fewer operations.
+const DEPTH_MAX: usize = 256;
+
+/// Takes a proposal apart. Its keys and values share its bytes.
+pub fn decode(proposal: &Bytes) -> Result<Proposal> {
+    let mut reader = Reader { bytes: proposal, at: 0 };
+    if reader.u8()? != VERSION {
+        return Err(Error::Malformed("unknown version"));
+    }
+    let time_micros = i64::from_le_bytes(reader.array()?);
+    let command = reader.command()?;
+    if reader.at != proposal.len() {
+        return Err(Error::Malformed("bytes are left over"));
+    }
+    Ok(Proposal { time_micros, command })
+}
+
+struct Reader<'a> {
+    bytes: &'a Bytes,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn take(&mut self, count: usize) -> Result<Bytes> {
+        if count > self.left() {
+            return Err(Error::Malformed("it is cut off"));
+        }
+        let taken = self.bytes.slice(self.at..self.at + count);
+        self.at += count;
+        Ok(taken)
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        let byte = *self.bytes.get(self.at).ok_or(Error::Malformed("it is cut off"))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn array(&mut self) -> Result<[u8; 8]> {
+        let chunk = self.bytes[self.at..].first_chunk::<8>();
+        let chunk = *chunk.ok_or(Error::Malformed("it is cut off"))?;
+        self.at += 8;
+        Ok(chunk)
+    }
+
+    fn flag(&mut self) -> Result<bool> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Error::Malformed("a flag is neither 0 nor 1")),
+        }
+    }
+
+    fn number(&mut self) -> Result<i64> {
+        let mut value = 0u64;
+        for shift in (0..70).step_by(7) {
+            let byte = self.u8()?;
+            if shift == 63 && byte > 1 {
+                return Err(Error::Malformed("a number is too large"));
+            }
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value as i64);
+            }
+        }
+        Err(Error::Malformed("a number does not end"))
+    }
+
+    /// How many parts follow. Each takes a byte at least, so that a list is
+    /// never longer than the bytes that are left.
+    fn length(&mut self) -> Result<usize> {
+        let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        if count > self.left() { Err(Error::Malformed("it is cut off")) } else { Ok(count) }
+    }
+
+    fn bytes(&mut self) -> Result<Bytes> {
+        let count = self.length()?;
+        self.take(count)
+    }
+
+    fn optional(&mut self) -> Result<Option<Bytes>> {
+        if self.flag()? { self.bytes().map(Some) } else { Ok(None) }
+    }
+
+    /// A list, grown as its parts turn out to be there.
+    fn list<T>(&mut self, mut part: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        const PARTS_FEW: usize = 16;
+        let count = self.length()?;
+        let mut list = Vec::with_capacity(count.min(PARTS_FEW));
+        for _ in 0..count {
+            list.push(part(self)?);
+        }
+        Ok(list)
+    }
+
+    fn range(&mut self) -> Result<KeyRange> {
+        let end = match self.u8()? {
+            0 => RangeEnd::Single,
+            1 => RangeEnd::Before(self.bytes()?),
+            2 => RangeEnd::Unbounded,
+            _ => return Err(Error::Malformed("unknown end of a range")),
+        };
+        Ok(KeyRange { start: self.bytes()?, end })
+    }
+
+    fn command(&mut self) -> Result<Command> {
+        Ok(match self.u8()? {
+            PUT => Command::Put(self.put()?),
+            DELETE => Command::Delete(self.delete()?),
+            TXN => Command::Txn(self.txn(0)?),
+            COMPACT => Command::Compact { revision: self.number()? },
+            LEASE_GRANT => Command::LeaseGrant { id: self.number()?, ttl_seconds: self.number()? },
+            LEASE_REVOKE => Command::LeaseRevoke { id: self.number()? },
+            EXPIRE => Command::Expire { ids: self.list(Reader::number)? },
+            ALARM_ON => {
+                let (member, alarm) = self.alarm()?;
+                Command::Alarm(AlarmAction::Activate { member, alarm })
+            }
+            ALARM_OFF => {
+                let (member, alarm) = self.alarm()?;
+                Command::Alarm(AlarmAction::Deactivate { member, alarm })
+            }
+            EXECUTE => Command::Execute(self.execute()?),
+            ACQUIRE => {
+                let session = self.number()?;
+                let mode = match self.u8()? {
+                    0 => LockMode::Shared,
+                    1 => LockMode::Exclusive,
+                    _ => return Err(Error::Malformed("unknown mode of a lock")),
+                };
+                Command::Acquire { key: self.bytes()?, session, mode }
+            }
+            RELEASE => {
+                let session = self.number()?;
+                Command::Release { key: self.bytes()?, session }
+            }
+            SAMPLE => Command::Sample { clock_micros: self.number()? },
+            WATERLINE => Command::Waterline { revision: self.number()? },
+            _ => return Err(Error::Malformed("unknown command")),
+        })
+    }
+
+    fn alarm(&mut self) -> Result<(u64, Alarm)> {
+        let member = u64::from_le_bytes(self.array()?);
+        let alarm = match self.u8()? {
+            0 => Alarm::NoSpace,
+            1 => Alarm::Corrupt,
+            _ => return Err(Error::Malformed("unknown alarm")),
+        };
+        Ok((member, alarm))
+    }
+
+    fn put(&mut self) -> Result<Put> {
+        let prev_kv = self.flag()?;
+        let (key, value) = (self.bytes()?, self.optional()?);
+        let lease = if self.flag()? { Some(self.number()?) } else { None };
+        Ok(Put { key, value, lease, prev_kv })
+    }
+
+    fn delete(&mut self) -> Result<Delete> {
+        Ok(Delete { prev_kv: self.flag()?, range: self.range()? })
+    }
+
+    fn query(&mut self) -> Result<RangeQuery> {
+        let range = self.range()?;
+        let order = match self.u8()? {
+            0 => Order::None,
+            1 => Order::Ascend,
+            2 => Order::Descend,
+            _ => return Err(Error::Malformed("unknown order")),
+        };
+        let target = match self.u8()? {
+            0 => Target::Key,
+            1 => Target::Version,
+            2 => Target::Create,
+            3 => Target::Mod,
+            4 => Target::Value,
+            _ => return Err(Error::Malformed("unknown target")),
+        };
+        Ok(RangeQuery {
+            range,
+            order,
+            target,
+            keys_only: self.flag()?,
+            count_only: self.flag()?,
+            revision: self.number()?,
+            limit: self.number()?,
+            mod_min: self.number()?,
+            mod_max: self.number()?,
+            create_min: self.number()?,
+            create_max: self.number()?,
+        })
+    }
+
+    fn txn(&mut self, depth: usize) -> Result<Txn> {
+        if depth > DEPTH_MAX {
+            return Err(Error::Malformed("transactions nest too deep"));
+        }
+        let compares = self.list(Reader::compare)?;
+        let success = self.list(|reader| reader.op(depth))?;
+        let failure = self.list(|reader| reader.op(depth))?;
+        Ok(Txn { compares, success, failure })
+    }
+
+    fn op(&mut self, depth: usize) -> Result<Op> {
+        Ok(match self.u8()? {
+            PUT => Op::Put(self.put()?),
+            DELETE => Op::Delete(self.delete()?),
+            RANGE => Op::Range(self.query()?),
+            TXN => Op::Txn(self.txn(depth + 1)?),
+            _ => return Err(Error::Malformed("unknown operation")),
+        })
+    }
+
+    fn compare(&mut self) -> Result<Compare> {
+        let relation = match self.u8()? {
+            0 => Relation::Equal,
+            1 => Relation::Greater,
+            2 => Relation::Less,
+            3 => Relation::NotEqual,
+            4 => Relation::Any,
+            _ => return Err(Error::Malformed("unknown relation")),
+        };
+        let tag = self.u8()?;
+        let value = self.number()?;
+        let operand = match tag {
+            0 => Operand::Version(value),
+            1 => Operand::Create(value),
+            2 => Operand::Mod(value),
+            3 => Operand::Lease(value),
+            4 => Operand::Value(self.bytes()?),
+            5 => Operand::Unknown,
+            _ => return Err(Error::Malformed("unknown operand")),
+        };
+        Ok(Compare { range: self.range()?, relation, operand })
+    }
+
+    fn execute(&mut self) -> Result<Execute> {
+        Ok(Execute {
+            read_revision: self.number()?,
+            reads: self.list(Reader::range)?,
+            writes: self.list(|reader| {
+                Ok(Write {
+                    key: reader.bytes()?,
+                    value: reader.optional()?,
+                    lease: reader.number()?,
+                })
+            })?,
+            locks: self.list(|reader| {
+                Ok(HeldLock {
+                    key: reader.bytes()?,
+                    session: reader.number()?,
+                    token: reader.number()?,
+                })
+            })?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::encoding::encode;
+    use super::*;
+
+    fn samples() -> Vec<Command> {
+        let query = RangeQuery {
+            limit: 3,
+            revision: -1,
+            order: Order::Descend,
+            target: Target::Value,
+            keys_only: true,
+            create_max: i64::MAX,
+            ..RangeQuery::new(KeyRange::prefix("p"))
+        };
+        let compare = |operand| Compare {
+            range: KeyRange::from_wire("a".into(), "\0".into()),
+            relation: Relation::NotEqual,
+            operand,
+        };
+        let kept = Put { value: None, lease: None, prev_kv: true, ..Put::new("k", "") };
+        let inner = Txn { success: vec![Op::Put(kept.clone())], ..Txn::default() };
+        let txn = Txn {
+            compares: vec![
+                compare(Operand::Value("x".into())),
+                compare(Operand::Lease(i64::MIN)),
+                compare(Operand::Unknown),
+            ],
+            success: vec![Op::Range(query), Op::Txn(inner)],
+            failure: vec![Op::Delete(Delete { range: KeyRange::single("d"), prev_kv: true })],
+        };
+        let execute = Execute {
+            read_revision: 9,
+            reads: vec![KeyRange::all(), KeyRange::single("k")],
+            writes: vec![
+                Write { key: "w".into(), value: Some("v".into()), lease: 4 },
+                Write { key: "x".into(), value: None, lease: 0 },
+            ],
+            locks: vec![HeldLock { key: "l".into(), session: 7, token: 8 }],
+        };
+        vec![
+            Command::Put(kept),
+            Command::Delete(Delete::new(KeyRange::prefix("p"))),
+            Command::Txn(txn),
+            Command::Compact { revision: 5 },
+            Command::LeaseGrant { id: 1, ttl_seconds: 60 },
+            Command::LeaseRevoke { id: -1 },
+            Command::Expire { ids: vec![1, i64::MAX, -5] },
+            Command::Alarm(AlarmAction::Activate { member: u64::MAX, alarm: Alarm::NoSpace }),
+            Command::Alarm(AlarmAction::Deactivate { member: 0, alarm: Alarm::Corrupt }),
+            Command::Execute(execute),
+            Command::Acquire { key: "l".into(), session: 3, mode: LockMode::Exclusive },
+            Command::Release { key: "l".into(), session: 3 },
+            Command::Sample { clock_micros: 77 },
+            Command::Waterline { revision: 12 },
+        ]
+    }
+
+    #[test]
+    fn every_command_comes_back_as_it_was() {
+        for command in samples() {
+            let decoded = decode(&encode(&command, -3)).unwrap();
+            assert_eq!(decoded, Proposal { time_micros: -3, command });
+        }
+    }
+
+    #[test]
+    fn a_proposal_that_is_cut_or_goes_on_is_refused() {
+        for command in samples() {
+            let whole = encode(&command, 0);
+            for end in 0..whole.len() {
+                assert!(decode(&whole.slice(..end)).is_err());
+            }
+            let longer: Bytes = [&whole[..], &[0]].concat().into();
+            assert!(decode(&longer).is_err());
+        }
+    }
+
+    #[test]
+    fn transactions_that_nest_too_deep_are_refused() {
+        let deep = (0..DEPTH_MAX + 2).fold(Txn::default(), |inner, _| Txn {
+            success: vec![Op::Txn(inner)],
+            ..Txn::default()
+        });
+        assert!(matches!(decode(&encode(&Command::Txn(deep), 0)), Err(Error::Malformed(_))));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(
+            at in 0usize..14, noise in proptest::collection::vec((0usize..200, 0u8..), 0..8),
+        ) {
+            let mut bytes = encode(&samples()[at], 1).to_vec();
+            for (place, byte) in noise {
+                let place = place % bytes.len();
+                bytes[place] = byte;
+            }
+            if let Ok(proposal) = decode(&bytes.into()) {
+                let again = encode(&proposal.command, proposal.time_micros);
+                proptest::prop_assert_eq!(decode(&again).unwrap(), proposal);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! One stream of watches to each of the two, and what came over it.
+
+use std::collections::BTreeMap;
+
+use stele_metastore::etcd::proto::watch_request::RequestUnion;
+use stele_metastore::etcd::proto::*;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::peer::{PATIENCE, Peer};
+
+/// What each watcher was told, by its id: events one by one, since how many
+/// come in a message is open.
+pub type Transcript = BTreeMap<i64, Vec<String>>;
+
+pub struct Watches {
+    requests: mpsc::Sender<WatchRequest>,
+    told: watch::Receiver<Transcript>,
+}
+
+impl Watches {
+    pub async fn open(peer: &Peer) -> Watches {
+        let (requests, sent) = mpsc::channel(16);
+        let (transcript, told) = watch::channel(Transcript::new());
+        let peer = peer.clone();
+        tokio::spawn(async move {
+            // etcd answers nothing, not even a head, before it is asked.
+            let requests = ReceiverStream::new(sent);
+            let mut answers = peer.stream("/etcdserverpb.Watch/Watch", requests).await;
+            while let Ok(Some(answer)) = answers.message().await {
+                transcript.send_modify(|transcript| note(transcript, answer));
+            }
+        });
+        Watches { requests, told }
+    }
+
+    pub async fn send(&self, request: RequestUnion) {
+        let request = WatchRequest { request_union: Some(request) };
+        self.requests.send(request).await.unwrap();
+    }
+}
+
+fn note(transcript: &mut Transcript, answer: WatchResponse) {
+    let lines = transcript.entry(answer.watch_id).or_default();
+    if answer.created || answer.canceled {
+        lines.push(format!(
+            "created {} canceled {} compacted {} because '{}'",
+            answer.created, answer.canceled, answer.compact_revision, answer.cancel_reason,
+        ));
+    }
+    let header = answer.header.map_or(0, |header| header.revision);
+    for event in answer.events {
+        let revision = event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+        assert!(revision <= header, "an event of {revision} under a header of {header}");
+        lines.push(format!("{event:?}"));
+    }
+}
+
+impl Watches {
+    /// Waits until a watcher has been told an event.
+    pub async fn event(&mut self, id: i64, context: &str) {
+        let told = |transcript: &Transcript| {
+            transcript
+                .get(&id)
+                .is_some_and(|lines| lines.iter().any(|line| line.starts_with("Event")))
+        };
+        let waiting = self.told.wait_for(told);
+        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        assert!(waited.is_ok_and(|told| told.is_ok()), "no event for watcher {id}\n{context}");
+    }
+}
+
+/// Waits until both were told the same. Fails when that does not happen.
+pub async fn agree(ours: &mut Watches, etcds: &mut Watches, context: &str) {
+    let agreeing = async {
+        loop {
+            if *ours.told.borrow_and_update() == *etcds.told.borrow_and_update() {
+                return;
+            }
+            tokio::select! {
+                changed = ours.told.changed() => changed.expect("our stream goes on"),
+                changed = etcds.told.changed() => changed.expect("etcd's stream goes on"),
+            }
+        }
+    };
+    if tokio::time::timeout(PATIENCE, agreeing).await.is_err() {
+        differ(&ours.told.borrow(), &etcds.told.borrow(), context);
+    }
+}
+
+/// Shows where two transcripts part.
+fn differ(ours: &Transcript, etcds: &Transcript, context: &str) -> ! {
+    let none = Vec::new();
+    for id in ours.keys().chain(etcds.keys()) {
+        let (own, theirs) = (ours.get(id).unwrap_or(&none), etcds.get(id).unwrap_or(&none));
+        let same = own.iter().zip(theirs).take_while(|(own, theirs)| own == theirs).count();
+        if own != theirs {
+            let alike = &own[same.saturating_sub(3)..same];
+            let (own, theirs) = (&own[same..], &theirs[same..]);
+            panic!("watcher {id} after {alike:#?}\nours {own:#?}\netcd {theirs:#?}\n{context}");
+        }
+    }
+    panic!("the transcripts came to agree too late\n{context}");
+}

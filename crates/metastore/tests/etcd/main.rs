@@ -1,0 +1,10 @@
+//! The etcd API over the wire: compared with a real etcd, and held to the
+//! promises that a comparison does not show.
+
+mod differential;
+mod gateway;
+mod odd_requests;
+mod peer;
+mod ranges;
+mod server;
+mod watching;

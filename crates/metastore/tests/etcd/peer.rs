@@ -1,0 +1,176 @@
+//! Servers behind a gRPC channel: a real etcd in a process of its own, or ours
+//! in this one.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use prost::Message;
+use stele_metastore::etcd::Options;
+use stele_metastore::etcd::proto::{RangeRequest, RangeResponse};
+use tempfile::TempDir;
+use tokio_stream::Stream;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::server;
+
+/// How long anything may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server and the way to it.
+#[derive(Clone)]
+pub struct Peer {
+    pub name: &'static str,
+    pub address: SocketAddr,
+    channel: Channel,
+    _process: Option<Arc<Process>>,
+    _dir: Arc<TempDir>,
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The etcd to compare with: the one that `STELE_ETCD` names, or the one on
+/// the path.
+pub fn etcd_binary() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("STELE_ETCD") {
+        return Some(named.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join("etcd")).find(|file| file.is_file())
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Peer {
+    pub async fn etcd(binary: &PathBuf) -> Peer {
+        let dir = tempfile::tempdir().unwrap();
+        let (client, peer) = (free_port(), free_port());
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let child = Command::new(binary)
+            .args(["--data-dir", dir.path().to_str().unwrap(), "--log-level", "error"])
+            .args(["--logger", "zap", "--heartbeat-interval", "100", "--election-timeout", "1000"])
+            .args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)])
+            .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
+            .args(["--initial-cluster", &format!("default={}", url(peer))])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let channel = connect(&url(client)).await;
+        let address = SocketAddr::from(([127, 0, 0, 1], client));
+        Peer {
+            name: "etcd",
+            address,
+            channel,
+            _process: Some(Arc::new(Process(child))),
+            _dir: Arc::new(dir),
+        }
+    }
+
+    pub async fn ours() -> Peer {
+        Peer::with(Options::default()).await
+    }
+
+    /// Ours, told something else than usual.
+    pub async fn with(options: Options) -> Peer {
+        let dir = tempfile::tempdir().unwrap();
+        let address = server::start(dir.path(), options).await;
+        let channel = connect(&format!("http://{address}")).await;
+        Peer { name: "ours", address, channel, _process: None, _dir: Arc::new(dir) }
+    }
+
+    async fn ready(&self) -> Grpc<Channel> {
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(64 << 20);
+        grpc.ready().await.unwrap_or_else(|error| panic!("{} is gone: {error}", self.name));
+        grpc
+    }
+
+    pub async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let path = PathAndQuery::from_static(path);
+        let answering = async {
+            self.ready().await.unary(Request::new(request), path, ProstCodec::default()).await
+        };
+        let answer = tokio::time::timeout(PATIENCE, answering).await;
+        answer.unwrap_or_else(|_| panic!("{} does not answer", self.name)).map(|it| it.into_inner())
+    }
+
+    /// Calls a method that answers with a stream.
+    pub async fn ask<Q, A>(&self, path: &'static str, request: Q) -> Result<Vec<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let path = PathAndQuery::from_static(path);
+        let mut grpc = self.ready().await;
+        let answer = grpc.server_streaming(Request::new(request), path, ProstCodec::default());
+        let mut answers = answer.await?.into_inner();
+        let mut all = Vec::new();
+        while let Some(answer) = answers.message().await? {
+            all.push(answer);
+        }
+        Ok(all)
+    }
+
+    pub async fn stream<Q, A>(
+        &self,
+        path: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+    ) -> Streaming<A>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let path = PathAndQuery::from_static(path);
+        let request = Request::new(requests);
+        let answer = self.ready().await.streaming(request, path, ProstCodec::default()).await;
+        answer.unwrap().into_inner()
+    }
+}
+
+/// Connects as soon as somebody listens.
+async fn connect(url: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(url.to_owned()).unwrap();
+    let connecting = async {
+        loop {
+            match endpoint.connect().await {
+                Ok(channel) => return channel,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let channel = tokio::time::timeout(PATIENCE, connecting).await.expect("it listens");
+    // The first read waits for a leader.
+    let mut grpc = Grpc::new(channel.clone());
+    let leads = async {
+        loop {
+            grpc.ready().await.unwrap();
+            let request = RangeRequest { key: "k".into(), ..Default::default() };
+            let path = PathAndQuery::from_static("/etcdserverpb.KV/Range");
+            let codec = ProstCodec::<_, RangeResponse>::default();
+            if grpc.unary(Request::new(request), path, codec).await.is_ok() {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, leads).await.expect("it has a leader");
+    channel
+}

@@ -1,0 +1,121 @@
+//! The metastore on a port of its own: gRPC calls and plain HTTP side by side,
+//! as etcd's clients expect.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use stele_engine::world::World;
+use stele_metastore::Node;
+use stele_metastore::etcd::{self, Etcd};
+use stele_metastore::native::Native;
+use stele_metastore::node;
+use tokio::time::Instant;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+
+use super::banner::reachable;
+use super::call::Calls;
+use super::disk::ServerDisk;
+use super::home::Home;
+use super::settings::Settings;
+
+/// The directory of its data, within the server's.
+const DIR: &str = "metastore";
+/// How long the end waits for calls to let go of the node, and how often it looks.
+const FAREWELL: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// An open member, and the way to it.
+pub struct Metastore {
+    node: Arc<Node>,
+    etcd: Etcd,
+}
+
+impl Metastore {
+    pub async fn open(
+        home: &Home,
+        settings: &Settings,
+        address: SocketAddr,
+    ) -> anyhow::Result<Metastore> {
+        let dir = home.dir.join(DIR);
+        let world = World { files: Arc::new(ServerDisk), ..World::real() };
+        let mut of_node = node::Settings::new(dir.clone(), world);
+        of_node.cluster_id = settings.metastore_cluster.map(|id| id.0);
+        let quarter = settings.memory.0 / 4;
+        of_node.machine.engine.memory.cache_bytes = quarter / 2;
+        of_node.machine.engine.memory.budget_bytes = usize::try_from(quarter).unwrap_or(usize::MAX);
+        let node = Node::open(of_node)
+            .await
+            .with_context(|| format!("opening the metastore in {}", dir.display()))?;
+        let node = Arc::new(node);
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        let options = etcd::Options {
+            client_urls: vec![format!("{scheme}://{}", reachable(address))],
+            response_bytes_max: usize::try_from(quarter).unwrap_or(usize::MAX),
+            ..etcd::Options::default()
+        };
+        Ok(Metastore { etcd: Etcd::new(node.clone(), options), node })
+    }
+
+    /// All gRPC services.
+    pub async fn routes(&self) -> Router {
+        let (health, service) = tonic_health::server::health_reporter();
+        health.set_service_status("", ServingStatus::Serving).await;
+        let native = Native::new(self.node.clone()).service();
+        let routes = Routes::new(service).add_service(native).prepare().into_axum_router();
+        routes.fallback_service(self.etcd.service())
+    }
+
+    /// What is not gRPC.
+    pub fn pages(&self) -> Router {
+        Router::new().fallback_service(self.etcd.service())
+    }
+
+    /// Leaves everything on disk. Everything acknowledged is there already.
+    pub async fn close(self) -> anyhow::Result<()> {
+        let Metastore { mut node, etcd } = self;
+        drop(etcd);
+        let deadline = Instant::now() + FAREWELL;
+        loop {
+            match Arc::try_unwrap(node) {
+                Ok(last) => return last.close().await.context("closing the metastore"),
+                // A call that does not end still holds it: the log is enough.
+                Err(_) if Instant::now() >= deadline => return Ok(()),
+                Err(shared) => node = shared,
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// gRPC calls to one side, the rest to the other.
+#[derive(Clone)]
+pub struct Both {
+    pub calls: Calls,
+    pub pages: Router,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+impl Service<http::Request<Incoming>> for Both {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: http::Request<Incoming>) -> Answering {
+        if etcd::is_grpc(request.headers()) {
+            let call = self.calls.call(request);
+            return Box::pin(async move { Ok(call.await?.map(Body::new)) });
+        }
+        Box::pin(tower_service::Service::call(&mut self.pages.clone(), request))
+    }
+}
