@@ -231,6 +231,42 @@ fn the_log_is_purged_when_the_machine_is_on_disk_and_opens_from_there() {
 }
 
 #[test]
+fn a_full_disk_leaves_the_log_long_and_it_is_purged_later() {
+    block_on(async {
+        let sim = SimFiles::new(4);
+        let mut small = settings(sim.clone());
+        small.log.segment_bytes = 64 << 10;
+        let recorder = Arc::new(Recorder::default());
+        let group = Group::open(small.clone(), recorder.clone()).await.unwrap();
+        let segments = || {
+            let files = sim.files();
+            files.keys().filter(|path| path.extension().is_some_and(|end| end == "log")).count()
+        };
+        for n in 0..100 {
+            group.propose(bytes(format!("{n:03000}"))).await.unwrap();
+        }
+        let before = segments();
+        let used: usize = sim.files().values().map(Vec::len).sum();
+        sim.set_capacity(Some(used as u64));
+        recorder.flush();
+        for _ in 0..3 {
+            group.propose(bytes("7")).await.unwrap();
+        }
+        assert_eq!(segments(), before, "there was no room for a new head");
+        sim.set_capacity(None);
+        recorder.flush();
+        for _ in 0..3 {
+            group.propose(bytes("8")).await.unwrap();
+        }
+        group.close().await.unwrap();
+        let recorder = Arc::new(recorder.as_of_flush());
+        drop(Group::open(small, recorder.clone()).await.unwrap());
+        assert_eq!(recorder.names().len(), 106);
+        assert!(sim.files().contains_key(Path::new("/raft/head")), "the head has moved");
+    });
+}
+
+#[test]
 fn an_idle_group_does_not_wake() {
     block_on(async {
         let group = Group::open(settings(SimFiles::new(1)), Arc::<Recorder>::default());

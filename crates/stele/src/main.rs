@@ -9,6 +9,7 @@ mod connection;
 mod engine;
 mod escape;
 mod name;
+mod metastore;
 mod output;
 mod rows;
 mod serve;
@@ -65,6 +66,9 @@ enum Command {
     /// Mount servers on names, and find them by name.
     #[command(subcommand, arg_required_else_help = true)]
     Name(name::Command),
+    /// Keys, transactions, watches, sessions and locks of the metastore.
+    #[command(subcommand, arg_required_else_help = true)]
+    Metastore(metastore::Command),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         Command::Catalogue(command) => catalogue::run(command),
         Command::Traces(command) => traces::run(command),
         Command::Name(command) => name::run(command),
+        Command::Metastore(command) => metastore::run(command),
         Command::Engine(command) => engine::run(command),
     };
     match result {
