@@ -194,12 +194,12 @@ impl<'a> Batch<'a> {
         self.numbers.live_bytes -= size_of_entry(key, old.value);
         self.move_lease(key, old.lease, 0);
         self.record(revision, sub, ChangeKind::Delete, key);
-        if self.events.is_some() {
+        if let Some(mut events) = self.events.take() {
             let before = self.tail_before(key, revision, prev);
             let tail = Tail::erased(revision).encode();
             let view = KeyView { key, tail: &tail };
-            let event = Event::new(revision, EventKind::Delete, view, before.as_deref());
-            self.events.as_mut().expect("just looked").push(event);
+            events.push(Event::new(revision, EventKind::Delete, view, before.as_deref()));
+            self.events = Some(events);
         }
         self.set(key, revision, None, true);
     }
