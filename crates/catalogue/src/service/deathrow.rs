@@ -140,8 +140,12 @@ impl Collector {
         Ok(Collector { thread })
     }
 
-    pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+    /// Waits until the thread has ended, which it does once the service is
+    /// gone. Nobody has to.
+    pub fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the deathrow has panicked");
+        }
     }
 }
 

@@ -14,5 +14,5 @@ fn requests_answer_like_the_model_through_flushes_and_power_cuts() {
     for seed in 0..60 {
         life::Life::new(seed).live(120, &mut tally);
     }
-    assert!(tally.crashes > 100 && tally.lost > 5 && tally.places > 20, "{tally:?}");
+    assert!(tally.crashes > 100 && tally.lost > 5 && tally.places > 10, "{tally:?}");
 }

@@ -376,13 +376,15 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
         let (a, b) = tokio::join!(one.await_deathrow(), other.await_deathrow());
         a.and(b)
     });
-    stele_catalogue::Collector::start(&served.service).unwrap();
+    let collector = stele_catalogue::Collector::start(&served.service).unwrap();
     waiters.await.unwrap().unwrap();
     assert_eq!(served.service.deathrow_len(), 0);
     let retired = served.client.lookup(&[fid(1)]).await.unwrap();
     assert_eq!(codes(retired.codes()), [Code::Retired]);
     let left = stored_records(&served);
     assert_eq!(left, 0, "no record of it is stored any more");
+    drop(served);
+    collector.join();
 }
 
 /// Rows in the tables of records, whoever they belong to.
