@@ -6,7 +6,8 @@ const { spawn } = require('node:child_process');
 const readline = require('node:readline');
 
 async function startServer() {
-  const flags = ['serve', '--ephemeral', '--grpc-port', '0', '--http-port', '0'];
+  const ports = ['--grpc-port', '0', '--http-port', '0', '--metastore-port', 'off', '--dns-port', 'off'];
+  const flags = ['serve', '--ephemeral', ...ports];
   const child = spawn(process.env.STELE_BIN ?? 'stele', flags, { stdio: ['ignore', 'pipe', 'ignore'] });
   const failed = new Promise((_, reject) => child.once('error', reject));
   const lines = readline.createInterface({ input: child.stdout });

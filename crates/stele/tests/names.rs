@@ -40,6 +40,8 @@ impl Server {
             "0",
             "--http-port",
             "off",
+            "--metastore-port",
+            "off",
             "--dns-port",
             "0",
         ];
@@ -174,7 +176,8 @@ fn names_outlive_a_killed_server() {
     let start = || {
         let data = data.to_str().unwrap();
         let ports = ["--grpc-port", "0", "--http-port", "off", "--dns-port", "off"];
-        Server::start(&[&["serve", "--data", data], &ports[..]].concat())
+        let off = ["--metastore-port", "off"];
+        Server::start(&[&["serve", "--data", data], &ports[..], &off].concat())
     };
     let server = start();
     server.told(&["mount", "a/b", "127.0.0.1:1"]);

@@ -25,6 +25,7 @@ impl Server {
     fn start() -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
             .args(["serve", "--ephemeral", "--grpc-port", "0", "--http-port", "0"])
+            .args(["--metastore-port", "off", "--dns-port", "off"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

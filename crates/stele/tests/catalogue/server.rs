@@ -20,6 +20,7 @@ impl Server {
     pub fn start(args: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
             .args(["serve", "--grpc-port", "0", "--http-port", "off", "--log", "warn"])
+            .args(["--metastore-port", "off", "--dns-port", "off"])
             .args(args)
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
