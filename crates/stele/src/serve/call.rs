@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
-use stele_metastore::{etcd, native};
+use stele_metastore::etcd;
 use stele_mounttable::identity::ShownCertificate;
 use stele_mounttable::proto;
 use tokio::time::Instant;
@@ -185,7 +185,7 @@ struct Record {
 impl Record {
     fn new(metrics: &'static Metrics, uri: &Uri) -> Record {
         let path = uri.path();
-        let endless = path == proto::WATCH || etcd::is_endless(path) || native::is_endless(path);
+        let endless = path == proto::WATCH || etcd::is_endless(path);
         let awaited = !path.starts_with(ABOUT_SERVER) && !endless;
         if awaited {
             metrics.in_flight.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,6 @@ use hyper::service::Service;
 use stele_engine::world::World;
 use stele_metastore::Node;
 use stele_metastore::etcd::{self, Etcd};
-use stele_metastore::native::Native;
 use stele_metastore::node;
 use tokio::time::Instant;
 use tonic::service::Routes;
@@ -70,8 +69,7 @@ impl Metastore {
     pub async fn routes(&self) -> Router {
         let (health, service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::Serving).await;
-        let native = Native::new(self.node.clone()).service();
-        let routes = Routes::new(service).add_service(native).prepare().into_axum_router();
+        let routes = Routes::new(service).prepare().into_axum_router();
         routes.fallback_service(self.etcd.service())
     }
 
