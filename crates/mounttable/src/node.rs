@@ -27,15 +27,6 @@ pub const PRESENT: &[u8] = &[1];
 pub const ROOT_ID: &str = "ROOTNODE";
 const ID_LETTERS: usize = 8;
 
-/// What a cell's time rises by when clocks do not.
-const TICK_MICROS: i64 = 1000;
-
-/// The time of a cell that replaces one of another time. It is later even if
-/// the clocks of servers differ, since the newest cell is the one that counts.
-pub fn after(old_micros: i64, now_micros: i64) -> i64 {
-    now_micros.max(old_micros.saturating_add(TICK_MICROS))
-}
-
 /// Changes with every conditional mutation of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(pub u32);
@@ -51,9 +42,13 @@ impl Version {
         text.bytes().all(is_digit).then(|| u32::from_str_radix(text, 16).ok())?.map(Version)
     }
 
-    /// The version as the cell of that time.
-    pub fn set(self, micros: i64) -> Mutation {
-        Mutation::set_at(METADATA, VERSION, micros, self.to_string())
+    /// Replaces the version of a row. The old cell goes first, so that clocks
+    /// of storage servers need not agree.
+    pub fn set(self) -> [Mutation; 2] {
+        [
+            Mutation::delete_column(METADATA, VERSION),
+            Mutation::set(METADATA, VERSION, self.to_string()),
+        ]
     }
 }
 
@@ -68,8 +63,6 @@ pub struct Node {
     pub name: NodeName,
     pub id: String,
     pub version: Version,
-    /// When the version was written.
-    pub version_micros: i64,
     pub creator: String,
     pub created_micros: i64,
     pub sticky: bool,
@@ -122,15 +115,14 @@ impl Node {
         };
         let name = NodeName::from_row_key(&row.key).ok_or_else(|| damaged("its key"))?;
         let id = text(row.value(METADATA, ID)).filter(|id| id.len() == ID_LETTERS);
-        let version = row.latest(METADATA, VERSION).ok_or_else(|| damaged("no version"))?;
+        let version = row.value(METADATA, VERSION).and_then(|value| Version::parse(value));
         let creator = row.latest(METADATA, CREATOR).ok_or_else(|| damaged("no creator"))?;
         let permissions =
             row.latest(METADATA, PERMISSIONS).ok_or_else(|| damaged("no permissions"))?;
         Ok(Node {
             name,
             id: id.ok_or_else(|| damaged("its id"))?,
-            version: Version::parse(&version.value).ok_or_else(|| damaged("its version"))?,
-            version_micros: version.timestamp_micros,
+            version: version.ok_or_else(|| damaged("its version"))?,
             creator: text(Some(&creator.value)).ok_or_else(|| damaged("its creator"))?,
             created_micros: creator.timestamp_micros,
             sticky: row.latest(METADATA, STICKY).is_some(),
@@ -181,7 +173,7 @@ impl Node {
                 self.permissions_micros,
                 self.permissions.to_json(),
             ),
-            self.version.set(self.version_micros),
+            Mutation::set(METADATA, VERSION, self.version.to_string()),
         ];
         if self.sticky {
             cells.push(Mutation::set(METADATA, STICKY, PRESENT));
@@ -191,10 +183,14 @@ impl Node {
 }
 
 impl Server {
-    /// The cell of a server whose older cells, if any, have earlier deadlines.
-    pub fn set(&self) -> Mutation {
+    /// Sets the server's cell. The old one goes first: a refresh may shorten
+    /// the deadline, and the newest timestamp would win.
+    pub fn set(&self) -> [Mutation; 2] {
         let flags = serde_json::to_string(&self.flags).expect("two flags can be written as JSON");
-        Mutation::set_at(SERVERS, self.address.clone(), self.deadline_micros, flags)
+        [
+            self.delete(),
+            Mutation::set_at(SERVERS, self.address.clone(), self.deadline_micros, flags),
+        ]
     }
 
     pub fn delete(&self) -> Mutation {

@@ -187,7 +187,6 @@ mod tests {
             name: NodeName::parse(name).unwrap(),
             id: "00000000".into(),
             version: Version(0),
-            version_micros: 0,
             creator: "c".into(),
             created_micros: 0,
             sticky: false,

@@ -38,7 +38,6 @@ impl NodeRows {
             name: parent.name.child(new.element),
             id: parent.version.to_string(),
             version: Version(clock::random() as u32),
-            version_micros: created_micros,
             creator: new.creator,
             created_micros,
             sticky: new.sticky,
@@ -76,9 +75,9 @@ impl NodeRows {
         let column = reference_column(&id, child.name.last());
         let set = Mutation::set_at(CHILDREN, column, created_micros, PRESENT);
         let (at_micros, evictions) = (self.clock.now(), self.cache.evictions(&parent.name));
-        let (version, version_micros) = self.change(parent, vec![set]).await?;
+        let version = self.change(parent, vec![set]).await?;
         // Who adds many children to a node need not read it each time.
-        let mut after = Node { version, version_micros, ..parent.clone() };
+        let mut after = Node { version, ..parent.clone() };
         let references = after.children.entry(child.name.last().into()).or_default();
         references.push(Reference { id, created_micros });
         // One eviction was our own.
@@ -93,7 +92,6 @@ impl NodeRows {
             name: NodeName::root(),
             id: ROOT_ID.into(),
             version: Version(clock::random() as u32),
-            version_micros: created_micros,
             creator: creator.into(),
             created_micros,
             sticky: false,

@@ -30,7 +30,7 @@ pub use self::turns::Turn;
 use self::turns::Turns;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::node::{CHILDREN, CREATOR, ID, METADATA, Node, VERSION, Version, after};
+use crate::node::{CHILDREN, CREATOR, ID, METADATA, Node, VERSION, Version};
 use crate::node_name::NodeName;
 
 /// Changes that a watcher may be behind before it has to look at everything.
@@ -135,12 +135,11 @@ impl NodeRows {
     }
 
     /// Changes a row and its version if it is as it was read.
-    /// Returns the next version and its time.
-    pub async fn change(&self, node: &Node, mutations: Vec<Mutation>) -> Result<(Version, i64)> {
+    pub async fn change(&self, node: &Node, mutations: Vec<Mutation>) -> Result<Version> {
         let next = node.version.next();
-        let micros = after(node.version_micros, self.clock.now_of_cells());
-        self.if_unchanged(node, mutations.into_iter().chain([next.set(micros)])).await?;
-        Ok((next, micros))
+        let mutations = mutations.into_iter().chain(next.set());
+        self.if_unchanged(node, mutations).await?;
+        Ok(next)
     }
 
     async fn if_unchanged(

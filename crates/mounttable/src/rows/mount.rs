@@ -5,7 +5,11 @@ use stele_bigtable::client::Mutation;
 use super::{Kind, Limits, NodeRows};
 use crate::access::Permissions;
 use crate::error::Result;
-use crate::node::{METADATA, Node, PERMISSIONS, PRESENT, STICKY, Server, after};
+use crate::node::{METADATA, Node, PERMISSIONS, PRESENT, STICKY, Server};
+
+/// Permissions are never set twice at the same time, so that their version
+/// always changes.
+const TICK_MICROS: i64 = 1000;
 
 impl NodeRows {
     /// Adds or refreshes a server, in place of all others if so asked. Those
@@ -23,12 +27,7 @@ impl NodeRows {
         let gone: Vec<_> = node.servers.iter().filter(goes).collect();
         let delta = 1 - i64::try_from(gone.len()).unwrap_or(i64::MAX);
         self.counters.add(Kind::Servers, &node.creator, delta, limits).await?;
-        // A refresh that is later hides what it refreshes.
-        let is_seen = |old: &&&Server| {
-            old.address != server.address || old.deadline_micros >= server.deadline_micros
-        };
-        let deletes = gone.iter().filter(is_seen).map(|old| old.delete());
-        let mutations = deletes.chain([server.set()]).collect();
+        let mutations = gone.iter().map(|old| old.delete()).chain(server.set()).collect();
         let changed = self.change(node, mutations).await;
         if changed.is_err() {
             self.counters.give_back(Kind::Servers, &node.creator, delta).await;
@@ -51,9 +50,11 @@ impl NodeRows {
 
     /// Sets permissions and makes the node stay. Returns their version.
     pub async fn set_permissions(&self, node: &Node, permissions: &Permissions) -> Result<String> {
-        let at = after(node.permissions_micros, self.clock.now_of_cells());
+        let at = self.clock.now_of_cells().max(node.permissions_micros + TICK_MICROS);
         let mutations = vec![
+            Mutation::delete_column(METADATA, PERMISSIONS),
             Mutation::set_at(METADATA, PERMISSIONS, at, permissions.to_json()),
+            Mutation::delete_column(METADATA, STICKY),
             Mutation::set(METADATA, STICKY, PRESENT),
         ];
         self.change(node, mutations).await?;

@@ -67,7 +67,6 @@ mod tests {
             name: NodeName::parse(name).unwrap(),
             id: "00000000".into(),
             version: Version(0),
-            version_micros: 0,
             creator: "c".into(),
             created_micros: 1000,
             sticky: false,
