@@ -174,12 +174,16 @@ fn many_lives_with_many_callers_lose_nothing_that_was_answered() {
                             answered.push(name);
                         }
                     }
-                    if random.next_u64() % 5 == 0 {
+                    if random.next_u64().is_multiple_of(5) {
                         recorder.flush();
                     }
                 }
             });
-            sim = if random.next_u64() % 2 == 0 { sim.crash() } else { sim.crash_keeping_writes() };
+            sim = if random.next_u64().is_multiple_of(2) {
+                sim.crash()
+            } else {
+                sim.crash_keeping_writes()
+            };
             recorder = Arc::new(recorder.as_of_flush());
         }
         let group = block_on(Group::open(settings(sim), recorder.clone())).unwrap();

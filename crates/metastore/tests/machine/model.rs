@@ -209,7 +209,7 @@ impl Model {
             Target::Value => (entry.1.value.clone(), 0),
         };
         if query.order == Order::Descend {
-            kvs.sort_by(|a, b| by(b).cmp(&by(a)));
+            kvs.sort_by_key(|entry| std::cmp::Reverse(by(entry)));
         } else if query.target != Target::Key {
             kvs.sort_by_key(by);
         }

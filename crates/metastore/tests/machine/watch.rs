@@ -44,7 +44,8 @@ async fn every_watcher_sees_every_change_once_and_in_order() {
     let mut model = Model::new();
     let mut entries = Vec::new();
     for at in 0..ENTRIES {
-        let key = |n: usize| format!("{}{}", if n % 2 == 0 { "even" } else { "odd" }, n % 10);
+        let key =
+            |n: usize| format!("{}{}", if n.is_multiple_of(2) { "even" } else { "odd" }, n % 10);
         let mut commands = vec![Command::Put(Put::new(key(at * 7), at.to_string()))];
         if at % 5 == 0 {
             commands.push(Command::Put(Put::new(key(at * 3 + 1), "twice")));

@@ -122,7 +122,7 @@ async fn resolve(table: &Mounttable, history: &History, name: &'static str) {
 fn live_and_die(world: &World, history: &Arc<History>, server: u32) {
     for _ in 0..LIVES {
         let at = 4 + (random() % 60) as u32;
-        let moment = if random() % 2 == 0 { Moment::BeforeIt } else { Moment::AfterIt };
+        let moment = if random().is_multiple_of(2) { Moment::BeforeIt } else { Moment::AfterIt };
         let mortal = Mortal::new(&world.rows, at, moment);
         let table = world.rows.server_with(&mortal.client, racing(world));
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -162,7 +162,7 @@ impl Search<'_> {
         let open = |at: &usize| done & (1 << at) == 0;
         let answered = |at: &usize| self.events[*at].ended.is_some();
         let places = 0..self.events.len();
-        if places.clone().filter(open).filter(answered).next().is_none() {
+        if !places.clone().filter(open).any(|at| answered(&at)) {
             return true;
         }
         if !self.seen.insert((done, servers)) {

@@ -35,7 +35,7 @@ pub enum Command {
     Publish(publish::Publish),
     Fsck(fsck::Fsck),
     Stress(stress::Stress),
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
 }
 
 pub fn run(command: Command) -> anyhow::Result<Outcome> {
