@@ -90,8 +90,9 @@ impl Node {
         let opened = machine::open(&dir, settings.machine.clone(), world.clone(), new)?;
         let Opened { state, hub, leases, applier } = opened;
         settings.check_identity(state.identity)?;
-        let of_group =
+        let mut of_group =
             consensus::Settings::new(settings.dir.join("log"), world, state.identity.member_id);
+        of_group.log.sync = settings.sync;
         let group = Group::open(of_group, applier.clone()).await?;
         // Entries that were applied again have taken their time.
         leases.refresh();

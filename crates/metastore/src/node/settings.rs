@@ -17,6 +17,9 @@ pub struct Settings {
     pub dir: PathBuf,
     pub world: World,
     pub machine: machine::Settings,
+    /// False for data that may be lost with the machine: the log is written
+    /// and not synced.
+    pub sync: bool,
     /// Must be that of the directory, if it has one; `None` takes what is
     /// there, or chooses.
     pub cluster_id: Option<u64>,
@@ -35,6 +38,7 @@ impl Settings {
             dir,
             world,
             machine: machine::Settings::default(),
+            sync: true,
             cluster_id: None,
             member_id: None,
             quota_bytes: 0,

@@ -48,6 +48,7 @@ impl Metastore {
         let dir = home.dir.join(DIR);
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
         let mut of_node = node::Settings::new(dir.clone(), world);
+        of_node.sync = !home.is_temporary();
         of_node.cluster_id = settings.metastore_cluster.map(|id| id.0);
         let quarter = settings.memory.0 / 4;
         of_node.machine.engine.memory.cache_bytes = quarter / 2;
