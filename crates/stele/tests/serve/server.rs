@@ -29,7 +29,7 @@ pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
     // Servers side by side cannot have the same port.
-    command.env("STELE_METASTORE_PORT", "off");
+    command.env("STELE_METASTORE_PORT", "off").env("STELE_DNS_PORT", "off");
     command
 }
 
