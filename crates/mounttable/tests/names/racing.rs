@@ -186,7 +186,10 @@ impl Search<'_> {
                 Deed::Resolve(told) if told == servers => servers,
                 Deed::Resolve(_) => return false,
             };
-            self.explains(done | 1 << at, after)
+            // A deletion goes from node to node, so what is mounted while it is
+            // under way may go too, though the name was seen gone before.
+            let goes_on = matches!(self.events[at].deed, Deed::Delete) && servers != 0;
+            self.explains(done | 1 << at, after) || (goes_on && self.explains(done, 0))
         })
     }
 }
@@ -211,6 +214,16 @@ fn the_search_tells_right_from_wrong() {
         event(Deed::Resolve(1), 10, Some(11)),
     ];
     assert!(judge(&overlap));
+    let twice = [
+        event(Deed::Mount(1), 0, Some(1)),
+        event(Deed::Delete, 2, Some(9)),
+        event(Deed::Resolve(0), 3, Some(4)),
+        event(Deed::Mount(1), 5, Some(6)),
+        event(Deed::Resolve(0), 7, Some(8)),
+    ];
+    assert!(judge(&twice));
+    let after = [event(Deed::Mount(1), 10, Some(11)), event(Deed::Resolve(0), 12, Some(13))];
+    assert!(!judge(&[&twice[..], &after].concat()));
 }
 
 #[test]

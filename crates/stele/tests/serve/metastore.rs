@@ -49,7 +49,8 @@ fn the_data_of_another_cluster_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
     let args = |id: &'static str| {
-        ["serve", "--data", data, "--grpc-port=off", "--http-port=off", "--metastore-port=0", id]
+        let ports = ["--grpc-port=off", "--http-port=off", "--metastore-port=0"];
+        [&["serve", "--data", data, "--log=error", id], &ports[..]].concat()
     };
     let first = Server::spawn(command(&args("--metastore-cluster=c0ffee")));
     let status = post(&first, "/v3/maintenance/status", &json!({}));

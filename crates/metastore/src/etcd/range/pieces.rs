@@ -139,11 +139,12 @@ mod tests {
 
     #[test]
     fn a_response_notices_when_the_budget_is_spent() {
-        let budget = Budget::new(300 << 10);
-        let first = filled(&budget, 500);
-        assert!(first.fit());
-        assert!(!filled(&budget, 500).fit());
+        // More than two pieces: the first is there before anybody asks.
+        let budget = Budget::new(3 * PIECE_BYTES);
+        let first = filled(&budget, 600);
+        assert!(first.len() > 2 * PIECE_BYTES && first.fit());
+        assert!(!filled(&budget, 600).fit());
         drop(first);
-        assert!(filled(&budget, 500).fit());
+        assert!(filled(&budget, 600).fit());
     }
 }
