@@ -11,9 +11,12 @@ use stele_engine::verify::{self, Report};
 use super::files;
 use crate::Outcome;
 use crate::output::{bytes, count, json_line, table, things};
+use crate::serve::METASTORE_DIR;
 
 pub fn run(dir: &Path, json: bool) -> anyhow::Result<Outcome> {
-    let report = verify::check(&files(), dir).map_err(|error| explain(error, dir))?;
+    let mut report = verify::check(&files(), dir).map_err(|error| explain(error, dir))?;
+    // A server's metastore lives beside its tables, and is needed.
+    report.garbage.retain(|garbage| garbage.path != dir.join(METASTORE_DIR));
     let mut out = io::stdout().lock();
     if json {
         json_line(&mut out, &ReportJson::of(&report))?;

@@ -9,9 +9,9 @@ use tracing_subscriber::EnvFilter;
 use super::settings::LogFormat;
 
 const DEFAULT: &str = "info";
-/// A library that tells its whole inner life at `info`. It speaks up when it is
-/// named, as in `info,openraft=debug`.
-const TALKATIVE: &str = "openraft";
+/// Libraries that tell their whole inner life at `info`. One speaks up when it
+/// is named, as in `info,openraft=debug`.
+const TALKATIVE: [&str; 2] = ["openraft", "hickory_server"];
 
 /// Starts logging. What is said here wins over `RUST_LOG`.
 pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
@@ -36,10 +36,8 @@ pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
 
 /// The filter, with warnings only of the talkative unless it names them.
 fn hushed(filter: &str) -> String {
-    if filter.contains(TALKATIVE) {
-        return filter.to_string();
-    }
-    format!("{filter},{TALKATIVE}=warn")
+    let unnamed = TALKATIVE.iter().filter(|name| !filter.contains(*name));
+    unnamed.fold(filter.to_string(), |filter, name| format!("{filter},{name}=warn"))
 }
 
 #[cfg(test)]
@@ -48,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_talkative_are_heard_when_they_are_named() {
-        assert_eq!(hushed("info"), "info,openraft=warn");
-        assert_eq!(hushed("warn,openraft=debug"), "warn,openraft=debug");
+        assert_eq!(hushed("info"), "info,openraft=warn,hickory_server=warn");
+        assert_eq!(hushed("openraft=debug"), "openraft=debug,hickory_server=warn");
     }
 }

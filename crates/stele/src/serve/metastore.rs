@@ -28,7 +28,7 @@ use super::home::Home;
 use super::settings::Settings;
 
 /// The directory of its data, within the server's.
-const DIR: &str = "metastore";
+pub const DIR: &str = "metastore";
 /// How long the end waits for calls to let go of the node, and how often it looks.
 const FAREWELL: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);

@@ -49,6 +49,7 @@ use self::home::Home;
 use self::http::Shown;
 use self::intake::Intake;
 use self::listen::Ports;
+pub use self::metastore::DIR as METASTORE_DIR;
 use self::metastore::{Both, Metastore};
 use self::metrics::Metrics;
 use self::names::DnsPort;
