@@ -140,7 +140,8 @@ fn live_and_die(world: &World, history: &Arc<History>, server: u32) {
             });
         }
         runtime.block_on(mortal.died());
-        runtime.shutdown_background();
+        // A write that is under way is over before the next life begins.
+        runtime.shutdown_timeout(std::time::Duration::from_secs(10));
     }
 }
 
