@@ -19,7 +19,6 @@ use crate::world::{Grace, Moment, Mortal, World, options, root};
 
 const NAMES: [&str; 5] = ["x/1/a", "x/1/b", "x/2/a", "y/a", "z"];
 const TOPS: [&str; 4] = ["x/1", "x", "y", "z"];
-const LIVES: usize = 8;
 const CLIENTS: usize = 2;
 
 /// What was done at one name, as far as that name is concerned.
@@ -120,7 +119,8 @@ async fn resolve(table: &Mounttable, history: &History, name: &'static str) {
 /// Lives of one server: each with a runtime of its own that ends, with all
 /// its tasks, at some write.
 fn live_and_die(world: &World, history: &Arc<History>, server: u32) {
-    for _ in 0..LIVES {
+    let lives = if std::env::var_os("STELE_LONG").is_some() { 8 } else { 2 };
+    for _ in 0..lives {
         let at = 4 + (random() % 60) as u32;
         let moment = if random().is_multiple_of(2) { Moment::BeforeIt } else { Moment::AfterIt };
         let mortal = Mortal::new(&world.rows, at, moment);
