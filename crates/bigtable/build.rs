@@ -29,7 +29,7 @@ fn data_api() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-const CODEC: &str = "crate::codec::MessageCodec";
+const CODEC: &str = "::stele_grpc::MessageCodec";
 const ADMIN: &str = "::googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2";
 const LONGRUNNING: &str = "::googleapis_tonic_google_longrunning::google::longrunning";
 

@@ -11,7 +11,6 @@
 pub mod admin;
 mod api;
 pub mod client;
-mod codec;
 pub mod data;
 mod error;
 pub mod filter;

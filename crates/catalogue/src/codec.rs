@@ -1,62 +1,27 @@
-//! Messages on their way in and out. Bytes that are no message of the expected
-//! kind are INVALID_ARGUMENT, and so is a vector that would need far more
-//! memory decoded than it took on the way.
+//! What is looked at before a message is decoded: a vector that would need far
+//! more memory decoded than it took on the way is refused.
 
-use std::marker::PhantomData;
-
-use bytes::Buf;
-use prost::Message;
+use stele_grpc::Precheck;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder};
-use tonic_prost::ProstEncoder;
 
 use crate::limits::VECTOR_MAX;
 
-/// Encodes `T` and decodes `U`. Named by the services that `build.rs` makes.
+/// Named by the services that `build.rs` makes.
+pub type MessageCodec<T, U> = stele_grpc::CheckedCodec<T, U, ShortVectors>;
+
+pub type MessageDecoder<U> = stele_grpc::CheckedDecoder<U, ShortVectors>;
+
+/// Refuses messages with more elements than a vector may have.
 #[derive(Clone, Debug)]
-pub struct MessageCodec<T, U>(PhantomData<(T, U)>);
+pub struct ShortVectors;
 
-impl<T, U> Default for MessageCodec<T, U> {
-    fn default() -> Self {
-        MessageCodec(PhantomData)
-    }
-}
-
-impl<T, U> Codec for MessageCodec<T, U>
-where
-    T: Message + Send + 'static,
-    U: Message + Default + Send + 'static,
-{
-    type Encode = T;
-    type Decode = U;
-    type Encoder = ProstEncoder<T>;
-    type Decoder = MessageDecoder<U>;
-
-    fn encoder(&mut self) -> ProstEncoder<T> {
-        ProstEncoder::default()
-    }
-
-    fn decoder(&mut self) -> MessageDecoder<U> {
-        MessageDecoder(PhantomData)
-    }
-}
-
-/// Decodes whole messages.
-#[derive(Clone, Debug)]
-pub struct MessageDecoder<U>(PhantomData<U>);
-
-impl<U: Message + Default> Decoder for MessageDecoder<U> {
-    type Item = U;
-    type Error = Status;
-
-    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        if bytes.chunk().len() == bytes.remaining() && is_long(bytes.chunk()) {
+impl Precheck for ShortVectors {
+    fn check(message: &[u8]) -> Result<(), Status> {
+        if is_long(message) {
             let what = format!("a message has {VECTOR_MAX} elements at most: use a stream");
             return Err(Status::invalid_argument(what));
         }
-        let unreadable =
-            |error| Status::invalid_argument(format!("the message cannot be read: {error}"));
-        U::decode(bytes).map(Some).map_err(unreadable)
+        Ok(())
     }
 }
 
@@ -101,6 +66,8 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
     use crate::proto::{DelRequest, Key};
 

@@ -10,7 +10,6 @@
 //! catalogues go to the deathrow (`service::deathrow`).
 #![forbid(unsafe_code)]
 
-mod body;
 mod calls;
 mod catalogue;
 pub mod client;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use stele_grpc::{MessageBody, Messages};
 use tonic::body::Body;
 use tonic::codec::{Codec, Streaming};
 use tonic::server::NamedService;
@@ -16,10 +17,9 @@ use tonic::service::Routes;
 use tonic::{Response, Status};
 use tower_service::Service;
 
-use crate::body::{MessageBody, Messages};
 use crate::calls::Calls;
 use crate::codec::MessageCodec;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::{MESSAGE_BYTES_MAX, REPLY_BYTES};
 use crate::proto::catalogues_server::CataloguesServer;
 use crate::proto::{GetRequest, NextRequest};
@@ -126,6 +126,8 @@ fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
 struct Answers(Option<Get>);
 
 impl Messages for Answers {
+    type Error = Error;
+
     fn next(&mut self) -> Result<Option<Bytes>> {
         let Some(get) = &mut self.0 else { return Ok(None) };
         let mut frame = GetFrame::default();
@@ -146,6 +148,8 @@ struct Records {
 }
 
 impl Messages for Records {
+    type Error = Error;
+
     fn next(&mut self) -> Result<Option<Bytes>> {
         let Some(walk) = &mut self.walk else { return Ok(None) };
         let mut frame = NextFrame::default();

@@ -44,6 +44,7 @@ pub use read::{Rows, Sample};
 pub use retry::Retry;
 pub use row::{Cell, Row};
 pub use row_range::RowRange;
+use stele_grpc::Transport;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Routes;
 
@@ -52,7 +53,6 @@ use crate::proto::admin::bigtable_table_admin_client::BigtableTableAdminClient;
 use crate::proto::v2::bigtable_client::BigtableClient;
 use call::Target;
 use credentials::Tokens;
-use transport::Transport;
 
 /// One instance of a Bigtable service. Cheap to clone.
 #[derive(Clone)]

@@ -1,15 +1,8 @@
-//! The way to the server: a connection, or a call within the process. Both
-//! carry the same requests, so nothing above knows which it is.
+//! Where a connection goes to and how it is made.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tonic::body::Body;
-use tonic::codegen::StdError;
-use tonic::service::Routes;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tower_service::Service;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::error::{Error, Result};
 use super::options::Tls;
@@ -23,12 +16,6 @@ const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 const USER_AGENT: &str = concat!("stele/", env!("CARGO_PKG_VERSION"));
-
-#[derive(Clone)]
-pub enum Transport {
-    Channel(Channel),
-    InProcess(Routes),
-}
 
 /// The address of an endpoint, which is plain text unless it says otherwise.
 fn address(endpoint: &str) -> String {
@@ -90,34 +77,6 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;
-
-impl Service<http::Request<Body>> for Transport {
-    type Response = http::Response<Body>;
-    type Error = StdError;
-    type Future = Responding;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
-        match self {
-            Transport::Channel(channel) => channel.poll_ready(context).map_err(Into::into),
-            Transport::InProcess(_) => Poll::Ready(Ok(())),
-        }
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Responding {
-        match self {
-            Transport::Channel(channel) => {
-                let responding = channel.call(request);
-                Box::pin(async move { responding.await.map_err(Into::into) })
-            }
-            Transport::InProcess(routes) => {
-                let responding = routes.call(request);
-                Box::pin(async move { responding.await.map_err(|never| match never {}) })
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The data service: reading and writing rows.
 
-mod body;
 mod check;
 mod chunks;
 mod emit;

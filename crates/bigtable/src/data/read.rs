@@ -8,8 +8,8 @@ use bytes::Bytes;
 use prost::Message;
 use stele_engine::world::Random;
 use stele_engine::{BatchLimits, CellView, Scan, ScanSpec, Store};
+use stele_grpc::Messages;
 
-use super::body::Messages;
 use super::chunks::Chunks;
 use super::emit::Emit;
 use super::stats::ReadStats;
@@ -145,6 +145,8 @@ struct Sink {
 }
 
 impl Messages for RowMessages {
+    type Error = Error;
+
     fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some(message) = self.sink.chunks().take() {

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use stele_grpc::{MessageBody, MessageCodec};
 use tonic::body::Body;
 use tonic::codec::{Codec, Streaming};
 use tonic::metadata::MetadataValue;
@@ -16,11 +17,9 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use super::body::MessageBody;
 use super::read::{self, Plan};
 use super::{Data, features, request};
 use crate::api::MESSAGE_BYTES_MAX;
-use crate::codec::MessageCodec;
 use crate::proto::v2;
 use crate::proto::v2::bigtable_server::BigtableServer;
 

@@ -12,10 +12,10 @@ pub use encode::NewRecord;
 pub use handle::{Found, Handle};
 pub use records::{Records, Step};
 pub use segments::Segments;
+use stele_grpc::Transport;
 use tonic::Status;
 use tonic::service::Routes;
 pub use transport::Tls;
-use transport::Transport;
 
 use crate::fid::Fid;
 use crate::limits::MESSAGE_BYTES_MAX;

@@ -1,15 +1,10 @@
-//! The way to the server: a connection, or calls within the process.
+//! How a connection to the server is made.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use stele_grpc::Transport;
 use tonic::Status;
-use tonic::body::Body;
-use tonic::codegen::StdError;
-use tonic::service::Routes;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tower_service::Service;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Records keep flowing while a reader works on what came.
@@ -21,12 +16,6 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 pub struct Tls {
     pub ca: Option<Vec<u8>>,
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-#[derive(Clone)]
-pub enum Transport {
-    Channel(Channel),
-    InProcess(Routes),
 }
 
 /// Connects to `host:port`, `http://host:port` or `https://host`.
@@ -58,32 +47,4 @@ pub async fn connect(endpoint: &str, tls: &Tls) -> Result<Transport, Status> {
         Status::unavailable(format!("cannot reach {endpoint}: {why}"))
     })?;
     Ok(Transport::Channel(channel))
-}
-
-type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;
-
-impl Service<http::Request<Body>> for Transport {
-    type Response = http::Response<Body>;
-    type Error = StdError;
-    type Future = Responding;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
-        match self {
-            Transport::Channel(channel) => channel.poll_ready(context).map_err(Into::into),
-            Transport::InProcess(_) => Poll::Ready(Ok(())),
-        }
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Responding {
-        match self {
-            Transport::Channel(channel) => {
-                let responding = channel.call(request);
-                Box::pin(async move { responding.await.map_err(Into::into) })
-            }
-            Transport::InProcess(routes) => {
-                let responding = routes.call(request);
-                Box::pin(async move { responding.await.map_err(|never| match never {}) })
-            }
-        }
-    }
 }

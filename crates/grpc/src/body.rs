@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http_body::Frame;
 use tonic::Status;
 
-use crate::error::Result;
-
 /// Gives framed messages one by one; asked for the next only when the client
 /// has room for it.
 pub trait Messages: Send + Unpin + 'static {
-    fn next(&mut self) -> Result<Option<Bytes>>;
+    type Error: Into<Status>;
+
+    fn next(&mut self) -> Result<Option<Bytes>, Self::Error>;
 }
 
 /// Messages given in one go before other tasks get their turn.

@@ -1,0 +1,45 @@
+//! The way to the server: a connection, or a call within the process. Both
+//! carry the same requests, so nothing above knows which it is.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::service::Routes;
+use tonic::transport::Channel;
+use tower_service::Service;
+
+#[derive(Clone)]
+pub enum Transport {
+    Channel(Channel),
+    InProcess(Routes),
+}
+
+type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;
+
+impl Service<http::Request<Body>> for Transport {
+    type Response = http::Response<Body>;
+    type Error = StdError;
+    type Future = Responding;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
+        match self {
+            Transport::Channel(channel) => channel.poll_ready(context).map_err(Into::into),
+            Transport::InProcess(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Responding {
+        match self {
+            Transport::Channel(channel) => {
+                let responding = channel.call(request);
+                Box::pin(async move { responding.await.map_err(Into::into) })
+            }
+            Transport::InProcess(routes) => {
+                let responding = routes.call(request);
+                Box::pin(async move { responding.await.map_err(|never| match never {}) })
+            }
+        }
+    }
+}
