@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
-use super::gather::Gather;
+use super::gather::{Gather, Turns};
 use super::listen::{self, ListeningPort};
 use super::metastore::Both;
 use super::metrics::Connections;
@@ -159,8 +159,11 @@ where
 {
     match protocol {
         Protocol::Grpc(calls) => {
+            let turns = Turns::default();
+            let io = Gather::new(io, turns.clone());
             let connection = Box::pin(grpc_builder().serve_connection(io, calls));
-            Box::pin(until_drained(connection, |it| it.graceful_shutdown(), phases))
+            let served = until_drained(connection, |it| it.graceful_shutdown(), phases);
+            Box::pin(turns.of(Box::pin(served)))
         }
         Protocol::Http(router) => {
             let service = TowerToHyperService::new(router);
@@ -168,9 +171,11 @@ where
             Box::pin(until_drained(connection, |it| it.graceful_shutdown(), phases))
         }
         Protocol::Both(both) => Box::pin(async move {
-            let builder = either_builder();
-            let connection = Box::pin(builder.serve_connection(Gather::new(io), both));
-            until_drained(connection, |it| it.graceful_shutdown(), phases).await
+            let (builder, turns) = (either_builder(), Turns::default());
+            let io = Gather::new(io, turns.clone());
+            let connection = Box::pin(builder.serve_connection(io, both));
+            let served = until_drained(connection, |it| it.graceful_shutdown(), phases);
+            turns.of(Box::pin(served)).await
         }),
     }
 }

@@ -1,33 +1,61 @@
 //! A connection that gathers what is written to it. Many calls of one
 //! connection often end at the same moment: when a sync makes all their writes
-//! durable, or when one change is told to a hundred watchers. Written as they
-//! come, each would cost a system call. So the first flush only asks for
-//! another turn, behind the tasks that are ready now, and the second writes
-//! what has come together.
+//! durable, when one change is told to a hundred watchers, or because they came
+//! in one packet. Written as they come, each would cost a system call or two,
+//! and wake the client as often. So a flush only asks for another turn of the
+//! connection's task, behind the tasks that are ready now, and the flush of
+//! that turn writes what has come together.
 
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 /// More is not gathered.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
-/// What is this long is written as it is, if nothing was gathered before it.
-const DIRECT_BYTES: usize = 16 << 10;
+/// What is this long is written as it is, behind what was gathered before it:
+/// copying it would cost more than the system call.
+const DIRECT_BYTES: usize = 8 << 10;
+/// How many pieces are written at once.
+const PIECES_MAX: usize = 16;
+
+/// Counts the turns of a connection's task.
+#[derive(Clone, Default)]
+pub struct Turns(Arc<AtomicUsize>);
+
+impl Turns {
+    /// Counts the turns of this task.
+    pub async fn of<F: Future + Unpin>(self, mut task: F) -> F::Output {
+        std::future::poll_fn(|cx| {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut task).poll(cx)
+        })
+        .await
+    }
+
+    fn current(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 pub struct Gather<I> {
     inner: I,
+    turns: Turns,
     gathered: Vec<u8>,
     /// How much of it the connection has taken.
     written: usize,
-    /// Whether the turn was asked for.
-    asked: bool,
+    /// The turn in which another one was asked for.
+    asked: Option<usize>,
 }
 
 impl<I> Gather<I> {
-    pub fn new(inner: I) -> Gather<I> {
-        Gather { inner, gathered: Vec::new(), written: 0, asked: false }
+    /// The task that writes to it must count its turns.
+    pub fn new(inner: I, turns: Turns) -> Gather<I> {
+        Gather { inner, turns, gathered: Vec::new(), written: 0, asked: None }
     }
 }
 
@@ -41,33 +69,52 @@ impl<I: Write + Unpin> Gather<I> {
                 written => self.written += written,
             }
         }
-        self.gathered.clear();
-        self.written = 0;
-        self.asked = false;
+        self.forget();
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room for this much. Tells whether it is to be gathered.
-    fn poll_room(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<bool>> {
-        if self.gathered.len() + bytes > GATHERED_BYTES_MAX {
-            ready!(self.poll_drain(cx))?;
+    /// Writes `pieces` behind what was gathered. Tells how much of them.
+    fn poll_write_behind(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        while self.written < self.gathered.len() {
+            let rest = &self.gathered[self.written..];
+            let mut all = [IoSlice::new(&[]); PIECES_MAX];
+            all[0] = IoSlice::new(rest);
+            let taken = pieces.len().min(PIECES_MAX - 1);
+            all[1..=taken].copy_from_slice(&pieces[..taken]);
+            let written = Pin::new(&mut self.inner).poll_write_vectored(cx, &all[..=taken]);
+            match ready!(written)? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written if written <= rest.len() => self.written += written,
+                written => {
+                    let of_pieces = written - rest.len();
+                    self.forget();
+                    return Poll::Ready(Ok(of_pieces));
+                }
+            }
         }
-        Poll::Ready(Ok(!self.gathered.is_empty() || bytes < DIRECT_BYTES))
+        self.forget();
+        Pin::new(&mut self.inner).poll_write_vectored(cx, pieces)
+    }
+
+    /// All that was gathered is written.
+    fn forget(&mut self) {
+        self.gathered.clear();
+        self.written = 0;
+        self.asked = None;
     }
 }
 
 impl<I: Write + Unpin> Write for Gather<I> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        if !ready!(this.poll_room(cx, bytes.len()))? {
-            return Pin::new(&mut this.inner).poll_write(cx, bytes);
-        }
-        this.gathered.extend_from_slice(bytes);
-        Poll::Ready(Ok(bytes.len()))
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -77,8 +124,8 @@ impl<I: Write + Unpin> Write for Gather<I> {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        if !ready!(this.poll_room(cx, bytes))? {
-            return Pin::new(&mut this.inner).poll_write_vectored(cx, pieces);
+        if bytes >= DIRECT_BYTES || this.gathered.len() + bytes > GATHERED_BYTES_MAX {
+            return this.poll_write_behind(cx, pieces);
         }
         for piece in pieces {
             this.gathered.extend_from_slice(piece);
@@ -92,12 +139,18 @@ impl<I: Write + Unpin> Write for Gather<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if !this.gathered.is_empty() && !this.asked {
-            this.asked = true;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        if !this.gathered.is_empty() {
+            let turn = this.turns.current();
+            match this.asked {
+                Some(asked) if asked != turn => ready!(this.poll_drain(cx))?,
+                Some(_) => return Poll::Ready(Ok(())),
+                None => {
+                    this.asked = Some(turn);
+                    cx.waker().wake_by_ref();
+                    return Poll::Ready(Ok(()));
+                }
+            }
         }
-        ready!(this.poll_drain(cx))?;
         Pin::new(&mut this.inner).poll_flush(cx)
     }
 
@@ -120,6 +173,7 @@ impl<I: Read + Unpin> Read for Gather<I> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::task::Waker;
 
     use super::*;
@@ -152,15 +206,21 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_second_flush_is_written_at_once() {
+    fn what_is_written_in_one_turn_goes_out_at_once_in_the_next() {
         let mut cx = Context::from_waker(Waker::noop());
-        let mut gather = Gather::new(Slow { most: usize::MAX, ..Slow::default() });
+        let turns = Turns::default();
+        let slow = Slow { most: usize::MAX, ..Slow::default() };
+        let mut gather = Gather::new(slow, turns.clone());
         for _ in 0..3 {
             assert!(Pin::new(&mut gather).poll_write(&mut cx, b"ab").is_ready());
-            assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_pending());
+            assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_ready());
             let pieces = [IoSlice::new(b"c"), IoSlice::new(b"d")];
             let written = Pin::new(&mut gather).poll_write_vectored(&mut cx, &pieces);
             assert!(matches!(written, Poll::Ready(Ok(2))));
+            assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_ready());
+            assert!(gather.inner.writes.is_empty(), "the turn is the same");
+            let next_turn = pin!(turns.clone().of(std::future::ready(())));
+            assert!(next_turn.poll(&mut cx).is_ready());
             assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_ready());
             assert_eq!(std::mem::take(&mut gather.inner.writes), [b"abcd".to_vec()]);
         }
@@ -170,7 +230,8 @@ mod tests {
     #[test]
     fn nothing_is_lost_or_moved_when_much_is_written_to_a_slow_connection() {
         let mut cx = Context::from_waker(Waker::noop());
-        let mut gather = Gather::new(Slow { most: 5000, ..Slow::default() });
+        let slow = Slow { most: 5000, ..Slow::default() };
+        let mut gather = Gather::new(slow, Turns::default());
         let mut sent = Vec::new();
         for round in 0..40u8 {
             let bytes = vec![round; [10, 3000, 20_000, 70_000][usize::from(round) % 4]];
