@@ -3,8 +3,8 @@
 //! durable, when one change is told to a hundred watchers, or because they came
 //! in one packet. Written as they come, each would cost a system call or two,
 //! and wake the client as often. So a flush only asks for another turn of the
-//! connection's task, behind the tasks that are ready now, and the flush of
-//! that turn writes what has come together.
+//! connection's task, behind the tasks that are ready now, as long as they
+//! bring more; then it writes what has come together.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -20,6 +20,8 @@ const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// What is this long is written as it is, behind what was gathered before it:
 /// copying it would cost more than the system call.
 const DIRECT_BYTES: usize = 8 << 10;
+/// So often others go first.
+const TURNS_MAX: u32 = 4;
 /// How many pieces are written at once.
 const PIECES_MAX: usize = 16;
 
@@ -48,14 +50,17 @@ pub struct Gather<I> {
     gathered: Vec<u8>,
     /// How much of it the connection has taken.
     written: usize,
-    /// The turn in which another one was asked for.
-    asked: Option<usize>,
+    /// The turns that were asked for since something is gathered.
+    asked: u32,
+    /// The turn in which the last one was, and what was gathered then.
+    asked_in: usize,
+    seen: usize,
 }
 
 impl<I> Gather<I> {
     /// The task that writes to it must count its turns.
     pub fn new(inner: I, turns: Turns) -> Gather<I> {
-        Gather { inner, turns, gathered: Vec::new(), written: 0, asked: None }
+        Gather { inner, turns, gathered: Vec::new(), written: 0, asked: 0, asked_in: 0, seen: 0 }
     }
 }
 
@@ -104,7 +109,21 @@ impl<I: Write + Unpin> Gather<I> {
     fn forget(&mut self) {
         self.gathered.clear();
         self.written = 0;
-        self.asked = None;
+        (self.asked, self.seen) = (0, 0);
+    }
+
+    /// Asks for another turn, if it is worth it. Tells whether to wait for it.
+    fn asks(&mut self, cx: &mut Context<'_>) -> bool {
+        let turn = self.turns.current();
+        if self.asked > 0 && self.asked_in == turn {
+            return true;
+        }
+        if self.asked == TURNS_MAX || self.gathered.len() == self.seen {
+            return false;
+        }
+        (self.asked, self.asked_in, self.seen) = (self.asked + 1, turn, self.gathered.len());
+        cx.waker().wake_by_ref();
+        true
     }
 }
 
@@ -139,18 +158,10 @@ impl<I: Write + Unpin> Write for Gather<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if !this.gathered.is_empty() {
-            let turn = this.turns.current();
-            match this.asked {
-                Some(asked) if asked != turn => ready!(this.poll_drain(cx))?,
-                Some(_) => return Poll::Ready(Ok(())),
-                None => {
-                    this.asked = Some(turn);
-                    cx.waker().wake_by_ref();
-                    return Poll::Ready(Ok(()));
-                }
-            }
+        if this.asks(cx) {
+            return Poll::Ready(Ok(()));
         }
+        ready!(this.poll_drain(cx))?;
         Pin::new(&mut this.inner).poll_flush(cx)
     }
 
@@ -205,26 +216,62 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_written_in_one_turn_goes_out_at_once_in_the_next() {
-        let mut cx = Context::from_waker(Waker::noop());
-        let turns = Turns::default();
-        let slow = Slow { most: usize::MAX, ..Slow::default() };
-        let mut gather = Gather::new(slow, turns.clone());
-        for _ in 0..3 {
-            assert!(Pin::new(&mut gather).poll_write(&mut cx, b"ab").is_ready());
-            assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_ready());
-            let pieces = [IoSlice::new(b"c"), IoSlice::new(b"d")];
-            let written = Pin::new(&mut gather).poll_write_vectored(&mut cx, &pieces);
-            assert!(matches!(written, Poll::Ready(Ok(2))));
-            assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_ready());
-            assert!(gather.inner.writes.is_empty(), "the turn is the same");
-            let next_turn = pin!(turns.clone().of(std::future::ready(())));
-            assert!(next_turn.poll(&mut cx).is_ready());
-            assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_ready());
-            assert_eq!(std::mem::take(&mut gather.inner.writes), [b"abcd".to_vec()]);
+    /// A connection whose task has a turn when the test says so.
+    struct Connection {
+        gather: Gather<Slow>,
+        turns: Turns,
+    }
+
+    impl Connection {
+        fn new(most: usize) -> Connection {
+            let turns = Turns::default();
+            let gather = Gather::new(Slow { most, ..Slow::default() }, turns.clone());
+            Connection { gather, turns }
         }
-        assert!(Pin::new(&mut gather).poll_flush(&mut cx).is_ready(), "there is nothing");
+
+        /// Tells what the connection was given by then.
+        fn turn(&mut self, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+            let mut cx = Context::from_waker(Waker::noop());
+            let next = pin!(self.turns.clone().of(std::future::ready(())));
+            assert!(next.poll(&mut cx).is_ready());
+            let gather = &mut self.gather;
+            for piece in pieces {
+                let written = Pin::new(&mut *gather).poll_write(&mut cx, piece);
+                assert!(matches!(written, Poll::Ready(Ok(taken)) if taken == piece.len()));
+                assert!(Pin::new(&mut *gather).poll_flush(&mut cx).is_ready());
+            }
+            assert!(Pin::new(&mut *gather).poll_flush(&mut cx).is_ready());
+            std::mem::take(&mut gather.inner.writes)
+        }
+    }
+
+    #[test]
+    fn what_comes_turn_by_turn_is_written_at_once() {
+        let mut connection = Connection::new(usize::MAX);
+        for _ in 0..3 {
+            assert!(connection.turn(&[b"ab", b"c"]).is_empty(), "others go first");
+            assert!(connection.turn(&[b"d"]).is_empty(), "more has come");
+            assert_eq!(connection.turn(&[]), [b"abcd".to_vec()]);
+            assert!(connection.turn(&[]).is_empty(), "there is nothing");
+        }
+    }
+
+    #[test]
+    fn a_flush_does_not_wait_for_ever_while_more_comes() {
+        let mut connection = Connection::new(usize::MAX);
+        for _ in 0..TURNS_MAX {
+            assert!(connection.turn(&[b"ab"]).is_empty());
+        }
+        assert_eq!(connection.turn(&[b"ab"]), [b"ababababab".to_vec()]);
+    }
+
+    #[test]
+    fn what_is_large_goes_out_at_once_behind_what_was_gathered() {
+        let mut connection = Connection::new(usize::MAX);
+        let large = vec![b'x'; DIRECT_BYTES];
+        let written = connection.turn(&[b"head", &large, b"tail"]).concat();
+        assert_eq!(written, [b"head".as_slice(), &large].concat());
+        assert_eq!(connection.turn(&[]), [b"tail".to_vec()]);
     }
 
     #[test]
