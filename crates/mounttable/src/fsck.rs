@@ -45,6 +45,19 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The node that it is about; of a reference, the child.
+    pub fn node(&self) -> Option<NodeName> {
+        match self {
+            Problem::Orphan { name, .. } => Some(name.clone()),
+            Problem::Dangling { parent, child, .. } | Problem::OtherTime { parent, child, .. } => {
+                Some(parent.child(child))
+            }
+            Problem::Damaged { .. } | Problem::NoRoot | Problem::Counter { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -112,9 +125,9 @@ fn orphan(node: &Node, nodes: &HashMap<NodeName, Node>) -> Option<Problem> {
     let Some(parent) = node.name.parent() else {
         return (node.id != ROOT_ID).then(problem);
     };
-    let references = nodes.get(&parent).and_then(|parent| parent.children.get(node.name.last()));
-    let known = references.into_iter().flatten().any(|reference| reference.id == node.id);
-    (!known).then(problem)
+    let is_known =
+        nodes.get(&parent).is_some_and(|above| above.refers_to(node.name.last(), &node.id));
+    (!is_known).then(problem)
 }
 
 fn references(node: &Node, nodes: &HashMap<NodeName, Node>) -> Vec<Problem> {
@@ -194,7 +207,7 @@ async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
             _ => return Ok(false),
         },
         Problem::Dangling { parent, child, id } => match holder(rows, parent, child, id).await? {
-            Some(node) => rows.drop_references(&node, [(&id[..], &child[..])]).await,
+            Some(node) => rows.drop_references(&node, [(&id[..], &child[..])]).await.map(drop),
             None => return Ok(false),
         },
         Problem::OtherTime { parent, child, id } => {
@@ -227,8 +240,5 @@ async fn holder(
     id: &str,
 ) -> Result<Option<Arc<Node>>> {
     let node = rows.get_now(parent).await?;
-    Ok(node.filter(|node| {
-        let references = node.children.get(child).into_iter().flatten();
-        references.into_iter().any(|reference| reference.id == id)
-    }))
+    Ok(node.filter(|node| node.refers_to(child, id)))
 }

@@ -134,6 +134,11 @@ impl Node {
         })
     }
 
+    /// Is there a reference to a child of this id?
+    pub fn refers_to(&self, element: &str, id: &str) -> bool {
+        self.children.get(element).into_iter().flatten().any(|reference| reference.id == id)
+    }
+
     /// Servers whose deadline has not passed.
     pub fn live(&self, now_micros: i64) -> impl Iterator<Item = &Server> {
         self.servers.iter().filter(move |server| server.deadline_micros >= now_micros)
@@ -231,6 +236,25 @@ fn children(row: &Row) -> Children {
         }
     }
     children
+}
+
+#[cfg(test)]
+impl Node {
+    /// An empty node that everybody may use.
+    pub fn sample(name: &str) -> Node {
+        Node {
+            name: NodeName::parse(name).expect("tests give names that can be used"),
+            id: "00000000".into(),
+            version: Version(0),
+            creator: "c".into(),
+            created_micros: 1000,
+            sticky: false,
+            permissions: Permissions::open(),
+            permissions_micros: 0,
+            servers: vec![],
+            children: Children::new(),
+        }
+    }
 }
 
 #[cfg(test)]

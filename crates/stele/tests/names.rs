@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use serde_json::{Value, json};
+use stele_mounttable::Mount;
+use stele_mounttable::client::{Namespace, Options};
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
@@ -184,6 +186,111 @@ fn names_outlive_a_killed_server() {
     drop(server);
     let server = start();
     assert_eq!(server.told(&["ls", "a"]), "b\n");
+}
+
+/// What a client knows of a name: mounted, or not, or that no answer came.
+type Known = std::collections::BTreeMap<String, Option<bool>>;
+
+/// A client that mounts and deletes names of its own, until there is nobody
+/// left to tell. Its server may die at any moment.
+async fn mount_and_delete(
+    client: usize,
+    address: &std::sync::Mutex<String>,
+    answered: std::sync::mpsc::SyncSender<()>,
+) -> Known {
+    let mut known = Known::new();
+    for number in 0_u64.. {
+        let place = (number * 7 + number / 5) % 6;
+        // Parents are shared by all clients.
+        let name = match place % 2 {
+            0 => format!("shared/{place}/c{client}"),
+            _ => format!("shared/deep/{place}/c{client}"),
+        };
+        let root = format!("/{}", address.lock().unwrap());
+        let options = Options { cached: false, ..Options::default() };
+        let names = Namespace::new([root], options).unwrap();
+        let mounts = number % 3 != 2;
+        known.insert(name.clone(), None);
+        let done = match mounts {
+            true => names.mount(&name, &Mount::new("127.0.0.1:1", 0)).await.map(drop),
+            false => names.delete(&name, true).await,
+        };
+        if done.is_ok() {
+            known.insert(name, Some(mounts));
+        }
+        if answered.send(()).is_err() {
+            break;
+        }
+    }
+    known
+}
+
+/// Kinds and names of what fsck finds, counters aside.
+fn problems(server: &Server, fsck: &[&str]) -> Vec<(String, String)> {
+    let output = server.name(&[fsck, &["--json"]].concat());
+    let checked = lines(&String::from_utf8(output.stdout).unwrap());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let problems = checked[0]["problems"].as_array().unwrap().iter();
+    let problems = problems.map(|problem| (text(&problem["kind"]), text(&problem["name"])));
+    problems.filter(|(kind, _)| kind != "counter").collect()
+}
+
+#[test]
+fn servers_killed_between_two_writes_leave_at_worst_references_that_are_mended_as_promised() {
+    let rows = Server::ephemeral(&[]);
+    let at = ["--bigtable", rows.grpc(), "--project", "p", "--instance", "i"];
+    let alone = || {
+        let own = ["name", "serve", "--listen", "127.0.0.1:0", "--grace", "0"];
+        Server::start(&[&own[..], &at].concat())
+    };
+    let mut servers: Vec<_> = (0..3).map(|_| alone()).collect();
+    let addresses: Vec<_> =
+        servers.iter().map(|server| std::sync::Mutex::new(server.grpc().to_string())).collect();
+    let kills = if std::env::var_os("STELE_LONG").is_some() { 200 } else { 15 };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let known: Vec<Known> = std::thread::scope(|scope| {
+        let (answered, answers) = std::sync::mpsc::sync_channel(0);
+        let clients: Vec<_> = (0..6)
+            .map(|client| {
+                let (runtime, address) = (&runtime, &addresses[client % addresses.len()]);
+                let answered = answered.clone();
+                scope.spawn(move || runtime.block_on(mount_and_delete(client, address, answered)))
+            })
+            .collect();
+        drop(answered);
+        for kill in 0..kills {
+            // Some answers in, all clients are in the middle of something.
+            answers.iter().take(5 + kill * 11 % 17).for_each(drop);
+            let victim = kill % servers.len();
+            servers[victim] = alone();
+            *addresses[victim].lock().unwrap() = servers[victim].grpc().to_string();
+        }
+        drop(answers);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+
+    drop(servers);
+    let server = alone();
+    let fsck = [&["fsck"], &at[..]].concat();
+    let left = problems(&server, &fsck);
+    assert!(left.iter().all(|(kind, _)| kind == "dangling"), "{left:?}");
+    for (name, is_mounted) in known.iter().flatten() {
+        let Some(is_mounted) = is_mounted else { continue };
+        let resolved = server.name(&["resolve", name]).status.code();
+        assert_eq!(resolved, Some(if *is_mounted { 0 } else { 1 }), "{name}");
+    }
+    // Who makes the child again mends the reference.
+    for (_, child) in &left {
+        server.told(&["rm", "-r", child]);
+        server.told(&["mount", child, "127.0.0.1:2"]);
+    }
+    assert_eq!(problems(&server, &fsck), []);
+    // What is deleted by force takes its references along.
+    server.told(&["rm", "-r", "shared"]);
+    assert_eq!(problems(&server, &fsck), []);
+    drop(server);
+    let mended = command(&[&["name"], &fsck[..], &["--fix", "--yes"]].concat()).output().unwrap();
+    assert!(mended.status.success(), "{}", String::from_utf8_lossy(&mended.stdout));
 }
 
 /// An authority, and files of certificates it has signed.

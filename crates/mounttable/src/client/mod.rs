@@ -17,7 +17,9 @@ use std::time::Duration;
 use self::cache::Cache;
 use self::connections::Connections;
 pub use self::connections::{Credentials, Tls};
-pub use self::publisher::{PERIOD as PUBLISH_PERIOD, Publisher, Status as PublishedStatus};
+pub use self::publisher::{
+    PERIOD as PUBLISH_PERIOD, Publisher, Status as PublishedStatus, Statuses as PublishedStatuses,
+};
 use crate::access::Permissions;
 use crate::error::{Error, Result};
 use crate::name;

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::Namespace;
@@ -26,7 +25,8 @@ pub struct Status {
     pub last_error: Option<Error>,
 }
 
-type Statuses = Arc<Mutex<BTreeMap<(String, String), Status>>>;
+/// By name and server.
+pub type Statuses = BTreeMap<(String, String), Status>;
 
 enum Change {
     AddName(String),
@@ -38,7 +38,7 @@ enum Change {
 /// Publishes servers under names until it is stopped.
 pub struct Publisher {
     changes: mpsc::UnboundedSender<Change>,
-    statuses: Statuses,
+    statuses: watch::Receiver<Statuses>,
     working: JoinHandle<()>,
 }
 
@@ -47,20 +47,20 @@ struct Worker {
     period: Duration,
     names: BTreeSet<String>,
     servers: BTreeMap<String, Flags>,
-    statuses: Statuses,
+    statuses: watch::Sender<Statuses>,
 }
 
 impl Publisher {
     /// Refreshes mounts every `period`; they last a little longer.
     pub fn new(namespace: Arc<Namespace>, period: Duration) -> Publisher {
         let (changes, coming) = mpsc::unbounded_channel();
-        let statuses = Statuses::default();
+        let (noted, statuses) = watch::channel(Statuses::new());
         let worker = Worker {
             namespace,
             period,
             names: BTreeSet::new(),
             servers: BTreeMap::new(),
-            statuses: statuses.clone(),
+            statuses: noted,
         };
         Publisher { changes, statuses, working: tokio::spawn(worker.run(coming)) }
     }
@@ -81,17 +81,17 @@ impl Publisher {
         self.change(Change::RemoveServer(server.into()));
     }
 
-    /// By name and server.
-    pub fn statuses(&self) -> BTreeMap<(String, String), Status> {
-        self.statuses.lock().clone()
+    /// How it stands, and each change of that.
+    pub fn statuses(&self) -> watch::Receiver<Statuses> {
+        self.statuses.clone()
     }
 
     /// Unmounts everything, each once, and ends.
-    pub async fn stop(self) -> BTreeMap<(String, String), Status> {
+    pub async fn stop(self) -> Statuses {
         drop(self.changes);
         // It ends when nobody can change it any more.
         let _ = self.working.await;
-        self.statuses.lock().clone()
+        self.statuses.borrow().clone()
     }
 
     fn change(&self, change: Change) {
@@ -152,21 +152,23 @@ impl Worker {
         let flags = self.servers.get(server).copied().unwrap_or_default();
         let mount = Mount { flags, ..Mount::new(server, ttl) };
         let done = self.namespace.mount(name, &mount).await;
-        let mut statuses = self.statuses.lock();
-        let status = statuses.entry((name.into(), server.into())).or_default();
-        status.mounted |= done.is_ok();
-        status.last_error = done.err();
+        self.statuses.send_if_modified(|statuses| {
+            let status = statuses.entry((name.into(), server.into())).or_default();
+            let before = status.clone();
+            status.mounted |= done.is_ok();
+            status.last_error = done.err();
+            *status != before
+        });
     }
 
     async fn unmount(&self, name: &str, server: &str) {
         let done = self.namespace.unmount(name, server).await;
-        let mut statuses = self.statuses.lock();
-        match done {
+        self.statuses.send_modify(|statuses| match done {
             Ok(()) => drop(statuses.remove(&(name.into(), server.into()))),
             Err(error) => {
                 let status = statuses.entry((name.into(), server.into())).or_default();
                 status.last_error = Some(error);
             }
-        }
+        });
     }
 }

@@ -30,7 +30,7 @@ pub struct CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> CacheOptions {
-        CacheOptions { rows: 8192, fresh: Duration::from_secs(1) }
+        CacheOptions { rows: 65_536, fresh: Duration::from_secs(1) }
     }
 }
 
@@ -124,6 +124,15 @@ impl Cache {
         Ok(node)
     }
 
+    /// The node as it was last read or written here, however long ago, and
+    /// when that was. Enough for a change that checks the version anyway.
+    pub fn last(&self, name: &NodeName) -> Option<(Arc<Node>, i64)> {
+        let slot = self.slots.get(name)?;
+        let read = slot.read.lock();
+        let read = read.as_ref()?;
+        Some((read.node.clone()?, read.at_micros))
+    }
+
     /// Forgets a row. Reads that are under way do not bring it back.
     pub fn evict(&self, name: &NodeName) {
         self.counter(name).fetch_add(1, Ordering::SeqCst);
@@ -177,32 +186,15 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Permissions;
-    use crate::node::Version;
     use std::sync::atomic::AtomicU32;
     use tokio::task::JoinSet;
-
-    fn node(name: &str) -> Node {
-        Node {
-            name: NodeName::parse(name).unwrap(),
-            id: "00000000".into(),
-            version: Version(0),
-            creator: "c".into(),
-            created_micros: 0,
-            sticky: false,
-            permissions: Permissions::open(),
-            permissions_micros: 0,
-            servers: vec![],
-            children: Default::default(),
-        }
-    }
 
     async fn read(cache: &Cache, name: &str, count: &AtomicU32, found: bool) -> bool {
         let key = NodeName::parse(name).unwrap();
         let fetch = || async {
             count.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
-            Ok(found.then(|| node(name)))
+            Ok(found.then(|| Node::sample(name)))
         };
         cache.get(&key, fetch).await.unwrap().is_some()
     }
@@ -249,14 +241,27 @@ mod tests {
         let cache = Cache::new(CacheOptions::default(), Clock::manual(0));
         let count = AtomicU32::new(0);
         let name = NodeName::parse("a").unwrap();
-        cache.put(node("a"), 0, cache.evictions(&name));
+        cache.put(Node::sample("a"), 0, cache.evictions(&name));
         read(&cache, "a", &count, true).await;
         assert_eq!(count.load(Ordering::SeqCst), 0);
         let before = cache.evictions(&name);
         cache.evict(&name);
-        cache.put(node("a"), 0, before);
+        cache.put(Node::sample("a"), 0, before);
         read(&cache, "a", &count, true).await;
         assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_row_is_there_for_changes_long_after_it_was_fresh() {
+        let clock = Clock::manual(0);
+        let cache = Cache::new(CacheOptions::default(), clock.clone());
+        let (count, name) = (AtomicU32::new(0), NodeName::parse("a").unwrap());
+        assert!(cache.last(&name).is_none());
+        read(&cache, "a", &count, true).await;
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(cache.last(&name).map(|(_, at_micros)| at_micros), Some(0));
+        cache.evict(&name);
+        assert!(cache.last(&name).is_none());
     }
 
     #[tokio::test]

@@ -59,14 +59,20 @@ impl NodeRows {
                 return Err(error);
             }
         }
-        self.check_reference(parent, &child).await?;
-        let stale = parent.children.get(new.element).into_iter().flatten();
-        let stale: Vec<_> =
-            stale.map(|reference| reference_column(&reference.id, new.element)).collect();
-        if !stale.is_empty() {
-            self.remove_references(&parent.name, stale).await?;
-        }
+        self.check_reference(&child).await?;
+        self.drop_stale(parent, &child).await?;
         Ok(Arc::new(child))
+    }
+
+    /// Drops references to the child that the parent had before. Their
+    /// creators may be slow rather than dead.
+    async fn drop_stale(&self, parent: &Node, child: &Node) -> Result<()> {
+        let element = child.name.last();
+        let Some(stale) = parent.children.get(element) else { return Ok(()) };
+        let columns = stale.iter().map(|reference| reference_column(&reference.id, element));
+        self.remove_references(&parent.name, columns.collect()).await?;
+        let ids: Vec<_> = stale.iter().map(|reference| &reference.id[..]).collect();
+        self.look_again(&child.name, &ids).await
     }
 
     /// Adds a reference to a child, with the child's id and time.
@@ -120,17 +126,14 @@ impl NodeRows {
 
     /// While the row was being made, others may have deleted the parent or
     /// have made the child anew. Then the row has nobody who knows it.
-    async fn check_reference(&self, parent: &Node, child: &Node) -> Result<()> {
-        let column = reference_column(&child.id, child.name.last());
-        if self.has_column(&parent.name, CHILDREN, &column).await? {
+    async fn check_reference(&self, child: &Node) -> Result<()> {
+        if self.is_known(child).await? {
             return Ok(());
         }
-        match self.delete_row(child).await {
-            Ok(()) => self.count_deleted(child).await,
-            // Whoever has changed it since deletes it, or keeps it.
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error),
+        match self.delete_node(child).await {
+            // Whoever has changed it since has seen to its reference.
+            Err(error) if !error.is_conflict() => Err(error),
+            _ => Err(Error::Conflict { name: child.name.to_string() }),
         }
-        Err(Error::Conflict { name: child.name.to_string() })
     }
 }

@@ -1,18 +1,36 @@
-//! Removing nodes: the row first, then the parent's reference.
+//! Removing nodes: the row first, then the parent's reference. `adopt` tells
+//! why references without a row are dropped before the row that holds them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stele_bigtable::client::Mutation;
 
 use super::{Kind, NodeRows};
 use crate::error::{Error, Result};
-use crate::node::{CHILDREN, Node, reference_column};
+use crate::node::{CHILDREN, Children, Node, Reference, Version, reference_column};
 use crate::node_name::NodeName;
 
 /// A node whose children are being deleted.
 struct Open {
     node: Arc<Node>,
+    /// Children whose rows are still to be read.
     children: Vec<NodeName>,
+    /// References, as element and id, whose row was not found and deleted.
+    unsettled: BTreeSet<(String, String)>,
+}
+
+impl Open {
+    fn new(node: Arc<Node>) -> Open {
+        let children = node.children.keys().map(|element| node.name.child(element)).collect();
+        let pair =
+            |element: &String, reference: &Reference| (element.clone(), reference.id.clone());
+        let references = node.children.iter();
+        let unsettled = references
+            .flat_map(|(element, all)| all.iter().map(move |reference| pair(element, reference)))
+            .collect();
+        Open { node, children, unsettled }
+    }
 }
 
 impl NodeRows {
@@ -28,26 +46,41 @@ impl NodeRows {
     /// Deletes a node and all below it, from the leaves up. What is deleted
     /// stays deleted if it is broken off.
     pub async fn delete_subtree(&self, node: Arc<Node>) -> Result<()> {
-        let open = |node: Arc<Node>| {
-            let children = node.children.keys().map(|element| node.name.child(element)).collect();
-            Open { node, children }
-        };
-        let mut path = vec![open(node)];
+        let mut path = vec![Open::new(node)];
         while let Some(top) = path.last_mut() {
-            match top.children.pop() {
-                // A reference without a row goes with the row that holds it.
-                Some(child) => path.extend(self.get_now(&child).await?.map(open)),
-                None => {
-                    self.delete_node(&top.node).await?;
-                    path.pop();
-                }
+            if let Some(child) = top.children.pop() {
+                path.extend(self.get_now(&child).await?.map(Open::new));
+                continue;
+            }
+            if !top.unsettled.is_empty() {
+                self.drop_unsettled(top).await?;
+                continue;
+            }
+            self.delete_node(&top.node).await?;
+            let gone = (top.node.name.last().to_string(), top.node.id.clone());
+            path.pop();
+            if let Some(above) = path.last_mut() {
+                above.unsettled.remove(&gone);
             }
         }
         Ok(())
     }
 
-    async fn delete_node(&self, node: &Node) -> Result<()> {
-        self.delete_row(node).await?;
+    /// Drops references that no deleted row went with. Their creators may be
+    /// slow rather than dead, so the rows are looked for once more.
+    async fn drop_unsettled(&self, open: &mut Open) -> Result<()> {
+        let references = open.unsettled.iter().map(|(element, id)| (&id[..], &element[..]));
+        let version = self.drop_references(&open.node, references).await?;
+        let elements: BTreeSet<_> =
+            std::mem::take(&mut open.unsettled).into_iter().map(|(element, _)| element).collect();
+        open.children = elements.iter().map(|element| open.node.name.child(element)).collect();
+        open.node =
+            Arc::new(Node { version, children: Children::new(), ..Node::clone(&open.node) });
+        Ok(())
+    }
+
+    pub(super) async fn delete_node(&self, node: &Node) -> Result<()> {
+        self.if_unchanged(node, [Mutation::delete_row()]).await?;
         if let Some(parent) = node.name.parent() {
             let column = reference_column(&node.id, node.name.last());
             self.remove_references(&parent, vec![column]).await?;
@@ -56,26 +89,22 @@ impl NodeRows {
         Ok(())
     }
 
-    /// Deletes a row if it is as it was read.
-    pub async fn delete_row(&self, node: &Node) -> Result<()> {
-        self.if_unchanged(node, [Mutation::delete_row()]).await
-    }
-
-    pub(super) async fn count_deleted(&self, node: &Node) {
+    async fn count_deleted(&self, node: &Node) {
         let servers = i64::try_from(node.servers.len()).unwrap_or(i64::MAX);
         self.counters.give_back(Kind::Servers, &node.creator, servers).await;
         self.counters.give_back(Kind::Nodes, &node.creator, 1).await;
     }
 
-    /// Takes references out of a node if it is as it was read.
+    /// Takes references out of a node if it is as it was read. Returns its
+    /// new version.
     pub async fn drop_references<'a>(
         &self,
         node: &Node,
         references: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<()> {
+    ) -> Result<Version> {
         let deletes = references
             .into_iter()
             .map(|(id, element)| Mutation::delete_column(CHILDREN, reference_column(id, element)));
-        self.change(node, deletes.collect()).await.map(drop)
+        self.change(node, deletes.collect()).await
     }
 }

@@ -5,10 +5,12 @@
 //! one; the single exception is taking a reference out of a parent. Adding a
 //! node (`create`) writes the parent's reference first, removing one (`delete`)
 //! takes the row first, so whoever dies in between leaves a reference without
-//! a row and nothing worse. `mount` changes servers and permissions;
-//! `counters` keep what each user has, and `turns` keep tasks of this process
-//! from colliding.
+//! a row and nothing worse. `adopt` tells how those who do both at the same
+//! time leave no row that its parent does not know. `mount` changes servers
+//! and permissions; `counters` keep what each user has, and `turns` keep tasks
+//! of this process from colliding.
 
+mod adopt;
 mod cache;
 mod counters;
 mod create;
@@ -71,6 +73,12 @@ impl NodeRows {
     /// The node, as it was within the last second.
     pub async fn get(&self, name: &NodeName) -> Result<Option<Arc<Node>>> {
         self.cache.get(name, || self.read(name)).await
+    }
+
+    /// The node as this process last knew it, for whoever is about to change
+    /// it: if it is another by now, the change fails.
+    pub fn last(&self, name: &NodeName) -> Option<Arc<Node>> {
+        self.cache.last(name).map(|(node, _)| node)
     }
 
     /// Waits for a turn to change a node. Those who take turns do not get into

@@ -22,17 +22,29 @@ impl NodeRows {
         limits: Limits,
     ) -> Result<()> {
         let now = self.clock.now();
-        let goes =
-            |old: &&Server| replace || old.deadline_micros < now || old.address == server.address;
+        let is_other = |old: &&Server| old.address != server.address;
+        let goes = |old: &&Server| is_other(old) && (replace || old.deadline_micros < now);
         let gone: Vec<_> = node.servers.iter().filter(goes).collect();
-        let delta = 1 - i64::try_from(gone.len()).unwrap_or(i64::MAX);
+        let stay: Vec<_> = node.servers.iter().filter(|old| is_other(old) && !goes(old)).collect();
+        let delta = 1 + count(stay.len()) - count(node.servers.len());
         self.counters.add(Kind::Servers, &node.creator, delta, limits).await?;
         let mutations = gone.iter().map(|old| old.delete()).chain(server.set()).collect();
+        let kept = self.cache.last(&node.name).filter(|(kept, _)| kept.version == node.version);
+        let evictions = self.cache.evictions(&node.name);
         let changed = self.change(node, mutations).await;
         if changed.is_err() {
             self.counters.give_back(Kind::Servers, &node.creator, delta).await;
         }
-        changed.map(drop)
+        let version = changed?;
+        if let Some((_, at_micros)) = kept {
+            let mut servers: Vec<_> = stay.into_iter().cloned().chain([server]).collect();
+            servers.sort_by(|one, other| one.address.cmp(&other.address));
+            // The next refresh needs no read. The rest of the row is as old
+            // as it was, and one eviction was our own.
+            let after = Node { version, servers, ..node.clone() };
+            self.cache.put(after, at_micros, evictions + 1);
+        }
+        Ok(())
     }
 
     /// Removes servers of a node.
@@ -42,9 +54,9 @@ impl NodeRows {
         servers: impl IntoIterator<Item = &'a Server>,
     ) -> Result<()> {
         let deletes: Vec<_> = servers.into_iter().map(Server::delete).collect();
-        let count = i64::try_from(deletes.len()).unwrap_or(i64::MAX);
+        let gone = count(deletes.len());
         self.change(node, deletes).await?;
-        self.counters.give_back(Kind::Servers, &node.creator, count).await;
+        self.counters.give_back(Kind::Servers, &node.creator, gone).await;
         Ok(())
     }
 
@@ -61,4 +73,8 @@ impl NodeRows {
         let set = Node { permissions_micros: at, ..node.clone() };
         Ok(set.permissions_version())
     }
+}
+
+fn count(servers: usize) -> i64 {
+    i64::try_from(servers).unwrap_or(i64::MAX)
 }

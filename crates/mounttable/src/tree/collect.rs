@@ -58,32 +58,15 @@ impl Mounttable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Permissions;
-    use crate::node::{Children, Flags, Reference, Server, Version};
-    use crate::node_name::NodeName;
-
-    fn node(name: &str) -> Node {
-        Node {
-            name: NodeName::parse(name).unwrap(),
-            id: "00000000".into(),
-            version: Version(0),
-            creator: "c".into(),
-            created_micros: 1000,
-            sticky: false,
-            permissions: Permissions::open(),
-            permissions_micros: 0,
-            servers: vec![],
-            children: Children::new(),
-        }
-    }
+    use crate::node::{Children, Flags, Reference, Server};
 
     #[test]
     fn only_old_empty_nodes_that_are_not_sticky_go() {
-        let empty = node("a");
+        let empty = Node::sample("a");
         assert_eq!(due(&empty, 1000, 0), Due::Node);
         assert_eq!(due(&empty, 60_999, 60_000), Due::Nothing);
         assert_eq!(due(&empty, 61_000, 60_000), Due::Node);
-        assert_eq!(due(&node(""), 61_000, 0), Due::Nothing);
+        assert_eq!(due(&Node::sample(""), 61_000, 0), Due::Nothing);
         assert_eq!(due(&Node { sticky: true, ..empty.clone() }, 61_000, 0), Due::Nothing);
         let reference = Reference { id: "00000001".into(), created_micros: 0 };
         let children = Children::from([("x".into(), vec![reference])]);
@@ -94,7 +77,7 @@ mod tests {
     fn expired_servers_go_even_from_sticky_nodes() {
         let server =
             Server { address: "h:1".into(), deadline_micros: 5000, flags: Flags::default() };
-        let mounted = Node { servers: vec![server], sticky: true, ..node("a") };
+        let mounted = Node { servers: vec![server], sticky: true, ..Node::sample("a") };
         assert_eq!(due(&mounted, 5000, 0), Due::Nothing);
         assert_eq!(due(&mounted, 5001, 0), Due::Servers);
     }

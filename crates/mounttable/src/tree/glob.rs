@@ -1,9 +1,11 @@
 //! Glob: nodes below a name that match a pattern, told as they are found.
 //!
-//! Level by level. Children are read many at a time, and the first alone, so
-//! that a first answer does not wait for a hundred rows.
+//! Level by level. Children are read many at a time, and the first few alone,
+//! so that a first answer does not wait for a hundred rows. Those of a node are
+//! taken from it as their turn comes.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::Sender;
@@ -32,10 +34,33 @@ pub enum Found {
     },
 }
 
-/// A node that may match.
-struct Candidate {
-    name: NodeName,
-    pattern: Pattern,
+/// What is still to be looked at.
+enum Open {
+    /// A node, and what is left of the pattern there.
+    Node(NodeName, Arc<Pattern>),
+    Children(Children),
+}
+
+/// The children of a node that match, from one on.
+struct Children {
+    node: Arc<Node>,
+    pattern: Arc<Pattern>,
+    /// What is left of the pattern at the children.
+    tail: Arc<Pattern>,
+    last: Option<String>,
+}
+
+impl Children {
+    fn next(&mut self) -> Option<(NodeName, Arc<Pattern>)> {
+        let after = match &self.last {
+            Some(last) => Bound::Excluded(&last[..]),
+            None => Bound::Unbounded,
+        };
+        let mut rest = self.node.children.range::<str, _>((after, Bound::Unbounded));
+        let (child, _) = rest.find(|(child, _)| self.pattern.matches(child))?;
+        self.last = Some(child.clone());
+        Some((self.node.name.child(child), self.tail.clone()))
+    }
 }
 
 /// The caller has gone away.
@@ -45,7 +70,7 @@ struct Search<'a> {
     table: &'a Mounttable,
     call: &'a Call,
     top: NodeName,
-    open: VecDeque<Candidate>,
+    open: VecDeque<Open>,
     out: &'a Sender<Found>,
 }
 
@@ -72,7 +97,7 @@ impl Mounttable {
                 Found::Entry(entry)
             }
             Ok(None) => {
-                let open = VecDeque::from([Candidate { name: top.clone(), pattern }]);
+                let open = VecDeque::from([Open::Node(top.clone(), Arc::new(pattern))]);
                 // That the caller has gone away is nobody's failure.
                 let _ = Search { table: self, call, top, open, out }.run().await;
                 return Ok(());
@@ -90,35 +115,54 @@ fn extended(address: &str, rest: &str) -> String {
 
 impl Search<'_> {
     async fn run(mut self) -> Result<(), Gone> {
-        let mut batch_size = 1;
-        while !self.open.is_empty() {
+        let mut size = 1;
+        loop {
             if let Err(error) = self.call.check(&self.top) {
                 return self.fail(&self.top.clone(), error).await;
             }
-            let size = batch_size.min(self.open.len());
-            let batch: Vec<_> = self.open.drain(..size).collect();
+            let batch = self.batch(size);
+            if batch.is_empty() {
+                return Ok(());
+            }
             self.read(batch).await?;
-            batch_size = (batch_size * 4).min(BATCH_MAX);
+            size = (size * 4).min(BATCH_MAX);
         }
-        Ok(())
     }
 
-    async fn read(&mut self, batch: Vec<Candidate>) -> Result<(), Gone> {
+    /// The next nodes to be read, at most so many.
+    fn batch(&mut self, size: usize) -> Vec<(NodeName, Arc<Pattern>)> {
+        let mut batch = Vec::new();
+        while batch.len() < size {
+            match self.open.pop_front() {
+                Some(Open::Node(name, pattern)) => batch.push((name, pattern)),
+                Some(Open::Children(mut children)) => {
+                    if let Some(child) = children.next() {
+                        batch.push(child);
+                        self.open.push_front(Open::Children(children));
+                    }
+                }
+                None => break,
+            }
+        }
+        batch
+    }
+
+    async fn read(&mut self, batch: Vec<(NodeName, Arc<Pattern>)>) -> Result<(), Gone> {
         // The one at the top is hot; so are those that many ask for by name.
-        if let [only] = &batch[..] {
-            return match self.table.rows.get(&only.name).await {
-                Ok(Some(node)) => self.look(node, &only.pattern).await,
+        if let [(name, pattern)] = &batch[..] {
+            return match self.table.rows.get(name).await {
+                Ok(Some(node)) => self.look(node, pattern).await,
                 Ok(None) => Ok(()),
-                Err(error) => self.fail(&only.name, error).await,
+                Err(error) => self.fail(name, error).await,
             };
         }
-        let mut nodes = self.table.rows.read_many(batch.iter().map(|candidate| &candidate.name));
+        let mut nodes = self.table.rows.read_many(batch.iter().map(|(name, _)| name));
+        let asked: HashMap<_, _> = batch.into_iter().collect();
         loop {
             match nodes.next().await {
                 Ok(Some(Ok(node))) => {
-                    let asked = batch.iter().find(|candidate| candidate.name == node.name);
-                    if let Some(asked) = asked {
-                        self.look(Arc::new(node), &asked.pattern).await?;
+                    if let Some(pattern) = asked.get(&node.name) {
+                        self.look(Arc::new(node), pattern).await?;
                     }
                 }
                 Ok(Some(Err((key, error)))) => {
@@ -133,7 +177,7 @@ impl Search<'_> {
 
     /// Tells of a node if it matches, and goes on to its children. Nodes that
     /// the caller may not see are passed over in silence.
-    async fn look(&mut self, node: Arc<Node>, pattern: &Pattern) -> Result<(), Gone> {
+    async fn look(&mut self, node: Arc<Node>, pattern: &Arc<Pattern>) -> Result<(), Gone> {
         let Some(node) = self.cleared(node).await? else { return Ok(()) };
         let (table, caller) = (self.table, &self.call.caller);
         if !table.may(caller, &node, &SEE) {
@@ -154,17 +198,15 @@ impl Search<'_> {
             let error = Error::NoPermissions { name: node.name.to_string(), tag: READ, who };
             return self.fail(&node.name, error).await;
         }
-        let tail = pattern.tail();
-        let candidate =
-            |child: &String| Candidate { name: node.name.child(child), pattern: tail.clone() };
+        let tail = Arc::new(pattern.tail());
         match fixed {
-            Some(child) => {
-                let known = node.children.get_key_value(child);
-                self.open.extend(known.map(|(child, _)| candidate(child)));
+            Some(child) if node.children.contains_key(child) => {
+                self.open.push_back(Open::Node(node.name.child(child), tail));
             }
+            Some(_) => {}
             None => {
-                let matching = node.children.keys().filter(|child| pattern.matches(child));
-                self.open.extend(matching.map(candidate));
+                let pattern = pattern.clone();
+                self.open.push_back(Open::Children(Children { node, pattern, tail, last: None }));
             }
         }
         Ok(())

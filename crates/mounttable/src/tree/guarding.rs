@@ -1,6 +1,6 @@
 //! GetPermissions and SetPermissions.
 
-use super::walk::SEE;
+use super::walk::{LastNode, SEE};
 use super::{Attempts, Call, Mounttable};
 use crate::access::{ADMIN, Permissions};
 use crate::error::{Error, Result};
@@ -55,11 +55,11 @@ impl Mounttable {
     ) -> Result<String> {
         let other = || Error::BadVersion { name: name.to_string() };
         let node = match version {
-            "" => self.find_or_create(call, name, &[ADMIN]).await?,
+            "" => self.find_or_create(call, name, &[ADMIN], LastNode::AsItIs).await?,
             _ => match self.find(call, name).await {
                 Ok(path) => {
                     if let Some(parent) = path.parent() {
-                        self.adopt(parent, path.last()).await?;
+                        self.rows.ensure_known(parent, path.last()).await?;
                     }
                     path.last().clone()
                 }

@@ -1,5 +1,6 @@
 //! Mount and Unmount.
 
+use super::walk::LastNode;
 use super::{Attempts, Call, Mounttable};
 use crate::access::{ADMIN, MOUNT};
 use crate::address;
@@ -35,16 +36,28 @@ impl Mounttable {
         address::check(&mount.server)?;
         let node_name = NodeName::parse(name)?;
         let mut attempts = Attempts::new(call, name);
+        // Most mounts are refreshes through the same server as before, which
+        // need not read what they change. If it was another, it is read at once.
+        match self.try_mount(call, &node_name, mount, LastNode::AsLastKnown).await {
+            Err(error) if error.is_conflict() => {}
+            done => return done,
+        }
         loop {
-            let tried = self.try_mount(call, &node_name, mount).await;
+            let tried = self.try_mount(call, &node_name, mount, LastNode::AsItIs).await;
             if let Some(done) = attempts.settle(tried).await {
                 return done;
             }
         }
     }
 
-    async fn try_mount(&self, call: &Call, name: &NodeName, mount: &Mount) -> Result<i64> {
-        let node = self.find_or_create(call, name, &[MOUNT, ADMIN]).await?;
+    async fn try_mount(
+        &self,
+        call: &Call,
+        name: &NodeName,
+        mount: &Mount,
+        last: LastNode,
+    ) -> Result<i64> {
+        let node = self.find_or_create(call, name, &[MOUNT, ADMIN], last).await?;
         let server = Server {
             address: mount.server.clone(),
             deadline_micros: self.deadline(mount.ttl_seconds),

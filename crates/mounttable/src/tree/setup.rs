@@ -107,7 +107,11 @@ impl Mounttable {
             let found = self.rows.get_now(&prefix).await?;
             let is_last = prefix == *name;
             parent = Some(match (found, parent) {
-                (Some(found), _) => found,
+                (Some(found), None) => found,
+                (Some(found), Some(above)) => {
+                    self.rows.ensure_known(&above, &found).await?;
+                    found
+                }
                 (None, None) => return Err(Error::NoSuchNameRoot),
                 (None, Some(above)) => {
                     let new = NewChild {

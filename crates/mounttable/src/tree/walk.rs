@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::collect::Due;
 use super::{Call, Mounttable, PAUSE_FIRST};
 use crate::access::{ADMIN, CREATE, READ, RESOLVE};
 use crate::blessing::Caller;
@@ -16,6 +17,15 @@ use crate::rows::NewChild;
 const PASS: [&str; 4] = [RESOLVE, READ, CREATE, ADMIN];
 /// What lets a caller see a node and its servers.
 pub const SEE: [&str; 3] = [RESOLVE, READ, ADMIN];
+
+/// What is needed to know of the node that is to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastNode {
+    /// What this process knew of it at any time: the change fails if that is
+    /// no longer so.
+    AsLastKnown,
+    AsItIs,
+}
 
 /// The nodes from the root to the one that was asked for.
 pub struct Path(Vec<Arc<Node>>);
@@ -87,17 +97,25 @@ impl Mounttable {
         call: &Call,
         name: &NodeName,
         tags: &[&'static str],
+        last: LastNode,
     ) -> Result<Arc<Node>> {
         let mut node: Option<Arc<Node>> = None;
         for prefix in name.prefixes() {
             if let Some(before) = &node {
                 self.authorize(&call.caller, before, &PASS)?;
             }
-            let found = self.visit(call, &prefix).await?;
+            let known = (last == LastNode::AsLastKnown && prefix == *name)
+                .then(|| self.rows.last(&prefix))
+                .flatten()
+                .filter(|known| self.due(known) == Due::Nothing);
+            let found = match known {
+                Some(known) => Some(known),
+                None => self.visit(call, &prefix).await?,
+            };
             node = Some(match (found, &node) {
                 (Some(found), None) => found,
                 (Some(found), Some(parent)) => {
-                    self.adopt(parent, &found).await?;
+                    self.rows.ensure_known(parent, &found).await?;
                     found
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),
@@ -111,25 +129,6 @@ impl Mounttable {
         let node = node.expect("a name has at least the root among its prefixes");
         self.authorize(&call.caller, &node, tags)?;
         Ok(node)
-    }
-
-    /// Makes sure that the parent knows the child before the child is changed.
-    /// A row that nobody knows is left where its maker died, or goes on in a
-    /// moment; whatever is written there must not be lost with it.
-    pub(super) async fn adopt(&self, parent: &Node, child: &Node) -> Result<()> {
-        let knows = |parent: &Node| {
-            let references = parent.children.get(child.name.last()).into_iter().flatten();
-            references.into_iter().any(|reference| reference.id == child.id)
-        };
-        if knows(parent) {
-            return Ok(());
-        }
-        let parent = self.rows.get_now(&parent.name).await?;
-        match parent {
-            Some(parent) if knows(&parent) => Ok(()),
-            Some(parent) => self.rows.refer(&parent, child).await,
-            None => Err(Error::Conflict { name: child.name.to_string() }),
-        }
     }
 
     async fn create(

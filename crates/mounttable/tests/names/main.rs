@@ -6,6 +6,7 @@ mod crash;
 mod dns;
 mod expiry;
 mod globbing;
+mod interleaving;
 mod limits;
 mod mending;
 mod mounts;

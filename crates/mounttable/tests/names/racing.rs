@@ -3,8 +3,9 @@
 //! Clients mount, unmount, delete subtrees and resolve, each operation noted
 //! with when it began and ended. For each name there must be an order of the
 //! operations, one after the other, that explains every answer; those whose
-//! client never heard an answer may have happened or not. Then fsck mends, and
-//! nothing that was answered may be gone.
+//! client never heard an answer may have happened or not. What the dead leave
+//! behind holds no servers. Then fsck mends, and nothing that was answered may
+//! be gone.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -20,13 +21,17 @@ use crate::world::{Grace, Moment, Mortal, World, options, root};
 const NAMES: [&str; 5] = ["x/1/a", "x/1/b", "x/2/a", "y/a", "z"];
 const TOPS: [&str; 4] = ["x/1", "x", "y", "z"];
 const CLIENTS: usize = 2;
+const LIVES: usize = 8;
 
 /// What was done at one name, as far as that name is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Mount(u32),
     Unmount(u32),
+    /// The node itself was deleted, which is one change of one row.
     Delete,
+    /// A node above was deleted with its subtree, which goes from node to node.
+    DeleteAbove,
     /// The servers that were told, as bits.
     Resolve(u32),
 }
@@ -51,12 +56,14 @@ impl History {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Notes a deed at several names that has begun.
-    fn begin(&self, names: &[&'static str], deed: Deed) -> Vec<usize> {
+    /// Notes deeds, each at its name, that have begun.
+    fn begin(&self, deeds: &[(&'static str, Deed)]) -> Vec<usize> {
         let began = self.now();
         let mut events = self.events.lock();
         let first = events.len();
-        events.extend(names.iter().map(|name| Event { name, deed, began, ended: None }));
+        let event =
+            |(name, deed): &(&'static str, Deed)| Event { name, deed: *deed, began, ended: None };
+        events.extend(deeds.iter().map(event));
         (first..events.len()).collect()
     }
 
@@ -67,11 +74,14 @@ impl History {
     }
 }
 
-fn below(top: &str) -> Vec<&'static str> {
-    let is_below = |name: &&'static str| {
-        name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// What deleting a subtree is to each name in it.
+fn deletions(top: &str) -> Vec<(&'static str, Deed)> {
+    let deletion = |name: &'static str| match name.strip_prefix(top)? {
+        "" => Some((name, Deed::Delete)),
+        rest if rest.starts_with('/') => Some((name, Deed::DeleteAbove)),
+        _ => None,
     };
-    NAMES.into_iter().filter(is_below).collect()
+    NAMES.into_iter().filter_map(deletion).collect()
 }
 
 fn address(client: u32) -> String {
@@ -84,18 +94,18 @@ async fn step(table: &Mounttable, history: &History, client: u32) {
     let call = Call::by(root().call().caller);
     match random() % 10 {
         0..4 => {
-            let noted = history.begin(&[name], Deed::Mount(1 << client));
+            let noted = history.begin(&[(name, Deed::Mount(1 << client))]);
             table.mount(&call, name, &Mount::new(address(client), 0)).await.unwrap();
             history.end(&noted);
         }
         4..6 => {
-            let noted = history.begin(&[name], Deed::Unmount(1 << client));
+            let noted = history.begin(&[(name, Deed::Unmount(1 << client))]);
             table.unmount(&call, name, &address(client)).await.unwrap();
             history.end(&noted);
         }
         6 => {
             let top = TOPS[(random() % TOPS.len() as u64) as usize];
-            let noted = history.begin(&below(top), Deed::Delete);
+            let noted = history.begin(&deletions(top));
             table.delete(&call, top, true).await.unwrap();
             history.end(&noted);
         }
@@ -119,8 +129,7 @@ async fn resolve(table: &Mounttable, history: &History, name: &'static str) {
 /// Lives of one server: each with a runtime of its own that ends, with all
 /// its tasks, at some write.
 fn live_and_die(world: &World, history: &Arc<History>, server: u32) {
-    let lives = if std::env::var_os("STELE_LONG").is_some() { 8 } else { 2 };
-    for _ in 0..lives {
+    for _ in 0..LIVES {
         let at = 4 + (random() % 60) as u32;
         let moment = if random().is_multiple_of(2) { Moment::BeforeIt } else { Moment::AfterIt };
         let mortal = Mortal::new(&world.rows, at, moment);
@@ -183,13 +192,13 @@ impl Search<'_> {
             let after = match self.events[at].deed {
                 Deed::Mount(client) => servers | client,
                 Deed::Unmount(client) => servers & !client,
-                Deed::Delete => 0,
+                Deed::Delete | Deed::DeleteAbove => 0,
                 Deed::Resolve(told) if told == servers => servers,
                 Deed::Resolve(_) => return false,
             };
-            // A deletion goes from node to node, so what is mounted while it is
-            // under way may go too, though the name was seen gone before.
-            let goes_on = matches!(self.events[at].deed, Deed::Delete) && servers != 0;
+            // What is mounted while a subtree goes may go too, though the name
+            // was seen gone before.
+            let goes_on = self.events[at].deed == Deed::DeleteAbove && servers != 0;
             self.explains(done | 1 << at, after) || (goes_on && self.explains(done, 0))
         })
     }
@@ -217,12 +226,17 @@ fn the_search_tells_right_from_wrong() {
     assert!(judge(&overlap));
     let twice = [
         event(Deed::Mount(1), 0, Some(1)),
-        event(Deed::Delete, 2, Some(9)),
+        event(Deed::DeleteAbove, 2, Some(9)),
         event(Deed::Resolve(0), 3, Some(4)),
         event(Deed::Mount(1), 5, Some(6)),
         event(Deed::Resolve(0), 7, Some(8)),
     ];
     assert!(judge(&twice));
+    let at_once = twice.clone().map(|event| match event.deed {
+        Deed::DeleteAbove => Event { deed: Deed::Delete, ..event },
+        _ => event,
+    });
+    assert!(!judge(&at_once));
     let after = [event(Deed::Mount(1), 10, Some(11)), event(Deed::Resolve(0), 12, Some(13))];
     assert!(!judge(&[&twice[..], &after].concat()));
 }
@@ -240,6 +254,12 @@ fn two_servers_that_race_and_die_lose_nothing_that_was_answered() {
     });
     runtime.block_on(async {
         let table = world.rows.server(racing(&world));
+        let left = fsck::check(table.rows()).await.unwrap();
+        for problem in left.problems.iter().filter(|problem| problem.kind() == "orphan") {
+            let name = problem.node().unwrap();
+            let row = table.rows().get_now(&name).await.unwrap().unwrap();
+            assert!(row.servers.is_empty() && row.children.is_empty(), "{row:?}");
+        }
         let (mended, report) = fsck::mend(table.rows()).await.unwrap();
         assert!(report.is_sound(), "{:?}", report.problems);
         let kinds: BTreeSet<_> = mended.iter().map(fsck::Problem::kind).collect();

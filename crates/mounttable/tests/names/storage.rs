@@ -1,6 +1,7 @@
 //! Promises about rows: one winner among changes of the same snapshot, hot
 //! rows read once, workers on overlapping trees that leave nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use stele_mounttable::{Error, Mount, NodeName};
 use tokio::task::JoinSet;
 
 use crate::with_both_graces;
-use crate::world::{Grace, World, alice, root, sound};
+use crate::world::{Counted, Grace, World, alice, root, sound};
 
 with_both_graces! {
     of_four_changes_of_one_snapshot_exactly_the_first_succeeds,
@@ -83,6 +84,51 @@ async fn a_thousand_resolves_read_each_row_once_a_second(grace: Grace) {
         }
         resolves.join_all().await;
         assert_eq!(world.table.rows().cache_reads() - before, 4);
+        world.clock.advance(Duration::from_secs(1));
+    }
+}
+
+#[tokio::test]
+async fn a_refresh_is_one_conditional_mutation_and_no_read() {
+    let world = World::in_process(Grace::Minute).await;
+    let counted = Counted::new(&world.rows);
+    let table = world.rows.server_with(&counted.client, world.options());
+    for name in ["a/b/c", "a/b/d"] {
+        table.mount(&root().call(), name, &Mount::new("/h:1", 0)).await.unwrap();
+        table.resolve_step(&root().call(), name).await.unwrap();
+    }
+    for ttl in [60, 30] {
+        world.clock.advance(Duration::from_secs(20));
+        // Others keep what lies above warm.
+        table.resolve_step(&root().call(), "a/b/d").await.unwrap();
+        counted.take();
+        table.mount(&root().call(), "a/b/c", &Mount::new("/h:1", ttl)).await.unwrap();
+        assert_eq!(counted.take(), BTreeMap::from([("CheckAndMutateRow".to_string(), 1)]));
+    }
+    // What another server has written is not overwritten.
+    world.mount(&root(), "a/b/c", "/h:2", 0).await.unwrap();
+    table.mount(&root().call(), "a/b/c", &Mount::new("/h:1", 10)).await.unwrap();
+    let entry = table.resolve_step(&root().call(), "a/b/c").await.unwrap();
+    assert_eq!(entry.servers.len(), 2);
+    assert_eq!(world.nodes().await, 5);
+}
+
+#[tokio::test]
+async fn a_thousand_resolves_are_one_storage_call_per_row() {
+    let world = World::in_process(Grace::Minute).await;
+    world.mount(&root(), "a/b/c", "/h:1", 0).await.unwrap();
+    let counted = Counted::new(&world.rows);
+    let table = world.rows.server_with(&counted.client, world.options());
+    for _ in 0..3 {
+        let mut resolves = JoinSet::new();
+        for _ in 0..1000 {
+            let table = table.clone();
+            resolves.spawn(async move {
+                table.resolve_step(&alice().call(), "a/b/c").await.unwrap();
+            });
+        }
+        resolves.join_all().await;
+        assert_eq!(counted.take(), BTreeMap::from([("ReadRows".to_string(), 4)]));
         world.clock.advance(Duration::from_secs(1));
     }
 }

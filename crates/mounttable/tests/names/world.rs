@@ -1,5 +1,6 @@
 //! Tables, servers of names on them, and people who call.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -80,8 +81,7 @@ impl Rows {
         let world = stele_engine::world::World::real();
         let store = Store::open(dir.path(), options, world).unwrap();
         let api = Api::new(Arc::new(store)).unwrap();
-        let options = BigtableOptions::new("in process", "names", "tests");
-        let client = Client::in_process(api.routes(), options);
+        let client = client_of(api.routes().into_axum_router());
         Rows::reached_by(client, Some(api), Some(dir)).await
     }
 
@@ -93,6 +93,13 @@ impl Rows {
         Rows { client, table, api, _dir: dir }
     }
 
+    /// The service in this process, to be wrapped in something that calls
+    /// have to pass.
+    pub fn router(&self) -> axum::Router {
+        let api = self.api.as_ref().expect("calls to rows in this process can be met");
+        api.routes().into_axum_router()
+    }
+
     pub fn server(&self, options: Options) -> Arc<Mounttable> {
         self.server_with(&self.client, options)
     }
@@ -102,6 +109,12 @@ impl Rows {
         let options = Options { table: self.table.clone(), ..options };
         Mounttable::new(client, options).unwrap()
     }
+}
+
+/// A client of a service in this process.
+pub fn client_of(router: axum::Router) -> Client {
+    let options = BigtableOptions::new("in process", "names", "tests");
+    Client::in_process(router.into(), options)
 }
 
 /// One server on tables of its own, with a clock that is turned by hand.
@@ -284,6 +297,31 @@ pub fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(result, Err(Error::NoPermissions { .. })), "{result:?}");
 }
 
+/// A way to the rows that counts the calls by their names.
+pub struct Counted {
+    pub client: Client,
+    calls: Arc<parking_lot::Mutex<BTreeMap<String, u32>>>,
+}
+
+impl Counted {
+    pub fn new(rows: &Rows) -> Counted {
+        let calls: Arc<parking_lot::Mutex<BTreeMap<String, u32>>> = Arc::default();
+        let noted = calls.clone();
+        let count = move |request: axum::extract::Request, next: axum::middleware::Next| {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_string();
+            *noted.lock().entry(name).or_default() += 1;
+            next.run(request)
+        };
+        let router = rows.router().layer(axum::middleware::from_fn(count));
+        Counted { client: client_of(router), calls }
+    }
+
+    /// The calls since this was asked last.
+    pub fn take(&self) -> BTreeMap<String, u32> {
+        std::mem::take(&mut *self.calls.lock())
+    }
+}
+
 /// When somebody dies, seen from the write at which it happens.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment {
@@ -313,15 +351,13 @@ impl Mortal {
         use tokio::sync::Semaphore;
         let (dead, revived) = (Semaphore::new(0), Semaphore::new(0));
         let state = Arc::new(Fate { writes: AtomicU32::new(0), at, moment, dead, revived });
-        let api = rows.api.as_ref().expect("deaths happen to Stele's rows in this process");
         let fate = state.clone();
         let guard = move |request: axum::extract::Request, next: axum::middleware::Next| {
             let fate = fate.clone();
             async move { fate.meet(request, next).await }
         };
-        let router = api.routes().into_axum_router().layer(axum::middleware::from_fn(guard));
-        let options = BigtableOptions::new("in process", "names", "tests");
-        Mortal { client: Client::in_process(router.into(), options), state }
+        let router = rows.router().layer(axum::middleware::from_fn(guard));
+        Mortal { client: client_of(router), state }
     }
 
     /// Stops before the write of that number until told to go on.

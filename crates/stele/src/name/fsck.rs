@@ -66,8 +66,10 @@ impl Fsck {
 }
 
 fn shown(mended: &[Problem], report: &Report) -> serde_json::Value {
-    let problem =
-        |problem: &Problem| json!({"kind": problem.kind(), "problem": problem.to_string()});
+    let problem = |problem: &Problem| {
+        let name = problem.node().map(|name| name.as_str().to_string());
+        json!({"kind": problem.kind(), "name": name, "problem": problem.to_string()})
+    };
     json!({
         "nodes": report.nodes,
         "servers": report.servers,

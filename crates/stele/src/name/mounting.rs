@@ -90,6 +90,8 @@ pub struct Unmount {
     server: Option<String>,
     #[arg(long)]
     all: bool,
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     reach: Reach,
 }
@@ -98,6 +100,10 @@ impl Unmount {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let server = self.server.as_deref().unwrap_or_default();
         self.reach.run(async |names| names.unmount(&self.name, server).await.map_err(advise))?;
+        if self.json {
+            let told = json!({"name": self.name, "server": self.server, "unmounted": true});
+            json_line(&mut io::stdout().lock(), &told)?;
+        }
         Ok(Outcome::Sound)
     }
 }
@@ -110,6 +116,8 @@ pub struct Rm {
     /// With everything below it.
     #[arg(short, long)]
     recursive: bool,
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     reach: Reach,
 }
@@ -118,6 +126,10 @@ impl Rm {
     pub fn run(self) -> anyhow::Result<Outcome> {
         self.reach
             .run(async |names| names.delete(&self.name, self.recursive).await.map_err(advise))?;
+        if self.json {
+            let told = json!({"name": self.name, "recursive": self.recursive, "deleted": true});
+            json_line(&mut io::stdout().lock(), &told)?;
+        }
         Ok(Outcome::Sound)
     }
 }

@@ -1,17 +1,22 @@
 //! `stele name publish`: keeps a server mounted while a command runs, or until
 //! it is told to stop.
 
+use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use stele_mounttable::client::{PUBLISH_PERIOD, Publisher};
+use serde_json::json;
+use stele_mounttable::Error;
+use stele_mounttable::client::{PUBLISH_PERIOD, PublishedStatuses, Publisher};
 use stele_mounttable::node::Flags;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
-use super::reach::Reach;
+use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::output::json_line;
 
 /// Mount a server, refresh it while a command runs, and unmount it then.
 #[derive(Args)]
@@ -33,6 +38,9 @@ pub struct Publish {
     /// There is nothing below the server.
     #[arg(long)]
     leaf: bool,
+    /// Tell what happens as lines of JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     reach: Reach,
     #[arg(last = true, value_name = "COMMAND")]
@@ -44,6 +52,7 @@ impl Publish {
         let ended = self.reach.run(async |names| {
             let period = Duration::from_secs(self.period.max(1));
             let publisher = Publisher::new(names, period);
+            let telling = tokio::spawn(tell(publisher.statuses(), self.json));
             publisher.add_name(&self.name);
             publisher.add_server(&self.server, Flags { mt: self.mt, leaf: self.leaf });
             let ended = match &self.command[..] {
@@ -54,11 +63,8 @@ impl Publish {
                     outlive(command).await.map(Some)
                 }
             };
-            for ((name, server), status) in publisher.stop().await {
-                if let Some(error) = status.last_error {
-                    eprintln!("stele: {server} on {name}: {error}");
-                }
-            }
+            publisher.stop().await;
+            telling.await??;
             ended
         })?;
         match ended {
@@ -66,6 +72,47 @@ impl Publish {
             _ => Ok(Outcome::Sound),
         }
     }
+}
+
+/// Tells what has become of each name and server, until the publisher ends.
+/// The command has the output to itself, unless JSON is asked for.
+async fn tell(mut statuses: watch::Receiver<PublishedStatuses>, json: bool) -> io::Result<()> {
+    let mut told = PublishedStatuses::new();
+    loop {
+        let ended = statuses.changed().await.is_err();
+        let now = statuses.borrow_and_update().clone();
+        for ((name, server), status) in &now {
+            let before = told.get(&(name.clone(), server.clone()));
+            if status.mounted && before.is_none_or(|before| !before.mounted) {
+                say("mounted", name, server, None, json)?;
+            }
+            if let Some(error) = &status.last_error
+                && before.is_none_or(|before| before.last_error.as_ref() != Some(error))
+            {
+                say("failed", name, server, Some(error), json)?;
+            }
+        }
+        for (name, server) in told.keys().filter(|pair| !now.contains_key(pair)) {
+            say("unmounted", name, server, None, json)?;
+        }
+        if ended {
+            return Ok(());
+        }
+        told = now;
+    }
+}
+
+fn say(event: &str, name: &str, server: &str, error: Option<&Error>, json: bool) -> io::Result<()> {
+    let error = error.map(|error| advise(error.clone()).to_string());
+    if json {
+        let told = json!({"event": event, "name": name, "server": server, "error": error});
+        return json_line(&mut io::stdout().lock(), &told);
+    }
+    match error {
+        Some(error) => eprintln!("stele: {server} on {name}: {error}"),
+        None => eprintln!("stele: {server} is {event}: {name}"),
+    }
+    Ok(())
 }
 
 async fn stopped() -> anyhow::Result<()> {
