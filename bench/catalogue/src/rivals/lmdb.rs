@@ -1,4 +1,4 @@
-//! LMDB doing the same: one database for the catalogue.
+//! LMDB: a B+ tree in a mapped file.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -7,82 +7,77 @@ use anyhow::Result;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvOpenOptions};
 
-use crate::data::{key, mix, value};
-use crate::meter::{rate, say};
+use super::Rival;
+use crate::data::{Key, key, touch, value};
 
 const MAP_BYTES: usize = 16 << 30;
 
-#[expect(unsafe_code, reason = "LMDB maps a file that only this process uses")]
-fn open(dir: &Path) -> Result<Env> {
-    std::fs::create_dir_all(dir)?;
-    // Safe: nobody else opens or changes the file.
-    Ok(unsafe { EnvOpenOptions::new().map_size(MAP_BYTES).max_dbs(1).open(dir)? })
+pub struct Lmdb {
+    env: Env,
+    pairs: Database<Bytes, Bytes>,
 }
 
-fn put(
-    env: &Env,
-    records: Database<Bytes, Bytes>,
-    numbers: impl Iterator<Item = u64>,
-) -> Result<()> {
-    let mut txn = env.write_txn()?;
-    for number in numbers {
-        records.put(&mut txn, &key(number), &value(number))?;
+impl Lmdb {
+    pub fn open(dir: &Path, records: u64) -> Result<Lmdb> {
+        let lmdb = Lmdb::open_empty(&dir.join(format!("lmdb-{records}")))?;
+        super::fill(&lmdb, lmdb.records(), records)?;
+        Ok(lmdb)
     }
-    Ok(txn.commit()?)
 }
 
-pub fn measure(dir: &Path, count: u64, seconds: f64) -> Result<()> {
-    let env = open(dir)?;
-    let mut txn = env.write_txn()?;
-    let records: Database<Bytes, Bytes> = env.create_database(&mut txn, Some("records"))?;
-    txn.commit()?;
-    for first in (0..count).step_by(10_000) {
-        put(&env, records, first..count.min(first + 10_000))?;
+impl Rival for Lmdb {
+    #[expect(unsafe_code, reason = "LMDB maps a file that only this process uses")]
+    fn open_empty(dir: &Path) -> Result<Lmdb> {
+        std::fs::create_dir_all(dir)?;
+        // Safe: nobody else opens or changes the file.
+        let env = unsafe { EnvOpenOptions::new().map_size(MAP_BYTES).max_dbs(1).open(dir)? };
+        let mut txn = env.write_txn()?;
+        let pairs = env.create_database(&mut txn, Some("records"))?;
+        txn.commit()?;
+        Ok(Lmdb { env, pairs })
     }
-    let pick = |turn: u64| mix(turn) % count;
-    say(
-        "LMDB: get, one key",
-        rate(seconds, |turn| {
-            let txn = env.read_txn().expect("there are readers left");
-            let found = records.get(&txn, &key(pick(turn % 50_000))).expect("it can be read");
-            u64::from(found.is_some())
-        }),
-    );
-    say(
-        "LMDB: get, 100 keys",
-        rate(seconds, |turn| {
-            let txn = env.read_txn().expect("there are readers left");
-            let get = |n| records.get(&txn, &key(pick(turn * 100 + n))).expect("it can be read");
-            (0..100).filter_map(get).count() as u64
-        }),
-    );
-    say(
-        "LMDB: next, 1000 records",
-        rate(seconds, |turn| {
-            let txn = env.read_txn().expect("there are readers left");
-            let from = key(pick(turn));
-            let bounds = (Bound::Included(&from[..]), Bound::Unbounded);
-            let range = records.range(&txn, &bounds).expect("it can be read");
-            range
-                .take(1000)
-                .filter(|pair| pair.as_ref().is_ok_and(|(_, value)| value[0] < 255))
-                .count();
-            1000
-        }),
-    );
-    say(
-        "LMDB: put, 100 records, durable",
-        rate(seconds, |turn| {
-            put(&env, records, (0..100).map(|n| pick(turn * 100 + n))).expect("there is room");
-            100
-        }),
-    );
-    say(
-        "LMDB: put, one record, durable",
-        rate(seconds, |turn| {
-            put(&env, records, std::iter::once(pick(turn))).expect("there is room");
-            1
-        }),
-    );
-    Ok(())
+
+    fn name(&self) -> &'static str {
+        "LMDB"
+    }
+
+    fn records(&self) -> u64 {
+        let txn = self.env.read_txn().expect("there are readers left");
+        self.pairs.len(&txn).expect("it can be read")
+    }
+
+    fn get(&self, keys: &[Key]) -> Result<u64> {
+        let txn = self.env.read_txn()?;
+        let mut found = 0;
+        for key in keys {
+            if let Some(value) = self.pairs.get(&txn, key)? {
+                touch(value);
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    fn next(&self, start: &Key, count: usize) -> Result<u64> {
+        let txn = self.env.read_txn()?;
+        let bounds = (Bound::Included(&start[..]), Bound::Unbounded);
+        let mut found = 0;
+        for pair in self.pairs.range(&txn, &bounds)?.take(count) {
+            touch(pair?.1);
+            found += 1;
+        }
+        Ok(found)
+    }
+
+    fn put(&self, numbers: &mut dyn Iterator<Item = u64>) -> Result<()> {
+        let mut txn = self.env.write_txn()?;
+        for number in numbers {
+            self.pairs.put(&mut txn, &key(number), &value(number))?;
+        }
+        Ok(txn.commit()?)
+    }
+
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
 }
