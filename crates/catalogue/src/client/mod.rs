@@ -12,11 +12,11 @@ pub use encode::{NewRecord, RecordKey, WalkStart};
 pub use handle::{Found, Handle, Walk};
 pub use records::{Records, Step};
 pub use segments::Segments;
+pub use stele_grpc::Tls;
 use stele_grpc::Transport;
 use tonic::Status;
 use tonic::client::Grpc;
 use tonic::service::Routes;
-pub use transport::Tls;
 
 use crate::fid::Fid;
 use crate::limits::MESSAGE_BYTES_MAX;
