@@ -76,7 +76,8 @@ impl Local {
         Ok(local)
     }
 
-    fn settle(&self) -> Result<()> {
+    /// Puts everything where it is read best.
+    pub fn settle(&self) -> Result<()> {
         for (table, _) in self.service.store().tables() {
             self.service.store().flush(table)?;
             self.service.store().compact(table)?;

@@ -118,19 +118,6 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
         .await,
     );
     say_ratio("  GET of 100 over single GET", many / single);
-    let put = async |first: u64, count: u64| {
-        let record = |n| NewRecord::new(wire(pick(first + n)), value(first + n));
-        let records = (0..count).map(record).collect();
-        handle.put(records, none).await.expect("the server answers").count
-    };
-    let single =
-        say("PUT, one record, durable", rate_async(seconds, async |turn| put(turn, 1).await).await);
-    let many = say(
-        "PUT, 100 records, durable",
-        rate_async(seconds, async |turn| put(turn * 100, 100).await).await,
-    );
-    say_ratio("  PUT of 100 over single PUT", many / single);
-
     let frame = frame_of(local)?;
     let null = serve(Routes::new(Null(frame))).await?;
     let null = Client::connect(&null, &Default::default()).await?.catalogue(local.fid);
@@ -148,7 +135,20 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
     say("NEXT, 1000 records", ours);
     say("null stream of the same bytes", floor);
     say_ratio("  NEXT over null stream (median of 3)", ratios[1]);
-    Ok(())
+
+    let put = async |first: u64, count: u64| {
+        let record = |n| NewRecord::new(wire(pick(first + n)), value(first + n));
+        let records = (0..count).map(record).collect();
+        handle.put(records, none).await.expect("the server answers").count
+    };
+    let single =
+        say("PUT, one record, durable", rate_async(seconds, async |turn| put(turn, 1).await).await);
+    let many = say(
+        "PUT, 100 records, durable",
+        rate_async(seconds, async |turn| put(turn * 100, 100).await).await,
+    );
+    say_ratio("  PUT of 100 over single PUT", many / single);
+    local.settle()
 }
 
 /// The frames of one answer to a NEXT of 1000 records, as the server sends

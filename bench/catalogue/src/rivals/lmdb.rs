@@ -20,7 +20,7 @@ pub struct Lmdb {
 impl Lmdb {
     pub fn open(dir: &Path, records: u64) -> Result<Lmdb> {
         let lmdb = Lmdb::open_empty(&dir.join(format!("lmdb-{records}")))?;
-        super::fill(&lmdb, lmdb.records(), records)?;
+        super::fill(&lmdb, lmdb.records() == records, records)?;
         Ok(lmdb)
     }
 }

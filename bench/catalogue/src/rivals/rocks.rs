@@ -12,6 +12,7 @@ use rocksdb::{
 use super::Rival;
 use crate::data::{CACHE_BYTES, Key, VALUE_BYTES, key, touch, value};
 
+const COLUMN: &str = "default";
 const BLOCK_BYTES: usize = 4 << 10;
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
 
@@ -33,7 +34,7 @@ impl Rocks {
         let dir = dir.join(format!("rocksdb-{records}"));
         let is_loaded = dir.exists();
         let rocks = Rocks { records, ..Rocks::open_empty(&dir)? };
-        super::fill(&rocks, if is_loaded { records } else { 0 }, records)?;
+        super::fill(&rocks, is_loaded, records)?;
         Ok(rocks)
     }
 }
@@ -57,7 +58,9 @@ impl Rival for Rocks {
         options.set_target_file_size_base(256 << 20);
         options.set_recycle_log_file_num(4);
         options.set_stats_dump_period_sec(0);
-        Ok(Rocks { db: DB::open(&options, dir)?, reads: reads(), records: 0 })
+        // By name, so that a batch of reads can name it too.
+        let db = DB::open_cf(&options, dir, [COLUMN])?;
+        Ok(Rocks { db, reads: reads(), records: 0 })
     }
 
     fn name(&self) -> &'static str {
@@ -79,7 +82,7 @@ impl Rival for Rocks {
         let snapshot = self.db.snapshot();
         let mut reads = reads();
         reads.set_snapshot(&snapshot);
-        let column = self.db.cf_handle("default").expect("it is always there");
+        let column = self.db.cf_handle(COLUMN).expect("it is always there");
         let mut found = 0;
         for value in self.db.batched_multi_get_cf_opt(column, keys, false, &reads) {
             if let Some(value) = value? {
