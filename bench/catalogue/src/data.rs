@@ -3,6 +3,10 @@
 use bytes::Bytes;
 
 pub const VALUE_BYTES: usize = 100;
+/// Everything fits.
+pub const CACHE_BYTES: u64 = 4 << 30;
+
+pub type Key = [u8; 16];
 
 pub fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -11,7 +15,7 @@ pub fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-pub fn key(number: u64) -> [u8; 16] {
+pub fn key(number: u64) -> Key {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&mix(number).to_be_bytes());
     key[8..].copy_from_slice(&mix(!number).to_be_bytes());
@@ -25,4 +29,9 @@ pub fn value(number: u64) -> Bytes {
         chunk.copy_from_slice(&bytes[..chunk.len()]);
     }
     value.into()
+}
+
+/// Looks at a value, so that it has to be there.
+pub fn touch(value: &[u8]) {
+    std::hint::black_box(value.first().zip(value.last()));
 }

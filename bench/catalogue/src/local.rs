@@ -11,7 +11,7 @@ use stele_catalogue::{Catalogues, Fid};
 use stele_engine::world::World;
 use stele_engine::{Options, Store};
 
-use crate::data::{key, mix, value};
+use crate::data::{CACHE_BYTES, key, mix, touch, value};
 use crate::meter::{rate, say, say_ratio};
 
 pub struct Local {
@@ -23,13 +23,12 @@ pub struct Local {
 /// Touches what it is given.
 #[derive(Default)]
 struct Touch {
-    sum: u64,
     cookie: Vec<u8>,
 }
 
 impl Answer for Touch {
     fn value(&mut self, value: &[u8]) {
-        self.sum += u64::from(value[0]) + u64::from(value[value.len() - 1]);
+        touch(value);
     }
 
     fn done(&mut self, _: Code, cookie: &[u8]) {
@@ -55,24 +54,30 @@ impl WalkSink for Touch {
 }
 
 impl Local {
-    /// A catalogue of so many records, compacted.
-    pub fn load(dir: &Path, records: u64) -> Result<Local> {
+    /// A catalogue of so many records, compacted; loaded unless it is there.
+    pub fn open(dir: &Path, records: u64) -> Result<Local> {
         let mut options = Options::default();
-        options.memory.cache_bytes = 1 << 30;
-        let store = Store::open(dir, options, World::real())?;
+        options.memory.cache_bytes = CACHE_BYTES;
+        let dir = dir.join(format!("stele-{records}"));
+        let store = Store::open(&dir, options, World::real())?;
         let service = Arc::new(Catalogues::open(Arc::new(store))?);
         let fid = Fid::of_id(1000).expect("it has few bits");
         let local = Local { service, fid, records };
         let fids = vec![Bytes::copy_from_slice(fid.bytes())];
-        local.service.settle(local.service.create(&CreateRequest { fids, flags: 0 })?)?;
-        for first in (0..records).step_by(10_000) {
-            local.put(first..records.min(first + 10_000), Flag::NoWait as u32)?;
+        let request = CreateRequest { fids: fids.clone(), flags: 0 };
+        local.service.settle(local.service.create(&request)?)?;
+        let stat = local.service.stat(&StatRequest { fids })?.reply.stats[0];
+        if stat.records < records {
+            for first in (stat.records..records).step_by(10_000) {
+                local.put(first..records.min(first + 10_000), Flag::NoWait as u32)?;
+            }
+            local.settle()?;
         }
-        local.settle()?;
         Ok(local)
     }
 
-    fn settle(&self) -> Result<()> {
+    /// Puts everything where it is read best.
+    pub fn settle(&self) -> Result<()> {
         for (table, _) in self.service.store().tables() {
             self.service.store().flush(table)?;
             self.service.store().compact(table)?;
@@ -99,7 +104,7 @@ impl Local {
         Ok(count)
     }
 
-    fn get(&self, keys: Vec<Key>, target: &Option<Target>, flags: u32) -> Result<Vec<u8>> {
+    pub fn get(&self, keys: Vec<Key>, target: &Option<Target>, flags: u32) -> Result<Vec<u8>> {
         let request = GetRequest { catalogue: target.clone(), keys, flags, at: 0 };
         let mut touch = Touch::default();
         Get::new(self.service.clone(), request)?.step(&mut touch, usize::MAX)?;

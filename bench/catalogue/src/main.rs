@@ -1,26 +1,86 @@
-//! Catalogues measured: in process beside LMDB, and over gRPC beside a server
-//! that streams the same bytes without any work. Records of 16 B + 100 B.
-//!
-//!     stele-bench-catalogue [RECORDS [SECONDS]]
+//! Catalogues measured: in process beside LMDB and RocksDB, and over gRPC
+//! beside a server that streams the same bytes without any work. Records of
+//! 16 B + 100 B, all in cache.
 
 mod data;
-mod lmdb;
+mod growth;
 mod local;
 mod meter;
 mod remote;
+mod rivals;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+use self::local::Local;
+
+#[derive(Parser)]
+#[command(about = "Catalogues measured beside LMDB, RocksDB and a stream that does no work")]
+struct Args {
+    #[arg(long, default_value_t = 1_000_000)]
+    records: u64,
+    /// For each measurement.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// What to measure; all without.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    parts: Vec<Part>,
+    /// Where the data is left, so that the next run need not load it; a
+    /// temporary directory without.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Only loads the data.
+    Load,
+    /// The service in process.
+    Local,
+    Lmdb,
+    Rocksdb,
+    /// The service over gRPC.
+    Grpc,
+    /// How much longer a GET takes than among 10,000 records.
+    Growth,
+}
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let records = args.next().map_or(Ok(1_000_000), |text| text.parse())?;
-    let seconds = args.next().map_or(Ok(2.0), |text| text.parse())?;
-    let dir = tempfile::tempdir()?;
-    println!("{records} records, {seconds} s each\n\nin process");
-    let loaded = local::Local::load(&dir.path().join("stele"), records)?;
-    local::measure(&loaded, seconds)?;
-    lmdb::measure(&dir.path().join("lmdb"), records, seconds)?;
-    println!("\nover gRPC");
-    let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(remote::measure(&loaded, seconds))
+    let Args { records, seconds, parts, dir } = Args::parse();
+    let temporary = tempfile::tempdir()?;
+    let dir = dir.unwrap_or_else(|| temporary.path().into());
+    let all = [Part::Local, Part::Lmdb, Part::Rocksdb, Part::Grpc, Part::Growth];
+    let parts = if parts.is_empty() { all.to_vec() } else { parts };
+    println!("{records} records, {seconds} s each");
+    for part in parts {
+        println!("\n{}", part.title());
+        let open = || Local::open(&dir, records);
+        match part {
+            Part::Load => rivals::load(&dir, records).and(open().map(drop))?,
+            Part::Local => local::measure(&open()?, seconds)?,
+            Part::Lmdb => rivals::measure(&rivals::lmdb::Lmdb::open(&dir, records)?, seconds)?,
+            Part::Rocksdb => rivals::measure_rocks(&dir, records, seconds)?,
+            Part::Grpc => {
+                let local = open()?;
+                tokio::runtime::Runtime::new()?.block_on(remote::measure(&local, seconds))?;
+            }
+            Part::Growth => growth::measure(&dir, records, seconds)?,
+        }
+    }
+    Ok(())
+}
+
+impl Part {
+    fn title(self) -> &'static str {
+        match self {
+            Part::Load => "loading",
+            Part::Local => "in process",
+            Part::Lmdb => "LMDB",
+            Part::Rocksdb => "RocksDB",
+            Part::Grpc => "over gRPC",
+            Part::Growth => "one GET, beside one of 10,000 records",
+        }
+    }
 }

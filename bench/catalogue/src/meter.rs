@@ -34,3 +34,7 @@ pub fn say(what: &str, rate: f64) -> f64 {
 pub fn say_ratio(what: &str, ratio: f64) {
     println!("{what:<44} {ratio:>12.2} x");
 }
+
+pub fn say_time(what: &str, rate: f64) {
+    println!("{what:<44} {:>12.2} us", 1e6 / rate);
+}

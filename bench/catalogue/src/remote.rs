@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use anyhow::Result;
 use bytes::Bytes;
 use stele_catalogue::Server;
-use stele_catalogue::client::{Client, Handle, NewRecord};
+use stele_catalogue::client::{self, Client, Handle, NewRecord, RecordKey, WalkStart};
 use stele_catalogue::proto::*;
 use tokio::net::TcpListener;
 use tonic::body::Body;
@@ -61,14 +61,13 @@ impl Service<http::Request<Body>> for Null {
     }
 }
 
-fn next_request(start: Bytes) -> NextRequest {
-    let start = Start { key: start, count: 1000, ..Default::default() };
-    let flags = Flag::Slant as u32 | Flag::NoCookies as u32;
-    NextRequest { starts: vec![start], flags, ..Default::default() }
-}
+const FLAGS: u32 = Flag::Slant as u32 | Flag::NoCookies as u32;
+const COUNT: u32 = 1000;
 
 async fn walk(handle: &Handle, start: Bytes) -> u64 {
-    let mut records = handle.next(next_request(start)).await.expect("the server answers");
+    let starts = vec![WalkStart::at(start, COUNT)];
+    let walk = client::Walk { starts, flags: FLAGS, ..Default::default() };
+    let mut records = handle.next(walk).await.expect("the server answers");
     let mut count = 0;
     while records.next().await.expect("the server answers").is_some() {
         count += 1;
@@ -76,10 +75,15 @@ async fn walk(handle: &Handle, start: Bytes) -> u64 {
     count
 }
 
-pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
+/// The catalogue as a client of this machine sees it.
+pub async fn serve_local(local: &Local) -> Result<Handle> {
     let address = serve(Server::new(local.service.clone()).routes()).await?;
     let client = Client::connect(&address, &Default::default()).await?;
-    let handle = client.catalogue(local.fid);
+    Ok(client.catalogue(local.fid))
+}
+
+pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
+    let handle = serve_local(local).await?;
     let pick = |turn: u64| mix(turn) % local.records;
     let wire = |number: u64| Bytes::copy_from_slice(&key(number));
     let none = Flag::NoCookies as u32;
@@ -90,8 +94,7 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
     let single = say(
         "GET, one key",
         rate_async(seconds, async |turn| {
-            let keys =
-                vec![Key { key: wire(asked[turn as usize % asked.len()]), ..Default::default() }];
+            let keys = vec![wire(asked[turn as usize % asked.len()]).into()];
             handle.get(keys, none, 0).await.expect("the server answers").len() as u64
         })
         .await,
@@ -100,7 +103,7 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
         "GET, one key, by cookie",
         rate_async(seconds, async |turn| {
             let at = turn as usize % asked.len();
-            let key = Key { key: wire(asked[at]), cookie: cookies[at].clone(), expected: None };
+            let key = RecordKey { cookie: cookies[at].clone(), ..wire(asked[at]).into() };
             handle.get(vec![key], none, 0).await.expect("the server answers").len() as u64
         })
         .await,
@@ -108,26 +111,13 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
     let many = say(
         "GET, 100 keys",
         rate_async(seconds, async |turn| {
-            let key = |n| Key { key: wire(pick(turn * 100 + n)), ..Default::default() };
+            let key = |n| wire(pick(turn * 100 + n)).into();
             let keys = (0..100).map(key).collect();
             handle.get(keys, none, 0).await.expect("the server answers").len() as u64
         })
         .await,
     );
     say_ratio("  GET of 100 over single GET", many / single);
-    let put = async |first: u64, count: u64| {
-        let record = |n| NewRecord::new(wire(pick(first + n)), value(first + n));
-        let records = (0..count).map(record).collect();
-        handle.put(records, none).await.expect("the server answers").count
-    };
-    let single =
-        say("PUT, one record, durable", rate_async(seconds, async |turn| put(turn, 1).await).await);
-    let many = say(
-        "PUT, 100 records, durable",
-        rate_async(seconds, async |turn| put(turn * 100, 100).await).await,
-    );
-    say_ratio("  PUT of 100 over single PUT", many / single);
-
     let frame = frame_of(local)?;
     let null = serve(Routes::new(Null(frame))).await?;
     let null = Client::connect(&null, &Default::default()).await?.catalogue(local.fid);
@@ -145,15 +135,29 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
     say("NEXT, 1000 records", ours);
     say("null stream of the same bytes", floor);
     say_ratio("  NEXT over null stream (median of 3)", ratios[1]);
-    Ok(())
+
+    let put = async |first: u64, count: u64| {
+        let record = |n| NewRecord::new(wire(pick(first + n)), value(first + n));
+        let records = (0..count).map(record).collect();
+        handle.put(records, none).await.expect("the server answers").count
+    };
+    let single =
+        say("PUT, one record, durable", rate_async(seconds, async |turn| put(turn, 1).await).await);
+    let many = say(
+        "PUT, 100 records, durable",
+        rate_async(seconds, async |turn| put(turn * 100, 100).await).await,
+    );
+    say_ratio("  PUT of 100 over single PUT", many / single);
+    local.settle()
 }
 
 /// The frames of one answer to a NEXT of 1000 records, as the server sends
 /// them.
 fn frame_of(local: &Local) -> Result<Vec<Bytes>> {
     use stele_catalogue::service::{Direction, Walk};
-    let request =
-        NextRequest { catalogue: local.target(Bytes::new()), ..next_request(Bytes::new()) };
+    let start = Start { count: COUNT, ..Default::default() };
+    let (catalogue, flags) = (local.target(Bytes::new()), FLAGS);
+    let request = NextRequest { catalogue, starts: vec![start], flags, ..Default::default() };
     let mut walk = Walk::new(local.service.clone(), request, Direction::Forward)?;
     let mut reply = Gathered::default();
     while walk.step(&mut reply, usize::MAX)? {}

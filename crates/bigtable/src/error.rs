@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use stele_engine as engine;
+use stele_grpc::engine_code;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -59,32 +60,6 @@ impl Error {
             Error::Deadline(_) => Code::DeadlineExceeded,
             Error::Exhausted(_) => Code::ResourceExhausted,
             Error::Engine(error) => engine_code(error),
-        }
-    }
-}
-
-fn engine_code(error: &engine::Error) -> Code {
-    use engine::Error as E;
-    match error {
-        E::MutationConflict { .. } | E::ScanConflict { .. } => Code::Aborted,
-        E::SnapshotExpired { .. } => Code::Unavailable,
-        E::CellDisorder(_)
-        | E::InvalidPackedFormat { .. }
-        | E::InvalidMutation(_)
-        | E::TooLarge { .. }
-        | E::InvalidSchema(_) => Code::InvalidArgument,
-        E::UnknownTable(_) | E::UnknownColumnFamily { .. } | E::UnknownCheckpoint(_) => {
-            Code::NotFound
-        }
-        E::TableExists(_) => Code::AlreadyExists,
-        E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
-        E::ConfigConflict { .. } => Code::Aborted,
-        E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => {
-            Code::FailedPrecondition
-        }
-        E::DiskFull { .. } => Code::ResourceExhausted,
-        E::Stopped(_) | E::Closed | E::Locked { .. } | E::DirectoryInUse { .. } | E::Io { .. } => {
-            Code::Unavailable
         }
     }
 }

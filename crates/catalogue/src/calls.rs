@@ -134,7 +134,10 @@ impl Served for Calls {
         let Some(mut all) = messages.message().await? else {
             return Err(Status::invalid_argument("the stream has no message"));
         };
-        let size = |record: &Record| record.key.len() + record.value.len();
+        let size = |record: &Record| {
+            let expected = record.expected.as_ref().map_or(0, |expected| expected.len());
+            record.key.len() + record.value.len() + record.cookie.len() + expected
+        };
         gathered.take(all.records.iter().map(size))?;
         while let Some(more) = messages.message().await? {
             check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
@@ -162,10 +165,14 @@ impl Served for Calls {
         let Some(mut all) = messages.message().await? else {
             return Err(Status::invalid_argument("the stream has no message"));
         };
-        gathered.take(all.keys.iter().map(|key| key.key.len()))?;
+        let size = |key: &Key| {
+            let expected = key.expected.as_ref().map_or(0, |expected| expected.len());
+            key.key.len() + key.cookie.len() + expected
+        };
+        gathered.take(all.keys.iter().map(size))?;
         while let Some(more) = messages.message().await? {
             check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
-            gathered.take(more.keys.iter().map(|key| key.key.len()))?;
+            gathered.take(more.keys.iter().map(size))?;
             all.keys.extend(more.keys);
         }
         let written = waiting(|| self.service.del(&all))?;

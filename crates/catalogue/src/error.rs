@@ -3,6 +3,7 @@
 
 use stele_engine as engine;
 use stele_engine::Txn;
+use stele_grpc::engine_code;
 use tonic::{Code, Status};
 
 use crate::fid::Fid;
@@ -46,34 +47,10 @@ impl Error {
             Error::Reserved(_) => Code::PermissionDenied,
             Error::Unpinned(_) | Error::Forgotten(_) => Code::Aborted,
             Error::Exhausted(_) => Code::ResourceExhausted,
+            // What was read is not held any more; from the start it may be.
+            Error::Engine(engine::Error::SnapshotExpired { .. }) => Code::Aborted,
             Error::Engine(error) => engine_code(error),
         }
-    }
-}
-
-fn engine_code(error: &engine::Error) -> Code {
-    use engine::Error as E;
-    match error {
-        E::MutationConflict { .. }
-        | E::ScanConflict { .. }
-        | E::SnapshotExpired { .. }
-        | E::ConfigConflict { .. } => Code::Aborted,
-        E::CellDisorder(_)
-        | E::InvalidPackedFormat { .. }
-        | E::InvalidMutation(_)
-        | E::TooLarge { .. }
-        | E::InvalidSchema(_) => Code::InvalidArgument,
-        E::UnknownTable(_) | E::UnknownColumnFamily { .. } | E::UnknownCheckpoint(_) => {
-            Code::NotFound
-        }
-        E::TableExists(_) => Code::AlreadyExists,
-        E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
-        E::DiskFull { .. } => Code::ResourceExhausted,
-        E::Stopped(_) | E::Closed | E::Locked { .. } | E::DirectoryInUse { .. } | E::Io { .. } => {
-            Code::Unavailable
-        }
-        // Of stores whose log the caller keeps: catalogues are not in one.
-        E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => Code::Internal,
     }
 }
 

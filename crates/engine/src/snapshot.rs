@@ -83,6 +83,22 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// Holds on for as long as a new one would. Fails once it has been given
+    /// up.
+    pub fn renew(&self) -> Result<()> {
+        let mut state = self.registry.state.lock();
+        let now = self.registry.clock.elapsed();
+        match state.live.get_mut(&self.id) {
+            Some(held) if now <= held.deadline => {
+                held.deadline = now + self.registry.age_max;
+                Ok(())
+            }
+            _ => Err(Error::SnapshotExpired { snapshot: self.txn }),
+        }
+    }
+}
+
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.registry.state.lock().live.remove(&self.id);
@@ -107,5 +123,20 @@ mod tests {
         clock.advance(Duration::from_secs(31));
         assert!(matches!(old.check(), Err(Error::SnapshotExpired { .. })));
         assert_eq!(snapshots.live(|| txn(9)), [txn(9)]);
+        assert!(old.renew().is_err(), "what was given up does not come back");
+    }
+
+    #[test]
+    fn a_snapshot_that_is_renewed_lives_as_long_again() {
+        let clock = Arc::new(ManualClock::at(0));
+        let snapshots = Snapshots::new(clock.clone(), Duration::from_secs(30));
+        let held = snapshots.hold(|| Txn::base(3));
+        for _ in 0..3 {
+            clock.advance(Duration::from_secs(29));
+            held.renew().unwrap();
+        }
+        assert_eq!(snapshots.live(|| Txn::base(9)), [Txn::base(3), Txn::base(9)]);
+        clock.advance(Duration::from_secs(31));
+        assert!(held.renew().is_err());
     }
 }

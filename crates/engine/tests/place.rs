@@ -153,25 +153,27 @@ fn a_scan_tells_the_places_of_the_rows_it_gives() {
         commit.row(&row(7)).set(b"f", b"", 0, b"new");
     });
     let snapshot = store.snapshot();
-    let spec = ScanSpec { view: View::At(snapshot.clone()), ..ScanSpec::default() };
-    let mut found = Vec::new();
-    let mut scan = store.scan(table, spec).unwrap();
-    let limits = BatchLimits { cells: 7, ..BatchLimits::default() };
-    while !scan
-        .next_placed_batch(limits, |cell, place| {
-            assert!(place.is_none() || cell.qualifier.is_empty(), "only the first of its row");
-            if cell.qualifier.is_empty() {
-                found.push((cell.row.to_vec(), cell.value.to_vec(), place));
-            }
-        })
-        .unwrap()
-        .done
-    {}
-    assert_eq!(found.len(), 100);
-    for (row, value, entry) in found {
-        assert_eq!(entry.is_none(), value == b"new", "what is in memory has no place");
-        let place = entry.map(|entry| Place { txn: snapshot.txn(), entry });
-        let (read, first) = read(&store, table, &row, place.as_ref());
-        assert_eq!((read, first.by_place), (Some(value), entry.is_some()));
+    for reverse in [false, true] {
+        let spec = ScanSpec { reverse, view: View::At(snapshot.clone()), ..ScanSpec::default() };
+        let mut found = Vec::new();
+        let mut scan = store.scan(table, spec).unwrap();
+        let limits = BatchLimits { cells: 7, ..BatchLimits::default() };
+        while !scan
+            .next_placed_batch(limits, |cell, place| {
+                assert!(place.is_none() || cell.qualifier.is_empty(), "only the first of its row");
+                if cell.qualifier.is_empty() {
+                    found.push((cell.row.to_vec(), cell.value.to_vec(), place));
+                }
+            })
+            .unwrap()
+            .done
+        {}
+        assert_eq!(found.len(), 100);
+        for (row, value, entry) in found {
+            assert_eq!(entry.is_none(), value == b"new", "what is in memory has no place");
+            let place = entry.map(|entry| Place { txn: snapshot.txn(), entry });
+            let (read, first) = read(&store, table, &row, place.as_ref());
+            assert_eq!((read, first.by_place), (Some(value), entry.is_some()));
+        }
     }
 }

@@ -11,6 +11,7 @@ mod escape;
 mod metastore;
 mod name;
 mod output;
+mod reach;
 mod rows;
 mod serve;
 mod table;

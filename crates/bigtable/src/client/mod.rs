@@ -25,7 +25,6 @@ mod row;
 mod row_range;
 #[cfg(test)]
 mod tests;
-mod transport;
 mod write;
 
 use std::sync::Arc;
@@ -38,13 +37,14 @@ pub use error::{Action, Error, Result};
 pub use filter::Filter;
 pub use gc_rule::{GcRule, parse_age};
 pub use mutation::{Mutation, RowMutations, Rule};
-pub use options::{Options, Tls};
+pub use options::Options;
 pub use query::Query;
 pub use read::{Rows, Sample};
 pub use retry::Retry;
 pub use row::{Cell, Row};
 pub use row_range::RowRange;
-use stele_grpc::Transport;
+pub use stele_grpc::Tls;
+use stele_grpc::{Transport, chain, endpoint};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Routes;
 
@@ -74,16 +74,16 @@ impl Client {
     /// Connects, and fails at once if nobody listens. Connections that break
     /// later are made again as calls need them.
     pub async fn connect(options: Options) -> Result<Client> {
-        let endpoint = transport::endpoint(&options.endpoint, &options.tls)?;
-        let first = endpoint.connect().await.map_err(|error| Error::Unreachable {
+        let data_endpoint = endpoint(&options.endpoint, &options.tls).map_err(Error::Options)?;
+        let first = data_endpoint.connect().await.map_err(|error| Error::Unreachable {
             endpoint: options.endpoint.clone(),
-            why: transport::chain(&error),
+            why: chain(&error),
         })?;
         let mut data = vec![Transport::Channel(first.clone())];
         let more = options.channels.max(1) - 1;
-        data.extend((0..more).map(|_| Transport::Channel(endpoint.connect_lazy())));
+        data.extend((0..more).map(|_| Transport::Channel(data_endpoint.connect_lazy())));
         let admin = match &options.admin_endpoint {
-            Some(admin) => transport::endpoint(admin, &options.tls)?.connect_lazy(),
+            Some(admin) => endpoint(admin, &options.tls).map_err(Error::Options)?.connect_lazy(),
             None => first,
         };
         let tokens = Tokens::new(&options.credentials).await?;

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use stele_grpc::Tls;
+
 use super::credentials::Credentials;
 use super::retry::Retry;
 
@@ -30,25 +32,6 @@ pub struct Options {
     /// next row comes; `None` is for ever.
     pub deadline: Option<Duration>,
     pub retry: Retry,
-}
-
-/// Whom to trust and how to be known; used for `https` endpoints.
-#[derive(Clone, Default)]
-pub struct Tls {
-    /// Certificates to trust, in PEM, instead of the system's.
-    pub ca: Option<Vec<u8>>,
-    /// The client's certificate and key, in PEM.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl std::fmt::Debug for Tls {
-    /// Keys are not shown.
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Tls")
-            .field("ca", &self.ca.is_some())
-            .field("identity", &self.identity.is_some())
-            .finish()
-    }
 }
 
 impl Options {

@@ -1,5 +1,5 @@
-//! A Put on its way out: the pieces of keys and values are written to the wire
-//! one after the other, which is the only copy that is made of them.
+//! Vectors on their way out: the pieces of keys and values are written to the
+//! wire one after the other, which is the only copy that is made of them.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,6 @@ use tonic::codec::{Codec, EncodeBuf, Encoder};
 
 use super::Segments;
 use crate::codec::{MessageCodec, MessageDecoder};
-use crate::proto::{PutRequest, Target, WriteReply};
 
 /// A record to be stored.
 #[derive(Clone, Debug, Default)]
@@ -21,17 +20,97 @@ pub struct NewRecord {
     /// Optional: a cookie that came with this record.
     pub cookie: Bytes,
     /// Store only over a record with this value.
-    pub expected: Option<Bytes>,
+    pub expected: Option<Segments>,
 }
 
 impl NewRecord {
     pub fn new(key: impl Into<Segments>, value: impl Into<Segments>) -> NewRecord {
         NewRecord { key: key.into(), value: value.into(), ..NewRecord::default() }
     }
+}
 
-    pub(super) fn encoded_len(&self) -> usize {
+/// A record to be found or deleted.
+#[derive(Clone, Debug, Default)]
+pub struct RecordKey {
+    pub key: Segments,
+    /// Optional: a cookie that came with this record.
+    pub cookie: Bytes,
+    /// Delete only a record with this value.
+    pub expected: Option<Segments>,
+}
+
+impl<K: Into<Segments>> From<K> for RecordKey {
+    fn from(key: K) -> RecordKey {
+        RecordKey { key: key.into(), ..RecordKey::default() }
+    }
+}
+
+/// Where a walk begins, and how many records it takes from there.
+#[derive(Clone, Debug, Default)]
+pub struct WalkStart {
+    pub key: Segments,
+    pub count: u32,
+    /// Optional: a cookie that came with the record of this key.
+    pub cookie: Bytes,
+    /// Begin at the first record, or backwards at the last, whatever the key.
+    pub edge: bool,
+}
+
+impl WalkStart {
+    pub fn at(key: impl Into<Segments>, count: u32) -> WalkStart {
+        WalkStart { key: key.into(), count, ..WalkStart::default() }
+    }
+
+    pub fn at_edge(count: u32) -> WalkStart {
+        WalkStart { count, edge: true, ..WalkStart::default() }
+    }
+}
+
+/// An element of a vector, as a message of its own.
+pub trait Element: Send + Sync + 'static {
+    fn encoded_len(&self) -> usize;
+    fn encode(&self, out: &mut impl BufMut);
+}
+
+impl Element for NewRecord {
+    fn encoded_len(&self) -> usize {
         let expected = self.expected.as_ref().map_or(0, |expected| 1 + sized(expected.len()));
         field(self.key.len()) + field(self.value.len()) + field(self.cookie.len()) + expected
+    }
+
+    fn encode(&self, out: &mut impl BufMut) {
+        put_pieces(out, 1, &self.key);
+        put_pieces(out, 2, &self.value);
+        put_bytes(out, 3, &self.cookie);
+        put_expected(out, 4, self.expected.as_ref());
+    }
+}
+
+impl Element for RecordKey {
+    fn encoded_len(&self) -> usize {
+        let expected = self.expected.as_ref().map_or(0, |expected| 1 + sized(expected.len()));
+        field(self.key.len()) + field(self.cookie.len()) + expected
+    }
+
+    fn encode(&self, out: &mut impl BufMut) {
+        put_pieces(out, 1, &self.key);
+        put_bytes(out, 2, &self.cookie);
+        put_expected(out, 3, self.expected.as_ref());
+    }
+}
+
+impl Element for WalkStart {
+    fn encoded_len(&self) -> usize {
+        let count = if self.count == 0 { 0 } else { 1 + encoded_len_varint(self.count.into()) };
+        let edge = if self.edge { 2 } else { 0 };
+        field(self.key.len()) + count + field(self.cookie.len()) + edge
+    }
+
+    fn encode(&self, out: &mut impl BufMut) {
+        put_pieces(out, 1, &self.key);
+        put_number(out, 2, self.count.into());
+        put_bytes(out, 3, &self.cookie);
+        put_number(out, 4, self.edge.into());
     }
 }
 
@@ -44,81 +123,101 @@ fn sized(len: usize) -> usize {
     encoded_len_varint(len as u64) + len
 }
 
-/// A `PutRequest` whose records are in pieces.
-pub struct PutMessage {
-    pub target: Option<Target>,
-    pub records: Vec<NewRecord>,
-    pub flags: u32,
+const VARINT: u8 = 0;
+const LENGTH_DELIMITED: u8 = 2;
+
+const fn tag(field: u8, wire_type: u8) -> u8 {
+    field << 3 | wire_type
 }
 
-const fn tag(field: u8) -> u8 {
-    field << 3 | 2
-}
-
-impl PutMessage {
-    fn encode(&self, out: &mut impl BufMut) {
-        // What is not records is a small message like any other.
-        let head =
-            PutRequest { catalogue: self.target.clone(), flags: self.flags, ..Default::default() };
-        head.encode_raw(out);
-        for record in &self.records {
-            out.put_u8(tag(2));
-            encode_varint(record.encoded_len() as u64, out);
-            put_segments(out, 1, &record.key);
-            put_segments(out, 2, &record.value);
-            put_bytes(out, 3, &record.cookie);
-            if let Some(expected) = &record.expected {
-                out.put_u8(tag(4));
-                encode_varint(expected.len() as u64, out);
-                out.put_slice(expected);
-            }
-        }
+fn put_number(out: &mut impl BufMut, field: u8, number: u64) {
+    if number != 0 {
+        out.put_u8(tag(field, VARINT));
+        encode_varint(number, out);
     }
 }
 
-fn put_segments(out: &mut impl BufMut, field: u8, segments: &Segments) {
-    if segments.is_empty() {
-        return;
+fn put_pieces(out: &mut impl BufMut, field: u8, pieces: &Segments) {
+    if !pieces.is_empty() {
+        put_expected(out, field, Some(pieces));
     }
-    out.put_u8(tag(field));
-    encode_varint(segments.len() as u64, out);
-    segments.iter().for_each(|segment| out.put_slice(segment));
+}
+
+/// Bytes that are there even if they are empty.
+fn put_expected(out: &mut impl BufMut, field: u8, pieces: Option<&Segments>) {
+    let Some(pieces) = pieces else { return };
+    out.put_u8(tag(field, LENGTH_DELIMITED));
+    encode_varint(pieces.len() as u64, out);
+    pieces.iter().for_each(|piece| out.put_slice(piece));
 }
 
 fn put_bytes(out: &mut impl BufMut, field: u8, bytes: &[u8]) {
     if !bytes.is_empty() {
-        out.put_u8(tag(field));
+        out.put_u8(tag(field, LENGTH_DELIMITED));
         encode_varint(bytes.len() as u64, out);
         out.put_slice(bytes);
     }
 }
 
-/// Encodes Puts in pieces.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PutCodec;
+/// The field that holds the vector, in every request that has one.
+const ELEMENTS: u8 = 2;
 
-impl Codec for PutCodec {
-    type Encode = PutMessage;
-    type Decode = WriteReply;
-    type Encoder = PutEncoder;
-    type Decoder = MessageDecoder<WriteReply>;
+/// A request whose vector is in pieces: `head` is the same request with an
+/// empty one.
+#[derive(Debug)]
+pub struct VectorRequest<H, E> {
+    pub head: H,
+    pub elements: Vec<E>,
+}
 
-    fn encoder(&mut self) -> PutEncoder {
-        PutEncoder(PhantomData)
-    }
-
-    fn decoder(&mut self) -> MessageDecoder<WriteReply> {
-        MessageCodec::<(), WriteReply>::default().decoder()
+impl<H: Message, E: Element> VectorRequest<H, E> {
+    fn encode(&self, out: &mut impl BufMut) {
+        self.head.encode_raw(out);
+        for element in &self.elements {
+            out.put_u8(tag(ELEMENTS, LENGTH_DELIMITED));
+            encode_varint(element.encoded_len() as u64, out);
+            element.encode(out);
+        }
     }
 }
 
-pub struct PutEncoder(PhantomData<PutMessage>);
+/// Encodes requests whose vectors are in pieces; decodes replies as any other.
+#[derive(Debug)]
+pub struct VectorCodec<H, E, R>(PhantomData<(H, E, R)>);
 
-impl Encoder for PutEncoder {
-    type Item = PutMessage;
+impl<H, E, R> Default for VectorCodec<H, E, R> {
+    fn default() -> Self {
+        VectorCodec(PhantomData)
+    }
+}
+
+impl<H, E, R> Codec for VectorCodec<H, E, R>
+where
+    H: Message + 'static,
+    E: Element,
+    R: Message + Default + 'static,
+{
+    type Encode = VectorRequest<H, E>;
+    type Decode = R;
+    type Encoder = VectorEncoder<H, E>;
+    type Decoder = MessageDecoder<R>;
+
+    fn encoder(&mut self) -> VectorEncoder<H, E> {
+        VectorEncoder(PhantomData)
+    }
+
+    fn decoder(&mut self) -> MessageDecoder<R> {
+        MessageCodec::<(), R>::default().decoder()
+    }
+}
+
+pub struct VectorEncoder<H, E>(PhantomData<(H, E)>);
+
+impl<H: Message, E: Element> Encoder for VectorEncoder<H, E> {
+    type Item = VectorRequest<H, E>;
     type Error = Status;
 
-    fn encode(&mut self, item: PutMessage, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, item: Self::Item, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
         item.encode(out);
         Ok(())
     }
@@ -127,32 +226,73 @@ impl Encoder for PutEncoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::Record;
+    use crate::proto::{DelRequest, Key, NextRequest, PutRequest, Record, Start, Target};
+
+    fn target() -> Option<Target> {
+        Some(Target { fid: vec![9; 16].into(), ..Default::default() })
+    }
+
+    fn wire<H: Message, E: Element>(head: H, elements: Vec<E>) -> Bytes {
+        let mut out = Vec::new();
+        VectorRequest { head, elements }.encode(&mut out);
+        out.into()
+    }
+
+    fn pieces() -> Vec<Bytes> {
+        vec![Bytes::from(vec![1; 300]), Bytes::new(), Bytes::from(vec![2; 40])]
+    }
 
     #[test]
-    fn what_is_written_in_pieces_is_read_back_without_a_copy() {
-        let value = vec![Bytes::from(vec![1; 300]), Bytes::from(vec![2; 40])];
+    fn records_in_pieces_are_read_back_without_a_copy() {
         let records = vec![
-            NewRecord { cookie: "c".into(), ..NewRecord::new("key", value.clone()) },
-            NewRecord { expected: Some(Bytes::new()), ..NewRecord::new("", "") },
+            NewRecord { cookie: "c".into(), ..NewRecord::new(pieces(), pieces()) },
+            NewRecord { expected: Some(Segments::default()), ..NewRecord::new("", "") },
         ];
-        let target = Some(Target { fid: vec![9; 16].into(), ..Default::default() });
-        let mut out = Vec::new();
-        PutMessage { target: target.clone(), records, flags: 5 }.encode(&mut out);
-        let wire = Bytes::from(out);
+        let head = PutRequest { catalogue: target(), flags: 5, ..Default::default() };
+        let wire = wire(head, records);
         let read = PutRequest::decode(wire.clone()).unwrap();
+        let whole = Bytes::from(pieces().concat());
         let expected = vec![
-            Record {
-                key: "key".into(),
-                value: value.concat().into(),
-                cookie: "c".into(),
-                expected: None,
-            },
+            Record { key: whole.clone(), value: whole, cookie: "c".into(), expected: None },
             Record { expected: Some(Bytes::new()), ..Default::default() },
         ];
-        assert_eq!((read.catalogue, read.flags, &read.records), (target, 5, &expected));
+        assert_eq!((read.catalogue, read.flags, &read.records), (target(), 5, &expected));
         let within = wire.as_ptr_range();
         let at = read.records[0].value.as_ptr();
         assert!(within.contains(&at), "a decoded value is a piece of its message");
+    }
+
+    #[test]
+    fn keys_in_pieces_are_read_back_as_one() {
+        let keys = vec![
+            RecordKey { cookie: "c".into(), expected: Some(pieces().into()), ..pieces().into() },
+            RecordKey::default(),
+        ];
+        let head = DelRequest { catalogue: target(), flags: 16, ..Default::default() };
+        let read = DelRequest::decode(wire(head, keys)).unwrap();
+        let whole = Bytes::from(pieces().concat());
+        let expected = vec![
+            Key { key: whole.clone(), cookie: "c".into(), expected: Some(whole) },
+            Key::default(),
+        ];
+        assert_eq!((read.catalogue, read.flags, read.keys), (target(), 16, expected));
+    }
+
+    #[test]
+    fn starts_in_pieces_are_read_back_as_one() {
+        let starts = vec![
+            WalkStart { cookie: "c".into(), ..WalkStart::at(pieces(), 300) },
+            WalkStart::at_edge(u32::MAX),
+            WalkStart::default(),
+        ];
+        let head = NextRequest { catalogue: target(), at: 7, ..Default::default() };
+        let read = NextRequest::decode(wire(head, starts)).unwrap();
+        let key = Bytes::from(pieces().concat());
+        let expected = vec![
+            Start { key, count: 300, cookie: "c".into(), edge: false },
+            Start { count: u32::MAX, edge: true, ..Default::default() },
+            Start::default(),
+        ];
+        assert_eq!((read.catalogue, read.at, read.starts), (target(), 7, expected));
     }
 }

@@ -3,15 +3,28 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use parking_lot::Mutex;
-use tonic::client::Grpc;
+use prost::Message;
+use tonic::codec::Streaming;
 use tonic::{Request, Status};
 
-use super::encode::{NewRecord, PutCodec, PutMessage};
+use super::encode::{Element, NewRecord, RecordKey, VectorCodec, VectorRequest, WalkStart};
 use super::{Client, Records, Result, Segments};
 use crate::fid::Fid;
-use crate::limits::{MESSAGE_BYTES_MAX, VECTOR_MAX};
-use crate::proto::*;
+use crate::limits::VECTOR_MAX;
+use crate::proto::{
+    Code, CountReply, CountRequest, DelRangeRequest, DelRequest, GetReply, GetRequest, NextRequest,
+    PutRequest, Range, Target, WriteReply,
+};
+
+const PUT: &str = "/stele.catalogue.v1.Catalogues/Put";
+const PUT_STREAM: &str = "/stele.catalogue.v1.Catalogues/PutStream";
+const DEL: &str = "/stele.catalogue.v1.Catalogues/Del";
+const DEL_STREAM: &str = "/stele.catalogue.v1.Catalogues/DelStream";
+const GET: &str = "/stele.catalogue.v1.Catalogues/Get";
+const NEXT: &str = "/stele.catalogue.v1.Catalogues/Next";
+const PREV: &str = "/stele.catalogue.v1.Catalogues/Prev";
 
 /// A vector up to this size is one message; a larger one is a stream of
 /// messages of this size.
@@ -24,6 +37,17 @@ pub struct Found {
     pub code: Code,
     pub value: Segments,
     pub cookie: Bytes,
+}
+
+/// A Next or Prev.
+#[derive(Clone, Debug, Default)]
+pub struct Walk {
+    pub starts: Vec<WalkStart>,
+    pub flags: u32,
+    /// Only keys within this range.
+    pub within: Option<Range>,
+    /// A pinned txn to read at; zero reads now.
+    pub at: u64,
 }
 
 /// A catalogue, with the cookie that the server gave for it.
@@ -56,48 +80,42 @@ impl Handle {
 
     /// Stores records, all by one commit, however large the vector is.
     pub async fn put(&self, records: Vec<NewRecord>, flags: u32) -> Result<WriteReply> {
-        let mut messages = cut(records, NewRecord::encoded_len)
-            .into_iter()
-            .map(|records| PutMessage { target: None, records, flags: 0 })
-            .collect::<Vec<_>>();
-        let Some(first) = messages.first_mut() else {
-            return Err(Status::invalid_argument("the vector is empty"));
-        };
-        (first.target, first.flags) = (self.target(), flags);
-        let mut grpc = Grpc::new(self.client.transport.clone())
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
-            .max_decoding_message_size(2 * MESSAGE_BYTES_MAX);
-        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let reply = if messages.len() == 1 {
-            let path = http::uri::PathAndQuery::from_static("/stele.catalogue.v1.Catalogues/Put");
-            grpc.unary(Request::new(messages.remove(0)), path, PutCodec).await?
-        } else {
-            let path =
-                http::uri::PathAndQuery::from_static("/stele.catalogue.v1.Catalogues/PutStream");
-            let messages = tokio_stream::iter(messages);
-            grpc.client_streaming(Request::new(messages), path, PutCodec).await?
-        };
-        let reply = reply.into_inner();
+        let head = PutRequest { catalogue: self.target(), flags, ..Default::default() };
+        let reply = self.write(head, records, [PUT, PUT_STREAM]).await?;
         self.learn(&reply.catalogue_cookie);
         Ok(reply)
     }
 
     /// Deletes records, all by one commit, however large the vector is.
-    pub async fn del(&self, keys: Vec<Key>, flags: u32) -> Result<WriteReply> {
-        let size = |key: &Key| key.key.len() + key.cookie.len();
-        let mut messages = cut(keys, size)
-            .into_iter()
-            .map(|keys| DelRequest { keys, ..Default::default() })
-            .collect::<Vec<_>>();
-        let Some(first) = messages.first_mut() else {
-            return Err(Status::invalid_argument("the vector is empty"));
-        };
-        (first.catalogue, first.flags) = (self.target(), flags);
-        let mut calls = self.client.calls();
-        let reply = if messages.len() == 1 {
-            calls.del(messages.remove(0)).await?
+    pub async fn del(&self, keys: Vec<RecordKey>, flags: u32) -> Result<WriteReply> {
+        let head = DelRequest { catalogue: self.target(), flags, ..Default::default() };
+        self.write(head, keys, [DEL, DEL_STREAM]).await
+    }
+
+    /// Sends a vector that writes: in one message, or in several that are one
+    /// request.
+    async fn write<H, E>(
+        &self,
+        head: H,
+        elements: Vec<E>,
+        [inline, streamed]: [&'static str; 2],
+    ) -> Result<WriteReply>
+    where
+        H: Message + Default + 'static,
+        E: Element,
+    {
+        let mut parts = cut(elements, E::encoded_len).into_iter();
+        let Some(first) = parts.next() else { return Err(empty_vector()) };
+        let first = VectorRequest { head, elements: first };
+        let mut grpc = self.client.grpc().await?;
+        let codec = VectorCodec::<H, E, WriteReply>::default();
+        let reply = if parts.len() == 0 {
+            grpc.unary(Request::new(first), PathAndQuery::from_static(inline), codec).await?
         } else {
-            calls.del_stream(tokio_stream::iter(messages)).await?
+            let more = parts.map(|elements| VectorRequest { head: H::default(), elements });
+            let messages = tokio_stream::iter(std::iter::once(first).chain(more));
+            let path = PathAndQuery::from_static(streamed);
+            grpc.client_streaming(Request::new(messages), path, codec).await?
         };
         Ok(reply.into_inner())
     }
@@ -108,11 +126,40 @@ impl Handle {
         Ok(self.client.calls().del_range(request).await?.into_inner())
     }
 
-    /// Finds records; one answer for each key, in their order.
-    pub async fn get(&self, keys: Vec<Key>, flags: u32, at: u64) -> Result<Vec<Found>> {
+    /// Finds records; one answer for each key, in their order. All are read at
+    /// the same moment: now, or when `at` was pinned.
+    pub async fn get(&self, keys: Vec<RecordKey>, flags: u32, at: u64) -> Result<Vec<Found>> {
+        let mut parts = cut(keys, RecordKey::encoded_len);
+        match parts.len() {
+            0 => Err(empty_vector()),
+            1 => self.get_part(parts.remove(0), flags, at).await,
+            _ if at == 0 => {
+                let pinned = self.client.pin().await?;
+                let answers = self.get_parts(parts, flags, pinned).await;
+                self.client.unpin(pinned).await?;
+                answers
+            }
+            _ => self.get_parts(parts, flags, at).await,
+        }
+    }
+
+    async fn get_parts(
+        &self,
+        parts: Vec<Vec<RecordKey>>,
+        flags: u32,
+        at: u64,
+    ) -> Result<Vec<Found>> {
+        let mut answers = Vec::new();
+        for part in parts {
+            answers.extend(self.get_part(part, flags, at).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn get_part(&self, keys: Vec<RecordKey>, flags: u32, at: u64) -> Result<Vec<Found>> {
         let asked = keys.len();
-        let request = GetRequest { catalogue: self.target(), keys, flags, at };
-        let mut messages = self.client.calls().get(request).await?.into_inner();
+        let head = GetRequest { catalogue: self.target(), flags, at, ..Default::default() };
+        let mut messages = self.read::<_, _, GetReply>(head, keys, GET).await?;
         let mut answers = Vec::with_capacity(asked);
         while let Some(message) = messages.message().await? {
             self.learn(&message.catalogue_cookie);
@@ -129,28 +176,55 @@ impl Handle {
     }
 
     /// The value of one key.
-    pub async fn get_one(&self, key: impl Into<Bytes>) -> Result<Option<Segments>> {
-        let key = Key { key: key.into(), ..Default::default() };
-        let found = self.get(vec![key], 0, 0).await?.remove(0);
+    pub async fn get_one(&self, key: impl Into<Segments>) -> Result<Option<Segments>> {
+        let found = self.get(vec![RecordKey::from(key)], 0, 0).await?.remove(0);
         Ok((found.code == Code::Ok).then_some(found.value))
     }
 
     /// Reads records in ascending order.
-    pub async fn next(&self, request: NextRequest) -> Result<Records> {
-        let request = NextRequest { catalogue: self.target(), ..request };
-        Ok(Records::new(self.client.calls().next(request).await?.into_inner()))
+    pub async fn next(&self, walk: Walk) -> Result<Records> {
+        self.walk(walk, NEXT).await
     }
 
     /// Reads records in descending order.
-    pub async fn prev(&self, request: NextRequest) -> Result<Records> {
-        let request = NextRequest { catalogue: self.target(), ..request };
-        Ok(Records::new(self.client.calls().prev(request).await?.into_inner()))
+    pub async fn prev(&self, walk: Walk) -> Result<Records> {
+        self.walk(walk, PREV).await
+    }
+
+    async fn walk(&self, walk: Walk, path: &'static str) -> Result<Records> {
+        let Walk { starts, flags, within, at } = walk;
+        let catalogue = self.target();
+        let head = NextRequest { catalogue, flags, within, at, ..Default::default() };
+        Ok(Records::new(self.read(head, starts, path).await?))
+    }
+
+    /// Sends a vector that asks; the answers come as a stream.
+    async fn read<H, E, R>(
+        &self,
+        head: H,
+        elements: Vec<E>,
+        path: &'static str,
+    ) -> Result<Streaming<R>>
+    where
+        H: Message + 'static,
+        E: Element,
+        R: Message + Default + 'static,
+    {
+        let mut grpc = self.client.grpc().await?;
+        let codec = VectorCodec::<H, E, R>::default();
+        let request = Request::new(VectorRequest { head, elements });
+        let reply = grpc.server_streaming(request, PathAndQuery::from_static(path), codec).await?;
+        Ok(reply.into_inner())
     }
 
     pub async fn count(&self, range: Option<Range>, at: u64) -> Result<CountReply> {
         let request = CountRequest { catalogue: self.target(), range, at };
         Ok(self.client.calls().count(request).await?.into_inner())
     }
+}
+
+fn empty_vector() -> Status {
+    Status::invalid_argument("the vector is empty")
 }
 
 /// Cuts a vector into the parts that go into one message each.

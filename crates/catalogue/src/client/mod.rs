@@ -8,14 +8,15 @@ mod records;
 mod segments;
 mod transport;
 
-pub use encode::NewRecord;
-pub use handle::{Found, Handle};
+pub use encode::{NewRecord, RecordKey, WalkStart};
+pub use handle::{Found, Handle, Walk};
 pub use records::{Records, Step};
 pub use segments::Segments;
+pub use stele_grpc::Tls;
 use stele_grpc::Transport;
 use tonic::Status;
+use tonic::client::Grpc;
 use tonic::service::Routes;
-pub use transport::Tls;
 
 use crate::fid::Fid;
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -43,6 +44,15 @@ impl Client {
     /// Calls services of this process.
     pub fn in_process(routes: Routes) -> Client {
         Client { transport: Transport::InProcess(routes) }
+    }
+
+    /// For calls whose messages are encoded here.
+    async fn grpc(&self) -> Result<Grpc<Transport>> {
+        let mut grpc = Grpc::new(self.transport.clone())
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+            .max_decoding_message_size(2 * MESSAGE_BYTES_MAX);
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        Ok(grpc)
     }
 
     fn calls(&self) -> CataloguesClient<Transport> {

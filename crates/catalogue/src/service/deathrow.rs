@@ -1,9 +1,10 @@
 //! The deathrow: deleted catalogues whose records are being removed, piece by
 //! piece, in the background and across restarts.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use stele_engine::{BatchLimits, CellView, CommitBuilder, RowRange, ScanSpec, Store, TableId};
@@ -16,6 +17,9 @@ use crate::layout::{self, Condemned, Object, Space};
 
 /// Records that one commit removes.
 const STEP_RECORDS: usize = 1 << 16;
+
+/// After an error, such as a full disk.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 pub struct Deathrow {
     /// Catalogues that still have records.
@@ -151,19 +155,21 @@ impl Collector {
 
 fn collect(service: &Weak<Catalogues>, woken: &Receiver<()>) {
     loop {
-        loop {
-            let Some(service) = service.upgrade() else { return };
-            match service.collect_step() {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "the deathrow waits for the next deletion or start");
-                    break;
-                }
+        let Some(alive) = service.upgrade() else { return };
+        let step = alive.collect_step();
+        // While this waits, the service can go.
+        drop(alive);
+        // The service holds the other end: without it there is nobody to wait
+        // for.
+        let gone = match step {
+            Ok(true) => false,
+            Ok(false) => woken.recv().is_err(),
+            Err(error) => {
+                tracing::warn!(%error, "the deathrow waits and tries again");
+                woken.recv_timeout(RETRY_AFTER) == Err(RecvTimeoutError::Disconnected)
             }
-        }
-        // The service holds the other end.
-        if woken.recv().is_err() {
+        };
+        if gone {
             return;
         }
     }

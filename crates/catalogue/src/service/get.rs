@@ -10,6 +10,7 @@ use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
+use crate::pins::Moment;
 use crate::proto::{Code, GetRequest, Key};
 
 /// Takes what is found, key by key.
@@ -28,6 +29,7 @@ pub struct Get {
     service: Arc<Catalogues>,
     catalogue: Arc<Catalogue>,
     keys: Vec<Key>,
+    moment: Option<Moment>,
     view: View,
     cookies: bool,
     next: usize,
@@ -48,11 +50,14 @@ impl Get {
             }
         }
         let catalogue = service.readable(request.catalogue.as_ref())?;
-        let view = service.pins.view(&service.store, request.at, request.keys.len())?;
+        // For one key the moment need not be held.
+        let held = request.at != 0 || request.keys.len() > 1;
+        let moment = held.then(|| service.moment(request.at)).transpose()?;
+        let view = moment.as_ref().map_or(View::Durable, Moment::view);
         let row = catalogue.space.prefix.clone();
         let cookies = !flags.has(Flag::NoCookies);
         let (keys, cookie) = (request.keys, Vec::new());
-        Ok(Get { service, catalogue, keys, view, cookies, next: 0, found: 0, cookie, row })
+        Ok(Get { service, catalogue, keys, moment, view, cookies, next: 0, found: 0, cookie, row })
     }
 
     /// A cookie for the catalogue, unless none is wanted.
@@ -63,6 +68,7 @@ impl Get {
     /// Answers keys until there are `bytes` of answers. Tells whether there
     /// are more.
     pub fn step(&mut self, answer: &mut impl Answer, bytes: usize) -> Result<bool> {
+        self.moment.as_ref().map_or(Ok(()), Moment::use_again)?;
         while self.next < self.keys.len() && answer.bytes() < bytes {
             self.read_next(answer)?;
         }

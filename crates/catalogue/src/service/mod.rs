@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::fid::{self, Fid};
 use crate::layout::{self, Entry, Object, Space, Tables};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::pins::Pins;
+use crate::pins::{Moment, Pins};
 use crate::proto::Target;
 use crate::registry::Registry;
 use crate::waiting::waiting;
@@ -160,7 +160,15 @@ impl Catalogues {
 
     /// Holds the present, for reads of several requests.
     pub fn pin(&self) -> Result<Txn> {
-        self.pins.hold(self.store.snapshot())
+        self.pins.hold(Moment::new(&self.store, &self.clock))
+    }
+
+    /// What a request reads: the txn that it names, or what is durable now.
+    fn moment(&self, at: u64) -> Result<Moment> {
+        match at {
+            0 => Ok(Moment::new(&self.store, &self.clock)),
+            txn => self.pins.get(txn),
+        }
     }
 
     /// Lets go of a txn. Tells whether it was held.

@@ -7,6 +7,7 @@ use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
 use crate::layout::Space;
+use crate::pins::Moment;
 use crate::proto::{CountReply, CountRequest, DelRangeRequest, Range, WriteReply};
 
 /// The rows of a space whose keys lie in a range; all without one.
@@ -26,12 +27,16 @@ impl Catalogues {
     pub fn count(&self, request: &CountRequest) -> Result<CountReply> {
         let catalogue = self.readable(request.catalogue.as_ref())?;
         let rows = key_range(&catalogue.space, request.range.as_ref())?;
-        let view = View::At(self.pins.snapshot(&self.store, request.at)?);
-        let totals = self.count_space(&catalogue, &rows, view)?;
+        let moment = self.moment(request.at)?;
+        let totals = self.count_at(&catalogue, &rows, &moment)?;
         if catalogue.is_dropped() {
             return Err(Error::NoCatalogue(catalogue.fid));
         }
         Ok(CountReply { records: totals.records as u64, bytes: totals.bytes as u64 })
+    }
+
+    fn count_at(&self, catalogue: &Catalogue, rows: &RowRange, moment: &Moment) -> Result<Totals> {
+        self.count_rows(catalogue, rows, moment.view(), || moment.use_again())
     }
 
     pub(super) fn count_space(
@@ -39,6 +44,16 @@ impl Catalogues {
         catalogue: &Catalogue,
         rows: &RowRange,
         view: View,
+    ) -> Result<Totals> {
+        self.count_rows(catalogue, rows, view, || Ok(()))
+    }
+
+    fn count_rows(
+        &self,
+        catalogue: &Catalogue,
+        rows: &RowRange,
+        view: View,
+        go_on: impl Fn() -> Result<()>,
     ) -> Result<Totals> {
         let mut totals = Totals::default();
         if rows.is_empty() {
@@ -50,7 +65,9 @@ impl Catalogues {
         let mut sink = |cell: &stele_engine::CellView<'_>| {
             totals.add(space.key(cell.row), cell.value.len());
         };
-        while !scan.next_batch(BatchLimits::default(), &mut sink)?.done {}
+        while !scan.next_batch(BatchLimits::default(), &mut sink)?.done {
+            go_on()?;
+        }
         Ok(totals)
     }
 

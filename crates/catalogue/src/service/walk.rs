@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Snapshot, Txn, View};
+use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Txn};
 
 use super::range::key_range;
 use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
+use crate::pins::Moment;
 use crate::proto::{Code, NextRequest, Start};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub struct Walk {
     flags: Flags,
     within: RowRange,
     direction: Direction,
-    snapshot: Arc<Snapshot>,
+    moment: Moment,
     /// The start at hand.
     at: usize,
     /// Its scan, once that is open, and the records it has given.
@@ -57,7 +58,7 @@ impl Walk {
         }
         let catalogue = service.readable(request.catalogue.as_ref())?;
         let within = key_range(&catalogue.space, request.within.as_ref())?;
-        let snapshot = service.pins.snapshot(&service.store, request.at)?;
+        let moment = service.moment(request.at)?;
         let (starts, cookie) = (request.starts, Vec::new());
         Ok(Walk {
             service,
@@ -66,7 +67,7 @@ impl Walk {
             flags,
             within,
             direction,
-            snapshot,
+            moment,
             at: 0,
             scan: None,
             count: 0,
@@ -79,7 +80,7 @@ impl Walk {
         if !self.flags.has(Flag::Pin) {
             return Ok(None);
         }
-        self.service.pins.hold(self.snapshot.clone()).map(Some)
+        self.service.pins.hold(self.moment.clone()).map(Some)
     }
 
     /// A cookie for the catalogue, unless none is wanted.
@@ -92,6 +93,7 @@ impl Walk {
 
     /// Gives records until the sink has `bytes`. Tells whether there is more.
     pub fn step(&mut self, sink: &mut impl WalkSink, bytes: usize) -> Result<bool> {
+        self.moment.use_again()?;
         while self.at < self.starts.len() && sink.bytes() < bytes {
             let room = bytes - sink.bytes();
             if let Some(code) = self.step_start(sink, room)? {
@@ -121,14 +123,14 @@ impl Walk {
             let spec = ScanSpec {
                 reverse: self.direction == Direction::Backward,
                 rows_max: Some(start.count as usize),
-                view: View::At(self.snapshot.clone()),
+                view: self.moment.view(),
                 ..ScanSpec::range(rows)
             };
             self.scan = Some(self.service.store.scan(self.catalogue.space.table, spec)?);
         }
         let scan = self.scan.as_mut().expect("it was just opened");
         let (space, at) = (&self.catalogue.space, self.at as u32);
-        let (object, txn) = (self.catalogue.object, self.snapshot.txn());
+        let (object, txn) = (self.catalogue.object, self.moment.txn());
         let (sealer, cookie) = (&self.service.sealer, &mut self.cookie);
         let keys_only = self.flags.has(Flag::KeysOnly);
         let (mut count, mut copied) = (0, 0);
@@ -158,7 +160,7 @@ impl Walk {
     fn exists(&self, start: &Start) -> Result<bool> {
         let space = &self.catalogue.space;
         let place = self.service.sealer.open_record(self.catalogue.object, &start.cookie);
-        let view = View::At(self.snapshot.clone());
+        let view = self.moment.view();
         let mut found = false;
         let row = space.row(&start.key);
         let read =

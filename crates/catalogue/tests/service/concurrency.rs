@@ -2,7 +2,7 @@
 
 use crate::served::*;
 use bytes::Bytes;
-use stele_catalogue::client::NewRecord;
+use stele_catalogue::client::{NewRecord, RecordKey};
 use stele_catalogue::proto::*;
 
 const WRITERS: u64 = 4;
@@ -62,7 +62,8 @@ async fn conditional_puts_of_many_lose_no_increment() {
                 loop {
                     let value = handle.get_one("n").await.unwrap().unwrap().joined();
                     let next = (number(&value) + 1).to_be_bytes().to_vec();
-                    let put = NewRecord { expected: Some(value), ..NewRecord::new("n", next) };
+                    let put =
+                        NewRecord { expected: Some(value.into()), ..NewRecord::new("n", next) };
                     let reply = handle.put(vec![put], 0).await.unwrap();
                     if reply.count == 1 {
                         break;
@@ -101,7 +102,7 @@ async fn everybody_finds_their_own_records_while_catalogues_come_and_go() {
                 kept.insert(key(round), round);
                 kept.insert(key(round * 3), round);
                 if round % 5 == 4 {
-                    let gone = Key { key: key(round), ..Default::default() };
+                    let gone = RecordKey::from(key(round));
                     let reply = handle.del(vec![gone], 0).await.unwrap();
                     assert_eq!(reply.count, 1);
                     kept.remove(&key(round));

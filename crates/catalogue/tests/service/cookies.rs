@@ -3,7 +3,7 @@
 use crate::served::*;
 use bytes::Bytes;
 use proptest::prelude::*;
-use stele_catalogue::client::NewRecord;
+use stele_catalogue::client::{NewRecord, RecordKey, WalkStart};
 use stele_catalogue::proto::*;
 use stele_catalogue::service::{Answer, Get};
 
@@ -87,7 +87,7 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     };
     assert_eq!(by_cookie(&cookies[7]).0.unwrap(), "v7");
     assert_eq!(places(), before + 2);
-    let begin = Start { cookie: cookies[7].clone(), ..start("k007", 1) };
+    let begin = WalkStart { cookie: cookies[7].clone(), ..start("k007", 1) };
     assert_eq!(groups(handle.next(from(vec![begin], 0)).await.unwrap()).await[0].0, ["k007"]);
     assert_eq!(places(), before + 3);
     let before = before + 2;
@@ -108,7 +108,48 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     assert_eq!(places(), before + 4, "a range beside it does not matter");
     handle.del_range(None, 0).await.unwrap();
     assert_eq!(by_cookie(&cookie).0, None);
-    handle.del(vec![Key { cookie, ..crate::served::key("k007") }], 0).await.unwrap();
+    handle.del(vec![RecordKey { cookie, ..crate::served::key("k007") }], 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cookie_of_a_put_becomes_a_place_once_the_record_is_on_disk() {
+    let served = Served::new();
+    let handle = served.filled(1, 3).await;
+    let reply = handle.put(vec![record("k", "v"), record("k001", "w")], 0).await.unwrap();
+    assert!(reply.cookies.iter().all(|cookie| !cookie.is_empty()), "one for each stored record");
+    let lookups = served.service.counts().lookups;
+    let places = || served.service.counts().places;
+    let before = places();
+    // Together with the catalogue's own it saves the way through the
+    // meta-catalogue; the record itself is in memory and has no place yet.
+    let whole = target(1, reply.catalogue_cookie.clone());
+    let (value, cookie) = read(&served, &whole, &"k".into(), &reply.cookies[0]);
+    assert_eq!((value.unwrap(), places()), ("v".into(), before));
+    served.flush();
+    let (value, placed) = read(&served, &whole, &"k".into(), &cookie);
+    assert_eq!((value.unwrap(), places()), ("v".into(), before));
+    assert_ne!(cookie, placed, "now it has one");
+    let (value, _) = read(&served, &whole, &"k".into(), &placed);
+    assert_eq!((value.unwrap(), places()), ("v".into(), before + 1));
+    assert_eq!(served.service.counts().lookups, lookups);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_walk_backwards_tells_places_too() {
+    let served = Served::new();
+    let handle = served.filled(1, 200).await;
+    served.flush();
+    let mut records = handle.prev(from(vec![WalkStart::at_edge(200)], 0)).await.unwrap();
+    let before = served.service.counts().places;
+    let mut number = 200;
+    while let Some(step) = records.next().await.unwrap() {
+        if let stele_catalogue::client::Step::Record { key, cookie, .. } = step {
+            number -= 1;
+            let (value, _) = read(&served, &target(1, Bytes::new()), &key.joined(), &cookie);
+            assert_eq!(value.unwrap(), format!("v{number}"));
+        }
+    }
+    assert_eq!(served.service.counts().places, before + 200);
 }
 
 proptest! {

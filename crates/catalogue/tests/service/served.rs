@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use stele_catalogue::client::{Client, Handle, NewRecord, Records, Step};
-use stele_catalogue::proto::{Code, Key, NextRequest, Start};
+use stele_catalogue::client::{
+    Client, Handle, NewRecord, RecordKey, Records, Step, Walk, WalkStart,
+};
+use stele_catalogue::proto::Code;
 use stele_catalogue::{Catalogues, Fid, Server};
 use stele_engine::world::World;
 use stele_engine::{Options, Store};
@@ -65,16 +66,16 @@ pub fn record(key: &str, value: &str) -> NewRecord {
     NewRecord::new(key.as_bytes().to_vec(), value.as_bytes().to_vec())
 }
 
-pub fn key(key: &str) -> Key {
-    Key { key: Bytes::copy_from_slice(key.as_bytes()), ..Default::default() }
+pub fn key(key: &str) -> RecordKey {
+    key.as_bytes().to_vec().into()
 }
 
-pub fn start(key: &str, count: u32) -> Start {
-    Start { key: Bytes::copy_from_slice(key.as_bytes()), count, ..Default::default() }
+pub fn start(key: &str, count: u32) -> WalkStart {
+    WalkStart::at(key.as_bytes().to_vec(), count)
 }
 
-pub fn from(starts: Vec<Start>, flags: u32) -> NextRequest {
-    NextRequest { starts, flags, ..Default::default() }
+pub fn from(starts: Vec<WalkStart>, flags: u32) -> Walk {
+    Walk { starts, flags, ..Walk::default() }
 }
 
 /// The keys of each start, and how it ended.

@@ -1,9 +1,8 @@
 //! The service as its clients meet it, story by story.
 
 use crate::served::*;
-use bytes::Bytes;
 use prost::Message;
-use stele_catalogue::client::NewRecord;
+use stele_catalogue::client::{NewRecord, Walk, WalkStart};
 use stele_catalogue::fid::{DEATHROW, META, RETIRED};
 use stele_catalogue::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stele_catalogue::proto::*;
@@ -141,7 +140,7 @@ async fn keys_are_ordered_shorter_first_and_may_be_empty() {
     let keys: [&[u8]; 6] = [b"", b"\0", b"\0\0", b"a", b"a\0", b"\xFF"];
     let records = keys.iter().rev().map(|key| NewRecord::new(key.to_vec(), vec![key.len() as u8]));
     handle.put(records.collect(), 0).await.unwrap();
-    let start = Start { edge: true, count: 10, ..Default::default() };
+    let start = WalkStart::at_edge(10);
     for backward in [false, true] {
         let request = from(vec![start.clone()], 0);
         let mut records = match backward {
@@ -299,7 +298,7 @@ async fn reads_at_a_pinned_txn_see_what_was_then() {
     let pinned = records.pinned.unwrap();
     handle.put(vec![record("k002", "new"), record("k9", "new")], 0).await.unwrap();
     handle.del(vec![key("k003")], 0).await.unwrap();
-    let request = NextRequest { at: pinned, ..from(vec![start("k002", 9)], 0) };
+    let request = Walk { at: pinned, ..from(vec![start("k002", 9)], 0) };
     assert_eq!(groups(handle.next(request).await.unwrap()).await[0].0, ["k002", "k003"]);
     let found = handle.get(vec![key("k002")], 0, pinned).await.unwrap();
     assert_eq!(found[0].value, b"v2");
@@ -332,7 +331,7 @@ async fn a_catalogue_is_made_by_the_put_that_needs_it() {
     let served = Served::new();
     let handle = served.client.catalogue(fid(1));
     let flags = Flag::CreateCatalogue as u32;
-    let refused = vec![NewRecord { expected: Some(Bytes::new()), ..record("k", "v") }];
+    let refused = vec![NewRecord { expected: Some(Default::default()), ..record("k", "v") }];
     let reply = handle.put(refused, flags).await.unwrap();
     assert_eq!(codes(reply.codes()), [Code::Absent]);
     assert_eq!(codes(served.client.lookup(&[fid(1)]).await.unwrap().codes()), [Code::Absent]);
@@ -354,8 +353,8 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
     // Nobody collects here, so that every step can be seen.
     let deathrow = served.client.catalogue(DEATHROW);
     let waiting = async || {
-        let start = Start { edge: true, count: 9, ..Default::default() };
-        let mut records = deathrow.next(from(vec![start], 0)).await.unwrap();
+        let starts = vec![WalkStart::at_edge(9)];
+        let mut records = deathrow.next(from(starts, 0)).await.unwrap();
         match records.next().await.unwrap() {
             Some(stele_catalogue::client::Step::Record { value, .. }) => {
                 Condemned::decode(&value.joined())

@@ -3,7 +3,7 @@
 use crate::served::*;
 use bytes::Bytes;
 use stele_catalogue::Server;
-use stele_catalogue::client::NewRecord;
+use stele_catalogue::client::{NewRecord, RecordKey};
 use stele_catalogue::proto::catalogues_client::CataloguesClient;
 use stele_catalogue::proto::*;
 use tokio_stream::iter;
@@ -47,12 +47,27 @@ async fn a_large_vector_is_one_commit() {
     let value = handle.get_one(9u32.to_be_bytes().to_vec()).await.unwrap().unwrap();
     assert_eq!(value, vec![1; 1000]);
     let before = store.progress().1;
-    let keys =
-        (0..60_000u32).map(|n| Key { key: n.to_be_bytes().to_vec().into(), ..Default::default() });
+    let keys = (0..60_000u32).map(|n| RecordKey::from(n.to_be_bytes().to_vec()));
     let reply = handle.del(keys.collect(), 0).await.unwrap();
     assert_eq!((reply.count, reply.codes.len()), (5_000, 60_000));
     assert_eq!(store.progress().1, before.next());
     assert_eq!(handle.count(None, 0).await.unwrap().records, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_get_of_more_keys_than_a_message_holds_reads_one_moment() {
+    let served = Served::new();
+    let handle = served.filled(1, 10).await;
+    let pad = "x".repeat(300);
+    let keys = (0..4_000).map(|n| RecordKey::from(format!("k{:03}{}", n % 10, pad).into_bytes()));
+    let mut keys: Vec<RecordKey> = keys.collect();
+    keys.extend((0..10).map(|n| key(&format!("k{n:03}"))));
+    let found = handle.get(keys, Flag::NoCookies as u32, 0).await.unwrap();
+    let (absent, there) = found.split_at(4_000);
+    assert!(absent.iter().all(|found| found.code == Code::Absent));
+    assert!(there.iter().enumerate().all(|(n, found)| found.value == format!("v{n}")));
+    let held = served.service.pin().unwrap();
+    assert!(served.service.unpin(held) && !served.service.unpin(held), "nothing stays pinned");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -86,7 +86,7 @@ impl Scan {
     }
 
     /// The same, with the place of the first cell of each row where it has
-    /// one: at the batch's txn. Backwards none is told.
+    /// one: at the batch's txn.
     pub fn next_placed_batch(
         &mut self,
         limits: BatchLimits,

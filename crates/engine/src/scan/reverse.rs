@@ -12,7 +12,8 @@ use crate::cell::key;
 use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::error::Result;
-use crate::merge::{CellView, Merge, ReadBudget, ReadEnd, Reader, Sink};
+use crate::fragment::EntryPlace;
+use crate::merge::{CellView, Merge, PlaceNote, ReadBudget, ReadEnd, Reader, Sink};
 use crate::source::Source;
 use crate::txn::Txn;
 
@@ -67,8 +68,8 @@ impl Scan {
             };
             let mut past = prefix.clone();
             key::push_past(&mut past);
-            let mut reader =
-                Reader { merge, state: &mut self.state, rules: pass.rules, spans, places: None };
+            let (rules, places) = (pass.rules, pass.places);
+            let mut reader = Reader { merge, state: &mut self.state, rules, spans, places };
             if begun {
                 reader.resume()?;
             } else {
@@ -111,9 +112,10 @@ impl Scan {
         let rows = place.rows;
         rows.clear();
         let mut unlimited = ReadBudget::UNLIMITED;
-        let mut reader =
-            Reader { merge, state: &mut self.state, rules: pass.rules, spans, places: None };
-        reader.read(place.bound, &mut unlimited, &mut |cell| rows.keep(cell))?;
+        let (rules, places) = (pass.rules, pass.places);
+        let mut reader = Reader { merge, state: &mut self.state, rules, spans, places };
+        let found = || places.and_then(PlaceNote::take);
+        reader.read(place.bound, &mut unlimited, &mut |cell| rows.keep(cell, found()))?;
         let work = ReadBudget::UNLIMITED.work - unlimited.work;
         budget.work = budget.work.saturating_sub(work);
         let mut last_given = None;
@@ -123,7 +125,7 @@ impl Scan {
                 self.shrink_to_before(rows.row(last_given).to_vec());
                 return Ok(Stretch::Budget);
             }
-            rows.give(row.clone(), budget, sink);
+            rows.give(row.clone(), places, budget, sink);
             last_given = Some(row);
         }
         self.shrink_to_before(key::row_of(&start).expect("a row prefix holds a row"));
@@ -166,6 +168,7 @@ struct KeptCell {
     timestamp: i64,
     txn: Txn,
     marker: bool,
+    place: Option<EntryPlace>,
 }
 
 impl KeptRows {
@@ -175,7 +178,7 @@ impl KeptRows {
         self.rows.clear();
     }
 
-    fn keep(&mut self, cell: &CellView<'_>) {
+    fn keep(&mut self, cell: &CellView<'_>, place: Option<EntryPlace>) {
         let at = self.cells.len();
         let same_row = self.cells.last().map(|last| last.row.clone());
         let row = match same_row.filter(|row| alike(&self.bytes[row.clone()], cell.row)) {
@@ -191,7 +194,7 @@ impl KeptRows {
         let (family, qualifier) = self.push_column(cell);
         let value = self.push(cell.value);
         let CellView { timestamp, txn, marker, .. } = *cell;
-        self.cells.push(KeptCell { row, family, qualifier, value, timestamp, txn, marker });
+        self.cells.push(KeptCell { row, family, qualifier, value, timestamp, txn, marker, place });
     }
 
     /// The column is often that of the cell before.
@@ -217,8 +220,17 @@ impl KeptRows {
         &self.bytes[self.cells[cells.start].row.clone()]
     }
 
-    fn give(&self, cells: Range<usize>, budget: &mut ReadBudget, sink: &mut Sink<'_>) {
+    fn give(
+        &self,
+        cells: Range<usize>,
+        places: Option<&PlaceNote>,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) {
         for cell in &self.cells[cells] {
+            if let Some(places) = places {
+                places.set(cell.place);
+            }
             let view = CellView {
                 row: &self.bytes[cell.row.clone()],
                 family: &self.bytes[cell.family.clone()],

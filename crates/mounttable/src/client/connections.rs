@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+pub use stele_bigtable::client::Tls;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint as Uri, Identity};
+use tonic::transport::Endpoint as Uri;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::address::Endpoint;
@@ -38,14 +39,6 @@ impl std::fmt::Debug for Credentials {
             .field("tls", &self.tls.is_some())
             .finish()
     }
-}
-
-#[derive(Clone, Default)]
-pub struct Tls {
-    /// Certificates to trust, in PEM, instead of the system's.
-    pub ca: Option<Vec<u8>>,
-    /// The client's certificate and key, in PEM.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 pub struct Connections {
@@ -140,14 +133,7 @@ impl Connections {
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true);
         let Some(tls) = &self.credentials.tls else { return Ok(uri) };
-        let mut config = match &tls.ca {
-            Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
-            None => ClientTlsConfig::new().with_native_roots(),
-        };
-        if let Some((certificate, key)) = &tls.identity {
-            config = config.identity(Identity::from_pem(certificate, key));
-        }
-        uri.tls_config(config).map_err(|error| bad(error.to_string()))
+        uri.tls_config(tls.config()).map_err(|error| bad(error.to_string()))
     }
 }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
 use stele_catalogue::Fid;
-use stele_catalogue::client::{NewRecord, Step};
-use stele_catalogue::proto::{Code, Flag, Key, NextRequest, Range, Start};
+use stele_catalogue::client::{NewRecord, RecordKey, Step, Walk, WalkStart};
+use stele_catalogue::proto::{Code, Flag, Range};
 
 use super::server::{Server, advise};
 use super::{Form, outcome, shown, tell};
@@ -80,7 +80,7 @@ impl Put {
             | Flag::NoCookies as u32;
         let keys: Vec<Bytes> = self.records.iter().map(|pair| pair.key.clone()).collect();
         let record = |pair: Pair| NewRecord {
-            expected: self.expect.clone(),
+            expected: self.expect.clone().map(Into::into),
             ..NewRecord::new(pair.key, pair.value)
         };
         let records = self.records.into_iter().map(record).collect();
@@ -128,8 +128,8 @@ pub struct Get {
     server: Server,
 }
 
-fn wire_keys(keys: &[Typed]) -> Vec<Key> {
-    keys.iter().map(|Typed(key)| Key { key: key.clone(), ..Default::default() }).collect()
+fn wire_keys(keys: &[Typed]) -> Vec<RecordKey> {
+    keys.iter().map(|Typed(key)| key.clone().into()).collect()
 }
 
 impl Get {
@@ -271,20 +271,22 @@ impl Next {
             | flag(Flag::KeysOnly, self.keys_only)
             | Flag::Slant as u32
             | Flag::NoCookies as u32;
-        let edge = self.start.is_none();
-        let key = self.start.map(|Typed(key)| key).unwrap_or_default();
-        let request = NextRequest {
-            starts: vec![Start { key, count: self.count, edge, ..Default::default() }],
+        let start = match self.start {
+            Some(Typed(key)) => WalkStart::at(key, self.count),
+            None => WalkStart::at_edge(self.count),
+        };
+        let walk = Walk {
+            starts: vec![start],
             flags,
             within: Some(self.bounds.range(Bytes::new())),
-            ..Default::default()
+            ..Walk::default()
         };
         let mut out = BufWriter::new(io::stdout().lock());
         self.server.run(async |client| {
             let catalogue = client.catalogue(self.fid);
             let records = match self.reverse {
-                true => catalogue.prev(request).await,
-                false => catalogue.next(request).await,
+                true => catalogue.prev(walk).await,
+                false => catalogue.next(walk).await,
             };
             let mut records = records.map_err(advise)?;
             while let Some(step) = records.next().await.map_err(advise)? {

@@ -1,13 +1,11 @@
 //! Which server the commands for catalogues speak to.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
-use stele_catalogue::client::{Client, Tls};
+use stele_catalogue::client::Client;
 use tonic::{Code, Status};
 
-use crate::connection::ENDPOINT;
+use crate::reach::{self, ENDPOINT, TlsFiles};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
@@ -15,42 +13,19 @@ pub struct Server {
     /// host:port, or https://host for TLS
     #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, default_value = ENDPOINT)]
     endpoint: String,
-    /// Certificates to trust, in PEM, instead of the system's.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// The certificate to show, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFiles,
 }
 
 impl Server {
     /// Connects, and does `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("the runtime for network calls cannot be started")?;
-        runtime.block_on(async {
-            let client = Client::connect(&self.endpoint, &self.tls()?).await.map_err(advise)?;
+        reach::run(async {
+            let client =
+                Client::connect(&self.endpoint, &self.tls.read()?).await.map_err(advise)?;
             work(client).await
         })
     }
-
-    fn tls(&self) -> anyhow::Result<Tls> {
-        let ca = self.tls_ca.as_deref().map(read).transpose()?;
-        let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
-        Ok(Tls { ca, identity })
-    }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| path.display().to_string())
 }
 
 /// The error with what to do about it.

@@ -12,8 +12,8 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 use stele_catalogue::Fid;
-use stele_catalogue::client::{Handle, NewRecord, Step};
-use stele_catalogue::proto::{Flag, NextRequest, Start};
+use stele_catalogue::client::{Handle, NewRecord, Step, Walk, WalkStart};
+use stele_catalogue::proto::Flag;
 
 use super::server::{Server, advise};
 use super::{Form, shown, tell};
@@ -50,10 +50,9 @@ impl Export {
 }
 
 async fn export(catalogue: &Handle, out: &mut dyn Write) -> anyhow::Result<()> {
-    let start = Start { edge: true, count: u32::MAX, ..Default::default() };
-    let flags = Flag::NoCookies as u32;
-    let request = NextRequest { starts: vec![start], flags, ..Default::default() };
-    let mut records = catalogue.next(request).await.map_err(advise)?;
+    let starts = vec![WalkStart::at_edge(u32::MAX)];
+    let walk = Walk { starts, flags: Flag::NoCookies as u32, ..Walk::default() };
+    let mut records = catalogue.next(walk).await.map_err(advise)?;
     while let Some(step) = records.next().await.map_err(advise)? {
         if let Step::Record { key, value, .. } = step {
             shown::record(out, &key.joined(), Some(&value.joined()), Form { json: true })?;

@@ -8,7 +8,6 @@ mod txn;
 
 use std::io;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use stele_metastore::client::{At, Client, Range};
 
@@ -107,15 +106,11 @@ pub struct Connection {
 impl Connection {
     /// Connects, and does `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("the runtime for network calls cannot be started")?;
         let address = match self.endpoint.contains("://") {
             true => self.endpoint.clone(),
             false => format!("http://{}", self.endpoint),
         };
-        runtime.block_on(async { work(Client::connect(&address).await?).await })
+        crate::reach::run(async { work(Client::connect(&address).await?).await })
     }
 }
 

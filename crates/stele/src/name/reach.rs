@@ -1,15 +1,18 @@
 //! Which server of names the commands speak to, and what to do when it does
 //! not answer as hoped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use stele_mounttable::Error;
-use stele_mounttable::client::{Credentials, Namespace, Options, Tls};
+use stele_mounttable::client::{Credentials, Namespace, Options};
 use tonic::Code;
+
+pub use crate::reach::read;
+use crate::reach::{ENDPOINT, TlsFiles};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
@@ -21,7 +24,7 @@ pub struct Reach {
         env = "STELE_NAMES",
         hide_env_values = true,
         value_delimiter = ',',
-        default_value = "127.0.0.1:8086"
+        default_value = ENDPOINT
     )]
     root: Vec<String>,
     /// A file that holds the token to show.
@@ -30,15 +33,8 @@ pub struct Reach {
     /// Speak TLS.
     #[arg(long)]
     tls: bool,
-    /// Certificates to trust, in PEM, instead of the system's.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// The certificate to show, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    tls_files: TlsFiles,
     /// Seconds that a call may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     timeout: u64,
@@ -74,13 +70,8 @@ impl Reach {
             Some(path) => Some(String::from_utf8(read(path)?).context("the token is no text")?),
             None => None,
         };
-        let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
-        let ca = self.tls_ca.as_deref().map(read).transpose()?;
-        let speaks_tls = self.tls || ca.is_some() || identity.is_some();
-        let tls = speaks_tls.then_some(Tls { ca, identity });
+        let speaks_tls = self.tls || self.tls_files.is_given();
+        let tls = speaks_tls.then(|| self.tls_files.read()).transpose()?;
         let token = token.map(|token| token.trim().to_string());
         Ok(Options {
             credentials: Credentials { token, tls },
@@ -88,10 +79,6 @@ impl Reach {
             ..Options::default()
         })
     }
-}
-
-pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| path.display().to_string())
 }
 
 /// The error with what to do about it.

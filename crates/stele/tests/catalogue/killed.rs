@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use stele_catalogue::client::{Client, NewRecord};
+use stele_catalogue::client::{Client, NewRecord, RecordKey};
 use stele_catalogue::proto::catalogues_client::CataloguesClient;
-use stele_catalogue::proto::{Code, Flag, Key, PutRequest, Record, Target};
+use stele_catalogue::proto::{Code, Flag, PutRequest, Record, Target};
 use stele_engine::world::World;
 use stele_engine::{Options, ScanSpec, Store};
 use tokio_stream::wrappers::ReceiverStream;
@@ -128,8 +128,8 @@ async fn a_streamed_put_is_there_whole_or_not_at_all_after_a_kill() {
         };
         let server = Server::of(dir.path());
         let catalogue = server.client().await.catalogue(fid(1));
-        let keys = (0..MESSAGES * MESSAGE_RECORDS)
-            .map(|n| Key { key: n.to_be_bytes().to_vec().into(), ..Default::default() });
+        let keys =
+            (0..MESSAGES * MESSAGE_RECORDS).map(|n| RecordKey::from(n.to_be_bytes().to_vec()));
         let found = catalogue.get(keys.collect(), Flag::NoCookies as u32, 0).await.unwrap();
         let values: Vec<u8> = found
             .into_iter()

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Endpoint;
 
-use super::error::{Error, Result};
-use super::options::Tls;
+use crate::tls::Tls;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pings find dead connections; servers allow this rate.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Scans keep flowing while a reader works on what came.
+/// Streams keep flowing while a reader works on what came.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
@@ -22,10 +21,12 @@ fn address(endpoint: &str) -> String {
     if endpoint.contains("://") { endpoint.into() } else { format!("http://{endpoint}") }
 }
 
-pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint> {
+/// The endpoint that `host:port`, `http://host:port` or `https://host` names;
+/// else what is wrong with that.
+pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint, String> {
     let address = address(address_or_host);
     let bad = |what: &dyn std::fmt::Display| {
-        Error::Options(format!("the endpoint {address_or_host} cannot be used: {what}"))
+        format!("the endpoint {address_or_host} cannot be used: {what}")
     };
     let endpoint = Endpoint::from_shared(address.clone())
         .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
@@ -42,7 +43,7 @@ pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint> {
     if !address.starts_with("https://") {
         return Ok(endpoint);
     }
-    endpoint.tls_config(tls_config(tls)).map_err(|error| bad(&chain(&error)))
+    endpoint.tls_config(tls.config()).map_err(|error| bad(&chain(&error)))
 }
 
 /// True if there is a host, and a number where a port is given.
@@ -51,18 +52,6 @@ fn is_usable(uri: &http::Uri) -> bool {
     let after_host = authority.as_str().rsplit(']').next().unwrap_or_default();
     let port_is_fine = !after_host.contains(':') || authority.port_u16().is_some();
     !authority.host().is_empty() && port_is_fine
-}
-
-fn tls_config(tls: &Tls) -> ClientTlsConfig {
-    let mut config = ClientTlsConfig::new();
-    config = match &tls.ca {
-        Some(ca) => config.ca_certificate(Certificate::from_pem(ca)),
-        None => config.with_native_roots(),
-    };
-    if let Some((certificate, key)) = &tls.identity {
-        config = config.identity(Identity::from_pem(certificate, key));
-    }
-    config
 }
 
 /// An error with what caused it, down to the last.
@@ -95,7 +84,7 @@ mod tests {
     fn an_endpoint_that_cannot_be_is_refused_by_name() {
         for text in ["", "a b", "http://", "host:port", "host:", "host:99999"] {
             let error = endpoint(text, &Tls::default()).unwrap_err();
-            assert!(error.to_string().contains("cannot be used"), "{text}: {error}");
+            assert!(error.contains("cannot be used"), "{text}: {error}");
         }
     }
 }

@@ -1,0 +1,33 @@
+//! The one gRPC code of each error of the engine.
+
+use stele_engine::Error as E;
+use tonic::Code;
+
+pub fn engine_code(error: &E) -> Code {
+    match error {
+        E::MutationConflict { .. } | E::ScanConflict { .. } | E::ConfigConflict { .. } => {
+            Code::Aborted
+        }
+        E::CellDisorder(_)
+        | E::InvalidPackedFormat { .. }
+        | E::InvalidMutation(_)
+        | E::TooLarge { .. }
+        | E::InvalidSchema(_) => Code::InvalidArgument,
+        E::UnknownTable(_) | E::UnknownColumnFamily { .. } | E::UnknownCheckpoint(_) => {
+            Code::NotFound
+        }
+        E::TableExists(_) => Code::AlreadyExists,
+        E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
+        // Of stores whose log their owner keeps.
+        E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => {
+            Code::FailedPrecondition
+        }
+        E::DiskFull { .. } => Code::ResourceExhausted,
+        E::SnapshotExpired { .. }
+        | E::Stopped(_)
+        | E::Closed
+        | E::Locked { .. }
+        | E::DirectoryInUse { .. }
+        | E::Io { .. } => Code::Unavailable,
+    }
+}

@@ -1,0 +1,47 @@
+//! Whom a client trusts and how it is known.
+
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+/// Used for `https` endpoints.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// Certificates to trust, in PEM, instead of the system's.
+    pub ca: Option<Vec<u8>>,
+    /// The client's certificate and key, in PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Tls {
+    pub fn config(&self) -> ClientTlsConfig {
+        let config = match &self.ca {
+            Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
+            None => ClientTlsConfig::new().with_native_roots(),
+        };
+        match &self.identity {
+            Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
+            None => config,
+        }
+    }
+}
+
+impl std::fmt::Debug for Tls {
+    /// Keys are not shown.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Tls")
+            .field("ca", &self.ca.is_some())
+            .field("identity", &self.identity.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_not_shown() {
+        let identity = Some((b"certificate".to_vec(), b"secret".to_vec()));
+        let shown = format!("{:?}", Tls { ca: None, identity });
+        assert_eq!(shown, "Tls { ca: false, identity: true }");
+    }
+}

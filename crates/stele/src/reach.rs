@@ -1,0 +1,54 @@
+//! How commands reach a server: the files that TLS needs, and the runtime
+//! that calls are made on. What each kind of server asks for beyond that, and
+//! what to do when it does not answer, stands with its commands.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use stele_catalogue::client::Tls;
+
+/// Where `stele serve` listens unless told otherwise.
+pub const ENDPOINT: &str = "127.0.0.1:8086";
+
+#[derive(Args, Clone, Debug)]
+pub struct TlsFiles {
+    /// Certificates to trust, in PEM, instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The certificate to show, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    pub fn is_given(&self) -> bool {
+        self.tls_ca.is_some() || self.tls_cert.is_some()
+    }
+
+    pub fn read(&self) -> anyhow::Result<Tls> {
+        let ca = self.tls_ca.as_deref().map(read).transpose()?;
+        let identity = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        Ok(Tls { ca, identity })
+    }
+}
+
+/// Does `work`, which calls servers and waits for them.
+pub fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime for network calls cannot be started")?;
+    runtime.block_on(work)
+}
+
+/// A file that was named on the command line.
+pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
