@@ -118,6 +118,7 @@ impl Local {
 }
 
 pub fn measure(local: &Local, seconds: f64) -> Result<()> {
+    local.settle()?;
     let pick = |turn: u64| mix(turn) % local.records;
     let wire = |number: u64| Bytes::copy_from_slice(&key(number));
     let none = Flag::NoCookies as u32;

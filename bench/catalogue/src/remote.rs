@@ -83,6 +83,7 @@ pub async fn serve_local(local: &Local) -> Result<Handle> {
 }
 
 pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
+    local.settle()?;
     let handle = serve_local(local).await?;
     let pick = |turn: u64| mix(turn) % local.records;
     let wire = |number: u64| Bytes::copy_from_slice(&key(number));

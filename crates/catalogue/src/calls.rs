@@ -233,3 +233,25 @@ impl Served for Calls {
         replied(AwaitDeathrowReply {})
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_ends_at_its_limit_and_all_streams_at_theirs() {
+        let room = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
+        let half = REQUEST_BYTES_MAX / 2 - RECORD_OVERHEAD_BYTES;
+        let mut streams: Vec<Gathered> = (0..2).map(|_| Gathered::new(&room)).collect();
+        for stream in &mut streams {
+            stream.take([half].into_iter()).unwrap();
+            stream.take([half].into_iter()).unwrap();
+        }
+        let over = streams[0].take([0].into_iter()).unwrap_err();
+        assert!(matches!(over, Error::TooLarge { .. }), "{over}");
+        let full = Gathered::new(&room).take([half].into_iter()).unwrap_err();
+        assert!(matches!(full, Error::Exhausted(_)), "{full}");
+        drop(streams);
+        Gathered::new(&room).take([half].into_iter()).unwrap();
+    }
+}

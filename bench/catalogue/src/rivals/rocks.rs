@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompressionType,
-    DataBlockIndexType, Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, BottommostLevelCompaction, Cache, ColumnFamilyDescriptor, CompactOptions,
+    DB, DBCompressionType, DataBlockIndexType, Options, ReadOptions, WaitForCompactOptions,
+    WriteBatch, WriteOptions,
 };
 
 use super::Rival;
@@ -59,7 +60,8 @@ impl Rival for Rocks {
         options.set_recycle_log_file_num(4);
         options.set_stats_dump_period_sec(0);
         // By name, so that a batch of reads can name it too.
-        let db = DB::open_cf(&options, dir, [COLUMN])?;
+        let column = ColumnFamilyDescriptor::new(COLUMN, options.clone());
+        let db = DB::open_cf_descriptors(&options, dir, [column])?;
         Ok(Rocks { db, reads: reads(), records: 0 })
     }
 

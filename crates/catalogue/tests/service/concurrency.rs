@@ -133,3 +133,37 @@ async fn everybody_finds_their_own_records_while_catalogues_come_and_go() {
     let listed = served.client.list(None, 100, 0).await.unwrap();
     assert_eq!(listed.catalogues.len(), 4, "those of the service, and the shared one");
 }
+
+/// Writers race with the deletion of their catalogue: each write is answered
+/// before it or refused after it, and nothing of them is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_record_survives_the_deletion_that_it_races_with() {
+    let served = Served::new();
+    for round in 0..10 {
+        let handle = served.filled(round, 0).await;
+        let (began, mut begun) = tokio::sync::mpsc::channel(1);
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..WRITERS {
+            let (handle, began) = (handle.clone(), began.clone());
+            writers.spawn(async move {
+                for number in 0.. {
+                    let key = format!("{writer}/{number}").into_bytes();
+                    match handle.put(vec![NewRecord::new(key, "v")], 0).await {
+                        Ok(reply) => assert_eq!(reply.count, 1),
+                        Err(status) => return status.code(),
+                    }
+                    // Only the first is waited for.
+                    let _ = began.try_send(());
+                }
+                unreachable!("the catalogue goes before the numbers do")
+            });
+        }
+        begun.recv().await.unwrap();
+        assert_eq!(served.client.delete(&[fid(round)], 0).await.unwrap().count, 1);
+        while let Some(ended) = writers.join_next().await {
+            assert_eq!(ended.unwrap(), tonic::Code::NotFound);
+        }
+        while served.service.collect_step().unwrap() {}
+        assert_eq!(stored_records(&served), 0, "round {round}");
+    }
+}

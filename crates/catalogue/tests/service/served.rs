@@ -94,3 +94,15 @@ pub async fn groups(mut records: Records) -> Vec<(Vec<String>, Code)> {
     }
     groups
 }
+
+/// Rows in the tables of records, whoever they belong to.
+pub fn stored_records(served: &Served) -> usize {
+    let store = served.service.store();
+    let mut rows = 0;
+    for (table, name) in store.tables() {
+        if name.starts_with("catalogue/records/") {
+            store.read(table, stele_engine::ScanSpec::default(), |_| rows += 1).unwrap();
+        }
+    }
+    rows
+}

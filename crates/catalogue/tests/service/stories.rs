@@ -2,9 +2,9 @@
 
 use crate::served::*;
 use prost::Message;
-use stele_catalogue::client::{NewRecord, Walk, WalkStart};
+use stele_catalogue::client::{NewRecord, Step, Walk, WalkStart};
 use stele_catalogue::fid::{DEATHROW, META, RETIRED};
-use stele_catalogue::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use stele_catalogue::limits::{KEY_BYTES_MAX, PINS_MAX, VALUE_BYTES_MAX};
 use stele_catalogue::proto::*;
 use stele_catalogue::{Condemned, Entry, Fid};
 use tonic::Code as Status;
@@ -149,7 +149,7 @@ async fn keys_are_ordered_shorter_first_and_may_be_empty() {
         };
         let mut seen = Vec::new();
         while let Some(step) = records.next().await.unwrap() {
-            if let stele_catalogue::client::Step::Record { key, .. } = step {
+            if let Step::Record { key, .. } = step {
                 seen.push(key.joined().to_vec());
             }
         }
@@ -312,6 +312,64 @@ async fn reads_at_a_pinned_txn_see_what_was_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pinned_txns_are_bounded_and_a_walk_can_pin_again_when_one_is_let_go() {
+    let served = Served::new();
+    let handle = served.filled(1, 1).await;
+    let mut pinned = Vec::new();
+    for _ in 0..PINS_MAX {
+        pinned.push(served.client.pin().await.unwrap());
+        handle.put(vec![record("k", "v")], 0).await.unwrap();
+    }
+    let full = served.client.pin().await.unwrap_err();
+    assert_eq!(full.code(), Status::ResourceExhausted, "{full}");
+    let walk = || from(vec![start("k", 1)], Flag::Pin as u32);
+    let full = handle.next(walk()).await.map(drop).unwrap_err();
+    assert_eq!(full.code(), Status::ResourceExhausted, "{full}");
+    assert!(served.client.unpin(pinned[0]).await.unwrap());
+    handle.next(walk()).await.unwrap();
+    assert_eq!(handle.count(None, pinned[1]).await.unwrap().records, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_walk_whose_catalogue_is_deleted_is_told_so_and_given_nothing_wrong() {
+    let served = Served::new();
+    let handle = served.filled(1, 0).await;
+    let records = (0..200).map(|n| NewRecord::new(format!("k{n:03}").into_bytes(), vec![n; 5_000]));
+    handle.put(records.collect(), 0).await.unwrap();
+    let mut records = handle.next(from(vec![start("k000", 200)], 0)).await.unwrap();
+    records.next().await.unwrap().unwrap();
+    served.client.delete(&[fid(1)], 0).await.unwrap();
+    while served.service.collect_step().unwrap() {}
+    let mut seen = 1;
+    let ended = loop {
+        match records.next().await {
+            Ok(Some(Step::Record { value, .. })) => {
+                assert_eq!(value, vec![seen; 5_000], "whole and in order until the end");
+                seen += 1;
+            }
+            Ok(other) => panic!("it cannot end well: {other:?}"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), Status::NotFound, "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_vectors_of_catalogues_are_answered_one_by_one() {
+    let served = Served::new();
+    let fids: Vec<Fid> = (0..4096).map(fid).collect();
+    let none = served.client.lookup(&fids).await.unwrap();
+    assert_eq!((codes(none.codes()), none.count), (vec![Code::Absent; 4096], 0));
+    let odd: Vec<Fid> = fids.iter().copied().skip(1).step_by(2).collect();
+    let made = served.client.create(&odd, 0).await.unwrap();
+    assert_eq!((made.count, made.cookies.len()), (2048, 2048));
+    let found = codes(served.client.lookup(&fids).await.unwrap().codes());
+    let expected = [Code::Absent, Code::Ok].repeat(2048);
+    assert_eq!(found, expected);
+    assert_eq!(served.client.delete(&fids, Flag::MissingOk as u32).await.unwrap().count, 2048);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_was_not_waited_for_is_there_after_fsync() {
     let dir = tempfile::tempdir().unwrap();
     let served = Served::of(dir.path());
@@ -356,9 +414,7 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
         let starts = vec![WalkStart::at_edge(9)];
         let mut records = deathrow.next(from(starts, 0)).await.unwrap();
         match records.next().await.unwrap() {
-            Some(stele_catalogue::client::Step::Record { value, .. }) => {
-                Condemned::decode(&value.joined())
-            }
+            Some(Step::Record { value, .. }) => Condemned::decode(&value.joined()),
             _ => None,
         }
     };
@@ -384,16 +440,4 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
     assert_eq!(left, 0, "no record of it is stored any more");
     drop(served);
     collector.join();
-}
-
-/// Rows in the tables of records, whoever they belong to.
-fn stored_records(served: &Served) -> usize {
-    let store = served.service.store();
-    let mut rows = 0;
-    for (table, name) in store.tables() {
-        if name.starts_with("catalogue/records/") {
-            store.read(table, stele_engine::ScanSpec::default(), |_| rows += 1).unwrap();
-        }
-    }
-    rows
 }
