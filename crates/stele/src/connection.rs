@@ -1,13 +1,14 @@
 //! Which server the commands for tables and rows speak to, and what to do
 //! when it does not answer as hoped.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use stele_bigtable::client::{Client, Credentials, Error, Options, Tls};
 use tonic::Code;
+
+use crate::certificates::Certificates;
 
 /// Where `stele serve` listens unless told otherwise.
 pub const ENDPOINT: &str = "127.0.0.1:8086";
@@ -34,15 +35,8 @@ pub struct Connection {
     /// environment offer.
     #[arg(long, value_name = "FILE", env = "STELE_CREDS", hide_env_values = true)]
     creds: Option<String>,
-    /// Certificates to trust, in PEM, instead of the system's.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// The certificate to show, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    certificates: Certificates,
     /// Seconds that a call may take; a read, until its next row comes.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
@@ -84,18 +78,10 @@ impl Connection {
             Some("default") => options.credentials = Credentials::ApplicationDefault,
             Some(file) => options.credentials = Credentials::File(file.into()),
         }
-        let ca = self.tls_ca.as_deref().map(read).transpose()?;
-        let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
+        let (ca, identity) = self.certificates.read()?;
         options.tls = Tls { ca, identity };
         Ok(options)
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| path.display().to_string())
 }
 
 /// The error with what to do about it.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod certificates;
 mod connection;
 mod engine;
 mod escape;

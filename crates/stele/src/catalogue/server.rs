@@ -1,12 +1,11 @@
 //! Which server the commands for catalogues speak to.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context, anyhow};
 use clap::Args;
 use stele_catalogue::client::{Client, Tls};
 use tonic::{Code, Status};
 
+use crate::certificates::Certificates;
 use crate::connection::ENDPOINT;
 
 #[derive(Args, Clone, Debug)]
@@ -15,15 +14,8 @@ pub struct Server {
     /// host:port, or https://host for TLS
     #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, default_value = ENDPOINT)]
     endpoint: String,
-    /// Certificates to trust, in PEM, instead of the system's.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// The certificate to show, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    certificates: Certificates,
 }
 
 impl Server {
@@ -40,17 +32,9 @@ impl Server {
     }
 
     fn tls(&self) -> anyhow::Result<Tls> {
-        let ca = self.tls_ca.as_deref().map(read).transpose()?;
-        let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
+        let (ca, identity) = self.certificates.read()?;
         Ok(Tls { ca, identity })
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| path.display().to_string())
 }
 
 /// The error with what to do about it.

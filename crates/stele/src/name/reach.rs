@@ -11,6 +11,8 @@ use stele_mounttable::Error;
 use stele_mounttable::client::{Credentials, Namespace, Options, Tls};
 use tonic::Code;
 
+use crate::certificates::Certificates;
+
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct Reach {
@@ -30,15 +32,8 @@ pub struct Reach {
     /// Speak TLS.
     #[arg(long)]
     tls: bool,
-    /// Certificates to trust, in PEM, instead of the system's.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// The certificate to show, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    certificates: Certificates,
     /// Seconds that a call may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     timeout: u64,
@@ -74,11 +69,7 @@ impl Reach {
             Some(path) => Some(String::from_utf8(read(path)?).context("the token is no text")?),
             None => None,
         };
-        let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
-        let ca = self.tls_ca.as_deref().map(read).transpose()?;
+        let (ca, identity) = self.certificates.read()?;
         let speaks_tls = self.tls || ca.is_some() || identity.is_some();
         let tls = speaks_tls.then_some(Tls { ca, identity });
         let token = token.map(|token| token.trim().to_string());
