@@ -7,10 +7,12 @@ pub mod command;
 pub mod consensus;
 mod error;
 pub mod etcd;
+pub mod histogram;
 pub mod lease;
 pub mod machine;
 pub mod native;
 pub mod node;
+pub mod snapshot;
 pub mod state;
 pub mod watch;
 

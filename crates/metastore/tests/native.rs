@@ -64,7 +64,7 @@ async fn a_full_read_at_any_retained_revision_is_the_copy_that_was_recorded_then
         recorded.push((client.snapshot(At::Newest).await.unwrap(), model.clone()));
     }
     // Compact closes history to etcd's clients only.
-    client.compact(recorded[100].0).await.unwrap();
+    client.compact(recorded[100].0, false).await.unwrap();
     for (revision, copy) in recorded {
         let mut read = BTreeMap::new();
         let each = |kv: stele_metastore::client::KeyValue| {

@@ -107,8 +107,9 @@ fn leases_are_granted_shown_and_revoked() {
     let served = Served::new();
     let granted = served.json(&["lease", "grant", "60"]);
     assert_eq!(granted["ttl"], 60);
-    let id = format!("{:x}", granted["lease"].as_i64().unwrap());
+    let id = granted["lease"].as_str().unwrap().to_string();
     served.ok(&["put", "k", "v", "--lease", &id]);
+    assert_eq!(served.json(&["get", "k"])["lease"], id.as_str());
     assert_eq!(served.json(&["lease", "show", &id])["keys"], json!(["aw=="]));
     served.ok(&["lease", "keep-alive", &id, "--once"]);
     assert_eq!(served.ok(&["lease", "list"]), format!("{id}\n"));

@@ -15,8 +15,11 @@ pub enum Error {
     #[error("the session has ended: {0}")]
     SessionLost(String),
     /// A write may have happened or not.
-    #[error("nobody knows whether the write happened: {0}")]
+    #[error("the server did not answer; what was to be written may be there or not: {0}")]
     Unknown(String),
+    /// What was received cannot be written down.
+    #[error("writing failed: {0}")]
+    Write(String),
     #[error("{message}")]
     Refused { code: i32, message: String },
 }

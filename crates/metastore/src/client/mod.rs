@@ -1,18 +1,21 @@
 //! A client of the metastore's own API: reads at any retained moment, watches,
 //! transactions that retry by themselves, sessions that tell when they are
-//! lost, and locks with fencing tokens.
+//! lost, locks with fencing tokens, and snapshots for backups.
 
 mod error;
 mod range;
 mod session;
+mod snapshot;
 mod transaction;
 mod watch;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 pub use error::{Error, Result};
 pub use range::Range;
 pub use session::{Held, Mode, Session};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 pub use transaction::{RetryOptions, Transaction};
 pub use watch::Watch;
 
@@ -22,6 +25,8 @@ pub use crate::native::proto::{
     Event, GetClientResponse, KeyValue, Lock, StatusResponse, event::Change,
 };
 
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Answers may be as large as their keys and values are.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -47,23 +52,33 @@ pub struct Page {
 /// A connection. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
+    channel: Channel,
     api: MetastoreClient<Channel>,
 }
 
 impl Client {
     /// Connects to an address such as `http://127.0.0.1:2379`.
     pub async fn connect(address: &str) -> Result<Client> {
+        Client::connect_with(address, None).await
+    }
+
+    /// The same over TLS, for an address that begins with `https://`.
+    pub async fn connect_with(address: &str, tls: Option<ClientTlsConfig>) -> Result<Client> {
         let unreachable = |error: tonic::transport::Error| Error::Unreachable {
             address: address.to_string(),
             reason: error::chain(&error),
         };
-        let endpoint = Endpoint::from_shared(address.to_string()).map_err(unreachable)?;
-        let endpoint = endpoint.tcp_nodelay(true);
+        let mut endpoint = Endpoint::from_shared(address.to_string()).map_err(unreachable)?;
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls).map_err(unreachable)?;
+        }
+        let endpoint = endpoint.tcp_nodelay(true).connect_timeout(CONNECT_TIMEOUT);
         Ok(Client::new(endpoint.connect().await.map_err(unreachable)?))
     }
 
     pub fn new(channel: Channel) -> Client {
-        Client { api: MetastoreClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX) }
+        let api = MetastoreClient::new(channel.clone());
+        Client { channel, api: api.max_decoding_message_size(ANSWER_BYTES_MAX) }
     }
 
     fn api(&self) -> MetastoreClient<Channel> {
@@ -182,9 +197,10 @@ impl Client {
         Ok(self.api().get_lock(request).await?.into_inner().lock.unwrap_or_default())
     }
 
-    /// Ends etcd's view of history below a revision.
-    pub async fn compact(&self, revision: i64) -> Result<i64> {
-        let request = proto::CompactRequest { revision };
+    /// Ends etcd's view of history below a revision. `physical` drops it for
+    /// everybody and returns when its space is given back.
+    pub async fn compact(&self, revision: i64, physical: bool) -> Result<i64> {
+        let request = proto::CompactRequest { revision, physical };
         Ok(self.api().compact(request).await?.into_inner().revision)
     }
 

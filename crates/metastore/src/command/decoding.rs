@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 
-use super::answer::{Alarm, LockMode};
+use super::answer::{Alarm, Kv, LockMode};
 use super::encoding::{
     ACQUIRE, ALARM_OFF, ALARM_ON, COMPACT, DELETE, EXECUTE, EXPIRE, LEASE_GRANT, LEASE_REVOKE, PUT,
-    RANGE, RELEASE, SAMPLE, TXN, VERSION, WATERLINE,
+    RANGE, RELEASE, RESTORE, SAMPLE, TXN, VERSION, WATERLINE,
 };
 use super::range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
 use super::txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
-use super::{AlarmAction, Command};
+use super::{AlarmAction, Command, Restore};
 use crate::error::{Error, Result};
 
 /// A command with the time at which it was proposed.
@@ -162,6 +162,7 @@ impl Reader<'_> {
             }
             SAMPLE => Command::Sample { clock_micros: self.number()? },
             WATERLINE => Command::Waterline { revision: self.number()? },
+            RESTORE => Command::Restore(self.restore()?),
             _ => return Err(Error::Malformed("unknown command")),
         })
     }
@@ -174,6 +175,14 @@ impl Reader<'_> {
             _ => return Err(Error::Malformed("unknown alarm")),
         };
         Ok((member, alarm))
+    }
+
+    fn restore(&mut self) -> Result<Restore> {
+        Ok(Restore {
+            revision: self.number()?,
+            leases: self.list(|reader| Ok((reader.number()?, reader.number()?)))?,
+            kvs: self.list(|reader| Ok(Kv { key: reader.bytes()?, tail: reader.bytes()? }))?,
+        })
     }
 
     fn put(&mut self) -> Result<Put> {
@@ -338,6 +347,11 @@ mod tests {
             Command::Release { key: "l".into(), session: 3 },
             Command::Sample { clock_micros: 77 },
             Command::Waterline { revision: 12 },
+            Command::Restore(Restore {
+                revision: 9,
+                leases: vec![(3, 60), (-4, 5)],
+                kvs: vec![Kv { key: "k".into(), tail: "tail".into() }],
+            }),
         ]
     }
 
@@ -373,7 +387,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_are_decoded_or_refused(
-            at in 0usize..14, noise in proptest::collection::vec((0usize..200, 0u8..), 0..8),
+            at in 0usize..15, noise in proptest::collection::vec((0usize..200, 0u8..), 0..8),
         ) {
             let mut bytes = encode(&samples()[at], 1).to_vec();
             for (place, byte) in noise {

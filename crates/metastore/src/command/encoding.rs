@@ -5,7 +5,7 @@ use bytes::{BufMut, Bytes};
 
 use super::range::{KeyRange, RangeEnd, RangeQuery};
 use super::txn::{Delete, Execute, Op, Operand, Put, Txn};
-use super::{AlarmAction, Command};
+use super::{AlarmAction, Command, Restore};
 
 pub(super) const VERSION: u8 = 1;
 
@@ -24,6 +24,7 @@ pub(super) const RELEASE: u8 = 12;
 pub(super) const SAMPLE: u8 = 13;
 pub(super) const WATERLINE: u8 = 14;
 pub(super) const RANGE: u8 = 15;
+pub(super) const RESTORE: u8 = 16;
 
 /// Packs a command into the bytes of a proposal.
 pub fn encode(command: &Command, time_micros: i64) -> Bytes {
@@ -61,6 +62,7 @@ pub fn encode(command: &Command, time_micros: i64) -> Bytes {
         }
         Command::Sample { clock_micros } => tagged(&mut out, SAMPLE, *clock_micros),
         Command::Waterline { revision } => tagged(&mut out, WATERLINE, *revision),
+        Command::Restore(restore) => push_restore(&mut out, restore),
     }
     out.into()
 }
@@ -180,6 +182,20 @@ fn push_alarm(out: &mut Vec<u8>, action: &AlarmAction) {
     out.push(tag);
     out.put_u64_le(*member);
     out.push(*alarm as u8);
+}
+
+fn push_restore(out: &mut Vec<u8>, restore: &Restore) {
+    tagged(out, RESTORE, restore.revision);
+    length(out, restore.leases.len());
+    for (id, ttl_seconds) in &restore.leases {
+        number(out, *id);
+        number(out, *ttl_seconds);
+    }
+    length(out, restore.kvs.len());
+    for kv in &restore.kvs {
+        bytes(out, &kv.key);
+        bytes(out, &kv.tail);
+    }
 }
 
 fn push_execute(out: &mut Vec<u8>, execute: &Execute) {

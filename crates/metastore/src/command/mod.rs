@@ -11,6 +11,7 @@ mod check;
 mod decoding;
 mod encoding;
 mod range;
+mod restore;
 mod txn;
 
 pub use answer::{
@@ -21,6 +22,7 @@ pub use check::{check_delete, check_put, check_range, check_txn};
 pub use decoding::{Proposal, decode};
 pub use encoding::encode;
 pub use range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
+pub use restore::Restore;
 pub use txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
 
 use bytes::Bytes;
@@ -68,6 +70,7 @@ pub enum Command {
     Waterline {
         revision: i64,
     },
+    Restore(Restore),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ use super::record;
 use super::types::{Gathered, Types};
 use super::{Machine, Settings, Status};
 use crate::error::{Error, Result};
+use crate::histogram::Histogram;
 
 /// A member's share in a group of one voter.
 pub struct Group<M: Machine> {
@@ -106,9 +107,14 @@ impl<M: Machine> Group<M> {
         (load(&self.shared.log.bytes), load(&self.shared.log.syncs))
     }
 
-    /// How often the group's thread went to sleep: what is idle does not wake.
-    pub fn parks(&self) -> u64 {
-        self.runtime.metrics().worker_park_count(0)
+    /// How long it took to write entries to the log and to sync it.
+    pub fn append_times(&self) -> &Histogram {
+        &self.shared.log.append_times
+    }
+
+    /// What the group's thread runs on: its clock, and how often it slept.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
     }
 
     /// Finishes what is queued and closes the log.

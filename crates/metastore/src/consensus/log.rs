@@ -23,6 +23,7 @@ use super::types::{
 };
 use super::{Position, Settings};
 use crate::error::{Error, Result};
+use crate::histogram::Histogram;
 
 /// The stream of the log that holds Raft's entries.
 pub const RAFT_STREAM: u16 = 1;
@@ -51,8 +52,9 @@ pub struct Progress {
     /// Bytes written since the log was opened, and syncs.
     pub bytes: AtomicU64,
     pub syncs: AtomicU64,
-    /// How long the last append took.
+    /// How long the last append took, and all of them.
     pub append_micros: AtomicU64,
+    pub append_times: Histogram,
 }
 
 /// What is known of the entries.
@@ -233,8 +235,9 @@ impl Inner {
         let begun = self.clock.elapsed();
         self.writer.append(&records)?;
         self.writer.sync()?;
-        let took = self.clock.elapsed().saturating_sub(begun).as_micros();
-        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        let took = self.clock.elapsed().saturating_sub(begun);
+        self.progress.append_times.add(took);
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.progress.append_micros.store(took, Ordering::Relaxed);
         for entry in new {
             assert_eq!(entry.log_id.index, self.entries.last.index, "entries follow each other");

@@ -70,8 +70,7 @@ fn is_serializable(request: &proto::TxnRequest) -> bool {
 }
 
 pub async fn compact(etcd: &Etcd, request: proto::CompactionRequest) -> Result<Bytes> {
-    let command = Command::Compact { revision: request.revision };
-    let answer = etcd.node().propose(command).await?;
+    let answer = etcd.node().compact(request.revision, request.physical).await?;
     Ok(response::header_only(etcd.header(answer.revision)))
 }
 

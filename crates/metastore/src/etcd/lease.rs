@@ -13,6 +13,7 @@ use crate::command::{Answer, Command, Reply};
 pub async fn grant(etcd: &Etcd, request: proto::LeaseGrantRequest) -> Result<Bytes> {
     match etcd.node().lease_grant(request.id, request.ttl).await? {
         Answer { revision, reply: Reply::LeaseGrant { id, ttl_seconds } } => {
+            etcd.counters().grants.add(1);
             Ok(wire::framed(&proto::LeaseGrantResponse {
                 header: Some(etcd.header(revision).message()),
                 id,
@@ -26,6 +27,7 @@ pub async fn grant(etcd: &Etcd, request: proto::LeaseGrantRequest) -> Result<Byt
 
 pub async fn revoke(etcd: &Etcd, request: proto::LeaseRevokeRequest) -> Result<Bytes> {
     let answer = etcd.node().propose(Command::LeaseRevoke { id: request.id }).await?;
+    etcd.counters().revocations.add(1);
     Ok(response::header_only(etcd.header(answer.revision)))
 }
 
@@ -66,6 +68,7 @@ pub fn keep_alives(etcd: &Etcd, mut requests: Messages) -> Messages {
             // Only the leader may say that a lease lives on.
             etcd.node().barrier().await?;
             let ttl = etcd.node().leases().keep_alive(request.id).unwrap_or(0);
+            etcd.counters().renewals.add(i64::from(ttl > 0));
             let mut message = wire::begin(64);
             etcd.header(revision).write(&mut message);
             message.int(2, request.id);

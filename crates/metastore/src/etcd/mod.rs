@@ -26,7 +26,7 @@ mod rpc;
 mod service;
 mod snapshot;
 mod watch;
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub struct Options {
     pub progress_interval: Duration,
     /// What ranges that are being answered may take together.
     pub response_bytes_max: usize,
+    /// Numbers about the process, which `/metrics` ends with.
+    pub process_numbers: fn() -> String,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Default for Options {
             peer_urls: Vec::new(),
             progress_interval: Duration::from_secs(600),
             response_bytes_max: 128 << 20,
+            process_numbers: String::new,
         }
     }
 }

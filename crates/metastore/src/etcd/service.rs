@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use tonic::{Code, Status};
+use tokio_stream::StreamExt;
+use tonic::Status;
 
 use super::methods::Method;
 use super::rpc::{Answer, Requests};
-use super::{Etcd, pages};
+use super::{Etcd, metrics, pages};
 use crate::native;
 
 /// The body of every response.
@@ -81,17 +82,30 @@ where
         let path = head.uri.path();
         return Err(Status::unimplemented(format!("{path} is not supported")));
     };
-    etcd.counters().started(method);
+    let calls = &etcd.counters().calls;
+    calls.started(method);
     let requests = Requests::new(body);
     let answered = if method.asks_many() {
+        let counting = etcd.clone();
+        let requests = requests.map(move |message| {
+            let calls = &counting.counters().calls;
+            message.inspect(|message| calls.received(method, message.len()))
+        });
         etcd.stream(method, Box::pin(requests))
     } else {
         match requests.one().await {
-            Ok(message) => etcd.unary(method, message).await,
+            Ok(message) => {
+                calls.received(method, message.len());
+                etcd.unary(method, message).await
+            }
             Err(status) => Err(status),
         }
     };
-    let code = answered.as_ref().map_or_else(Status::code, |_| Code::Ok);
-    etcd.counters().handled(method, code);
-    answered
+    match answered {
+        Ok(answer) => Ok(metrics::counted(etcd, method, answer)),
+        Err(status) => {
+            calls.handled(method, status.code());
+            Err(status)
+        }
+    }
 }

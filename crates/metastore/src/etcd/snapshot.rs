@@ -15,24 +15,13 @@ use super::wire::{self, Fields};
 use super::{CLUSTER_VERSION, Etcd};
 use crate::Result;
 use crate::command::{KeyRange, RangeQuery};
+use crate::snapshot::{BLOCK_BYTES, MAGIC, record};
 use crate::state::{Floor, KeyView};
 
-/// What a snapshot begins with.
-pub const MAGIC: &[u8; 8] = b"SteleMS1";
 /// Bytes of one message.
 const BLOB_BYTES: usize = 32 << 10;
-/// A snapshot without its checksum is filled up with zeros to a multiple of
-/// this: by that etcdctl knows that the checksum is there.
-const BLOCK_BYTES: usize = 512;
 /// What is read of the keys at once, about.
 const READ_BYTES: usize = 256 << 10;
-
-/// Records of a snapshot: a field each, as if all were one message.
-mod record {
-    pub const HEADER: u8 = 1;
-    pub const KEY_VALUE: u8 = 2;
-    pub const LEASE: u8 = 3;
-}
 
 pub async fn stream(etcd: &Etcd) -> Result<Answer> {
     etcd.node().barrier().await?;

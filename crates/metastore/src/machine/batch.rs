@@ -186,6 +186,17 @@ impl<'a> Batch<'a> {
         self.set(key, revision, Some(bytes), prev.is_some());
     }
 
+    /// Puts a key back as a snapshot has it, which tells no watcher. It is of
+    /// a revision that has been.
+    pub fn put_back(&mut self, key: &Bytes, tail: &Bytes) {
+        let kv = Tail::parse(tail);
+        let size = size_of_entry(key, kv.value);
+        self.numbers.written_bytes += size;
+        self.numbers.live_bytes += size;
+        self.move_lease(key, 0, kv.lease);
+        self.set(key, kv.mod_revision, Some(tail.clone()), false);
+    }
+
     /// Deletes a key that is alive. `prev` is its newest tail.
     pub fn delete(&mut self, key: &Bytes, prev: &Bytes) {
         let (revision, sub) = self.next_place();

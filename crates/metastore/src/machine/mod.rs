@@ -12,6 +12,7 @@ mod execute;
 mod kv;
 mod lease;
 mod lock;
+mod restore;
 mod retention;
 mod txn;
 
@@ -21,12 +22,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use stele_engine::world::World;
+use stele_engine::world::{Clock, World};
 use stele_engine::{Resources, Store};
 
 use crate::command::{self, Answer, Command, Op, Reply, Txn};
 use crate::consensus::{Committed, Machine, Position};
 use crate::error::{Error, Result};
+use crate::histogram::Histogram;
 use crate::lease::Leases;
 use crate::state::{Found, Identity, Numbers, Sample, State};
 use crate::watch::Hub;
@@ -38,6 +40,8 @@ pub struct Applier {
     hub: Arc<Hub>,
     leases: Arc<Leases>,
     deleted_keys_max: i64,
+    clock: Arc<dyn Clock>,
+    apply_times: Histogram,
     core: Mutex<Core>,
 }
 
@@ -94,13 +98,15 @@ pub fn open(
     let (state, found) = State::open(store, new)?;
     let state = Arc::new(state);
     let hub = Arc::new(Hub::new(state.clone(), ring_bytes_max));
-    let leases = Arc::new(Leases::open(state.clone(), clock)?);
+    let leases = Arc::new(Leases::open(state.clone(), clock.clone())?);
     let core = Core::new(&state, found)?;
     let applier = Applier {
         state: state.clone(),
         hub: hub.clone(),
         leases: leases.clone(),
         deleted_keys_max,
+        clock,
+        apply_times: Histogram::default(),
         core: Mutex::new(core),
     };
     Ok(Opened { state, hub, leases, applier: Arc::new(applier) })
@@ -146,6 +152,11 @@ impl Applier {
     pub fn history(&self) -> (Numbers, Vec<Sample>) {
         let core = self.core.lock();
         (core.numbers, core.samples.iter().copied().collect())
+    }
+
+    /// How long it took to apply entries.
+    pub fn apply_times(&self) -> &Histogram {
+        &self.apply_times
     }
 
     /// Lets the engine drop history below a waterline that is on disk without
@@ -218,7 +229,9 @@ impl Machine for Applier {
         if core.failed {
             return Err(Error::Stopped);
         }
+        let begun = self.clock.elapsed();
         let answers = self.apply_entry(&mut core, entry);
+        self.apply_times.add(self.clock.elapsed().saturating_sub(begun));
         core.failed = answers.is_err();
         answers
     }
@@ -266,6 +279,7 @@ impl Running<'_> {
                 Ok(Reply::Done)
             }
             Command::Waterline { revision } => self.move_waterline(*revision).map(done),
+            Command::Restore(restore) => self.restore(restore).map(done),
         }
     }
 }

@@ -92,7 +92,7 @@ impl Native {
     }
 
     async fn compact(&self, request: CompactRequest) -> Result<CompactResponse> {
-        let answer = self.node.propose(Command::Compact { revision: request.revision }).await?;
+        let answer = self.node.compact(request.revision, request.physical).await?;
         Ok(CompactResponse { revision: answer.revision })
     }
 

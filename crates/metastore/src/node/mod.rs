@@ -4,10 +4,12 @@
 //! proposed and answered when they are applied; reads look at the state, after
 //! a `barrier` if they must not be stale. What nobody asks for is done by
 //! `duties`: leases run out, history is dropped (`retention`), alarms clear.
+//! What somebody wants gone at once is purged (`purge`).
 //! Transactions that met a conflict are let through oldest first (`admission`).
 
 mod admission;
 mod duties;
+mod purge;
 mod retention;
 mod settings;
 
@@ -27,6 +29,7 @@ use crate::command::{
 };
 use crate::consensus::{self, Group};
 use crate::error::{Error, Result};
+use crate::histogram::Histogram;
 use crate::lease::Leases;
 use crate::machine::{self, Applier, Opened, takes_space};
 use crate::state::{Floor, Hash, Identity, KeyView, RangeScan, RangeSummary, State};
@@ -121,6 +124,16 @@ impl Node {
         answer
     }
 
+    /// Closes history below a revision to etcd's clients. `physical` drops it
+    /// for everybody, and returns when its space has been given back.
+    pub async fn compact(&self, revision: i64, physical: bool) -> Result<Answer> {
+        let answer = self.propose(Command::Compact { revision }).await?;
+        if physical {
+            purge::purge(&self.shared, revision).await?;
+        }
+        Ok(answer)
+    }
+
     /// Runs a serializable transaction. One that meets a conflict is let
     /// through before those that began later, when it comes again.
     pub async fn execute(&self, execute: Execute, attempt: Attempt) -> Result<Answer> {
@@ -174,6 +187,11 @@ impl Node {
     /// The group's share of the node: its log and queue, for numbers about them.
     pub fn group(&self) -> &Group<Applier> {
         &self.shared.group
+    }
+
+    /// How long it took to apply entries.
+    pub fn apply_times(&self) -> &Histogram {
+        self.shared.applier.apply_times()
     }
 
     pub fn settings(&self) -> &Settings {

@@ -34,6 +34,14 @@ impl Default for Retention {
 }
 
 impl Retention {
+    /// The same for another age. The shorter it is, the more often the line
+    /// moves: a twenty-fourth part of the age, and no less often than usual.
+    pub fn of_age(self, age: Duration) -> Retention {
+        let waterline_every = (age / 24).clamp(Duration::from_secs(1), self.waterline_every);
+        let sample_every = self.sample_every.min(waterline_every);
+        Retention { age, waterline_every, sample_every, ..self }
+    }
+
     /// After so many bytes a sample is due, whatever the time.
     pub fn sample_bytes(&self) -> i64 {
         (self.bytes_max / 32).max(1)
@@ -61,11 +69,14 @@ impl Retention {
     }
 
     /// Whether the history since the waterline takes too much. The oldest
-    /// sample stands for the waterline: those below it are gone.
+    /// sample stands for the waterline: those below it are gone. A line that
+    /// somebody set lies between samples; what is missed is less than the next
+    /// sample is due after.
     pub fn is_over_budget(&self, numbers: &Numbers, samples: &[Sample]) -> bool {
         let since = match samples.first() {
-            Some(oldest) if numbers.waterline >= oldest.revision => oldest.written_bytes,
-            _ => 0,
+            _ if numbers.waterline < 0 => 0,
+            Some(oldest) => oldest.written_bytes,
+            None => numbers.written_bytes,
         };
         numbers.written_bytes - since > self.bytes_max
     }
@@ -100,6 +111,26 @@ mod tests {
         assert_eq!(line(day, numbers, 27), Some(30));
         assert_eq!(line(day, Numbers { waterline: 30, ..numbers }, 27), None);
         assert_eq!(line(day, numbers, 1000), Some(40), "no further than the newest sample");
+    }
+
+    #[test]
+    fn what_was_written_before_a_line_between_samples_is_not_history() {
+        let numbers =
+            Numbers { revision: 50, waterline: 35, written_bytes: 500, ..Numbers::default() };
+        let budget = Retention { bytes_max: 150, ..Retention::default() };
+        assert_eq!(budget.waterline(&numbers, &samples()[3..], 5 * HOUR), None);
+        assert_eq!(budget.waterline(&numbers, &[], 5 * HOUR), None);
+        let much = Numbers { written_bytes: 551, ..numbers };
+        assert_eq!(budget.waterline(&much, &samples()[3..], 5 * HOUR), Some(40));
+    }
+
+    #[test]
+    fn the_line_of_a_short_history_moves_more_often() {
+        let retention = Retention::default().of_age(Duration::from_secs(240));
+        let every = (retention.waterline_every.as_secs(), retention.sample_every.as_secs());
+        assert_eq!((retention.age.as_secs(), every), (240, (10, 10)));
+        let week = Retention::default().of_age(Duration::from_secs(7 * 24 * 3600));
+        assert_eq!((week.waterline_every.as_secs(), week.sample_every.as_secs()), (3600, 60));
     }
 
     #[test]

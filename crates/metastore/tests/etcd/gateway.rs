@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::peer::{PATIENCE, Peer};
 
 /// Sends one request over a connection of HTTP/1.
-async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Response<Incoming> {
+pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Response<Incoming> {
     let connection = TcpStream::connect(peer.address).await.unwrap();
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(connection)).await.unwrap();
@@ -23,12 +23,12 @@ async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Response
     tokio::time::timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap()
 }
 
-async fn text(response: http::Response<Incoming>) -> String {
+pub async fn text(response: http::Response<Incoming>) -> String {
     let body = tokio::time::timeout(PATIENCE, response.into_body().collect()).await.unwrap();
     String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-async fn post(peer: &Peer, path: &str, body: Value) -> (u16, Value) {
+pub async fn post(peer: &Peer, path: &str, body: Value) -> (u16, Value) {
     let response = send(peer, "POST", path, &body.to_string()).await;
     let status = response.status().as_u16();
     (status, serde_json::from_str(&text(response).await).unwrap())
@@ -73,6 +73,8 @@ async fn a_refusal_has_a_status_a_code_and_a_text() {
     assert_eq!(status, 400);
     let (status, _) = post(&peer, "/v3/no/such/thing", json!({})).await;
     assert_eq!(status, 404);
+    let (status, refused) = post(&peer, "/v3/auth/user/list", json!({})).await;
+    assert_eq!((status, &refused["code"]), (501, &json!(12)));
     assert_eq!(send(&peer, "GET", "/v3/kv/range", "").await.status(), 501);
 }
 

@@ -3,8 +3,10 @@
 
 mod differential;
 mod gateway;
+mod numbers;
 mod odd_requests;
 mod peer;
 mod ranges;
 mod server;
+mod space;
 mod watching;

@@ -88,8 +88,17 @@ impl Peer {
 
     /// Ours, told something else than usual.
     pub async fn with(options: Options) -> Peer {
+        Peer::start(options, 0).await
+    }
+
+    /// Ours, whose keys and values may take so much.
+    pub async fn of_quota(quota_bytes: i64) -> Peer {
+        Peer::start(Options::default(), quota_bytes).await
+    }
+
+    async fn start(options: Options, quota_bytes: i64) -> Peer {
         let dir = tempfile::tempdir().unwrap();
-        let address = server::start(dir.path(), options).await;
+        let address = server::start(dir.path(), options, quota_bytes).await;
         let channel = connect(&format!("http://{address}")).await;
         Peer { name: "ours", address, channel, _process: None, _dir: Arc::new(dir) }
     }

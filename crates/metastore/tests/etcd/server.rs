@@ -12,8 +12,9 @@ use stele_metastore::etcd::{Etcd, Options};
 use stele_metastore::{Node, node};
 use tokio::net::TcpListener;
 
-pub async fn start(dir: &Path, options: Options) -> SocketAddr {
-    let settings = node::Settings::new(dir.to_path_buf(), World::real());
+pub async fn start(dir: &Path, options: Options, quota_bytes: i64) -> SocketAddr {
+    let mut settings = node::Settings::new(dir.to_path_buf(), World::real());
+    settings.quota_bytes = quota_bytes;
     let node = Arc::new(Node::open(settings).await.unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

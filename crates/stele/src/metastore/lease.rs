@@ -7,9 +7,8 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::Connection;
-use super::shown::base64;
+use super::shown::{base64, done, hex};
 use crate::output::{json_line, text};
-use crate::table::said;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -53,7 +52,8 @@ pub enum Command {
 /// An id in hex.
 pub fn parse_id(text: &str) -> Result<i64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    i64::from_str_radix(digits, 16).map_err(|_| format!("{text:?} is no lease id in hex"))
+    let bits = u64::from_str_radix(digits, 16);
+    bits.map(|bits| bits as i64).map_err(|_| format!("{text:?} is no lease id in hex"))
 }
 
 pub fn run(command: Command) -> anyhow::Result<()> {
@@ -81,7 +81,7 @@ pub fn run(command: Command) -> anyhow::Result<()> {
                 let (ttl, granted) = (shown.ttl_seconds, shown.granted_seconds);
                 json_line(
                     &mut out,
-                    &json!({ "lease": id, "ttl": ttl, "granted": granted, "keys": keys }),
+                    &json!({ "lease": hex(id), "ttl": ttl, "granted": granted, "keys": keys }),
                 )?;
             } else {
                 let (ttl, granted) = (shown.ttl_seconds, shown.granted_seconds);
@@ -92,6 +92,7 @@ pub fn run(command: Command) -> anyhow::Result<()> {
         Command::List { connection } => {
             let ids = connection.run(async |client| Ok(client.clients().await?))?;
             if connection.json {
+                let ids: Vec<String> = ids.into_iter().map(hex).collect();
                 json_line(&mut out, &json!({ "leases": ids }))?;
             } else {
                 ids.iter().try_for_each(|id| writeln!(out, "{id:x}"))?;
@@ -100,7 +101,8 @@ pub fn run(command: Command) -> anyhow::Result<()> {
         Command::Revoke { id, connection } => {
             connection.run(async |client| Ok(client.revoke(id).await?))?;
             drop(out);
-            said(&format!("lease {id:x} revoked"))?;
+            let json = json!({ "lease": hex(id), "revoked": true });
+            done(&format!("lease {id:x} revoked"), &json, connection.json)?;
         }
     }
     Ok(())
@@ -108,7 +110,7 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 
 fn granted(out: &mut dyn Write, id: i64, ttl: i64, json: bool) -> io::Result<()> {
     if json {
-        return json_line(out, &json!({ "lease": id, "ttl": ttl }));
+        return json_line(out, &json!({ "lease": hex(id), "ttl": ttl }));
     }
     writeln!(out, "lease {id:x} lives for {ttl} seconds")
 }
@@ -121,6 +123,7 @@ mod tests {
     fn an_id_is_read_as_it_is_shown() {
         assert_eq!(parse_id("32695410dcc0ca06"), Ok(0x3269_5410_dcc0_ca06));
         assert_eq!(parse_id("0x1f"), Ok(31));
+        assert_eq!(parse_id(&hex(-7)), Ok(-7));
         assert!(parse_id("lease").is_err());
     }
 }

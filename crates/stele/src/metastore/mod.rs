@@ -1,19 +1,21 @@
-//! `stele metastore`: keys, transactions, watches, sessions and locks from the
-//! command line, over the metastore's own API.
+//! `stele metastore`: keys, transactions, watches, sessions, locks and snapshots
+//! from the command line, over the metastore's own API.
 
 mod lease;
 mod lock;
 mod shown;
+mod snapshot;
 mod txn;
 
 use std::io;
 
 use clap::{Args, Subcommand};
-use stele_metastore::client::{At, Client, Range};
+use serde_json::json;
+use stele_metastore::client::{At, Client, Error, Range};
 
 use crate::Outcome;
 use crate::escape::Typed;
-use crate::table::said;
+use crate::reach::{self, TlsFiles};
 use crate::timestamp::Timestamp;
 
 /// Where `stele serve` has the metastore unless told otherwise.
@@ -79,14 +81,22 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     Lease(lease::Command),
     Lock(lock::Lock),
+    /// Copies of all keys: save, check, restore.
+    #[command(subcommand, arg_required_else_help = true)]
+    Snapshot(snapshot::Command),
     /// Show who leads, and how far history goes.
     Status {
         #[command(flatten)]
         connection: Connection,
     },
     /// End etcd's view of history below a revision.
+    #[command(after_help = "Examples:\n  \
+        stele metastore compact 1700\n  stele metastore compact 1700 --physical")]
     Compact {
         revision: i64,
+        /// Drop it for everybody, and return when its space is given back.
+        #[arg(long)]
+        physical: bool,
         #[command(flatten)]
         connection: Connection,
     },
@@ -95,9 +105,11 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct Connection {
-    /// Where the metastore listens.
+    /// Where the metastore listens: host:port, or https://host:port for TLS.
     #[arg(long, env = "STELE_METASTORE", hide_env_values = true, default_value = ENDPOINT)]
     endpoint: String,
+    #[command(flatten)]
+    tls: TlsFiles,
     /// JSON instead of text.
     #[arg(long)]
     pub json: bool,
@@ -106,12 +118,44 @@ pub struct Connection {
 impl Connection {
     /// Connects, and does `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let address = match self.endpoint.contains("://") {
-            true => self.endpoint.clone(),
-            false => format!("http://{}", self.endpoint),
+        let address = self.address();
+        let tls = match address.starts_with("https://") {
+            true => Some(self.tls.read()?.config()),
+            false if self.tls.is_given() => {
+                anyhow::bail!("{address} is plain text, but certificates are named: write https://")
+            }
+            false => None,
         };
-        crate::reach::run(async { work(Client::connect(&address).await?).await })
+        reach::run(async { work(Client::connect_with(&address, tls).await?).await })
+            .map_err(advise)
     }
+
+    /// The endpoint with its scheme. Whoever names certificates means TLS.
+    fn address(&self) -> String {
+        match (self.endpoint.contains("://"), self.tls.is_given()) {
+            (true, _) => self.endpoint.clone(),
+            (false, true) => format!("https://{}", self.endpoint),
+            (false, false) => format!("http://{}", self.endpoint),
+        }
+    }
+}
+
+/// The error with what to do about it, where that is known.
+fn advise(error: anyhow::Error) -> anyhow::Error {
+    let Some(Error::Refused { code, message }) = error.downcast_ref() else { return error };
+    let advice = match tonic::Code::from(*code) {
+        tonic::Code::ResourceExhausted if message.contains("space exceeded") => {
+            "delete keys, or give the server a larger quota with --metastore-quota"
+        }
+        tonic::Code::OutOfRange => {
+            "`stele metastore status` shows from where to where history goes"
+        }
+        tonic::Code::Unimplemented => {
+            "there is another kind of server, perhaps etcd: speak to it with etcdctl"
+        }
+        _ => return error,
+    };
+    anyhow::anyhow!("{message}; {advice}")
 }
 
 /// Which keys.
@@ -171,10 +215,13 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             let status = connection.run(async |client| Ok(client.status().await?))?;
             shown::status(&mut io::stdout().lock(), &status, connection.json)?;
         }
-        Command::Compact { revision, connection } => {
-            connection.run(async |client| Ok(client.compact(revision).await?))?;
-            said(&format!("history below revision {revision} is closed to etcd's clients"))?;
+        Command::Compact { revision, physical, connection } => {
+            connection.run(async |client| Ok(client.compact(revision, physical).await?))?;
+            let what = if physical { "gone" } else { "closed to etcd's clients" };
+            let told = format!("history below revision {revision} is {what}");
+            shown::done(&told, &json!({ "compacted": revision }), connection.json)?;
         }
+        Command::Snapshot(command) => snapshot::run(command)?,
     }
     Ok(Outcome::Sound)
 }
@@ -223,4 +270,20 @@ fn watch(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_comes_with_advice_where_there_is_any() {
+        let refused = |code: tonic::Code, message: &str| {
+            advise(Error::Refused { code: code as i32, message: message.into() }.into()).to_string()
+        };
+        let full = refused(tonic::Code::ResourceExhausted, "mvcc: database space exceeded");
+        assert!(full.starts_with("mvcc: database space exceeded; delete keys"), "{full}");
+        assert_eq!(refused(tonic::Code::InvalidArgument, "no"), "no");
+        assert_eq!(advise(anyhow::anyhow!("other")).to_string(), "other");
+    }
 }

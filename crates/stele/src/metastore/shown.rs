@@ -14,6 +14,18 @@ pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
+/// The id of a lease as it is written everywhere, so that what one command
+/// shows another one takes.
+pub fn hex(id: i64) -> String {
+    format!("{id:x}")
+}
+
+/// Tells what was done.
+pub fn done(told: &str, shown: &serde_json::Value, json: bool) -> io::Result<()> {
+    let out = &mut io::stdout().lock();
+    if json { json_line(out, shown) } else { writeln!(out, "{told}") }
+}
+
 pub fn key_value(out: &mut dyn Write, kv: &KeyValue, json: bool) -> io::Result<()> {
     if json {
         return json_line(out, &kv_json(kv));
@@ -28,7 +40,7 @@ fn kv_json(kv: &KeyValue) -> serde_json::Value {
         "create_revision": kv.create_revision,
         "mod_revision": kv.mod_revision,
         "version": kv.version,
-        "lease": kv.client_id,
+        "lease": (kv.client_id != 0).then(|| hex(kv.client_id)),
     })
 }
 
@@ -74,12 +86,13 @@ pub fn event(out: &mut dyn Write, event: &Event, json: bool) -> io::Result<()> {
 
 pub fn lock_json(lock: &Lock) -> serde_json::Value {
     let holders = lock.holders.iter().map(|holder| {
-        json!({ "lease": holder.client_id, "shared": holder.shared, "token": holder.token })
+        let lease = hex(holder.client_id);
+        json!({ "lease": lease, "shared": holder.shared, "token": holder.token })
     });
     let waiters = lock
         .waiters
         .iter()
-        .map(|waiter| json!({ "lease": waiter.client_id, "shared": waiter.shared }));
+        .map(|waiter| json!({ "lease": hex(waiter.client_id), "shared": waiter.shared }));
     let (holders, waiters): (Vec<_>, Vec<_>) = (holders.collect(), waiters.collect());
     json!({ "holders": holders, "waiters": waiters })
 }

@@ -5,10 +5,12 @@ use std::io;
 
 use bytes::Bytes;
 use clap::Args;
+use serde_json::json;
 
 use super::{Connection, shown};
 use crate::Outcome;
 use crate::escape::{Typed, unescape};
+use crate::output::json_line;
 
 /// Write several keys at once, if they are as expected.
 ///
@@ -62,6 +64,9 @@ impl Txn {
                 Ok(Outcome::Sound)
             }
             None => {
+                if self.connection.json {
+                    json_line(out, &json!({ "revision": null }))?;
+                }
                 eprintln!("nothing was done: a key is not as expected");
                 Ok(Outcome::Absent)
             }

@@ -16,7 +16,7 @@ use hyper::service::Service;
 use stele_engine::world::World;
 use stele_metastore::Node;
 use stele_metastore::etcd::{self, Etcd};
-use stele_metastore::node;
+use stele_metastore::node::{self, Retention};
 use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -25,13 +25,40 @@ use super::banner::reachable;
 use super::call::Calls;
 use super::disk::ServerDisk;
 use super::home::Home;
-use super::settings::Settings;
+use super::metrics;
+use super::settings::{ClusterId, Given, Settings, Size};
 
 /// The directory of its data, within the server's.
 pub const DIR: &str = "metastore";
 /// How long the end waits for calls to let go of the node, and how often it looks.
 const FAREWELL: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
+
+/// What the metastore is told.
+#[derive(Clone, Copy, Debug)]
+pub struct MetastoreSettings {
+    cluster: Option<ClusterId>,
+    /// 0 is no limit.
+    quota: Size,
+    retention: Retention,
+}
+
+impl MetastoreSettings {
+    pub fn merge(first: &Given, then: &Given) -> MetastoreSettings {
+        let mut retention = Retention::default();
+        if let Some(time) = first.metastore_retention.or(then.metastore_retention) {
+            retention = retention.of_age(time.0);
+        }
+        if let Some(size) = first.metastore_history.or(then.metastore_history) {
+            retention.bytes_max = i64::try_from(size.0).unwrap_or(i64::MAX);
+        }
+        MetastoreSettings {
+            cluster: first.metastore_cluster.or(then.metastore_cluster),
+            quota: first.metastore_quota.or(then.metastore_quota).unwrap_or(Size(0)),
+            retention,
+        }
+    }
+}
 
 /// An open member, and the way to it.
 pub struct Metastore {
@@ -49,7 +76,10 @@ impl Metastore {
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
         let mut of_node = node::Settings::new(dir.clone(), world);
         of_node.sync = !home.is_temporary();
-        of_node.cluster_id = settings.metastore_cluster.map(|id| id.0);
+        let MetastoreSettings { cluster, quota, retention } = settings.metastore;
+        of_node.cluster_id = cluster.map(|id| id.0);
+        of_node.quota_bytes = i64::try_from(quota.0).unwrap_or(i64::MAX);
+        of_node.retention = retention;
         let quarter = settings.memory.0 / 4;
         of_node.machine.engine.memory.cache_bytes = quarter / 2;
         of_node.machine.engine.memory.budget_bytes = usize::try_from(quarter).unwrap_or(usize::MAX);
@@ -61,6 +91,7 @@ impl Metastore {
         let options = etcd::Options {
             client_urls: vec![format!("{scheme}://{}", reachable(address))],
             response_bytes_max: usize::try_from(quarter).unwrap_or(usize::MAX),
+            process_numbers: metrics::process_numbers,
             ..etcd::Options::default()
         };
         Ok(Metastore { etcd: Etcd::new(node.clone(), options), node })

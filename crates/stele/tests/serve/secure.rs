@@ -15,28 +15,28 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use crate::server::{Server, command, ping, refused};
 
 /// An authority and what it signs.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn pem(&self) -> String {
+    pub fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// A certificate for `localhost` and its key.
-    fn sign(&self) -> (String, String) {
+    pub fn sign(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 }
 
-fn save(dir: &Path, name: &str, text: &str) -> String {
+pub fn save(dir: &Path, name: &str, text: &str) -> String {
     let path = dir.join(name);
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_string()

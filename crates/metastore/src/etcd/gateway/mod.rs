@@ -44,6 +44,9 @@ const PATHS: &[(&str, Method)] = &[
     ("maintenance/snapshot", Method::Snapshot),
 ];
 
+/// Where etcd has methods that this server has not.
+const UNSERVED: [&str; 5] = ["auth/", "lock/", "election/", "cluster/member/", "maintenance/"];
+
 /// What the gateway calls `path`, which comes without `/v3/`.
 fn method(path: &str) -> Option<Method> {
     PATHS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method)
@@ -54,7 +57,11 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
 {
     let Some(method) = method(path) else {
-        return failed(&Status::not_found("Not Found"));
+        let unserved = UNSERVED.iter().any(|prefix| path.starts_with(prefix));
+        return failed(&match unserved {
+            true => Status::unimplemented(format!("/v3/{path} is not supported")),
+            false => Status::not_found("Not Found"),
+        });
     };
     if verb != Verb::POST {
         return failed(&Status::unimplemented("Method Not Allowed"));

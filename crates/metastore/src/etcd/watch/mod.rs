@@ -46,6 +46,8 @@ struct WatchStream {
     ended: BTreeSet<i64>,
     index: Index,
     next_id: i64,
+    /// Watchers that lag, as it was last told to the counters.
+    lagging: i64,
     /// When watchers that asked for it are told that nothing has happened.
     progress_at: Instant,
     progress_every: Duration,
@@ -55,6 +57,7 @@ struct WatchStream {
 impl WatchStream {
     fn new(etcd: Etcd, out: Out) -> WatchStream {
         let progress_every = etcd.options().progress_interval;
+        etcd.counters().watch_streams.add(1);
         let live = etcd.node().watch().cursor(etcd.node().revision() + 1);
         WatchStream {
             etcd,
@@ -64,6 +67,7 @@ impl WatchStream {
             ended: BTreeSet::new(),
             index: Index::default(),
             next_id: 0,
+            lagging: 0,
             progress_at: Instant::now() + progress_every,
             progress_every,
             events: Vec::new(),
@@ -74,7 +78,7 @@ impl WatchStream {
         // A client that has said all it wants goes on watching.
         let mut asking = true;
         loop {
-            let lagging = self.watchers.values().any(|watcher| watcher.lagging.is_some());
+            let lagging = self.count_lagging() > 0;
             tokio::select! {
                 request = requests.next(), if asking => match request {
                     Some(message) => self.request(decode(message?)?).await?,
@@ -87,6 +91,16 @@ impl WatchStream {
                 }
             }
         }
+    }
+
+    fn count_lagging(&mut self) -> i64 {
+        let lagging = self.watchers.values().filter(|watcher| watcher.lagging.is_some()).count();
+        let lagging = i64::try_from(lagging).unwrap_or(i64::MAX);
+        if lagging != self.lagging {
+            self.etcd.counters().slow_watchers.add(lagging - self.lagging);
+            self.lagging = lagging;
+        }
+        lagging
     }
 
     async fn request(&mut self, request: WatchRequest) -> Result<()> {
@@ -317,6 +331,9 @@ impl WatchStream {
 impl Drop for WatchStream {
     fn drop(&mut self) {
         let left = i64::try_from(self.watchers.len()).unwrap_or(0);
-        self.etcd.counters().watchers.add(-left);
+        let counters = self.etcd.counters();
+        counters.watchers.add(-left);
+        counters.slow_watchers.add(-self.lagging);
+        counters.watch_streams.add(-1);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 pub use methods::{Method, Methods};
 pub use process::Process;
-pub use text::render;
+pub use text::{process_numbers, render};
 
 use super::intake::Intake;
 

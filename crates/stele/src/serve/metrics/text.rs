@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use stele_engine::StoreStats;
 use tonic::Code;
@@ -16,7 +16,14 @@ pub fn render(metrics: &Metrics, store: &StoreStats) -> String {
     text.calls(metrics);
     text.connections(metrics);
     text.engine(store);
-    text.process(&Process::now(), metrics.started.elapsed());
+    text.process(&Process::now());
+    text.0
+}
+
+/// What is known of this process, for the metastore's page too.
+pub fn process_numbers() -> String {
+    let mut text = Text(String::with_capacity(2 << 10));
+    text.process(&Process::now());
     text.0
 }
 
@@ -152,13 +159,14 @@ impl Text {
         self.gauge("stele_fragment_bytes", "Bytes of these.", store.fragment_bytes);
     }
 
-    fn process(&mut self, process: &Process, up: Duration) {
+    fn process(&mut self, process: &Process) {
         let cpu = process.cpu_seconds;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started = since.saturating_sub(up).as_secs_f64();
+        let started = process.started_seconds;
         let resident = process.resident_bytes;
         self.counter("process_cpu_seconds_total", "Processor time used.", cpu);
         self.gauge("process_resident_memory_bytes", "Memory in use.", resident);
+        let reserved = process.virtual_bytes;
+        self.gauge("process_virtual_memory_bytes", "Address space taken.", reserved);
         self.gauge("process_threads", "Threads.", process.threads);
         self.gauge("process_open_fds", "Open files and connections.", process.open_files);
         self.gauge("process_max_fds", "What these may be.", process.open_files_max);

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use serde::Deserialize;
 pub use units::{ClusterId, Port, Size, Time};
 
+use super::metastore::MetastoreSettings;
 use super::names::NameSettings;
 
 const DATA_DIR: &str = "stele-data";
@@ -88,6 +89,15 @@ pub struct Given {
     /// The cluster that the metastore must belong to; a new one takes this id
     #[arg(long, value_name = "ID", env = "STELE_METASTORE_CLUSTER")]
     pub metastore_cluster: Option<ClusterId>,
+    /// What keys and values of the metastore may take; 0 is no limit [default: 0]
+    #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_QUOTA")]
+    pub metastore_quota: Option<Size>,
+    /// How far back the metastore can be read [default: 24h]
+    #[arg(long, value_name = "TIME", env = "STELE_METASTORE_RETENTION")]
+    pub metastore_retention: Option<Time>,
+    /// What its history may take; older history goes first [default: 4GiB]
+    #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_HISTORY")]
+    pub metastore_history: Option<Size>,
     /// What cells, cached blocks and requests may take together [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
@@ -158,7 +168,7 @@ pub struct Settings {
     pub http_port: Port,
     pub names: NameSettings,
     pub metastore_port: Port,
-    pub metastore_cluster: Option<ClusterId>,
+    pub metastore: MetastoreSettings,
     pub memory: Size,
     pub request_memory: Size,
     pub request_wait: Duration,
@@ -194,6 +204,7 @@ impl Settings {
         Ok(Settings {
             data,
             names: NameSettings::merge(&first, &then),
+            metastore: MetastoreSettings::merge(&first, &then),
             listen: first.listen.or(then.listen).unwrap_or_else(|| "127.0.0.1".into()),
             grpc_port: first.grpc_port.or(then.grpc_port).unwrap_or(Port::Number(8086)),
             http_port: first.http_port.or(then.http_port).unwrap_or(Port::Number(8080)),
@@ -201,7 +212,6 @@ impl Settings {
                 .metastore_port
                 .or(then.metastore_port)
                 .unwrap_or(Port::Number(2379)),
-            metastore_cluster: first.metastore_cluster.or(then.metastore_cluster),
             memory,
             request_memory: first
                 .request_memory

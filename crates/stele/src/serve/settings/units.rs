@@ -37,7 +37,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A length of time: `500ms`, `30s`, `5m`.
+/// A length of time: `500ms`, `30s`, `5m`, `24h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
@@ -45,13 +45,14 @@ impl FromStr for Time {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Time, String> {
-        let wrong = || format!("`{text}` is no time: write for instance 500ms, 30s or 5m");
+        let wrong = || format!("`{text}` is no time: write for instance 500ms, 30s, 5m or 24h");
         let (number, unit) = split_unit(text);
         let number: u32 = number.parse().map_err(|_| wrong())?;
         match unit {
             "ms" => Ok(Time(Duration::from_millis(number.into()))),
             "s" => Ok(Time(Duration::from_secs(number.into()))),
             "m" => Ok(Time(Duration::from_secs(60 * u64::from(number)))),
+            "h" => Ok(Time(Duration::from_secs(3600 * u64::from(number)))),
             _ => Err(wrong()),
         }
     }

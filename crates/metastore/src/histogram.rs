@@ -1,0 +1,67 @@
+//! How long something took, each time: counted by powers of two, as the
+//! dashboards for etcd expect it. Adding is a few relaxed atomics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The first bound, which doubles from one to the next: 1 ms to 8.192 s.
+const FIRST_MICROS: u64 = 1000;
+const BOUNDS: usize = 14;
+
+/// Times since the process began.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    /// Times up to each bound and above the one before; at last those above all.
+    counts: [AtomicU64; BOUNDS + 1],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    pub fn add(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let powers = micros.div_ceil(FIRST_MICROS).max(1).next_power_of_two().trailing_zeros();
+        self.counts[(powers as usize).min(BOUNDS)].fetch_add(1, Ordering::Relaxed);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Each bound in seconds, and how many times were not above it.
+    pub fn bounds(&self) -> Vec<(f64, u64)> {
+        let mut below = 0;
+        let bound = |at: usize| (FIRST_MICROS << at) as f64 / 1e6;
+        let counts = self.counts[..BOUNDS].iter().enumerate();
+        counts
+            .map(|(at, count)| {
+                below += count.load(Ordering::Relaxed);
+                (bound(at), below)
+            })
+            .collect()
+    }
+
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// All times together.
+    pub fn seconds(&self) -> f64 {
+        self.micros.load(Ordering::Relaxed) as f64 / 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_counted_below_every_bound_that_it_does_not_pass() {
+        let times = Histogram::default();
+        for micros in [0, 1000, 1001, 2000, 8_192_000, 8_192_001] {
+            times.add(Duration::from_micros(micros));
+        }
+        let bounds = times.bounds();
+        assert_eq!(bounds[..2], [(0.001, 2), (0.002, 4)]);
+        assert_eq!(bounds.last(), Some(&(8.192, 5)));
+        assert_eq!((times.count(), times.seconds()), (6, 16.388_002));
+        times.add(Duration::MAX);
+        assert_eq!(times.count(), 7, "however long it is");
+    }
+}

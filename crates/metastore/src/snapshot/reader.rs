@@ -1,0 +1,257 @@
+//! Reads a snapshot: first all of it for its checksum, then record by record,
+//! so that it may be larger than memory.
+
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+
+use bytes::Bytes;
+use prost::Message;
+use ring::digest::{Context, SHA256};
+
+use super::{BLOCK_BYTES, DIGEST_BYTES, MAGIC, record};
+use crate::command::Kv;
+use crate::error::{Error, Result};
+use crate::etcd::proto::{KeyValue, LeaseTimeToLiveResponse, ResponseHeader};
+use crate::state::Tail;
+
+/// What is read at once.
+const READ_BYTES: usize = 256 << 10;
+/// More than any request that could have written a key.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+
+/// One thing in a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    Lease { id: i64, granted_seconds: i64 },
+    Key(Kv),
+}
+
+/// A snapshot whose checksum is right.
+pub struct Reader<R> {
+    file: BufReader<R>,
+    /// Bytes before the checksum that are not read yet.
+    left: u64,
+    header: ResponseHeader,
+    last_key: Bytes,
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// Checks the whole file and reads its header.
+    pub fn open(file: R) -> Result<Reader<R>> {
+        let mut file = BufReader::with_capacity(READ_BYTES, file);
+        let bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
+        let content = bytes.checked_sub(DIGEST_BYTES as u64);
+        let content = content.filter(|content| *content > 0 && content % BLOCK_BYTES as u64 == 0);
+        let content = content.ok_or_else(|| damaged("its length is wrong: it may be cut off"))?;
+        file.rewind().map_err(unreadable)?;
+        let magic: [u8; MAGIC.len()] = read_array(&mut file)?;
+        if magic != *MAGIC {
+            return Err(damaged("it is of another kind, perhaps etcd's own"));
+        }
+        let mut digest = Context::new(&SHA256);
+        digest.update(&magic);
+        let left = content - MAGIC.len() as u64;
+        hash(&mut file, left, &mut digest)?;
+        let stored: [u8; DIGEST_BYTES] = read_array(&mut file)?;
+        if digest.finish().as_ref() != stored {
+            return Err(damaged("its checksum is wrong"));
+        }
+        file.seek(SeekFrom::Start(MAGIC.len() as u64)).map_err(unreadable)?;
+        let header = ResponseHeader::default();
+        let mut reader = Reader { file, left, header, last_key: Bytes::new() };
+        reader.header = match reader.field()? {
+            Some((record::HEADER, message)) => parse(message)?,
+            _ => return Err(damaged("it has no header")),
+        };
+        if reader.header.revision < 1 {
+            return Err(damaged("its revision is wrong"));
+        }
+        Ok(reader)
+    }
+
+    /// The revision that all keys are of.
+    pub fn revision(&self) -> i64 {
+        self.header.revision
+    }
+
+    /// The cluster and the member that it was taken from.
+    pub fn origin(&self) -> (u64, u64) {
+        (self.header.cluster_id, self.header.member_id)
+    }
+
+    /// The next record; keys come in their order.
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
+        match self.field()? {
+            None => Ok(None),
+            Some((record::LEASE, message)) => {
+                let lease: LeaseTimeToLiveResponse = parse(message)?;
+                Ok(Some(Record::Lease { id: lease.id, granted_seconds: lease.granted_ttl }))
+            }
+            Some((record::KEY_VALUE, message)) => {
+                let kv: KeyValue = parse(message)?;
+                if kv.key <= self.last_key {
+                    return Err(damaged("its keys are not in order"));
+                }
+                self.last_key = kv.key.clone();
+                let tail = Tail {
+                    create_revision: kv.create_revision,
+                    mod_revision: kv.mod_revision,
+                    version: kv.version,
+                    value: &kv.value,
+                    lease: kv.lease,
+                };
+                Ok(Some(Record::Key(Kv { key: kv.key, tail: tail.encode().into() })))
+            }
+            Some(_) => Err(damaged("it has a record of an unknown kind")),
+        }
+    }
+
+    /// The number of the next field and its bytes; `None` where the filling
+    /// begins.
+    fn field(&mut self) -> Result<Option<(u8, Bytes)>> {
+        const BYTES_FIELD: u8 = 2;
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let tag = self.byte()?;
+        if tag == 0 {
+            self.left = 0;
+            return Ok(None);
+        }
+        let mut size = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            size |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        if tag & 7 != BYTES_FIELD || size > self.left || size > RECORD_BYTES_MAX {
+            return Err(damaged("a record is broken"));
+        }
+        let mut message = vec![0; usize::try_from(size).unwrap_or(0)];
+        self.file.read_exact(&mut message).map_err(unreadable)?;
+        self.left -= size;
+        Ok(Some((tag >> 3, message.into())))
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| damaged("a record is cut off"))?;
+        let [byte] = read_array(&mut self.file)?;
+        Ok(byte)
+    }
+}
+
+/// Takes so many bytes into the digest.
+fn hash(file: &mut impl BufRead, mut left: u64, digest: &mut Context) -> Result<()> {
+    while left > 0 {
+        let read = file.fill_buf().map_err(unreadable)?;
+        if read.is_empty() {
+            return Err(damaged("it is cut off"));
+        }
+        let taken = read.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        digest.update(&read[..taken]);
+        file.consume(taken);
+        left -= taken as u64;
+    }
+    Ok(())
+}
+
+fn read_array<const N: usize>(file: &mut impl Read) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    file.read_exact(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+fn parse<M: Message + Default>(message: Bytes) -> Result<M> {
+    M::decode(message).map_err(|_| damaged("a record is broken"))
+}
+
+fn damaged(what: &str) -> Error {
+    Error::Config(format!("this is no sound snapshot: {what}"))
+}
+
+fn unreadable(error: io::Error) -> Error {
+    Error::Config(format!("the snapshot cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use bytes::{BufMut, BytesMut};
+
+    use super::*;
+    use crate::etcd::wire::Fields;
+
+    fn sealed(mut content: BytesMut) -> Vec<u8> {
+        let filling = content.len().next_multiple_of(BLOCK_BYTES) - content.len();
+        content.put_bytes(0, filling);
+        let digest = ring::digest::digest(&SHA256, &content);
+        [&content[..], digest.as_ref()].concat()
+    }
+
+    fn begun() -> BytesMut {
+        let mut content = BytesMut::from(&MAGIC[..]);
+        let header = ResponseHeader { revision: 9, cluster_id: 7, ..Default::default() };
+        content.message(record::HEADER, &header.encode_to_vec());
+        content
+    }
+
+    fn key(content: &mut BytesMut, key: &'static str) {
+        let kv = KeyValue { key: key.into(), mod_revision: 3, ..Default::default() };
+        content.message(record::KEY_VALUE, &kv.encode_to_vec());
+    }
+
+    fn all(file: Vec<u8>) -> Result<Vec<Record>> {
+        let mut reader = Reader::open(Cursor::new(file))?;
+        let mut records = Vec::new();
+        while let Some(record) = reader.next_record()? {
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    fn refusal(file: Vec<u8>) -> String {
+        all(file).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_snapshot_of_nothing_is_read_to_its_end() {
+        assert_eq!(all(sealed(begun())).unwrap(), []);
+        let reader = Reader::open(Cursor::new(sealed(begun()))).unwrap();
+        assert_eq!((reader.revision(), reader.origin()), (9, (7, 0)));
+    }
+
+    #[test]
+    fn what_is_not_as_it_was_written_is_refused() {
+        let mut content = begun();
+        key(&mut content, "a");
+        key(&mut content, "b");
+        let sound = sealed(content);
+        assert_eq!(all(sound.clone()).unwrap().len(), 2);
+        for at in 0..sound.len() {
+            let mut broken = sound.clone();
+            broken[at] ^= 1;
+            assert!(refusal(broken).contains("no sound snapshot"), "byte {at}");
+        }
+        for end in 0..sound.len() {
+            assert!(refusal(sound[..end].to_vec()).contains("no sound snapshot"), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn records_that_do_not_fit_are_refused_though_the_checksum_does() {
+        let mut unordered = begun();
+        key(&mut unordered, "b");
+        key(&mut unordered, "a");
+        assert!(refusal(sealed(unordered)).contains("not in order"));
+        let mut endless = begun();
+        endless.put_slice(&[record::KEY_VALUE << 3 | 2, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
+        assert!(refusal(sealed(endless)).contains("a record is broken"));
+        let mut unknown = begun();
+        unknown.message(7, b"what");
+        assert!(refusal(sealed(unknown)).contains("unknown kind"));
+        assert!(refusal(sealed(BytesMut::from(&MAGIC[..]))).contains("no header"));
+        assert!(refusal(sealed(BytesMut::from("another"))).contains("another kind"));
+    }
+}

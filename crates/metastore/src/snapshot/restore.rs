@@ -1,0 +1,127 @@
+//! Makes a new member out of a snapshot, offline.
+//!
+//! The member is built beside the place where it belongs and put there when
+//! it is complete, so a restore that is broken off leaves nothing to be taken
+//! for a store. What is restored goes through the log like everything else.
+
+use std::collections::HashSet;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+
+use stele_engine::world::World;
+
+use super::{Reader, Record};
+use crate::command::{Command, Restore};
+use crate::error::{Error, Result};
+use crate::node::{Node, Settings};
+
+/// About what one entry of the log takes.
+const PART_BYTES: usize = 1 << 20;
+
+/// What became of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub cluster_id: u64,
+    pub revision: i64,
+    pub keys: u64,
+    pub leases: u64,
+}
+
+/// Restores into `dir`, which must not be there. The member is a new one, of a
+/// new cluster unless one is given. Its first revision is `bump` above the
+/// snapshot's: give more than was written since the snapshot, and no client
+/// sees a revision a second time with another meaning.
+pub async fn restore<R: Read + Seek>(
+    snapshot: R,
+    dir: &Path,
+    cluster_id: Option<u64>,
+    bump: i64,
+) -> Result<Restored> {
+    let mut reader = Reader::open(snapshot)?;
+    let revision = match reader.revision().checked_add(bump) {
+        Some(revision) if bump >= 1 => revision,
+        _ => return Err(Error::Config(format!("{bump} is no number to raise a revision by"))),
+    };
+    if dir.exists() {
+        return Err(Error::Config(format!(
+            "{} is there already: name another directory, or move it away",
+            dir.display()
+        )));
+    }
+    let building = beside(dir)?;
+    if building.exists() {
+        // Left by a restore that was broken off.
+        std::fs::remove_dir_all(&building).map_err(|error| failed(&building, &error))?;
+    }
+    let mut settings = Settings::new(building.clone(), World::real());
+    settings.cluster_id = cluster_id;
+    let node = Node::open(settings).await?;
+    let cluster_id = node.status().cluster_id;
+    let (keys, leases) = fill(&node, &mut reader, revision).await?;
+    node.close().await?;
+    std::fs::rename(&building, dir).map_err(|error| failed(dir, &error))?;
+    sync_parent(dir)?;
+    Ok(Restored { cluster_id, revision, keys, leases })
+}
+
+/// Proposes everything, in parts. Tells how many keys and leases there were.
+async fn fill<R: Read + Seek>(
+    node: &Node,
+    reader: &mut Reader<R>,
+    revision: i64,
+) -> Result<(u64, u64)> {
+    let (mut keys, mut bytes) = (0, 0);
+    let mut leases = HashSet::new();
+    let mut part = Restore { revision, ..Restore::default() };
+    while let Some(record) = reader.next_record()? {
+        match record {
+            Record::Lease { id, granted_seconds } => {
+                leases.insert(id);
+                bytes += 2 * size_of::<i64>();
+                part.leases.push((id, granted_seconds));
+            }
+            Record::Key(kv) => {
+                keys += 1;
+                let lease = kv.view().lease();
+                if lease != 0 && leases.insert(lease) {
+                    // It ended while the snapshot was taken: its keys soon go.
+                    part.leases.push((lease, node.settings().lease_ttl_seconds_min));
+                }
+                bytes += kv.key.len() + kv.tail.len();
+                part.kvs.push(kv);
+            }
+        }
+        if bytes >= PART_BYTES {
+            let empty = Restore { revision, ..Restore::default() };
+            let full = std::mem::replace(&mut part, empty);
+            node.propose(Command::Restore(full)).await?;
+            bytes = 0;
+        }
+    }
+    // The last part, which may be empty: a snapshot of nothing has a revision.
+    node.propose(Command::Restore(part)).await?;
+    Ok((keys, leases.len() as u64))
+}
+
+/// Where the member is built.
+fn beside(dir: &Path) -> Result<PathBuf> {
+    let name = dir
+        .file_name()
+        .ok_or_else(|| Error::Config(format!("{} is no name of a new directory", dir.display())))?;
+    let mut name = name.to_os_string();
+    name.push(".restoring");
+    Ok(dir.with_file_name(name))
+}
+
+fn sync_parent(dir: &Path) -> Result<()> {
+    let parent = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let synced = std::fs::File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(|error| failed(parent, &error))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    Error::Config(format!("{}: {error}", path.display()))
+}
