@@ -8,9 +8,10 @@ mod transfer;
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
-use stele_catalogue::Fid;
-use stele_catalogue::client::Client;
+use stele_catalogue::client::{Client, Step, Walk, WalkStart};
+use stele_catalogue::fid::DEATHROW;
 use stele_catalogue::proto::{CatalogueStat, Code, Flag};
+use stele_catalogue::{Condemned, Fid};
 
 use self::records::{Del, Get, Next, Put};
 use self::server::{Server, advise};
@@ -71,7 +72,7 @@ pub enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// Tell how many records and bytes catalogues hold.
+    /// Tell how many records and bytes catalogues hold, and what dropped ones still do.
     #[command(
         after_help = "Examples:\n  stele catalogue stat\n  stele catalogue stat 'i|1:1' --json"
     )]
@@ -109,7 +110,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
                 let flags = Flag::Slant as u32 | Flag::NoCookies as u32;
                 client.list(start, count, flags).await.map_err(advise)
             })?;
-            shown::listed(&mut io::stdout().lock(), &reply, form)?;
+            shown::listed(&mut io::stdout().lock(), &reply, count, form)?;
             Ok(Outcome::Sound)
         }
         Command::Drop { fids, yes, wait, form, server } => {
@@ -125,8 +126,12 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
         }
         Command::Stat { fids, form, server } => {
-            let stats = server.run(async |client| stats(&client, fids).await)?;
+            let (stats, dying) = server.run(async |client| {
+                let dying = if fids.is_empty() { dying(&client).await? } else { Vec::new() };
+                Ok((stats(&client, fids).await?, dying))
+            })?;
             shown::stats(&mut io::stdout().lock(), &stats, form)?;
+            shown::dying(&mut io::stdout().lock(), &dying, form)?;
             Ok(outcome(stats.iter().all(|(_, stat)| stat.code() == Code::Ok)))
         }
         Command::Put(put) => put.run(),
@@ -148,6 +153,20 @@ async fn stats(client: &Client, mut fids: Vec<Fid>) -> anyhow::Result<Vec<(Fid, 
     }
     let stats = client.stat(&fids).await.map_err(advise)?;
     Ok(fids.into_iter().zip(stats).collect())
+}
+
+/// Catalogues whose records are being removed.
+async fn dying(client: &Client) -> anyhow::Result<Vec<Condemned>> {
+    let starts = vec![WalkStart::at_edge(LISTED_MAX)];
+    let walk = Walk { starts, flags: Flag::NoCookies as u32, ..Walk::default() };
+    let mut records = client.catalogue(DEATHROW).next(walk).await.map_err(advise)?;
+    let mut dying = Vec::new();
+    while let Some(step) = records.next().await.map_err(advise)? {
+        if let Step::Record { value, .. } = step {
+            dying.extend(Condemned::decode(&value.joined()));
+        }
+    }
+    Ok(dying)
 }
 
 /// Catalogues that are shown when none is named.

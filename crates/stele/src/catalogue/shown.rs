@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use stele_catalogue::Fid;
+use stele_catalogue::fid::{DEATHROW, META, RETIRED};
 use stele_catalogue::proto::{CatalogueStat, CataloguesReply, Code, ListReply};
+use stele_catalogue::{Condemned, Fid};
 
 use super::Form;
 use crate::output::{bytes, count, json_line, table, text};
@@ -40,13 +41,49 @@ pub fn catalogues(
     Ok(())
 }
 
-pub fn listed(out: &mut dyn Write, reply: &ListReply, form: Form) -> io::Result<()> {
+/// What the service keeps for itself.
+fn purpose(fid: Fid) -> &'static str {
+    match fid {
+        META => "  catalogues",
+        RETIRED => "  ids of dropped catalogues",
+        DEATHROW => "  dropped catalogues that still have records",
+        _ => "",
+    }
+}
+
+/// At most `asked` catalogues; people are told how to see more.
+pub fn listed(out: &mut dyn Write, reply: &ListReply, asked: u32, form: Form) -> io::Result<()> {
+    let mut last = None;
     for listed in &reply.catalogues {
-        let fid = Fid::from_wire(&listed.fid).map(|fid| fid.to_string()).unwrap_or_default();
+        let Ok(fid) = Fid::from_wire(&listed.fid) else { continue };
+        last = Some(fid);
         if form.json {
-            json_line(out, &json!({"fid": fid, "created_micros": listed.created_micros}))?;
+            let micros = listed.created_micros;
+            json_line(out, &json!({"fid": fid.to_string(), "created_micros": micros}))?;
         } else {
-            writeln!(out, "{fid}  {}", timestamp::shown(listed.created_micros))?;
+            let since = timestamp::shown(listed.created_micros);
+            writeln!(out, "{fid}  {since}{}", purpose(fid))?;
+        }
+    }
+    match last {
+        Some(fid) if !form.json && reply.catalogues.len() == asked as usize => {
+            writeln!(out, "there may be more: --start {fid}")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How far the removal of dropped catalogues has come.
+pub fn dying(out: &mut dyn Write, dying: &[Condemned], form: Form) -> io::Result<()> {
+    for Condemned { fid, records, removed, .. } in dying {
+        if form.json {
+            let fid = fid.to_string();
+            let object =
+                json!({"fid": fid, "dropped": true, "records": records, "removed": removed});
+            json_line(out, &object)?;
+        } else {
+            let (removed, records) = (count(*removed), count(*records));
+            writeln!(out, "{fid} is dropped: {removed} of {records} records are gone")?;
         }
     }
     Ok(())
@@ -90,5 +127,39 @@ pub fn record(out: &mut dyn Write, key: &[u8], value: Option<&[u8]>, form: Form)
         (true, _) => json_line(out, &record_json(key, value)),
         (false, Some(value)) => writeln!(out, "{} = {}", text(key), text(value)),
         (false, None) => writeln!(out, "{}", text(key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(show: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        show(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_removal_tells_how_far_it_has_come() {
+        let fid = Fid::of_id(300).unwrap();
+        let one = [Condemned { fid, since_micros: 0, records: 200_000, bytes: 9, removed: 65_536 }];
+        let text = printed(|out| dying(out, &one, Form { json: false }));
+        assert_eq!(text, format!("{fid} is dropped: 65,536 of 200,000 records are gone\n"));
+        let json = printed(|out| dying(out, &one, Form { json: true }));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["removed"], &json["dropped"]), (&json!(65_536), &json!(true)));
+    }
+
+    #[test]
+    fn a_list_that_was_cut_off_says_where_it_goes_on() {
+        use stele_catalogue::proto::Listed;
+        let fid = Fid::of_id(300).unwrap();
+        let listed_one = Listed { fid: fid.bytes().to_vec().into(), ..Default::default() };
+        let reply = ListReply { catalogues: vec![listed_one], ..Default::default() };
+        let cut = printed(|out| listed(out, &reply, 1, Form { json: false }));
+        assert!(cut.ends_with(&format!("there may be more: --start {fid}\n")), "{cut}");
+        let all = printed(|out| listed(out, &reply, 9, Form { json: false }));
+        assert_eq!(all.lines().count(), 1, "{all}");
     }
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use stele_catalogue::Fid;
 use stele_catalogue::client::{Handle, NewRecord, Step, Walk, WalkStart};
-use stele_catalogue::proto::Flag;
+use stele_catalogue::proto::{Code, Flag};
 
 use super::server::{Server, advise};
 use super::{Form, shown, tell};
@@ -54,8 +54,13 @@ async fn export(catalogue: &Handle, out: &mut dyn Write) -> anyhow::Result<()> {
     let walk = Walk { starts, flags: Flag::NoCookies as u32, ..Walk::default() };
     let mut records = catalogue.next(walk).await.map_err(advise)?;
     while let Some(step) = records.next().await.map_err(advise)? {
-        if let Step::Record { key, value, .. } = step {
-            shown::record(out, &key.joined(), Some(&value.joined()), Form { json: true })?;
+        match step {
+            Step::Record { key, value, .. } => {
+                shown::record(out, &key.joined(), Some(&value.joined()), Form { json: true })?;
+            }
+            Step::End { code, count, .. } => {
+                ensure!(code == Code::End, "only the first {count} records were exported");
+            }
         }
     }
     Ok(())
