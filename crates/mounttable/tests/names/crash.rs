@@ -178,3 +178,27 @@ async fn a_stalled_creator_finds_that_it_was_overtaken() {
     assert_eq!(world.found(&root(), "", "...").await, ["", "dir", "dir/new"]);
     assert_eq!(world.nodes().await, 3);
 }
+
+#[tokio::test]
+async fn a_deletion_that_came_before_a_row_looks_for_it_again() {
+    // The creator stops after its reference, and the deletion when it has
+    // found that there is no row. Then the creator mounts and is answered.
+    let world = World::in_process(Grace::None).await;
+    let open = Permissions::open();
+    world.table.set_permissions(&root().call(), "dir", &open, "").await.unwrap();
+    let creator = Mortal::stalling(&world.rows, 1);
+    let table = world.rows.server_with(&creator.client, world.options());
+    let creating = tokio::spawn(async move {
+        table.mount(&alice().call(), "dir/new", &Mount::new("/h:1", 0)).await
+    });
+    creator.died().await;
+    let deleter = Mortal::stalling(&world.rows, 0);
+    let table = world.rows.server_with(&deleter.client, world.options());
+    let deleting = tokio::spawn(async move { table.delete(&root().call(), "dir", true).await });
+    deleter.died().await;
+    creator.go_on();
+    creating.await.unwrap().unwrap();
+    deleter.go_on();
+    deleting.await.unwrap().unwrap();
+    assert_eq!(world.nodes().await, 1);
+}

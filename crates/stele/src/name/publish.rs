@@ -110,7 +110,7 @@ fn say(event: &str, name: &str, server: &str, error: Option<&Error>, json: bool)
     }
     match error {
         Some(error) => eprintln!("stele: {server} on {name}: {error}"),
-        None => eprintln!("stele: {server} is {event}: {name}"),
+        None => eprintln!("stele: {name}: {server} is {event}"),
     }
     Ok(())
 }
