@@ -13,6 +13,7 @@ const { Chromium } = require('./chromium.js');
 const { fill, post, startServer } = require('./server.js');
 
 const LARGE = { commits: 256, tests: 84 };
+const HUGE = { commits: 32, tests: 840 };
 
 describe('the page of traces', { timeout: 600_000 }, () => {
   let server;
@@ -163,6 +164,30 @@ describe('the page of traces', { timeout: 600_000 }, () => {
       return performance.now() - begun;
     })()`);
     assert.ok(Number.isFinite(drawn));
+  });
+
+  test('ten thousand traces are scrolled through, and only what is seen is drawn', async () => {
+    const { traces } = await fill(server, 'huge', HUGE);
+    assert.ok(traces >= 10_000);
+    await open('table=huge&n=32');
+    const painted = Number(await browser.evaluate('document.body.dataset.paintedMs'));
+    console.log(`${traces} traces x 32 commits: asked for, received and painted in ${painted} ms`);
+    assert.match(await text('#summary'), /10,080 traces .*× 32 commits/);
+    const boxes = await browser.evaluate('document.querySelectorAll("main *").length');
+    assert.ok(boxes < 100, `${boxes} elements for a grid on one canvas`);
+    await key('ArrowDown');
+    for (let page = 0; page < 3; page++) await key('PageDown');
+    const scrolled = await browser.evaluate(`document.querySelector('#scroller').scrollTop`);
+    assert.ok(scrolled > 1000, `the selection was not followed: ${scrolled}`);
+    await browser.evaluate(`document.querySelector('#scroller').scrollTop = 1e9`);
+    await shot('huge');
+    assert.equal(await browser.evaluate(`document.querySelector('#canvas').height <= 900`), true);
+  });
+
+  test('options of a trace are told beside its cell', async () => {
+    await open('table=gold&n=120&kind=numbers&q=name=blurs');
+    await browser.move(800, 220);
+    await browser.until(`/unit ns/.test(document.querySelector('#tip').innerText)`);
   });
 
   test('nothing went wrong in the page meanwhile', () => {

@@ -28,12 +28,16 @@ pub fn hash(commit: u32) -> String {
     format!("{:040x}", u64::from(commit) + (1 << 40))
 }
 
+fn is_missing(test: u32, config: u32, commit: u32) -> bool {
+    mixed([test.into(), config.into(), commit.into(), 1]) % MISSING_ONE_IN == 0
+}
+
 /// The digest of a trace at a commit; `None` where it is missing.
 fn digest(test: u32, config: u32, commit: u32) -> Option<Digest> {
-    let (test, config, at) = (u64::from(test), u64::from(config), u64::from(commit));
-    if mixed([test, config, at, 1]) % MISSING_ONE_IN == 0 {
+    if is_missing(test, config, commit) {
         return None;
     }
+    let (test, config, at) = (u64::from(test), u64::from(config), u64::from(commit));
     let flaky = mixed([test, config, 0, 2]) % FLAKY_ONE_IN == 0;
     let flick = if flaky { mixed([test, config, at, 3]) % 3 } else { 0 };
     // Each trace changes at commits of its own.
@@ -44,19 +48,30 @@ fn digest(test: u32, config: u32, commit: u32) -> Option<Digest> {
     Some(Digest((u128::from(name[0]) << 64 | u128::from(name[1])).to_be_bytes()))
 }
 
-/// Writes one file for each commit, in our own JSON, and tells where they are
-/// and how many results they hold.
-pub fn write_files(scale: &Scale, dir: &Path) -> anyhow::Result<(Vec<PathBuf>, u64)> {
-    let mut files = Vec::new();
+/// The file of a commit.
+pub fn path(dir: &Path, commit: u32) -> PathBuf {
+    dir.join(format!("{commit:05}.json"))
+}
+
+/// How many results there are at this scale.
+pub fn results(scale: &Scale) -> u64 {
+    let all = (0..scale.tests)
+        .flat_map(|test| (0..scale.configs).map(move |config| (test, config)))
+        .flat_map(|(test, config)| (0..scale.commits).map(move |at| (test, config, at)));
+    all.filter(|(test, config, at)| !is_missing(*test, *config, *at)).count() as u64
+}
+
+/// Writes one file for each commit, in our own JSON, and tells how many
+/// results they hold.
+pub fn write_files(scale: &Scale, dir: &Path) -> anyhow::Result<u64> {
     let mut entries = 0;
     for commit in 0..scale.commits {
-        let path = dir.join(format!("{commit:05}.json"));
-        let mut out = BufWriter::new(File::create(&path)?);
+        let mut out = BufWriter::new(File::create(path(dir, commit))?);
         write!(
             out,
             "{{\"commit\":\"{}\",\"time\":{},\"results\":[",
             hash(commit),
-            1_700_000_000 + commit
+            1_700_000_000 + commit * 977
         )?;
         let mut between = "";
         for test in 0..scale.tests {
@@ -74,7 +89,6 @@ pub fn write_files(scale: &Scale, dir: &Path) -> anyhow::Result<(Vec<PathBuf>, u
         }
         writeln!(out, "]}}")?;
         out.flush()?;
-        files.push(path);
     }
-    Ok((files, entries))
+    Ok(entries)
 }

@@ -7,11 +7,17 @@ mod measure;
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measure traces.
 #[derive(Parser, Clone)]
 pub struct Scale {
+    /// What to measure, in this order; everything unless told otherwise.
+    #[arg(value_enum)]
+    pub parts: Vec<Part>,
     #[arg(long, default_value_t = 1000)]
     pub tests: u32,
     #[arg(long, default_value_t = 100)]
@@ -24,13 +30,37 @@ pub struct Scale {
     /// Tiles that one trace is followed over.
     #[arg(long, default_value_t = 100)]
     pub tiles: u32,
-    /// Where files and stores go, and are removed from.
+    /// Commits whose files are ingested in one run; the next goes on there.
+    #[arg(long, default_value_t = u32::MAX)]
+    pub at_once: u32,
+    /// Where files and stores are made, and found by later parts.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Write the files.
+    Files,
+    /// Ingest them.
+    Ingest,
+    /// Compact the store and weigh it.
+    Compact,
+    /// Load the whole tile.
+    Tile,
+    /// Query one trace in a hundred.
+    Query,
+    /// Follow one trace over many tiles.
+    History,
+    /// Load the digest map, and add to it.
+    Map,
+}
+
 fn main() -> anyhow::Result<()> {
-    let scale = Scale::parse();
+    let mut scale = Scale::parse();
+    if scale.parts.is_empty() {
+        scale.parts = Part::value_variants().to_vec();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(measure::run(&scale))
 }

@@ -1,6 +1,6 @@
 //! The measurements, each beside what it should reach at full scale.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,16 +10,12 @@ use stele_bigtable::Api;
 use stele_bigtable::client::{Client, Options};
 use stele_engine::Store as Engine;
 use stele_engine::world::World;
-use stele_traces::ingest::{self, Format};
+use stele_traces::ingest::Files;
 use stele_traces::store::{Commit, Entry, NewCommit, Put, Settings, Value, Window};
 use stele_traces::{CommitIndex, Digest, Kind, Params, Query, Store};
-use tokio::sync::mpsc;
 
-use crate::Scale;
-use crate::data::{hash, write_files};
-
-/// Results stored together, about.
-const BATCH_ENTRIES: usize = 400_000;
+use crate::data::{hash, path, results, write_files};
+use crate::{Part, Scale};
 
 struct Served {
     engine: Arc<Engine>,
@@ -56,15 +52,27 @@ fn tell(what: &str, number: f64, unit: &str, goal: &str) {
 }
 
 pub async fn run(scale: &Scale) -> Result<()> {
-    let dir = tempfile::tempdir_in(&scale.dir).context("a directory for the data")?;
-    let files = dir.path().join("files");
-    std::fs::create_dir(&files)?;
-    let (files, entries) = write_files(scale, &files)?;
-    tell("results in files", entries as f64, "", "");
-    let served = Served::open(&dir.path().join("store"))?;
-    tile(scale, &served, files, entries).await?;
-    history(scale, &served).await?;
-    digest_map(scale, &served).await
+    let files = scale.dir.join("files");
+    if scale.parts.contains(&Part::Files) {
+        std::fs::create_dir_all(&files).context("a directory for the files")?;
+        tell("results in files", write_files(scale, &files)? as f64, "", "");
+    }
+    if scale.parts.iter().all(|part| *part == Part::Files) {
+        return Ok(());
+    }
+    let served = Served::open(&scale.dir.join("store"))?;
+    for part in &scale.parts {
+        match part {
+            Part::Files => {}
+            Part::Ingest => ingest(scale, &served, &files).await?,
+            Part::Compact => weigh(scale, &served)?,
+            Part::Tile => drop(tile(scale, &served).await?),
+            Part::Query => query(scale, &served).await?,
+            Part::History => history(scale, &served).await?,
+            Part::Map => digest_map(scale, &served).await?,
+        }
+    }
+    Ok(())
 }
 
 async fn register(store: &Store, commits: u32) -> Result<()> {
@@ -81,24 +89,53 @@ async fn register(store: &Store, commits: u32) -> Result<()> {
     Ok(())
 }
 
-async fn tile(scale: &Scale, served: &Served, files: Vec<PathBuf>, entries: u64) -> Result<()> {
+/// Ingests the next files, as `stele traces ingest` does.
+async fn ingest(scale: &Scale, served: &Served, files: &Path) -> Result<()> {
     let store = served.store("tile").await?;
-    register(&store, scale.commits).await?;
+    let done = scale.dir.join("ingested");
+    let first = match std::fs::read_to_string(&done) {
+        Ok(text) => text.trim().parse()?,
+        Err(_) => {
+            register(&store, scale.commits).await?;
+            0
+        }
+    };
+    let last = scale.commits.min(first + scale.at_once.min(scale.commits));
+    let paths = (first..last).map(|commit| path(files, commit)).collect();
     let begun = Instant::now();
-    ingest_files(&store, files).await?;
+    let files = Files { paths, ..Files::default() };
+    let ingested = files.ingest(&store, |_| {}).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    tell("ingest from files", entries as f64 / seconds, "results/s", "150,000");
+    std::fs::write(&done, last.to_string())?;
+    tell(
+        &format!("results ingested at commits {first} to {last}"),
+        ingested.results as f64,
+        "",
+        "",
+    );
+    tell("ingest from files", ingested.results as f64 / seconds, "results/s", "150,000");
+    tell("peak memory, client and server in one process", peak_mib(), "MiB", "");
+    Ok(())
+}
 
+fn weigh(scale: &Scale, served: &Served) -> Result<()> {
     let begun = Instant::now();
     served.compact()?;
     tell("compaction", begun.elapsed().as_secs_f64(), "s", "");
     let bytes = served.engine.stats().fragment_bytes as f64;
-    tell("bytes on disk per cell", bytes / entries as f64, "B", "3 at most, better 2");
+    tell("bytes on disk per cell", bytes / results(scale) as f64, "B", "3 at most, better 2");
+    Ok(())
+}
 
+fn window(scale: &Scale) -> Window {
+    Window::Dense { count: scale.commits as usize, last: None }
+}
+
+/// Loads the whole tile, and gives the seconds that it took.
+async fn tile(scale: &Scale, served: &Served) -> Result<f64> {
     let store = Store::open(&served.client, "tile").await?;
-    let window = Window::Dense { count: scale.commits as usize, last: None };
     let begun = Instant::now();
-    let grid = store.grid(Kind::Digests, window, &Query::default()).await?;
+    let grid = store.grid(Kind::Digests, window(scale), &Query::default()).await?;
     let whole = begun.elapsed().as_secs_f64();
     anyhow::ensure!(
         grid.traces.len() == (scale.tests * scale.configs) as usize,
@@ -107,63 +144,26 @@ async fn tile(scale: &Scale, served: &Served, files: Vec<PathBuf>, entries: u64)
     let cells = grid.traces.len() * grid.columns.len();
     tell("load of the dense tile", whole, "s", "15 for 25.6 M cells");
     tell("cells of the tile", cells as f64, "", "");
-    tell(
-        "peak memory, client and server in one process",
-        peak_mib(),
-        "MiB",
-        "2,048 for the client",
-    );
-    drop(grid);
+    let goal = "2,048 for the client";
+    tell("peak memory, client and server in one process", peak_mib(), "MiB", goal);
+    Ok(whole)
+}
 
+async fn query(scale: &Scale, served: &Served) -> Result<()> {
+    let whole = tile(scale, served).await?;
+    let store = Store::open(&served.client, "tile").await?;
     // One os in ten, one gpu in ten.
     let query: Query = "os=os-3&gpu=gpu-0".parse()?;
     let mut best = f64::MAX;
     for _ in 0..5 {
         let begun = Instant::now();
-        let grid = store.grid(Kind::Digests, window, &query).await?;
+        let grid = store.grid(Kind::Digests, window(scale), &query).await?;
         best = best.min(begun.elapsed().as_secs_f64());
         anyhow::ensure!(grid.traces.len() == scale.tests as usize, "traces are missing");
     }
     tell("query of 1 % of the traces", best * 1e3, "ms", "");
     tell("whole tile to 1 % of it", whole / best, "times", "20");
     Ok(())
-}
-
-/// Files are read in a thread while what was read is stored.
-async fn ingest_files(store: &Store, files: Vec<PathBuf>) -> Result<()> {
-    let (send, mut receive) = mpsc::channel::<Result<Vec<Put>>>(1);
-    std::thread::spawn(move || {
-        let (mut batch, mut entries) = (Vec::new(), 0);
-        for file in files {
-            let put = match read(&file) {
-                Ok(put) => put,
-                Err(error) => return drop(send.blocking_send(Err(error))),
-            };
-            entries += put.entries.len();
-            batch.push(put);
-            if entries >= BATCH_ENTRIES {
-                let full = std::mem::take(&mut batch);
-                entries = 0;
-                if send.blocking_send(Ok(full)).is_err() {
-                    return;
-                }
-            }
-        }
-        let _ = send.blocking_send(Ok(batch));
-    });
-    while let Some(puts) = receive.recv().await {
-        store.put(&puts?).await?;
-    }
-    Ok(())
-}
-
-fn read(file: &Path) -> Result<Put> {
-    let bytes = std::fs::read(file)?;
-    let report = ingest::read(Format::Json, &bytes, &Params::default())?.pop();
-    let report = report.context("a file holds one report")?;
-    let commit = report.commit.context("a report names its commit")?;
-    let time_micros = report.time_micros.unwrap_or_default();
-    Ok(Put { commit, time_micros, entries: report.entries })
 }
 
 /// One trace over many tiles, each with many keys and values.

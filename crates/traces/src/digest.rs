@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Error;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "String")]
 pub struct Digest(pub [u8; 16]);
 
 impl Digest {
@@ -21,20 +22,32 @@ impl Digest {
 
     /// From 32 hex digits in bytes, as columns and row names hold them.
     pub fn from_hex(hex: &[u8]) -> Option<Digest> {
+        let hex: &[u8; 32] = hex.try_into().ok()?;
         let mut bytes = [0; 16];
-        if hex.len() != 32 {
-            return None;
+        let mut wrong = 0;
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            let (high, low) = (NIBBLES[pair[0] as usize], NIBBLES[pair[1] as usize]);
+            wrong |= high | low;
+            *byte = high << 4 | low & 0xf;
         }
-        for (byte, pair) in bytes.iter_mut().zip(hex.chunks(2)) {
-            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-        }
-        Some(Digest(bytes))
+        (wrong & NO_NIBBLE == 0).then_some(Digest(bytes))
     }
 }
 
-fn nibble(digit: u8) -> Option<u8> {
-    (digit as char).to_digit(16).map(|value| value as u8)
-}
+/// Stands for a byte that is no hex digit.
+const NO_NIBBLE: u8 = 0x80;
+
+/// What each byte means as a hex digit.
+const NIBBLES: [u8; 256] = {
+    let mut nibbles = [NO_NIBBLE; 256];
+    let mut value = 0;
+    while value < 16 {
+        nibbles[b"0123456789abcdef"[value] as usize] = value as u8;
+        nibbles[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        value += 1;
+    }
+    nibbles
+};
 
 impl FromStr for Digest {
     type Err = Error;
@@ -59,11 +72,22 @@ impl fmt::Debug for Digest {
     }
 }
 
-impl TryFrom<String> for Digest {
-    type Error = Error;
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Digest, D::Error> {
+        struct Hex;
 
-    fn try_from(text: String) -> Result<Digest, Error> {
-        text.parse()
+        impl Visitor<'_> for Hex {
+            type Value = Digest;
+
+            fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
+                out.write_str("a digest of 32 hex digits")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Digest, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        from.deserialize_str(Hex)
     }
 }
 

@@ -111,7 +111,7 @@ impl OrderedParamSet {
             last = Some(key);
             let values = self.keys.get(key as usize).ok_or_else(|| wrong("unknown key"))?;
             let value = values.values.get(value as usize).ok_or_else(|| wrong("unknown value"))?;
-            pairs.push((&*values.key, &**value));
+            pairs.push((values.key.clone(), value.clone()));
         }
         Params::new(pairs)
     }
@@ -347,7 +347,7 @@ mod tests {
             prop_assert_eq!(back.to_bytes(), bytes.clone());
             for round in &rounds {
                 let one: std::collections::BTreeMap<_, _> = round.iter().cloned().collect();
-                let one = Params::try_from(one).unwrap();
+                let one = Params::new(one).unwrap();
                 let encoded = set.encode(&one).unwrap();
                 prop_assert_eq!(back.decode(&encoded).unwrap(), one.clone());
                 prop_assert_eq!(encode_in(&bytes, &one).unwrap(), Some(encoded));

@@ -1,10 +1,12 @@
 //! Params: the pairs that are a trace's identity, and their text, the trace
 //! id. The text can be turned back whatever keys and values hold.
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Result};
 
@@ -14,53 +16,78 @@ pub const VALUE_BYTES_MAX: usize = 1024;
 /// All keys and values together.
 pub const BYTES_MAX: usize = 4096;
 
-/// Pairs of distinct keys and values within the limits; possibly none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
-pub struct Params(BTreeMap<String, String>);
+/// Pairs of distinct keys and values within the limits; possibly none. Cheap
+/// to clone, to compare with a clone and to hash: the same params come again
+/// with every commit.
+#[derive(Clone, Default)]
+pub struct Params(Option<Arc<Pairs>>);
+
+struct Pairs {
+    hash: u64,
+    /// Keys ascend.
+    pairs: Box<[Pair]>,
+}
+
+type Pair = (Arc<str>, Arc<str>);
+
+/// What params are hashed with: nobody outside can tell which ones collide.
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Params {
-    pub fn new<K: Into<String>, V: Into<String>>(
+    pub fn new<K: Into<Arc<str>>, V: Into<Arc<str>>>(
         pairs: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Params> {
-        let mut params = BTreeMap::new();
-        for (key, value) in pairs {
-            let (key, value) = (key.into(), value.into());
-            if let Some(other) = params.insert(key, value) {
-                return Err(Error::invalid(format!("a key is given twice, once as {other:?}")));
-            }
+        let pairs = pairs.into_iter().map(|(key, value)| (key.into(), value.into()));
+        let mut pairs: Vec<Pair> = pairs.collect();
+        pairs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        if let Some(twice) = pairs.windows(2).find(|two| two[0].0 == two[1].0) {
+            return Err(Error::invalid(format!("key {:?} is given twice", shown(&twice[0].0))));
         }
-        Params::try_from(params)
+        Params::sorted(pairs)
+    }
+
+    /// Of pairs whose keys ascend.
+    fn sorted(pairs: Vec<Pair>) -> Result<Params> {
+        check(&pairs)?;
+        if pairs.is_empty() {
+            return Ok(Params::default());
+        }
+        let hash = HASHER.hash_one(&pairs);
+        Ok(Params(Some(Arc::new(Pairs { hash, pairs: pairs.into() }))))
+    }
+
+    fn pairs(&self) -> &[Pair] {
+        self.0.as_ref().map_or(&[], |inner| &inner.pairs)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.pairs().len()
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
+        let at = self.pairs().binary_search_by(|(other, _)| (**other).cmp(key)).ok()?;
+        Some(&self.pairs()[at].1)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.pairs().iter().map(|(key, value)| (&**key, &**value))
     }
 
     /// These with others laid over them.
     pub fn overlaid(&self, over: &Params) -> Result<Params> {
-        let mut pairs = self.0.clone();
-        pairs.extend(over.0.iter().map(|(key, value)| (key.clone(), value.clone())));
-        Params::try_from(pairs)
+        let under = self.pairs().iter().filter(|(key, _)| over.get(key).is_none());
+        Params::new(under.chain(over.pairs()).cloned())
     }
 
     /// `,key=value,key=value,` with keys in byte order. Empty params have no
     /// id; their text is a lone comma.
     pub fn id(&self) -> String {
         let mut id = String::from(",");
-        for (key, value) in &self.0 {
+        for (key, value) in self.iter() {
             escape(key, &mut id, &[]);
             id.push('=');
             escape(value, &mut id, &[]);
@@ -78,7 +105,7 @@ impl Params {
         };
         let inner = id.strip_prefix(',').ok_or_else(|| wrong("it must begin with a comma"))?;
         let inner = inner.strip_suffix(',').ok_or_else(|| wrong("it must end with a comma"))?;
-        let mut pairs: BTreeMap<String, String> = BTreeMap::new();
+        let mut pairs: Vec<Pair> = Vec::new();
         for piece in inner.split(',') {
             let (key, value) =
                 piece.split_once('=').ok_or_else(|| wrong("each part must be key=value"))?;
@@ -89,12 +116,12 @@ impl Params {
             let key = unescape(key).ok_or_else(bad)?;
             let value = unescape(value).ok_or_else(bad)?;
             // Names are compared, not whole pieces: `gpu` is before `gpu2`.
-            if pairs.last_key_value().is_some_and(|(last, _)| *last >= key) {
+            if pairs.last().is_some_and(|(last, _)| **last >= *key) {
                 return Err(wrong("keys must ascend and be there once"));
             }
-            pairs.insert(key, value);
+            pairs.push((key.into(), value.into()));
         }
-        let params = Params::try_from(pairs)?;
+        let params = Params::sorted(pairs)?;
         if params.id() != id {
             return Err(wrong("%, commas, = and control characters, and only they, are escaped"));
         }
@@ -102,48 +129,115 @@ impl Params {
     }
 }
 
-impl TryFrom<BTreeMap<String, String>> for Params {
-    type Error = Error;
+fn shown(key: &str) -> String {
+    key.chars().take(40).collect()
+}
 
-    fn try_from(pairs: BTreeMap<String, String>) -> Result<Params> {
-        if pairs.len() > PAIRS_MAX {
+/// Whether pairs are within the limits.
+fn check(pairs: &[Pair]) -> Result<()> {
+    if pairs.len() > PAIRS_MAX {
+        return Err(Error::invalid(format!(
+            "{} keys are more than params may have, {PAIRS_MAX}",
+            pairs.len()
+        )));
+    }
+    let mut bytes = 0;
+    for (key, value) in pairs {
+        if key.trim().is_empty() || value.trim().is_empty() {
+            return Err(Error::invalid(format!("{:?} is blank or has a blank value", shown(key))));
+        }
+        if key.len() > KEY_BYTES_MAX {
             return Err(Error::invalid(format!(
-                "{} keys are more than params may have, {PAIRS_MAX}",
-                pairs.len()
+                "key {:?}... has {} bytes, more than {KEY_BYTES_MAX}",
+                shown(key),
+                key.len()
             )));
         }
-        let mut bytes = 0;
-        for (key, value) in &pairs {
-            let shown: String = key.chars().take(40).collect();
-            if key.trim().is_empty() || value.trim().is_empty() {
-                return Err(Error::invalid(format!("{shown:?} is blank or has a blank value")));
-            }
-            if key.len() > KEY_BYTES_MAX {
-                return Err(Error::invalid(format!(
-                    "key {shown:?}... has {} bytes, more than {KEY_BYTES_MAX}",
-                    key.len()
-                )));
-            }
-            if value.len() > VALUE_BYTES_MAX {
-                return Err(Error::invalid(format!(
-                    "the value of {shown:?} has {} bytes, more than {VALUE_BYTES_MAX}",
-                    value.len()
-                )));
-            }
-            bytes += key.len() + value.len();
-        }
-        if bytes > BYTES_MAX {
+        if value.len() > VALUE_BYTES_MAX {
             return Err(Error::invalid(format!(
-                "keys and values have {bytes} bytes together, more than {BYTES_MAX}"
+                "the value of {:?} has {} bytes, more than {VALUE_BYTES_MAX}",
+                shown(key),
+                value.len()
             )));
         }
-        Ok(Params(pairs))
+        bytes += key.len() + value.len();
+    }
+    if bytes > BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "keys and values have {bytes} bytes together, more than {BYTES_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+impl PartialEq for Params {
+    fn eq(&self, other: &Params) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(one), Some(other)) => {
+                Arc::ptr_eq(one, other) || one.hash == other.hash && one.pairs == other.pairs
+            }
+            _ => false,
+        }
     }
 }
 
-impl From<Params> for BTreeMap<String, String> {
-    fn from(params: Params) -> Self {
-        params.0
+impl Eq for Params {}
+
+impl PartialOrd for Params {
+    fn partial_cmp(&self, other: &Params) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Params {
+    fn cmp(&self, other: &Params) -> std::cmp::Ordering {
+        self.pairs().cmp(other.pairs())
+    }
+}
+
+impl Hash for Params {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.as_ref().map_or(0, |inner| inner.hash));
+    }
+}
+
+impl Serialize for Params {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Params {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Params, D::Error> {
+        struct Pairs;
+
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Params;
+
+            fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
+                out.write_str("an object of keys and texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params, A::Error> {
+                let mut pairs: Vec<(String, String)> = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                    // The check tells what is wrong with them; no more are held.
+                    if pairs.len() > PAIRS_MAX {
+                        break;
+                    }
+                }
+                Params::new(pairs).map_err(serde::de::Error::custom)
+            }
+        }
+        from.deserialize_map(Pairs)
+    }
+}
+
+impl fmt::Debug for Params {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Params({:?})", self.id())
     }
 }
 
@@ -242,6 +336,23 @@ mod tests {
     }
 
     #[test]
+    fn params_are_the_same_wherever_they_come_from() {
+        let one = params(&[("os", "a"), ("gpu", "b")]);
+        let other = Params::parse(",gpu=b,os=a,").unwrap();
+        let read: Params = serde_json::from_str(r#"{"os": "a", "gpu": "b"}"#).unwrap();
+        assert_eq!((&one, &one), (&other, &read));
+        assert_eq!(serde_json::to_string(&one).unwrap(), r#"{"gpu":"b","os":"a"}"#);
+        let all = std::collections::HashSet::from([one.clone(), other, read]);
+        assert_eq!(all.len(), 1);
+        assert_eq!(
+            one.overlaid(&params(&[("os", "c"), ("x", "d")])).unwrap().id(),
+            ",gpu=b,os=c,x=d,"
+        );
+        assert!(serde_json::from_str::<Params>(r#"{"a": "1", "a": "2"}"#).is_err());
+        assert!(Params::default() < one && one < params(&[("gpu", "c")]));
+    }
+
+    #[test]
     fn limits_are_told() {
         let long = "x".repeat(5 << 10);
         for (pairs, says) in [
@@ -262,7 +373,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn every_id_has_one_text(pairs in prop::collection::btree_map("[a-c%=,.\\PC\n]{1,6}", "[a%=,\\PC\t]{1,8}", 1..5)) {
-            if let Ok(made) = Params::try_from(pairs) {
+            if let Ok(made) = Params::new(pairs) {
                 prop_assert_eq!(Params::parse(&made.id()), Ok(made));
             }
         }

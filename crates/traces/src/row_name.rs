@@ -77,8 +77,13 @@ pub fn trace(kind: Kind, tile: Tile, encoded: &str, shards: u8) -> String {
     traces(kind, tile, shard(encoded.as_bytes(), shards)) + encoded
 }
 
+/// What all options of a tile in one shard begin with.
+pub fn all_options(tile: Tile, shard: u8) -> String {
+    format!("{shard:02}:ts:p:{}:", tile.name())
+}
+
 pub fn options(tile: Tile, encoded: &str, shards: u8) -> String {
-    format!("{:02}:ts:p:{}:{encoded}", shard(encoded.as_bytes(), shards), tile.name())
+    all_options(tile, shard(encoded.as_bytes(), shards)) + encoded
 }
 
 /// The ids of one shard of a tile.

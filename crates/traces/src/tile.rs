@@ -58,9 +58,23 @@ impl Tile {
     }
 }
 
+/// The columns of all offsets, one after another.
+static COLUMNS: [u8; 3 * TILE_COMMITS_MAX as usize] = {
+    let mut columns = [0; 3 * TILE_COMMITS_MAX as usize];
+    let mut offset = 0;
+    while offset < TILE_COMMITS_MAX as usize {
+        columns[3 * offset] = b'0' + (offset / 100) as u8;
+        columns[3 * offset + 1] = b'0' + (offset / 10 % 10) as u8;
+        columns[3 * offset + 2] = b'0' + (offset % 10) as u8;
+        offset += 1;
+    }
+    columns
+};
+
 /// The column of an offset: three digits, so that columns sort as commits do.
-pub fn column(offset: Offset) -> String {
-    format!("{offset:03}")
+pub fn column(offset: Offset) -> &'static str {
+    let at = 3 * usize::from(offset);
+    std::str::from_utf8(&COLUMNS[at..at + 3]).expect("columns are digits")
 }
 
 /// The offset of a column of a table with tiles of this size.

@@ -12,6 +12,16 @@ pub fn write(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
+/// Writes a number in at least so many bytes; zeros fill it up.
+pub fn write_padded(out: &mut Vec<u8>, mut number: u64, bytes_min: usize) {
+    let until = out.len() + bytes_min;
+    while number >= 0x80 || out.len() + 1 < until {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
 /// The number at the start of `bytes`, and what follows it. `None` if it is
 /// cut, longer than need be, or too large.
 pub fn read(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -30,9 +40,17 @@ pub fn read(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The number that is all of `bytes`.
+/// The number that is all of `bytes`, which zeros may fill up.
 pub fn whole(bytes: &[u8]) -> Option<u64> {
-    read(bytes).and_then(|(number, rest)| rest.is_empty().then_some(number))
+    let (last, before) = bytes.split_last()?;
+    if bytes.len() > BYTES_MAX || last & 0x80 != 0 || before.iter().any(|byte| byte & 0x80 == 0) {
+        return None;
+    }
+    if bytes.len() == BYTES_MAX && *last > 1 {
+        return None;
+    }
+    let parts = bytes.iter().rev();
+    Some(parts.fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
 }
 
 #[cfg(test)]
@@ -55,9 +73,23 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_one_form_only() {
-        assert_eq!(whole(&[0x80, 0x00]), None);
+    fn padded_numbers_have_one_width_and_come_back() {
+        for number in [0, 1, 127, 128, 1 << 20, (1 << 28) - 1] {
+            let mut bytes = Vec::new();
+            write_padded(&mut bytes, number, 4);
+            assert_eq!((bytes.len(), whole(&bytes)), (4, Some(number)));
+        }
+        let mut bytes = Vec::new();
+        write_padded(&mut bytes, 1 << 28, 4);
+        assert_eq!((bytes.len(), whole(&bytes)), (5, Some(1 << 28)));
+    }
+
+    #[test]
+    fn a_number_in_a_list_has_one_form_only() {
+        assert_eq!(read(&[0x80, 0x00]), None);
+        assert_eq!(read(&[0xff; 11]), None);
         assert_eq!(whole(&[0xff; 11]), None);
+        assert_eq!(whole(&[0x80; 10]), None);
         assert_eq!(whole(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]), None);
         assert_eq!(whole(&[1, 1]), None);
         assert_eq!(whole(&[]), None);

@@ -223,6 +223,36 @@ async fn the_newest_commits_options_stand_and_none_leave_them_alone() {
 }
 
 #[tokio::test]
+async fn options_of_many_traces_are_those_of_the_newest_tile_that_has_any() {
+    let served = Served::new();
+    let store = served.store(300).await;
+    let with = |at: usize, line: &str| {
+        let options = Params::new([("line", line)]).unwrap();
+        Entry { options, ..entry(&format!(",name=t{at},"), "a") }
+    };
+    put(&store, 1, (0..1200).map(|at| with(at, "old")).collect()).await;
+    let newer = (0..1200).map(|at| match at % 3 {
+        0 => with(at, "new"),
+        1 => entry(&format!(",name=t{at},"), "b"),
+        _ => entry(&format!(",name=other{at},"), "b"),
+    });
+    put(&store, 299, newer.collect()).await;
+    let all: Vec<Params> = (0..1200).map(|at| params(&format!(",name=t{at},"))).collect();
+    let commits = [1, 299].map(CommitIndex);
+    for wanted in [&all[..], &all[..50], &all[..1]] {
+        let found = store.options(wanted, &commits).await.unwrap();
+        assert_eq!(found.len(), wanted.len());
+        for (at, params) in wanted.iter().enumerate() {
+            let expected = if at % 3 == 0 { ",line=new," } else { ",line=old," };
+            assert_eq!(found[params].id(), expected, "{params}");
+        }
+    }
+    let newest = store.options(&all, &commits[1..]).await.unwrap();
+    assert_eq!(newest.len(), 400);
+    assert!(store.options(&[params(",name=none,")], &commits).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn the_param_set_of_a_range_is_that_of_its_tiles() {
     let served = Served::new();
     let store = served.store(600).await;

@@ -4,6 +4,12 @@ use crate::error::{Error, Result};
 use crate::name::{InstanceName, TABLE_ID_MAX, excerpt, is_table_id};
 use crate::proto::admin::CreateTableRequest;
 use crate::table::Definition;
+use stele_engine::schema::Compression;
+use tonic::metadata::MetadataMap;
+
+/// The header of a request to make a table that says how its files are
+/// compressed. No field of the API does, so other servers pass it by.
+pub const COMPRESSION_HEADER: &str = "stele-compression";
 
 /// The name and the definition of the new table. The instance need not have
 /// been made before.
@@ -20,6 +26,20 @@ pub fn declared(request: CreateTableRequest) -> Result<(String, Definition)> {
     let splits = initial_splits.into_iter().map(|split| split.key).collect();
     let definition = Definition::declared(table.unwrap_or_default(), splits)?;
     Ok((format!("{instance}/tables/{table_id}"), definition))
+}
+
+/// The compression that the headers ask for.
+pub fn compression(headers: &MetadataMap) -> Result<Compression> {
+    match headers.get(COMPRESSION_HEADER).map(|value| value.as_bytes()) {
+        None => Ok(Compression::default()),
+        Some(b"none") => Ok(Compression::None),
+        Some(b"lz4") => Ok(Compression::Lz4),
+        Some(b"zstd") => Ok(Compression::Zstd),
+        Some(other) => Err(Error::Invalid(format!(
+            "Error in header '{COMPRESSION_HEADER}' : none, lz4 or zstd, not '{}'",
+            excerpt(&other.escape_ascii().to_string())
+        ))),
+    }
 }
 
 #[cfg(test)]
@@ -39,6 +59,19 @@ mod tests {
         let (name, definition) = declared(request("projects/p/instances/i", "t")).unwrap();
         assert_eq!(name, "projects/p/instances/i/tables/t");
         assert_eq!(definition, Definition::default());
+    }
+
+    #[test]
+    fn a_header_tells_the_compression() {
+        let asked = |value: &'static str| {
+            let mut headers = MetadataMap::new();
+            headers.insert(COMPRESSION_HEADER, value.parse().unwrap());
+            compression(&headers)
+        };
+        assert_eq!(compression(&MetadataMap::new()).unwrap(), Compression::Lz4);
+        assert_eq!(asked("zstd").unwrap(), Compression::Zstd);
+        assert_eq!(asked("none").unwrap(), Compression::None);
+        assert!(asked("brotli").unwrap_err().to_string().contains("brotli"));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::proto::longrunning::operations_server::OperationsServer;
 use crate::table::Tables;
 
 pub use cluster::cluster_id;
+pub use create::COMPRESSION_HEADER;
 pub use instances::InstanceAdmin;
 pub use operations::NoOperations;
 pub use tables::TableAdmin;

@@ -16,7 +16,7 @@ use crate::proto::admin::{
     DropRowRangeRequest, GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse,
     GetTableRequest, ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, Table,
 };
-use crate::table::{ROW_BYTES_MAX, Tables};
+use crate::table::{Definition, ROW_BYTES_MAX, Tables};
 
 /// Administers the tables of a store.
 pub struct TableAdmin {
@@ -35,7 +35,9 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateTableRequest>,
     ) -> Result<Response<Table>, Status> {
+        let compression = create::compression(request.metadata())?;
         let (name, definition) = create::declared(request.into_inner())?;
+        let definition = Definition { compression, ..definition };
         let tables = self.tables.clone();
         let table = blocking(move || tables.create(&name, definition)).await?;
         Ok(Response::new(View::Schema.of(&table)))

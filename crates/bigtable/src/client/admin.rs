@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
 
 use super::Client;
 use super::call::{Call, Repeat, Target};
 use super::error::Result;
 use super::gc_rule::GcRule;
+use crate::admin::COMPRESSION_HEADER;
 use crate::proto::admin;
 use crate::proto::admin::create_table_request::Split;
 use crate::proto::admin::drop_row_range_request::Target as Dropped;
@@ -26,6 +29,9 @@ pub struct NewTable {
     pub families: BTreeMap<String, GcRule>,
     /// Where the table is cut from the start.
     pub splits: Vec<Bytes>,
+    /// Ask a Stele for the smallest files, for rows that are much alike. They
+    /// take more time to write and to read. Other servers pass it by.
+    pub zstd: bool,
 }
 
 impl NewTable {
@@ -84,8 +90,12 @@ impl Client {
         let parent = Target::new("parent", &self.options().instance_name(), None)?;
         let mut call = Call::new(self, &parent, "CreateTable");
         call.action.target = self.table_name(&table.id).into();
-        let send = |request| {
+        let send = |mut request: Request<admin::CreateTableRequest>| {
             let mut admin = self.admin();
+            if table.zstd {
+                let zstd = MetadataValue::from_static("zstd");
+                request.metadata_mut().insert(COMPRESSION_HEADER, zstd);
+            }
             async move { admin.create_table(request).await }
         };
         call.run(message, Repeat::Never, send).await.map(TableInfo::from_message)

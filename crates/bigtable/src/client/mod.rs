@@ -22,6 +22,7 @@ mod query;
 mod read;
 mod retry;
 mod row;
+mod row_entry;
 mod row_range;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub use query::Query;
 pub use read::{Rows, Sample};
 pub use retry::Retry;
 pub use row::{Cell, Row};
+pub use row_entry::RowEntry;
 pub use row_range::RowRange;
 pub use stele_grpc::Tls;
 use stele_grpc::{Transport, chain, endpoint};
@@ -123,9 +125,14 @@ impl Client {
         format!("{}/tables/{id}", self.shared.options.instance_name())
     }
 
-    fn data(&self) -> BigtableClient<Transport> {
+    /// The transport whose turn it is.
+    fn data_transport(&self) -> Transport {
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
-        BigtableClient::new(self.shared.data[turn % self.shared.data.len()].clone())
+        self.shared.data[turn % self.shared.data.len()].clone()
+    }
+
+    fn data(&self) -> BigtableClient<Transport> {
+        BigtableClient::new(self.data_transport())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }

@@ -11,8 +11,8 @@ use super::error::{Error, Result};
 use super::filter::Filter;
 use super::mutation::{Mutation, RowMutations, Rule};
 use super::row::Row;
+use super::row_entry::{EncodedRequest, RowEntry};
 use crate::proto::v2;
-use crate::proto::v2::mutate_rows_request::Entry;
 
 /// Mutations in one request at most, as the API has it.
 const MUTATIONS_MAX: usize = 100_000;
@@ -50,10 +50,14 @@ impl Table {
         &self,
         rows: impl IntoIterator<Item = RowMutations>,
     ) -> Vec<Result<()>> {
+        self.write_rows(rows.into_iter().map(RowEntry::from)).await
+    }
+
+    /// [`Table::mutate_rows`] of rows that have been encoded already.
+    pub async fn write_rows(&self, rows: impl IntoIterator<Item = RowEntry>) -> Vec<Result<()>> {
         let mut outcomes = Vec::new();
         let mut part = Part::default();
         for row in rows {
-            let row = PendingRow::new(row);
             if !part.has_room_for(&row) {
                 outcomes.extend(self.mutate_part(std::mem::take(&mut part)).await);
             }
@@ -72,14 +76,14 @@ impl Table {
         // The rows that are still to be sent, by their place in the part.
         let mut open: Vec<usize> = (0..part.rows.len()).collect();
         while !open.is_empty() {
-            let entries = open.iter().map(|at| part.rows[*at].entry.clone()).collect();
+            let entries = open.iter().map(|at| part.rows[*at].0.clone()).collect();
             let sent = self.send_part(&mut call, &open, entries, &mut outcomes).await;
             let unreported = sent
                 .err()
                 .unwrap_or_else(|| call.protocol("the stream ended before every row was reported"));
             let mut again = None;
             open.retain(|at| match outcomes[*at].get_or_insert(Err(unreported.clone())) {
-                Err(error) if error.is_retryable() && part.rows[*at].repeat == Repeat::Allowed => {
+                Err(error) if error.is_retryable() && part.rows[*at].1 == Repeat::Allowed => {
                     again = Some(error.clone());
                     true
                 }
@@ -104,17 +108,16 @@ impl Table {
         &self,
         call: &mut Call,
         open: &[usize],
-        entries: Vec<Entry>,
+        entries: Vec<Bytes>,
         outcomes: &mut [Option<Result<()>>],
     ) -> Result<()> {
-        let message = v2::MutateRowsRequest {
+        let message = EncodedRequest {
             table_name: self.name().into(),
             app_profile_id: self.app_profile().into(),
             entries,
-            ..Default::default()
         };
         let request = call.request(message).await?;
-        let mut stream = call.attempt(self.client.data().mutate_rows(request)).await?.into_inner();
+        let mut stream = call.attempt(self.client.send_encoded(request)).await?.into_inner();
         while let Some(message) = call.attempt(stream.message()).await? {
             for entry in message.entries {
                 let at = usize::try_from(entry.index).ok().and_then(|index| open.get(index));
@@ -189,45 +192,30 @@ impl Table {
 /// What goes into one bulk request.
 #[derive(Default)]
 struct Part {
-    rows: Vec<PendingRow>,
+    rows: Vec<(Bytes, Repeat)>,
     mutations: usize,
     bytes: usize,
 }
 
-struct PendingRow {
-    entry: Entry,
-    repeat: Repeat,
-    bytes: usize,
-}
-
-impl PendingRow {
-    fn new(row: RowMutations) -> PendingRow {
-        let repeat = repeat(&row.mutations);
-        let entry =
-            Entry { row_key: row.key, mutations: messages(row.mutations), idempotency: None };
-        PendingRow { bytes: entry.encoded_len(), entry, repeat }
-    }
-}
-
 impl Part {
-    fn has_room_for(&self, row: &PendingRow) -> bool {
+    fn has_room_for(&self, row: &RowEntry) -> bool {
         self.rows.is_empty()
-            || self.mutations + row.entry.mutations.len() <= MUTATIONS_MAX
-                && self.bytes + row.bytes <= BULK_BYTES_MAX
+            || self.mutations + row.mutations() <= MUTATIONS_MAX
+                && self.bytes + row.len() <= BULK_BYTES_MAX
     }
 
-    fn push(&mut self, row: PendingRow) {
-        self.mutations += row.entry.mutations.len();
-        self.bytes += row.bytes;
-        self.rows.push(row);
+    fn push(&mut self, row: RowEntry) {
+        self.mutations += row.mutations();
+        self.bytes += row.len();
+        self.rows.push(row.into_encoded());
     }
 }
 
-fn repeat(mutations: &[Mutation]) -> Repeat {
+pub fn repeat(mutations: &[Mutation]) -> Repeat {
     if mutations.iter().all(Mutation::is_idempotent) { Repeat::Allowed } else { Repeat::Never }
 }
 
-fn messages(mutations: impl IntoIterator<Item = Mutation>) -> Vec<v2::Mutation> {
+pub fn messages(mutations: impl IntoIterator<Item = Mutation>) -> Vec<v2::Mutation> {
     mutations.into_iter().map(Mutation::into_message).collect()
 }
 

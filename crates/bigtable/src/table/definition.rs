@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use stele_engine::schema::{Family as EngineFamily, Schema};
+use stele_engine::schema::{Compression, Family as EngineFamily, Group, Schema};
 
 use super::family::{self, Family};
 use super::{gc, in_field};
@@ -47,6 +47,8 @@ pub struct Definition {
     /// Where the table was asked to be split, ascending.
     pub splits: Vec<Vec<u8>>,
     pub deletion_protection: bool,
+    /// How the table's files are compressed.
+    pub compression: Compression,
 }
 
 /// The bytes of an annotation.
@@ -56,6 +58,9 @@ struct Record {
     table: Option<admin::Table>,
     #[prost(bytes = "vec", repeated, tag = "2")]
     splits: Vec<Vec<u8>>,
+    /// The engine's number of it; absent for its default.
+    #[prost(uint32, optional, tag = "3")]
+    compression: Option<u32>,
 }
 
 impl Definition {
@@ -98,6 +103,7 @@ impl Definition {
             granularity: declared_granularity(granularity)?,
             splits: declared_splits(splits)?,
             deletion_protection,
+            compression: Compression::default(),
         })
     }
 
@@ -108,14 +114,18 @@ impl Definition {
             Ok(EngineFamily::with_purge(name.as_bytes(), purge))
         });
         let families = families.collect::<Result<Vec<_>>>()?;
-        let record = Record { table: Some(self.message("")), splits: self.splits.clone() };
+        let compression = (self.compression != Compression::default())
+            .then(|| u32::from(self.compression.to_byte()));
+        let table = Some(self.message(""));
+        let record = Record { table, splits: self.splits.clone(), compression };
         let bytes = record.encoded_len();
         if bytes > DEFINITION_BYTES_MAX {
             return Err(Error::Invalid(format!(
                 "the table's definition of {bytes} bytes is over the limit of {DEFINITION_BYTES_MAX}"
             )));
         }
-        Ok(Schema::with_families(families)?.annotated(record.encode_to_vec()))
+        let group = Group { compression: self.compression, ..Group::new("default", families) };
+        Ok(Schema::new(vec![group])?.annotated(record.encode_to_vec()))
     }
 
     /// Reads back what [`Definition::schema`] noted.
@@ -128,12 +138,20 @@ impl Definition {
         let families = table.column_families.into_iter().map(|(name, family)| {
             (name, Family { gc_rule: family.gc_rule, value_type: family.value_type })
         });
+        let compression = match record.compression {
+            None => Compression::default(),
+            Some(number) => u8::try_from(number)
+                .ok()
+                .and_then(Compression::from_byte)
+                .ok_or_else(|| damaged(format!("there is no compression {number}")))?,
+        };
         Ok(Definition {
             families: families.collect(),
             granularity: declared_granularity(table.granularity)
                 .map_err(|error| damaged(error.to_string()))?,
             splits: record.splits,
             deletion_protection: table.deletion_protection,
+            compression,
         })
     }
 
@@ -216,9 +234,14 @@ mod tests {
             granularity: Granularity::Micros,
             splits: vec![b"m".to_vec(), b"\xff\0".to_vec()],
             deletion_protection: true,
+            compression: Compression::Zstd,
         };
         let schema = definition.schema().unwrap();
+        assert_eq!(schema.groups()[0].compression, Compression::Zstd);
         assert_eq!(Definition::from_schema("t", &schema).unwrap(), definition);
+        let plain = Definition { compression: Compression::Lz4, ..definition };
+        let schema = plain.schema().unwrap();
+        assert_eq!(Definition::from_schema("t", &schema).unwrap(), plain);
     }
 
     #[test]

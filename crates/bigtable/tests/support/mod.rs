@@ -71,8 +71,7 @@ pub fn definition() -> Definition {
     Definition {
         families: families.map(|(name, family)| (name.to_string(), family)).into(),
         granularity: Granularity::Millis,
-        splits: Vec::new(),
-        deletion_protection: false,
+        ..Definition::default()
     }
 }
 

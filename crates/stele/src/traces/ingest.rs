@@ -1,29 +1,22 @@
 //! `stele traces ingest`: commits of a repository, and results from files.
-//! Files are read in a thread of their own while what was read is stored.
 
-use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::thread;
+use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::json;
-use stele_traces::ingest::{self, Format, Report, git, read_criterion_directory};
-use stele_traces::store::{NewCommit, Put, now_micros};
+use stele_traces::ingest::{Files, Format, Ingested, git};
+use stele_traces::store::NewCommit;
 use stele_traces::{CommitIndex, Params, Store};
-use tokio::sync::mpsc;
 
 use super::progress::Progress;
 use super::{Place, told};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
-/// Results that are stored together, about.
-const BATCH_ENTRIES: usize = 200_000;
 /// Commits that are registered together.
 const BATCH_COMMITS: usize = 2_000;
-const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// Store results from files. Doing it again changes nothing.
 #[derive(Args)]
@@ -63,31 +56,22 @@ pub struct Ingest {
     time: Option<f64>,
 }
 
-/// What a reader thread hands over.
-struct Batch {
-    puts: Vec<Put>,
-    skipped: usize,
-    /// The share of all bytes that has been read.
-    done: f64,
-}
-
 impl Ingest {
     pub fn run(self) -> anyhow::Result<Outcome> {
         if self.paths.is_empty() && self.repo.is_none() {
             bail!("there is nothing to ingest: give files, or --repo");
         }
-        let (commits, stored, skipped) = self.place.run(async |store| {
+        let (commits, Ingested { results, skipped, .. }) = self.place.run(async |store| {
             let commits = self.register(&store).await?;
-            let (stored, skipped) = self.store(&store).await?;
-            Ok((commits, stored, skipped))
+            Ok((commits, self.store(&store).await?))
         })?;
         let mut out = io::stdout().lock();
         if self.place.json {
-            let told = json!({"commits": commits, "results": stored, "skipped": skipped});
+            let told = json!({"commits": commits, "results": results, "skipped": skipped});
             json_line(&mut out, &told)?;
         } else {
             let new = things(commits, "new commit");
-            write!(out, "{new}, {} stored", things(stored, "result"))?;
+            write!(out, "{new}, {} stored", things(results, "result"))?;
             writeln!(
                 out,
                 "{}",
@@ -134,26 +118,22 @@ impl Ingest {
         Ok(new.len() as u64)
     }
 
-    async fn store(&self, store: &Store) -> anyhow::Result<(u64, u64)> {
-        let reader = Reader {
+    async fn store(&self, store: &Store) -> anyhow::Result<Ingested> {
+        if self.paths.is_empty() {
+            return Ok(Ingested::default());
+        }
+        let files = Files {
+            paths: self.paths.clone(),
             labels: self.labels()?,
             commit: self.commit()?,
             time_micros: self.time_micros()?,
             format: self.format,
-            paths: self.paths.clone(),
         };
-        let (send, mut receive) = mpsc::channel(1);
-        let reading = thread::spawn(move || reader.run(&send));
         let mut progress = Progress::new();
-        let (mut stored, mut skipped) = (0, 0);
-        while let Some(batch) = receive.recv().await {
-            stored += store.put(&batch.puts).await.map_err(told)?.entries as u64;
-            skipped += batch.skipped as u64;
-            progress.show(batch.done, stored, "results");
-        }
+        let show = |it: &Ingested| progress.show(it.done, it.results, "results");
+        let ingested = files.ingest(store, show).await;
         progress.clear();
-        let read = reading.join().map_err(|_| anyhow!("the thread that reads files ended"))?;
-        read.map(|()| (stored, skipped))
+        ingested.map_err(told)
     }
 
     fn labels(&self) -> anyhow::Result<Params> {
@@ -184,74 +164,5 @@ impl Ingest {
             Some(time) if (0.0..253_402_300_800.0).contains(&time) => Ok(Some((time * 1e6) as i64)),
             Some(time) => bail!("--time {time} is not in seconds since 1970"),
         }
-    }
-}
-
-/// Reads files one after another into batches.
-struct Reader {
-    paths: Vec<PathBuf>,
-    labels: Params,
-    commit: Option<String>,
-    time_micros: Option<i64>,
-    format: Option<Format>,
-}
-
-impl Reader {
-    fn run(&self, send: &mpsc::Sender<Batch>) -> anyhow::Result<()> {
-        let mut batch = Batch { puts: Vec::new(), skipped: 0, done: 0.0 };
-        let mut commits = HashSet::new();
-        let mut entries = 0;
-        for (at, path) in self.paths.iter().enumerate() {
-            for (report, time) in self.read(path).with_context(|| path.display().to_string())? {
-                let commit = report.commit.clone().or_else(|| self.commit.clone());
-                let commit = commit.ok_or_else(|| {
-                    anyhow!("{} names no commit: give --commit or --repo", path.display())
-                })?;
-                // One commit has one time in a batch.
-                if entries >= BATCH_ENTRIES || !commits.insert(commit.clone()) {
-                    let next = Batch { puts: Vec::new(), skipped: 0, done: 0.0 };
-                    let mut full = std::mem::replace(&mut batch, next);
-                    full.done = at as f64 / self.paths.len() as f64;
-                    if send.blocking_send(full).is_err() {
-                        return Ok(());
-                    }
-                    (commits, entries) = (HashSet::from([commit.clone()]), 0);
-                }
-                entries += report.entries.len();
-                batch.skipped += report.skipped;
-                batch.puts.push(Put { commit, time_micros: time, entries: report.entries });
-            }
-        }
-        batch.done = 1.0;
-        // Whoever has left has failed, and says so itself.
-        let _ = send.blocking_send(batch);
-        Ok(())
-    }
-
-    fn read(&self, path: &Path) -> anyhow::Result<Vec<(Report, i64)>> {
-        let found = std::fs::metadata(path)?;
-        let made =
-            found.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-        let made = made.map_or_else(now_micros, |since| since.as_micros() as i64);
-        let reports = if found.is_dir() {
-            let report = read_criterion_directory(path, &self.labels).map_err(told)?;
-            if report.entries.is_empty() {
-                bail!("this directory holds no results of Criterion");
-            }
-            vec![report]
-        } else {
-            if found.len() > FILE_BYTES_MAX {
-                bail!("a file may have {FILE_BYTES_MAX} bytes");
-            }
-            let bytes = std::fs::read(path)?;
-            let format = self.format.or_else(|| ingest::guess(&bytes));
-            let format = format.ok_or_else(|| anyhow!("the format is not known: give --format"))?;
-            ingest::read(format, &bytes, &self.labels).map_err(told)?
-        };
-        let with_time = |report: Report| {
-            let time = self.time_micros.or(report.time_micros).unwrap_or(made);
-            (report, time)
-        };
-        Ok(reports.into_iter().map(with_time).collect())
     }
 }

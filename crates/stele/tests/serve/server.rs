@@ -180,8 +180,7 @@ pub fn make_table(dir: &Path) {
     let definition = Definition {
         families: [("f".to_string(), Family::default())].into(),
         granularity: Granularity::Millis,
-        splits: Vec::new(),
-        deletion_protection: false,
+        ..Definition::default()
     };
     api.tables().create(TABLE, definition).unwrap();
 }

@@ -1,6 +1,6 @@
 //! Reading traces: grids, tiles, one trace, and what can be asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, State};
@@ -61,7 +61,7 @@ pub async fn grid(
     Named(store): Named,
     args: Args,
 ) -> Result<Response, Answer> {
-    args.only(&["q", "kind", "n", "first", "last", "label", "limit"])?;
+    args.only(&["q", "kind", "n", "first", "last", "label", "limit", "options"])?;
     let (query, kind) = (args.query()?, args.kind()?);
     let window = args.window(&store).await?;
     let limit = args.number("limit", TRACES_MAX)?.unwrap_or(TRACES_SHOWN);
@@ -69,6 +69,7 @@ pub async fn grid(
         None => None,
         Some(text) => Some(label(text)?),
     };
+    let with_options = args.flag("options")?;
     let turn = tables.heavy().await;
     let mut grid = store.grid(kind, window, &query).await?;
     let labels = labels_of(&store, &grid).await?;
@@ -80,9 +81,15 @@ pub async fn grid(
         });
     }
     let commits = shown_commits(&store, &grid.columns).await?;
+    let options = if with_options {
+        let shown = grid.traces.iter().take(limit).map(|trace| trace.params.clone());
+        store.options(&shown.collect::<Vec<_>>(), &grid.columns).await?
+    } else {
+        HashMap::new()
+    };
     drop(turn);
     let (pieces, response) = Pieces::new("application/json");
-    let document = Document { grid, commits, labels, limit, kind };
+    let document = Document { grid, commits, labels, options, limit, kind };
     tokio::spawn(async move {
         // A reader who has left wants nothing more.
         let _ = document.write(pieces).await;
@@ -95,6 +102,7 @@ struct Document {
     grid: Grid,
     commits: Vec<Value>,
     labels: Labels,
+    options: HashMap<Params, Params>,
     limit: usize,
     kind: Kind,
 }
@@ -115,6 +123,10 @@ impl Document {
             out.json(&trace.params.id()).await?;
             out.text(",\"params\":").await?;
             out.json(&trace.params).await?;
+            if let Some(options) = self.options.get(&trace.params) {
+                out.text(",\"options\":").await?;
+                out.json(options).await?;
+            }
             out.text(",\"cells\":").await?;
             match &trace.cells {
                 Cells::Digests(cells) => out.json(cells).await?,

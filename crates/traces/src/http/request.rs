@@ -91,6 +91,15 @@ impl Args {
         number.map(Some).ok_or_else(|| Error::invalid(format!("{name} must be a number")))
     }
 
+    /// A parameter that is true or false, and false unless it is given.
+    pub fn flag(&self, name: &str) -> Result<bool> {
+        match self.one(name)? {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(Error::invalid(format!("{name} is true or false"))),
+        }
+    }
+
     pub fn query(&self) -> Result<Query> {
         self.one("q")?.unwrap_or_default().parse()
     }

@@ -11,7 +11,7 @@ use super::query::commit;
 use super::request::{Args, body, json as json_body};
 use super::tables::{Named, Tables};
 use crate::error::{Error, Result};
-use crate::ingest::{self, Format};
+use crate::ingest::{Format, Reader};
 use crate::params::Params;
 use crate::store::{Commit, NewCommit, Put, now_micros};
 use crate::tile::CommitIndex;
@@ -36,7 +36,7 @@ pub async fn put(
     let types = ["application/json", "application/xml", "text/xml", "application/octet-stream"];
     let bytes = body(&headers, from, &types).await?;
     // Reading a large report takes a while; others go on meanwhile.
-    let reports = tokio::task::spawn_blocking(move || ingest::read(format, &bytes, &labels));
+    let reports = tokio::task::spawn_blocking(move || Reader::new(labels).read(format, &bytes));
     let reports = reports.await.map_err(|_| Error::invalid("the report cannot be read"))??;
     let skipped: usize = reports.iter().map(|report| report.skipped).sum();
     let puts = reports.into_iter().map(|report| {

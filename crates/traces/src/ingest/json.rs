@@ -7,51 +7,46 @@
 //!   {"params": {"name": "log"}, "content": "the output itself"},
 //!   {"params": {"name": "draw"}, "value": 12.5, "options": {"unit": "ms"}}]}
 //! ```
+//!
+//! Files hold millions of results, so one is read without a copy of its params:
+//! they are looked up among those seen before.
 
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::Report;
+use super::seen::{Own, Seen};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::store::{Entry, Value};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// One object of a file.
+#[derive(Default)]
 struct File {
     commit: Option<String>,
     time: Option<f64>,
-    #[serde(default)]
     params: Params,
     results: Vec<Item>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// One result, with its own params by their number.
 struct Item {
-    #[serde(default)]
-    params: Params,
-    /// `null` takes back what was there; absent is another thing.
-    #[serde(default, deserialize_with = "present")]
-    digest: Option<Option<Digest>>,
-    #[serde(default, deserialize_with = "present")]
-    value: Option<Option<f64>>,
-    content: Option<String>,
-    #[serde(default)]
+    own: Own,
+    value: Value,
     options: Params,
 }
 
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    from: D,
-) -> std::result::Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(from).map(Some)
-}
-
-pub fn read(bytes: &[u8], labels: &Params) -> Result<Vec<Report>> {
+/// Reads all objects of a file. `labels` are laid under each result's params.
+pub fn read(bytes: &[u8], labels: &Params, seen: &mut Seen) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
-    for file in serde_json::Deserializer::from_slice(bytes).into_iter::<File>() {
+    let mut from = serde_json::Deserializer::from_slice(bytes);
+    while !rest_is_blank(&mut from) {
+        let file = FileSeed(seen).deserialize(&mut from);
         let file = file.map_err(|error| Error::invalid(format!("the JSON: {error}")))?;
-        reports.push(file.report(labels)?);
+        reports.push(file.report(labels, seen)?);
     }
     if reports.is_empty() {
         return Err(Error::invalid("the JSON is empty"));
@@ -59,8 +54,14 @@ pub fn read(bytes: &[u8], labels: &Params) -> Result<Vec<Report>> {
     Ok(reports)
 }
 
+/// True at the end of the bytes. Whatever else follows is the next object's
+/// to complain about.
+fn rest_is_blank(from: &mut serde_json::Deserializer<serde_json::de::SliceRead<'_>>) -> bool {
+    from.end().is_ok()
+}
+
 impl File {
-    fn report(self, labels: &Params) -> Result<Report> {
+    fn report(self, labels: &Params, seen: &mut Seen) -> Result<Report> {
         let time_micros = match self.time {
             None => None,
             Some(time) if (0.0..253_402_300_800.0).contains(&time) => Some((time * 1e6) as i64),
@@ -69,42 +70,169 @@ impl File {
             }
         };
         let shared = labels.overlaid(&self.params)?;
-        let entries = self.results.into_iter().map(|item| item.entry(&shared));
+        let mut whole = seen.over(&shared);
+        let entries = self.results.into_iter().map(|item| {
+            let params = whole.params(item.own)?;
+            Ok(Entry { params, value: item.value, options: item.options })
+        });
         let entries = entries.collect::<Result<_>>()?;
         Ok(Report { commit: self.commit, time_micros, entries, skipped: 0 })
     }
 }
 
-impl Item {
-    fn entry(self, shared: &Params) -> Result<Entry> {
-        let params =
-            if self.params.is_empty() { shared.clone() } else { shared.overlaid(&self.params)? };
-        let value = match (self.digest, self.value, self.content) {
-            (Some(digest), None, None) => Value::Digest(digest),
-            (None, Some(number), None) => Value::Number(number),
-            (None, None, Some(content)) => Value::Digest(Some(Digest::of(content.as_bytes()))),
-            _ => {
-                return Err(Error::invalid(format!(
-                    "{params} must have exactly one of digest, value and content"
-                )));
-            }
-        };
-        Ok(Entry { params, value, options: self.options })
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum FileField {
+    Commit,
+    Time,
+    Params,
+    Results,
+}
+
+struct FileSeed<'s>(&'s mut Seen);
+
+impl<'de> DeserializeSeed<'de> for FileSeed<'_> {
+    type Value = File;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<File, D::Error> {
+        from.deserialize_map(self)
     }
 }
+
+impl<'de> Visitor<'de> for FileSeed<'_> {
+    type Value = File;
+
+    fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str("an object with commit, time, params and results")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<File, A::Error> {
+        let mut file = File::default();
+        let (mut timed, mut with_params, mut results) = (false, false, None);
+        while let Some(field) = map.next_key()? {
+            match field {
+                FileField::Commit if file.commit.is_some() => return Err(twice("commit")),
+                FileField::Commit => file.commit = map.next_value()?,
+                FileField::Time if timed => return Err(twice("time")),
+                FileField::Time => (file.time, timed) = (map.next_value()?, true),
+                FileField::Params if with_params => return Err(twice("params")),
+                FileField::Params => (file.params, with_params) = (map.next_value()?, true),
+                FileField::Results if results.is_some() => return Err(twice("results")),
+                FileField::Results => results = Some(map.next_value_seed(ItemsSeed(self.0))?),
+            }
+        }
+        file.results = results.ok_or_else(|| A::Error::missing_field("results"))?;
+        Ok(file)
+    }
+}
+
+fn twice<E: serde::de::Error>(field: &'static str) -> E {
+    E::duplicate_field(field)
+}
+
+struct ItemsSeed<'s>(&'s mut Seen);
+
+impl<'de> DeserializeSeed<'de> for ItemsSeed<'_> {
+    type Value = Vec<Item>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vec<Item>, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ItemsSeed<'_> {
+    type Value = Vec<Item>;
+
+    fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str("a list of results")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Item>, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(ItemSeed(self.0))? {
+            items.push(item);
+        }
+        Ok(items)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum ItemField {
+    Params,
+    Digest,
+    Value,
+    Content,
+    Options,
+}
+
+struct ItemSeed<'s>(&'s mut Seen);
+
+impl<'de> DeserializeSeed<'de> for ItemSeed<'_> {
+    type Value = Item;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Item, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ItemSeed<'_> {
+    type Value = Item;
+
+    fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str("a result with params and one of digest, value and content")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Item, A::Error> {
+        let (mut own, mut options, mut value) = (None, None, None);
+        while let Some(field) = map.next_key()? {
+            let given = match field {
+                ItemField::Params if own.is_some() => return Err(twice("params")),
+                ItemField::Params => {
+                    own = Some(map.next_value_seed(&mut *self.0)?);
+                    continue;
+                }
+                ItemField::Options if options.is_some() => return Err(twice("options")),
+                ItemField::Options => {
+                    options = Some(map.next_value()?);
+                    continue;
+                }
+                // Null takes back what was there.
+                ItemField::Digest => Value::Digest(map.next_value()?),
+                ItemField::Value => Value::Number(map.next_value()?),
+                ItemField::Content => {
+                    let content: String = map.next_value()?;
+                    Value::Digest(Some(Digest::of(content.as_bytes())))
+                }
+            };
+            if value.replace(given).is_some() {
+                return Err(A::Error::custom(ONE_OF));
+            }
+        }
+        let value = value.ok_or_else(|| A::Error::custom(ONE_OF))?;
+        Ok(Item { own: own.unwrap_or_default(), value, options: options.unwrap_or_default() })
+    }
+}
+
+const ONE_OF: &str = "a result must have exactly one of digest, value and content";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(text: &[u8], labels: &Params) -> Result<Vec<Report>> {
+        super::read(text, labels, &mut Seen::default())
+    }
+
     #[test]
     fn digests_contents_and_numbers_are_read() {
-        let text = br#"{"commit": "abcdef1", "time": 1.5, "params": {"os": "a"}, "results": [
+        let text = br#"{"commit": "abcdef1", "time": 1.5, "results": [
             {"params": {"name": "x"}, "digest": "92eb5ffee6ae2fec3ad71c777531578f"},
             {"params": {"name": "y"}, "content": "out"},
             {"params": {"name": "z", "os": "b"}, "value": 0, "options": {"unit": "ms"}},
-            {"params": {"name": "w"}, "value": null}]}
-            {"results": []}"#;
+            {"params": {"name": "w"}, "value": null}, {"value": 1}], "params": {"os": "a"}}
+            {"results": []}
+            "#;
         let labels = Params::new([("ci", "1")]).unwrap();
         let reports = read(text, &labels).unwrap();
         assert_eq!(reports.len(), 2);
@@ -117,7 +245,8 @@ mod tests {
                 ",ci=1,name=x,os=a,",
                 ",ci=1,name=y,os=a,",
                 ",ci=1,name=z,os=b,",
-                ",ci=1,name=w,os=a,"
+                ",ci=1,name=w,os=a,",
+                ",ci=1,os=a,",
             ]
         );
         assert_eq!(reports[0].entries[1].value, Value::Digest(Some(Digest::of(b"out"))));
@@ -126,17 +255,35 @@ mod tests {
     }
 
     #[test]
+    fn escaped_params_are_the_same_params() {
+        let text = br#"{"results": [{"params": {"name": "a\u0062\n"}, "value": 1},
+            {"params": {"n\u0061me": "ab\n"}, "value": 2}]}"#;
+        let entries = &read(text, &Params::default()).unwrap()[0].entries;
+        assert_eq!(entries[0].params, entries[1].params);
+        assert_eq!(entries[0].params.get("name"), Some("ab\n"));
+    }
+
+    #[test]
     fn what_is_wrong_is_told() {
+        let long = format!(r#"{{"results": [{{"params": {{"a": "{}"}}}}]}}"#, "x".repeat(5000));
         for (text, says) in [
             ("", "empty"),
             ("[", "line 1"),
+            ("{", "line 1"),
+            (r#"{"results": []} x"#, "line 1"),
+            ("{}", "results"),
             (r#"{"results": [{"params": {"a": "b"}}]}"#, "exactly one"),
             (r#"{"results": [{"value": 1, "digest": null}]}"#, "exactly one"),
             (r#"{"results": [{"digest": "xyz"}]}"#, "32 hex"),
             (r#"{"results": [{"params": {"a": ""}, "value": 1}]}"#, "blank"),
+            (r#"{"results": [{"params": {"a": "b", "a": "c"}, "value": 1}]}"#, "twice"),
+            (r#"{"results": [{"params": {"a": 1}, "value": 1}]}"#, "a text"),
+            (r#"{"results": [{"value": 1, "vaule": 2}]}"#, "vaule"),
+            (r#"{"results": [], "results": []}"#, "duplicate"),
             (r#"{"results": [], "time": -1}"#, "no time"),
             (r#"{"results": [], "tiem": 1}"#, "tiem"),
             (r#"{"results": [{"value": 1e999}]}"#, "number"),
+            (&long, "1024"),
         ] {
             let error = read(text.as_bytes(), &Params::default()).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

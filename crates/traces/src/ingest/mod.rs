@@ -2,19 +2,25 @@
 //!
 //! `json` is our own format, `junit` test reports, `criterion` and
 //! `google_benchmark` measurements; `git` tells the order of commits. Readers
-//! take bytes that nobody vouches for: they refuse, and never guess.
+//! take bytes that nobody vouches for: they refuse, and never guess. `files`
+//! reads many of them while a store takes what was read; `seen` are the params
+//! that they have in common.
 
 mod criterion;
+mod files;
 pub mod git;
 mod google_benchmark;
 mod json;
 mod junit;
+mod seen;
 
 use std::collections::HashMap;
 use std::str::FromStr;
 
 pub use criterion::read_directory as read_criterion_directory;
+pub use files::{Files, Ingested};
 pub use junit::{FAILED, PASSED, SKIPPED};
+use seen::Seen;
 
 use crate::error::{Error, Result};
 use crate::params::{Params, VALUE_BYTES_MAX};
@@ -56,21 +62,33 @@ pub struct Report {
     pub skipped: usize,
 }
 
-/// Reads all reports of a file. `labels` are laid under each result's params.
-pub fn read(format: Format, bytes: &[u8], labels: &Params) -> Result<Vec<Report>> {
-    let mut reports = match format {
-        Format::Json => json::read(bytes, labels)?,
-        Format::Junit => vec![junit::read(bytes, labels)?],
-        Format::Criterion => vec![criterion::read(bytes, labels)?],
-        Format::GoogleBenchmark => vec![google_benchmark::read(bytes, labels)?],
-    };
-    for report in &mut reports {
-        if format != Format::Json {
-            let kept = last_of_each(std::mem::take(&mut report.entries));
-            report.entries = kept;
-        }
+/// Reads one file after another.
+pub struct Reader {
+    labels: Params,
+    seen: Seen,
+}
+
+impl Reader {
+    /// `labels` are laid under each result's params.
+    pub fn new(labels: Params) -> Reader {
+        Reader { labels, seen: Seen::default() }
     }
-    Ok(reports)
+
+    /// Reads all reports of a file.
+    pub fn read(&mut self, format: Format, bytes: &[u8]) -> Result<Vec<Report>> {
+        let labels = &self.labels;
+        let mut report = match format {
+            Format::Json => {
+                self.seen.make_room();
+                return json::read(bytes, labels, &mut self.seen);
+            }
+            Format::Junit => junit::read(bytes, labels)?,
+            Format::Criterion => criterion::read(bytes, labels)?,
+            Format::GoogleBenchmark => google_benchmark::read(bytes, labels)?,
+        };
+        report.entries = last_of_each(report.entries);
+        Ok(vec![report])
+    }
 }
 
 /// Tells the format of a file by how it begins.

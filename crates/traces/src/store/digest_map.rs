@@ -15,6 +15,9 @@ use crate::{row_name, varint};
 const FAMILY: &str = "D";
 /// Columns that one conditional write looks at: its filter stays small.
 const COLUMNS_MAX: usize = 128;
+/// Bytes of an id at least. Values of one width cost a block of the table no
+/// list of their ends, and this one is enough for 268 million digests.
+const ID_BYTES_MIN: usize = 4;
 /// Ids that have a time of their own; more than any counter will reach.
 const ID_MAX: u64 = i64::MAX as u64 / 1000;
 
@@ -31,8 +34,13 @@ struct Both {
 }
 
 impl Known {
-    pub fn id(&self, digest: &Digest) -> Option<u64> {
-        self.both.read().ids.get(digest).copied()
+    /// Visits the ids of digests that are all known.
+    pub fn for_ids(&self, digests: impl Iterator<Item = Digest>, mut visit: impl FnMut(u64)) {
+        let both = self.both.read();
+        digests.for_each(|digest| {
+            let id = both.ids.get(&digest);
+            visit(*id.expect("all digests of the put have been numbered"));
+        });
     }
 
     pub fn digest(&self, id: u64) -> Option<Digest> {
@@ -60,10 +68,7 @@ impl Known {
 
 impl Store {
     /// Gives an id to every digest that has none; then all are known.
-    pub(super) async fn number_digests(
-        &self,
-        digests: impl IntoIterator<Item = Digest>,
-    ) -> Result<()> {
+    pub(super) async fn number_digests(&self, digests: Vec<Digest>) -> Result<()> {
         let mut unknown = self.inner.digests.unknown_digests(digests);
         unknown.sort_unstable();
         unknown.dedup();
@@ -169,9 +174,14 @@ fn time(id: u64) -> Result<i64> {
 }
 
 fn write(digest: Digest, id: u64) -> Result<Mutation> {
-    let mut value = Vec::with_capacity(varint::BYTES_MAX);
-    varint::write(&mut value, id);
+    let mut value = Vec::with_capacity(ID_BYTES_MIN);
+    write_id(&mut value, id);
     Ok(Mutation::set_at(FAMILY, column(digest), time(id)?, value))
+}
+
+/// An id as cells hold it.
+pub fn write_id(out: &mut Vec<u8>, id: u64) {
+    varint::write_padded(out, id, ID_BYTES_MIN);
 }
 
 fn column(digest: Digest) -> String {

@@ -2,14 +2,13 @@
 //! data, and the ids of all traces. Both are written before the cells, so they
 //! may tell of more than there is, never of less.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use stele_bigtable::client::{Filter, Mutation, Query, RowMutations};
+use stele_bigtable::client::{Filter, Mutation, Query, RowEntry};
 
 use super::Store;
-use super::put::written;
 use crate::error::{Error, Result};
 use crate::row_name::{self, Kind};
 use crate::tile::{self, CommitIndex, Offset, Tile};
@@ -18,16 +17,9 @@ const MARKS: &str = "M";
 const IDS: &str = "X";
 /// Columns in one row mutation; the API takes 100,000.
 const COLUMNS_MAX: usize = 10_000;
-/// Ids that are remembered as listed.
-const REMEMBERED_MAX: usize = 2_000_000;
 
-/// What this process has listed already.
-#[derive(Default)]
-pub struct Listed {
-    marks: HashSet<(Tile, Offset)>,
-    ids: HashMap<Tile, HashSet<(Kind, String)>>,
-    count: usize,
-}
+/// The commits that this process has marked already.
+pub type Marked = HashSet<(Tile, Offset)>;
 
 impl Store {
     /// Marks commits of a tile as having data.
@@ -38,63 +30,35 @@ impl Store {
     ) -> Result<()> {
         let mut offsets: Vec<_> = offsets.into_iter().collect();
         {
-            let listed = self.inner.listed.lock();
-            offsets.retain(|offset| !listed.marks.contains(&(tile, *offset)));
+            let marked = self.inner.marked.lock();
+            offsets.retain(|offset| !marked.contains(&(tile, *offset)));
         }
         if offsets.is_empty() {
             return Ok(());
         }
         let set = |offset: &Offset| Mutation::set_at(MARKS, tile::column(*offset), 0, "");
         self.table().mutate_row(row_name::marks(tile), offsets.iter().map(set)).await?;
-        let marks = offsets.into_iter().map(|offset| (tile, offset));
-        self.inner.listed.lock().marks.extend(marks);
+        self.inner.marked.lock().extend(offsets.into_iter().map(|offset| (tile, offset)));
         Ok(())
     }
 
     /// Lists ids of a tile.
-    pub(super) async fn list_ids<'i>(
-        &self,
-        tile: Tile,
-        ids: impl Iterator<Item = (Kind, &'i str)>,
-    ) -> Result<()> {
-        let mut new: BTreeMap<u8, Vec<(Kind, String)>> = BTreeMap::new();
-        {
-            let listed = self.inner.listed.lock();
-            let known = listed.ids.get(&tile);
-            for (kind, id) in ids {
-                let pair = (kind, id.to_string());
-                if known.is_none_or(|known| !known.contains(&pair)) {
-                    let shard = row_name::shard(id.as_bytes(), self.shards());
-                    new.entry(shard).or_default().push(pair);
-                }
+    pub(super) async fn list_ids(&self, tile: Tile, ids: &[(Kind, String)]) -> Result<()> {
+        let mut shards: BTreeMap<u8, Vec<String>> = BTreeMap::new();
+        for (kind, id) in ids {
+            let shard = row_name::shard(id.as_bytes(), self.shards());
+            shards.entry(shard).or_default().push(column(*kind, id));
+        }
+        let mut parts = Vec::new();
+        for (shard, mut columns) in shards {
+            columns.sort_unstable();
+            for columns in columns.chunks(COLUMNS_MAX) {
+                let mut row = RowEntry::new(row_name::listing(tile, shard));
+                columns.iter().for_each(|column| row.set_at(IDS, column.as_bytes(), 0, b""));
+                parts.push(vec![row]);
             }
         }
-        let rows = new.iter().flat_map(|(shard, ids)| {
-            ids.chunks(COLUMNS_MAX).map(|ids| {
-                let columns = ids.iter().map(|(kind, id)| column(*kind, id));
-                let cells = columns.map(|column| Mutation::set_at(IDS, column, 0, ""));
-                RowMutations::new(row_name::listing(tile, *shard), cells)
-            })
-        });
-        let rows: Vec<_> = rows.collect();
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let keys: Vec<_> = rows.iter().map(|row| row.key.clone()).collect();
-        written(&keys, self.table().mutate_rows(rows).await)?;
-        self.remember_listed(tile, new);
-        Ok(())
-    }
-
-    fn remember_listed(&self, tile: Tile, new: BTreeMap<u8, Vec<(Kind, String)>>) {
-        let mut listed = self.inner.listed.lock();
-        let more: usize = new.values().map(Vec::len).sum();
-        if listed.count + more > REMEMBERED_MAX {
-            listed.ids.clear();
-            listed.count = 0;
-        }
-        listed.count += more;
-        listed.ids.entry(tile).or_default().extend(new.into_values().flatten());
+        self.write_parts(parts).await
     }
 
     /// The ids of one shard of a tile.

@@ -4,8 +4,9 @@
 //! `settings` make and open a table. `put` writes results: it needs commits
 //! (`commits`), the tile's ordered param set (`param_sets`) and digest ids
 //! (`digest_map`, `digest_ids`), marks the commit and lists the ids
-//! (`listing`). `scan` reads the traces of a tile, `grid` lays tiles side by
-//! side, `history` follows one trace through all tiles. `labels` keep what
+//! (`listing`), and remembers the rows it has met (`tile_rows`). `scan` reads the traces of a tile, `grid` lays tiles side by
+//! side, `history` follows one trace through all tiles, `options` tell more of
+//! each. `labels` keep what
 //! people decided about digests. `copy` moves a table elsewhere.
 
 mod commits;
@@ -16,11 +17,13 @@ mod grid;
 mod history;
 mod labels;
 mod listing;
+mod options;
 mod parallel;
 mod param_sets;
 mod put;
 mod scan;
 mod settings;
+mod tile_rows;
 
 use std::sync::Arc;
 
@@ -54,7 +57,8 @@ struct Inner {
     sets: Mutex<param_sets::Cache>,
     digests: digest_map::Known,
     ids: digest_ids::Pool,
-    listed: Mutex<listing::Listed>,
+    rows: Mutex<tile_rows::Remembered>,
+    marked: Mutex<listing::Marked>,
     commits: Mutex<commits::Found>,
 }
 
@@ -68,7 +72,8 @@ impl Store {
                 sets: Mutex::default(),
                 digests: digest_map::Known::default(),
                 ids: digest_ids::Pool::default(),
-                listed: Mutex::default(),
+                rows: Mutex::default(),
+                marked: Mutex::default(),
                 commits: Mutex::default(),
             }),
         }

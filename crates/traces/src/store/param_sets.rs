@@ -59,10 +59,10 @@ impl Store {
 
     /// A set of the tile that knows all of these params. What it does not
     /// know yet is stored before this returns.
-    pub(super) async fn learn<'p>(
+    pub(super) async fn learn(
         &self,
         tile: Tile,
-        params: impl Iterator<Item = &'p Params> + Clone,
+        params: &[&Params],
     ) -> Result<Arc<OrderedParamSet>> {
         for attempt in 0..ATTEMPTS_MAX {
             let cached = self.inner.sets.lock().get(&tile).cloned();
@@ -75,7 +75,7 @@ impl Store {
                 }
             };
             let mut missing = ParamSet::default();
-            params.clone().for_each(|params| stored.set.note_missing(params, &mut missing));
+            params.iter().for_each(|params| stored.set.note_missing(params, &mut missing));
             if missing.is_empty() {
                 return Ok(stored.set);
             }

@@ -2,22 +2,23 @@
 //! then the cells.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_bigtable::client::{self, Mutation, RowMutations};
+use parking_lot::Mutex;
+use stele_bigtable::client::{self, RowEntry};
 
 use super::Store;
+use super::digest_map::write_id;
+use super::tile_rows::{RowNumber, TileRows};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::row_name::{self, Kind};
 use crate::tile::{self, Offset, Tile};
-use crate::varint;
 
-const OPTIONS: &str = "P";
-const OPTIONS_COLUMN: &[u8] = b"B";
-/// Rows in one bulk write; several are under way at once.
-const ROWS_MAX: usize = 5_000;
+/// Cells in one bulk write, about; several are under way at once.
+const PART_CELLS: usize = 20_000;
 /// Row names that an error lists.
 const FAILED_NAMED_MAX: usize = 100;
 /// The latest time of a result, in microseconds: the year 9999.
@@ -72,8 +73,29 @@ struct Placed<'p> {
     commit_micros: i64,
 }
 
-/// Rows of one tile to be written, by kind and encoded id.
-type TileRows = HashMap<(Kind, String), Vec<(Offset, i64, Bytes)>>;
+/// Puts of one tile that have been checked: each entry's row, if it is known.
+struct TilePut<'p> {
+    tile: Tile,
+    placed: Vec<Placed<'p>>,
+    rows: Arc<Mutex<TileRows>>,
+    numbers: Vec<RowNumber>,
+    unknown: HashMap<(Kind, &'p Params), usize>,
+}
+
+/// Stands for a row that is not known yet.
+const UNKNOWN: RowNumber = RowNumber::MAX;
+
+/// A cell to be written.
+struct NewCell {
+    row: RowNumber,
+    /// Which of the puts brought it.
+    placed: u32,
+    /// A digest id or the bits of a number; what stands for missing as well.
+    value: u64,
+}
+
+const MISSING_ID: u64 = 0;
+const MISSING_NUMBER: f64 = f64::NAN;
 
 impl Store {
     /// Stores results of any number of commits. Nothing is stored unless all
@@ -94,115 +116,208 @@ impl Store {
             tiles.entry(tile).or_default().push(Placed { put, offset, commit_micros });
         }
         let mut stored = Stored::default();
-        for (tile, placed) in tiles {
-            stored.rows += self.put_tile(tile, &placed).await?;
-            stored.entries += placed.iter().map(|placed| placed.put.entries.len()).sum::<usize>();
+        let tiles = tiles.into_iter().map(|(tile, placed)| self.place(tile, placed));
+        for put in tiles.collect::<Result<Vec<_>>>()? {
+            stored.entries += put.numbers.len();
+            stored.rows += self.put_tile(put).await?;
         }
         Ok(stored)
     }
 
-    async fn put_tile(&self, tile: Tile, placed: &[Placed<'_>]) -> Result<usize> {
-        let entries = || placed.iter().flat_map(|placed| &placed.put.entries);
-        if entries().next().is_none() {
+    /// Finds the rows that are known, and refuses entries that come twice.
+    fn place<'p>(&self, tile: Tile, placed: Vec<Placed<'p>>) -> Result<TilePut<'p>> {
+        let remembered = self.tile_rows(tile);
+        let rows = remembered.lock();
+        let total = placed.iter().map(|placed| placed.put.entries.len()).sum();
+        let mut numbers = Vec::with_capacity(total);
+        let mut unknown = HashMap::new();
+        // Which put had a row last, counted from 1.
+        let mut last = vec![0; rows.len()];
+        for (at, placed) in (1..).zip(&placed) {
+            let mut guess = 0;
+            for entry in &placed.put.entries {
+                let kind = entry.value.kind();
+                let number = rows.find(kind, &entry.params, guess).unwrap_or(UNKNOWN);
+                let before = match number {
+                    UNKNOWN => unknown.insert((kind, &entry.params), at),
+                    row => Some(std::mem::replace(&mut last[row as usize], at)),
+                };
+                if before == Some(at) {
+                    let what = format!("{} is given twice for one commit", entry.params);
+                    return Err(Error::invalid(what));
+                }
+                numbers.push(number);
+                guess = number.wrapping_add(1);
+            }
+        }
+        drop(rows);
+        Ok(TilePut { tile, placed, rows: remembered, numbers, unknown })
+    }
+
+    async fn put_tile(&self, mut put: TilePut<'_>) -> Result<usize> {
+        if put.numbers.is_empty() {
             return Ok(0);
         }
-        let set = self.learn(tile, entries().map(|entry| &entry.params)).await?;
-        let digests = entries().filter_map(|entry| match entry.value {
-            Value::Digest(digest) => digest,
-            Value::Number(_) => None,
-        });
-        self.number_digests(digests).await?;
-        let mut cells = TileRows::new();
-        let mut options: BTreeMap<String, (i64, &Params)> = BTreeMap::new();
-        for placed in placed {
-            let time = placed.put.time_micros / 1000 * 1000;
-            for entry in &placed.put.entries {
-                let encoded = set.encode(&entry.params)?;
-                if !entry.options.is_empty() {
-                    let newest = options.entry(encoded.clone()).or_insert((-1, &entry.options));
-                    if placed.commit_micros > newest.0 {
-                        *newest = (placed.commit_micros, &entry.options);
+        // What cells rely on comes before them.
+        self.learn_rows(&mut put).await?;
+        let with_data = put.placed.iter().filter(|placed| !placed.put.entries.is_empty());
+        self.mark(put.tile, with_data.map(|placed| placed.offset)).await?;
+        let mut cells = self.cells(&put).await?;
+        let order = |cell: &NewCell| cell.placed;
+        put.rows.lock().sort(&mut cells, |cell| cell.row, order);
+        let options = put.options();
+        let rows = cells.chunk_by(|one, other| one.row == other.row).count() + options.len();
+        let parts = Parts { put: &put, cells: &cells };
+        let options: Vec<RowEntry> = options
+            .into_iter()
+            .map(|(id, (time, options))| self.options_row(put.tile, &id, time, options))
+            .collect();
+        let options = options.chunks(PART_CELLS).map(<[_]>::to_vec).collect::<Vec<_>>();
+        self.write_parts(parts.chain(options)).await?;
+        Ok(rows)
+    }
+
+    /// Makes all rows of a put known: their params are learnt by the tile and
+    /// their ids are listed.
+    async fn learn_rows(&self, put: &mut TilePut<'_>) -> Result<()> {
+        if put.unknown.is_empty() {
+            return Ok(());
+        }
+        let params: Vec<&Params> = put.unknown.keys().map(|(_, params)| *params).collect();
+        let set = self.learn(put.tile, &params).await?;
+        let new = put.unknown.keys().map(|(kind, params)| Ok((*kind, set.encode(params)?)));
+        let new: Vec<(Kind, String)> = new.collect::<Result<_>>()?;
+        self.list_ids(put.tile, &new).await?;
+        let mut rows = put.rows.lock();
+        let mut entries = put.placed.iter().flat_map(|placed| &placed.put.entries);
+        for number in &mut put.numbers {
+            let entry = entries.next().expect("each entry has a number");
+            if *number == UNKNOWN {
+                let kind = entry.value.kind();
+                *number = match rows.find(kind, &entry.params, UNKNOWN) {
+                    Some(known) => known,
+                    None => {
+                        let id = set.encode(&entry.params)?;
+                        let name = row_name::trace(kind, put.tile, &id, self.shards());
+                        rows.add(kind, entry.params.clone(), name.into())
                     }
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// The cells of a put, whose rows are all known. New digests get ids.
+    async fn cells(&self, put: &TilePut<'_>) -> Result<Vec<NewCell>> {
+        let mut cells = Vec::with_capacity(put.numbers.len());
+        let mut changed: Vec<(usize, Digest)> = Vec::new();
+        {
+            let rows = put.rows.lock();
+            let mut numbers = put.numbers.iter();
+            for (placed, at) in put.placed.iter().zip(0..) {
+                for (entry, row) in placed.put.entries.iter().zip(&mut numbers) {
+                    let value = match entry.value {
+                        Value::Number(number) => number.unwrap_or(MISSING_NUMBER).to_bits(),
+                        Value::Digest(None) => MISSING_ID,
+                        Value::Digest(Some(digest)) => {
+                            let id = rows.newest_id(*row, digest);
+                            id.unwrap_or_else(|| {
+                                changed.push((cells.len(), digest));
+                                MISSING_ID
+                            })
+                        }
+                    };
+                    cells.push(NewCell { row: *row, placed: at, value });
                 }
-                let cell = (placed.offset, time, self.cell_value(&entry.value));
-                cells.entry((entry.value.kind(), encoded)).or_default().push(cell);
             }
         }
-        let with_data = placed.iter().filter(|placed| !placed.put.entries.is_empty());
-        self.mark(tile, with_data.map(|placed| placed.offset)).await?;
-        self.list_ids(tile, cells.keys().map(|(kind, id)| (*kind, id.as_str()))).await?;
-        self.write_rows(self.rows(tile, cells, options)).await
+        self.number_digests(changed.iter().map(|(_, digest)| *digest).collect()).await?;
+        let mut rows = put.rows.lock();
+        let mut at = changed.iter();
+        self.inner.digests.for_ids(changed.iter().map(|(_, digest)| *digest), |id| {
+            let (cell, digest) = at.next().expect("there is an id for each digest");
+            cells[*cell].value = id;
+            rows.set_newest(cells[*cell].row, *digest, id);
+        });
+        Ok(cells)
     }
 
-    fn cell_value(&self, value: &Value) -> Bytes {
-        match value {
-            Value::Digest(None) | Value::Number(None) => Bytes::new(),
-            Value::Digest(Some(digest)) => {
-                let id = self.inner.digests.id(digest);
-                let id = id.expect("all digests of the put have been numbered");
-                let mut bytes = Vec::with_capacity(4);
-                varint::write(&mut bytes, id);
-                bytes.into()
-            }
-            Value::Number(Some(number)) => Bytes::copy_from_slice(&number.to_le_bytes()),
-        }
-    }
-
-    fn rows(
+    /// Writes rows, several parts at a time. A part that fails keeps no other
+    /// from being written, and all rows that failed are named together.
+    pub(super) async fn write_parts(
         &self,
-        tile: Tile,
-        cells: TileRows,
-        options: BTreeMap<String, (i64, &Params)>,
-    ) -> Vec<RowMutations> {
-        let mut rows: Vec<RowMutations> = Vec::with_capacity(cells.len() + options.len());
-        for ((kind, encoded), cells) in cells {
-            let set = |(offset, time, value)| {
-                Mutation::set_at(kind.family(), tile::column(offset), time, value)
-            };
-            let key = row_name::trace(kind, tile, &encoded, self.shards());
-            rows.push(RowMutations::new(key, cells.into_iter().map(set)));
-        }
-        for (encoded, (time, options)) in options {
-            let set = Mutation::set_at(OPTIONS, OPTIONS_COLUMN, time, options.id());
-            rows.push(RowMutations::new(row_name::options(tile, &encoded, self.shards()), [set]));
-        }
-        // Neighbours together: each shard's rows lie side by side.
-        rows.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        rows
+        parts: impl IntoIterator<Item = Vec<RowEntry>>,
+    ) -> Result<()> {
+        let parts = self.parallel(parts, |store, part| async move {
+            let keys: Vec<_> = part.iter().map(|row| row.key().clone()).collect();
+            Ok((keys, store.table().write_rows(part).await))
+        });
+        let (keys, outcomes): (Vec<_>, Vec<_>) = parts.await?.into_iter().unzip();
+        written(&keys.concat(), outcomes.into_iter().flatten().collect())
     }
+}
 
-    /// Writes rows in parallel parts, and names those that failed.
-    async fn write_rows(&self, rows: Vec<RowMutations>) -> Result<usize> {
-        let count = rows.len();
-        let mut parts = Vec::with_capacity(count / ROWS_MAX + 1);
-        let mut rows = rows.into_iter().peekable();
-        while rows.peek().is_some() {
-            parts.push(rows.by_ref().take(ROWS_MAX).collect::<Vec<_>>());
+impl TilePut<'_> {
+    /// The options of each encoded id: those of the newest commit.
+    fn options(&self) -> BTreeMap<String, (i64, &Params)> {
+        let mut all: BTreeMap<String, (i64, &Params)> = BTreeMap::new();
+        let rows = self.rows.lock();
+        let mut numbers = self.numbers.iter();
+        for placed in &self.placed {
+            for (entry, row) in placed.put.entries.iter().zip(&mut numbers) {
+                if entry.options.is_empty() {
+                    continue;
+                }
+                let id = row_name::subkey(rows.name(*row));
+                let id = String::from_utf8_lossy(id).into_owned();
+                let newest = all.entry(id).or_insert((-1, &entry.options));
+                if placed.commit_micros > newest.0 {
+                    *newest = (placed.commit_micros, &entry.options);
+                }
+            }
         }
-        self.parallel(parts, |store, part| async move {
-            let keys: Vec<_> = part.iter().map(|row| row.key.clone()).collect();
-            written(&keys, store.table().mutate_rows(part).await)
-        })
-        .await?;
-        Ok(count)
+        all
     }
+}
 
-    /// The options of a trace in one tile.
-    pub(super) async fn read_options(&self, tile: Tile, encoded: &str) -> Result<Option<Params>> {
-        let key = row_name::options(tile, encoded, self.shards());
-        let filter = client::Filter::chain([
-            client::Filter::column(OPTIONS, OPTIONS_COLUMN),
-            client::Filter::latest(),
-        ]);
-        let row = self.table().read_row(key, Some(filter)).await?;
-        let Some(value) = row.as_ref().and_then(|row| row.value(OPTIONS, OPTIONS_COLUMN)) else {
-            return Ok(None);
-        };
-        let text = String::from_utf8_lossy(value);
-        Params::parse(&text).map(Some).map_err(|error| Error::Damaged {
-            row: format!("the options of {encoded}"),
-            what: error.to_string(),
-        })
+/// The rows of sorted cells, in parts that are made as they are wanted.
+struct Parts<'p> {
+    put: &'p TilePut<'p>,
+    cells: &'p [NewCell],
+}
+
+impl Iterator for Parts<'_> {
+    type Item = Vec<RowEntry>;
+
+    fn next(&mut self) -> Option<Vec<RowEntry>> {
+        let rows = self.put.rows.lock();
+        let mut part: Vec<RowEntry> = Vec::new();
+        let (mut taken, mut last, mut value) = (0, UNKNOWN, Vec::with_capacity(10));
+        for cell in self.cells {
+            if cell.row != last {
+                if taken >= PART_CELLS {
+                    break;
+                }
+                part.push(RowEntry::new(rows.name(cell.row).clone()));
+                last = cell.row;
+            }
+            let placed = &self.put.placed[cell.placed as usize];
+            let kind = rows.kind(cell.row);
+            value.clear();
+            match kind {
+                Kind::Digests if cell.value == MISSING_ID => {}
+                Kind::Digests => write_id(&mut value, cell.value),
+                Kind::Numbers if f64::from_bits(cell.value).is_nan() => {}
+                Kind::Numbers => value.extend_from_slice(&cell.value.to_le_bytes()),
+            }
+            let column = tile::column(placed.offset).as_bytes();
+            let time = placed.put.time_micros / 1000 * 1000;
+            let row = part.last_mut().expect("the row of this cell was begun");
+            row.set_at(kind.family(), column, time, &value);
+            taken += 1;
+        }
+        self.cells = &self.cells[taken..];
+        (taken > 0).then_some(part)
     }
 }
 
@@ -233,7 +348,6 @@ fn check(put: &Put) -> Result<()> {
             put.time_micros
         )));
     }
-    let mut seen = HashSet::with_capacity(put.entries.len());
     for entry in &put.entries {
         if entry.params.is_empty() {
             return Err(Error::invalid("a result has no params"));
@@ -242,9 +356,6 @@ fn check(put: &Put) -> Result<()> {
             && !number.is_finite()
         {
             return Err(Error::invalid(format!("{} has {number}, no number", entry.params)));
-        }
-        if !seen.insert((entry.value.kind(), &entry.params)) {
-            return Err(Error::invalid(format!("{} is given twice for one commit", entry.params)));
         }
     }
     Ok(())
@@ -269,7 +380,6 @@ mod tests {
         for (wrong, says) in [
             (put(vec![number(f64::NAN)]), "no number"),
             (put(vec![number(f64::INFINITY)]), "no number"),
-            (put(vec![number(1.0), number(2.0)]), "twice"),
             (Put { time_micros: -1, ..put(vec![]) }, "no time"),
             (Put { time_micros: i64::MAX, ..put(vec![]) }, "no time"),
         ] {

@@ -81,7 +81,8 @@ pub(super) fn families() -> BTreeMap<String, GcRule> {
 
 /// Makes the table unless it is there, with or without anything in it.
 pub(super) async fn create_table(client: &Client, id: &str) -> Result<()> {
-    let table = NewTable { families: families(), ..NewTable::new(id) };
+    // The rows of a shard are much alike.
+    let table = NewTable { families: families(), zstd: true, ..NewTable::new(id) };
     match client.create_table(table).await {
         Err(error) if error.code() != Code::AlreadyExists => Err(error.into()),
         _ => Ok(()),

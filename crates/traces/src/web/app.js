@@ -68,7 +68,7 @@ async function load() {
   delete document.body.dataset.paintedMs;
   at("summary").textContent = "…";
   if (state.table !== asked.table) await openTable(asked.table);
-  const args = { q: asked.q, kind: asked.kind, n: asked.n, label: asked.kind === "digests" ? asked.label : "" };
+  const args = { q: asked.q, kind: asked.kind, n: asked.n, label: asked.kind === "digests" ? asked.label : "", options: "true" };
   let data;
   try {
     data = await api.grid(asked.table, args, mine.signal);
@@ -178,7 +178,7 @@ function selected({ row, column }) {
   const trace = grid.traceAt(row);
   const points = trace.cells.map((number, place) => [place, number]).filter(([, number]) => number !== null);
   const name = nameOf(trace.params, state);
-  state.unit = trace.params.unit ?? (trace.params.measure?.match(/time|mean|median/) ? "ns" : "");
+  state.unit = trace.options?.unit ?? trace.params.unit ?? (trace.params.measure?.match(/time|mean|median/) ? "ns" : "");
   chart.show(name, state.unit, points, state.data.columns, state.stepsOf?.get(trace.id) ?? [], column);
   if (state.stepsOf === undefined) findSteps().catch(told);
 }
@@ -303,6 +303,8 @@ function tip(place, event) {
       line.append(swatch(colourOf(trace, cell)), element("span", "digest", state.data.names[digest] ?? short(digest)), element("span", "soft", label));
     }
     lines.push(element("div", "", nameOf(trace.params, state)), line);
+    const options = Object.entries(trace.options ?? {});
+    if (options.length) lines.push(element("div", "soft", options.map(([key, value]) => `${key} ${value}`).join(" · ").slice(0, 200)));
   }
   lines.push(commitLine(commit), element("div", "soft", `@${commit.index} · ${when(commit.time)}`));
   showTip(lines, event);

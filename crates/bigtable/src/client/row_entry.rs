@@ -1,0 +1,187 @@
+//! One row of a bulk write in the bytes that are sent. They are made once,
+//! however often they are sent, and cells can be put straight into them.
+
+use bytes::{BufMut, Bytes};
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Client;
+use super::call::Repeat;
+use super::mutation::RowMutations;
+use super::write::{messages, repeat};
+use crate::api::MESSAGE_BYTES_MAX;
+use crate::proto::v2;
+use crate::proto::v2::mutate_rows_request::Entry;
+
+/// The fields of `Entry`, `Mutation` and `SetCell` that are written here.
+mod field {
+    pub const ROW_KEY: u32 = 1;
+    pub const MUTATIONS: u32 = 2;
+    pub const SET_CELL: u32 = 1;
+    pub const FAMILY: u32 = 1;
+    pub const QUALIFIER: u32 = 2;
+    pub const TIMESTAMP: u32 = 3;
+    pub const VALUE: u32 = 4;
+}
+
+/// A field's key and a length that fits into one byte.
+const SHORT: usize = 2;
+
+/// All changes of one row in a bulk write, encoded.
+#[derive(Clone, Debug)]
+pub struct RowEntry {
+    key: Bytes,
+    /// An `Entry` of `MutateRowsRequest`.
+    entry: Vec<u8>,
+    mutations: usize,
+    repeat: Repeat,
+}
+
+/// `MutateRowsRequest`, whose entries have been encoded already: on the wire
+/// a message within another is its bytes.
+#[derive(Clone, PartialEq, Message)]
+pub struct EncodedRequest {
+    #[prost(string, tag = "1")]
+    pub table_name: String,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub entries: Vec<Bytes>,
+    #[prost(string, tag = "3")]
+    pub app_profile_id: String,
+}
+
+impl RowEntry {
+    /// A row without changes yet.
+    pub fn new(key: impl Into<Bytes>) -> RowEntry {
+        let key = key.into();
+        let mut entry = Vec::with_capacity(SHORT + key.len() + 64);
+        put_bytes(&mut entry, field::ROW_KEY, &key);
+        RowEntry { key, entry, mutations: 0, repeat: Repeat::Allowed }
+    }
+
+    /// Sets the cell of this timestamp, which is not negative.
+    pub fn set_at(&mut self, family: &str, qualifier: &[u8], timestamp_micros: i64, value: &[u8]) {
+        assert!(timestamp_micros >= 0, "the server's time is asked for with a mutation");
+        let timestamp = timestamp_micros as u64;
+        let cell = bytes_len(family.as_bytes())
+            + bytes_len(qualifier)
+            + 1
+            + encoded_len_varint(timestamp)
+            + bytes_len(value);
+        let mutation = 1 + encoded_len_varint(cell as u64) + cell;
+        let out = &mut self.entry;
+        encode_key(field::MUTATIONS, WireType::LengthDelimited, out);
+        encode_varint(mutation as u64, out);
+        encode_key(field::SET_CELL, WireType::LengthDelimited, out);
+        encode_varint(cell as u64, out);
+        put_bytes(out, field::FAMILY, family.as_bytes());
+        put_bytes(out, field::QUALIFIER, qualifier);
+        encode_key(field::TIMESTAMP, WireType::Varint, out);
+        encode_varint(timestamp, out);
+        put_bytes(out, field::VALUE, value);
+        self.mutations += 1;
+    }
+
+    pub fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    pub fn mutations(&self) -> usize {
+        self.mutations
+    }
+
+    /// Bytes on the wire, about.
+    pub fn len(&self) -> usize {
+        self.entry.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.mutations == 0
+    }
+
+    /// The bytes to send; they are shared, not copied.
+    pub(super) fn into_encoded(self) -> (Bytes, Repeat) {
+        (self.entry.into(), self.repeat)
+    }
+}
+
+impl From<RowMutations> for RowEntry {
+    fn from(row: RowMutations) -> RowEntry {
+        let (repeat, mutations) = (repeat(&row.mutations), row.mutations.len());
+        let entry = Entry {
+            row_key: row.key.clone(),
+            mutations: messages(row.mutations),
+            idempotency: None,
+        };
+        RowEntry { key: row.key, entry: entry.encode_to_vec(), mutations, repeat }
+    }
+}
+
+fn bytes_len(bytes: &[u8]) -> usize {
+    1 + encoded_len_varint(bytes.len() as u64) + bytes.len()
+}
+
+fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.put_slice(bytes);
+}
+
+impl Client {
+    /// Sends a bulk write and gives the stream of its outcomes.
+    pub(super) async fn send_encoded(
+        &self,
+        request: Request<EncodedRequest>,
+    ) -> Result<Response<Streaming<v2::MutateRowsResponse>>, Status> {
+        let mut grpc = Grpc::new(self.data_transport())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = PathAndQuery::from_static("/google.bigtable.v2.Bigtable/MutateRows");
+        let codec = tonic_prost::ProstCodec::default();
+        grpc.server_streaming(request, path, codec).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Mutation;
+
+    #[test]
+    fn cells_put_straight_into_bytes_are_what_mutations_make() {
+        let long = "x".repeat(300);
+        let cells: [(&str, &str, i64, &[u8]); 4] = [
+            ("f", "q", 0, b"v"),
+            ("family", "", 1000, b""),
+            ("f", long.as_str(), 253_402_300_799_000_000, long.as_bytes()),
+            ("f", "\0\u{ff}", 127_000, &[0xff, 0x00]),
+        ];
+        let mut row = RowEntry::new("key");
+        let mut mutations = Vec::new();
+        for (family, qualifier, at, value) in cells {
+            row.set_at(family, qualifier.as_bytes(), at, value);
+            mutations.push(Mutation::set_at(family, qualifier.to_string(), at, value.to_vec()));
+        }
+        let made = Entry::decode(&row.entry[..]).unwrap();
+        let other = RowEntry::from(RowMutations::new("key", mutations));
+        assert_eq!(made, Entry::decode(&other.entry[..]).unwrap());
+        assert_eq!((row.mutations(), row.repeat), (4, other.repeat));
+        assert_eq!(row.key(), "key");
+    }
+
+    #[test]
+    fn an_encoded_request_is_a_request() {
+        let row = RowEntry::from(RowMutations::new("k", [Mutation::delete_row()]));
+        let request = EncodedRequest {
+            table_name: "t".into(),
+            entries: vec![row.entry.clone().into()],
+            app_profile_id: "a".into(),
+        };
+        let read = v2::MutateRowsRequest::decode(&request.encode_to_vec()[..]).unwrap();
+        assert_eq!((read.table_name.as_str(), read.app_profile_id.as_str()), ("t", "a"));
+        assert_eq!(read.entries[0].row_key, "k");
+    }
+}
