@@ -2,7 +2,8 @@
 //! `tests/golden` is one: the store as it was written, and what it held.
 //!
 //! `STELE_GOLDEN=<new directory> cargo test -p stele-engine --test golden`
-//! writes one in the present format.
+//! writes two in the present formats: `own`, which keeps its log, and
+//! `external`, whose log is its owner's.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -118,6 +119,54 @@ fn write_store(files: &SimFiles) -> String {
     expected
 }
 
+/// A store without a log of its own: two tables with a history below a line,
+/// flushed at one index, flushed again, compacted, and a commit after that
+/// which only its owner's log would have.
+fn write_external_store(files: &SimFiles) -> String {
+    let options = Options::default();
+    let store = Store::open_external(Path::new("/store"), options, world(files.clone())).unwrap();
+    let group = |name: &str, family: &str| Group {
+        purge: Purge::Waterline(4),
+        ..Group::new(name, [Family::new(family)])
+    };
+    let keys = Schema::new(vec![group("values", "v"), group("locks", "l")]).unwrap();
+    let keys = store.create_table("keys", keys).unwrap();
+    let notes = Schema::with_families([Family::new("d")]).unwrap().annotated(b"whose".to_vec());
+    let notes = store.create_table("notes", notes).unwrap();
+    let apply = |index: u64| {
+        let revision = index as i64;
+        let mut commit = CommitBuilder::new();
+        commit.table(keys);
+        for row in 0..10u8 {
+            commit.row(&[b'k', row]);
+            match (u64::from(row) + index) % 4 {
+                0 => commit.mark(b"v", b"", revision, b""),
+                _ => commit.set(b"v", b"", revision, &[b'a' + row; 40]),
+            };
+            commit.set(b"l", b"", revision, &index.to_le_bytes());
+        }
+        commit.table(notes).delete_range(&RowRange::new("n0", "n3"));
+        commit.row(format!("n{index}").as_bytes()).set(b"d", b"", 0, b"note");
+        store.apply_at(&commit.finish(), index).unwrap();
+    };
+    (1..=3).for_each(apply);
+    store.flush(keys).unwrap();
+    (5..=8).for_each(apply);
+    store.flush(keys).unwrap();
+    store.compact(keys).unwrap();
+    let expected = contents(&store);
+    assert_eq!(store.flushed_index(), 8);
+    apply(9);
+    assert_ne!(contents(&store), expected);
+    store.close().unwrap();
+    expected
+}
+
+/// The golden stores whose log is their owner's.
+const EXTERNAL: &[&str] = &["3"];
+/// The last entry of that log that is in their files.
+const FLUSHED_INDEX: u64 = 8;
+
 /// Writes what lies on a simulated disk to a real one.
 fn write_out(files: &SimFiles, dir: &Path) {
     for (path, bytes) in files.files() {
@@ -143,11 +192,14 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
     if let Some(dir) = std::env::var_os("STELE_GOLDEN") {
-        let dir = Path::new(&dir);
-        let files = SimFiles::new(1);
-        let expected = write_store(&files);
-        write_out(&files, dir);
-        fs::write(dir.join("expected.txt"), expected).unwrap();
+        let writers: [(&str, fn(&SimFiles) -> String); 2] =
+            [("own", write_store), ("external", write_external_store)];
+        for (name, write) in writers {
+            let (dir, files) = (Path::new(&dir).join(name), SimFiles::new(1));
+            let expected = write(&files);
+            write_out(&files, &dir);
+            fs::write(dir.join("expected.txt"), expected).unwrap();
+        }
     }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut opened = 0;
@@ -159,8 +211,11 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
         let files: Arc<dyn Files> = Arc::new(Disk);
         let report = verify::check(&files, dir.path()).unwrap();
         assert!(report.is_sound(), "{:?}", report.problems);
+        let external = EXTERNAL.iter().any(|name| golden.ends_with(name));
+        let open = if external { Store::open_external } else { Store::open };
         for _ in 0..2 {
-            let store = Store::open(dir.path(), Options::default(), world(Disk)).unwrap();
+            let store = open(dir.path(), Options::default(), world(Disk)).unwrap();
+            assert_eq!(store.flushed_index(), if external { FLUSHED_INDEX } else { 0 });
             assert_eq!(contents(&store), expected, "{}", golden.display());
             for (table, _) in store.tables() {
                 store.flush(table).unwrap();
@@ -177,4 +232,6 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
 fn what_is_written_today_reads_like_the_golden_store_of_today() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/2/expected.txt");
     assert_eq!(write_store(&SimFiles::new(1)), fs::read_to_string(golden).unwrap());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/3/expected.txt");
+    assert_eq!(write_external_store(&SimFiles::new(1)), fs::read_to_string(golden).unwrap());
 }

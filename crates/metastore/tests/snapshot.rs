@@ -12,7 +12,9 @@ use stele_engine::world::World;
 use stele_metastore::command::{Command, Delete, KeyRange, Kv, Put, RangeQuery, Restore};
 use stele_metastore::etcd::{Etcd, Options};
 use stele_metastore::node::Settings;
-use stele_metastore::snapshot::{Reader, Record, restore};
+use stele_metastore::snapshot::{
+    BLOCK_BYTES, DIGEST_BYTES, MAGIC, Reader, Record, record, restore,
+};
 use stele_metastore::{Error, Node, client};
 use tokio::net::TcpListener;
 
@@ -123,20 +125,36 @@ async fn a_damaged_snapshot_leaves_no_member_behind() {
     assert!(!target.exists() && !dir.path().join("new.restoring").exists());
 }
 
+/// The same snapshot without its one lease, sealed anew.
+fn without_lease(file: &[u8]) -> Vec<u8> {
+    let end_of_record = |at: usize| at + 2 + usize::from(file[at + 1]);
+    let lease = end_of_record(MAGIC.len());
+    assert_eq!(file[lease], record::LEASE << 3 | 2);
+    let content = &file[end_of_record(lease)..file.len() - DIGEST_BYTES];
+    let mut sealed = [&file[..lease], content].concat();
+    sealed.resize(sealed.len().next_multiple_of(BLOCK_BYTES), 0);
+    let digest = ring::digest::digest(&ring::digest::SHA256, &sealed);
+    sealed.extend_from_slice(digest.as_ref());
+    sealed
+}
+
 #[tokio::test]
-async fn a_key_whose_lease_ended_meanwhile_goes_soon() {
+async fn a_key_whose_lease_ended_while_the_snapshot_was_taken_goes_soon() {
     let dir = tempfile::tempdir().unwrap();
-    let node = open(&dir.path().join("a")).await;
+    let node = open(&dir.path().join("old")).await;
     node.lease_grant(5, 600).await.unwrap();
     put(&node, "k", b"v".to_vec(), 5).await;
-    let file = snapshot(&node).await;
+    let file = without_lease(&snapshot(&node).await);
     let mut reader = Reader::open(Cursor::new(&file)).unwrap();
-    let lease = reader.next_record().unwrap().unwrap();
-    assert_eq!(lease, Record::Lease { id: 5, granted_seconds: 600 });
-    let Some(Record::Key(kv)) = reader.next_record().unwrap() else { panic!("a key follows") };
+    let Some(Record::Key(kv)) = reader.next_record().unwrap() else { panic!("a key is first") };
     assert_eq!(reader.next_record().unwrap(), None);
-    // The same without the lease is refused by the store itself.
-    let fresh = open(&dir.path().join("b")).await;
+    let target = dir.path().join("new");
+    restore(Cursor::new(&file), &target, None, 1).await.unwrap();
+    let again = open(&target).await;
+    assert_eq!(again.leases().time_to_live(5).unwrap().granted_seconds, 2);
+    assert_eq!(again.leases().keys(5).unwrap(), ["k"]);
+    // The store itself takes no key whose lease it does not know.
+    let fresh = open(&dir.path().join("fresh")).await;
     let part = Restore { revision: 9, leases: Vec::new(), kvs: vec![kv] };
     let refused = fresh.propose(Command::Restore(part)).await.unwrap_err();
     assert!(refused.to_string().contains("lease of a key is missing"), "{refused}");

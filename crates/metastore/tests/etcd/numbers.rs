@@ -3,7 +3,7 @@
 use serde_json::json;
 use stele_metastore::etcd::Options;
 use stele_metastore::etcd::proto::*;
-use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 
 use crate::gateway;
 use crate::peer::{PATIENCE, Peer};
@@ -136,7 +136,9 @@ async fn a_stream_is_handled_when_it_ends_and_not_before() {
             ..Default::default()
         })),
     };
-    let requests = tokio_stream::once(create).chain(tokio_stream::pending());
+    let (asking, requests) = tokio::sync::mpsc::channel(1);
+    asking.send(create).await.unwrap();
+    let requests = ReceiverStream::new(requests);
     let mut events = peer.stream::<_, WatchResponse>("/etcdserverpb.Watch/Watch", requests).await;
     let created = tokio::time::timeout(PATIENCE, events.message()).await.unwrap().unwrap();
     assert!(created.unwrap().created);
@@ -144,7 +146,8 @@ async fn a_stream_is_handled_when_it_ends_and_not_before() {
     assert_eq!(number(&peer, "grpc_server_handled_total", &watch).await, 0.0);
     assert_eq!(number(&peer, "etcd_debugging_mvcc_watch_stream_total", &[]).await, 1.0);
     assert_eq!(number(&peer, "etcd_debugging_mvcc_watcher_total", &[]).await, 1.0);
-    drop(events);
+    // The stream ends when both of its halves are let go.
+    drop((asking, events));
     let ended = async {
         while number(&peer, "grpc_server_handled_total", &watch).await < 1.0 {
             tokio::task::yield_now().await;
