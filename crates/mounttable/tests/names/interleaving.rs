@@ -38,6 +38,14 @@ impl Dice {
         ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 
+    /// Only what makes and deletes one row, which is where orders matter most.
+    fn close_operation(&mut self) -> Operation {
+        match self.below(3) {
+            0 => Operation::DeleteSubtree("p"),
+            _ => Operation::Mount("p/c"),
+        }
+    }
+
     fn operation(&mut self) -> Operation {
         let name = NAMES[self.below(NAMES.len())];
         match self.below(8) {
@@ -176,20 +184,37 @@ async fn whatever_the_order_of_calls_every_row_is_known_to_its_parent() {
     let world = World::in_process(Grace::None).await;
     for seed in 0..seeds {
         let mut dice = Dice(seed);
-        for (number, name) in NAMES.iter().enumerate() {
-            if dice.below(3) == 0 {
-                world.mount(&root(), name, &server(90 + number), 0).await.unwrap();
-            }
-        }
-        if world.resolve(&root(), "p/e").await.is_ok() && dice.below(2) == 0 {
-            leave_stale_reference(&world).await;
-        }
-        let many = 3 + dice.below(3);
-        let operations: Vec<_> = (0..many).map(|_| dice.operation()).collect();
+        let operations = match dice.below(2) {
+            0 => prepare_close(&world, &mut dice).await,
+            _ => prepare(&world, &mut dice).await,
+        };
         interleave(&world, &operations, &mut dice).await;
         world.clock.advance(std::time::Duration::from_secs(2));
         check(&world, &operations, seed).await;
         world.delete(&root(), "p", true).await.unwrap();
         assert_eq!(world.nodes().await, 1, "seed {seed}");
     }
+}
+
+/// A parent without children, and few operations that meet there.
+async fn prepare_close(world: &World, dice: &mut Dice) -> Vec<Operation> {
+    let open = Permissions::open();
+    world.table.set_permissions(&root().call(), "p", &open, "").await.unwrap();
+    let many = 2 + dice.below(2);
+    (0..many).map(|_| dice.close_operation()).collect()
+}
+
+/// Some of the names, perhaps with what a dead server has left, and any
+/// operations.
+async fn prepare(world: &World, dice: &mut Dice) -> Vec<Operation> {
+    for (number, name) in NAMES.iter().enumerate() {
+        if dice.below(3) == 0 {
+            world.mount(&root(), name, &server(90 + number), 0).await.unwrap();
+        }
+    }
+    if world.resolve(&root(), "p/e").await.is_ok() && dice.below(2) == 0 {
+        leave_stale_reference(world).await;
+    }
+    let many = 3 + dice.below(3);
+    (0..many).map(|_| dice.operation()).collect()
 }
