@@ -69,11 +69,8 @@ impl Over<'_> {
             return Ok(known.clone());
         }
         let own = &self.0.params[at];
-        let whole = match () {
-            () if self.0.shared.is_empty() => own.clone(),
-            () if own.is_empty() => self.0.shared.clone(),
-            () => self.0.shared.overlaid(own)?,
-        };
+        let shared = &self.0.shared;
+        let whole = if shared.is_empty() { own.clone() } else { shared.overlaid(own)? };
         self.0.whole[at] = Some(whole.clone());
         Ok(whole)
     }
