@@ -192,9 +192,10 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
     if let Some(dir) = std::env::var_os("STELE_GOLDEN") {
-        let writers: [(&str, fn(&SimFiles) -> String); 2] =
-            [("own", write_store), ("external", write_external_store)];
-        for (name, write) in writers {
+        type Write = fn(&SimFiles) -> String;
+        let own: Write = write_store;
+        let external: Write = write_external_store;
+        for (name, write) in [("own", own), ("external", external)] {
             let (dir, files) = (Path::new(&dir).join(name), SimFiles::new(1));
             let expected = write(&files);
             write_out(&files, &dir);

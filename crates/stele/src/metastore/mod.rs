@@ -126,8 +126,7 @@ impl Connection {
             }
             false => None,
         };
-        reach::run(async { work(Client::connect_with(&address, tls).await?).await })
-            .map_err(advise)
+        reach::run(async { work(Client::connect_with(&address, tls).await?).await }).map_err(advise)
     }
 
     /// The endpoint with its scheme. Whoever names certificates means TLS.
