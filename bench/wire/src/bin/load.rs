@@ -3,13 +3,13 @@
 //! Each workload prints one JSON line. Rows are named `g<group>#<member>`,
 //! a hundred members to a group, so a prefix scan reads one group.
 
-use stele_bench_wire::{Flags, Plan, Rng, Step, StepResult, drive, permute};
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as bt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use stele_bench_wire::{Flags, Plan, Rng, Step, StepResult, drive, permute};
 use tonic::transport::{Channel, Endpoint};
 
 type Client = bt::bigtable_client::BigtableClient<Channel>;
@@ -59,9 +59,7 @@ fn key(i: u64) -> Bytes {
 }
 
 fn now_micros() -> i64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("clock after 1970");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("clock after 1970");
     now.as_millis() as i64 * 1000
 }
 
@@ -72,15 +70,11 @@ fn set_cell(qualifier: &'static str, value: Bytes) -> bt::Mutation {
         timestamp_micros: now_micros(),
         value,
     };
-    bt::Mutation {
-        mutation: Some(bt::mutation::Mutation::SetCell(cell)),
-    }
+    bt::Mutation { mutation: Some(bt::mutation::Mutation::SetCell(cell)) }
 }
 
 fn filter(filter: bt::row_filter::Filter) -> bt::RowFilter {
-    bt::RowFilter {
-        filter: Some(filter),
-    }
+    bt::RowFilter { filter: Some(filter) }
 }
 
 fn latest() -> Option<bt::RowFilter> {
@@ -110,11 +104,7 @@ async fn read_rows(mut client: Client, request: bt::ReadRowsRequest, want: u64) 
             }
         }
     }
-    if rows == want {
-        done(rows, bytes)
-    } else {
-        Err(format!("got {rows} rows, not {want}"))
-    }
+    if rows == want { done(rows, bytes) } else { Err(format!("got {rows} rows, not {want}")) }
 }
 
 fn range(start: Bytes, end: Bytes) -> Option<bt::RowSet> {
@@ -122,10 +112,7 @@ fn range(start: Bytes, end: Bytes) -> Option<bt::RowSet> {
         start_key: Some(bt::row_range::StartKey::StartKeyClosed(start)),
         end_key: Some(bt::row_range::EndKey::EndKeyOpen(end)),
     };
-    Some(bt::RowSet {
-        row_keys: vec![],
-        row_ranges: vec![range],
-    })
+    Some(bt::RowSet { row_keys: vec![], row_ranges: vec![range] })
 }
 
 fn read_request(cx: &Context, rows: Option<bt::RowSet>, limit: i64) -> bt::ReadRowsRequest {
@@ -146,23 +133,11 @@ async fn load_batch(mut client: Client, cx: Context, first: u64, mut rng: Rng) -
             let row_key = key(permute(i, cx.rows));
             bytes += (row_key.len() + cx.value_size) as u64;
             let mutations = vec![set_cell("q", cx.value(&mut rng))];
-            bt::mutate_rows_request::Entry {
-                row_key,
-                mutations,
-                ..Default::default()
-            }
+            bt::mutate_rows_request::Entry { row_key, mutations, ..Default::default() }
         })
         .collect();
-    let request = bt::MutateRowsRequest {
-        table_name: cx.table,
-        entries,
-        ..Default::default()
-    };
-    let mut stream = client
-        .mutate_rows(request)
-        .await
-        .map_err(fail)?
-        .into_inner();
+    let request = bt::MutateRowsRequest { table_name: cx.table, entries, ..Default::default() };
+    let mut stream = client.mutate_rows(request).await.map_err(fail)?.into_inner();
     let mut acked = 0;
     while let Some(response) = stream.message().await.map_err(fail)? {
         for entry in response.entries {
@@ -172,23 +147,15 @@ async fn load_batch(mut client: Client, cx: Context, first: u64, mut rng: Rng) -
             }
         }
     }
-    if acked == last - first {
-        done(acked, bytes)
-    } else {
-        Err(format!("{acked} entries acked"))
-    }
+    if acked == last - first { done(acked, bytes) } else { Err(format!("{acked} entries acked")) }
 }
 
 async fn mutate(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
     let row_key = key(rng.below(cx.rows));
     let bytes = (row_key.len() + cx.value_size) as u64;
     let mutations = vec![set_cell("q", cx.value(&mut rng))];
-    let request = bt::MutateRowRequest {
-        table_name: cx.table,
-        row_key,
-        mutations,
-        ..Default::default()
-    };
+    let request =
+        bt::MutateRowRequest { table_name: cx.table, row_key, mutations, ..Default::default() };
     client.mutate_row(request).await.map_err(fail)?;
     done(1, bytes)
 }
@@ -213,9 +180,7 @@ async fn check_and_mutate(mut client: Client, cx: Context, mut rng: Rng) -> Step
     use bt::row_filter::Filter;
     let column = filter(Filter::ColumnQualifierRegexFilter(Bytes::from_static(b"q")));
     let newest = filter(Filter::CellsPerColumnLimitFilter(1));
-    let chain = bt::row_filter::Chain {
-        filters: vec![column, newest],
-    };
+    let chain = bt::row_filter::Chain { filters: vec![column, newest] };
     let value = Bytes::copy_from_slice(&rng.next_u64().to_be_bytes());
     let request = bt::CheckAndMutateRowRequest {
         table_name: cx.table.clone(),
@@ -224,16 +189,8 @@ async fn check_and_mutate(mut client: Client, cx: Context, mut rng: Rng) -> Step
         true_mutations: vec![set_cell("cam", value)],
         ..Default::default()
     };
-    let response = client
-        .check_and_mutate_row(request)
-        .await
-        .map_err(fail)?
-        .into_inner();
-    if response.predicate_matched {
-        done(1, 8)
-    } else {
-        Err("predicate did not match".into())
-    }
+    let response = client.check_and_mutate_row(request).await.map_err(fail)?.into_inner();
+    if response.predicate_matched { done(1, 8) } else { Err("predicate did not match".into()) }
 }
 
 async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Report {
@@ -242,11 +199,7 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
     match workload {
         "load" => {
             let next = Arc::new(AtomicU64::new(0));
-            let plan = Plan {
-                seconds: None,
-                warmup: 0.0,
-                ..clone_plan(plan)
-            };
+            let plan = Plan { seconds: None, warmup: 0.0, ..clone_plan(plan) };
             drive(&plan, |w| {
                 let (cx, next, client) = (cx.clone(), next.clone(), cx.client(w));
                 let mut rng = Rng::new(seed + w as u64);
@@ -266,10 +219,7 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
         }
         "scan" => {
             // One op reads a worker's share of the table; the shares cover it.
-            let plan = Plan {
-                warmup: 0.0,
-                ..clone_plan(plan)
-            };
+            let plan = Plan { warmup: 0.0, ..clone_plan(plan) };
             let c = plan.concurrency as u64;
             drive(&plan, |w| {
                 let (cx, client, w) = (cx.clone(), cx.client(w), w as u64);
@@ -298,10 +248,7 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
                             "cam" => check_and_mutate(client, cx, rng).await,
                             "read" => {
                                 let keys = vec![key(rng.below(cx.rows))];
-                                let rows = bt::RowSet {
-                                    row_keys: keys,
-                                    row_ranges: vec![],
-                                };
+                                let rows = bt::RowSet { row_keys: keys, row_ranges: vec![] };
                                 let request = read_request(&cx, Some(rows), 1);
                                 read_rows(client, request, 1).await
                             }
@@ -322,12 +269,7 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
 
 fn clone_plan(p: &Plan) -> Plan {
     let server_pids = p.server_pids.clone();
-    Plan {
-        concurrency: p.concurrency,
-        seconds: p.seconds,
-        warmup: p.warmup,
-        server_pids,
-    }
+    Plan { concurrency: p.concurrency, seconds: p.seconds, warmup: p.warmup, server_pids }
 }
 
 async fn connect(target: &str) -> Channel {
@@ -343,16 +285,9 @@ async fn connect(target: &str) -> Channel {
 async fn create_table(target: &str, parent: &str, name: &str) {
     let mut admin = Admin::new(connect(target).await);
     let table = format!("{parent}/tables/{name}");
-    let _ = admin
-        .delete_table(admin::DeleteTableRequest { name: table })
-        .await;
-    let gc_rule = admin::GcRule {
-        rule: Some(admin::gc_rule::Rule::MaxNumVersions(1)),
-    };
-    let family = admin::ColumnFamily {
-        gc_rule: Some(gc_rule),
-        ..Default::default()
-    };
+    let _ = admin.delete_table(admin::DeleteTableRequest { name: table }).await;
+    let gc_rule = admin::GcRule { rule: Some(admin::gc_rule::Rule::MaxNumVersions(1)) };
+    let family = admin::ColumnFamily { gc_rule: Some(gc_rule), ..Default::default() };
     let table = admin::Table {
         column_families: [(FAMILY.to_string(), family)].into(),
         ..Default::default()
@@ -371,10 +306,7 @@ async fn main() {
     let flags = Flags::parse(FLAGS);
     let target = flags.text("target", "127.0.0.1:9000");
     let rows: u64 = flags.get("rows", 100_000);
-    assert!(
-        rows >= GROUP && rows % GROUP == 0,
-        "--rows must be a multiple of {GROUP}"
-    );
+    assert!(rows >= GROUP && rows % GROUP == 0, "--rows must be a multiple of {GROUP}");
     let value_size: usize = flags.get("value-size", 1024);
     let workloads: Vec<String> = flags.list("workloads", ALL);
     let connections: usize = flags.get("connections", 4);
@@ -385,11 +317,7 @@ async fn main() {
         create_table(&target, parent, &name).await;
     }
     let mut rng = Rng::new(1);
-    let values = Arc::new(
-        (0..1024)
-            .map(|_| Bytes::from(rng.value(value_size)))
-            .collect(),
-    );
+    let values = Arc::new((0..1024).map(|_| Bytes::from(rng.value(value_size))).collect());
     let mut clients = Vec::new();
     for _ in 0..connections {
         let client = Client::new(connect(&target).await);

@@ -13,10 +13,7 @@ mod data {
     include!(concat!(env!("OUT_DIR"), "/google.bigtable.v2.Bigtable.rs"));
 }
 mod table_admin {
-    include!(concat!(
-        env!("OUT_DIR"),
-        "/google.bigtable.admin.v2.BigtableTableAdmin.rs"
-    ));
+    include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableTableAdmin.rs"));
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -58,13 +55,9 @@ impl Null {
             row_status: Some(RowStatus::CommitRow(true)),
             ..Default::default()
         };
-        let sizes = (0..count)
-            .step_by(ROWS_PER_MESSAGE)
-            .map(|i| ROWS_PER_MESSAGE.min(count - i));
-        let message = |n| bt::ReadRowsResponse {
-            chunks: (0..n).map(chunk).collect(),
-            ..Default::default()
-        };
+        let sizes = (0..count).step_by(ROWS_PER_MESSAGE).map(|i| ROWS_PER_MESSAGE.min(count - i));
+        let message =
+            |n| bt::ReadRowsResponse { chunks: (0..n).map(chunk).collect(), ..Default::default() };
         sizes.map(message).collect()
     }
 }
@@ -90,17 +83,10 @@ impl data::bigtable_server::Bigtable for Null {
         &self,
         request: Request<bt::MutateRowsRequest>,
     ) -> Result<Response<Self::MutateRowsStream>, Status> {
-        let entry = |index| bt::mutate_rows_response::Entry {
-            index,
-            status: Some(Default::default()),
-        };
-        let entries = (0..request.into_inner().entries.len() as i64)
-            .map(entry)
-            .collect();
-        let response = bt::MutateRowsResponse {
-            entries,
-            ..Default::default()
-        };
+        let entry =
+            |index| bt::mutate_rows_response::Entry { index, status: Some(Default::default()) };
+        let entries = (0..request.into_inner().entries.len() as i64).map(entry).collect();
+        let response = bt::MutateRowsResponse { entries, ..Default::default() };
         Ok(Response::new(Box::pin(iter(vec![response]))))
     }
 
@@ -125,9 +111,7 @@ impl data::bigtable_server::Bigtable for Null {
         &self,
         _: Request<bt::CheckAndMutateRowRequest>,
     ) -> Result<Response<bt::CheckAndMutateRowResponse>, Status> {
-        Ok(Response::new(bt::CheckAndMutateRowResponse {
-            predicate_matched: true,
-        }))
+        Ok(Response::new(bt::CheckAndMutateRowResponse { predicate_matched: true }))
     }
 
     async fn read_modify_write_row(
@@ -153,9 +137,7 @@ async fn main() {
     let flags = stele_bench_wire::Flags::parse(&["listen", "value-size"]);
     let address = flags.text("listen", "127.0.0.1:9100");
     let value = Bytes::from(stele_bench_wire::Rng::new(1).value(flags.get("value-size", 1024)));
-    let null = || Null {
-        value: value.clone(),
-    };
+    let null = || Null { value: value.clone() };
     println!("listening on {address}");
     Server::builder()
         .tcp_nodelay(true)
