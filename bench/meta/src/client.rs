@@ -7,8 +7,8 @@ pub mod mvccpb {
     tonic::include_proto!("mvccpb");
 }
 
-/// Requests and responses.
-#[allow(clippy::large_enum_variant)]
+/// Requests and responses, named as the protocol names them.
+#[allow(clippy::large_enum_variant, clippy::enum_variant_names)]
 pub mod pb {
     tonic::include_proto!("etcdserverpb");
 }

@@ -29,7 +29,7 @@ pub fn hash(commit: u32) -> String {
 }
 
 fn is_missing(test: u32, config: u32, commit: u32) -> bool {
-    mixed([test.into(), config.into(), commit.into(), 1]) % MISSING_ONE_IN == 0
+    mixed([test.into(), config.into(), commit.into(), 1]).is_multiple_of(MISSING_ONE_IN)
 }
 
 /// The digest of a trace at a commit; `None` where it is missing.
@@ -38,7 +38,7 @@ fn digest(test: u32, config: u32, commit: u32) -> Option<Digest> {
         return None;
     }
     let (test, config, at) = (u64::from(test), u64::from(config), u64::from(commit));
-    let flaky = mixed([test, config, 0, 2]) % FLAKY_ONE_IN == 0;
+    let flaky = mixed([test, config, 0, 2]).is_multiple_of(FLAKY_ONE_IN);
     let flick = if flaky { mixed([test, config, at, 3]) % 3 } else { 0 };
     // Each trace changes at commits of its own.
     let shift = (mixed([test, config, 0, 4]) % u64::from(CHANGES_EVERY)) as u32;

@@ -306,7 +306,7 @@ async fn main() {
     let flags = Flags::parse(FLAGS);
     let target = flags.text("target", "127.0.0.1:9000");
     let rows: u64 = flags.get("rows", 100_000);
-    assert!(rows >= GROUP && rows % GROUP == 0, "--rows must be a multiple of {GROUP}");
+    assert!(rows >= GROUP && rows.is_multiple_of(GROUP), "--rows must be a multiple of {GROUP}");
     let value_size: usize = flags.get("value-size", 1024);
     let workloads: Vec<String> = flags.list("workloads", ALL);
     let connections: usize = flags.get("connections", 4);
