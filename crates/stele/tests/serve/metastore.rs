@@ -144,7 +144,9 @@ fn the_metastore_is_reached_over_tls_by_who_shows_a_certificate() {
     let plain = said(by_me(&format!("http://{address}"), &["get", "k"]));
     assert!(plain.contains("write https://"), "{plain}");
     let nobody = said(asked(&format!("https://{address}"), &["get", "k", "--tls-ca", &ca]));
-    assert!(nobody.contains("metastore") || nobody.contains("certificate"), "{nobody}");
+    // With TLS 1.3 a client may learn of the refusal only after its first call.
+    let words = ["metastore", "certificate", "did not answer"];
+    assert!(words.iter().any(|word| nobody.contains(word)), "{nobody}");
     let missing = said(asked(&address, &["get", "k", "--tls-ca", "no-such.pem"]));
     assert!(missing.contains("no-such.pem"), "{missing}");
 }
