@@ -22,8 +22,9 @@ const STEP_RECORDS: usize = 1 << 16;
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 pub struct Deathrow {
-    /// Catalogues that still have records.
-    waiting: watch::Sender<usize>,
+    /// Catalogues that still have records. Below zero for a moment when the
+    /// collector is done with one before its deletion is told of here.
+    waiting: watch::Sender<isize>,
     /// Wakes the collector, if one runs.
     wake: Mutex<Option<SyncSender<()>>>,
 }
@@ -40,7 +41,7 @@ impl Deathrow {
 
     /// Catalogues have been deleted.
     pub fn arrived(&self, catalogues: usize) {
-        self.waiting.send_modify(|waiting| *waiting += catalogues);
+        self.waiting.send_modify(|waiting| *waiting += catalogues as isize);
         if let Some(wake) = &*self.wake.lock() {
             match wake.try_send(()) {
                 // Full: it is told already.
@@ -48,19 +49,28 @@ impl Deathrow {
             }
         }
     }
+
+    /// A catalogue has no records any more.
+    fn left(&self) {
+        self.waiting.send_modify(|waiting| *waiting -= 1);
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(*self.waiting.borrow()).unwrap_or(0)
+    }
 }
 
 impl Catalogues {
     /// How many deleted catalogues still have records.
     pub fn deathrow_len(&self) -> usize {
-        *self.deathrow.waiting.borrow()
+        self.deathrow.len()
     }
 
     /// Waits until no deleted catalogue has records any more.
     pub async fn await_deathrow(&self) {
         let mut waiting = self.deathrow.waiting.subscribe();
         // The sender lives as long as this does.
-        let _ = waiting.wait_for(|waiting| *waiting == 0).await;
+        let _ = waiting.wait_for(|waiting| *waiting <= 0).await;
     }
 
     /// Removes some records of the first catalogue on the deathrow. Tells
@@ -103,7 +113,7 @@ impl Catalogues {
         }
         self.store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
         if rest {
-            self.deathrow.waiting.send_modify(|waiting| *waiting = waiting.saturating_sub(1));
+            self.deathrow.left();
         }
         Ok(())
     }
@@ -172,5 +182,21 @@ fn collect(service: &Weak<Catalogues>, woken: &Receiver<()>) {
         if gone {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_catalogue_that_is_emptied_before_its_deletion_is_told_of_is_not_waited_for() {
+        let deathrow = Deathrow { waiting: watch::Sender::new(0), wake: Mutex::new(None) };
+        deathrow.left();
+        assert_eq!(deathrow.len(), 0);
+        deathrow.arrived(2);
+        assert_eq!(deathrow.len(), 1);
+        deathrow.left();
+        assert_eq!(deathrow.len(), 0);
     }
 }
