@@ -140,7 +140,7 @@ impl Diff {
                 writeln!(out, "{sign} {}", difference.params)?;
             }
             let traces = things(different.len() as u64, "trace");
-            writeln!(out, "{traces} differ, {same} do not")?;
+            writeln!(out, "{traces} changed, {same} the same")?;
         }
         out.flush()?;
         Ok(if different.is_empty() { Outcome::Sound } else { Outcome::Damaged })
