@@ -20,6 +20,8 @@ const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// What is this long is written as it is, behind what was gathered before it:
 /// copying it would cost more than the system call.
 const DIRECT_BYTES: usize = 8 << 10;
+/// What is kept for the next time: many connections are idle.
+const KEPT_BYTES: usize = 4 << 10;
 /// So often others go first.
 const TURNS_MAX: u32 = 4;
 /// How many pieces are written at once.
@@ -108,6 +110,7 @@ impl<I: Write + Unpin> Gather<I> {
     /// All that was gathered is written.
     fn forget(&mut self) {
         self.gathered.clear();
+        self.gathered.shrink_to(KEPT_BYTES);
         self.written = 0;
         (self.asked, self.seen) = (0, 0);
     }
@@ -263,6 +266,16 @@ mod tests {
             assert!(connection.turn(&[b"ab"]).is_empty());
         }
         assert_eq!(connection.turn(&[b"ab"]), [b"ababababab".to_vec()]);
+    }
+
+    #[test]
+    fn an_idle_connection_keeps_little() {
+        let mut connection = Connection::new(usize::MAX);
+        let answer = vec![b'x'; DIRECT_BYTES / 2];
+        assert!(connection.turn(&[&answer[..]; 12]).is_empty());
+        assert!(connection.turn(&[]).is_empty(), "more had come than at the first flush");
+        assert_eq!(connection.turn(&[]).concat().len(), 12 * answer.len());
+        assert!(connection.gather.gathered.capacity() <= KEPT_BYTES);
     }
 
     #[test]
