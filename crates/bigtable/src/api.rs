@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stele_engine::Store;
 use stele_engine::world::{Clock, SystemClock, SystemRandom};
+use stele_grpc::Services;
 use tonic::service::Routes;
 
 use crate::admin;
@@ -37,9 +38,14 @@ impl Api {
         &self.tables
     }
 
-    /// All services, for a gRPC server or for calls within the process.
-    pub fn routes(&self) -> Routes {
+    /// All services, for a port or for calls within the process.
+    pub fn services(&self) -> Services {
         let data = DataServer::new(self.data.clone());
-        admin::add_services(Routes::new(data), &self.tables)
+        admin::add_services(Services::default().add(data), &self.tables)
+    }
+
+    /// The same as the library's own servers take them.
+    pub fn routes(&self) -> Routes {
+        self.services().into_routes()
     }
 }

@@ -3,22 +3,19 @@
 //! the generated one.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use stele_grpc::{MessageBody, Messages};
+use stele_grpc::{Answering, MessageBody, Messages, unary};
 use tonic::body::Body;
-use tonic::codec::{Codec, Streaming};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Response, Status};
 use tower_service::Service;
 
 use crate::calls::Calls;
-use crate::codec::MessageCodec;
+use crate::codec::ShortVectors;
 use crate::error::{Error, Result};
 use crate::limits::{MESSAGE_BYTES_MAX, REPLY_BYTES};
 use crate::proto::catalogues_server::CataloguesServer;
@@ -56,18 +53,16 @@ impl NamedService for Server {
     const NAME: &'static str = NAME;
 }
 
-type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
-
 impl Service<http::Request<Body>> for Server {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Responding;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Responding {
+    fn call(&mut self, request: http::Request<Body>) -> Answering {
         let service = self.service.clone();
         let direction = match request.uri().path() {
             GET => {
@@ -91,35 +86,20 @@ impl Service<http::Request<Body>> for Server {
 fn answer<R, M: Messages>(
     request: http::Request<Body>,
     begin: impl FnOnce(R) -> Result<M> + Send + 'static,
-) -> Responding
+) -> Answering
 where
-    R: prost::Message + Default + 'static,
+    R: prost::Message + Default,
 {
     Box::pin(async move {
         let answered = async {
             let (parts, body) = request.into_parts();
-            check_encoding(&parts.headers)?;
-            let decoder = MessageCodec::<(), R>::default().decoder();
-            let mut incoming = Streaming::new_request(decoder, body, None, Some(MESSAGE_BYTES_MAX));
-            let Some(request) = incoming.message().await? else {
-                return Err(Status::invalid_argument("the request has no message"));
-            };
+            let read =
+                unary::read_checked::<R, ShortVectors>(&parts.headers, body, MESSAGE_BYTES_MAX);
+            let request = read.await?;
             Ok(MessageBody::response(begin(request)?))
         };
         Ok(answered.await.unwrap_or_else(Status::into_http))
     })
-}
-
-/// Refuses compressed requests as the generated methods do.
-fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
-    match headers.get("grpc-encoding") {
-        None => Ok(()),
-        Some(encoding) if encoding == "identity" => Ok(()),
-        Some(encoding) => {
-            let what = format!("requests compressed with {encoding:?} are not supported");
-            Err(Status::unimplemented(what))
-        }
-    }
 }
 
 /// The messages of a Get.

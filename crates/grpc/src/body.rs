@@ -35,6 +35,24 @@ impl<M: Messages> MessageBody<M> {
     }
 }
 
+impl<I: Iterator<Item = Bytes> + Send + Unpin + 'static> MessageBody<Each<I>> {
+    /// The response of messages that are there already.
+    pub fn of(messages: impl IntoIterator<IntoIter = I>) -> http::Response<tonic::body::Body> {
+        MessageBody::response(Each(messages.into_iter()))
+    }
+}
+
+/// Messages that are there already.
+pub struct Each<I>(I);
+
+impl<I: Iterator<Item = Bytes> + Send + Unpin + 'static> Messages for Each<I> {
+    type Error = Status;
+
+    fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        Ok(self.0.next())
+    }
+}
+
 impl<M: Messages> http_body::Body for MessageBody<M> {
     type Data = Bytes;
     type Error = Status;

@@ -11,6 +11,8 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
+use crate::unary;
+
 /// Looks at the bytes of a message before they are decoded.
 pub trait Precheck: Send + 'static {
     fn check(message: &[u8]) -> Result<(), Status>;
@@ -73,8 +75,6 @@ impl<U: Message + Default, P: Precheck> Decoder for CheckedDecoder<U, P> {
         if bytes.chunk().len() == bytes.remaining() {
             P::check(bytes.chunk())?;
         }
-        let unreadable =
-            |error| Status::invalid_argument(format!("The message cannot be read: {error}"));
-        U::decode(bytes).map(Some).map_err(unreadable)
+        unary::decode(bytes).map(Some)
     }
 }

@@ -6,14 +6,15 @@ use std::task::{Context, Poll};
 
 use tonic::body::Body;
 use tonic::codegen::StdError;
-use tonic::service::Routes;
 use tonic::transport::Channel;
 use tower_service::Service;
+
+use crate::Services;
 
 #[derive(Clone)]
 pub enum Transport {
     Channel(Channel),
-    InProcess(Routes),
+    InProcess(Services),
 }
 
 type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;
@@ -36,8 +37,8 @@ impl Service<http::Request<Body>> for Transport {
                 let responding = channel.call(request);
                 Box::pin(async move { responding.await.map_err(Into::into) })
             }
-            Transport::InProcess(routes) => {
-                let responding = routes.call(request);
+            Transport::InProcess(services) => {
+                let responding = services.call(request);
                 Box::pin(async move { responding.await.map_err(|never| match never {}) })
             }
         }

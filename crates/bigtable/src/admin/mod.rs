@@ -21,8 +21,8 @@ mod view;
 
 use std::sync::Arc;
 
+use stele_grpc::Services;
 use tonic::Status;
-use tonic::service::Routes;
 
 use crate::error::Result;
 use crate::proto::admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
@@ -37,11 +37,11 @@ pub use operations::NoOperations;
 pub use tables::TableAdmin;
 
 /// Adds the services of administration to others.
-pub fn add_services(routes: Routes, tables: &Arc<Tables>) -> Routes {
-    routes
-        .add_service(BigtableTableAdminServer::new(TableAdmin::new(tables.clone())))
-        .add_service(BigtableInstanceAdminServer::new(InstanceAdmin::new(tables.clone())))
-        .add_service(OperationsServer::new(NoOperations))
+pub fn add_services(services: Services, tables: &Arc<Tables>) -> Services {
+    services
+        .add(BigtableTableAdminServer::new(TableAdmin::new(tables.clone())))
+        .add(BigtableInstanceAdminServer::new(InstanceAdmin::new(tables.clone())))
+        .add(OperationsServer::new(NoOperations))
 }
 
 /// Runs what waits for the disk on a thread that may wait.

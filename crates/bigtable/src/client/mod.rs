@@ -46,9 +46,8 @@ pub use row::{Cell, Row};
 pub use row_entry::RowEntry;
 pub use row_range::RowRange;
 pub use stele_grpc::Tls;
-use stele_grpc::{Transport, chain, endpoint};
+use stele_grpc::{Services, Transport, chain, endpoint};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Routes;
 
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::proto::admin::bigtable_table_admin_client::BigtableTableAdminClient;
@@ -93,8 +92,8 @@ impl Client {
     }
 
     /// A client of a server in the same process: the same calls, no network.
-    pub fn in_process(routes: Routes, options: Options) -> Client {
-        let transport = Transport::InProcess(routes);
+    pub fn in_process(services: impl Into<Services>, options: Options) -> Client {
+        let transport = Transport::InProcess(services.into());
         Client::with(options, vec![transport.clone()], transport, None)
     }
 

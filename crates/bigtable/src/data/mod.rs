@@ -16,23 +16,15 @@ mod target;
 mod tokens;
 mod write;
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 pub use server::DataServer;
 use stele_engine::Txn;
 use stele_engine::world::{Clock, Random};
 use tokens::Tokens;
-use tokio_stream::Stream;
-use tonic::{Request, Response, Status};
 
 use crate::error::{Error, Result};
-use crate::name::InstanceName;
-use crate::proto::v2;
-use crate::proto::v2::bigtable_server::Bigtable;
 use crate::table::Tables;
-
-type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves the rows of a store's tables.
 pub struct Data {
@@ -96,78 +88,5 @@ impl Data {
         });
         let closed = |_| Err(stele_engine::Error::Closed);
         durable.await.unwrap_or_else(closed).map_err(Error::Engine)
-    }
-}
-
-#[tonic::async_trait]
-impl Bigtable for Data {
-    type ReadRowsStream = Streamed<v2::ReadRowsResponse>;
-    type SampleRowKeysStream = Streamed<v2::SampleRowKeysResponse>;
-    type MutateRowsStream = Streamed<v2::MutateRowsResponse>;
-
-    async fn read_rows(
-        &self,
-        _: Request<v2::ReadRowsRequest>,
-    ) -> Result<Response<Self::ReadRowsStream>, Status> {
-        Err(Status::internal("ReadRows is answered by the DataServer"))
-    }
-
-    async fn sample_row_keys(
-        &self,
-        request: Request<v2::SampleRowKeysRequest>,
-    ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
-        let samples = self.sample(&request.into_inner())?;
-        Ok(Response::new(Box::pin(tokio_stream::iter(samples.into_iter().map(Ok)))))
-    }
-
-    async fn mutate_row(
-        &self,
-        request: Request<v2::MutateRowRequest>,
-    ) -> Result<Response<v2::MutateRowResponse>, Status> {
-        self.mutate(request.into_inner()).await?;
-        Ok(Response::new(v2::MutateRowResponse {}))
-    }
-
-    async fn mutate_rows(
-        &self,
-        request: Request<v2::MutateRowsRequest>,
-    ) -> Result<Response<Self::MutateRowsStream>, Status> {
-        let outcomes = self.mutate_all(request.into_inner()).await?;
-        let entries = outcomes.into_iter().enumerate().map(|(index, outcome)| {
-            let status = match outcome {
-                Ok(()) => tonic_types::Status::default(),
-                Err(error) => tonic_types::Status {
-                    code: error.code() as i32,
-                    message: error.to_string(),
-                    details: Vec::new(),
-                },
-            };
-            v2::mutate_rows_response::Entry { index: index as i64, status: Some(status) }
-        });
-        let response = v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None };
-        Ok(Response::new(Box::pin(tokio_stream::once(Ok(response)))))
-    }
-
-    async fn check_and_mutate_row(
-        &self,
-        _: Request<v2::CheckAndMutateRowRequest>,
-    ) -> Result<Response<v2::CheckAndMutateRowResponse>, Status> {
-        Err(Status::internal("CheckAndMutateRow is answered by the DataServer"))
-    }
-
-    async fn ping_and_warm(
-        &self,
-        request: Request<v2::PingAndWarmRequest>,
-    ) -> Result<Response<v2::PingAndWarmResponse>, Status> {
-        InstanceName::parse(&request.get_ref().name)?;
-        Ok(Response::new(v2::PingAndWarmResponse {}))
-    }
-
-    async fn read_modify_write_row(
-        &self,
-        request: Request<v2::ReadModifyWriteRowRequest>,
-    ) -> Result<Response<v2::ReadModifyWriteRowResponse>, Status> {
-        let row = self.modify(request.into_inner()).await?;
-        Ok(Response::new(v2::ReadModifyWriteRowResponse { row: Some(row) }))
     }
 }

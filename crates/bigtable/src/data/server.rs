@@ -1,44 +1,31 @@
-//! The data service as a tower service. ReadRows goes its own way, so that
-//! its cells are copied once, from the engine to the wire, and
-//! CheckAndMutateRow so that its filter is seen in bytes; the other calls take
-//! the generated one.
+//! The data service as a tower service: a call's path tells the method, its
+//! message becomes a request, and what the method gives is framed. Nothing
+//! stands between, so cells are copied once, from the engine to the wire.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use stele_grpc::{MessageBody, MessageCodec};
+use prost::Message;
+use stele_grpc::{Answering, MessageBody, unary};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::codec::{Codec, Streaming};
-use tonic::metadata::MetadataValue;
-use tonic::server::{Grpc, NamedService, UnaryService};
-use tonic::{Request, Response, Status};
+use tonic::server::NamedService;
 use tower_service::Service;
 
 use super::read::{self, Plan};
 use super::{Data, features, request};
 use crate::api::MESSAGE_BYTES_MAX;
+use crate::name::InstanceName;
 use crate::proto::v2;
-use crate::proto::v2::bigtable_server::BigtableServer;
-
-const READ_ROWS: &str = "/google.bigtable.v2.Bigtable/ReadRows";
-const CHECK_AND_MUTATE_ROW: &str = "/google.bigtable.v2.Bigtable/CheckAndMutateRow";
 
 /// Serves [`Data`] over gRPC.
 #[derive(Clone)]
-pub struct DataServer {
-    data: Arc<Data>,
-    generated: BigtableServer<Data>,
-}
+pub struct DataServer(Arc<Data>);
 
 impl DataServer {
     pub fn new(data: Arc<Data>) -> DataServer {
-        let generated = BigtableServer::from_arc(data.clone())
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        DataServer { data, generated }
+        DataServer(data)
     }
 }
 
@@ -46,77 +33,81 @@ impl NamedService for DataServer {
     const NAME: &'static str = "google.bigtable.v2.Bigtable";
 }
 
-type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
-
 impl Service<http::Request<Body>> for DataServer {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Responding;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Responding {
-        let data = self.data.clone();
-        match request.uri().path() {
-            READ_ROWS => Box::pin(async move {
-                Ok(read_rows(&data, request).await.unwrap_or_else(Status::into_http))
-            }),
-            CHECK_AND_MUTATE_ROW => Box::pin(async move {
-                let codec = MessageCodec::<v2::CheckAndMutateRowResponse, _>::default();
-                let mut grpc =
-                    Grpc::new(codec).apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
-                Ok(grpc.unary(CheckAndMutate(data), request).await)
-            }),
-            _ => self.generated.call(request),
-        }
-    }
-}
-
-/// CheckAndMutateRow with its predicate in bytes.
-struct CheckAndMutate(Arc<Data>);
-
-impl UnaryService<request::CheckAndMutateRow> for CheckAndMutate {
-    type Response = v2::CheckAndMutateRowResponse;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Self::Response>, Status>> + Send>>;
-
-    fn call(&mut self, request: Request<request::CheckAndMutateRow>) -> Self::Future {
+    fn call(&mut self, request: http::Request<Body>) -> Answering {
         let data = self.0.clone();
-        Box::pin(async move {
-            let predicate_matched = data.check_and_mutate(request.into_inner()).await?;
-            Ok(Response::new(v2::CheckAndMutateRowResponse { predicate_matched }))
-        })
+        Box::pin(async move { Ok(answer(&data, request).await.unwrap_or_else(Status::into_http)) })
     }
 }
 
-async fn read_rows(
-    data: &Data,
-    request: http::Request<Body>,
-) -> Result<http::Response<Body>, Status> {
-    let (parts, body) = request.into_parts();
-    check_encoding(&parts.headers)?;
-    let decoder = MessageCodec::<v2::ReadRowsResponse, request::ReadRows>::default().decoder();
-    let mut incoming = Streaming::new_request(decoder, body, None, Some(MESSAGE_BYTES_MAX));
-    let Some(request) = incoming.message().await? else {
-        return Err(Status::invalid_argument("The request has no message"));
-    };
-    let plan = Plan::new(&data.tables, &request, &features::of(&parts.headers))?;
-    let messages = plan.read(data.tables.store(), &data.random, read::deadline(&parts.headers))?;
-    Ok(MessageBody::response(messages))
-}
-
-/// Refuses compressed requests as the generated methods do.
-fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
-    match headers.get("grpc-encoding") {
-        None => Ok(()),
-        Some(encoding) if encoding == "identity" => Ok(()),
-        Some(encoding) => {
-            let what = format!("Requests compressed with {encoding:?} are not supported");
-            let mut status = Status::unimplemented(what);
-            let accepted = MetadataValue::from_static("identity");
-            status.metadata_mut().insert("grpc-accept-encoding", accepted);
-            Err(status)
+async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+    let (http::request::Parts { uri, headers, .. }, body) = request.into_parts();
+    let method = uri.path().rsplit_once('/').map_or("", |(_, method)| method);
+    match method {
+        "ReadRows" => {
+            let request: request::ReadRows = read(&headers, body).await?;
+            let plan = Plan::new(&data.tables, &request, &features::of(&headers))?;
+            let deadline = read::deadline(&headers);
+            Ok(MessageBody::response(plan.read(data.tables.store(), &data.random, deadline)?))
         }
+        "MutateRow" => {
+            data.mutate(read(&headers, body).await?).await?;
+            Ok(one(&v2::MutateRowResponse {}))
+        }
+        "MutateRows" => {
+            let outcomes = data.mutate_all(read(&headers, body).await?).await?;
+            Ok(one(&entries(outcomes)))
+        }
+        "CheckAndMutateRow" => {
+            let predicate_matched = data.check_and_mutate(read(&headers, body).await?).await?;
+            Ok(one(&v2::CheckAndMutateRowResponse { predicate_matched }))
+        }
+        "ReadModifyWriteRow" => {
+            let row = data.modify(read(&headers, body).await?).await?;
+            Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
+        }
+        "SampleRowKeys" => {
+            let samples = data.sample(&read(&headers, body).await?)?;
+            let framed: Vec<_> = samples.iter().map(unary::framed).collect();
+            Ok(MessageBody::of(framed))
+        }
+        "PingAndWarm" => {
+            let request: v2::PingAndWarmRequest = read(&headers, body).await?;
+            InstanceName::parse(&request.name)?;
+            Ok(one(&v2::PingAndWarmResponse {}))
+        }
+        other => Err(Status::unimplemented(format!("{other} is not supported"))),
     }
+}
+
+async fn read<M: Message + Default>(headers: &http::HeaderMap, body: Body) -> Result<M, Status> {
+    unary::read(headers, body, MESSAGE_BYTES_MAX).await
+}
+
+fn one(message: &impl Message) -> http::Response<Body> {
+    MessageBody::of([unary::framed(message)])
+}
+
+/// What became of each entry of MutateRows.
+fn entries(outcomes: Vec<crate::Result<()>>) -> v2::MutateRowsResponse {
+    let entries = outcomes.into_iter().enumerate().map(|(index, outcome)| {
+        let status = match outcome {
+            Ok(()) => tonic_types::Status::default(),
+            Err(error) => tonic_types::Status {
+                code: error.code() as i32,
+                message: error.to_string(),
+                details: Vec::new(),
+            },
+        };
+        v2::mutate_rows_response::Entry { index: index as i64, status: Some(status) }
+    });
+    v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None }
 }

@@ -13,10 +13,9 @@ pub use handle::{Found, Handle, Walk};
 pub use records::{Records, Step};
 pub use segments::Segments;
 pub use stele_grpc::Tls;
-use stele_grpc::Transport;
+use stele_grpc::{Services, Transport};
 use tonic::Status;
 use tonic::client::Grpc;
-use tonic::service::Routes;
 
 use crate::fid::Fid;
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -42,8 +41,8 @@ impl Client {
     }
 
     /// Calls services of this process.
-    pub fn in_process(routes: Routes) -> Client {
-        Client { transport: Transport::InProcess(routes) }
+    pub fn in_process(services: impl Into<Services>) -> Client {
+        Client { transport: Transport::InProcess(services.into()) }
     }
 
     /// For calls whose messages are encoded here.

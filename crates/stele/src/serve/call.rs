@@ -9,8 +9,6 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Router;
-use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
@@ -18,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
+use stele_grpc::{Answering, Services};
 use stele_metastore::etcd;
 use stele_mounttable::identity::ShownCertificate;
 use stele_mounttable::proto;
@@ -39,7 +38,7 @@ const ABOUT_SERVER: &str = "/grpc.";
 /// The gRPC services, as a connection calls them.
 #[derive(Clone)]
 pub struct Calls {
-    routes: Router,
+    services: Services,
     metrics: &'static Metrics,
     phases: &'static Phases,
     /// What the client of this connection has shown.
@@ -47,8 +46,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    pub fn new(routes: Router, metrics: &'static Metrics, phases: &'static Phases) -> Calls {
-        Calls { routes, metrics, phases, certificate: None }
+    pub fn new(services: Services, metrics: &'static Metrics, phases: &'static Phases) -> Calls {
+        Calls { services, metrics, phases, certificate: None }
     }
 
     pub fn shown(mut self, certificate: Option<CertificateDer<'static>>) -> Calls {
@@ -67,12 +66,12 @@ impl Service<Request<Incoming>> for Calls {
         let timeout = limits::timeout(request.headers());
         let deadline = timeout.and_then(|timeout| record.started.checked_add(timeout));
         let hold = record.hold.clone();
-        let mut request = request.map(|body| RequestBody::new(body, hold));
+        let mut request = request.map(|body| tonic::body::Body::new(RequestBody::new(body, hold)));
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
         }
         Call {
-            answer: tower_service::Service::call(&mut self.routes.clone(), request),
+            answer: self.services.call(request),
             limits: Limits::new(deadline, &self.phases.ending),
             record: Some(record),
         }
@@ -82,8 +81,7 @@ impl Service<Request<Incoming>> for Calls {
 pin_project! {
     /// A call until its response begins.
     pub struct Call {
-        #[pin]
-        answer: RouteFuture<Infallible>,
+        answer: Answering,
         #[pin]
         limits: Limits,
         record: Option<Record>,
@@ -95,7 +93,7 @@ impl Future for Call {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let response = match this.answer.poll(cx) {
+        let response = match this.answer.as_mut().poll(cx) {
             Poll::Ready(Ok(response)) => response,
             Poll::Ready(Err(never)) => match never {},
             Poll::Pending => ready!(this.limits.as_mut().poll_reached(cx)).into_http(),
@@ -114,7 +112,7 @@ pin_project! {
     pub struct ResponseBody {
         // `None` after it was ended early.
         #[pin]
-        inner: Option<axum::body::Body>,
+        inner: Option<tonic::body::Body>,
         #[pin]
         limits: Limits,
         record: Option<Record>,
@@ -123,12 +121,12 @@ pin_project! {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = Status;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let frame = match inner.poll_frame(cx) {

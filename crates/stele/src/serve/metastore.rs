@@ -6,23 +6,27 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use axum::Router;
-use axum::body::Body;
+use axum::routing::future::RouteFuture;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
+use pin_project_lite::pin_project;
 use stele_engine::world::World;
+use stele_grpc::Services;
 use stele_metastore::Node;
 use stele_metastore::etcd::{self, Etcd};
 use stele_metastore::node::{self, Retention};
 use tokio::time::Instant;
-use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
 use super::banner::reachable;
-use super::call::Calls;
+use super::call::{Call, Calls, ResponseBody};
 use super::disk::ServerDisk;
 use super::home::Home;
 use super::metrics;
@@ -98,11 +102,10 @@ impl Metastore {
     }
 
     /// All gRPC services.
-    pub async fn routes(&self) -> Router {
+    pub async fn services(&self) -> Services {
         let (health, service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::Serving).await;
-        let routes = Routes::new(service).prepare().into_axum_router();
-        routes.fallback_service(self.etcd.service())
+        Services::default().add(service).otherwise(self.etcd.service())
     }
 
     /// What is not gRPC.
@@ -134,18 +137,82 @@ pub struct Both {
     pub pages: Router,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
-
 impl Service<http::Request<Incoming>> for Both {
-    type Response = http::Response<Body>;
+    type Response = http::Response<EitherBody>;
     type Error = Infallible;
     type Future = Answering;
 
     fn call(&self, request: http::Request<Incoming>) -> Answering {
         if etcd::is_grpc(request.headers()) {
-            let call = self.calls.call(request);
-            return Box::pin(async move { Ok(call.await?.map(Body::new)) });
+            return Answering::Call { call: self.calls.call(request) };
         }
-        Box::pin(tower_service::Service::call(&mut self.pages.clone(), request))
+        let page = tower_service::Service::call(&mut self.pages.clone(), request);
+        Answering::Page { page }
+    }
+}
+
+pin_project! {
+    /// The answer to either, until it begins.
+    #[project = ProjectedAnswering]
+    pub enum Answering {
+        Call { #[pin] call: Call },
+        Page { #[pin] page: RouteFuture<Infallible> },
+    }
+}
+
+impl Future for Answering {
+    type Output = Result<http::Response<EitherBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            ProjectedAnswering::Call { call } => {
+                call.poll(context).map_ok(|answer| answer.map(|body| EitherBody::Call { body }))
+            }
+            ProjectedAnswering::Page { page } => {
+                page.poll(context).map_ok(|answer| answer.map(|body| EitherBody::Page { body }))
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// The body of either.
+    #[project = ProjectedBody]
+    pub enum EitherBody {
+        Call { #[pin] body: ResponseBody },
+        Page { #[pin] body: axum::body::Body },
+    }
+}
+
+impl Body for EitherBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.project() {
+            ProjectedBody::Call { body } => {
+                body.poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+            ProjectedBody::Page { body } => {
+                body.poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            EitherBody::Call { body } => body.is_end_stream(),
+            EitherBody::Page { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            EitherBody::Call { body } => body.size_hint(),
+            EitherBody::Page { body } => body.size_hint(),
+        }
     }
 }

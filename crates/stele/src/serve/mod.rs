@@ -142,14 +142,14 @@ impl Server {
         let tasks = TaskTracker::new();
         let names = names::start(&settings.names, &api, dns, phases, &tasks).await?;
         let catalogues = settings.catalogue.then(|| open_catalogues(&store)).transpose()?;
-        let (routes, health) = services::router(&api, catalogues, names).await?;
+        let (grpc, health) = services::grpc(&api, catalogues, names).await?;
         let shown = Shown { store: store.clone(), metrics, phases, place };
-        let grpc = Protocol::Grpc(Calls::new(routes, metrics, phases));
+        let grpc = Protocol::Grpc(Calls::new(grpc, metrics, phases));
         let http = Protocol::Http(http::router(shown).merge(services::traces(&api)));
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
         if let Some(metastore) = &metastore {
-            let calls = Calls::new(metastore.routes().await, metrics, phases);
+            let calls = Calls::new(metastore.services().await, metrics, phases);
             let both = Protocol::Both(Both { calls, pages: metastore.pages() });
             served.push((ports.metastore, both, &metrics.metastore));
         }

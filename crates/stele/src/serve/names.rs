@@ -115,7 +115,7 @@ pub async fn start(
 ) -> anyhow::Result<Server> {
     let mut client = BigtableOptions::new("in process", PROJECT, INSTANCE);
     client.deadline = Some(ROW_DEADLINE);
-    let client = Client::in_process(api.routes(), client);
+    let client = Client::in_process(api.services(), client);
     let options = Options {
         first_nodes: first_nodes(settings.permissions.as_deref())?,
         superusers: AccessList::of(settings.admin.iter().cloned()),

@@ -8,7 +8,7 @@ use axum::Router;
 use stele_bigtable::client::{Client, Options};
 use stele_bigtable::{Api, proto};
 use stele_catalogue::{Catalogues, Server as CatalogueServer};
-use tonic::service::Routes;
+use stele_grpc::Services;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -24,12 +24,12 @@ const SERVICES: [&str; 7] = [
 ];
 const CATALOGUES: &str = "stele.catalogue.v1.Catalogues";
 
-/// All services as one, and who tells of their health.
-pub async fn router(
+/// All gRPC services, and who tells of their health.
+pub async fn grpc(
     api: &Api,
     catalogues: Option<Arc<Catalogues>>,
     names: stele_mounttable::Server,
-) -> anyhow::Result<(Router, HealthReporter)> {
+) -> anyhow::Result<(Services, HealthReporter)> {
     let (health, health_service) = tonic_health::server::health_reporter();
     set_health(&health, ServingStatus::Serving).await;
     let reflection = || {
@@ -40,27 +40,27 @@ pub async fn router(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = "the descriptors of the API";
-    let routes: Routes = match catalogues {
-        Some(catalogues) => api.routes().add_service(CatalogueServer::new(catalogues)),
+    let services = match catalogues {
+        Some(catalogues) => api.services().add(CatalogueServer::new(catalogues)),
         None => {
             let mut health = health.clone();
             health.clear_service_status(CATALOGUES).await;
-            api.routes()
+            api.services()
         }
     };
-    let routes = routes
-        .add_service(names.service())
-        .add_service(health_service)
-        .add_service(reflection().build_v1().context(broken)?)
-        .add_service(reflection().build_v1alpha().context(broken)?);
-    Ok((routes.prepare().into_axum_router(), health))
+    let services = services
+        .add(names.service())
+        .add(health_service)
+        .add(reflection().build_v1().context(broken)?)
+        .add(reflection().build_v1alpha().context(broken)?);
+    Ok((services, health))
 }
 
 /// The pages of traces, whose tables are those of an instance of their own.
 pub fn traces(api: &Api) -> Router {
     use stele_traces::http::{INSTANCE, PROJECT, router};
     let options = Options::new("this process", PROJECT, INSTANCE);
-    router(Client::in_process(api.routes(), options))
+    router(Client::in_process(api.services(), options))
 }
 
 pub async fn set_health(health: &HealthReporter, status: ServingStatus) {

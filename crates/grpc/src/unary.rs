@@ -1,0 +1,192 @@
+//! Calls that ask with one message, read from their body as it comes: a message
+//! that fits into one frame is not copied.
+
+use std::pin::Pin;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::Body as _;
+use prost::Message;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::metadata::MetadataValue;
+
+use crate::{Any, Precheck};
+
+/// What stands before a message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// Reads the one message of a call, and its stream to the end.
+pub async fn read<M: Message + Default>(
+    headers: &http::HeaderMap,
+    body: Body,
+    bytes_max: usize,
+) -> Result<M, Status> {
+    read_checked::<M, Any>(headers, body, bytes_max).await
+}
+
+/// The same, after a look at its bytes.
+pub async fn read_checked<M: Message + Default, P: Precheck>(
+    headers: &http::HeaderMap,
+    mut body: Body,
+    bytes_max: usize,
+) -> Result<M, Status> {
+    check_encoding(headers)?;
+    let mut received = Received::default();
+    while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        if let Ok(data) = frame?.into_data() {
+            received.add(data, bytes_max)?;
+        }
+    }
+    let message = received.message()?;
+    P::check(&message)?;
+    decode(message)
+}
+
+/// Decodes a message. Bytes that are none are their sender's mistake.
+pub fn decode<M: Message + Default>(message: impl Buf) -> Result<M, Status> {
+    let unreadable =
+        |error| Status::invalid_argument(format!("The message cannot be read: {error}"));
+    M::decode(message).map_err(unreadable)
+}
+
+/// A message as it goes out.
+pub fn framed(message: &impl Message) -> Bytes {
+    let bytes = message.encoded_len();
+    let mut frame = Vec::with_capacity(PREFIX_BYTES + bytes);
+    frame.push(0);
+    let length = u32::try_from(bytes).expect("a message is far below 4 GiB");
+    frame.extend_from_slice(&length.to_be_bytes());
+    message.encode_raw(&mut frame);
+    frame.into()
+}
+
+/// Refuses compressed requests as the generated methods do.
+fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
+    match headers.get("grpc-encoding") {
+        None => Ok(()),
+        Some(encoding) if encoding == "identity" => Ok(()),
+        Some(encoding) => {
+            let what = format!("Requests compressed with {encoding:?} are not supported");
+            Err(only_identity(what))
+        }
+    }
+}
+
+fn only_identity(what: impl Into<String>) -> Status {
+    let mut status = Status::unimplemented(what);
+    let accepted = MetadataValue::from_static("identity");
+    status.metadata_mut().insert("grpc-accept-encoding", accepted);
+    status
+}
+
+/// What has come of a message and its prefix.
+#[derive(Default)]
+struct Received {
+    /// The first frame, while there is no other.
+    first: Bytes,
+    all: BytesMut,
+    /// Known once the prefix is there.
+    message_bytes: Option<usize>,
+}
+
+impl Received {
+    fn add(&mut self, data: Bytes, bytes_max: usize) -> Result<(), Status> {
+        if self.first.is_empty() && self.all.is_empty() {
+            self.first = data;
+        } else {
+            let first = std::mem::take(&mut self.first);
+            let wanted = self.message_bytes.map_or(0, |bytes| PREFIX_BYTES + bytes);
+            self.all.reserve(wanted.saturating_sub(self.all.len()).max(first.len() + data.len()));
+            self.all.extend_from_slice(&first);
+            self.all.extend_from_slice(&data);
+        }
+        let received = if self.all.is_empty() { &self.first[..] } else { &self.all[..] };
+        if self.message_bytes.is_none() {
+            self.message_bytes = message_bytes(received, bytes_max)?;
+        }
+        match self.message_bytes {
+            Some(bytes) if received.len() > PREFIX_BYTES + bytes => {
+                Err(Status::invalid_argument("The request has more than one message"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn message(self) -> Result<Bytes, Status> {
+        let mut received = if self.all.is_empty() { self.first } else { self.all.freeze() };
+        if received.is_empty() {
+            return Err(Status::invalid_argument("The request has no message"));
+        }
+        if self.message_bytes.is_none_or(|bytes| received.len() < PREFIX_BYTES + bytes) {
+            return Err(Status::invalid_argument("The request ends within its message"));
+        }
+        received.advance(PREFIX_BYTES);
+        Ok(received)
+    }
+}
+
+/// The length of the message that begins here, once its prefix is there.
+fn message_bytes(received: &[u8], bytes_max: usize) -> Result<Option<usize>, Status> {
+    let Some(&[flag, a, b, c, d]) = received.first_chunk::<PREFIX_BYTES>() else {
+        return Ok(None);
+    };
+    if flag != 0 {
+        return Err(only_identity("Compressed messages are not supported"));
+    }
+    let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
+    if bytes > bytes_max {
+        let what = format!("A message of {bytes} bytes is over the limit of {bytes_max}");
+        return Err(Status::resource_exhausted(what));
+    }
+    Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 1000;
+
+    fn received(stream: &[u8], cut: usize) -> Result<Bytes, Status> {
+        let mut received = Received::default();
+        for piece in stream.chunks(cut) {
+            received.add(Bytes::copy_from_slice(piece), MAX)?;
+        }
+        received.message()
+    }
+
+    #[test]
+    fn a_message_is_found_however_its_bytes_are_cut() {
+        for sent in [&b""[..], b"m", &[7; 300]] {
+            let mut stream = vec![0];
+            stream.extend((sent.len() as u32).to_be_bytes());
+            stream.extend_from_slice(sent);
+            for cut in 1..=stream.len() {
+                assert_eq!(received(&stream, cut).unwrap(), sent, "cut by {cut}");
+                let torn = received(&stream[..stream.len() - 1], cut).unwrap_err();
+                assert_eq!(torn.code(), tonic::Code::InvalidArgument);
+                let doubled = received(&stream.repeat(2), cut).unwrap_err();
+                assert_eq!(doubled.code(), tonic::Code::InvalidArgument);
+            }
+        }
+        assert_eq!(received(&[], 1).unwrap_err().code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn too_large_and_compressed_messages_are_refused_by_their_prefix() {
+        let large = received(&[0, 0, 0, 0x10, 0], 2).unwrap_err();
+        assert_eq!(large.code(), tonic::Code::ResourceExhausted);
+        let compressed = received(&[1, 0, 0, 0, 9], 5).unwrap_err();
+        assert_eq!(compressed.code(), tonic::Code::Unimplemented);
+        assert_eq!(compressed.metadata().get("grpc-accept-encoding").unwrap(), "identity");
+    }
+
+    #[test]
+    fn what_is_framed_is_read_again() {
+        let sent = "text".to_string();
+        let message = received(&framed(&sent), 3).unwrap();
+        assert_eq!(decode::<String>(message).unwrap(), sent);
+        let unreadable = decode::<String>(&[0x0A, 0x7F][..]).unwrap_err();
+        assert_eq!(unreadable.code(), tonic::Code::InvalidArgument);
+    }
+}
