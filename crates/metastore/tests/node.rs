@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use stele_engine::world::sim::{Operation, SimFiles, disk_full};
 use stele_engine::world::{Clock, World};
 use stele_metastore::command::{
     Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
@@ -314,4 +315,72 @@ async fn of_64_clients_that_increment_one_key_none_starves_and_no_update_is_lost
     }
     assert_eq!(all(&node)[0].1, CLIENTS.to_string());
     assert!(most <= 2 * CLIENTS, "one client needed {most} attempts");
+}
+
+/// Flushes fail for a while, so that the engine has no memory for what is in
+/// the log already.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_too_full_to_apply_refuses_writes_serves_reads_and_recovers_by_itself() {
+    let sim = SimFiles::new(1);
+    for _ in 0..2 {
+        sim.fail_next(Operation::Create, "fragments", disk_full());
+    }
+    let opened = |files| {
+        let world = World { files: Arc::new(files), ..World::real() };
+        let mut settings = Settings::new("/meta".into(), world);
+        settings.machine.engine.memory.budget_bytes = 1 << 20;
+        settings.machine.engine.memory.cache_bytes = 1 << 20;
+        Node::open(settings)
+    };
+    let node = Arc::new(opened(sim.clone()).await.unwrap());
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let node = node.clone();
+            tokio::spawn(async move {
+                let mut stored = Vec::new();
+                for at in 0..40 {
+                    let key = format!("{writer}/{at}");
+                    let put = Put::new(key.clone(), vec![0; 32 << 10]);
+                    match node.propose(Command::Put(put)).await {
+                        Ok(_) => stored.push(key),
+                        Err(error) => assert_full(&error),
+                    }
+                }
+                stored
+            })
+        })
+        .collect();
+    // Somebody comes all the time, and each waits for himself.
+    let mut others = Vec::new();
+    while writers.iter().any(|writer| !writer.is_finished()) {
+        let node = node.clone();
+        others.push(tokio::spawn(async move {
+            node.barrier().await.unwrap();
+            assert_eq!(node.count(&KeyRange::single("none"), 0).unwrap(), 0);
+            node.propose(Command::Put(Put::new("other", "small"))).await.map(drop)
+        }));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut refused = 0;
+    for other in others {
+        if let Err(error) = other.await.unwrap() {
+            assert_full(&error);
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "nothing was applied for a while");
+    let mut stored = Vec::new();
+    for writer in writers {
+        stored.extend(writer.await.unwrap());
+    }
+    put(&node, "after", "all").await;
+    let count = |node: &Node, key: &str| node.count(&KeyRange::single(key.to_string()), 0).unwrap();
+    assert!(stored.iter().all(|key| count(&node, key) == 1));
+    Arc::into_inner(node).unwrap().close().await.unwrap();
+    let node = opened(sim.crash()).await.unwrap();
+    assert!(stored.iter().all(|key| count(&node, key) == 1));
+}
+
+fn assert_full(error: &Error) {
+    assert!(error.to_string().contains("disk is full"), "{error}");
 }

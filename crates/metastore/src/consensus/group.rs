@@ -26,6 +26,7 @@ use crate::histogram::Histogram;
 /// A member's share in a group of one voter.
 pub struct Group<M: Machine> {
     shared: Arc<Shared<M>>,
+    machine: Arc<M>,
     thread: Option<JoinHandle<()>>,
     runtime: tokio::runtime::Handle,
 }
@@ -56,14 +57,14 @@ impl<M: Machine> Group<M> {
             log: Arc::default(),
         });
         let (ready, opened) = oneshot::channel();
-        let of_thread = shared.clone();
+        let (of_thread, of_group) = (shared.clone(), machine.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.map_err(|error| Error::Internal(format!("no runtime: {error}")))?;
         let handle = runtime.handle().clone();
         let run = move || runtime.block_on(run(settings, machine, of_thread, ready));
         let thread = thread::Builder::new().name("stele-raft".to_string()).spawn(run);
         let thread = thread.map_err(|error| Error::Internal(format!("no thread: {error}")))?;
-        let group = Group { shared, thread: Some(thread), runtime: handle };
+        let group = Group { shared, machine: of_group, thread: Some(thread), runtime: handle };
         opened.await.unwrap_or(Err(Error::Stopped))?;
         Ok(group)
     }
@@ -125,6 +126,7 @@ impl<M: Machine> Group<M> {
 
     fn stop(&mut self) {
         self.shared.queue.close(Error::Stopped);
+        self.machine.close();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -61,6 +61,9 @@ pub trait Machine: Send + Sync + 'static {
 
     /// Everything up to this index is on disk without the log.
     fn flushed(&self) -> u64;
+
+    /// The group ends: an `apply` that waits for something gives up.
+    fn close(&self) {}
 }
 
 /// How a group is opened.

@@ -14,6 +14,7 @@ mod lease;
 mod lock;
 mod restore;
 mod retention;
+mod room;
 mod txn;
 
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use stele_engine::world::{Clock, World};
 use stele_engine::{Resources, Store};
 
@@ -33,6 +34,7 @@ use crate::lease::Leases;
 use crate::state::{Found, Identity, Numbers, Sample, State};
 use crate::watch::Hub;
 use batch::{Batch, Finished};
+use room::Room;
 
 /// Applies log entries to the state.
 pub struct Applier {
@@ -42,6 +44,7 @@ pub struct Applier {
     deleted_keys_max: i64,
     clock: Arc<dyn Clock>,
     apply_times: Histogram,
+    room: Room,
     core: Mutex<Core>,
 }
 
@@ -107,6 +110,7 @@ pub fn open(
         deleted_keys_max,
         clock,
         apply_times: Histogram::default(),
+        room: Room::default(),
         core: Mutex::new(core),
     };
     Ok(Opened { state, hub, leases, applier: Arc::new(applier) })
@@ -159,6 +163,11 @@ impl Applier {
         &self.apply_times
     }
 
+    /// Why nothing is applied just now, if that is so.
+    pub fn missing_room(&self) -> Option<Error> {
+        self.room.missing()
+    }
+
     /// Lets the engine drop history below a waterline that is on disk without
     /// the log: were the log replayed over it, old reads would see less than
     /// they did the first time.
@@ -176,7 +185,11 @@ impl Applier {
         Ok(())
     }
 
-    fn apply_entry(&self, core: &mut Core, entry: Committed) -> Result<Vec<Result<Answer>>> {
+    fn apply_entry(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        entry: Committed,
+    ) -> Result<Vec<Result<Answer>>> {
         let mut numbers = core.numbers;
         numbers.applied = Position { index: entry.index, term: entry.term };
         let mut running = Running {
@@ -194,7 +207,11 @@ impl Applier {
             answers.push(answer);
         }
         let finished = running.batch.finish();
-        self.state.commit(&finished.commit, entry.index)?;
+        let commit = || self.state.commit(&finished.commit, entry.index);
+        if let Err(refused) = commit() {
+            // Others may look at what was applied before.
+            MutexGuard::unlocked(core, || self.room.wait(refused, commit))?;
+        }
         self.publish(core, finished)?;
         Ok(answers)
     }
@@ -242,6 +259,10 @@ impl Machine for Applier {
 
     fn flushed(&self) -> u64 {
         self.state.flushed()
+    }
+
+    fn close(&self) {
+        self.room.close();
     }
 }
 

@@ -319,6 +319,9 @@ impl Node {
 
 impl Shared {
     async fn propose(&self, command: &Command) -> Result<Answer> {
+        if let Some(error) = self.applier.missing_room() {
+            return Err(error);
+        }
         let time_micros = self.settings.world.clock.now_micros();
         self.group.propose(encode(command, time_micros)).await?
     }
