@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::digest::Digest;
-use crate::store::{Cells, Grid, Label, Labelled};
+use crate::store::{Cells, Grid, Label, Labels};
 use crate::tile::CommitIndex;
 
 /// Commits a range may span; a trace that was silent for longer tells little.
@@ -27,11 +27,7 @@ pub struct Blame {
 /// suspects are the commits after the last result before it, up to that one.
 /// Over all traces of a test the suspects are counted, none later than the
 /// earliest sighting, and the most suspected ones are named.
-pub fn blame(
-    grid: &Grid,
-    test_key: &str,
-    labels: &BTreeMap<String, BTreeMap<Digest, Labelled>>,
-) -> Vec<Blame> {
+pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
     let mut ranges: BTreeMap<(String, Digest), Vec<(u32, u32)>> = BTreeMap::new();
     for trace in &grid.traces {
         let Cells::Digests(cells) = &trace.cells else { continue };
@@ -87,6 +83,7 @@ mod tests {
     use super::*;
     use crate::Params;
     use crate::store::GridTrace;
+    use crate::store::Labelled;
 
     fn grid(traces: &[(&str, &str)]) -> Grid {
         let cells = |text: &str| {
@@ -104,7 +101,7 @@ mod tests {
         }
     }
 
-    fn positive(test: &str, digests: &[u8]) -> BTreeMap<String, BTreeMap<Digest, Labelled>> {
+    fn positive(test: &str, digests: &[u8]) -> Labels {
         let label = Labelled { label: Label::Positive, ..Labelled::default() };
         let labels = digests.iter().map(|it| (Digest([*it; 16]), label.clone())).collect();
         [(test.to_string(), labels)].into()

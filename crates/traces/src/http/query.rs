@@ -11,19 +11,18 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Answered, Left, Pieces};
 use super::request::Args;
 use super::tables::{Named, Tables, path_param};
+use crate::analysis::standings;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::ingest::{FAILED, PASSED, SKIPPED};
+use crate::ingest::words;
 use crate::params::Params;
 use crate::row_name::Kind;
-use crate::store::{Cells, Commit, Grid, Label, Labelled, Store};
+use crate::store::{Cells, Commit, Grid, Label, Labelled, Labels, Store};
 use crate::tile::{CommitIndex, Tile};
 
 /// Traces in one answer, unless fewer are asked for.
 const TRACES_MAX: usize = 100_000;
 const TRACES_SHOWN: usize = 10_000;
-
-pub type Labels = BTreeMap<String, BTreeMap<Digest, Labelled>>;
 
 /// A commit as answers have it.
 pub fn commit(index: CommitIndex, commit: Option<&Arc<Commit>>) -> Value {
@@ -74,11 +73,9 @@ pub async fn grid(
     let mut grid = store.grid(kind, window, &query).await?;
     let labels = labels_of(&store, &grid).await?;
     if let Some(wanted) = wanted {
-        let key = store.settings().test_key.clone();
-        let digests = &grid.digests;
-        grid.traces.retain(|trace| {
-            newest_label(&trace.params, &key, &trace.cells, digests, &labels) == Some(wanted)
-        });
+        let standings = standings(&grid, &store.settings().test_key, &labels);
+        let mut stands = standings.iter().map(|it| it.is_some_and(|it| it.label == wanted));
+        grid.traces.retain(|_| stands.next().unwrap_or(false));
     }
     let commits = shown_commits(&store, &grid.columns).await?;
     let options = if with_options {
@@ -166,8 +163,7 @@ fn plain(labels: &Labels) -> BTreeMap<&str, BTreeMap<Digest, Label>> {
 
 /// Digests that stand for a word.
 fn names(digests: &[Digest]) -> BTreeMap<Digest, &'static str> {
-    let words = [PASSED, SKIPPED, FAILED].map(|word| (Digest::of(word.as_bytes()), word));
-    words.into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
+    words().into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
 }
 
 fn label(text: &str) -> Result<Label> {
@@ -179,21 +175,6 @@ fn label(text: &str) -> Result<Label> {
             Err(Error::invalid(format!("label is untriaged, positive or negative, not {other:?}")))
         }
     }
-}
-
-/// The label of a trace's newest digest.
-fn newest_label(
-    params: &Params,
-    test_key: &str,
-    cells: &Cells,
-    digests: &[Digest],
-    labels: &Labels,
-) -> Option<Label> {
-    let Cells::Digests(cells) = cells else { return None };
-    let newest = cells.iter().rev().find(|number| **number != 0)?;
-    let digest = digests[*newest as usize - 1];
-    let labels = params.get(test_key).and_then(|test| labels.get(test));
-    Some(labels.and_then(|labels| labels.get(&digest)).map_or(Label::Untriaged, |it| it.label))
 }
 
 /// The tile in an address.
