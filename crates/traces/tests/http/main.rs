@@ -218,7 +218,8 @@ async fn the_page_and_its_parts_are_served() {
     while let Some(script) = scripts.get(at).cloned() {
         let answer = web.raw("GET", &format!("/traces/{script}"), "", String::new().into()).await;
         assert_eq!(answer.status, 200, "{script}");
-        for (_, rest) in answer.body.match_indices("from \"./").map(|it| answer.body.split_at(it.0)) {
+        for (_, rest) in answer.body.match_indices("from \"./").map(|it| answer.body.split_at(it.0))
+        {
             let name = rest["from \"./".len()..].split('"').next().unwrap().to_string();
             if !scripts.contains(&name) {
                 scripts.push(name);
