@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -23,6 +24,8 @@ use crate::tile::{CommitIndex, Tile};
 /// Traces in one answer, unless fewer are asked for.
 const TRACES_MAX: usize = 100_000;
 const TRACES_SHOWN: usize = 10_000;
+/// How long a reader may take for one grid.
+const ANSWER_WAIT: Duration = Duration::from_secs(600);
 
 /// A commit as answers have it.
 pub fn commit(index: CommitIndex, commit: Option<&Arc<Commit>>) -> Value {
@@ -84,12 +87,13 @@ pub async fn grid(
     } else {
         HashMap::new()
     };
-    drop(turn);
     let (pieces, response) = Pieces::new("application/json");
     let document = Document { grid, commits, labels, options, limit, kind };
     tokio::spawn(async move {
-        // A reader who has left wants nothing more.
-        let _ = document.write(pieces).await;
+        // A reader who has left wants nothing more. The turn lasts as long as
+        // the grid is held.
+        let _ = tokio::time::timeout(ANSWER_WAIT, document.write(pieces)).await;
+        drop(turn);
     });
     Ok(response)
 }
@@ -141,8 +145,7 @@ impl Document {
         let total = json!({"total": total, "skipped": self.grid.skipped}).to_string();
         out.text(",").await?;
         out.text(&total[1..]).await?;
-        out.end().await;
-        Ok(())
+        out.end().await
     }
 }
 
@@ -207,12 +210,13 @@ pub async fn tile(
     let commits = shown_commits(&store, &columns).await?;
     let (mut pieces, response) = Pieces::new("application/x-ndjson");
     tokio::spawn(async move {
-        if let Err(Stopped::Failed(error)) =
-            write_tile(&store, kind, scan, commits, &mut pieces).await
-        {
-            return pieces.fail(&error.to_string()).await;
+        let written = match write_tile(&store, kind, scan, commits, &mut pieces).await {
+            Ok(()) => pieces.end().await.map_err(Stopped::from),
+            stopped => stopped,
+        };
+        if let Err(Stopped::Failed(error)) = written {
+            tracing::warn!(%error, "an answer about traces was broken off");
         }
-        pieces.end().await;
     });
     Ok(response)
 }
