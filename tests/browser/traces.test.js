@@ -71,6 +71,7 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     assert.equal(await browser.evaluate(`document.querySelectorAll('#legend .digest').length`), 0);
     await key('ArrowDown');
     assert.match(await text('#legend'), /^blurs/);
+    assert.match(await browser.evaluate(`document.querySelector('#said').textContent`), /^blurs · .*, [0-9a-f]{10} untriaged$/);
     assert.ok((await browser.evaluate(`document.querySelectorAll('#legend .digest').length`)) > 1);
     await open('table=gold&n=120&kind=numbers');
     assert.match(await text('#legend'), /30 % more/);

@@ -181,6 +181,8 @@ function selected({ row, column }) {
   if (!state.data) return;
   const trace = row >= 0 ? grid.traceAt(row) : null;
   legend(at("legend"), state, column >= 0 || grid.selected ? trace : null);
+  // For those who do not see the canvas.
+  if (trace && column >= 0) at("said").textContent = cellLines(trace, column).map((line) => line.textContent).join(", ");
   if (state.data.kind !== "numbers" || !trace) return;
   const points = trace.cells.map((number, place) => [place, number]).filter(([, number]) => number !== null);
   state.unit = unitOf(trace);
@@ -368,7 +370,7 @@ function cellLines(trace, column) {
     const digest = state.data.digests[cell - 1];
     const test = trace.params[state.testKey];
     const label = test === undefined ? "" : labelOf(test, digest);
-    line.append(swatch(colourOf(trace, cell)), element("span", "digest", state.data.names[digest] ?? short(digest)), element("span", `label ${label}`, label));
+    line.append(swatch(colourOf(trace, cell)), element("span", "digest", state.data.names[digest] ?? short(digest)), " ", element("span", `label ${label}`, label));
   }
   const lines = [element("div", "strong", state.nameOf(trace)), line];
   const options = Object.entries(trace.options ?? {});
