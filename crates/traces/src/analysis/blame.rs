@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::standing::Verdicts;
 use crate::digest::Digest;
 use crate::store::{Cells, Grid, Label, Labels};
 use crate::tile::CommitIndex;
@@ -28,11 +29,11 @@ pub struct Blame {
 /// Over all traces of a test the suspects are counted, none later than the
 /// earliest sighting, and the most suspected ones are named.
 pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
+    let verdicts = Verdicts::new(labels);
     let mut ranges: BTreeMap<(String, Digest), Vec<(u32, u32)>> = BTreeMap::new();
     for trace in &grid.traces {
         let Cells::Digests(cells) = &trace.cells else { continue };
         let Some(test) = trace.params.get(test_key) else { continue };
-        let labels = labels.get(test);
         let mut before: Option<u32> = None;
         let mut seen: Vec<u32> = Vec::new();
         for (index, number) in grid.columns.iter().zip(cells) {
@@ -40,8 +41,7 @@ pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
                 continue;
             }
             let digest = grid.digests[*number as usize - 1];
-            let label = labels.and_then(|labels| labels.get(&digest));
-            let untriaged = label.is_none_or(|label| label.label == Label::Untriaged);
+            let untriaged = verdicts.label(Some(test), digest) == Label::Untriaged;
             if untriaged && !seen.contains(number) {
                 seen.push(*number);
                 let first = before.map_or(index.0, |before| before + 1);

@@ -1,6 +1,9 @@
 //! How traces stand: the newest digest of each, and what was decided about it.
+//! That a test passed or was skipped needs no decision: it counts as positive
+//! unless somebody decided otherwise.
 
 use crate::digest::Digest;
+use crate::ingest::harmless;
 use crate::store::{Cells, Grid, Label, Labels};
 use crate::tile::CommitIndex;
 
@@ -11,15 +14,35 @@ pub struct Standing {
     pub label: Label,
 }
 
+/// What digests of a test count as.
+pub struct Verdicts<'a> {
+    labels: &'a Labels,
+    harmless: [Digest; 2],
+}
+
+impl Verdicts<'_> {
+    pub fn new(labels: &Labels) -> Verdicts<'_> {
+        Verdicts { labels, harmless: harmless() }
+    }
+
+    pub fn label(&self, test: Option<&str>, digest: Digest) -> Label {
+        let labels = test.and_then(|test| self.labels.get(test));
+        let decided = labels.and_then(|labels| labels.get(&digest)).map(|it| it.label);
+        match decided.unwrap_or_default() {
+            Label::Untriaged if self.harmless.contains(&digest) => Label::Positive,
+            label => label,
+        }
+    }
+}
+
 /// One for each trace of the grid, in its order; `None` without a digest.
 pub fn standings(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Option<Standing>> {
+    let verdicts = Verdicts::new(labels);
     let standing = |cells: &[u32], test: Option<&str>| {
         let (commit, number) =
             grid.columns.iter().zip(cells).rev().find(|(_, number)| **number != 0)?;
         let digest = grid.digests[*number as usize - 1];
-        let labelled = test.and_then(|test| labels.get(test)).and_then(|it| it.get(&digest));
-        let label = labelled.map_or(Label::Untriaged, |it| it.label);
-        Some(Standing { commit: *commit, digest, label })
+        Some(Standing { commit: *commit, digest, label: verdicts.label(test, digest) })
     };
     let of_trace = |cells: &Cells, test| match cells {
         Cells::Digests(cells) => standing(cells, test),
@@ -66,5 +89,17 @@ mod tests {
                 None
             ]
         );
+    }
+
+    #[test]
+    fn passing_is_positive_unless_somebody_decided_otherwise() {
+        let [passed, _] = harmless();
+        let negative = Labelled { label: Label::Negative, ..Labelled::default() };
+        let labels = Labels::from([("a".into(), [(passed, negative)].into())]);
+        let verdicts = Verdicts::new(&labels);
+        assert_eq!(verdicts.label(Some("b"), passed), Label::Positive);
+        assert_eq!(verdicts.label(None, passed), Label::Positive);
+        assert_eq!(verdicts.label(Some("a"), passed), Label::Negative);
+        assert_eq!(verdicts.label(Some("a"), Digest([1; 16])), Label::Untriaged);
     }
 }

@@ -12,9 +12,14 @@ use crate::params::Params;
 use crate::store::{Entry, Value};
 
 /// The contents whose digests stand for outcomes without a message.
-pub const PASSED: &str = "passed";
-pub const SKIPPED: &str = "skipped";
+const PASSED: &str = "passed";
+const SKIPPED: &str = "skipped";
 const FAILED: &str = "failed";
+
+/// The digests of outcomes that nobody has to look at.
+pub fn harmless() -> [Digest; 2] {
+    [PASSED, SKIPPED].map(|word| Digest::of(word.as_bytes()))
+}
 
 /// The digests of outcomes that are told by a word alone.
 pub fn words() -> [(Digest, &'static str); 3] {

@@ -171,7 +171,10 @@ function badge(trace, { good, bad, faint }) {
   const newest = trace.cells.findLast((cell) => cell !== 0);
   const test = trace.params[state.testKey];
   if (!newest || test === undefined) return null;
-  const label = labelOf(test, state.data.digests[newest - 1]);
+  const digest = state.data.digests[newest - 1];
+  const label = labelOf(test, digest);
+  // That a test passed or was skipped needs no decision.
+  if (label === "untriaged" && ["passed", "skipped"].includes(state.data.names[digest])) return null;
   return label === "untriaged" ? { colour: faint, hollow: true } : { colour: label === "positive" ? good : bad };
 }
 
