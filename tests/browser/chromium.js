@@ -34,7 +34,11 @@ class Chromium {
     this.session = sessionId;
     await this.send('Page.enable');
     await this.send('Runtime.enable');
-    await this.send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false });
+    await this.resize(width, height);
+  }
+
+  resize(width, height) {
+    return this.send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false });
   }
 
   constructor(child, profile) {
@@ -114,8 +118,8 @@ class Chromium {
     await this.send('Input.dispatchKeyEvent', { type: 'keyUp', key, modifiers });
   }
 
-  async click(x, y) {
-    const at = { x, y, button: 'left', clickCount: 1 };
+  async click(x, y, modifiers = 0) {
+    const at = { x, y, button: 'left', clickCount: 1, modifiers };
     await this.send('Input.dispatchMouseEvent', { type: 'mouseMoved', x, y });
     await this.send('Input.dispatchMouseEvent', { type: 'mousePressed', ...at });
     await this.send('Input.dispatchMouseEvent', { type: 'mouseReleased', ...at });
@@ -133,9 +137,14 @@ class Chromium {
   }
 
   async stop() {
-    const exited = new Promise((resolve) => this.child.once('exit', resolve));
-    this.child.kill('SIGKILL');
+    const ended = this.child.exitCode !== null || this.child.pid === undefined;
+    const exited = ended || new Promise((resolve) => this.child.once('exit', resolve));
+    // Asked to close it ends its own children first, which write into the profile.
+    this.session = undefined;
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), 5_000);
+    this.send('Browser.close').catch(() => {});
     await exited;
+    clearTimeout(timer);
     rmSync(this.profile, { recursive: true, force: true, maxRetries: 5 });
   }
 }

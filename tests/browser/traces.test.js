@@ -14,6 +14,7 @@ const { fill, post, startServer } = require('./server.js');
 
 const LARGE = { commits: 256, tests: 84 };
 const HUGE = { commits: 32, tests: 840 };
+const SHIFT = 8;
 
 describe('the page of traces', { timeout: 600_000 }, () => {
   let server;
@@ -60,6 +61,20 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     assert.equal(await browser.evaluate('document.documentElement.dataset.theme'), 'dark');
     await shot('grid-dark');
     await key('t');
+    await open('table=gold&n=24&q=name%3Dblurs');
+    await shot('grid-dots');
+  });
+
+  test('the legend tells what colours mean, and names the digests of what is chosen', async () => {
+    await open('table=gold&n=120&q=name%3Dblurs');
+    assert.match(await text('#legend'), /most common of its test/);
+    assert.equal(await browser.evaluate(`document.querySelectorAll('#legend .digest').length`), 0);
+    await key('ArrowDown');
+    assert.match(await text('#legend'), /^blurs/);
+    assert.match(await browser.evaluate(`document.querySelector('#said').textContent`), /^blurs · .*, [0-9a-f]{10} untriaged$/);
+    assert.ok((await browser.evaluate(`document.querySelectorAll('#legend .digest').length`)) > 1);
+    await open('table=gold&n=120&kind=numbers');
+    assert.match(await text('#legend'), /30 % more/);
   });
 
   test('the builder narrows the grid and can be turned around', async () => {
@@ -75,6 +90,10 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await click('iOS');
     await browser.until(`document.querySelector('#query').value === 'os=!iOS' && document.body.dataset.traces === '120'`);
     assert.match(await browser.evaluate('location.hash'), /q=os%3D%21iOS/);
+    await browser.evaluate('history.back()');
+    await browser.until(`document.querySelector('#query').value === 'os=iOS' && document.body.dataset.traces === '24'`);
+    await browser.evaluate(`document.querySelector('#clear').click()`);
+    await browser.until(`document.body.dataset.traces === '${filled.traces}'`);
   });
 
   test('a click on a cell tells its commit, its result and who may have brought it', async () => {
@@ -91,6 +110,30 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await browser.click(900, 120);
     await browser.until(`/changed/i.test(document.querySelector('#detail').innerText)`);
     await shot('commit');
+  });
+
+  test('two commits are compared, with the mouse or with keys', async () => {
+    await open('table=gold&n=120');
+    const { left, top, width } = await browser.evaluate(`(({ left, top, width }) => ({ left, top, width }))(document.querySelector('#canvas').getBoundingClientRect())`);
+    await browser.click(left + width - 30, top + 30);
+    await browser.until(`document.querySelector('#detail .diff') !== null`);
+    const head = filled.commits.length - 1;
+    const [newest, other] = [await text('#detail h2'), await browser.evaluate(`document.querySelector('#canvas').getBoundingClientRect().left + 380`)];
+    await browser.click(other, top + 30, SHIFT);
+    await browser.until(`/changed from @/i.test(document.querySelector('#detail').innerText) && document.querySelector('#detail .diff') !== null`);
+    assert.notEqual(await text('#detail h2'), newest);
+    const told = await text('#detail');
+    const [, from, to] = told.match(/changed from @(\d+) to @(\d+)/i).map(Number);
+    assert.ok(from < to && to > head - 5, told);
+    const counted = Number((await text('#detail .diff')).match(/^(\d+) of/)[1]);
+    const response = await fetch(`${server.url}/traces/v1/tables/gold/diff?from=@${from}&to=@${to}`);
+    assert.equal(counted, (await response.json()).total);
+    await shot('diff');
+    await browser.evaluate(`document.querySelector('#detail .row').click()`);
+    await browser.until(`document.querySelector('#detail .strip') !== null`);
+    await key('Escape');
+    for (const one of ['End', 'm', 'Home', 'c']) await key(one);
+    await browser.until(`/changed from @0 to @${head}/i.test(document.querySelector('#detail').innerText)`);
   });
 
   test('keys move, find changes and triage', async () => {
@@ -118,7 +161,11 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await open('table=gold&n=120&view=blame');
     await browser.until(`document.querySelectorAll('.card').length > 3`);
     await shot('blame');
-    await browser.evaluate(`document.querySelector('.card').click()`);
+    const cards = await browser.evaluate(`document.querySelectorAll('.card').length`);
+    await browser.evaluate(`document.querySelector('.card [data-label=positive]').click()`);
+    await browser.until(`document.querySelectorAll('.card').length === ${cards - 1}`);
+    await browser.evaluate(`document.querySelector('.card').focus()`);
+    await key('Enter');
     await browser.until(`document.querySelector('#detail .triage') !== null`);
     assert.equal(await browser.evaluate(`document.querySelector('#scroller').hidden`), false);
   });
@@ -131,7 +178,62 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await shot('steps');
     await browser.evaluate(`document.querySelector('.card').click()`);
     await browser.until(`!document.querySelector('#chart-box').hidden && document.querySelector('#detail h2') !== null`);
+    await browser.until(`/brought by/i.test(document.querySelector('#detail').innerText)`);
     await shot('numbers');
+  });
+
+  test('a store without tables and a table without results tell what to do', async () => {
+    const fresh = await startServer();
+    try {
+      await browser.open('about:blank');
+      await browser.open(`${fresh.url}/traces`);
+      await browser.until(`!document.querySelector('#empty').hidden`);
+      assert.match(await text('#empty'), /stele traces init/);
+      await shot('no-tables');
+      await post(fresh, '', { table: 'mine' });
+      await browser.evaluate(`document.querySelector('#empty button').click()`);
+      await browser.until(`/stele traces ingest mine/.test(document.querySelector('#empty').innerText)`);
+      await shot('no-results');
+    } finally {
+      await fresh.stop();
+    }
+    await open('table=gold&q=os%3DBeOS');
+    assert.match(await text('#empty'), /No trace matches/);
+    await browser.evaluate(`document.querySelector('#empty button').click()`);
+    await browser.until(`document.body.dataset.traces === '${filled.traces}'`);
+  });
+
+  test('what went wrong is told in place of the grid, with a way out', async () => {
+    await browser.open('about:blank');
+    await browser.open(`${server.url}/traces#table=gold&q=os%3D~(`);
+    await browser.until(`document.body.dataset.failed !== undefined`);
+    assert.match(await text('#empty'), /pattern of "os"/);
+    await shot('failed');
+    await browser.evaluate(`[...document.querySelectorAll('#empty button')].at(-1).click()`);
+    await browser.until(`document.body.dataset.traces === '${filled.traces}'`);
+    assert.equal(await browser.evaluate(`document.querySelector('#empty').hidden`), true);
+  });
+
+  test('on a narrow screen the builder opens over the grid', async () => {
+    await browser.resize(800, 900);
+    try {
+      await open('table=gold&n=120');
+      const seen = () => browser.evaluate(`document.querySelector('#builder').checkVisibility()`);
+      assert.equal(await seen(), false);
+      await shot('narrow');
+      await browser.evaluate(`document.querySelector('#filter-open').click()`);
+      assert.equal(await seen(), true);
+      await shot('narrow-builder');
+      await key('Escape');
+      assert.equal(await seen(), false);
+      assert.ok((await browser.evaluate('document.documentElement.scrollWidth')) <= 800);
+      await key('ArrowDown');
+      await key('Enter');
+      await browser.until(`document.querySelector('#detail .strip') !== null`);
+      await shot('narrow-detail');
+    } finally {
+      await browser.resize(1440, 900);
+    }
   });
 
   test('names from results are shown and not obeyed', async () => {
@@ -164,6 +266,17 @@ describe('the page of traces', { timeout: 600_000 }, () => {
       return performance.now() - begun;
     })()`);
     assert.ok(Number.isFinite(drawn));
+    // Of 84 names those are taken that are like what is typed.
+    await browser.evaluate(`(() => {
+      const find = document.querySelector('.find');
+      find.value = 'BLUR';
+      find.dispatchEvent(new Event('input'));
+      find.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
+    })()`);
+    await browser.until(`document.body.dataset.traces === '84' && document.querySelector('#query').value === 'name=~(?i)BLUR'`);
+    await shot('pattern');
+    await browser.evaluate(`document.querySelector('.pattern').click()`);
+    await browser.until(`document.body.dataset.traces === '${traces}' && document.querySelector('#query').value === ''`);
   });
 
   test('ten thousand traces are scrolled through, and only what is seen is drawn', async () => {

@@ -216,6 +216,59 @@ fn a_repository_with_reports_answers_what_changed_when_and_where() {
     let trace = server.json(0, &["trace", "ci", id]);
     assert_eq!(trace["digests"].as_array().unwrap().len(), 30);
     assert_eq!(trace["options"]["status"], "failed");
+    let steps = server.text(&["steps", "ci", "measure=mean"]);
+    assert!(steps.starts_with('+') && steps.contains("@140 to @150"), "{steps}");
+    assert!(steps.ends_with("1 step in 2 traces\n"), "{steps}");
+}
+
+#[test]
+fn a_build_is_held_up_until_what_is_new_has_been_looked_at() {
+    let project = Project::new();
+    let server = &project.server;
+    let broken = server.json(1, &["check", "ci", "class=lib"]);
+    assert_eq!((&broken["label"], &broken["commit"]), (&"untriaged".into(), &290.into()));
+    server.text(&["check", "ci", "class=lib", "--last", "@190"]);
+    server.text(&["check", "ci", "class=lib", "--untriaged-ok"]);
+    let blamed = server.json(1, &["blame", "ci", "name=prints", "-n", "12"]);
+    assert_eq!(blamed["digest"], broken["digest"], "{blamed}");
+    assert_eq!(blamed["suspects"].as_array().unwrap().len(), 10);
+    let digest = broken["digest"].as_str().unwrap();
+    let told = server.text(&["label", "ci", "prints", digest, "positive", "--by", "ada"]);
+    assert_eq!(told, format!("{digest} of prints is positive\n"));
+    assert_eq!(server.text(&["check", "ci", "class=lib"]), "3 traces: 0 negative, 0 untriaged\n");
+    server.text(&["label", "ci", "prints", digest, "negative"]);
+    assert_eq!(server.json(1, &["check", "ci", "--untriaged-ok"])["label"], "negative");
+    let kept = server.json(0, &["labels", "ci"]);
+    assert_eq!((&kept["test"], &kept["label"]), (&"prints".into(), &"negative".into()));
+}
+
+#[test]
+fn pages_are_served_by_a_process_of_its_own_beside_the_one_that_keeps_the_rows() {
+    let server = Server::start();
+    server.text(&["init", "ci"]);
+    // What the environment says elsewhere is not in the way of --bigtable.
+    let mut pages = Command::new(env!("CARGO_BIN_EXE_stele"))
+        .args(["traces", "serve", "--listen", "127.0.0.1:0", "--bigtable", &server.grpc])
+        .env("STELE_ENDPOINT", "127.0.0.1:1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(pages.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("traces at http://").unwrap_or_default();
+    let address = address.strip_suffix("/traces").unwrap_or_default().to_string();
+    let listed = std::panic::catch_unwind(|| get(&address, "/traces/v1/tables"));
+    pages.kill().unwrap();
+    pages.wait().unwrap();
+    assert!(listed.unwrap().contains(r#""table":"ci""#));
+}
+
+fn get(address: &str, page: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    answer
 }
 
 #[test]
@@ -251,10 +304,6 @@ fn what_cannot_be_done_is_told_with_what_to_do() {
     assert!(server.refused(&["ingest", "ci", file, "--commit", "abcdef1"]).contains("register"));
     assert!(server.refused(&["ingest", "ci", file, "--format", "xml"]).contains("junit"));
     // The pages are there beside the commands.
-    let mut stream = std::net::TcpStream::connect(&server.http).unwrap();
-    write!(stream, "GET /traces/v1/tables HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut answer = String::new();
-    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    let answer = get(&server.http, "/traces/v1/tables");
     assert!(answer.contains(r#""table":"ci""#), "{answer}");
 }

@@ -228,46 +228,111 @@ mod tests {
         planned
     }
 
+    const ID: &str = ",arch=x86,config=565,gpu2=b,name=blur-1,os=Android,";
+
     #[test]
     fn queries_match_as_documented() {
-        let id = ",arch=x86,config=565,gpu2=b,name=blur-1,os=Android,";
-        for yes in [
-            "",
-            "arch=x86",
-            "arch=x86&config=565",
-            "arch=arm&arch=x86",
-            "arch=*",
-            "name=~^blur",
-            "name=~r-[0-9]$",
-            "name=~(?i)BLUR",
-            "name=~lu",
-            "arch=!arm",
-            "arch=!arm&arch=mips",
-            "name=!~^rect",
-            "name=~rect&name=blur-1",
-            "os==Android",
-            "os=%41ndroid",
-            "&arch=x86&",
+        for (query, expected) in [
+            // Equality: keys are ANDed, values ORed.
+            ("", true),
+            ("arch=x86", true),
+            ("arch=arm", false),
+            ("arch=x86&config=565", true),
+            ("arch=x86&config=8888", false),
+            ("arch=arm&arch=x86", true),
+            ("arch=arm&arch=mips", false),
+            ("config=8888&config=565&os=iOS&os=Android", true),
+            ("&os=Android&&arch=x86&", true),
+            // Keys that the trace does not have, also beside one that it has
+            // and however alike they are.
+            ("gpu=x", false),
+            ("arch=x86&gpu=x", false),
+            ("gpu=b", false),
+            ("gpu2=b", true),
+            // Any value, as long as the key is there.
+            ("arch=*", true),
+            ("gpu=*", false),
+            // Negation turns the whole list around; the key must be there.
+            ("arch=!arm", true),
+            ("arch=!x86", false),
+            ("arch=!arm&arch=mips", true),
+            ("arch=!arm&arch=x86", false),
+            ("arch=!arm&arch=!x86", false),
+            ("gpu=!x", false),
+            ("arch=!arm&os=Android", true),
+            // Patterns match anywhere unless they are anchored.
+            ("name=~lu", true),
+            ("name=~^blur", true),
+            ("name=~^lur", false),
+            ("name=~r-[0-9]$", true),
+            ("name=~(?i)BLUR", true),
+            ("name=~rect|blur", true),
+            ("name=~", true),
+            ("gpu=~.*", false),
+            ("name=!~^rect", true),
+            ("name=!~^blur", false),
+            ("name=~rect&name=blur-1", true),
+            // What is special can be meant literally.
+            ("os==Android", true),
+            ("os==~Android", false),
+            ("arch=!=x86", false),
+            ("os=%41ndroid", true),
+            ("name=blur%2D1", true),
         ] {
-            assert!(hits(yes, id), "{yes}");
+            assert_eq!(hits(query, ID), expected, "{query}");
         }
-        for no in [
-            "arch=arm",
-            "arch=x86&config=8888",
-            "gpu=*",
-            "gpu=!x",
-            "gpu=x",
-            "gp=*",
-            "arch=!x86",
-            "arch=!arm&arch=x86",
-            "name=~^lur",
-            "os=~",
-            "os==~Android",
-        ]
-        .iter()
-        .filter(|query| **query != "os=~")
+        let odd = ",a%3D=%2C%25!,b=*,c=~x,d=!y,";
+        for query in ["a%3D=,%25!", "b==*", "c==~x", "d==!y", "d=!=z", "b=~^\\*$"] {
+            assert!(hits(query, odd), "{query}");
+        }
+    }
+
+    #[test]
+    fn plans_allow_just_the_values_that_a_tile_knows() {
+        let mut all = ParamSet::default();
+        for id in [",arch=arm,os=Android,", ",arch=x86,os=Win 10,", ",arch=mips,os=iOS,", ",gpu=x,"]
         {
-            assert!(!hits(no, id), "{no}");
+            all.add(&params(id));
+        }
+        let set = OrderedParamSet::default().extended(&all).unwrap();
+        let planned = |query: &str| -> Option<Vec<String>> {
+            let plan = query.parse::<Query>().unwrap().plan(&set)?;
+            let name = |key: u32, value: usize| {
+                let params = set.decode(&format!(",{key}={value},")).unwrap();
+                params.id().trim_matches(',').to_string()
+            };
+            let allowed = |(key, values): &(u32, Vec<bool>)| {
+                let values = values.iter().enumerate().filter(|(_, allowed)| **allowed);
+                values.map(|(at, _)| name(*key, at)).collect::<Vec<_>>()
+            };
+            Some(plan.keys.iter().flat_map(allowed).collect())
+        };
+        let plans: &[(&str, Option<&[&str]>)] = &[
+            ("", Some(&[])),
+            ("arch=arm", Some(&["arch=arm"])),
+            ("arch=arm&arch=x86", Some(&["arch=arm", "arch=x86"])),
+            ("arch=x86&arch=arm", Some(&["arch=arm", "arch=x86"])),
+            ("arch=arm&arch=risc", Some(&["arch=arm"])),
+            ("arch=risc", None),
+            ("arch=*", Some(&["arch=arm", "arch=mips", "arch=x86"])),
+            ("arch=!arm", Some(&["arch=mips", "arch=x86"])),
+            ("arch=!arm&arch=mips", Some(&["arch=x86"])),
+            ("arch=!risc", Some(&["arch=arm", "arch=mips", "arch=x86"])),
+            ("arch=!~.", None),
+            ("arch=~^.86", Some(&["arch=x86"])),
+            ("arch=~risc", None),
+            ("os=Win 10", Some(&["os=Win 10"])),
+            ("os=Win%2010&arch=x86", Some(&["arch=x86", "os=Win 10"])),
+            ("os=!~i", None),
+            ("os=!~^i", Some(&["os=Android", "os=Win 10"])),
+            ("os=~^i&gpu=x", Some(&["gpu=x", "os=iOS"])),
+            ("abi=arm", None),
+            ("abi=*", None),
+            ("arch=arm&abi=!x", None),
+        ];
+        for (query, expected) in plans {
+            let expected = expected.map(|pairs| pairs.iter().map(ToString::to_string).collect());
+            assert_eq!(planned(query), expected, "{query}");
         }
     }
 

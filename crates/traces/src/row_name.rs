@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use crate::digest::Digest;
+use crate::query::percent_decoded;
 use crate::tile::Tile;
 
 /// Shards unless told otherwise, and at most: a shard has two digits.
@@ -107,7 +108,17 @@ pub fn digest(digest: Digest, shards: u8) -> (String, String) {
 pub fn labels(test: &str, shards: u8) -> String {
     let mut subkey = String::with_capacity(test.len());
     crate::params::escape(test, &mut subkey, &[':']);
-    format!("{:02}:ex:l:{NO_TILE}:{subkey}", shard(subkey.as_bytes(), shards))
+    labels_of_shard(shard(subkey.as_bytes(), shards)) + &subkey
+}
+
+/// What all labels in one shard begin with.
+pub fn labels_of_shard(shard: u8) -> String {
+    format!("{shard:02}:ex:l:{NO_TILE}:")
+}
+
+/// The test in the name of a row of labels.
+pub fn test(row: &[u8]) -> Option<String> {
+    percent_decoded(str::from_utf8(subkey(row)).ok()?)
 }
 
 /// What follows the last colon.
@@ -183,6 +194,8 @@ mod tests {
         assert_eq!(subkey(b"09:ts:t:2147483647:"), b"");
         assert_eq!(super::tile(row.as_bytes()), Some(tile));
         assert_eq!(super::tile(b"x"), None);
-        assert!(labels("a:b%c", SHARDS).ends_with(":ex:l:0000000000:a%3Ab%25c"));
+        let row = labels("a:b%c", SHARDS);
+        assert!(row.ends_with(":ex:l:0000000000:a%3Ab%25c"));
+        assert_eq!(test(row.as_bytes()), Some("a:b%c".into()));
     }
 }

@@ -158,3 +158,27 @@ async fn damaged_rows_are_told_and_strange_ids_are_counted() {
     let none = store.param_set(CommitIndex(0), CommitIndex(9)).await;
     assert!(matches!(none, Err(Error::Damaged { .. })));
 }
+
+#[tokio::test]
+async fn a_digest_map_that_contradicts_itself_is_told() {
+    let served = Served::new();
+    put(&served.store(3).await, 0, vec![entry(",a=1,", "a")]).await;
+    let table = served.client().table("t").unwrap();
+    let (prefix, rest) = ("11:ts:d:0000000000:92e", "b5ffee6ae2fec3ad71c777531578f");
+    // Id 1 is that of `a`.
+    for (column, value, says) in [
+        (rest, &b"\x81\x80\x80\x00"[..], "twice"),
+        (rest, b"\x00", "cannot be read"),
+        (rest, b"", "cannot be read"),
+        (&rest[1..], b"\x02", "cannot be read"),
+    ] {
+        let set = [Mutation::set_at("D", column.to_string(), 1000, value)];
+        table.mutate_row(prefix, set).await.unwrap();
+        let loaded = served.again().await.load_digest_map().await;
+        let Err(error) = loaded else { panic!("{column} {value:?} was taken") };
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        table.mutate_row(prefix, [Mutation::delete_row()]).await.unwrap();
+    }
+    assert_eq!(served.again().await.load_digest_map().await.unwrap(), 1);
+}

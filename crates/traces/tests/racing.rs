@@ -4,11 +4,16 @@
 mod support;
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::extract::Request;
+use axum::middleware::{self, Next};
 use stele_traces::store::{Commit, Label, NewCommit, NewLabel};
 use stele_traces::{CommitIndex, Error};
 use support::*;
 use tokio::task::JoinSet;
+use tonic::service::Routes;
 
 const INGESTERS: u32 = 8;
 
@@ -67,6 +72,71 @@ async fn ingesters_that_race_on_a_new_tile_all_keep_all_their_results() {
     // The digest numbers are each used once.
     let distinct: HashSet<_> = grid.digests.iter().collect();
     assert_eq!(distinct.len(), grid.digests.len());
+}
+
+/// The id that the digest map has for a digest.
+async fn id_of(served: &Served, name: &str) -> u64 {
+    let table = served.client().table("t").unwrap();
+    let rows = table.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
+    let digest = digest(name).to_string();
+    let row = rows.iter().find(|row| row.key.ends_with(format!(":{}", &digest[..3]).as_bytes()));
+    let cell = row.unwrap().latest("D", digest[3..].as_bytes()).unwrap();
+    cell.value.iter().rev().fold(0, |id, byte| id << 7 | u64::from(byte & 0x7f))
+}
+
+#[tokio::test]
+async fn ids_that_were_not_needed_are_used_for_the_next_digests() {
+    let served = Served::new();
+    put(&served.store(3).await, 0, vec![entry(",a=1,", "first")]).await;
+    // When armed, somebody else numbers a digest just before this process does.
+    let armed = Arc::new(AtomicBool::new(false));
+    let (other, armed_here) = (served.again().await, armed.clone());
+    let layer = middleware::from_fn(move |request: Request, next: Next| {
+        let (other, armed) = (other.clone(), armed_here.clone());
+        async move {
+            let conditional = request.uri().path().ends_with("/CheckAndMutateRow");
+            if conditional && armed.swap(false, Ordering::SeqCst) {
+                put(&other, 1, vec![entry(",a=1,", "contested")]).await;
+            }
+            next.run(request).await
+        }
+    });
+    let routes = Routes::from(served.api.routes().into_axum_router().layer(layer));
+    let store = stele_traces::Store::open(&client(routes), "t").await.unwrap();
+    put(&store, 0, vec![entry(",a=1,", "mine")]).await;
+    let mine = id_of(&served, "mine").await;
+    armed.store(true, Ordering::SeqCst);
+    put(&store, 2, vec![entry(",a=1,", "contested")]).await;
+    assert!(!armed.load(Ordering::SeqCst), "nobody came in between");
+    // The loser took over the winner's id and kept its own for the next.
+    assert!(id_of(&served, "contested").await > mine + 1);
+    put(&store, 0, vec![entry(",a=1,", "next")]).await;
+    assert_eq!(id_of(&served, "next").await, mine + 1);
+    let grid = digests(&served.again().await, range(0, 2), "").await;
+    let names = ["next", "contested"];
+    assert_eq!(shown(&grid, &names), expect([(",a=1,", "nextcontestedcontested")]));
+}
+
+#[tokio::test]
+async fn a_param_set_is_written_only_when_something_is_new() {
+    let served = Served::new();
+    let store = served.store(3).await;
+    let stored = async || {
+        let table = served.client().table("t").unwrap();
+        table.read_row(":ts:o:2147483647:", None).await.unwrap().unwrap()
+    };
+    put(&store, 0, vec![entry(",gpu=x,os=a,", "a"), entry(",os=b,", "a")]).await;
+    let before = stored().await;
+    // Another process, another order, a part only: nothing is new to the tile.
+    let other = served.again().await;
+    put(&other, 1, vec![entry(",os=b,", "a"), entry(",os=a,", "a"), entry(",gpu=x,", "b")]).await;
+    assert_eq!(stored().await, before);
+    put(&other, 1, vec![entry(",os=c,", "a")]).await;
+    assert_ne!(stored().await, before);
+    // The first process goes on from what the other has written.
+    put(&store, 2, vec![entry(",gpu=y,os=c,", "b")]).await;
+    let grid = digests(&store, range(0, 2), "").await;
+    assert_eq!((grid.traces.len(), grid.skipped), (6, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,6 +224,8 @@ async fn a_label_is_changed_only_from_what_its_writer_saw() {
     let labels: Vec<_> = history.iter().map(|it| it.label).collect();
     use Label::{Negative, Positive, Untriaged};
     assert_eq!(labels, [Positive, Untriaged, Negative, Positive]);
+    let all = one.all_labels().await.unwrap();
+    assert_eq!(all, other.labels(["blur: a,b=%"]).await.unwrap());
     // Of many who mark at once, one wins.
     let mut tasks = JoinSet::new();
     for at in 0..6 {

@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 
 use clap::Args;
 use serde_json::json;
-use stele_traces::analysis::{self, StepOptions, first_bad, steps};
+use stele_traces::analysis::{self, Compared, StepOptions, first_bad, steps};
 use stele_traces::store::Window;
 use stele_traces::{CommitIndex, Kind, Store};
 
-use super::{Place, told};
+use super::{Place, commit_line, digest_or_word, told};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
@@ -43,12 +43,13 @@ impl Trace {
             for (key, value) in history.options.iter() {
                 writeln!(out, "{key}: {value}")?;
             }
-            for change in analysis::changes(&history.digests) {
-                writeln!(out, "@{}  {}  was {}", change.bad.0, change.after, change.before)?;
-            }
             if let Some((first, digest)) = history.digests.first() {
                 let results = things(history.digests.len() as u64, "result");
-                writeln!(out, "{results}, the first at @{} is {digest}", first.0)?;
+                writeln!(out, "{results}, the first at @{}", first.0)?;
+                writeln!(out, "@{}  {}", first.0, digest_or_word(*digest))?;
+            }
+            for change in analysis::changes(&history.digests) {
+                writeln!(out, "@{}  {}", change.bad.0, digest_or_word(change.after))?;
             }
             for (index, number) in &history.numbers {
                 writeln!(out, "@{}  {number}", index.0)?;
@@ -102,8 +103,11 @@ impl Params {
 pub struct Diff {
     #[command(flatten)]
     place: Place,
+    /// The commit before: a hash, or @ and an index.
     from: String,
+    /// The commit after.
     to: String,
+    /// Of these traces: key=value&key=value
     #[arg(default_value = "")]
     query: stele_traces::Query,
     /// How many commits back a result still counts.
@@ -132,12 +136,8 @@ impl Diff {
             json_line(&mut out, &json!({"same": same, "different": different}))?;
         } else {
             for difference in &different {
-                let sign = match (&difference.before, &difference.after) {
-                    (None, _) => '+',
-                    (_, None) => '-',
-                    _ => '!',
-                };
-                writeln!(out, "{sign} {}", difference.params)?;
+                let [before, after] = [&difference.before, &difference.after].map(shown);
+                writeln!(out, "{}  {before} -> {after}", difference.params)?;
             }
             let traces = things(different.len() as u64, "trace");
             writeln!(out, "{traces} changed, {same} the same")?;
@@ -207,9 +207,11 @@ impl Bisect {
                 .collect();
             json_line(&mut out, &told_of)?;
         } else {
+            let changed = &told_of["bad"];
+            let commits = things(suspects.len() as u64, "commit");
+            writeln!(out, "changed at @{changed}, brought by one of {commits}:")?;
             for (index, commit) in &suspects {
-                let short = commit.hash.get(..12).unwrap_or(&commit.hash);
-                writeln!(out, "@{}  {short}  {}  {}", index.0, commit.author, commit.subject)?;
+                writeln!(out, "{}", commit_line(*index, commit))?;
             }
             if came_back {
                 writeln!(out, "the good result came back later: the trace may be flaky")?;
@@ -217,6 +219,15 @@ impl Bisect {
         }
         out.flush()?;
         Ok(Outcome::Sound)
+    }
+}
+
+/// A result, or that there is none.
+fn shown(result: &Option<Compared>) -> String {
+    match result {
+        None => "nothing".into(),
+        Some(Compared::Digest(digest)) => digest_or_word(*digest),
+        Some(Compared::Number(number)) => number.to_string(),
     }
 }
 

@@ -27,8 +27,10 @@ pub struct Copy {
     /// host:port of another server, https:// for TLS, or "google".
     #[arg(long, value_name = "ENDPOINT")]
     to_endpoint: Option<String>,
+    /// Its project, if it is another.
     #[arg(long, value_name = "PROJECT")]
     to_project: Option<String>,
+    /// Its instance, if it is another.
     #[arg(long, value_name = "INSTANCE")]
     to_instance: Option<String>,
 }

@@ -20,6 +20,7 @@ Examples:
   stele traces init ci
   stele traces init bench --tile 512 --test-key benchmark")]
 pub struct Init {
+    /// The table of traces, which is made if it is not there.
     table: String,
     /// Commits in a tile; cannot be changed later.
     #[arg(long, default_value_t = stele_traces::tile::TILE_COMMITS)]
@@ -30,6 +31,7 @@ pub struct Init {
     /// The key whose value names the test that digests are triaged for.
     #[arg(long, default_value = "name")]
     test_key: String,
+    /// JSON for programs.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
+use serde_json::json;
 use stele_traces::Digest;
 use stele_traces::store::{Label as Kept, NewLabel};
 
@@ -16,7 +17,9 @@ use crate::output::json_line;
 pub struct Label {
     #[command(flatten)]
     place: Place,
+    /// The test, as the table's test key names it.
     test: String,
+    /// 32 hex digits, as `trace` and `query --json` show them.
     digest: Digest,
     label: Choice,
     /// Who decides.
@@ -50,7 +53,9 @@ impl Label {
         if self.place.json {
             json_line(&mut out, &labelled)?;
         } else {
-            writeln!(out, "{} of {} is marked", self.digest, self.test)?;
+            let label = json!(labelled.label);
+            let label = label.as_str().unwrap_or_default();
+            writeln!(out, "{} of {} is {label}", self.digest, self.test)?;
         }
         Ok(Outcome::Sound)
     }

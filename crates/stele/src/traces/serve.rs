@@ -23,14 +23,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Serve the traces of another Bigtable over HTTP.
 #[derive(Args)]
 #[command(after_help = "\
-Example:
-  stele traces serve --endpoint google --project p --instance i")]
+Examples:
+  stele traces serve --bigtable 10.0.0.7:8086
+  stele traces serve --bigtable google --project p --instance i")]
 pub struct Serve {
     /// The address to listen on; port 0 is any free one.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// The Bigtable that keeps the tables; another word for --endpoint.
-    #[arg(long, value_name = "ENDPOINT", conflicts_with = "endpoint")]
+    /// The Bigtable that keeps the tables; goes before --endpoint.
+    #[arg(long, value_name = "ENDPOINT")]
     bigtable: Option<String>,
     #[command(flatten)]
     connection: Connection,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::standing::Verdicts;
 use crate::digest::Digest;
-use crate::store::{Cells, Grid, Label, Labelled};
+use crate::store::{Cells, Grid, Label, Labels};
 use crate::tile::CommitIndex;
 
 /// Commits a range may span; a trace that was silent for longer tells little.
@@ -27,16 +28,12 @@ pub struct Blame {
 /// suspects are the commits after the last result before it, up to that one.
 /// Over all traces of a test the suspects are counted, none later than the
 /// earliest sighting, and the most suspected ones are named.
-pub fn blame(
-    grid: &Grid,
-    test_key: &str,
-    labels: &BTreeMap<String, BTreeMap<Digest, Labelled>>,
-) -> Vec<Blame> {
+pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
+    let verdicts = Verdicts::new(labels);
     let mut ranges: BTreeMap<(String, Digest), Vec<(u32, u32)>> = BTreeMap::new();
     for trace in &grid.traces {
         let Cells::Digests(cells) = &trace.cells else { continue };
         let Some(test) = trace.params.get(test_key) else { continue };
-        let labels = labels.get(test);
         let mut before: Option<u32> = None;
         let mut seen: Vec<u32> = Vec::new();
         for (index, number) in grid.columns.iter().zip(cells) {
@@ -44,8 +41,7 @@ pub fn blame(
                 continue;
             }
             let digest = grid.digests[*number as usize - 1];
-            let label = labels.and_then(|labels| labels.get(&digest));
-            let untriaged = label.is_none_or(|label| label.label == Label::Untriaged);
+            let untriaged = verdicts.label(Some(test), digest) == Label::Untriaged;
             if untriaged && !seen.contains(number) {
                 seen.push(*number);
                 let first = before.map_or(index.0, |before| before + 1);
@@ -87,6 +83,7 @@ mod tests {
     use super::*;
     use crate::Params;
     use crate::store::GridTrace;
+    use crate::store::Labelled;
 
     fn grid(traces: &[(&str, &str)]) -> Grid {
         let cells = |text: &str| {
@@ -104,7 +101,7 @@ mod tests {
         }
     }
 
-    fn positive(test: &str, digests: &[u8]) -> BTreeMap<String, BTreeMap<Digest, Labelled>> {
+    fn positive(test: &str, digests: &[u8]) -> Labels {
         let label = Labelled { label: Label::Positive, ..Labelled::default() };
         let labels = digests.iter().map(|it| (Digest([*it; 16]), label.clone())).collect();
         [(test.to_string(), labels)].into()

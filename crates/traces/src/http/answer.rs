@@ -1,5 +1,7 @@
 //! Answers: JSON, whole or in pieces, and errors with their one status.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -7,14 +9,16 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::Error;
 
 /// Bytes that are gathered before they are sent.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that may wait for a reader.
+/// Pieces that may wait for a reader, and how long they do.
 const PIECES_MAX: usize = 8;
+const READER_WAIT: Duration = Duration::from_secs(30);
 
 pub struct Answer {
     status: StatusCode,
@@ -60,22 +64,38 @@ impl IntoResponse for Answer {
     }
 }
 
-/// A body that is written while it is read. It stops when the reader leaves.
+/// A body that is written while it is read. It stops when the reader leaves,
+/// or does not read on: what is written for it is held in memory meanwhile.
+/// A body that was not ended is broken off, so that nobody takes it for whole.
 pub struct Pieces {
-    send: mpsc::Sender<Result<Bytes, std::io::Error>>,
+    send: mpsc::Sender<Part>,
     piece: Vec<u8>,
+    wait: Duration,
+}
+
+enum Part {
+    Bytes(Bytes),
+    Broken,
+    End,
 }
 
 /// The reader has left.
+#[derive(Debug)]
 pub struct Left;
 
 impl Pieces {
     /// The writing end, and the response it fills.
     pub fn new(content_type: &'static str) -> (Pieces, Response) {
         let (send, receive) = mpsc::channel(PIECES_MAX);
-        let body = Body::from_stream(ReceiverStream::new(receive));
+        let parts = ReceiverStream::new(receive).chain(tokio_stream::once(Part::Broken));
+        let body = Body::from_stream(parts.map_while(|part| match part {
+            Part::Bytes(bytes) => Some(Ok(bytes)),
+            Part::Broken => Some(Err(std::io::Error::other("the answer was broken off"))),
+            Part::End => None,
+        }));
         let response = ([(header::CONTENT_TYPE, content_type)], body).into_response();
-        (Pieces { send, piece: Vec::with_capacity(PIECE_BYTES) }, response)
+        let piece = Vec::with_capacity(PIECE_BYTES);
+        (Pieces { send, piece, wait: READER_WAIT }, response)
     }
 
     pub async fn text(&mut self, text: &str) -> Result<(), Left> {
@@ -85,7 +105,7 @@ impl Pieces {
 
     pub async fn json(&mut self, value: &impl Serialize) -> Result<(), Left> {
         if let Err(error) = serde_json::to_writer(&mut self.piece, value) {
-            self.fail(&error.to_string()).await;
+            tracing::warn!(%error, "an answer about traces was broken off");
             return Err(Left);
         }
         self.send_full().await
@@ -96,16 +116,48 @@ impl Pieces {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
-        self.send.send(Ok(piece.into())).await.map_err(|_| Left)
+        self.pass(Part::Bytes(piece.into())).await
     }
 
-    /// Breaks the body off, so that nobody takes it for whole.
-    pub async fn fail(&mut self, why: &str) {
-        tracing::warn!(why, "an answer about traces was broken off");
-        let _ = self.send.send(Err(std::io::Error::other(why.to_string()))).await;
+    async fn pass(&self, part: Part) -> Result<(), Left> {
+        match tokio::time::timeout(self.wait, self.send.send(part)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Left),
+        }
     }
 
-    pub async fn end(self) {
-        let _ = self.send.send(Ok(self.piece.into())).await;
+    pub async fn end(mut self) -> Result<(), Left> {
+        let piece = std::mem::take(&mut self.piece);
+        self.pass(Part::Bytes(piece.into())).await?;
+        self.pass(Part::End).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_does_not_read_on_is_left() {
+        let (mut pieces, response) = Pieces::new("text/plain");
+        pieces.wait = Duration::from_millis(1);
+        let text = "x".repeat(PIECE_BYTES);
+        for _ in 0..PIECES_MAX {
+            pieces.text(&text).await.unwrap();
+        }
+        assert!(pieces.text(&text).await.is_err());
+        drop(pieces);
+        // What it has is no whole answer.
+        assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_was_ended_is_whole() {
+        let (mut pieces, response) = Pieces::new("text/plain");
+        pieces.text("a").await.unwrap();
+        pieces.json(&[1]).await.unwrap();
+        pieces.end().await.unwrap();
+        let read = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        assert_eq!(read.unwrap(), "a[1]");
     }
 }

@@ -11,14 +11,21 @@ use crate::error::Error;
 const HTML: &str = include_str!("../web/index.html");
 const STYLE: &str = include_str!("../web/style.css");
 const OPENAPI: &str = include_str!("../web/openapi.json");
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 14] = [
     ("app.js", include_str!("../web/app.js")),
     ("api.js", include_str!("../web/api.js")),
-    ("colours.js", include_str!("../web/colours.js")),
-    ("grid.js", include_str!("../web/grid.js")),
-    ("chart.js", include_str!("../web/chart.js")),
     ("builder.js", include_str!("../web/builder.js")),
+    ("changes.js", include_str!("../web/changes.js")),
+    ("chart.js", include_str!("../web/chart.js")),
+    ("colours.js", include_str!("../web/colours.js")),
     ("detail.js", include_str!("../web/detail.js")),
+    ("grid.js", include_str!("../web/grid.js")),
+    ("keys.js", include_str!("../web/keys.js")),
+    ("legend.js", include_str!("../web/legend.js")),
+    ("lists.js", include_str!("../web/lists.js")),
+    ("paint.js", include_str!("../web/paint.js")),
+    ("parts.js", include_str!("../web/parts.js")),
+    ("say.js", include_str!("../web/say.js")),
 ];
 
 /// The page speaks to its own server only, and nobody frames it.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -11,19 +12,20 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Answered, Left, Pieces};
 use super::request::Args;
 use super::tables::{Named, Tables, path_param};
+use crate::analysis::standings;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::ingest::{FAILED, PASSED, SKIPPED};
+use crate::ingest::words;
 use crate::params::Params;
 use crate::row_name::Kind;
-use crate::store::{Cells, Commit, Grid, Label, Labelled, Store};
+use crate::store::{Cells, Commit, Grid, Label, Labelled, Labels, Store};
 use crate::tile::{CommitIndex, Tile};
 
 /// Traces in one answer, unless fewer are asked for.
 const TRACES_MAX: usize = 100_000;
 const TRACES_SHOWN: usize = 10_000;
-
-pub type Labels = BTreeMap<String, BTreeMap<Digest, Labelled>>;
+/// How long a reader may take for one grid.
+const ANSWER_WAIT: Duration = Duration::from_secs(600);
 
 /// A commit as answers have it.
 pub fn commit(index: CommitIndex, commit: Option<&Arc<Commit>>) -> Value {
@@ -74,11 +76,9 @@ pub async fn grid(
     let mut grid = store.grid(kind, window, &query).await?;
     let labels = labels_of(&store, &grid).await?;
     if let Some(wanted) = wanted {
-        let key = store.settings().test_key.clone();
-        let digests = &grid.digests;
-        grid.traces.retain(|trace| {
-            newest_label(&trace.params, &key, &trace.cells, digests, &labels) == Some(wanted)
-        });
+        let standings = standings(&grid, &store.settings().test_key, &labels);
+        let mut stands = standings.iter().map(|it| it.is_some_and(|it| it.label == wanted));
+        grid.traces.retain(|_| stands.next().unwrap_or(false));
     }
     let commits = shown_commits(&store, &grid.columns).await?;
     let options = if with_options {
@@ -87,12 +87,13 @@ pub async fn grid(
     } else {
         HashMap::new()
     };
-    drop(turn);
     let (pieces, response) = Pieces::new("application/json");
     let document = Document { grid, commits, labels, options, limit, kind };
     tokio::spawn(async move {
-        // A reader who has left wants nothing more.
-        let _ = document.write(pieces).await;
+        // A reader who has left wants nothing more. The turn lasts as long as
+        // the grid is held.
+        let _ = tokio::time::timeout(ANSWER_WAIT, document.write(pieces)).await;
+        drop(turn);
     });
     Ok(response)
 }
@@ -144,8 +145,7 @@ impl Document {
         let total = json!({"total": total, "skipped": self.grid.skipped}).to_string();
         out.text(",").await?;
         out.text(&total[1..]).await?;
-        out.end().await;
-        Ok(())
+        out.end().await
     }
 }
 
@@ -166,8 +166,7 @@ fn plain(labels: &Labels) -> BTreeMap<&str, BTreeMap<Digest, Label>> {
 
 /// Digests that stand for a word.
 fn names(digests: &[Digest]) -> BTreeMap<Digest, &'static str> {
-    let words = [PASSED, SKIPPED, FAILED].map(|word| (Digest::of(word.as_bytes()), word));
-    words.into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
+    words().into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
 }
 
 fn label(text: &str) -> Result<Label> {
@@ -179,21 +178,6 @@ fn label(text: &str) -> Result<Label> {
             Err(Error::invalid(format!("label is untriaged, positive or negative, not {other:?}")))
         }
     }
-}
-
-/// The label of a trace's newest digest.
-fn newest_label(
-    params: &Params,
-    test_key: &str,
-    cells: &Cells,
-    digests: &[Digest],
-    labels: &Labels,
-) -> Option<Label> {
-    let Cells::Digests(cells) = cells else { return None };
-    let newest = cells.iter().rev().find(|number| **number != 0)?;
-    let digest = digests[*newest as usize - 1];
-    let labels = params.get(test_key).and_then(|test| labels.get(test));
-    Some(labels.and_then(|labels| labels.get(&digest)).map_or(Label::Untriaged, |it| it.label))
 }
 
 /// The tile in an address.
@@ -226,12 +210,13 @@ pub async fn tile(
     let commits = shown_commits(&store, &columns).await?;
     let (mut pieces, response) = Pieces::new("application/x-ndjson");
     tokio::spawn(async move {
-        if let Err(Stopped::Failed(error)) =
-            write_tile(&store, kind, scan, commits, &mut pieces).await
-        {
-            return pieces.fail(&error.to_string()).await;
+        let written = match write_tile(&store, kind, scan, commits, &mut pieces).await {
+            Ok(()) => pieces.end().await.map_err(Stopped::from),
+            stopped => stopped,
+        };
+        if let Err(Stopped::Failed(error)) = written {
+            tracing::warn!(%error, "an answer about traces was broken off");
         }
-        pieces.end().await;
     });
     Ok(response)
 }

@@ -2,13 +2,15 @@
 //! wrong is told by name.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
+use tokio_stream::StreamExt;
 
 use super::answer::Answer;
 use crate::error::{Error, Result};
@@ -17,8 +19,12 @@ use crate::row_name::Kind;
 use crate::store::{COMMITS_MAX, Store, Window};
 use crate::tile::CommitIndex;
 
-/// Bytes of a body.
-pub const BODY_BYTES_MAX: usize = 256 << 20;
+/// Bytes of a body that brings results, and of any other.
+pub const RESULTS_BYTES_MAX: usize = 256 << 20;
+const JSON_BYTES_MAX: usize = 16 << 20;
+/// How long the next piece of a body may take, and all of it.
+const PIECE_WAIT: Duration = Duration::from_secs(30);
+const BODY_WAIT: Duration = Duration::from_secs(600);
 /// Commits that are shown unless told otherwise.
 const COMMITS_SHOWN: usize = 256;
 
@@ -150,9 +156,9 @@ impl Args {
     }
 }
 
-/// The bytes of a body. Types that any web page can make a browser send
-/// without asking are refused, so that no foreign page writes here.
-pub async fn body(headers: &HeaderMap, body: Body, types: &[&str]) -> Result<Bytes> {
+/// The bytes of a body of at most `max`. Types that any web page can make a
+/// browser send without asking are refused, so that no foreign page writes here.
+pub async fn body(headers: &HeaderMap, body: Body, types: &[&str], max: usize) -> Result<Bytes> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let given = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if !types.iter().any(|known| known.eq_ignore_ascii_case(given)) {
@@ -161,21 +167,47 @@ pub async fn body(headers: &HeaderMap, body: Body, types: &[&str]) -> Result<Byt
             types.join(" or ")
         )));
     }
-    axum::body::to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
-        let mut source: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(error) = source {
-            if error.to_string().contains("length limit exceeded") {
-                return Error::TooLarge(format!("a body may have {BODY_BYTES_MAX} bytes"));
-            }
-            source = error.source();
-        }
-        Error::invalid(format!("the body did not arrive: {error}"))
-    })
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let declared: Option<usize> = declared.and_then(|text| text.parse().ok());
+    if declared.is_some_and(|bytes| bytes > max) {
+        return Err(too_large(max));
+    }
+    let arrived = tokio::time::timeout(BODY_WAIT, gathered(body, max, PIECE_WAIT)).await;
+    arrived.map_err(|_| Error::invalid("the body took too long to arrive"))?
 }
 
-/// A body of JSON.
+/// A body as it arrives. One that is too large is read on for a while and
+/// dropped, so that its sender hears the answer instead of a broken pipe. One
+/// that stops is given up: whoever reads it holds a turn that others wait for.
+async fn gathered(body: Body, max: usize, wait: Duration) -> Result<Bytes> {
+    let mut pieces = body.into_data_stream();
+    let (mut bytes, mut total) = (BytesMut::new(), 0usize);
+    loop {
+        let piece = tokio::time::timeout(wait, pieces.next()).await;
+        let stopped = || Error::invalid(format!("the body stopped after {total} bytes"));
+        let Some(piece) = piece.map_err(|_| stopped())? else { break };
+        let piece =
+            piece.map_err(|error| Error::invalid(format!("the body did not arrive: {error}")))?;
+        total += piece.len();
+        if total <= max {
+            bytes.extend_from_slice(&piece);
+        } else {
+            bytes = BytesMut::new();
+        }
+        if total / 2 > max {
+            break;
+        }
+    }
+    if total > max { Err(too_large(max)) } else { Ok(bytes.freeze()) }
+}
+
+fn too_large(max: usize) -> Error {
+    Error::TooLarge(format!("a body may have {max} bytes here"))
+}
+
+/// A body of JSON that is no report of results.
 pub async fn json<T: DeserializeOwned>(headers: &HeaderMap, from: Body) -> Result<T> {
-    let bytes = body(headers, from, &["application/json"]).await?;
+    let bytes = body(headers, from, &["application/json"], JSON_BYTES_MAX).await?;
     serde_json::from_slice(&bytes).map_err(|error| Error::invalid(format!("the body: {error}")))
 }
 
@@ -193,5 +225,31 @@ mod tests {
         assert!(args.one("x").is_err());
         assert!(args.only(&["q", "n"]).unwrap_err().to_string().contains("\"x\""));
         assert!(Args::parse("a=%ZZ").is_err());
+    }
+    fn json_headers() -> HeaderMap {
+        HeaderMap::from_iter([(header::CONTENT_TYPE, "application/json".parse().unwrap())])
+    }
+
+    #[tokio::test]
+    async fn a_body_that_stops_is_given_up() {
+        let half = tokio_stream::iter([Ok::<_, std::io::Error>("{\"commit\"")]);
+        let never = half.chain(tokio_stream::pending());
+        let wait = Duration::from_millis(1);
+        let error = gathered(Body::from_stream(never), 100, wait).await.unwrap_err();
+        assert_eq!(error.to_string(), "the body stopped after 9 bytes");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_declared_too_large_is_not_even_read() {
+        let mut headers = json_headers();
+        headers.insert(header::CONTENT_LENGTH, "101".parse().unwrap());
+        let never = tokio_stream::pending::<Result<Bytes, std::io::Error>>();
+        let types = ["application/json"];
+        let answer = body(&headers, Body::from_stream(never), &types, 100).await;
+        assert!(matches!(answer, Err(Error::TooLarge(_))));
+        let exact = body(&json_headers(), Body::from("x".repeat(100)), &types, 100).await;
+        assert_eq!(exact.unwrap().len(), 100);
+        let more = body(&json_headers(), Body::from("x".repeat(101)), &types, 100).await;
+        assert!(matches!(more, Err(Error::TooLarge(_))));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::answer::{Answer, Answered};
 use super::query::commit;
-use super::request::{Args, body, json as json_body};
+use super::request::{Args, RESULTS_BYTES_MAX, body, json as json_body};
 use super::tables::{Named, Tables};
 use crate::error::{Error, Result};
 use crate::ingest::{Format, Reader};
@@ -34,14 +34,15 @@ pub async fn put(
     let commit = args.one("commit")?;
     let _turn = tables.heavy().await;
     let types = ["application/json", "application/xml", "text/xml", "application/octet-stream"];
-    let bytes = body(&headers, from, &types).await?;
+    let bytes = body(&headers, from, &types, RESULTS_BYTES_MAX).await?;
     // Reading a large report takes a while; others go on meanwhile.
     let reports = tokio::task::spawn_blocking(move || Reader::new(labels).read(format, &bytes));
     let reports = reports.await.map_err(|_| Error::invalid("the report cannot be read"))??;
     let skipped: usize = reports.iter().map(|report| report.skipped).sum();
     let puts = reports.into_iter().map(|report| {
         let commit = report.commit.or(commit.map(str::to_string));
-        let commit = commit.ok_or_else(|| Error::invalid("the report names no commit"))?;
+        let commit = commit
+            .ok_or_else(|| Error::invalid("the report names no commit: give one as ?commit="))?;
         let time_micros = report.time_micros.or(time).unwrap_or_else(now_micros);
         Ok(Put { commit, time_micros, entries: report.entries })
     });

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use stele_bigtable::client::Client;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::{Answer, Answered};
 use super::request::{Args, json as json_body};
@@ -32,12 +32,12 @@ pub struct Tables {
 struct Shared {
     client: Client,
     open: Mutex<HashMap<String, Store>>,
-    heavy: Semaphore,
+    heavy: Arc<Semaphore>,
 }
 
 impl Tables {
     pub fn new(client: Client) -> Tables {
-        let (open, heavy) = (Mutex::default(), Semaphore::new(HEAVY_MAX));
+        let (open, heavy) = (Mutex::default(), Arc::new(Semaphore::new(HEAVY_MAX)));
         Tables { shared: Arc::new(Shared { client, open, heavy }) }
     }
 
@@ -60,8 +60,9 @@ impl Tables {
     }
 
     /// Waits for a turn to hold much memory.
-    pub async fn heavy(&self) -> SemaphorePermit<'_> {
-        self.shared.heavy.acquire().await.expect("the semaphore is never closed")
+    pub async fn heavy(&self) -> OwnedSemaphorePermit {
+        let turn = self.shared.heavy.clone().acquire_owned().await;
+        turn.expect("the semaphore is never closed")
     }
 }
 

@@ -98,7 +98,7 @@ impl Files {
             for (report, time_micros) in read.map_err(|error| of_file(path, error))? {
                 let commit = report.commit.or_else(|| self.commit.clone());
                 let commit = commit.ok_or_else(|| {
-                    let what = "it names no commit, and none was given";
+                    let what = "it names no commit, and none was given: say --commit, or --repo";
                     of_file(path, Error::invalid(what))
                 })?;
                 // One commit has one time in a batch.

@@ -47,12 +47,21 @@ impl Known {
         self.both.read().digests.get(&id).copied()
     }
 
-    fn learn(&self, mappings: impl IntoIterator<Item = (Digest, u64)>) {
+    /// Two ids of one digest, or two digests of one id, are damage: no cell
+    /// could be trusted any more.
+    fn learn(&self, mappings: impl IntoIterator<Item = (Digest, u64)>) -> Result<()> {
         let mut both = self.both.write();
         for (digest, id) in mappings {
-            both.ids.insert(digest, id);
-            both.digests.insert(id, digest);
+            let other_id = both.ids.insert(digest, id).is_some_and(|other| other != id);
+            let other_digest = both.digests.insert(id, digest).is_some_and(|other| other != digest);
+            if other_id || other_digest {
+                return Err(Error::Damaged {
+                    row: "the digest map".into(),
+                    what: format!("id {id} or digest {digest} is there twice"),
+                });
+            }
         }
+        Ok(())
     }
 
     fn unknown_digests(&self, digests: impl IntoIterator<Item = Digest>) -> Vec<Digest> {
@@ -92,7 +101,7 @@ impl Store {
         for attempt in 0..ATTEMPTS_MAX {
             let stored = self.table().read_row(row.clone(), Some(columns(&digests, true))).await?;
             if let Some(stored) = stored {
-                self.inner.digests.learn(mappings(&stored)?);
+                self.inner.digests.learn(mappings(&stored)?)?;
             }
             let new = self.inner.digests.unknown_digests(digests.iter().copied());
             if new.is_empty() {
@@ -105,8 +114,7 @@ impl Store {
             let there = Some(columns(&new, false));
             match self.table().check_and_mutate(row.clone(), there, [], writes).await {
                 Ok(false) => {
-                    self.inner.digests.learn(pairs);
-                    return Ok(());
+                    return self.inner.digests.learn(pairs);
                 }
                 // Somebody else numbered one of them meanwhile.
                 Ok(true) => self.return_ids(ids).await,
@@ -147,7 +155,7 @@ impl Store {
                 let query = Query::prefix(row_name::digest_map(shard)).filter(filter);
                 let mut rows = store.table().read_rows(query);
                 while let Some(row) = rows.next().await? {
-                    store.inner.digests.learn(mappings(&row)?);
+                    store.inner.digests.learn(mappings(&row)?)?;
                 }
                 Ok(())
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use stele_bigtable::client::{Filter, Mutation, Query};
+use stele_bigtable::client::{Cell, Filter, Mutation, Query, Row};
 
 use super::{Store, now_micros};
 use crate::digest::Digest;
@@ -33,6 +33,9 @@ pub struct Labelled {
     pub at: i64,
 }
 
+/// The labels of digests, by test.
+pub type Labels = BTreeMap<String, BTreeMap<Digest, Labelled>>;
+
 /// A change of one label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,28 +51,35 @@ pub struct NewLabel {
 
 impl Store {
     /// The labels of these tests' digests. Those without are untriaged.
-    pub async fn labels(
-        &self,
-        tests: impl IntoIterator<Item = &str>,
-    ) -> Result<BTreeMap<String, BTreeMap<Digest, Labelled>>> {
+    pub async fn labels(&self, tests: impl IntoIterator<Item = &str>) -> Result<Labels> {
         let keys: BTreeMap<String, &str> =
             tests.into_iter().map(|test| (row_name::labels(test, self.shards()), test)).collect();
         let query = Query::keys(keys.keys().cloned()).filter(latest());
         let mut rows = self.table().read_rows(query);
-        let mut found = BTreeMap::new();
+        let mut found = Labels::new();
         while let Some(row) = rows.next().await? {
-            let mut labels = BTreeMap::new();
-            for cell in row.family(FAMILY) {
-                let digest = Digest::from_hex(&cell.qualifier)
-                    .ok_or_else(|| Error::damaged(&row.key, "a column is no digest"))?;
-                labels.insert(digest, labelled(&row.key, &cell.value)?);
-            }
             let name = String::from_utf8_lossy(&row.key).into_owned();
             if let Some(test) = keys.get(&name) {
-                found.insert(test.to_string(), labels);
+                found.insert(test.to_string(), labels_in(&row)?);
             }
         }
         Ok(found)
+    }
+
+    /// Everything that has ever been decided, of all tests.
+    pub async fn all_labels(&self) -> Result<Labels> {
+        let found = self.parallel(0..self.shards(), |store, shard| async move {
+            let query = Query::prefix(row_name::labels_of_shard(shard)).filter(latest());
+            let mut rows = store.table().read_rows(query);
+            let mut found = Vec::new();
+            while let Some(row) = rows.next().await? {
+                let test = row_name::test(&row.key)
+                    .ok_or_else(|| Error::damaged(&row.key, "it names no test"))?;
+                found.push((test, labels_in(&row)?));
+            }
+            Ok(found)
+        });
+        Ok(found.await?.into_iter().flatten().collect())
     }
 
     /// Every label that one digest of a test has had, the newest first.
@@ -128,6 +138,15 @@ impl Store {
 
 fn latest() -> Filter {
     Filter::chain([Filter::family(FAMILY), Filter::latest()])
+}
+
+fn labels_in(row: &Row) -> Result<BTreeMap<Digest, Labelled>> {
+    let label = |cell: &Cell| {
+        let digest = Digest::from_hex(&cell.qualifier)
+            .ok_or_else(|| Error::damaged(&row.key, "a column is no digest"))?;
+        Ok((digest, labelled(&row.key, &cell.value)?))
+    };
+    row.family(FAMILY).map(label).collect()
 }
 
 fn labelled(row: &[u8], value: &[u8]) -> Result<Labelled> {

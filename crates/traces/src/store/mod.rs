@@ -31,7 +31,7 @@ pub use commits::{COMMITS_MAX, Commit, NewCommit};
 pub use copy::{Copied, copy};
 pub use grid::{Cells, Grid, GridTrace, Window};
 pub use history::History;
-pub use labels::{Label, Labelled, NewLabel};
+pub use labels::{Label, Labelled, Labels, NewLabel};
 use parking_lot::Mutex;
 pub use put::{Entry, Put, Stored, Value};
 pub use scan::{TileTrace, Tiles};

@@ -22,6 +22,7 @@ export const table = (name) => ask(name, "");
 export const params = (name) => ask(name, "/params");
 export const grid = (name, args, signal) => ask(name, "/query", args, signal);
 export const trace = (name, id) => ask(name, "/trace", { id });
+export const commits = async (name, args) => (await ask(name, "/commits", args)).commits;
 export const bisect = (name, args) => ask(name, "/bisect", args);
 export const diff = (name, args) => ask(name, "/diff", args);
 export const blame = (name, args) => ask(name, "/blame", args);

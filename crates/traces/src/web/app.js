@@ -2,45 +2,47 @@
 // from that.
 
 import * as api from "./api.js";
-import { Builder, element } from "./builder.js";
+import { Builder } from "./builder.js";
+import * as changes from "./changes.js";
 import { Chart, shown } from "./chart.js";
 import * as colours from "./colours.js";
-import { Detail, blameCards, commitLine, nameOf, short, stepCards, swatch, when } from "./detail.js";
+import { Detail } from "./detail.js";
 import { Grid } from "./grid.js";
+import { listen } from "./keys.js";
+import { legend } from "./legend.js";
+import * as lists from "./lists.js";
+import { commitLine, element, many, nameOf, restOf, short, swatch, testOf, when } from "./parts.js";
+import * as say from "./say.js";
 
+const LISTED = 300;
 const at = (id) => document.getElementById(id);
-const asked = { table: "", q: "", kind: "digests", n: "256", label: "", changed: "", view: "grid" };
-const state = { data: null, table: "", testKey: "name", query: "", labelOf, colourOf, unit: "" };
+const UNASKED = { q: "", kind: "digests", n: "256", label: "", changed: "", view: "grid" };
+const asked = { table: "", ...UNASKED };
+const state = { data: null, table: "", testKey: "name", query: "", unit: "", labelOf, colourOf, unitOf, nameOf: (trace) => nameOf(trace.params, state) };
 let loading = null;
 let begun = 0;
 
-const builder = new Builder(at("builder"), at("query"), at("query-form"), (text) => change({ q: text }));
-const detail = new Detail(at("detail"), { close: closeDetail, triage, find });
-const grid = new Grid(at("scroller"), at("canvas"), at("spacer"), {
-  hover: tip,
-  select: selected,
-  open: opened,
-  painted: () => {
-    if (!begun || !state.data) return;
-    document.body.dataset.paintedMs = Math.round(performance.now() - begun);
-    document.body.dataset.traces = state.data.traces.length;
-    begun = 0;
-  },
-});
+const builder = new Builder(
+  { box: at("builder"), input: at("query"), form: at("query-form"), clear: at("clear") },
+  (text) => change({ q: text }),
+);
+const detail = new Detail(at("detail"), { close: closeDetail, triage, find, findDigest, open: chosen, mark });
+const grid = new Grid(at("scroller"), at("canvas"), at("spacer"), { hover: tip, select: selected, open: opened, painted });
 const chart = new Chart(at("chart"), {
-  hover: (point, event) => (point ? showTip([pointLine(point)], event) : hideTip()),
-  open: (point) => grid.selected && grid.select({ row: grid.selected.row, column: point.column }),
+  hover: (point, event) => (point ? say.tip(pointLines(point), event) : say.hideTip()),
+  open: (point) => chosen({ row: Math.max(0, grid.selected?.row ?? 0), column: point.column }),
 });
 
 // The address.
 
 function readAddress() {
+  Object.assign(asked, UNASKED);
   const given = new URLSearchParams(location.hash.slice(1));
   for (const name of Object.keys(asked)) if (given.has(name)) asked[name] = given.get(name);
 }
 
-function change(changes) {
-  Object.assign(asked, changes);
+function change(changed) {
+  Object.assign(asked, changed);
   const kept = Object.entries(asked).filter(([, value]) => value !== "");
   history.pushState(null, "", `#${new URLSearchParams(kept)}`);
   follow();
@@ -54,9 +56,13 @@ function follow() {
   at("tab-blame").hidden = asked.kind !== "digests";
   at("tab-steps").hidden = asked.kind !== "numbers";
   for (const button of at("kind").children) button.setAttribute("aria-pressed", String(button.dataset.value === asked.kind));
-  for (const tab of document.querySelectorAll(".tabs [role=tab]")) tab.setAttribute("aria-selected", String(tab.dataset.view === asked.view));
+  markTab();
   builder.set(asked.q);
-  load().catch(told);
+  load().catch(failed);
+}
+
+function markTab() {
+  for (const tab of document.querySelectorAll(".tabs [role=tab]")) tab.setAttribute("aria-selected", String(tab.dataset.view === asked.view));
 }
 
 // Loading.
@@ -66,19 +72,13 @@ async function load() {
   const mine = (loading = new AbortController());
   begun = performance.now();
   delete document.body.dataset.paintedMs;
-  at("summary").textContent = "…";
+  delete document.body.dataset.failed;
+  document.body.classList.add("loading");
   if (state.table !== asked.table) await openTable(asked.table);
-  const args = { q: asked.q, kind: asked.kind, n: asked.n, label: asked.kind === "digests" ? asked.label : "", options: "true" };
-  let data;
-  try {
-    data = await api.grid(asked.table, args, mine.signal);
-  } catch (error) {
-    if (mine.signal.aborted) return;
-    at("summary").textContent = "";
-    throw error;
-  }
+  const label = asked.kind === "digests" ? asked.label : "";
+  const data = await api.grid(asked.table, { q: asked.q, kind: asked.kind, n: asked.n, label, options: "true" }, mine.signal);
   if (mine.signal.aborted) return;
-  showView();
+  document.body.classList.remove("loading");
   take(data);
   if (asked.view !== "grid") await list();
 }
@@ -87,53 +87,53 @@ async function openTable(name) {
   const [info, set] = await Promise.all([api.table(name), api.params(name)]);
   state.table = name;
   state.testKey = info.settings.test_key;
+  state.hasCommits = info.head != null;
   at("table").value = name;
   builder.show(set.params, state.testKey);
   builder.set(asked.q);
 }
 
+function painted() {
+  if (!begun || !state.data) return;
+  document.body.dataset.paintedMs = Math.round(performance.now() - begun);
+  document.body.dataset.traces = state.data.traces.length;
+  begun = 0;
+}
+
 function take(data) {
-  state.data = data;
-  state.query = asked.q;
-  state.ranks = data.kind === "digests" ? colours.ranks(data, state.testKey) : null;
-  state.middles = new Map();
-  state.stepsOf = undefined;
+  Object.assign(state, { data, query: asked.q, middles: new Map(), stepsOf: undefined });
+  state.ranks = data.kind === "digests" ? colours.ranks(data, state.testKey) : new Map();
   const first = data.traces[0]?.params ?? {};
   const constant = Object.keys(first).filter((key) => data.traces.every((trace) => trace.params[key] === first[key]));
   state.constant = new Set(data.traces.length > 1 ? constant : []);
   let order = data.traces.map((_, place) => place);
-  if (asked.changed) order = order.filter((place) => hasChange(data.traces[place].cells));
+  if (asked.changed) order = order.filter((place) => changes.hasChange(data.traces[place].cells));
   // The traces of one test side by side.
-  const names = data.traces.map((trace) => nameOf(trace.params, state));
+  const names = data.traces.map((trace) => state.nameOf(trace));
   order.sort((a, b) => (names[a] < names[b] ? -1 : names[a] > names[b] ? 1 : a - b));
-  draw(order);
   closeDetail();
-  const total = data.total.toLocaleString("en");
+  showView(order.length > 0);
+  draw(order);
   const left = data.total > data.traces.length ? ` (the first ${data.traces.length.toLocaleString("en")} shown)` : "";
-  at("summary").textContent = `${total} ${data.total === 1 ? "trace" : "traces"}${left} × ${data.columns.length} commits`;
-  at("empty").hidden = order.length > 0 || asked.view !== "grid";
-  if (!order.length) sayEmpty("No results here", asked.q ? "Nothing matches this query at these commits." : "Nothing has been ingested at these commits.");
+  const hidden = order.length < data.traces.length ? `, ${order.length.toLocaleString("en")} changed` : "";
+  at("summary").textContent = `${many(data.total, "trace")}${left} × ${many(data.columns.length, "commit")}${hidden}`;
 }
 
 function draw(order) {
-  grid.show(state.data, order, {
-    name: (trace) => nameOf(trace.params, state),
-    group: (trace) => trace.params[state.testKey],
+  const { data } = state;
+  const rest = [...new Set(data.traces.slice(0, 200).flatMap((trace) => Object.keys(trace.params)))];
+  const titles = [state.testKey, rest.filter((key) => key !== state.testKey && !state.constant.has(key)).join(" · ")];
+  grid.changes = data.kind === "digests" ? changes.perColumn(data, order) : null;
+  grid.show(data, order, {
+    test: (trace) => testOf(trace.params, state),
+    rest: (trace) => restOf(trace.params, state) || (testOf(trace.params, state) ? "" : state.nameOf(trace)),
     colours: (trace) => (cell) => colourOf(trace, cell),
+    count: data.kind === "digests" ? "traces changed by each commit" : "steps at each commit",
     badge,
+    titles,
   });
-  at("chart-box").hidden = state.data.kind !== "numbers" || asked.view !== "grid" || !order.length;
-  if (state.data.kind === "numbers" && order.length) selected({ row: 0, column: -1 });
-}
-
-function hasChange(cells) {
-  let last = null;
-  for (const cell of cells) {
-    if (cell === 0 || cell === null) continue;
-    if (last !== null && cell !== last) return true;
-    last = cell;
-  }
-  return false;
+  if (order.length) legend(at("legend"), state, null);
+  if (data.kind === "numbers" && order.length) selected({ row: 0, column: -1 });
 }
 
 // Colours and labels.
@@ -146,7 +146,7 @@ function colourOf(trace, cell) {
   }
   const word = state.data.names[state.data.digests[cell - 1]];
   if (word) return colours.wordColour(word);
-  return colours.rankColour(state.ranks.get(trace.params[state.testKey] ?? "")?.get(cell) ?? 0);
+  return colours.rankColour(state.ranks.get(testOf(trace.params, state))?.get(cell)?.rank ?? 0);
 }
 
 function middleOf(trace) {
@@ -157,61 +157,98 @@ function middleOf(trace) {
   return state.middles.get(trace);
 }
 
+function unitOf(trace) {
+  const { options, params } = trace;
+  return options?.unit ?? params.unit ?? (/time|mean|median/.test(params.measure ?? "") ? "ns" : "");
+}
+
 function labelOf(test, digest) {
   return state.data.labels[test]?.[digest] ?? "untriaged";
 }
 
-function badge(trace) {
+function badge(trace, { good, bad, faint }) {
   if (state.data.kind !== "digests") return null;
   const newest = trace.cells.findLast((cell) => cell !== 0);
   const test = trace.params[state.testKey];
   if (!newest || test === undefined) return null;
-  const label = labelOf(test, state.data.digests[newest - 1]);
-  if (label === "untriaged") return { colour: colours.cssColour("--faint"), hollow: true };
-  return { colour: colours.cssColour(label === "positive" ? "--good" : "--bad") };
+  const digest = state.data.digests[newest - 1];
+  const label = labelOf(test, digest);
+  // That a test passed or was skipped needs no decision.
+  if (label === "untriaged" && ["passed", "skipped"].includes(state.data.names[digest])) return null;
+  return label === "untriaged" ? { colour: faint, hollow: true } : { colour: label === "positive" ? good : bad };
 }
 
 // Choosing.
 
 function selected({ row, column }) {
-  if (state.data?.kind !== "numbers" || row < 0) return;
-  const trace = grid.traceAt(row);
+  if (!state.data) return;
+  const trace = row >= 0 ? grid.traceAt(row) : null;
+  legend(at("legend"), state, column >= 0 || grid.selected ? trace : null);
+  // For those who do not see the canvas.
+  if (trace && column >= 0) at("said").textContent = cellLines(trace, column).map((line) => line.textContent).join(", ");
+  if (state.data.kind !== "numbers" || !trace) return;
   const points = trace.cells.map((number, place) => [place, number]).filter(([, number]) => number !== null);
-  const name = nameOf(trace.params, state);
-  state.unit = trace.options?.unit ?? trace.params.unit ?? (trace.params.measure?.match(/time|mean|median/) ? "ns" : "");
-  chart.show(name, state.unit, points, state.data.columns, state.stepsOf?.get(trace.id) ?? [], column);
-  if (state.stepsOf === undefined) findSteps().catch(told);
+  state.unit = unitOf(trace);
+  chart.show(state.nameOf(trace), state.unit, points, state.data.columns, state.stepsOf?.get(trace.id) ?? [], column);
+  if (state.stepsOf === undefined) state.finding = findSteps().catch(told);
 }
 
 // Steps of all traces that are shown, once for each load.
 async function findSteps() {
-  const data = state.data;
+  const { data } = state;
   state.stepsOf = new Map();
   const found = await api.steps(state.table, { q: asked.q, n: asked.n });
   if (data !== state.data) return;
   const column = new Map(data.columns.map((commit, place) => [commit.index, place]));
+  grid.changes = new Uint32Array(data.columns.length);
   for (const step of found.steps) {
     const placed = { ...step, from: column.get(step.good), to: column.get(step.bad) };
     state.stepsOf.set(step.id, [...(state.stepsOf.get(step.id) ?? []), placed]);
+    grid.changes[placed.to]++;
   }
+  for (const steps of state.stepsOf.values()) steps.sort((a, b) => a.from - b.from);
+  grid.paint();
   if (grid.order.length) selected(grid.selected?.row >= 0 ? grid.selected : { row: 0, column: -1 });
 }
 
 function opened(place) {
-  hideTip();
-  const work = place.row < 0 ? detail.commit(state, place.column) : detail.cell(state, grid.traceAt(place.row), place.column);
+  say.hideTip();
+  const work = place.row < 0 ? detail.commit(state, place.column, grid.marked) : detail.cell(state, grid.traceAt(place.row), place.column);
   work.catch(told);
+}
+
+function chosen(place) {
+  grid.select(place);
+  opened(place);
+}
+
+function mark(column) {
+  grid.mark(column);
+  if (column >= 0) say.toast("Now choose another commit to compare it with.");
+  else if (grid.selected) opened({ row: -1, column: grid.selected.column });
 }
 
 function closeDetail() {
   detail.close();
+  document.body.classList.remove("filtering");
+  if (grid.marked >= 0) grid.mark(-1);
 }
 
 function find(id, column) {
   const row = grid.order.findIndex((place) => state.data.traces[place].id === id);
-  if (row < 0) return told(new Error("That trace is not among those shown."));
-  grid.select({ row, column });
-  opened({ row, column });
+  if (row < 0) return say.toast("That trace is not among those shown.");
+  showGrid();
+  chosen({ row, column });
+}
+
+// The first trace that has this digest, at the commit that brought it.
+function findDigest(test, digest) {
+  const number = state.data.digests.indexOf(digest) + 1;
+  const has = ({ params, cells }) => testOf(params, state) === test && cells.includes(number);
+  const row = number ? grid.order.findIndex((place) => has(state.data.traces[place])) : -1;
+  if (row < 0) return say.toast("Its traces are not among those shown.");
+  showGrid();
+  chosen({ row, column: grid.traceAt(row).cells.indexOf(number) });
 }
 
 async function triage(test, digest, label) {
@@ -219,8 +256,9 @@ async function triage(test, digest, label) {
     await api.label(state.table, { test, digest, label, expected: labelOf(test, digest), by: "" });
     (state.data.labels[test] ??= {})[digest] = label;
     grid.paint();
-    if (!at("detail").hidden && grid.selected) opened(grid.selected);
-    toast(`marked ${label}`);
+    if (asked.view !== "grid") await list();
+    else if (!at("detail").hidden && grid.selected) opened(grid.selected);
+    say.toast(`marked ${label}`);
   } catch (error) {
     told(error);
   }
@@ -235,120 +273,116 @@ function triageSelected(label) {
   if (cell && test !== undefined) triage(test, state.data.digests[cell - 1], label);
 }
 
-// Lists.
+// Views.
 
-function showView() {
+// The grid, what stands for it if there is nothing in it, or a list.
+function showView(some) {
   const isGrid = asked.view === "grid";
   at("list").hidden = isGrid;
-  at("scroller").hidden = !isGrid;
-  at("chart-box").hidden = !isGrid || asked.kind !== "numbers" || !grid.order.length;
-  at("empty").hidden = !isGrid || grid.order.length > 0;
+  at("scroller").hidden = at("legend").hidden = !isGrid || !some;
+  at("chart-box").hidden = !isGrid || !some || asked.kind !== "numbers";
+  if (isGrid && !some) sayEmpty();
+  else say.nothingInstead();
+}
+
+function showGrid() {
+  if (asked.view === "grid") return;
+  asked.view = "grid";
+  markTab();
+  showView(grid.order.length > 0);
+  grid.resize();
 }
 
 async function list() {
   const box = at("list");
+  const mine = loading;
   box.replaceChildren(element("p", "soft", "…"));
-  const args = { q: asked.q, n: asked.n, limit: 300 };
-  if (asked.view === "blame") {
-    const found = await api.blame(asked.table, args);
-    const open = (one) => {
-      const number = state.data.digests.indexOf(one.digest) + 1;
-      const has = (place) => {
-        const trace = state.data.traces[place];
-        return trace.params[state.testKey] === one.test && trace.cells.includes(number);
-      };
-      const row = grid.order.findIndex(has);
-      if (row < 0) return told(new Error("Its traces are not among those shown."));
-      showGrid();
-      const place = { row, column: grid.traceAt(row).cells.indexOf(number) };
-      grid.select(place);
-      opened(place);
-    };
-    const cards = blameCards(found, state, open);
-    box.replaceChildren(...(cards.length ? cards : [element("p", "soft", "Every digest has been looked at.")]));
-  } else {
-    const found = await api.steps(asked.table, args);
-    const column = (index) => state.data.columns.findIndex((commit) => commit.index === index);
-    const open = (one) => {
-      showGrid();
-      find(one.id, column(one.bad));
-    };
-    const cards = stepCards(found, state, open);
-    box.replaceChildren(...(cards.length ? cards : [element("p", "soft", "No number moved for good.")]));
+  const args = { q: asked.q, n: asked.n, limit: LISTED };
+  const column = (index) => state.data.columns.findIndex((commit) => commit.index === index);
+  const cards =
+    asked.view === "blame"
+      ? lists.blame(await api.blame(asked.table, args), state, { triage, findDigest })
+      : lists.steps(await api.steps(asked.table, args), state, { find: (id, index) => find(id, column(index)) });
+  if (mine === loading) box.replaceChildren(...cards);
+}
+
+// Why there is no grid.
+
+function sayEmpty() {
+  const other = asked.kind === "digests" ? "numbers" : "digests";
+  const turn = [`show ${other}`, () => change({ kind: other, view: "grid" })];
+  if (asked.q || asked.label || asked.changed) {
+    const clear = ["clear the filters", () => change({ q: "", label: "", changed: "" })];
+    const text = asked.changed && state.data.traces.length ? "None of the traces changed at these commits." : "No trace matches the filters at these commits.";
+    return say.instead({ title: "Nothing to show", text, actions: [clear, turn] });
   }
+  const { table } = state;
+  say.instead({
+    title: `No ${asked.kind} in ${table} yet`,
+    text: state.hasCommits ? "Commits are known, results are not. Bring some:" : "Bring the commits of a repository, and results of its tests:",
+    commands: [`stele traces ingest ${table} --repo . report.xml`, `stele traces ingest ${table} --repo . target/criterion`],
+    actions: [turn],
+  });
 }
 
-function showGrid() {
-  asked.view = "grid";
-  for (const tab of document.querySelectorAll(".tabs [role=tab]")) tab.setAttribute("aria-selected", String(tab.dataset.view === "grid"));
-  showView();
-  grid.resize();
+function sayNoTables() {
+  document.body.dataset.paintedMs = "0";
+  at("scroller").hidden = true;
+  say.instead({
+    title: "No traces yet",
+    text: "Make a table, then bring results of tests and benchmarks:",
+    commands: ["stele traces init mytests", "stele traces ingest mytests --repo . report.xml"],
+    actions: [["look again", () => start().catch(failed)]],
+  });
 }
 
-// What is said beside the grid.
-
-function tip(place, event) {
-  if (!place || place.column < 0) return hideTip();
-  const commit = state.data.columns[place.column];
-  const lines = [];
-  if (place.row >= 0) {
-    const trace = grid.traceAt(place.row);
-    const cell = trace.cells[place.column];
-    const line = element("div", "line");
-    if (state.data.kind === "numbers") line.append(swatch(colourOf(trace, cell)), cell === null ? "no number" : shown(cell, state.unit));
-    else if (!cell) line.append("no result");
-    else {
-      const digest = state.data.digests[cell - 1];
-      const label = trace.params[state.testKey] === undefined ? "" : labelOf(trace.params[state.testKey], digest);
-      line.append(swatch(colourOf(trace, cell)), element("span", "digest", state.data.names[digest] ?? short(digest)), element("span", "soft", label));
-    }
-    lines.push(element("div", "", nameOf(trace.params, state)), line);
-    const options = Object.entries(trace.options ?? {});
-    if (options.length) lines.push(element("div", "soft", options.map(([key, value]) => `${key} ${value}`).join(" · ").slice(0, 200)));
-  }
-  lines.push(commitLine(commit), element("div", "soft", `@${commit.index} · ${when(commit.time)}`));
-  showTip(lines, event);
-}
-
-function pointLine({ column, number }) {
-  const commit = state.data.columns[column];
-  const box = element("div");
-  box.append(element("div", "", shown(number, state.unit)), commitLine(commit));
-  return box;
-}
-
-function showTip(lines, event) {
-  const box = at("tip");
-  box.replaceChildren(...lines);
-  box.hidden = false;
-  const { width, height } = box.getBoundingClientRect();
-  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
-  box.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
-}
-
-function hideTip() {
-  at("tip").hidden = true;
-}
-
-let toasting = 0;
-
-function toast(text) {
-  const box = at("toast");
-  box.textContent = text;
-  box.hidden = false;
-  clearTimeout(toasting);
-  toasting = setTimeout(() => (box.hidden = true), 3500);
+function failed(error) {
+  if (error.name === "AbortError") return;
+  document.body.classList.remove("loading");
+  document.body.dataset.failed = error.message;
+  begun = 0;
+  at("summary").textContent = "";
+  for (const id of ["scroller", "list", "legend", "chart-box"]) at(id).hidden = true;
+  const actions = [["try again", () => (at("table").value ? follow() : start().catch(failed))]];
+  if (asked.q) actions.push(["clear the query", () => change({ q: "" })]);
+  say.instead({ title: "That did not work", text: error.message, actions, failed: true });
 }
 
 function told(error) {
-  if (error.name === "AbortError") return;
-  toast(error.message);
+  if (error.name !== "AbortError") say.toast(error.message);
 }
 
-function sayEmpty(title, text, code) {
-  const box = at("empty");
-  box.replaceChildren(element("h2", "", title), element("p", "", text));
-  if (code) box.append(element("code", "", code));
+// What is said beside the pointer.
+
+function tip(place, event) {
+  if (!place || place.column < 0) return say.hideTip();
+  const commit = state.data.columns[place.column];
+  const lines = place.row >= 0 ? cellLines(grid.traceAt(place.row), place.column) : [];
+  lines.push(commitLine(commit), element("div", "soft", [`@${commit.index}`, when(commit.time)].filter(Boolean).join(" · ")));
+  const changed = grid.changes?.[place.column];
+  if (place.row < 0 && changed) lines.push(element("div", "", `${many(changed, "trace")} changed`));
+  say.tip(lines, event);
+}
+
+function cellLines(trace, column) {
+  const cell = trace.cells[column];
+  const line = element("div", "line");
+  if (state.data.kind === "numbers") line.append(swatch(colourOf(trace, cell)), cell === null ? "no number" : shown(cell, unitOf(trace)));
+  else if (!cell) line.append(element("span", "soft", "no result"));
+  else {
+    const digest = state.data.digests[cell - 1];
+    const test = trace.params[state.testKey];
+    const label = test === undefined ? "" : labelOf(test, digest);
+    line.append(swatch(colourOf(trace, cell)), element("span", "digest", state.data.names[digest] ?? short(digest)), " ", element("span", `label ${label}`, label));
+  }
+  const lines = [element("div", "strong", state.nameOf(trace)), line];
+  const options = Object.entries(trace.options ?? {});
+  if (options.length) lines.push(element("div", "soft", options.map(([key, value]) => `${key} ${value}`).join(" · ").slice(0, 200)));
+  return lines;
+}
+
+function pointLines({ column, number }) {
+  return [element("div", "strong", shown(number, state.unit)), commitLine(state.data.columns[column])];
 }
 
 // Dark and light.
@@ -357,51 +391,54 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   grid.draw();
   chart.draw();
+  if (state.data && grid.order.length) legend(at("legend"), state, grid.selected?.row >= 0 ? grid.traceAt(grid.selected.row) : null);
 }
 
 function switchTheme() {
   const theme = colours.isDark() ? "light" : "dark";
   localStorage.setItem("stele-theme", theme);
   setTheme(theme);
+  if (!at("detail").hidden && grid.selected) opened(grid.selected);
 }
 
-// Keys.
+// The beginning.
 
-const keys = {
+function switchFilter() {
+  document.body.classList.toggle("filtering");
+}
+
+const columnOf = () => grid.selected?.column ?? -1;
+
+listen({
   ArrowLeft: (event) => grid.move(0, event.shiftKey ? -10 : -1),
   ArrowRight: (event) => grid.move(0, event.shiftKey ? 10 : 1),
   ArrowUp: (event) => grid.move(event.shiftKey ? -grid.page() : -1, 0),
   ArrowDown: (event) => grid.move(event.shiftKey ? grid.page() : 1, 0),
   PageUp: () => grid.move(-grid.page(), 0),
   PageDown: () => grid.move(grid.page(), 0),
+  Home: () => grid.move(0, -Infinity),
+  End: () => grid.move(0, Infinity),
   Enter: () => grid.selected && opened(grid.selected),
   Escape: () => closeDetail(),
   "[": () => grid.change(-1),
   "]": () => grid.change(1),
-  "/": () => at("query").focus(),
+  "/": () => {
+    document.body.classList.add("filtering");
+    at("query").focus();
+  },
   "?": () => at("help").showModal(),
   p: () => triageSelected("positive"),
   n: () => triageSelected("negative"),
   u: () => triageSelected("untriaged"),
+  c: () => columnOf() >= 0 && opened({ row: -1, column: columnOf() }),
+  m: () => columnOf() >= 0 && mark(columnOf()),
+  o: () => change({ changed: asked.changed ? "" : "1" }),
   t: switchTheme,
   g: () => change({ view: "grid" }),
   b: () => asked.kind === "digests" && change({ view: "blame" }),
   s: () => asked.kind === "numbers" && change({ view: "steps" }),
   d: () => change({ kind: asked.kind === "digests" ? "numbers" : "digests", view: "grid" }),
-};
-
-document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, select, textarea, dialog");
-  if (event.key === "Escape" && typing) event.target.blur?.();
-  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Enter" && event.target.closest("button, summary, a")) return;
-  const action = keys[event.key];
-  if (!action) return;
-  event.preventDefault();
-  action(event);
 });
-
-// The beginning.
 
 for (const button of at("kind").children) button.addEventListener("click", () => change({ kind: button.dataset.value, view: "grid" }));
 for (const tab of document.querySelectorAll(".tabs [role=tab]")) tab.addEventListener("click", () => change({ view: tab.dataset.view }));
@@ -410,6 +447,8 @@ at("count").addEventListener("change", (event) => change({ n: String(Math.max(1,
 at("label").addEventListener("change", (event) => change({ label: event.target.value }));
 at("changed").addEventListener("change", (event) => change({ changed: event.target.checked ? "1" : "" }));
 at("theme").addEventListener("click", switchTheme);
+at("filter-open").addEventListener("click", switchFilter);
+at("veil").addEventListener("click", switchFilter);
 at("help-open").addEventListener("click", () => at("help").showModal());
 addEventListener("popstate", () => {
   readAddress();
@@ -422,13 +461,9 @@ async function start() {
   readAddress();
   const tables = await api.tables();
   at("table").replaceChildren(...tables.map(({ table }) => new Option(table, table)));
-  if (!tables.length) {
-    at("empty").hidden = false;
-    document.body.dataset.paintedMs = "0";
-    return sayEmpty("No table of traces yet", "Make one and bring results:", "stele traces init mytests && stele traces ingest mytests --repo . report.xml");
-  }
+  if (!tables.length) return sayNoTables();
   if (!tables.some(({ table }) => table === asked.table)) asked.table = tables[0].table;
   follow();
 }
 
-start().catch(told);
+start().catch(failed);

@@ -1,9 +1,16 @@
 // The query builder: keys and values of the table as chips, and the text of
 // the query. Either changes the other.
 
-const VALUES_SHOWN = 60;
+import { element } from "./parts.js";
 
-const quoted = (text) => encodeURIComponent(text).replaceAll("%20", " ").replaceAll("%2F", "/").replaceAll("%3A", ":");
+const VALUES_SHOWN = 60;
+// Keys with more values than this can be searched.
+const VALUES_FEW = 12;
+
+const escape = (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`;
+const quoted = (text, letters) => text.replace(letters, escape);
+// A pattern that matches this text and nothing else.
+const literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 const special = (value) => (/^[!~*=]/.test(value) ? `=${value}` : value);
 
 function unquoted(text) {
@@ -29,7 +36,7 @@ export function parse(text) {
 
 export function write(keys) {
   const parts = [];
-  for (const [key, values] of keys) for (const value of values) parts.push(`${quoted(key)}=${quoted(value)}`);
+  for (const [key, values] of keys) for (const value of values) parts.push(`${quoted(key, /[%&=]/g)}=${quoted(value, /[%&]/g)}`);
   return parts.join("&");
 }
 
@@ -56,8 +63,8 @@ function state(values, value) {
 }
 
 export class Builder {
-  constructor(box, input, form, changed) {
-    Object.assign(this, { box, input, changed });
+  constructor({ box, input, form, clear }, changed) {
+    Object.assign(this, { box, input, clear, changed });
     this.params = {};
     this.open = new Set();
     form.addEventListener("submit", (event) => {
@@ -65,11 +72,9 @@ export class Builder {
       this.draw();
       changed(this.text());
     });
-    input.addEventListener("search", () => {
-      if (!input.value) {
-        this.draw();
-        changed("");
-      }
+    clear.addEventListener("click", () => {
+      this.set("");
+      changed("");
     });
   }
 
@@ -86,13 +91,14 @@ export class Builder {
     this.params = params;
     const keys = Object.keys(params);
     // Few values are best shown at once; the test's name is found by typing.
-    this.open = new Set(keys.filter((key) => params[key].length <= 12 || key === testKey));
+    this.open = new Set(keys.filter((key) => params[key].length <= VALUES_FEW || key === testKey));
     this.order = keys.sort((a, b) => (b === testKey) - (a === testKey) || params[a].length - params[b].length || (a < b ? -1 : 1));
     this.draw();
   }
 
   draw() {
     const chosen = parse(this.text());
+    this.clear.hidden = !this.text();
     const scroll = this.box.scrollTop;
     this.box.replaceChildren(...(this.order ?? []).map((key) => this.key(key, chosen.get(key))));
     this.box.scrollTop = scroll;
@@ -116,12 +122,25 @@ export class Builder {
       const left = found.length - first.length - rest.length;
       if (left > 0) list.append(element("span", "more", `and ${left.toLocaleString("en")} more`));
     };
-    if (values.length > 12) {
+    if (values.length > VALUES_FEW) {
       const find = element("input", "find");
-      find.placeholder = `find a ${key}`;
+      find.placeholder = `find a ${key}; Enter takes all like it`;
       find.setAttribute("aria-label", `find a ${key}`);
       find.addEventListener("input", () => fill(find.value.toLowerCase()));
+      find.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" && find.value) this.choose(key, [`~(?i)${literal(find.value)}`]);
+      });
       box.append(find);
+    }
+    // What was written by hand and is no value of the table.
+    const known = new Set(values.map(special));
+    const odd = (chosen ?? []).filter((one) => !known.has(one.replace(/^!/, "")));
+    for (const one of odd) {
+      const chip = element("button", "value pattern", one);
+      chip.title = "let it go";
+      chip.dataset.state = "yes";
+      chip.addEventListener("click", () => this.choose(key, chosen.filter((other) => other !== one)));
+      box.append(chip);
     }
     fill("");
     box.append(list);
@@ -132,22 +151,17 @@ export class Builder {
     const button = element("button", "value", value);
     button.title = value;
     button.dataset.state = state(chosen, value);
-    button.addEventListener("click", () => {
-      const keys = parse(this.text());
-      const values = toggled(keys.get(key) ?? [], value);
-      if (values.length) keys.set(key, values);
-      else keys.delete(key);
-      this.input.value = write(keys);
-      this.draw();
-      this.changed(this.text());
-    });
+    button.setAttribute("aria-pressed", String(button.dataset.state !== ""));
+    button.addEventListener("click", () => this.choose(key, toggled(parse(this.text()).get(key) ?? [], value)));
     return button;
   }
-}
 
-export function element(name, style, text) {
-  const made = document.createElement(name);
-  if (style) made.className = style;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  choose(key, values) {
+    const keys = parse(this.text());
+    if (values.length) keys.set(key, values);
+    else keys.delete(key);
+    this.input.value = write(keys);
+    this.draw();
+    this.changed(this.text());
+  }
 }

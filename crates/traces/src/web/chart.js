@@ -1,25 +1,36 @@
 // One numeric trace over commits: points, a line, and where it stepped.
 
-import { cssColour } from "./colours.js";
+import { theme } from "./colours.js";
+import { day, percent } from "./parts.js";
+import { font } from "./paint.js";
 
-const EDGE = { left: 76, right: 22, top: 30, bottom: 30 };
+const EDGE = { left: 78, right: 24, top: 40, bottom: 30 };
 
 export class Chart {
   constructor(canvas, on) {
-    Object.assign(this, { canvas, on });
+    Object.assign(this, { canvas, on, hovered: null });
     new ResizeObserver(() => this.draw()).observe(canvas);
-    canvas.addEventListener("mousemove", (event) => on.hover(this.nearest(event), event));
-    canvas.addEventListener("mouseleave", () => on.hover(null));
+    canvas.addEventListener("mousemove", (event) => this.hover(this.nearest(event), event));
+    canvas.addEventListener("mouseleave", () => this.hover(null));
     canvas.addEventListener("click", (event) => {
       const point = this.nearest(event);
       if (point) on.open(point);
     });
   }
 
-  // `points` are [column, number]; `steps` have the column they happened at.
+  // `points` are [column, number]; `steps` have the columns between which
+  // they happened.
   show(title, unit, points, columns, steps, chosen) {
-    Object.assign(this, { title, unit, points, columns, steps, chosen });
+    Object.assign(this, { title, unit, points, columns, steps, chosen, hovered: null });
     this.draw();
+  }
+
+  hover(point, event) {
+    if (point?.column !== this.hovered?.column) {
+      this.hovered = point;
+      this.draw();
+    }
+    this.on.hover(point, event);
   }
 
   draw() {
@@ -29,72 +40,116 @@ export class Chart {
     this.canvas.width = Math.round(box.width * ratio);
     this.canvas.height = Math.round(box.height * ratio);
     const context = this.canvas.getContext("2d");
+    const colours = theme();
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, box.width, box.height);
-    context.font = "11.5px system-ui, sans-serif";
     context.textBaseline = "middle";
-    const soft = cssColour("--soft");
-    context.fillStyle = cssColour("--text");
-    context.font = "600 12.5px system-ui, sans-serif";
-    context.fillText(this.title, EDGE.left, 14);
-    context.font = "11.5px system-ui, sans-serif";
+    context.fillStyle = colours.text;
+    context.font = font(600, 12.5);
+    context.fillText(this.title, EDGE.left, 17);
+    context.font = font(400, 11.5);
     if (!this.points.length) {
-      context.fillStyle = soft;
+      context.fillStyle = colours.soft;
       context.fillText("no numbers at these commits", EDGE.left, box.height / 2);
       return;
     }
+    this.place(box);
+    this.drawAxes(context, box, colours);
+    this.drawSteps(context, box, colours);
+    this.drawPoints(context, box, colours);
+  }
+
+  // Where columns and numbers lie.
+  place(box) {
     const numbers = this.points.map(([, number]) => number);
-    let low = Math.min(...numbers);
-    let high = Math.max(...numbers);
+    let low = numbers.reduce((a, b) => Math.min(a, b));
+    let high = numbers.reduce((a, b) => Math.max(a, b));
     const margin = (high - low) * 0.12 || Math.abs(high) * 0.05 || 1;
     low -= margin;
     high += margin;
-    const x = (column) =>
-      EDGE.left + ((box.width - EDGE.left - EDGE.right) * column) / Math.max(1, this.columns.length - 1);
-    const y = (number) =>
-      box.height - EDGE.bottom - ((box.height - EDGE.top - EDGE.bottom) * (number - low)) / (high - low);
-    Object.assign(this, { x, y });
-    context.strokeStyle = cssColour("--line");
-    context.fillStyle = soft;
+    const last = Math.max(1, this.columns.length - 1);
+    this.x = (column) => EDGE.left + ((box.width - EDGE.left - EDGE.right) * column) / last;
+    this.y = (number) => box.height - EDGE.bottom - ((box.height - EDGE.top - EDGE.bottom) * (number - low)) / (high - low);
+    this.ticks = ticks(low, high);
+  }
+
+  drawAxes(context, box, colours) {
+    context.strokeStyle = colours.line;
+    context.fillStyle = colours.soft;
     context.lineWidth = 1;
     context.textAlign = "right";
-    for (const tick of ticks(low, high)) {
+    for (const tick of this.ticks) {
+      const y = Math.round(this.y(tick)) + 0.5;
       context.beginPath();
-      context.moveTo(EDGE.left, Math.round(y(tick)) + 0.5);
-      context.lineTo(box.width - EDGE.right, Math.round(y(tick)) + 0.5);
+      context.moveTo(EDGE.left, y);
+      context.lineTo(box.width - EDGE.right, y);
       context.stroke();
-      context.fillText(shown(tick, this.unit), EDGE.left - 8, y(tick));
+      context.fillText(shown(tick, this.unit), EDGE.left - 10, y);
     }
     context.textAlign = "center";
-    const places = Math.min(6, this.columns.length);
+    const places = Math.min(Math.max(2, Math.floor(box.width / 130)), this.columns.length);
     for (let at = 0; at < places; at++) {
       const column = Math.round((at * (this.columns.length - 1)) / Math.max(1, places - 1));
-      const commit = this.columns[column];
-      const text = commit.time ? new Date(commit.time * 1000).toISOString().slice(0, 10) : `@${commit.index}`;
-      context.fillText(text, Math.min(Math.max(x(column), EDGE.left + 20), box.width - 44), box.height - 12);
+      const x = Math.min(Math.max(this.x(column), EDGE.left + 14), box.width - 34);
+      context.fillText(day(this.columns[column]), x, box.height - 13);
     }
     context.textAlign = "left";
-    for (const step of this.steps) {
-      context.fillStyle = cssColour(step.after > step.before ? "--bad" : "--good");
-      context.globalAlpha = 0.13;
-      context.fillRect(x(step.from), EDGE.top, Math.max(3, x(step.to) - x(step.from)), box.height - EDGE.top - EDGE.bottom);
+  }
+
+  // A band between the last number before a step and the first after it, and
+  // the level on both sides.
+  drawSteps(context, box, colours) {
+    let from = 0;
+    this.steps.forEach((step, at) => {
+      const colour = step.after > step.before ? colours.bad : colours.good;
+      context.fillStyle = colour;
+      context.globalAlpha = 0.14;
+      context.fillRect(this.x(step.from), EDGE.top, Math.max(3, this.x(step.to) - this.x(step.from)), box.height - EDGE.top - EDGE.bottom);
       context.globalAlpha = 1;
-      const change = ((step.after / step.before - 1) * 100).toFixed(1);
-      if (step.before) context.fillText(`${change > 0 ? "+" : ""}${change} %`, x(step.to) + 5, EDGE.top + 8);
-    }
-    const accent = cssColour("--accent");
-    context.strokeStyle = accent;
-    context.lineWidth = 1.6;
-    context.lineJoin = "round";
+      context.font = font(600, 11.5);
+      if (step.before) context.fillText(percent(step.after / step.before - 1), this.x(step.to) + 6, EDGE.top + 8);
+      this.drawLevel(context, colours, from, step.from, step.before);
+      from = step.to;
+      const last = at === this.steps.length - 1;
+      if (last) this.drawLevel(context, colours, from, this.columns.length - 1, step.after);
+    });
+    context.font = font(400, 11.5);
+  }
+
+  drawLevel(context, colours, from, to, level) {
+    context.strokeStyle = colours.faint;
+    context.setLineDash([5, 4]);
+    context.lineWidth = 1.2;
     context.beginPath();
-    this.points.forEach(([column, number], at) => context[at ? "lineTo" : "moveTo"](x(column), y(number)));
+    context.moveTo(this.x(from), this.y(level));
+    context.lineTo(this.x(to), this.y(level));
     context.stroke();
+    context.setLineDash([]);
+  }
+
+  drawPoints(context, box, colours) {
+    if (this.hovered) {
+      context.fillStyle = colours.line;
+      context.fillRect(Math.round(this.x(this.hovered.column)), EDGE.top, 1, box.height - EDGE.top - EDGE.bottom);
+    }
+    context.strokeStyle = context.fillStyle = colours.accent;
+    context.lineWidth = 1.3;
+    context.lineJoin = "round";
+    context.globalAlpha = 0.75;
+    context.beginPath();
+    this.points.forEach(([column, number], at) => context[at ? "lineTo" : "moveTo"](this.x(column), this.y(number)));
+    context.stroke();
+    context.globalAlpha = 1;
+    const radius = this.points.length > 200 ? 1.6 : 2.6;
     for (const [column, number] of this.points) {
+      const marked = column === this.chosen || column === this.hovered?.column;
       context.beginPath();
-      const chosen = column === this.chosen;
-      context.fillStyle = chosen ? cssColour("--text") : accent;
-      context.arc(x(column), y(number), chosen ? 5 : this.points.length > 200 ? 1.6 : 2.6, 0, 2 * Math.PI);
+      context.arc(this.x(column), this.y(number), marked ? 5 : radius, 0, 2 * Math.PI);
       context.fill();
+      if (!marked) continue;
+      context.strokeStyle = colours.panel;
+      context.lineWidth = 2;
+      context.stroke();
     }
   }
 
@@ -119,7 +174,7 @@ function ticks(low, high) {
 // A number with its unit; times in the unit that suits them.
 export function shown(number, unit = "") {
   if (unit === "ns" || unit === "s") {
-    let nanos = unit === "s" ? number * 1e9 : number;
+    const nanos = unit === "s" ? number * 1e9 : number;
     for (const [name, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
       if (Math.abs(nanos) >= size) return `${round(nanos / size)} ${name}`;
     }

@@ -1,14 +1,17 @@
 // Colours of digests and numbers. Within a test the most common digest is
 // calm and every other one stands out; equal digests have equal colours.
 
-const light = ["#6f93c9", "#f0a030", "#d8576b", "#3fae86", "#9a6bd0", "#d9b600", "#2aa7c9", "#e2764a", "#7f8f3a", "#c65ca6"];
-const dark = ["#4f73ad", "#e79a2f", "#e0637a", "#46b98f", "#a67be0", "#d8bb2a", "#3db4d6", "#ea8055", "#98a84b", "#d570b6"];
+const digests = {
+  light: { calm: "#b4c4dd", loud: ["#ef8d0e", "#d63a75", "#2f9e5b", "#7a52e0", "#16a3bd", "#d4ac00", "#b5452c", "#7d8b2f", "#2f5fbf"] },
+  dark: { calm: "#41557a", loud: ["#f3a033", "#ec5a92", "#4cc07d", "#9c7cf2", "#35c0da", "#e3c02e", "#de6c50", "#a4b350", "#6d9bff"] },
+};
 const words = {
-  light: { passed: "#5cb585", failed: "#d64550", skipped: "#c3cad5" },
-  dark: { passed: "#3c9a6c", failed: "#ec5a66", skipped: "#4b5668" },
+  light: { passed: "#a5d3ba", failed: "#d23b48", skipped: "#d7dde6" },
+  dark: { passed: "#2f6d51", failed: "#f0616d", skipped: "#3b4557" },
 };
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
+const mode = () => (isDark() ? "dark" : "light");
 
 // The rank of each digest within its test, by how often it occurs.
 export function ranks(data, testKey) {
@@ -22,30 +25,31 @@ export function ranks(data, testKey) {
   const ranked = new Map();
   for (const [test, counts] of tests) {
     const order = [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
-    ranked.set(test, new Map(order.map(([number], at) => [number, at])));
+    ranked.set(test, new Map(order.map(([number, count], rank) => [number, { rank, count }])));
   }
   return ranked;
 }
 
 export function rankColour(rank) {
-  const palette = isDark() ? dark : light;
-  return rank === 0 ? palette[0] : palette[1 + ((rank - 1) % (palette.length - 1))];
+  const { calm, loud } = digests[mode()];
+  return rank === 0 ? calm : loud[(rank - 1) % loud.length];
 }
 
-export function wordColour(word) {
-  return words[isDark() ? "dark" : "light"][word];
-}
+export const wordColour = (word) => words[mode()][word];
 
 // How far a number lies from the middle of its trace: blue is less, red more.
 export function numberColour(share) {
   const far = Math.max(-1, Math.min(1, share / 0.3));
-  const strength = Math.abs(far) ** 0.6;
-  const ground = isDark() ? [52, 62, 80] : [222, 228, 237];
+  const strength = Math.abs(far) ** 0.7;
+  const ground = isDark() ? [50, 61, 80] : [217, 224, 235];
   const end = far > 0 ? (isDark() ? [240, 98, 110] : [205, 50, 66]) : isDark() ? [86, 160, 255] : [40, 112, 214];
   const mixed = ground.map((from, at) => Math.round(from + (end[at] - from) * strength));
   return `rgb(${mixed.join(" ")})`;
 }
 
-export function cssColour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// The colours of the style sheet, for what is drawn.
+export function theme() {
+  const style = getComputedStyle(document.documentElement);
+  const names = ["panel", "ground", "line", "thread", "text", "soft", "faint", "accent", "accent-soft", "good", "bad"];
+  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }

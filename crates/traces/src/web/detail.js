@@ -1,41 +1,13 @@
-// What is known about a cell, a trace or a commit, beside the grid; and the
-// lists of blame and steps.
+// What is known about a cell, a trace or a commit, beside the grid.
 
 import * as api from "./api.js";
-import { element } from "./builder.js";
 import { shown } from "./chart.js";
-import { cssColour } from "./colours.js";
+import { chips, commitLine, element, idOf, many, nameOf, percent, person, pressed, short, swatch, testOf, when } from "./parts.js";
 
-export const short = (hash = "") => hash.slice(0, 10);
-export const when = (time) => (time ? new Date(time * 1000).toISOString().replace("T", " ").slice(0, 16) : "");
-
-export function commitLine(commit) {
-  const line = element("div", "commit");
-  line.append(
-    element("span", "hash", commit.hash ? short(commit.hash) : `@${commit.index}`),
-    element("span", "subject", commit.subject ?? "not registered"),
-    element("span", "who", (commit.author ?? "").replace(/<.*>/, "").trim() || ""),
-  );
-  line.title = `@${commit.index} ${commit.hash ?? ""}\n${commit.author ?? ""}\n${when(commit.time)}`;
-  return line;
-}
-
-function chips(params, hidden = []) {
-  const box = element("div", "chips");
-  for (const [key, value] of Object.entries(params)) {
-    if (hidden.includes(key)) continue;
-    const chip = element("span", "chip");
-    chip.append(element("b", "", `${key} `), value);
-    box.append(chip);
-  }
-  return box;
-}
-
-export function swatch(colour) {
-  const box = element("span", "swatch");
-  box.style.background = colour || cssColour("--line");
-  return box;
-}
+const SUSPECTS_SHOWN = 12;
+const DIGESTS_SHOWN = 8;
+const ROWS_SHOWN = 500;
+const HISTORY_SHOWN = 300;
 
 // A panel of its own for each thing that was asked for; an answer that comes
 // too late for it is dropped.
@@ -55,159 +27,174 @@ export class Detail {
     this.box.replaceChildren();
     const close = element("button", "close", "×");
     close.setAttribute("aria-label", "close");
+    close.title = "close (Esc)";
     close.addEventListener("click", () => this.on.close());
     this.box.append(close, element("h2", "", title));
     this.box.scrollTop = 0;
     return (parts) => turn === this.turn && this.box.append(...parts);
   }
 
-  // A cell: its commit, its result, and what brought it.
+  // A cell: its result, its commit, and what brought it. Without a column it
+  // is about the trace.
   async cell(state, trace, column) {
     const { data, table, testKey } = state;
     const test = trace.params[testKey];
     const add = this.begin(test ?? trace.id);
     const commit = data.columns[column];
-    add([chips(trace.params, test ? [testKey] : [])]);
-    if (commit) add([element("h3", "", `commit @${commit.index}`), commitLine(commit), element("div", "soft", when(commit.time))]);
     const cell = commit ? trace.cells[column] : null;
-    if (data.kind === "digests") {
-      if (commit && !cell) add([element("h3", "", "result"), element("div", "soft", "none at this commit")]);
-      if (cell) add(this.result(state, trace, cell));
-      await this.suspects(state, trace, column, add);
-    } else if (cell != null) {
-      add([element("h3", "", "result"), element("div", "", shown(cell, state.unit))]);
-    }
-    const history = await api.trace(table, trace.id);
+    add([chips(trace.params, test ? [testKey] : [])]);
+    if (commit) add(this.result(state, trace, cell));
+    if (commit) add([element("h3", "", `commit @${commit.index}`), this.commitRow(commit, column), element("div", "soft", when(commit.time))]);
+    const bad = commit ? `@${commit.index}` : "";
+    const origin = data.kind === "digests" ? api.bisect(table, { id: trace.id, bad }) : lastStep(state, trace, column);
+    const [found, history] = await Promise.all([origin, api.trace(table, trace.id)]);
+    add(suspects(found, state.unit));
     const options = Object.keys(history.options);
     if (options.length) add([element("h3", "", "options"), chips(history.options)]);
-    if (data.kind === "digests") add(this.strip(state, trace, history));
-    else if (history.numbers.length) add([element("h3", "", "history"), element("div", "soft", `${history.numbers.length} numbers since @${history.numbers[0][0]}`)]);
+    add(data.kind === "digests" ? strip(state, trace, history, commit) : numbers(history));
+    if (data.kind === "digests") add(this.digests(state, trace));
+  }
+
+  commitRow(commit, column) {
+    const line = commitLine(commit);
+    line.classList.add("link");
+    return pressed(line, () => this.on.open({ row: -1, column }));
   }
 
   result(state, trace, cell) {
+    const title = element("h3", "", "result");
+    if (!cell && cell !== 0) return [title, element("div", "soft", "none at this commit")];
+    if (state.data.kind === "numbers") return [title, element("div", "value-large", shown(cell, state.unit))];
+    if (!cell) return [title, element("div", "soft", "none at this commit")];
     const digest = state.data.digests[cell - 1];
-    const word = state.data.names[digest];
-    const test = trace.params[state.testKey];
-    const label = state.labelOf(test, digest);
     const line = element("div", "row");
-    line.append(swatch(state.colourOf(trace, cell)), element("span", "digest", word ? `${word}` : digest));
+    line.append(swatch(state.colourOf(trace, cell)), element("span", "digest", state.data.names[digest] ?? digest));
     line.title = digest;
-    const parts = [element("h3", "", "result"), line];
-    if (test !== undefined) {
-      const triage = element("div", "triage");
-      for (const choice of ["positive", "negative", "untriaged"]) {
-        const button = element("button", "", choice);
-        button.dataset.label = choice;
-        button.setAttribute("aria-pressed", String(label === choice));
-        button.addEventListener("click", () => this.on.triage(test, digest, choice));
-        triage.append(button);
-      }
-      parts.push(triage);
-    }
-    return parts;
+    const test = trace.params[state.testKey];
+    return test === undefined ? [title, line] : [title, line, triage(state.labelOf(test, digest), (label) => this.on.triage(test, digest, label))];
   }
 
-  // The commits that may have brought the digest of this cell.
-  async suspects(state, trace, column, add) {
-    const commit = state.data.columns[column];
-    const found = await api.bisect(state.table, { id: trace.id, bad: commit ? `@${commit.index}` : "" });
-    if (!found.changed) {
-      add([element("h3", "", "since"), element("div", "soft", "the same for as long as it is known")]);
-      return;
-    }
-    const lines = found.suspects.slice(0, 12).map(commitLine);
-    const many = found.suspects.length;
-    const title = many === 1 ? "brought by" : `brought by one of ${many} commits`;
-    add([element("h3", "", title), ...lines]);
-    if (many > lines.length) add([element("div", "soft", `and ${many - lines.length} more`)]);
-    if (found.came_back) add([element("div", "soft", "The result before it came back later: it may be flaky.")]);
-  }
-
-  strip(state, trace, history) {
-    const numbers = new Map(state.data.digests.map((digest, at) => [digest, at + 1]));
-    const strip = element("div", "strip");
-    for (const [index, digest] of history.digests.slice(-300)) {
-      const cell = element("span");
-      const number = numbers.get(digest);
-      cell.style.background = number ? state.colourOf(trace, number) : cssColour("--faint");
-      cell.title = `@${index} ${state.data.names[digest] ?? digest}`;
-      strip.append(cell);
-    }
-    return [element("h3", "", `history, ${history.digests.length} results`), strip];
-  }
-
-  // A commit: what it changed against the column before it.
-  async commit(state, column) {
-    const commit = state.data.columns[column];
-    const add = this.begin(commit.subject || `@${commit.index}`);
-    add([element("div", "digest", commit.hash ?? ""), element("div", "soft", `@${commit.index} · ${commit.author ?? ""} · ${when(commit.time)}`)]);
-    const before = state.data.columns[column - 1];
-    if (!before) return;
-    const found = await api.diff(state.table, { from: `@${before.index}`, to: `@${commit.index}`, q: state.query, kind: state.data.kind, limit: 300 });
-    const since = before.index + 1 === commit.index ? "changed here" : `changed since @${before.index}`;
-    add([element("h3", "", `${since}: ${found.total.toLocaleString("en")} of ${(found.total + found.same).toLocaleString("en")}`)]);
-    add(found.different.map((one) => {
+  // All digests of the test, the most common first: the legend of its rows.
+  digests(state, trace) {
+    const test = testOf(trace.params, state);
+    const ranked = [...(state.ranks.get(test) ?? [])];
+    const total = ranked.reduce((sum, [, { count }]) => sum + count, 0);
+    const rows = ranked.slice(0, DIGESTS_SHOWN).map(([number, { count }]) => {
+      const digest = state.data.digests[number - 1];
+      const label = state.labelOf(test, digest);
       const row = element("div", "row");
-      const id = idOf(one.params);
-      const sign = one.before == null ? "new" : one.after == null ? "gone" : "";
-      row.append(element("span", "name", nameOf(one.params, state)), element("span", "soft", sign || change(one)));
-      row.title = id;
-      row.addEventListener("click", () => this.on.find(id, column));
-      return row;
-    }));
+      row.append(
+        swatch(state.colourOf(trace, number)),
+        element("span", "digest name", state.data.names[digest] ?? short(digest)),
+        element("span", `label ${label}`, label),
+        element("span", "number", `${((100 * count) / total).toFixed(count === total ? 0 : 1)} %`),
+      );
+      row.title = digest;
+      return pressed(row, () => this.on.findDigest(test, digest));
+    });
+    const left = ranked.length - rows.length;
+    if (left > 0) rows.push(element("div", "soft", `and ${left.toLocaleString("en")} more`));
+    return [element("h3", "", `digests of this test, ${ranked.length}`), ...rows];
+  }
+
+  // A commit: what it changed against the column before it, or against the
+  // commit that is marked.
+  async commit(state, column, marked) {
+    const { columns } = state.data;
+    const commit = columns[column];
+    const add = this.begin(commit.subject || `@${commit.index}`);
+    add([element("div", "digest", commit.hash ?? ""), element("div", "soft", [`@${commit.index}`, person(commit.author), when(commit.time)].filter(Boolean).join(" · "))]);
+    const isMarked = marked >= 0 && marked !== column;
+    const other = isMarked ? columns[marked] : columns[column - 1];
+    const actions = element("div", "actions");
+    const button = element("button", "", isMarked ? "compare with the one before" : "compare with another…");
+    button.addEventListener("click", () => this.on.mark(isMarked ? -1 : column));
+    actions.append(button);
+    add([actions]);
+    if (!other) return add([element("p", "soft", "It is the oldest of those shown.")]);
+    const [from, to] = other.index < commit.index ? [other, commit] : [commit, other];
+    const found = await api.diff(state.table, { from: `@${from.index}`, to: `@${to.index}`, q: state.query, kind: state.data.kind, limit: ROWS_SHOWN });
+    const next = !isMarked && from.index + 1 === to.index;
+    const title = next ? "changed here" : `changed from @${from.index} to @${to.index}`;
+    const known = (found.total + found.same).toLocaleString("en");
+    add([element("h3", "", title), element("div", "diff", found.total ? `${found.total.toLocaleString("en")} of ${many(found.total + found.same, "trace")}` : `none of ${known} traces`)]);
+    const numberOf = new Map(state.data.digests.map((digest, at) => [digest, at + 1]));
+    const named = found.different.map((one) => [nameOf(one.params, state), one]).sort(([a], [b]) => (a < b ? -1 : 1));
+    add(named.map(([name, one]) => this.difference(state, name, one, column, numberOf)));
+    if (found.total > found.different.length) add([element("div", "soft", `and ${(found.total - found.different.length).toLocaleString("en")} more`)]);
+  }
+
+  difference(state, name, one, column, numberOf) {
+    const row = element("div", "row");
+    const id = idOf(one.params);
+    const sign = one.before == null ? "new" : one.after == null ? "gone" : "";
+    row.append(element("span", "name", name));
+    if (state.data.kind === "digests") {
+      const mark = (digest) => swatch(numberOf.has(digest) ? state.colourOf({ params: one.params }, numberOf.get(digest)) : "");
+      if (one.before != null) row.append(mark(one.before));
+      row.append(element("span", "soft", sign || "→"));
+      if (one.after != null) row.append(mark(one.after));
+    } else {
+      const share = one.before && one.after != null ? one.after / one.before - 1 : 0;
+      row.append(element("span", sign ? "soft" : share > 0 ? "up" : "down", sign || percent(share)));
+    }
+    row.title = `${id}\n${one.before ?? "nothing"}\n${one.after ?? "nothing"}`;
+    return pressed(row, () => this.on.find(id, column));
   }
 }
 
-function change(one) {
-  if (typeof one.before !== "number" || !one.before) return "";
-  const share = (one.after / one.before - 1) * 100;
-  return `${share > 0 ? "+" : ""}${share.toFixed(1)} %`;
+export function triage(label, choose) {
+  const box = element("div", "triage");
+  for (const choice of ["positive", "negative", "untriaged"]) {
+    const button = element("button", "", choice);
+    button.dataset.label = choice;
+    button.title = `${choice} (${choice[0]})`;
+    button.setAttribute("aria-pressed", String(label === choice));
+    button.addEventListener("click", (event) => {
+      event.stopPropagation();
+      choose(choice);
+    });
+    box.append(button);
+  }
+  return box;
 }
 
-export function idOf(params) {
-  const escaped = (text) => text.replace(/[%,=\u0000-\u001f\u007f]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`);
-  // Keys come sorted from the server, and objects keep that order unless a
-  // key is a whole number.
-  const keys = Object.keys(params).sort((a, b) => compareBytes(a, b));
-  return `,${keys.map((key) => `${escaped(key)}=${escaped(params[key])},`).join("")}`;
+// The last step of a trace up to a column, as a bisection would tell it.
+async function lastStep(state, trace, column) {
+  await state.finding;
+  const steps = state.stepsOf?.get(trace.id) ?? [];
+  const step = steps.findLast(({ to }) => column < 0 || to <= column);
+  if (!step) return { changed: false };
+  const commits = await api.commits(state.table, { first: `@${step.good + 1}`, last: `@${step.bad}` });
+  return { ...step, changed: true, suspects: commits };
 }
 
-function compareBytes(a, b) {
-  const [left, right] = [new TextEncoder().encode(a), new TextEncoder().encode(b)];
-  for (let at = 0; at < Math.min(left.length, right.length); at++) if (left[at] !== right[at]) return left[at] - right[at];
-  return left.length - right.length;
+// The commits that may have brought what is seen.
+function suspects(found, unit) {
+  if (!found.changed) return [element("h3", "", "since"), element("div", "soft", "nothing changed before, as far as is known")];
+  const count = found.suspects.length;
+  const parts = [element("h3", "", count === 1 ? "brought by" : `brought by one of ${count} commits`)];
+  if (typeof found.before === "number") parts.push(element("div", "soft", `${shown(found.before, unit)} → ${shown(found.after, unit)}`));
+  parts.push(...found.suspects.slice(0, SUSPECTS_SHOWN).map(commitLine));
+  if (count > SUSPECTS_SHOWN) parts.push(element("div", "soft", `and ${count - SUSPECTS_SHOWN} more`));
+  if (found.came_back) parts.push(element("div", "note", "The result before it came back later: this may be flaky."));
+  return parts;
 }
 
-export function nameOf(params, { testKey, constant }) {
-  const rest = Object.entries(params).filter(([key]) => key !== testKey && !constant?.has(key));
-  const test = params[testKey];
-  return [...(test === undefined ? [] : [test]), ...rest.map(([, value]) => value)].join(" · ") || Object.values(params).join(" · ");
+function strip(state, trace, history, commit) {
+  const numberOf = new Map(state.data.digests.map((digest, at) => [digest, at + 1]));
+  const box = element("div", "strip");
+  for (const [index, digest] of history.digests.slice(-HISTORY_SHOWN)) {
+    const cell = element("span", index === commit?.index ? "here" : "");
+    cell.style.background = numberOf.has(digest) ? state.colourOf(trace, numberOf.get(digest)) : "var(--faint)";
+    cell.title = `@${index} ${state.data.names[digest] ?? digest}`;
+    box.append(cell);
+  }
+  return [element("h3", "", `history, ${many(history.digests.length, "result")}`), box];
 }
 
-export function blameCards(found, state, open) {
-  return found.untriaged.map((one) => {
-    const card = element("div", "card");
-    const title = element("h3");
-    const word = state.data?.names?.[one.digest];
-    title.append(element("span", "", one.test), element("span", "digest about", word ?? short(one.digest)));
-    const traces = `${one.traces} ${one.traces === 1 ? "trace" : "traces"}`;
-    const many = one.suspects.length;
-    card.append(title, element("div", "about", `${traces}, ${many === 1 ? "one commit" : `one of ${many} commits`}`));
-    card.append(...one.suspects.slice(0, 4).map(commitLine));
-    card.addEventListener("click", () => open(one));
-    return card;
-  });
-}
-
-export function stepCards(found, state, open) {
-  return found.steps.map((one) => {
-    const card = element("div", "card");
-    const title = element("h3");
-    const share = one.before ? (one.after / one.before - 1) * 100 : 0;
-    const sign = element("span", share > 0 ? "up" : "down", `${share > 0 ? "+" : ""}${share.toFixed(1)} %`);
-    title.append(sign, element("span", "", one.id.slice(1, -1).split(",").map((pair) => pair.split("=")[1]).join(" · ")));
-    card.append(title, element("div", "about", `${shown(one.before)} → ${shown(one.after)}, between @${one.good} and @${one.bad}, ${one.score.toFixed(0)} standard errors`));
-    card.addEventListener("click", () => open(one));
-    return card;
-  });
+function numbers(history) {
+  if (!history.numbers.length) return [];
+  const text = `${many(history.numbers.length, "number")} since @${history.numbers[0][0]}`;
+  return [element("h3", "", "history"), element("div", "soft", text)];
 }

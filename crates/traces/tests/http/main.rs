@@ -212,6 +212,22 @@ async fn the_page_and_its_parts_are_served() {
         assert_eq!(answer.status, 200, "{page}");
         assert!(answer.body.contains(says), "{page}");
     }
+    // Whatever one of the scripts takes from another.
+    let mut scripts = vec!["app.js".to_string()];
+    let mut at = 0;
+    while let Some(script) = scripts.get(at).cloned() {
+        let answer = web.raw("GET", &format!("/traces/{script}"), "", String::new().into()).await;
+        assert_eq!(answer.status, 200, "{script}");
+        for (_, rest) in answer.body.match_indices("from \"./").map(|it| answer.body.split_at(it.0))
+        {
+            let name = rest["from \"./".len()..].split('"').next().unwrap().to_string();
+            if !scripts.contains(&name) {
+                scripts.push(name);
+            }
+        }
+        at += 1;
+    }
+    assert!(at > 5, "{scripts:?}");
     assert_eq!(web.raw("GET", "/traces/none.js", "", String::new().into()).await.status, 404);
     assert_eq!(web.raw("GET", "/traces/", "", String::new().into()).await.status, 308);
 }

@@ -1,0 +1,76 @@
+//! `stele traces check`: whether everything is as it was decided to be, for
+//! the end of a build.
+
+use std::io::{self, BufWriter, Write};
+
+use clap::Args;
+use serde_json::json;
+use stele_traces::Kind;
+use stele_traces::analysis::standings;
+use stele_traces::store::Label;
+
+use super::query::Commits;
+use super::{Place, digest_or_word, told};
+use crate::Outcome;
+use crate::output::{json_line, things};
+
+/// Exit with 1 if the newest result of any trace is negative or untriaged.
+/// That a test passed or was skipped needs no label.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  stele traces check ci
+  stele traces check ci 'os=linux' --last HEAD_HASH --untriaged-ok")]
+pub struct Check {
+    #[command(flatten)]
+    place: Place,
+    /// Of these traces: key=value&key=value
+    #[arg(default_value = "")]
+    query: stele_traces::Query,
+    #[command(flatten)]
+    commits: Commits,
+    /// Only what is negative counts.
+    #[arg(long)]
+    untriaged_ok: bool,
+}
+
+impl Check {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let (grid, standings) = self.place.run(async |store| {
+            let window = self.commits.window(&store).await?;
+            let grid = store.grid(Kind::Digests, window, &self.query).await.map_err(told)?;
+            let key = &store.settings().test_key;
+            let tests = grid.traces.iter().filter_map(|trace| trace.params.get(key));
+            let labels = store.labels(tests).await.map_err(told)?;
+            let standings = standings(&grid, key, &labels);
+            Ok((grid, standings))
+        })?;
+        let (mut negative, mut untriaged) = (0, 0);
+        let mut out = BufWriter::new(io::stdout().lock());
+        for (trace, standing) in grid.traces.iter().zip(standings) {
+            let Some(standing) = standing else { continue };
+            let result = digest_or_word(standing.digest);
+            match standing.label {
+                Label::Positive => continue,
+                Label::Negative => negative += 1,
+                Label::Untriaged if self.untriaged_ok => continue,
+                Label::Untriaged => untriaged += 1,
+            }
+            let (id, label) = (trace.params.id(), json!(standing.label));
+            if self.place.json {
+                let (commit, digest) = (standing.commit, standing.digest);
+                let line = json!({"id": id, "label": label, "commit": commit, "digest": digest});
+                json_line(&mut out, &line)?;
+            } else {
+                let label = label.as_str().unwrap_or_default();
+                writeln!(out, "{label:9}  @{}  {result}  {id}", standing.commit.0)?;
+            }
+        }
+        if !self.place.json {
+            let traces = things(grid.traces.len() as u64, "trace");
+            writeln!(out, "{traces}: {negative} negative, {untriaged} untriaged")?;
+        }
+        out.flush()?;
+        Ok(if negative + untriaged == 0 { Outcome::Sound } else { Outcome::Damaged })
+    }
+}
