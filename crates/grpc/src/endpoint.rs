@@ -54,13 +54,14 @@ fn is_usable(uri: &http::Uri) -> bool {
     !authority.host().is_empty() && port_is_fine
 }
 
-/// An error with what caused it, down to the last.
+/// An error with what caused it, down to the last. Transports hide one in
+/// another and often tell it again; here everything is said once.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
-        if !text.ends_with(&next) {
+        if !text.contains(&next) {
             text = format!("{text}: {next}");
         }
         cause = error.source();
@@ -78,6 +79,30 @@ mod tests {
         assert_eq!(uri("localhost:8086"), "http://localhost:8086/");
         assert_eq!(uri("http://[::1]:1"), "http://[::1]:1/");
         assert_eq!(uri("https://bigtable.googleapis.com"), "https://bigtable.googleapis.com/");
+    }
+
+    #[derive(Debug)]
+    struct Told(&'static str, Option<Box<Told>>);
+
+    impl std::fmt::Display for Told {
+        fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            out.write_str(self.0)
+        }
+    }
+
+    impl std::error::Error for Told {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_twice_about_an_error() {
+        let last = Told("tcp connect error", Some(Box::new(Told("refused", None))));
+        let error = Told("transport error: tcp connect error", Some(Box::new(last)));
+        assert_eq!(chain(&error), "transport error: tcp connect error: refused");
+        let same = Told("a", Some(Box::new(Told("b", Some(Box::new(Told("a", None)))))));
+        assert_eq!(chain(&same), "a: b");
     }
 
     #[test]

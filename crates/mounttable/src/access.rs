@@ -2,7 +2,9 @@
 //! from its parent, and templates.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::blessing::{self, Caller, EVERYBODY};
@@ -173,9 +175,47 @@ impl Permissions {
     }
 }
 
+/// Permissions that rows hold, each read once: most nodes have those of their
+/// parents.
+pub struct PermissionsPool {
+    kept: quick_cache::sync::Cache<Bytes, Arc<Permissions>>,
+}
+
+const POOLED_MAX: usize = 4096;
+const POOLED_BYTES_MAX: usize = 4096;
+
+impl Default for PermissionsPool {
+    fn default() -> PermissionsPool {
+        PermissionsPool { kept: quick_cache::sync::Cache::new(POOLED_MAX) }
+    }
+}
+
+impl PermissionsPool {
+    pub fn parse(&self, json: &[u8]) -> Result<Arc<Permissions>> {
+        if let Some(kept) = self.kept.get(json) {
+            return Ok(kept);
+        }
+        let read = Arc::new(Permissions::from_json(json)?);
+        if json.len() <= POOLED_BYTES_MAX {
+            self.kept.insert(Bytes::copy_from_slice(json), read.clone());
+        }
+        Ok(read)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_same_permissions_are_read_once() {
+        let pool = PermissionsPool::default();
+        let json = Permissions::open().to_json();
+        let first = pool.parse(json.as_bytes()).unwrap();
+        assert!(Arc::ptr_eq(&first, &pool.parse(json.as_bytes()).unwrap()));
+        assert_eq!(*first, Permissions::open());
+        assert!(pool.parse(b"{").is_err());
+    }
 
     fn list(included: &[&str], excluded: &[&str]) -> AccessList {
         AccessList {

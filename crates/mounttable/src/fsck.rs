@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stele_bigtable::client::Mutation;
 
 use crate::error::{Error, Result};
-use crate::node::{CHILDREN, Node, PRESENT, ROOT_ID, reference_column};
+use crate::node::{Branch, CHILDREN, Node, PRESENT, ROOT_ID, reference_column};
 use crate::node_name::NodeName;
 use crate::rows::{Counters, Kind, NodeRows};
 
@@ -95,11 +95,11 @@ impl Report {
 /// damage: what is to be believed is what a second check finds again.
 pub async fn check(rows: &NodeRows) -> Result<Report> {
     let mut report = Report::default();
-    let mut nodes: HashMap<NodeName, Node> = HashMap::new();
+    let mut nodes: HashMap<NodeName, Branch> = HashMap::new();
     let mut scan = rows.scan();
     while let Some(read) = scan.next().await? {
         match read {
-            Ok(node) => drop(nodes.insert(node.name.clone(), node)),
+            Ok(branch) => drop(nodes.insert(branch.node.name.clone(), branch)),
             Err((key, error)) => report.problems.push(Problem::Damaged {
                 row: key.escape_ascii().to_string(),
                 what: error.to_string(),
@@ -107,20 +107,20 @@ pub async fn check(rows: &NodeRows) -> Result<Report> {
         }
     }
     report.nodes = nodes.len() as u64;
-    report.servers = nodes.values().map(|node| node.servers.len() as u64).sum();
+    report.servers = nodes.values().map(|branch| branch.node.servers.len() as u64).sum();
     if !nodes.contains_key(&NodeName::root()) {
         report.problems.push(Problem::NoRoot);
     }
-    for node in nodes.values() {
-        report.problems.extend(orphan(node, &nodes));
-        report.problems.extend(references(node, &nodes));
+    for branch in nodes.values() {
+        report.problems.extend(orphan(&branch.node, &nodes));
+        report.problems.extend(references(branch, &nodes));
     }
     report.problems.extend(counters(&nodes, &rows.counters.all().await?));
     report.problems.sort();
     Ok(report)
 }
 
-fn orphan(node: &Node, nodes: &HashMap<NodeName, Node>) -> Option<Problem> {
+fn orphan(node: &Node, nodes: &HashMap<NodeName, Branch>) -> Option<Problem> {
     let problem = || Problem::Orphan { name: node.name.clone(), id: node.id.clone() };
     let Some(parent) = node.name.parent() else {
         return (node.id != ROOT_ID).then(problem);
@@ -130,10 +130,11 @@ fn orphan(node: &Node, nodes: &HashMap<NodeName, Node>) -> Option<Problem> {
     (!is_known).then(problem)
 }
 
-fn references(node: &Node, nodes: &HashMap<NodeName, Node>) -> Vec<Problem> {
+fn references(branch: &Branch, nodes: &HashMap<NodeName, Branch>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (child, references) in &node.children {
-        let row = nodes.get(&node.name.child(child));
+    let Branch { node, children } = branch;
+    for (child, references) in children {
+        let row = nodes.get(&node.name.child(child)).map(|branch| &branch.node);
         for reference in references {
             let (parent, child, id) = (node.name.clone(), child.clone(), reference.id.clone());
             match row.filter(|row| row.id == reference.id) {
@@ -149,9 +150,9 @@ fn references(node: &Node, nodes: &HashMap<NodeName, Node>) -> Vec<Problem> {
 }
 
 /// Counts what users have and compares.
-fn counters(nodes: &HashMap<NodeName, Node>, told: &BTreeMap<String, i64>) -> Vec<Problem> {
+fn counters(nodes: &HashMap<NodeName, Branch>, told: &BTreeMap<String, i64>) -> Vec<Problem> {
     let mut counted: BTreeMap<String, i64> = BTreeMap::new();
-    for node in nodes.values() {
+    for Branch { node, .. } in nodes.values() {
         *counted.entry(Counters::key(Kind::Nodes, &node.creator)).or_default() += 1;
         let servers = i64::try_from(node.servers.len()).unwrap_or(i64::MAX);
         *counted.entry(Counters::key(Kind::Servers, &node.creator)).or_default() += servers;
@@ -203,7 +204,7 @@ pub async fn mend(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
 async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
     let done = match problem {
         Problem::Orphan { name, id } => match rows.get_now(name).await? {
-            Some(node) if node.id == *id && !name.is_root() => rows.delete_subtree(node).await,
+            Some(node) if node.id == *id && !name.is_root() => rows.delete_subtree(&node).await,
             _ => return Ok(false),
         },
         Problem::Dangling { parent, child, id } => match holder(rows, parent, child, id).await? {
@@ -239,6 +240,6 @@ async fn holder(
     child: &str,
     id: &str,
 ) -> Result<Option<Arc<Node>>> {
-    let node = rows.get_now(parent).await?;
-    Ok(node.filter(|node| node.refers_to(child, id)))
+    let branch = rows.get_branch(parent).await?;
+    Ok(branch.filter(|branch| branch.refers_to(child, id)).map(|branch| branch.node))
 }

@@ -1,12 +1,13 @@
 //! A node as its row tells it, and the columns that the row has.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stele_bigtable::client::{Mutation, Row};
 
-use crate::access::Permissions;
+use crate::access::{Permissions, PermissionsPool};
 use crate::error::{Error, Result};
 use crate::node_name::NodeName;
 
@@ -28,7 +29,7 @@ pub const ROOT_ID: &str = "ROOTNODE";
 const ID_LETTERS: usize = 8;
 
 /// Changes with every conditional mutation of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32);
 
 impl Version {
@@ -58,6 +59,8 @@ impl std::fmt::Display for Version {
     }
 }
 
+/// A node without the references to its children, of which there may be very
+/// many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: NodeName,
@@ -66,11 +69,17 @@ pub struct Node {
     pub creator: String,
     pub created_micros: i64,
     pub sticky: bool,
-    pub permissions: Permissions,
+    pub permissions: Arc<Permissions>,
     /// When the permissions were set; part of their version.
     pub permissions_micros: i64,
     /// By address.
     pub servers: Vec<Server>,
+}
+
+/// A node with references to its children: all, or the first if so asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    pub node: Arc<Node>,
     pub children: Children,
 }
 
@@ -106,9 +115,16 @@ pub fn reference_column(id: &str, element: &str) -> Bytes {
     format!("{id}{element}").into()
 }
 
+/// The id and the last element of a child, from its column. `None` if the
+/// column is no reference.
+pub fn parse_reference(column: &[u8]) -> Option<(&str, &str)> {
+    let parts = std::str::from_utf8(column).ok()?.split_at_checked(ID_LETTERS);
+    parts.filter(|(_, element)| !element.is_empty())
+}
+
 impl Node {
     /// Reads a row that has at most one cell per column.
-    pub fn decode(row: &Row) -> Result<Node> {
+    pub fn decode(row: &Row, pool: &PermissionsPool) -> Result<Node> {
         let damaged = |what: &str| Error::Damaged {
             row: row.key.escape_ascii().to_string(),
             what: what.into(),
@@ -126,17 +142,12 @@ impl Node {
             creator: text(Some(&creator.value)).ok_or_else(|| damaged("its creator"))?,
             created_micros: creator.timestamp_micros,
             sticky: row.latest(METADATA, STICKY).is_some(),
-            permissions: Permissions::from_json(&permissions.value)
+            permissions: pool
+                .parse(&permissions.value)
                 .map_err(|error| damaged(&error.to_string()))?,
             permissions_micros: permissions.timestamp_micros,
             servers: servers(row).map_err(|what| damaged(&what))?,
-            children: children(row),
         })
-    }
-
-    /// Is there a reference to a child of this id?
-    pub fn refers_to(&self, element: &str, id: &str) -> bool {
-        self.children.get(element).into_iter().flatten().any(|reference| reference.id == id)
     }
 
     /// Servers whose deadline has not passed.
@@ -187,6 +198,18 @@ impl Node {
     }
 }
 
+impl Branch {
+    pub fn decode(row: &Row, pool: &PermissionsPool) -> Result<Branch> {
+        let node = Arc::new(Node::decode(row, pool)?);
+        Ok(Branch { node, children: children(row) })
+    }
+
+    /// Is there a reference to a child of this id?
+    pub fn refers_to(&self, element: &str, id: &str) -> bool {
+        self.children.get(element).into_iter().flatten().any(|reference| reference.id == id)
+    }
+}
+
 impl Server {
     /// Sets the server's cell. The old one goes first: a refresh may shorten
     /// the deadline, and the newest timestamp would win.
@@ -221,14 +244,12 @@ fn servers(row: &Row) -> Result<Vec<Server>, String> {
 fn children(row: &Row) -> Children {
     let mut children = Children::new();
     for cell in row.family(CHILDREN) {
-        let column = std::str::from_utf8(&cell.qualifier).ok();
-        let parts = column.and_then(|column| column.split_at_checked(ID_LETTERS));
-        match parts {
-            Some((id, element)) if !element.is_empty() => {
+        match parse_reference(&cell.qualifier) {
+            Some((id, element)) => {
                 let reference = Reference { id: id.into(), created_micros: cell.timestamp_micros };
                 children.entry(element.into()).or_default().push(reference);
             }
-            _ => tracing::warn!(
+            None => tracing::warn!(
                 row = %row.key.escape_ascii(),
                 column = %cell.qualifier.escape_ascii(),
                 "a child column is malformed"
@@ -249,10 +270,9 @@ impl Node {
             creator: "c".into(),
             created_micros: 1000,
             sticky: false,
-            permissions: Permissions::open(),
+            permissions: Arc::new(Permissions::open()),
             permissions_micros: 0,
             servers: vec![],
-            children: Children::new(),
         }
     }
 }
@@ -289,7 +309,8 @@ mod tests {
 
     #[test]
     fn a_row_is_read_column_by_column() {
-        let node = Node::decode(&row()).unwrap();
+        let branch = Branch::decode(&row(), &PermissionsPool::default()).unwrap();
+        let node = &branch.node;
         assert_eq!(
             (node.name.as_str(), node.id.as_str(), node.version.0),
             ("n", "0000002a", u32::MAX - 1)
@@ -298,15 +319,16 @@ mod tests {
             (node.creator.as_str(), node.created_micros, node.sticky),
             ("alice", 5000, false)
         );
-        assert_eq!(node.children.len(), 1);
-        assert_eq!(node.children["x"].len(), 2);
+        assert_eq!(branch.children.len(), 1);
+        assert_eq!(branch.children["x"].len(), 2);
+        assert!(branch.refers_to("x", "00000002") && !branch.refers_to("x", "00000003"));
         assert_eq!(node.version.next().next(), Version(0));
         assert_eq!(node.permissions_version(), "0000002a.1770");
     }
 
     #[test]
     fn a_server_lives_up_to_its_deadline_and_flags_are_those_of_the_living() {
-        let node = Node::decode(&row()).unwrap();
+        let node = Node::decode(&row(), &PermissionsPool::default()).unwrap();
         let live = |now| node.live(now).map(|server| server.address.as_str()).collect::<Vec<_>>();
         assert_eq!(live(7000), ["a:1", "b:1"]);
         assert_eq!(live(7001), ["a:1"]);
@@ -321,7 +343,10 @@ mod tests {
         for column in [&b"c"[..], b"i", b"p", b"v"] {
             let mut row = row();
             row.cells.retain(|cell| &*cell.family != "m" || cell.qualifier != column);
-            assert!(matches!(Node::decode(&row), Err(Error::Damaged { .. })));
+            assert!(matches!(
+                Node::decode(&row, &PermissionsPool::default()),
+                Err(Error::Damaged { .. })
+            ));
         }
         for (column, value) in
             [(&b"v"[..], "FFFFFFFF"), (b"v", "+1234567"), (b"i", "1"), (b"p", "{")]
@@ -329,7 +354,13 @@ mod tests {
             let mut row = row();
             let cell = row.cells.iter_mut().find(|cell| cell.qualifier == column).unwrap();
             cell.value = Bytes::copy_from_slice(value.as_bytes());
-            assert!(matches!(Node::decode(&row), Err(Error::Damaged { .. })), "{value}");
+            assert!(
+                matches!(
+                    Node::decode(&row, &PermissionsPool::default()),
+                    Err(Error::Damaged { .. })
+                ),
+                "{value}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a client's call can end with.
 
+use stele_grpc::chain;
 use tonic::{Code, Status};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -39,20 +40,6 @@ impl From<Status> for Error {
             code => Error::Refused { code: code as i32, message },
         }
     }
-}
-
-/// An error with all its causes, which transports hide one in another.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl Error {

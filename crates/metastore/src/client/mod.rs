@@ -66,7 +66,7 @@ impl Client {
     pub async fn connect_with(address: &str, tls: Option<ClientTlsConfig>) -> Result<Client> {
         let unreachable = |error: tonic::transport::Error| Error::Unreachable {
             address: address.to_string(),
-            reason: error::chain(&error),
+            reason: stele_grpc::chain(&error),
         };
         let mut endpoint = Endpoint::from_shared(address.to_string()).map_err(unreachable)?;
         if let Some(tls) = tls {

@@ -15,7 +15,7 @@ impl Client {
     /// its checksum. Returns its length.
     pub async fn save_snapshot(&self, out: &mut impl Write) -> Result<u64> {
         let mut grpc = Grpc::new(self.channel.clone());
-        grpc.ready().await.map_err(|error| Error::Unknown(super::error::chain(&error)))?;
+        grpc.ready().await.map_err(|error| Error::Unknown(stele_grpc::chain(&error)))?;
         let path = PathAndQuery::from_static("/etcdserverpb.Maintenance/Snapshot");
         let codec = ProstCodec::<SnapshotRequest, SnapshotResponse>::default();
         let answer = grpc.server_streaming(Request::new(SnapshotRequest {}), path, codec).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 pub use stele_bigtable::client::Tls;
+use stele_grpc::chain;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint as Uri;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -129,11 +130,11 @@ impl Connections {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_string() };
         let scheme = if self.credentials.tls.is_some() { "https" } else { "http" };
         let uri = Uri::from_shared(format!("{scheme}://{host}:{port}"))
-            .map_err(|error| bad(error.to_string()))?
+            .map_err(|error| bad(chain(&error)))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true);
         let Some(tls) = &self.credentials.tls else { return Ok(uri) };
-        uri.tls_config(tls.config()).map_err(|error| bad(error.to_string()))
+        uri.tls_config(tls.config()).map_err(|error| bad(chain(&error)))
     }
 }
 
@@ -150,15 +151,4 @@ pub fn told(server: &str, status: &Status) -> Error {
         return Error::Unreachable { server, why: status.message().into() };
     }
     Error::Refused { server, code: status.code(), kind, message: status.message().into() }
-}
-
-/// An error with what caused it, down to the last.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

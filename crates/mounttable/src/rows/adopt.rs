@@ -6,9 +6,9 @@
 //! - A creator writes the reference (P's version changes), then C, and then
 //!   looks whether P still refers to C. If not, it deletes C unless somebody
 //!   has changed it since.
-//! - Whoever changes a C that holds nothing has read C first and P's reference
-//!   after that (`ensure_known`); without a reference it adds one, which changes
-//!   P's version. It writes C only at the version it has read.
+//! - Whoever changes C has read C and has seen P's reference to that very row at
+//!   some time after that (`ensure_known`); without a reference it adds one, which
+//!   changes P's version. It writes C only at the version it has read.
 //! - Delete goes over all references that P had at one version. A row that it
 //!   finds it deletes at the version it has read. References that are left then,
 //!   because there was no row or one of another id, it drops, which changes P's
@@ -19,7 +19,7 @@
 //!   reference back, or deletes the row if P is gone.
 //!
 //! Why that is enough: let somebody read C at t1, see P's reference at t2 and
-//! write C at t3. A reference goes in three ways only. With the deletion of its
+//! write C, which was there all the time, at t3. A reference goes in three ways only. With the deletion of its
 //! row, which happens before t3, and then the write fails, or after it. By a creator
 //! whose row was never made. Or by a drop, which must come after t2; C was there
 //! at t1, so the row that is read after the drop is C. From there C is
@@ -28,10 +28,14 @@
 //! Once C holds something, nobody drops its reference any more: drops
 //! concern ids whose row was missed, and C is found.
 //!
-//! Only who dies between a drop and the second look can break it; the next
-//! change of C finds P without a reference, and adds it.
+//! Only who dies between a drop and the second look can break it. So that a
+//! reference was seen is believed for some minutes only: a change of C after that
+//! finds P without it, and adds it.
+
+use std::time::Duration;
 
 use super::NodeRows;
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::{CHILDREN, Node, reference_column};
 use crate::node_name::NodeName;
@@ -39,14 +43,31 @@ use crate::node_name::NodeName;
 /// How often a reference is given back before that is left to the next change
 /// of the row.
 const ATTEMPTS: u32 = 50;
+/// Rows that are remembered as known to their parents, and for how long.
+const KNOWN_MAX: usize = 262_144;
+const KNOWN_FOR: Duration = Duration::from_secs(300);
+
+/// Rows whose references this process has seen.
+pub struct KnownRows {
+    seen: quick_cache::sync::Cache<NodeName, (String, i64)>,
+}
+
+impl Default for KnownRows {
+    fn default() -> KnownRows {
+        KnownRows { seen: quick_cache::sync::Cache::new(KNOWN_MAX) }
+    }
+}
 
 impl NodeRows {
     /// Makes sure that the parent refers to a child before the child is
-    /// changed. The parent may be as it was a while ago; the child was read
-    /// before this is called.
-    pub async fn ensure_known(&self, parent: &Node, child: &Node) -> Result<()> {
-        let holds_something = !child.servers.is_empty() || !child.children.is_empty();
-        if holds_something && parent.refers_to(child.name.last(), &child.id) {
+    /// changed, which was read before this is called.
+    pub async fn ensure_known(&self, child: &Node) -> Result<()> {
+        let now_micros = self.clock.now();
+        let is_seen = |(id, at_micros): &(String, i64)| {
+            let age = now_micros - at_micros;
+            *id == child.id && (0..clock::micros(KNOWN_FOR)).contains(&age)
+        };
+        if self.known.seen.get(&child.name).as_ref().is_some_and(is_seen) {
             return Ok(());
         }
         if self.is_known(child).await? {
@@ -58,8 +79,13 @@ impl NodeRows {
     /// Does the parent refer to this row now?
     pub(super) async fn is_known(&self, child: &Node) -> Result<bool> {
         let Some(parent) = child.name.parent() else { return Ok(true) };
+        let at_micros = self.clock.now();
         let column = reference_column(&child.id, child.name.last());
-        self.has_column(&parent, CHILDREN, &column).await
+        let is_known = self.has_column(&parent, CHILDREN, &column).await?;
+        if is_known {
+            self.known.seen.insert(child.name.clone(), (child.id.clone(), at_micros));
+        }
+        Ok(is_known)
     }
 
     async fn refer_again(&self, child: &Node) -> Result<()> {
@@ -69,7 +95,7 @@ impl NodeRows {
             self.cache.evict(&parent_name);
             return Err(conflict());
         };
-        if parent.refers_to(child.name.last(), &child.id) {
+        if self.is_known(child).await? {
             return Ok(());
         }
         self.refer(&parent, child).await?;
@@ -87,16 +113,17 @@ impl NodeRows {
 
     /// The second look after references to a child were dropped: a row of one
     /// of these ids gets its reference back, or goes if its parent has gone.
-    pub(super) async fn look_again(&self, name: &NodeName, dropped: &[&str]) -> Result<()> {
+    pub(super) async fn look_again(&self, name: &NodeName, dropped: &[String]) -> Result<()> {
+        self.known.seen.remove(name);
         for _ in 0..ATTEMPTS {
             let Some(row) = self.get_now(name).await? else { return Ok(()) };
-            if !dropped.contains(&&row.id[..]) {
+            if !dropped.contains(&row.id) {
                 return Ok(());
             }
             let parent = name.parent().unwrap_or_else(NodeName::root);
             let settled = match self.get_now(&parent).await? {
                 Some(_) => self.refer_again(&row).await,
-                None => self.delete_subtree(row).await,
+                None => self.delete_subtree(&row).await,
             };
             match settled {
                 Err(error) if error.is_conflict() => {}

@@ -14,9 +14,13 @@ use crate::error::Result;
 use crate::node::Node;
 use crate::node_name::NodeName;
 
-/// References to children and servers that all kept nodes may have together;
-/// what is beyond is read anew each time.
-const REFERENCES_MAX: usize = 1_000_000;
+/// Servers that all kept nodes may have together; what is beyond is read anew
+/// each time.
+const SERVERS_MAX: usize = 1_000_000;
+
+/// How long a node is taken to have children after some were seen. That it has
+/// none any more only means that it is cleared away later.
+const CHILDREN_SEEN: Duration = Duration::from_secs(10);
 
 /// Counters of evictions; rows share them.
 const COUNTERS: usize = 1024;
@@ -30,7 +34,7 @@ pub struct CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> CacheOptions {
-        CacheOptions { rows: 65_536, fresh: Duration::from_secs(1) }
+        CacheOptions { rows: 131_072, fresh: Duration::from_secs(1) }
     }
 }
 
@@ -43,12 +47,14 @@ pub struct Cache {
     reads: AtomicU64,
     hasher: RandomState,
     evictions: Box<[AtomicU64]>,
-    references: Arc<AtomicUsize>,
+    servers: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
 struct Slot {
     read: Mutex<Option<Read>>,
+    /// When children were last seen.
+    children_micros: Mutex<Option<i64>>,
     /// Held while the row is read.
     reading: tokio::sync::Mutex<()>,
 }
@@ -61,7 +67,7 @@ struct Read {
     _share: Share,
 }
 
-/// References that a kept node has; given back when it goes.
+/// Servers that a kept node has; given back when it goes.
 struct Share {
     all: Arc<AtomicUsize>,
     own: usize,
@@ -83,7 +89,7 @@ impl Cache {
             reads: AtomicU64::new(0),
             hasher: RandomState::new(),
             evictions: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
-            references: Arc::default(),
+            servers: Arc::default(),
         }
     }
 
@@ -101,8 +107,7 @@ impl Cache {
     where
         F: Future<Output = Result<Option<Node>>>,
     {
-        let made = self.slots.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default()));
-        let Ok(slot) = made;
+        let slot = self.slot(name);
         if let Some(node) = self.fresh(&slot) {
             return Ok(Some(node));
         }
@@ -122,6 +127,39 @@ impl Cache {
         let node = read().await?.map(Arc::new);
         self.keep(&slot, node.clone(), at_micros, turn);
         Ok(node)
+    }
+
+    /// Whether the node has children, as `read` tells if none were seen lately.
+    pub async fn has_children<F>(&self, name: &NodeName, read: impl FnOnce() -> F) -> Result<bool>
+    where
+        F: Future<Output = Result<bool>>,
+    {
+        let slot = self.slot(name);
+        if self.saw_children(&slot) {
+            return Ok(true);
+        }
+        let _reading = slot.reading.lock().await;
+        if self.saw_children(&slot) {
+            return Ok(true);
+        }
+        let at_micros = self.clock.now();
+        let has_children = read().await?;
+        if has_children {
+            *slot.children_micros.lock() = Some(at_micros);
+        }
+        Ok(has_children)
+    }
+
+    fn slot(&self, name: &NodeName) -> Arc<Slot> {
+        let made = self.slots.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default()));
+        let Ok(slot) = made;
+        slot
+    }
+
+    fn saw_children(&self, slot: &Slot) -> bool {
+        let seen = *slot.children_micros.lock();
+        let age = |at: i64| self.clock.now() - at;
+        seen.is_some_and(|at| (0..clock::micros(CHILDREN_SEEN)).contains(&age(at)))
     }
 
     /// The node as it was last read or written here, however long ago, and
@@ -171,14 +209,14 @@ impl Cache {
     }
 
     fn keep(&self, slot: &Slot, node: Option<Arc<Node>>, at_micros: i64, turn: u64) {
-        let own = node.as_ref().map_or(0, |node| node.children.len() + node.servers.len());
-        let before = self.references.fetch_add(own, Ordering::Relaxed);
-        let share = Share { all: self.references.clone(), own };
+        let own = node.as_ref().map_or(0, |node| node.servers.len());
+        let before = self.servers.fetch_add(own, Ordering::Relaxed);
+        let share = Share { all: self.servers.clone(), own };
         let read = Read { node, at_micros, turn, _share: share };
         // Dropped after the lock, if it is a large one.
         let _old = std::mem::replace(
             &mut *slot.read.lock(),
-            (before + own <= REFERENCES_MAX).then_some(read),
+            (before + own <= SERVERS_MAX).then_some(read),
         );
     }
 }
@@ -262,6 +300,27 @@ mod tests {
         assert_eq!(cache.last(&name).map(|(_, at_micros)| at_micros), Some(0));
         cache.evict(&name);
         assert!(cache.last(&name).is_none());
+    }
+
+    #[tokio::test]
+    async fn that_there_are_children_is_believed_for_a_while_and_that_there_are_none_never() {
+        let clock = Clock::manual(0);
+        let cache = Cache::new(CacheOptions::default(), clock.clone());
+        let (count, name) = (AtomicU32::new(0), NodeName::parse("a").unwrap());
+        let look = async |found: bool| {
+            let read = || async {
+                count.fetch_add(1, Ordering::SeqCst);
+                Ok(found)
+            };
+            cache.has_children(&name, read).await.unwrap()
+        };
+        assert!(!look(false).await && look(true).await && look(false).await);
+        clock.advance(CHILDREN_SEEN);
+        assert!(!look(false).await);
+        assert!(look(true).await);
+        cache.evict(&name);
+        assert!(!look(false).await);
+        assert_eq!(count.load(Ordering::SeqCst), 5);
     }
 
     #[tokio::test]

@@ -8,9 +8,7 @@ use super::{Kind, Limits, NodeRows, Turn};
 use crate::access::Permissions;
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::node::{
-    CHILDREN, Children, Node, PRESENT, ROOT_ID, Reference, Version, reference_column,
-};
+use crate::node::{CHILDREN, Node, PRESENT, ROOT_ID, Version, reference_column};
 use crate::node_name::NodeName;
 
 /// A child that is to be made.
@@ -41,11 +39,11 @@ impl NodeRows {
             creator: new.creator,
             created_micros,
             sticky: new.sticky,
-            permissions: new.permissions,
+            permissions: Arc::new(new.permissions),
             permissions_micros: created_micros,
             servers: Vec::new(),
-            children: Children::new(),
         };
+        let stale = self.references_to(parent, new.element).await?;
         self.refer(parent, &child).await?;
         drop(turn);
         let column = reference_column(&child.id, new.element);
@@ -60,33 +58,30 @@ impl NodeRows {
             }
         }
         self.check_reference(&child).await?;
-        self.drop_stale(parent, &child).await?;
+        if !stale.is_empty() {
+            self.drop_stale(parent, &child, &stale).await?;
+        }
         Ok(Arc::new(child))
     }
 
     /// Drops references to the child that the parent had before. Their
     /// creators may be slow rather than dead.
-    async fn drop_stale(&self, parent: &Node, child: &Node) -> Result<()> {
-        let element = child.name.last();
-        let Some(stale) = parent.children.get(element) else { return Ok(()) };
-        let columns = stale.iter().map(|reference| reference_column(&reference.id, element));
+    async fn drop_stale(&self, parent: &Node, child: &Node, ids: &[String]) -> Result<()> {
+        let columns = ids.iter().map(|id| reference_column(id, child.name.last()));
         self.remove_references(&parent.name, columns.collect()).await?;
-        let ids: Vec<_> = stale.iter().map(|reference| &reference.id[..]).collect();
-        self.look_again(&child.name, &ids).await
+        self.look_again(&child.name, ids).await
     }
 
     /// Adds a reference to a child, with the child's id and time.
     pub async fn refer(&self, parent: &Node, child: &Node) -> Result<()> {
-        let (id, created_micros) = (child.id.clone(), child.created_micros);
-        let column = reference_column(&id, child.name.last());
-        let set = Mutation::set_at(CHILDREN, column, created_micros, PRESENT);
+        let column = reference_column(&child.id, child.name.last());
+        let set = Mutation::set_at(CHILDREN, column, child.created_micros, PRESENT);
         let (at_micros, evictions) = (self.clock.now(), self.cache.evictions(&parent.name));
         let version = self.change(parent, vec![set]).await?;
-        // Who adds many children to a node need not read it each time.
-        let mut after = Node { version, ..parent.clone() };
-        let references = after.children.entry(child.name.last().into()).or_default();
-        references.push(Reference { id, created_micros });
-        // One eviction was our own.
+        self.listings.added(&parent.name, parent.version, &child.id, child.name.last());
+        // Who adds many children to a node need not read it each time. One
+        // eviction was our own.
+        let after = Node { version, ..parent.clone() };
         self.cache.put(after, at_micros, evictions + 1);
         Ok(())
     }
@@ -101,10 +96,9 @@ impl NodeRows {
             creator: creator.into(),
             created_micros,
             sticky: false,
-            permissions,
+            permissions: Arc::new(permissions),
             permissions_micros: created_micros,
             servers: Vec::new(),
-            children: Children::new(),
         };
         match self.insert_counted(&root, Limits::NONE).await {
             Ok(()) => Ok(true),

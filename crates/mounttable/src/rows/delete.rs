@@ -8,7 +8,7 @@ use stele_bigtable::client::Mutation;
 
 use super::{Kind, NodeRows};
 use crate::error::{Error, Result};
-use crate::node::{CHILDREN, Children, Node, Reference, Version, reference_column};
+use crate::node::{Branch, CHILDREN, Node, Reference, Version, reference_column};
 use crate::node_name::NodeName;
 
 /// A node whose children are being deleted.
@@ -21,12 +21,13 @@ struct Open {
 }
 
 impl Open {
-    fn new(node: Arc<Node>) -> Open {
-        let children = node.children.keys().map(|element| node.name.child(element)).collect();
+    fn new(branch: Branch) -> Open {
+        let Branch { node, children: of_node } = branch;
+        let children = of_node.keys().map(|element| node.name.child(element)).collect();
         let pair =
             |element: &String, reference: &Reference| (element.clone(), reference.id.clone());
-        let references = node.children.iter();
-        let unsettled = references
+        let unsettled = of_node
+            .iter()
             .flat_map(|(element, all)| all.iter().map(move |reference| pair(element, reference)))
             .collect();
         Open { node, children, unsettled }
@@ -37,19 +38,32 @@ impl NodeRows {
     /// Deletes a node that has no children; a reference to a child that is
     /// not there counts as one.
     pub async fn delete(&self, node: &Node) -> Result<()> {
-        if !node.children.is_empty() {
-            return Err(Error::NotEmpty { name: node.name.to_string() });
+        let name = || node.name.to_string();
+        if !self.has_children_now(&node.name).await? {
+            // Whoever adds one after that changes the version.
+            return self.delete_node(node).await;
         }
-        self.delete_node(node).await
+        match self.get_now(&node.name).await? {
+            Some(now) if now.version == node.version => Err(Error::NotEmpty { name: name() }),
+            _ => {
+                self.cache.evict(&node.name);
+                Err(Error::Conflict { name: name() })
+            }
+        }
     }
 
     /// Deletes a node and all below it, from the leaves up. What is deleted
     /// stays deleted if it is broken off.
-    pub async fn delete_subtree(&self, node: Arc<Node>) -> Result<()> {
-        let mut path = vec![Open::new(node)];
+    pub async fn delete_subtree(&self, node: &Node) -> Result<()> {
+        let same = |now: &Branch| now.node.id == node.id && now.node.version == node.version;
+        let Some(branch) = self.get_branch(&node.name).await?.filter(same) else {
+            self.cache.evict(&node.name);
+            return Err(Error::Conflict { name: node.name.to_string() });
+        };
+        let mut path = vec![Open::new(branch)];
         while let Some(top) = path.last_mut() {
             if let Some(child) = top.children.pop() {
-                path.extend(self.get_now(&child).await?.map(Open::new));
+                path.extend(self.get_branch(&child).await?.map(Open::new));
                 continue;
             }
             if !top.unsettled.is_empty() {
@@ -74,12 +88,13 @@ impl NodeRows {
         let elements: BTreeSet<_> =
             std::mem::take(&mut open.unsettled).into_iter().map(|(element, _)| element).collect();
         open.children = elements.iter().map(|element| open.node.name.child(element)).collect();
-        open.node =
-            Arc::new(Node { version, children: Children::new(), ..Node::clone(&open.node) });
+        open.node = Arc::new(Node { version, ..Node::clone(&open.node) });
         Ok(())
     }
 
-    pub(super) async fn delete_node(&self, node: &Node) -> Result<()> {
+    /// Deletes a node that was found to have no children, if it is as it was
+    /// read before that.
+    pub async fn delete_node(&self, node: &Node) -> Result<()> {
         self.if_unchanged(node, [Mutation::delete_row()]).await?;
         if let Some(parent) = node.name.parent() {
             let column = reference_column(&node.id, node.name.last());

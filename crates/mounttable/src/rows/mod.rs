@@ -9,30 +9,38 @@
 //! time leave no row that its parent does not know. `mount` changes servers
 //! and permissions; `counters` keep what each user has, and `turns` keep tasks
 //! of this process from colliding.
+//!
+//! A node may have very many children, so most reads leave the references to
+//! them out; `listing` knows enough of them to add another.
 
 mod adopt;
 mod cache;
 mod counters;
 mod create;
 mod delete;
+mod listing;
 mod mount;
 mod turns;
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use stele_bigtable::client::{Client, Filter, Mutation, Query, Row, Table};
 use tokio::sync::broadcast;
 
+use self::adopt::KnownRows;
 use self::cache::Cache;
 pub use self::cache::CacheOptions;
 pub use self::counters::{Counters, Kind, Limits};
 pub use self::create::NewChild;
+use self::listing::Listings;
 pub use self::turns::Turn;
 use self::turns::Turns;
+use crate::access::PermissionsPool;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::node::{CHILDREN, CREATOR, ID, METADATA, Node, VERSION, Version};
+use crate::node::{Branch, CHILDREN, CREATOR, ID, METADATA, Node, SERVERS, VERSION, Version};
 use crate::node_name::NodeName;
 
 /// Changes that a watcher may be behind before it has to look at everything.
@@ -42,6 +50,9 @@ pub struct NodeRows {
     nodes: Table,
     pub counters: Counters,
     cache: Cache,
+    known: KnownRows,
+    listings: Listings,
+    permissions: Arc<PermissionsPool>,
     turns: Turns,
     pub clock: Clock,
     /// Names of rows that this process has changed.
@@ -64,6 +75,9 @@ impl NodeRows {
             nodes: client.table(table)?,
             counters: Counters::new(client.table(&counters_table(table))?),
             cache: Cache::new(cache, clock.clone()),
+            known: KnownRows::default(),
+            listings: Listings::default(),
+            permissions: Arc::default(),
             turns: Turns::default(),
             clock,
             changes: broadcast::channel(CHANGES_KEPT).0,
@@ -93,8 +107,41 @@ impl NodeRows {
     }
 
     async fn read(&self, name: &NodeName) -> Result<Option<Node>> {
+        let row = self.nodes.read_row(name.row_key(), Some(without_children())).await?;
+        row.map(|row| Node::decode(&row, &self.permissions)).transpose()
+    }
+
+    /// The node with all its children, as it is now.
+    pub async fn get_branch(&self, name: &NodeName) -> Result<Option<Branch>> {
         let row = self.nodes.read_row(name.row_key(), Some(Filter::latest())).await?;
-        row.as_ref().map(Node::decode).transpose()
+        row.map(|row| Branch::decode(&row, &self.permissions)).transpose()
+    }
+
+    /// Whether the node has children, or had some a moment ago.
+    pub async fn has_children(&self, name: &NodeName) -> Result<bool> {
+        self.cache.has_children(name, || self.has_children_now(name)).await
+    }
+
+    pub async fn has_children_now(&self, name: &NodeName) -> Result<bool> {
+        Ok(!self.references_after(name, None, 1).await?.is_empty())
+    }
+
+    /// Columns of references to children, at most so many, after the one given.
+    pub async fn references_after(
+        &self,
+        name: &NodeName,
+        column: Option<&Bytes>,
+        limit: usize,
+    ) -> Result<Vec<Bytes>> {
+        let first = column.map_or(Bound::Unbounded, |column| Bound::Excluded(column.clone()));
+        let filter = Filter::chain([
+            Filter::columns(CHILDREN, first, Bound::Unbounded),
+            Filter::latest(),
+            Filter::cells_per_row(i32::try_from(limit).unwrap_or(i32::MAX)),
+        ]);
+        let row = self.nodes.read_row(name.row_key(), Some(filter)).await?;
+        let cells = row.into_iter().flat_map(|row| row.cells);
+        Ok(cells.map(|cell| cell.qualifier).collect())
     }
 
     /// Rows read for the cache since the start.
@@ -102,10 +149,32 @@ impl NodeRows {
         self.cache.reads()
     }
 
-    /// Many nodes at once, in no order that means anything.
-    pub fn read_many<'a>(&self, names: impl IntoIterator<Item = &'a NodeName>) -> Nodes {
+    /// Many nodes at once, with all their children.
+    pub fn read_branches<'a>(&self, names: impl IntoIterator<Item = &'a NodeName>) -> Branches {
         let query = Query::keys(names.into_iter().map(NodeName::row_key));
-        Nodes { rows: self.nodes.read_rows(query.filter(Filter::latest())) }
+        self.decoded(query.filter(Filter::latest()), Branch::decode)
+    }
+
+    /// Many nodes at once, each with its first children, in the order of their
+    /// columns.
+    pub fn read_beginnings<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a NodeName>,
+        children: usize,
+    ) -> Branches {
+        let first = Filter::chain([
+            Filter::family(CHILDREN),
+            Filter::latest(),
+            Filter::cells_per_row(i32::try_from(children).unwrap_or(i32::MAX)),
+        ]);
+        let query = Query::keys(names.into_iter().map(NodeName::row_key));
+        let filter = Filter::interleave([without_children(), first]);
+        self.decoded(query.filter(filter), Branch::decode)
+    }
+
+    fn decoded<T>(&self, query: Query, decode: Decode<T>) -> Decoded<T> {
+        let (rows, permissions) = (self.nodes.read_rows(query), self.permissions.clone());
+        Decoded { rows, permissions, decode }
     }
 
     /// Ids and versions of many nodes, without the rest.
@@ -126,15 +195,15 @@ impl NodeRows {
     }
 
     /// Up to `limit` nodes after the row of that key, in the order of rows.
-    pub fn scan_after(&self, key: &[u8], limit: u64) -> Nodes {
+    pub fn scan_after(&self, key: &[u8], limit: u64) -> Decoded<Node> {
         let range = stele_bigtable::client::RowRange::from([key, &[0]].concat());
-        let query = Query::range(range).filter(Filter::latest()).limit(limit);
-        Nodes { rows: self.nodes.read_rows(query) }
+        let query = Query::range(range).filter(without_children()).limit(limit);
+        self.decoded(query, Node::decode)
     }
 
-    /// All nodes, in the order of rows.
-    pub fn scan(&self) -> Nodes {
-        Nodes { rows: self.nodes.read_rows(Query::all().filter(Filter::latest())) }
+    /// All nodes with their children, in the order of rows.
+    pub fn scan(&self) -> Branches {
+        self.decoded(Query::all().filter(Filter::latest()), Branch::decode)
     }
 
     /// Tells of rows that this process changes from now on.
@@ -180,10 +249,12 @@ impl NodeRows {
 
     /// Takes references out of a parent, whatever else happens to it.
     async fn remove_references(&self, parent: &NodeName, columns: Vec<Bytes>) -> Result<()> {
-        let deletes = columns.into_iter().map(|column| Mutation::delete_column(CHILDREN, column));
-        let removed = self.nodes.mutate_row(parent.row_key(), deletes).await;
+        let delete = |column: &Bytes| Mutation::delete_column(CHILDREN, column.clone());
+        let removed = self.nodes.mutate_row(parent.row_key(), columns.iter().map(delete)).await;
         self.changed(parent);
-        Ok(removed?)
+        removed?;
+        columns.iter().for_each(|column| self.listings.removed(parent, column));
+        Ok(())
     }
 
     /// Does a row have this column?
@@ -207,15 +278,28 @@ fn id_and_version(row: &Row) -> Option<(NodeName, String, Version)> {
     Some((name, id, version))
 }
 
-/// Nodes as they are read. A row that is no node is an error of its own, with
-/// its key, and the next can be read after it.
-pub struct Nodes {
-    rows: stele_bigtable::client::Rows,
+/// The newest cells of a node without the references to its children.
+fn without_children() -> Filter {
+    let families = Filter::family_regex(format!("{METADATA}|{SERVERS}"));
+    Filter::chain([families, Filter::latest()])
 }
 
-impl Nodes {
-    pub async fn next(&mut self) -> Result<Option<Result<Node, (Bytes, Error)>>> {
+type Decode<T> = fn(&Row, &PermissionsPool) -> Result<T>;
+
+/// Nodes as they are read. A row that is no node is an error of its own, with
+/// its key, and the next can be read after it.
+pub struct Decoded<T> {
+    rows: stele_bigtable::client::Rows,
+    permissions: Arc<PermissionsPool>,
+    decode: Decode<T>,
+}
+
+pub type Branches = Decoded<Branch>;
+
+impl<T> Decoded<T> {
+    pub async fn next(&mut self) -> Result<Option<Result<T, (Bytes, Error)>>> {
         let row = self.rows.next().await?;
-        Ok(row.map(|row| Node::decode(&row).map_err(|error| (row.key.clone(), error))))
+        let decode = |row: &Row| (self.decode)(row, &self.permissions);
+        Ok(row.map(|row| decode(&row).map_err(|error| (row.key.clone(), error))))
     }
 }

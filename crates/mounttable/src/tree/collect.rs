@@ -13,7 +13,17 @@ use crate::node::Node;
 pub(super) enum Due {
     Nothing,
     Servers,
+    /// The node, if it has no children.
     Node,
+}
+
+/// How sure it must be that a node has no children before it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Children that were seen a moment ago are enough for it to stay, so that
+    /// those who only pass do not read each time.
+    Lately,
+    Now,
 }
 
 /// Decides, for a node that is not changed meanwhile.
@@ -21,7 +31,7 @@ pub(super) fn due(node: &Node, now_micros: i64, grace_micros: i64) -> Due {
     if node.expired(now_micros).next().is_some() {
         return Due::Servers;
     }
-    let in_use = node.sticky || !node.children.is_empty() || !node.servers.is_empty();
+    let in_use = node.sticky || !node.servers.is_empty();
     let is_young = now_micros - node.created_micros < grace_micros;
     if node.name.is_root() || in_use || is_young { Due::Nothing } else { Due::Node }
 }
@@ -33,8 +43,8 @@ impl Mounttable {
 
     /// Clears away what is due at a node, and at those above it that become
     /// empty. Tells whether anything was; the caller reads again then.
-    pub(super) async fn collect(&self, node: &Arc<Node>) -> Result<bool> {
-        let mut node = node.clone();
+    pub(super) async fn collect(&self, node: &Arc<Node>, look: Look) -> Result<bool> {
+        let (mut node, mut look) = (node.clone(), look);
         let mut cleared = false;
         loop {
             match self.due(&node) {
@@ -43,9 +53,16 @@ impl Mounttable {
                     self.rows.unmount(&node, node.expired(self.now())).await?;
                     return Ok(true);
                 }
-                Due::Node => self.rows.delete(&node).await?,
+                Due::Node => {
+                    if self.has_children(&node, look).await? {
+                        return Ok(cleared);
+                    }
+                    // Whoever adds one now changes the version.
+                    self.rows.delete_node(&node).await?;
+                }
             }
-            cleared = true;
+            // Those above have just lost a child.
+            (cleared, look) = (true, Look::Now);
             let parent = node.name.parent().expect("the root is never due");
             match self.rows.get(&parent).await? {
                 Some(parent) => node = parent,
@@ -53,24 +70,28 @@ impl Mounttable {
             }
         }
     }
+
+    async fn has_children(&self, node: &Node, look: Look) -> Result<bool> {
+        match look {
+            Look::Lately => self.rows.has_children(&node.name).await,
+            Look::Now => self.rows.has_children_now(&node.name).await,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Children, Flags, Reference, Server};
+    use crate::node::{Flags, Server};
 
     #[test]
-    fn only_old_empty_nodes_that_are_not_sticky_go() {
+    fn only_old_nodes_without_servers_that_are_not_sticky_go() {
         let empty = Node::sample("a");
         assert_eq!(due(&empty, 1000, 0), Due::Node);
         assert_eq!(due(&empty, 60_999, 60_000), Due::Nothing);
         assert_eq!(due(&empty, 61_000, 60_000), Due::Node);
         assert_eq!(due(&Node::sample(""), 61_000, 0), Due::Nothing);
-        assert_eq!(due(&Node { sticky: true, ..empty.clone() }, 61_000, 0), Due::Nothing);
-        let reference = Reference { id: "00000001".into(), created_micros: 0 };
-        let children = Children::from([("x".into(), vec![reference])]);
-        assert_eq!(due(&Node { children, ..empty.clone() }, 61_000, 0), Due::Nothing);
+        assert_eq!(due(&Node { sticky: true, ..empty }, 61_000, 0), Due::Nothing);
     }
 
     #[test]

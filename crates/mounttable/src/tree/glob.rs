@@ -1,13 +1,14 @@
 //! Glob: nodes below a name that match a pattern, told as they are found.
 //!
 //! Level by level. Children are read many at a time, and the first few alone,
-//! so that a first answer does not wait for a hundred rows. Those of a node are
-//! taken from it as their turn comes.
+//! so that a first answer does not wait for a hundred rows. References to the
+//! children of a node come in pieces as their turn comes: each that is there
+//! all the while comes in one of them, since their columns stay in place.
 
-use std::collections::{HashMap, VecDeque};
-use std::ops::Bound;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 
 use super::collect::Due;
@@ -16,12 +17,15 @@ use super::{Call, Entry, Mounttable};
 use crate::access::{ADMIN, READ};
 use crate::error::{Error, Result};
 use crate::name;
-use crate::node::Node;
+use crate::node::{Branch, Node, parse_reference, reference_column};
 use crate::node_name::NodeName;
 use crate::pattern::Pattern;
 
 /// Nodes that are read at once.
 const BATCH_MAX: usize = 256;
+/// References that are read at once: the first time, and at most.
+const PIECE_FIRST: usize = 64;
+const PIECE_MAX: usize = 4096;
 
 /// What Glob tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,19 +51,37 @@ struct Children {
     pattern: Arc<Pattern>,
     /// What is left of the pattern at the children.
     tail: Arc<Pattern>,
-    last: Option<String>,
+    piece: VecDeque<NodeName>,
+    /// Where the next piece begins; `None` after the last.
+    next: Option<Next>,
+    /// Elements that have come: a child that was made again has two references.
+    seen: HashSet<String>,
+}
+
+/// Where a piece begins and how large it is.
+struct Next {
+    after: Option<Bytes>,
+    size: usize,
 }
 
 impl Children {
-    fn next(&mut self) -> Option<(NodeName, Arc<Pattern>)> {
-        let after = match &self.last {
-            Some(last) => Bound::Excluded(&last[..]),
-            None => Bound::Unbounded,
-        };
-        let mut rest = self.node.children.range::<str, _>((after, Bound::Unbounded));
-        let (child, _) = rest.find(|(child, _)| self.pattern.matches(child))?;
-        self.last = Some(child.clone());
-        Some((self.node.name.child(child), self.tail.clone()))
+    fn new(node: Arc<Node>, pattern: Arc<Pattern>) -> Children {
+        let tail = Arc::new(pattern.tail());
+        let next = Some(Next { after: None, size: PIECE_FIRST });
+        Children { node, pattern, tail, piece: VecDeque::new(), next, seen: HashSet::new() }
+    }
+
+    /// Takes a piece that was asked for with this size.
+    fn take(&mut self, columns: &[Bytes], size: usize) {
+        let elements = columns.iter().filter_map(|column| parse_reference(column));
+        for (_, element) in elements.filter(|(_, element)| self.pattern.matches(element)) {
+            if self.seen.insert(element.into()) {
+                self.piece.push_back(self.node.name.child(element));
+            }
+        }
+        let more = columns.last().filter(|_| columns.len() >= size);
+        self.next =
+            more.map(|last| Next { after: Some(last.clone()), size: (size * 4).min(PIECE_MAX) });
     }
 }
 
@@ -120,7 +142,7 @@ impl Search<'_> {
             if let Err(error) = self.call.check(&self.top) {
                 return self.fail(&self.top.clone(), error).await;
             }
-            let batch = self.batch(size);
+            let batch = self.batch(size).await?;
             if batch.is_empty() {
                 return Ok(());
             }
@@ -130,39 +152,63 @@ impl Search<'_> {
     }
 
     /// The next nodes to be read, at most so many.
-    fn batch(&mut self, size: usize) -> Vec<(NodeName, Arc<Pattern>)> {
+    async fn batch(&mut self, size: usize) -> Result<Vec<(NodeName, Arc<Pattern>)>, Gone> {
         let mut batch = Vec::new();
         while batch.len() < size {
             match self.open.pop_front() {
                 Some(Open::Node(name, pattern)) => batch.push((name, pattern)),
                 Some(Open::Children(mut children)) => {
-                    if let Some(child) = children.next() {
-                        batch.push(child);
+                    if let Some(child) = children.piece.pop_front() {
+                        batch.push((child, children.tail.clone()));
+                    } else if !batch.is_empty() && children.next.is_some() {
+                        // What there is need not wait for more.
                         self.open.push_front(Open::Children(children));
+                        break;
+                    } else if let Some(next) = children.next.take() {
+                        self.read_piece(&mut children, next).await?;
+                    } else {
+                        continue;
                     }
+                    self.open.push_front(Open::Children(children));
                 }
                 None => break,
             }
         }
-        batch
+        Ok(batch)
+    }
+
+    async fn read_piece(&mut self, children: &mut Children, next: Next) -> Result<(), Gone> {
+        let (rows, name) = (&self.table.rows, &children.node.name);
+        match rows.references_after(name, next.after.as_ref(), next.size).await {
+            Ok(columns) => {
+                children.take(&columns, next.size);
+                Ok(())
+            }
+            Err(error) => self.fail(&children.node.name, error).await,
+        }
     }
 
     async fn read(&mut self, batch: Vec<(NodeName, Arc<Pattern>)>) -> Result<(), Gone> {
         // The one at the top is hot; so are those that many ask for by name.
         if let [(name, pattern)] = &batch[..] {
             return match self.table.rows.get(name).await {
-                Ok(Some(node)) => self.look(node, pattern).await,
+                Ok(Some(node)) => self.look(node, None, pattern).await,
                 Ok(None) => Ok(()),
                 Err(error) => self.fail(name, error).await,
             };
         }
-        let mut nodes = self.table.rows.read_many(batch.iter().map(|(name, _)| name));
+        // One child tells that a node is not empty, if they are not to be listed.
+        let lists = batch.iter().any(|(_, pattern)| !pattern.is_empty());
+        let size = if lists { PIECE_FIRST } else { 1 };
+        let mut branches =
+            self.table.rows.read_beginnings(batch.iter().map(|(name, _)| name), size);
         let asked: HashMap<_, _> = batch.into_iter().collect();
         loop {
-            match nodes.next().await {
-                Ok(Some(Ok(node))) => {
-                    if let Some(pattern) = asked.get(&node.name) {
-                        self.look(Arc::new(node), pattern).await?;
+            match branches.next().await {
+                Ok(Some(Ok(branch))) => {
+                    if let Some(pattern) = asked.get(&branch.node.name) {
+                        let node = branch.node.clone();
+                        self.look(node, Some((branch, size)), pattern).await?;
                     }
                 }
                 Ok(Some(Err((key, error)))) => {
@@ -175,10 +221,17 @@ impl Search<'_> {
         }
     }
 
-    /// Tells of a node if it matches, and goes on to its children. Nodes that
-    /// the caller may not see are passed over in silence.
-    async fn look(&mut self, node: Arc<Node>, pattern: &Arc<Pattern>) -> Result<(), Gone> {
-        let Some(node) = self.cleared(node).await? else { return Ok(()) };
+    /// Tells of a node if it matches, and goes on to its children, of which
+    /// the first so many may be known. Nodes that the caller may not see are
+    /// passed over in silence.
+    async fn look(
+        &mut self,
+        node: Arc<Node>,
+        beginning: Option<(Branch, usize)>,
+        pattern: &Arc<Pattern>,
+    ) -> Result<(), Gone> {
+        let has_children = beginning.as_ref().map(|(branch, _)| !branch.children.is_empty());
+        let Some(node) = self.cleared(node, has_children).await? else { return Ok(()) };
         let (table, caller) = (self.table, &self.call.caller);
         if !table.may(caller, &node, &SEE) {
             return Ok(());
@@ -192,32 +245,40 @@ impl Search<'_> {
         if has_servers || pattern.is_empty() {
             return Ok(());
         }
-        let fixed = pattern.fixed();
-        if fixed.is_none() && !table.may(caller, &node, &[READ, ADMIN]) {
+        if let Some(child) = pattern.fixed() {
+            let tail = Arc::new(pattern.tail());
+            self.open.push_back(Open::Node(node.name.child(child), tail));
+            return Ok(());
+        }
+        if !table.may(caller, &node, &[READ, ADMIN]) {
             let who = caller.to_string();
             let error = Error::NoPermissions { name: node.name.to_string(), tag: READ, who };
             return self.fail(&node.name, error).await;
         }
-        let tail = Arc::new(pattern.tail());
-        match fixed {
-            Some(child) if node.children.contains_key(child) => {
-                self.open.push_back(Open::Node(node.name.child(child), tail));
-            }
-            Some(_) => {}
-            None => {
-                let pattern = pattern.clone();
-                self.open.push_back(Open::Children(Children { node, pattern, tail, last: None }));
-            }
+        let mut children = Children::new(node, pattern.clone());
+        if let Some((branch, size)) = beginning {
+            children.take(&columns(&branch), size);
         }
+        self.open.push_back(Open::Children(children));
         Ok(())
     }
 
     /// The node once nothing there has expired; `None` if it is gone then.
-    async fn cleared(&mut self, node: Arc<Node>) -> Result<Option<Arc<Node>>, Gone> {
-        if self.table.due(&node) == Due::Nothing {
+    async fn cleared(
+        &mut self,
+        node: Arc<Node>,
+        has_children: Option<bool>,
+    ) -> Result<Option<Arc<Node>>, Gone> {
+        let stays = match self.table.due(&node) {
+            Due::Nothing => true,
+            Due::Servers => false,
+            // The walk to the top has seen to that.
+            Due::Node => node.name == self.top || has_children == Some(true),
+        };
+        if stays {
             return Ok(Some(node));
         }
-        match self.table.visit(self.call, &node.name).await {
+        match self.table.find_last(self.call, &node.name).await {
             Ok(node) => Ok(node),
             Err(error) => self.fail(&node.name, error).await.map(|()| None),
         }
@@ -233,5 +294,41 @@ impl Search<'_> {
 
     async fn tell(&self, found: Found) -> Result<(), Gone> {
         self.out.send(found).await.map_err(|_| Gone)
+    }
+}
+
+/// The columns of references, in their order.
+fn columns(branch: &Branch) -> Vec<Bytes> {
+    let children = branch.children.iter();
+    let references = children.flat_map(|(element, all)| all.iter().map(move |one| (one, element)));
+    let mut columns: Vec<_> =
+        references.map(|(reference, element)| reference_column(&reference.id, element)).collect();
+    columns.sort();
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(pattern: &str, pieces: &[&[&str]], size: usize) -> (Vec<String>, bool) {
+        let pattern = Arc::new(Pattern::parse(pattern).unwrap());
+        let mut children = Children::new(Arc::new(Node::sample("a")), pattern);
+        for piece in pieces {
+            let columns: Vec<_> =
+                piece.iter().map(|column| Bytes::copy_from_slice(column.as_bytes())).collect();
+            children.take(&columns, size);
+        }
+        let names = children.piece.iter().map(|name| name.as_str().to_string()).collect();
+        (names, children.next.is_some())
+    }
+
+    #[test]
+    fn a_child_with_two_references_comes_once_and_a_short_piece_is_the_last() {
+        let (names, more) =
+            pieces("*", &[&["00000001x", "00000002y"], &["00000003x", "00000004z"]], 2);
+        assert_eq!((names, more), (vec!["a/x".into(), "a/y".into(), "a/z".into()], true));
+        let (names, more) = pieces("[yz]", &[&["00000001x", "00000002y"], &["00000003z"]], 2);
+        assert_eq!((names, more), (vec!["a/y".into(), "a/z".into()], false));
     }
 }

@@ -13,7 +13,7 @@ impl Mounttable {
         let path = self.find(call, &node_name).await?;
         let node = path.last();
         self.authorize(&call.caller, node, &SEE)?;
-        Ok((node.permissions.clone(), node.permissions_version()))
+        Ok((Permissions::clone(&node.permissions), node.permissions_version()))
     }
 
     /// Sets the permissions of a node, which stays from then on, and returns
@@ -58,9 +58,7 @@ impl Mounttable {
             "" => self.find_or_create(call, name, &[ADMIN], LastNode::AsItIs).await?,
             _ => match self.find(call, name).await {
                 Ok(path) => {
-                    if let Some(parent) = path.parent() {
-                        self.rows.ensure_known(parent, path.last()).await?;
-                    }
+                    self.rows.ensure_known(path.last()).await?;
                     path.last().clone()
                 }
                 // Nothing is made only to be refused.

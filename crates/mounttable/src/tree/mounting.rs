@@ -1,5 +1,6 @@
 //! Mount and Unmount.
 
+use super::collect::Look;
 use super::walk::LastNode;
 use super::{Attempts, Call, Mounttable};
 use crate::access::{ADMIN, MOUNT};
@@ -108,7 +109,7 @@ impl Mounttable {
     /// is as good.
     pub(super) async fn tidy(&self, name: &NodeName) -> Result<()> {
         let Some(node) = self.rows.get(name).await? else { return Ok(()) };
-        match self.collect(&node).await {
+        match self.collect(&node, Look::Now).await {
             Err(error) if !error.is_conflict() => Err(error),
             _ => Ok(()),
         }

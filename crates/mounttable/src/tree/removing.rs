@@ -31,7 +31,7 @@ impl Mounttable {
             self.authorize(&call.caller, node, &[ADMIN])?;
         }
         if subtree {
-            self.rows.delete_subtree(node.clone()).await?;
+            self.rows.delete_subtree(node).await?;
         } else {
             self.rows.delete(node).await?;
         }

@@ -107,9 +107,8 @@ impl Mounttable {
             let found = self.rows.get_now(&prefix).await?;
             let is_last = prefix == *name;
             parent = Some(match (found, parent) {
-                (Some(found), None) => found,
-                (Some(found), Some(above)) => {
-                    self.rows.ensure_known(&above, &found).await?;
+                (Some(found), _) => {
+                    self.rows.ensure_known(&found).await?;
                     found
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),
@@ -119,7 +118,7 @@ impl Mounttable {
                         permissions: if is_last {
                             permissions.clone()
                         } else {
-                            above.permissions.clone()
+                            Permissions::clone(&above.permissions)
                         },
                         creator: Caller::server().user_id(),
                         limits: Limits::NONE,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Mounttable;
-use super::collect::Due;
+use super::collect::{Due, Look};
 use crate::clock;
 use crate::error::Result;
 use crate::node_name::NodeName;
@@ -65,7 +65,7 @@ impl Mounttable {
         // Servers first, then the node.
         for _ in 0..2 {
             let Some(node) = self.rows.get(name).await? else { break };
-            match self.collect(&node).await {
+            match self.collect(&node, Look::Now).await {
                 Ok(did) => cleared |= did,
                 Err(error) if error.is_conflict() => break,
                 Err(error) => return Err(error),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::collect::Due;
+use super::collect::{Due, Look};
 use super::{Call, Mounttable, PAUSE_FIRST};
 use crate::access::{ADMIN, CREATE, READ, RESOLVE};
 use crate::blessing::Caller;
@@ -61,33 +61,73 @@ impl Mounttable {
             || self.options.superusers.admits(caller)
     }
 
-    /// Reads a node and clears away what has expired there.
+    /// Reads a node and clears away the servers that have expired there.
     pub(super) async fn visit(&self, call: &Call, name: &NodeName) -> Result<Option<Arc<Node>>> {
         loop {
             call.check(name)?;
             let Some(node) = self.rows.get(name).await? else { return Ok(None) };
-            match self.collect(&node).await {
-                Ok(false) => return Ok(Some(node)),
-                Ok(true) => {}
-                Err(error) if error.is_conflict() => {
-                    tokio::time::sleep(clock::jitter(PAUSE_FIRST)).await;
-                }
-                Err(error) => return Err(error),
+            if self.due(&node) != Due::Servers {
+                return Ok(Some(node));
+            }
+            self.clear_ended(&node).await?;
+        }
+    }
+
+    /// Clears away what is due at a node where a walk ends: one whose child was
+    /// found has that. Tells whether anything was, or may have been.
+    async fn clear_ended(&self, node: &Arc<Node>) -> Result<bool> {
+        match self.collect(node, Look::Lately).await {
+            Err(error) if error.is_conflict() => {
+                tokio::time::sleep(clock::jitter(PAUSE_FIRST)).await;
+                Ok(true)
+            }
+            done => done,
+        }
+    }
+
+    /// The same for the last node of a walk, if any was met.
+    async fn clear_last(&self, node: Option<&Arc<Node>>) -> Result<bool> {
+        match node {
+            Some(node) => self.clear_ended(node).await,
+            None => Ok(false),
+        }
+    }
+
+    /// A node whose ancestors are known to be there, once nothing is due there.
+    pub(super) async fn find_last(
+        &self,
+        call: &Call,
+        name: &NodeName,
+    ) -> Result<Option<Arc<Node>>> {
+        loop {
+            let node = self.visit(call, name).await?;
+            if !self.clear_last(node.as_ref()).await? {
+                return Ok(node);
             }
         }
     }
 
     /// The node of a name. The caller must be let past all before it.
     pub(super) async fn find(&self, call: &Call, name: &NodeName) -> Result<Path> {
-        let mut path = Path(Vec::new());
-        for prefix in name.prefixes() {
-            if let Some(before) = path.0.last() {
-                self.authorize(&call.caller, before, &PASS)?;
+        loop {
+            let mut path = Path(Vec::new());
+            let mut end = None;
+            for prefix in name.prefixes() {
+                if let Some(before) = path.0.last() {
+                    self.authorize(&call.caller, before, &PASS)?;
+                }
+                match self.visit(call, &prefix).await? {
+                    Some(node) => path.0.push(node),
+                    None => {
+                        end = Some(prefix);
+                        break;
+                    }
+                }
             }
-            let node = self.visit(call, &prefix).await?.ok_or_else(|| missing(&prefix))?;
-            path.0.push(node);
+            if !self.clear_last(path.0.last()).await? {
+                return end.map_or(Ok(path), |end| Err(missing(&end)));
+            }
         }
-        Ok(path)
     }
 
     /// The node of a name, made with all that is missing before it. The caller
@@ -106,16 +146,14 @@ impl Mounttable {
             }
             let known = (last == LastNode::AsLastKnown && prefix == *name)
                 .then(|| self.rows.last(&prefix))
-                .flatten()
-                .filter(|known| self.due(known) == Due::Nothing);
+                .flatten();
             let found = match known {
                 Some(known) => Some(known),
                 None => self.visit(call, &prefix).await?,
             };
             node = Some(match (found, &node) {
-                (Some(found), None) => found,
-                (Some(found), Some(parent)) => {
-                    self.rows.ensure_known(parent, &found).await?;
+                (Some(found), _) => {
+                    self.rows.ensure_known(&found).await?;
                     found
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),
@@ -168,17 +206,27 @@ impl Mounttable {
         call: &Call,
         name: &NodeName,
     ) -> Result<Option<(Arc<Node>, String)>> {
-        for prefix in name.prefixes() {
-            let node = self.visit(call, &prefix).await?.ok_or_else(|| missing(&prefix))?;
-            if node.has_live(self.now()) {
-                self.authorize(&call.caller, &node, &SEE)?;
-                let rest = name.below(&prefix).expect("a prefix is above its name").to_string();
-                return Ok(Some((node, rest)));
+        loop {
+            let mut last = None;
+            let mut end = None;
+            for prefix in name.prefixes() {
+                let Some(node) = self.visit(call, &prefix).await? else {
+                    end = Some(prefix);
+                    break;
+                };
+                if node.has_live(self.now()) {
+                    self.authorize(&call.caller, &node, &SEE)?;
+                    let rest = name.below(&prefix).expect("a prefix is above its name").to_string();
+                    return Ok(Some((node, rest)));
+                }
+                let tags = if prefix == *name { &SEE[..] } else { &PASS };
+                self.authorize(&call.caller, &node, tags)?;
+                last = Some(node);
             }
-            let tags = if prefix == *name { &SEE[..] } else { &PASS };
-            self.authorize(&call.caller, &node, tags)?;
+            if !self.clear_last(last.as_ref()).await? {
+                return end.map_or(Ok(None), |end| Err(missing(&end)));
+            }
         }
-        Ok(None)
     }
 }
 

@@ -19,7 +19,7 @@ use super::walk::SEE;
 use super::{Call, Entry, Mounttable};
 use crate::access::{ADMIN, READ};
 use crate::error::{Error, Result};
-use crate::node::{Node, Version};
+use crate::node::{Branch, Version};
 use crate::node_name::NodeName;
 
 /// Nodes of one watch. Each costs a small read every interval.
@@ -197,12 +197,12 @@ impl Watch<'_> {
             open.retain(|name| seen.insert(name.clone()));
             let batch: Vec<_> = open.drain(..open.len().min(BATCH)).collect();
             let mut missing: BTreeSet<_> = batch.iter().cloned().collect();
-            let mut nodes = self.table.rows.read_many(&batch);
-            while let Some(read) = nodes.next().await? {
+            let mut branches = self.table.rows.read_branches(&batch);
+            while let Some(read) = branches.next().await? {
                 // Damaged rows are for fsck; here they are no nodes.
-                let Ok(node) = read else { continue };
-                missing.remove(&node.name);
-                let children = self.note(&node).await?;
+                let Ok(branch) = read else { continue };
+                missing.remove(&branch.node.name);
+                let children = self.note(&branch).await?;
                 open.extend(children);
             }
             for name in missing {
@@ -218,7 +218,8 @@ impl Watch<'_> {
 
     /// Tells of a node unless it was told as it is. Gives children that were
     /// not known before.
-    async fn note(&mut self, node: &Node) -> Result<Vec<NodeName>, End> {
+    async fn note(&mut self, branch: &Branch) -> Result<Vec<NodeName>, End> {
+        let node = &branch.node;
         let (table, caller) = (self.table, &self.call.caller);
         if !table.may(caller, node, &SEE) {
             return self.forget(&node.name).await.map(|()| Vec::new());
@@ -238,7 +239,7 @@ impl Watch<'_> {
         }
         let lists = table.may(caller, node, &[READ, ADMIN]);
         let names: Vec<String> =
-            if lists { node.children.keys().cloned().collect() } else { vec![] };
+            if lists { branch.children.keys().cloned().collect() } else { vec![] };
         let children: Vec<_> = names.iter().map(|child| node.name.child(child)).collect();
         // Children are in order, as the row has them.
         let before = self.told.get(&node.name).map(|told| told.children.clone());

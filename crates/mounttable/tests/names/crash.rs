@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stele_bigtable::client::Mutation;
 use stele_mounttable::access::Permissions;
-use stele_mounttable::{Error, Mount, Mounttable, fsck};
+use stele_mounttable::node::CHILDREN;
+use stele_mounttable::{Error, Mount, Mounttable, NodeName, fsck};
 
 use crate::world::{Grace, Moment, Mortal, World, alice, bob, root};
 
@@ -201,4 +203,53 @@ async fn a_deletion_that_came_before_a_row_looks_for_it_again() {
     deleter.go_on();
     deleting.await.unwrap().unwrap();
     assert_eq!(world.nodes().await, 1);
+}
+
+#[tokio::test]
+async fn a_server_that_knows_the_children_still_mends_what_others_leave_later() {
+    // One server has seen the parent's references; another dies after writing
+    // one more, and a third after deleting a row that the first knows.
+    let world = World::in_process(Grace::None).await;
+    for name in ["dir/a", "dir/b"] {
+        world.mount(&root(), name, "/h:1", 0).await.unwrap();
+    }
+    let creator = Mortal::new(&world.rows, 0, Moment::AfterIt);
+    let table = world.rows.server_with(&creator.client, world.options());
+    let (call, mount) = (root().call(), Mount::new("/h:1", 0));
+    tokio::select! {
+        _ = table.mount(&call, "dir/new", &mount) => panic!("it was to die"),
+        () = creator.died() => {}
+    }
+    let deleter = Mortal::new(&world.rows, 0, Moment::AfterIt);
+    let table = world.rows.server_with(&deleter.client, world.options());
+    tokio::select! {
+        _ = table.delete(&call, "dir/a", false) => panic!("it was to die"),
+        () = deleter.died() => {}
+    }
+    let left = fsck::check(world.table.rows()).await.unwrap();
+    let dangling = left.problems.iter().filter(|problem| problem.kind() == "dangling");
+    assert_eq!(dangling.count(), 2);
+    world.clock.advance(Duration::from_secs(2));
+    for name in ["dir/new", "dir/a"] {
+        world.mount(&root(), name, "/h:2", 0).await.unwrap();
+    }
+    assert_sound_but_for_counters(&world, "both made again").await;
+    assert_eq!(world.found(&root(), "dir", "*").await, ["a", "b", "new"]);
+}
+
+#[tokio::test]
+async fn a_reference_that_was_lost_is_given_back_by_later_refreshes() {
+    let world = World::in_process(Grace::None).await;
+    world.mount(&root(), "dir/a", "/h:1", 0).await.unwrap();
+    let rows = world.rows.client.table(&world.rows.table).unwrap();
+    let key = NodeName::parse("dir").unwrap().row_key();
+    let row = rows.read_row(key.clone(), None).await.unwrap().unwrap();
+    let column = row.family(CHILDREN).next().unwrap().qualifier.clone();
+    rows.mutate_row(key, [Mutation::delete_column(CHILDREN, column)]).await.unwrap();
+    for _ in 0..6 {
+        world.clock.advance(Duration::from_secs(60));
+        world.mount(&root(), "dir/a", "/h:1", 0).await.unwrap();
+    }
+    assert_eq!(world.found(&root(), "dir", "*").await, ["a"]);
+    assert_eq!(world.nodes().await, 3);
 }

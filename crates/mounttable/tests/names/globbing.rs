@@ -1,9 +1,12 @@
 //! Glob: patterns, mount points in the way, and who sees what.
 
-use stele_mounttable::{Error, Found};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use stele_mounttable::{Error, Found, Mount};
 
 use crate::with_both_graces;
-use crate::world::{Grace, World, alice, bob, root};
+use crate::world::{Counted, Grace, World, alice, bob, root};
 
 with_both_graces! {
     patterns_find_what_they_say,
@@ -11,6 +14,7 @@ with_both_graces! {
     what_cannot_be_found_or_seen_is_told_as_an_error_of_its_name,
     everybody_sees_what_they_may,
     a_whole_tree_is_told_once,
+    a_node_of_many_children_is_told_whole,
     bad_patterns_are_refused,
 }
 
@@ -143,6 +147,84 @@ async fn a_whole_tree_is_told_once(grace: Grace) {
     assert!(matches!(only, Found::Error { error: Error::Aborted { .. }, .. }), "{only:?}");
     drop(out);
     assert_eq!(answers.recv().await, None);
+}
+
+/// More than come in the first pieces.
+const MANY: usize = 400;
+
+async fn make_many(world: &World) -> BTreeSet<String> {
+    let names: BTreeSet<_> = (0..MANY).map(|number| format!("many/{number}")).collect();
+    for name in &names {
+        world.mount(&root(), name, "/h:1", 0).await.unwrap();
+    }
+    world.clock.advance(Duration::from_secs(120));
+    names
+}
+
+async fn a_node_of_many_children_is_told_whole(grace: Grace) {
+    let world = &World::open(grace).await;
+    let names = make_many(world).await;
+    // One that goes and comes again, while others come and go, is told once.
+    let (out, mut answers) = tokio::sync::mpsc::channel(1);
+    let call = alice().call();
+    let searching = async move { world.table.glob(&call, "", "many/*", &out).await };
+    let changing = async {
+        let mut found = Vec::new();
+        while let Some(Found::Entry(entry)) = answers.recv().await {
+            found.push(entry.name);
+            if found.len() == 10 {
+                for _ in 0..2 {
+                    world.delete(&root(), &found[0], false).await.unwrap();
+                    world.mount(&root(), &found[0], "/h:2", 0).await.unwrap();
+                }
+                world.mount(&root(), "many/new", "/h:1", 0).await.unwrap();
+            }
+        }
+        found
+    };
+    let (searched, mut found) = tokio::join!(searching, changing);
+    searched.unwrap();
+    found.retain(|name| name != "many/new");
+    assert_eq!(found.len(), MANY);
+    assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), names);
+    let deep = world.found(&alice(), "", "...").await;
+    assert_eq!(deep.len(), MANY + 3);
+}
+
+#[tokio::test]
+async fn the_first_answer_does_not_wait_for_all_children() {
+    let world = World::in_process(Grace::Minute).await;
+    make_many(&world).await;
+    let counted = Counted::new(&world.rows);
+    let table = world.rows.server_with(&counted.client, world.options());
+    let (out, mut answers) = tokio::sync::mpsc::channel(1);
+    let call = alice().call();
+    let first = async {
+        let first = answers.recv().await;
+        answers.close();
+        (first, counted.take()["ReadRows"])
+    };
+    let (searched, (first, reads)) = tokio::join!(table.glob(&call, "many", "*", &out), first);
+    searched.unwrap();
+    assert!(matches!(first, Some(Found::Entry(_))), "{first:?}");
+    // The walk is three, then a piece of the references and a few children.
+    assert!(reads <= 6, "{reads} reads");
+}
+
+#[tokio::test]
+async fn adding_a_child_costs_the_same_however_many_there_are() {
+    let world = World::in_process(Grace::Minute).await;
+    let counted = Counted::new(&world.rows);
+    let table = world.rows.server_with(&counted.client, world.options());
+    let mut costs = Vec::new();
+    for number in 0..MANY {
+        let name = format!("many/{number}");
+        counted.take();
+        table.mount(&root().call(), &name, &Mount::new("/h:1", 0)).await.unwrap();
+        costs.push(counted.take());
+    }
+    assert_eq!(costs[1], costs[MANY - 1]);
+    assert_eq!(costs[1].get("ReadRows"), Some(&2), "the row that is missing, and its reference");
 }
 
 async fn bad_patterns_are_refused(grace: Grace) {

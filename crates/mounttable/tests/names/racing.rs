@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use stele_mounttable::clock::random;
 use stele_mounttable::rows::{CacheOptions, Limits};
-use stele_mounttable::{Call, Error, Mount, Mounttable, Options, fsck};
+use stele_mounttable::{Error, Mount, Mounttable, Options, fsck};
 
 use crate::world::{Grace, Moment, Mortal, World, options, root};
 
@@ -91,7 +91,7 @@ fn address(client: u32) -> String {
 /// Does one random thing and notes it.
 async fn step(table: &Mounttable, history: &History, client: u32) {
     let name = NAMES[(random() % NAMES.len() as u64) as usize];
-    let call = Call::by(root().call().caller);
+    let call = root().call();
     match random() % 10 {
         0..4 => {
             let noted = history.begin(&[(name, Deed::Mount(1 << client))]);
@@ -257,8 +257,8 @@ fn two_servers_that_race_and_die_lose_nothing_that_was_answered() {
         let left = fsck::check(table.rows()).await.unwrap();
         for problem in left.problems.iter().filter(|problem| problem.kind() == "orphan") {
             let name = problem.node().unwrap();
-            let row = table.rows().get_now(&name).await.unwrap().unwrap();
-            assert!(row.servers.is_empty() && row.children.is_empty(), "{row:?}");
+            let row = table.rows().get_branch(&name).await.unwrap().unwrap();
+            assert!(row.node.servers.is_empty() && row.children.is_empty(), "{row:?}");
         }
         let (mended, report) = fsck::mend(table.rows()).await.unwrap();
         assert!(report.is_sound(), "{:?}", report.problems);

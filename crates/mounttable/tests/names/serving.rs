@@ -167,7 +167,46 @@ async fn a_loop_of_servers_is_noticed() {
     let resolved = names.resolve("loop/x").await;
     assert!(matches!(resolved, Err(Error::TooDeep { .. })), "{resolved:?}");
     // A search goes around once.
-    assert!(found(&names, "...").await.contains(&"loop".to_string()));
+    assert_eq!(found(&names, "...").await, ["", "loop"]);
+}
+
+#[tokio::test]
+async fn a_search_asks_other_servers_only_when_it_must() {
+    let served = Served::new().await;
+    let names = served.namespace();
+    // Nobody listens there, so whoever asks gets an error.
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    names.mount("end", &Mount::new(closed.to_string(), 0)).await.unwrap();
+    let leaf = Flags { mt: false, leaf: true };
+    let mount = Mount { flags: leaf, ..Mount::new(closed.to_string(), 0) };
+    names.mount("leaf", &mount).await.unwrap();
+    assert_eq!(names.resolve("leaf").await.unwrap().flags, leaf);
+    for pattern in ["*", "***", "e*/***", "leaf/..."] {
+        let expected: Vec<_> = ["", "end", "leaf"]
+            .into_iter()
+            .filter(|name| match pattern {
+                "*" => !name.is_empty(),
+                "***" => true,
+                "e*/***" => *name == "end",
+                _ => *name == "leaf",
+            })
+            .collect();
+        assert_eq!(found(&names, pattern).await, expected, "{pattern}");
+    }
+    let (out, mut answers) = mpsc::channel(16);
+    names.glob("...", &out).await.unwrap();
+    drop(out);
+    let (mut entries, mut errors) = (Vec::new(), Vec::new());
+    while let Some(answer) = answers.recv().await {
+        match answer {
+            Found::Entry(entry) => entries.push((entry.name, entry.flags.leaf)),
+            Found::Error { name, error } => errors.push((name, error)),
+        }
+    }
+    entries.sort();
+    assert_eq!(entries, [("".into(), false), ("end".into(), false), ("leaf".into(), true)]);
+    let [(name, Error::Unreachable { .. })] = &errors[..] else { panic!("{errors:?}") };
+    assert_eq!(name, "end");
 }
 
 #[tokio::test]
@@ -203,6 +242,8 @@ async fn roots_are_rooted_and_the_first_that_answers_is_used() {
     let alone = Namespace::new([format!("/{closed}")], ClientOptions::default()).unwrap();
     let unreachable = alone.resolve("a").await;
     assert!(matches!(unreachable, Err(Error::Unreachable { .. })), "{unreachable:?}");
+    let told = unreachable.unwrap_err().to_string();
+    assert_eq!(told.matches("tcp connect error").count(), 1, "{told}");
     let nowhere = Namespace::new([] as [String; 0], ClientOptions::default()).unwrap();
     assert!(matches!(nowhere.resolve("a").await, Err(Error::NotRooted(_))));
 }

@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use stele_bigtable::client::{Cell, Row};
-use stele_mounttable::access::Permissions;
+use stele_mounttable::access::{Permissions, PermissionsPool};
 use stele_mounttable::address::Endpoint;
 use stele_mounttable::identity::Tokens;
-use stele_mounttable::node::Node;
+use stele_mounttable::node::Branch;
 use stele_mounttable::pattern::Pattern;
 use stele_mounttable::{FirstNodes, NodeName, blessing, name};
 
@@ -110,7 +110,7 @@ proptest! {
             labels: vec![],
         };
         let row = Row { key: Bytes::from(key), cells: cells.into_iter().map(cell).collect() };
-        if let Ok(node) = Node::decode(&row) {
+        if let Ok(Branch { node, .. }) = Branch::decode(&row, &PermissionsPool::default()) {
             let _ = (node.flags(0), node.permissions_version());
         }
     }

@@ -60,9 +60,9 @@ impl Reach {
         Ok(Arc::new(namespace))
     }
 
-    /// The first root, as an address to connect to.
-    pub fn first_root(&self) -> &str {
-        self.root.first().map_or("", |root| root.trim_start_matches('/'))
+    /// The roots, as addresses to connect to.
+    pub fn roots(&self) -> impl Iterator<Item = &str> {
+        self.root.iter().map(|root| root.trim_start_matches('/'))
     }
 
     fn options(&self) -> anyhow::Result<Options> {

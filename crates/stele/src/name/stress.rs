@@ -1,15 +1,15 @@
 //! `stele name stress`: names measured beside the rows they live in, in the
 //! same run and on the same server.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
-use stele_bigtable::client::{Client, Filter, Mutation, Options as BigtableOptions};
+use stele_bigtable::client::{Client, Filter, Mutation, Options as BigtableOptions, Query, Table};
 use stele_mounttable::proto::mounttable_client::MounttableClient;
 use stele_mounttable::{NodeName, TABLE, proto};
 use tokio::task::JoinSet;
@@ -23,6 +23,8 @@ use crate::serve::names::{INSTANCE, PROJECT};
 /// Mounts below one node of the third level, and nodes of that level below
 /// one of the second.
 const FAN_OUT: u64 = 100;
+/// Rows that are looked for at once.
+const ROWS_PER_CHECK: usize = 1000;
 
 /// Measure names: resolves, refreshes and a glob, beside the server's own reads
 /// and writes of rows.
@@ -33,7 +35,8 @@ Example:
   stele name stress --mounts 100000 --seconds 10
 
 Mounts are made below `stress` with names of four elements and are deleted at
-the end unless --keep is given. The server's limits must allow for them.")]
+the end unless --keep is given. The server's limits must allow for them. With
+several servers after --root, calls go to all of them in turn.")]
 pub struct Stress {
     #[arg(long, default_value_t = 10_000)]
     mounts: u64,
@@ -49,6 +52,9 @@ pub struct Stress {
     /// Children of the node that is searched.
     #[arg(long, default_value_t = 10_000)]
     glob_children: u64,
+    /// Processes, such as the servers, whose CPU time is told for each call.
+    #[arg(long, value_name = "PIDS", value_delimiter = ',')]
+    cpu_of: Vec<u32>,
     /// Where the rows of names are, if not in the same server.
     #[arg(long, value_name = "HOST")]
     bigtable: Option<String>,
@@ -66,12 +72,24 @@ struct Measured {
     what: &'static str,
     calls: u64,
     seconds: f64,
+    /// CPU time of the processes asked for.
+    cpu: Option<Duration>,
     latencies_micros: Vec<u64>,
+}
+
+/// Mounts that were made for the measurements.
+struct Filled {
+    mounts: u64,
+    per_second: f64,
 }
 
 impl Measured {
     fn rate(&self) -> f64 {
         self.calls as f64 / self.seconds
+    }
+
+    fn cpu_micros(&self) -> Option<f64> {
+        Some(self.cpu?.as_secs_f64() * 1e6 / self.calls.max(1) as f64)
     }
 
     fn percentile(&self, share: f64) -> u64 {
@@ -91,24 +109,24 @@ impl Stress {
         if self.mounts == 0 || self.concurrency == 0 || self.connections == 0 {
             bail!("--mounts, --concurrency and --connections must be at least 1");
         }
-        let root = self.reach.first_root().to_string();
+        let roots: Vec<&str> = self.reach.roots().collect();
         let mut channels = Vec::new();
-        for _ in 0..self.connections {
+        for root in roots.iter().cycle().take(self.connections.max(roots.len())) {
             let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{root}"))?;
             let channel = endpoint.tcp_nodelay(true).connect().await;
             channels.push(channel.with_context(|| format!("connecting to {root}"))?);
         }
-        let mut options =
-            BigtableOptions::new(self.bigtable.clone().unwrap_or(root), PROJECT, INSTANCE);
+        let host = self.bigtable.as_deref().or(roots.first().copied()).unwrap_or_default();
+        let mut options = BigtableOptions::new(host, PROJECT, INSTANCE);
         options.channels = self.connections;
         let rows = Client::connect(options).await?;
-        let filled = self.fill(&channels).await?;
+        let nodes = rows.table(TABLE)?;
+        let filled = self.fill(&channels, &nodes).await?;
 
         let channels = Arc::new(channels);
-        let nodes = rows.table(TABLE)?;
         let table = nodes.clone();
         let reads = self.pace("row read", move |number| {
-            let (nodes, key) = (table.clone(), key(number));
+            let (nodes, key) = (table.clone(), row_key(&name(number)));
             async move {
                 let row = nodes.read_row(key, Some(Filter::latest())).await?;
                 row.map(drop).context("a row is missing")
@@ -142,28 +160,23 @@ impl Stress {
         self.tell(filled, &[reads, resolves, writes, mounts], found, first, whole)
     }
 
-    /// Makes the mounts that are missing; tells how many a second.
-    async fn fill(&self, channels: &[Channel]) -> anyhow::Result<f64> {
-        let started = Instant::now();
-        let next = Arc::new(AtomicU64::new(0));
+    /// Makes the mounts that are missing.
+    async fn fill(&self, channels: &[Channel], nodes: &Table) -> anyhow::Result<Filled> {
+        let all: Vec<_> =
+            (0..self.mounts).map(mount).chain((0..self.glob_children).map(child)).collect();
+        // The tables are made when names are first used; what is told is no matter.
+        let top = proto::ResolveRequest { name: "stress".into() };
+        let _ = client(channels, 0).resolve_step(top).await;
+        let missing = if self.keep { missing(nodes, all).await? } else { all };
+        let (started, count) = (Instant::now(), missing.len() as u64);
+        let missing = Arc::new(parking_lot::Mutex::new(missing.into_iter()));
         let mut workers = JoinSet::new();
-        let total = self.mounts + self.glob_children;
         for worker in 0..self.concurrency {
-            let (next, mounts) = (next.clone(), self.mounts);
+            let missing = missing.clone();
             let mut client = client(channels, worker);
             workers.spawn(async move {
                 loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= total {
-                        return anyhow::Ok(());
-                    }
-                    let request = match number.checked_sub(mounts) {
-                        None => mount(number),
-                        Some(child) => proto::MountRequest {
-                            name: format!("stress-glob/{child}"),
-                            ..mount(number)
-                        },
-                    };
+                    let Some(request) = missing.lock().next() else { return anyhow::Ok(()) };
                     client.mount(request).await.context("making mounts")?;
                 }
             });
@@ -171,7 +184,7 @@ impl Stress {
         while let Some(done) = workers.join_next().await {
             done??;
         }
-        Ok(total as f64 / started.elapsed().as_secs_f64())
+        Ok(Filled { mounts: count, per_second: count as f64 / started.elapsed().as_secs_f64() })
     }
 
     /// Does one thing over and over, from many tasks, for the time given.
@@ -183,6 +196,7 @@ impl Stress {
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
+        let cpu_before = self.cpu()?;
         let started = Instant::now();
         let end = started + Duration::from_secs(self.seconds);
         let call = Arc::new(call);
@@ -208,7 +222,23 @@ impl Stress {
         }
         all.sort_unstable();
         let seconds = started.elapsed().as_secs_f64();
-        Ok(Measured { what, calls: all.len() as u64, seconds, latencies_micros: all })
+        let cpu = self.cpu()?.zip(cpu_before).map(|(after, before)| after - before);
+        Ok(Measured { what, calls: all.len() as u64, seconds, cpu, latencies_micros: all })
+    }
+
+    /// CPU time that the processes asked for have taken so far.
+    fn cpu(&self) -> anyhow::Result<Option<Duration>> {
+        if self.cpu_of.is_empty() {
+            return Ok(None);
+        }
+        let mut ticks = 0;
+        for pid in &self.cpu_of {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            let stat = stat.with_context(|| format!("the CPU time of process {pid}"))?;
+            ticks += cpu_ticks(&stat).with_context(|| format!("process {pid} has no CPU time"))?;
+        }
+        let per_second = rustix::param::clock_ticks_per_second();
+        Ok(Some(Duration::from_secs_f64(ticks as f64 / per_second as f64)))
     }
 
     /// Entries found, microseconds to the first and to the last.
@@ -242,7 +272,7 @@ impl Stress {
 
     fn tell(
         &self,
-        filled: f64,
+        filled: Filled,
         measured: &[Measured; 4],
         found: u64,
         first: u64,
@@ -258,11 +288,13 @@ impl Stress {
                     "per_second": measured.rate(),
                     "p50_micros": measured.percentile(0.5),
                     "p99_micros": measured.percentile(0.99),
+                    "cpu_micros": measured.cpu_micros(),
                 })
             };
             let told = json!({
                 "mounts": self.mounts,
-                "new_mounts_per_second": filled,
+                "new_mounts": filled.mounts,
+                "new_mounts_per_second": filled.per_second,
                 "row_read": one(reads),
                 "resolve": one(resolves),
                 "row_write": one(writes),
@@ -273,17 +305,19 @@ impl Stress {
             });
             return Ok(json_line(&mut out, &told)?);
         }
-        let mut shown = table(&["", "per second", "p50 us", "p99 us"], 1);
+        let mut shown = table(&["", "per second", "p50 us", "p99 us", "CPU us"], 1);
         for measured in measured {
             shown.add_row([
                 measured.what.to_string(),
                 count(measured.rate() as u64),
                 count(measured.percentile(0.5)),
                 count(measured.percentile(0.99)),
+                measured.cpu_micros().map_or("-".into(), |micros| format!("{micros:.1}")),
             ]);
         }
         writeln!(out, "{shown}")?;
-        writeln!(out, "{} mounts made, {} a second", count(self.mounts), count(filled as u64))?;
+        let (made, rate) = (count(filled.mounts), count(filled.per_second as u64));
+        writeln!(out, "{made} mounts made, {rate} a second")?;
         writeln!(
             out,
             "resolve / row read {resolve_share:.2}, refresh / row write {mount_share:.2}"
@@ -310,11 +344,67 @@ fn name(number: u64) -> String {
     format!("stress/{top}/{middle}/{leaf}")
 }
 
-fn key(number: u64) -> String {
-    NodeName::parse(&name(number)).expect("short names of digits are names").row_key()
+fn row_key(name: &str) -> String {
+    NodeName::parse(name).expect("short names are names").row_key()
 }
 
 fn mount(number: u64) -> proto::MountRequest {
     let server = format!("127.0.0.1:{}", 1 + number % 65_000);
     proto::MountRequest { name: name(number), server, ttl_seconds: 3600, flags: 0 }
+}
+
+/// A child of the node that is searched.
+fn child(number: u64) -> proto::MountRequest {
+    proto::MountRequest { name: format!("stress-glob/{number}"), ..mount(number) }
+}
+
+/// Those of the mounts whose rows are not there.
+async fn missing(
+    nodes: &Table,
+    all: Vec<proto::MountRequest>,
+) -> anyhow::Result<Vec<proto::MountRequest>> {
+    let mut missing = Vec::new();
+    let filter = Filter::chain([Filter::cells_per_row(1), Filter::strip_values()]);
+    for batch in all.chunks(ROWS_PER_CHECK) {
+        let keys = batch.iter().map(|request| row_key(&request.name));
+        let mut rows = nodes.read_rows(Query::keys(keys).filter(filter.clone()));
+        let mut there = HashSet::new();
+        while let Some(row) = rows.next().await? {
+            there.insert(row.key);
+        }
+        let is_missing =
+            |request: &&proto::MountRequest| !there.contains(row_key(&request.name).as_bytes());
+        missing.extend(batch.iter().filter(is_missing).cloned());
+    }
+    Ok(missing)
+}
+
+/// User and system time of a process, from what the kernel tells of it. Its
+/// name, which may hold anything, ends at the last bracket.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 500 0 3 0 250 50 0 0 20 0 4 0 100 1 1";
+        assert_eq!(cpu_ticks(stat), Some(300));
+        assert_eq!(cpu_ticks("7 (a) S 1"), None);
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(cpu_ticks(&own).is_some());
+    }
+
+    #[test]
+    fn names_have_four_elements_and_none_comes_twice() {
+        let names: HashSet<_> = (0..20_500).map(name).collect();
+        assert_eq!(names.len(), 20_500);
+        assert!(names.iter().all(|name| name.split('/').count() == 4));
+    }
 }

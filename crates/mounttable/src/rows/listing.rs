@@ -1,0 +1,267 @@
+//! Which elements a node refers to, as far as this process has seen, so that
+//! whoever adds a child knows without reading the node's children whether there
+//! are older references to it.
+//!
+//! A reference's id is the version that the node had before, so what others
+//! have added since a version is a range of columns. Elements are kept as
+//! hashes: that two share one costs a read and nothing else. References that
+//! others take out stay here until somebody asks for their element.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use stele_bigtable::client::{Filter, Row};
+
+use super::NodeRows;
+use crate::error::{Error, Result};
+use crate::node::{CHILDREN, METADATA, Node, VERSION, Version, parse_reference};
+use crate::node_name::NodeName;
+
+/// References that are kept for all nodes together, about 20 bytes each.
+const REFERENCES_MAX: u64 = 2_000_000;
+/// Nodes whose references are expected to be kept.
+const NODES: usize = 4096;
+/// What a node without references counts.
+const WEIGHT_MIN: u64 = 8;
+
+pub struct Listings {
+    kept: quick_cache::sync::Cache<NodeName, Arc<Listing>, References>,
+    hasher: RandomState,
+}
+
+/// All references that a node had at a version, and perhaps some more.
+struct Listing {
+    seen: Mutex<Seen>,
+    /// How many references the cache was told of.
+    weight: u64,
+}
+
+struct Seen {
+    /// The node's own: another may have taken its name.
+    id: String,
+    version: Version,
+    elements: HashMap<u64, Holder>,
+}
+
+/// What refers to an element.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    One(Version),
+    /// Several, or one that is not told apart.
+    Many,
+}
+
+#[derive(Clone)]
+struct References;
+
+impl Weighter<NodeName, Arc<Listing>> for References {
+    fn weight(&self, _: &NodeName, listing: &Arc<Listing>) -> u64 {
+        listing.weight
+    }
+}
+
+impl Default for Listings {
+    fn default() -> Listings {
+        let kept = quick_cache::sync::Cache::with_weighter(NODES, REFERENCES_MAX, References);
+        Listings { kept, hasher: RandomState::new() }
+    }
+}
+
+impl Listings {
+    fn hash(&self, element: &str) -> u64 {
+        self.hasher.hash_one(element)
+    }
+
+    fn keep(&self, name: &NodeName, seen: Seen) -> Arc<Listing> {
+        let weight = (seen.elements.len() as u64).max(WEIGHT_MIN);
+        let listing = Arc::new(Listing { seen: Mutex::new(seen), weight });
+        self.kept.insert(name.clone(), listing.clone());
+        listing
+    }
+
+    /// A node at `version` got a reference, and is at the next one now.
+    pub fn added(&self, name: &NodeName, version: Version, id: &str, element: &str) {
+        let Some(listing) = self.kept.get(name) else { return };
+        let mut seen = listing.seen.lock();
+        if seen.version != version {
+            return;
+        }
+        seen.version = version.next();
+        seen.add(self.hash(element), id);
+        // The cache weighs what is put in, not what grows in it.
+        if seen.elements.len() as u64 > 2 * listing.weight {
+            let elements = std::mem::take(&mut seen.elements);
+            self.keep(name, Seen { id: seen.id.clone(), version: seen.version, elements });
+        }
+    }
+
+    /// A reference was taken out.
+    pub fn removed(&self, name: &NodeName, column: &[u8]) {
+        let (Some(listing), Some((id, element))) = (self.kept.get(name), parse_reference(column))
+        else {
+            return;
+        };
+        let only = Version::parse(id.as_bytes()).map(Holder::One);
+        let (hash, mut seen) = (self.hash(element), listing.seen.lock());
+        if only.is_some() && seen.elements.get(&hash).copied() == only {
+            seen.elements.remove(&hash);
+        }
+    }
+}
+
+impl Seen {
+    fn of(node: &Node) -> Seen {
+        Seen { id: node.id.clone(), version: node.version, elements: HashMap::new() }
+    }
+
+    fn add(&mut self, element: u64, id: &str) {
+        let holder = Version::parse(id.as_bytes()).map_or(Holder::Many, Holder::One);
+        match self.elements.entry(element) {
+            Entry::Vacant(vacant) => drop(vacant.insert(holder)),
+            Entry::Occupied(mut held) if *held.get() != holder => {
+                held.insert(Holder::Many);
+            }
+            Entry::Occupied(_) => {}
+        }
+    }
+}
+
+impl NodeRows {
+    /// Ids of references to an element that a node has at the version at
+    /// which it was read. A conflict if it has another version by now.
+    pub(super) async fn references_to(&self, node: &Node, element: &str) -> Result<Vec<String>> {
+        let same_node = |listing: &Arc<Listing>| listing.seen.lock().id == node.id;
+        let kept = self.listings.kept.get(&node.name).filter(same_node);
+        let since = kept.as_ref().map(|listing| listing.seen.lock().version);
+        let listing = match kept.zip(since) {
+            Some((listing, since)) if since == node.version => listing,
+            Some((listing, since)) if since < node.version => {
+                self.catch_up(node, &listing, since).await?;
+                listing
+            }
+            // There is none, or versions began again from zero.
+            _ => self.list(node).await?,
+        };
+        let hash = self.listings.hash(element);
+        if !listing.seen.lock().elements.contains_key(&hash) {
+            return Ok(Vec::new());
+        }
+        drop(listing);
+        // Rare enough to look at all of them, and to begin anew with those.
+        let row = self.read_references(node, Bound::Unbounded).await?;
+        self.listings.keep(&node.name, self.seen(node, &row));
+        let references = row.family(CHILDREN).filter_map(|cell| parse_reference(&cell.qualifier));
+        let same = references.filter(|(_, other)| *other == element);
+        Ok(same.map(|(id, _)| id.to_string()).collect())
+    }
+
+    /// All references of a node.
+    async fn list(&self, node: &Node) -> Result<Arc<Listing>> {
+        let row = self.read_references(node, Bound::Unbounded).await?;
+        Ok(self.listings.keep(&node.name, self.seen(node, &row)))
+    }
+
+    /// Adds what others have added since a version.
+    async fn catch_up(&self, node: &Node, listing: &Listing, since: Version) -> Result<()> {
+        let first = Bound::Included(since.to_string().into());
+        let row = self.read_references(node, first).await?;
+        let new = self.seen(node, &row);
+        let mut seen = listing.seen.lock();
+        for (element, holder) in new.elements {
+            let other = seen.elements.get(&element).is_some_and(|held| *held != holder);
+            seen.elements.insert(element, if other { Holder::Many } else { holder });
+        }
+        seen.version = node.version;
+        Ok(())
+    }
+
+    fn seen(&self, node: &Node, row: &Row) -> Seen {
+        let mut seen = Seen::of(node);
+        for cell in row.family(CHILDREN) {
+            if let Some((id, element)) = parse_reference(&cell.qualifier) {
+                seen.add(self.listings.hash(element), id);
+            }
+        }
+        seen
+    }
+
+    /// The references from a column on, if the node is as it was read.
+    async fn read_references(&self, node: &Node, first: Bound<Bytes>) -> Result<Row> {
+        let columns = Filter::columns(CHILDREN, first, Bound::Unbounded);
+        let wanted = Filter::interleave([Filter::column(METADATA, VERSION), columns]);
+        let filter = Filter::chain([wanted, Filter::latest()]);
+        let row = self.nodes.read_row(node.name.row_key(), Some(filter)).await?;
+        let is_same = |row: &Row| {
+            row.value(METADATA, VERSION).and_then(|value| Version::parse(value))
+                == Some(node.version)
+        };
+        match row.filter(is_same) {
+            Some(row) => Ok(row),
+            None => {
+                self.cache.evict(&node.name);
+                Err(Error::Conflict { name: node.name.to_string() })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn knows(listings: &Listings, name: &NodeName, element: &str) -> bool {
+        let listing = listings.kept.get(name).unwrap();
+        let seen = listing.seen.lock();
+        seen.elements.contains_key(&listings.hash(element))
+    }
+
+    #[test]
+    fn what_is_added_is_known_and_what_is_removed_is_not() {
+        let listings = Listings::default();
+        let node = Node::sample("a");
+        let name = &node.name;
+        listings.keep(name, Seen::of(&node));
+        let mut version = node.version;
+        for number in 0..100 {
+            listings.added(name, version, &version.to_string(), &number.to_string());
+            version = version.next();
+        }
+        assert!((0..100).all(|number| knows(&listings, name, &number.to_string())));
+        assert!(!knows(&listings, name, "100"));
+        assert!(listings.kept.get(name).unwrap().weight > WEIGHT_MIN);
+        listings.removed(name, b"000000037");
+        listings.removed(name, b"000000069");
+        assert!(knows(&listings, name, "7") && knows(&listings, name, "9"));
+        listings.removed(name, b"000000077");
+        assert!(!knows(&listings, name, "7"));
+    }
+
+    #[test]
+    fn an_element_with_two_references_is_known_until_it_is_read_again() {
+        let listings = Listings::default();
+        let node = Node::sample("a");
+        listings.keep(&node.name, Seen::of(&node));
+        listings.added(&node.name, Version(0), "deadbeef", "x");
+        listings.added(&node.name, Version(1), "00000001", "x");
+        for column in ["deadbeefx", "00000001x"] {
+            listings.removed(&node.name, column.as_bytes());
+        }
+        assert!(knows(&listings, &node.name, "x"));
+    }
+
+    #[test]
+    fn what_was_added_after_changes_of_others_is_left_to_the_next_read() {
+        let listings = Listings::default();
+        let node = Node::sample("a");
+        listings.keep(&node.name, Seen::of(&node));
+        listings.added(&node.name, Version(5), "00000005", "x");
+        assert!(!knows(&listings, &node.name, "x"));
+        assert_eq!(listings.kept.get(&node.name).unwrap().seen.lock().version, Version(0));
+    }
+}
