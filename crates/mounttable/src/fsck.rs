@@ -132,7 +132,7 @@ fn orphan(node: &Node, nodes: &HashMap<NodeName, Branch>) -> Option<Problem> {
 
 fn references(branch: &Branch, nodes: &HashMap<NodeName, Branch>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let Branch { node, children } = branch;
+    let Branch { node, children, .. } = branch;
     for (child, references) in children {
         let row = nodes.get(&node.name.child(child)).map(|branch| &branch.node);
         for reference in references {

@@ -43,13 +43,8 @@ impl Version {
         text.bytes().all(is_digit).then(|| u32::from_str_radix(text, 16).ok())?.map(Version)
     }
 
-    /// Replaces the version of a row. The old cell goes first, so that clocks
-    /// of storage servers need not agree.
-    pub fn set(self) -> [Mutation; 2] {
-        [
-            Mutation::delete_column(METADATA, VERSION),
-            Mutation::set(METADATA, VERSION, self.to_string()),
-        ]
+    pub fn set_at(self, micros: i64) -> Mutation {
+        Mutation::set_at(METADATA, VERSION, micros, self.to_string())
     }
 }
 
@@ -66,6 +61,10 @@ pub struct Node {
     pub name: NodeName,
     pub id: String,
     pub version: Version,
+    /// When the version was written. The next is written later than that, so
+    /// that it is the newest whatever clocks say, and nothing has to be deleted
+    /// for it: deletes of one column pile up where a row changes often.
+    pub version_micros: i64,
     pub creator: String,
     pub created_micros: i64,
     pub sticky: bool,
@@ -81,6 +80,8 @@ pub struct Node {
 pub struct Branch {
     pub node: Arc<Node>,
     pub children: Children,
+    /// Columns of children that were read, with those that are no references.
+    pub columns: usize,
 }
 
 /// A server that is or was mounted.
@@ -131,14 +132,15 @@ impl Node {
         };
         let name = NodeName::from_row_key(&row.key).ok_or_else(|| damaged("its key"))?;
         let id = text(row.value(METADATA, ID)).filter(|id| id.len() == ID_LETTERS);
-        let version = row.value(METADATA, VERSION).and_then(|value| Version::parse(value));
+        let version = row.latest(METADATA, VERSION).ok_or_else(|| damaged("no version"))?;
         let creator = row.latest(METADATA, CREATOR).ok_or_else(|| damaged("no creator"))?;
         let permissions =
             row.latest(METADATA, PERMISSIONS).ok_or_else(|| damaged("no permissions"))?;
         Ok(Node {
             name,
             id: id.ok_or_else(|| damaged("its id"))?,
-            version: version.ok_or_else(|| damaged("its version"))?,
+            version: Version::parse(&version.value).ok_or_else(|| damaged("its version"))?,
+            version_micros: version.timestamp_micros,
             creator: text(Some(&creator.value)).ok_or_else(|| damaged("its creator"))?,
             created_micros: creator.timestamp_micros,
             sticky: row.latest(METADATA, STICKY).is_some(),
@@ -189,7 +191,7 @@ impl Node {
                 self.permissions_micros,
                 self.permissions.to_json(),
             ),
-            Mutation::set(METADATA, VERSION, self.version.to_string()),
+            self.version.set_at(self.version_micros),
         ];
         if self.sticky {
             cells.push(Mutation::set(METADATA, STICKY, PRESENT));
@@ -201,7 +203,7 @@ impl Node {
 impl Branch {
     pub fn decode(row: &Row, pool: &PermissionsPool) -> Result<Branch> {
         let node = Arc::new(Node::decode(row, pool)?);
-        Ok(Branch { node, children: children(row) })
+        Ok(Branch { node, children: children(row), columns: row.family(CHILDREN).count() })
     }
 
     /// Is there a reference to a child of this id?
@@ -267,6 +269,7 @@ impl Node {
             name: NodeName::parse(name).expect("tests give names that can be used"),
             id: "00000000".into(),
             version: Version(0),
+            version_micros: 1000,
             creator: "c".into(),
             created_micros: 1000,
             sticky: false,
@@ -319,7 +322,7 @@ mod tests {
             (node.creator.as_str(), node.created_micros, node.sticky),
             ("alice", 5000, false)
         );
-        assert_eq!(branch.children.len(), 1);
+        assert_eq!((branch.children.len(), branch.columns), (1, 3));
         assert_eq!(branch.children["x"].len(), 2);
         assert!(branch.refers_to("x", "00000002") && !branch.refers_to("x", "00000003"));
         assert_eq!(node.version.next().next(), Version(0));

@@ -36,6 +36,7 @@ impl NodeRows {
             name: parent.name.child(new.element),
             id: parent.version.to_string(),
             version: Version(clock::random() as u32),
+            version_micros: created_micros,
             creator: new.creator,
             created_micros,
             sticky: new.sticky,
@@ -77,11 +78,10 @@ impl NodeRows {
         let column = reference_column(&child.id, child.name.last());
         let set = Mutation::set_at(CHILDREN, column, child.created_micros, PRESENT);
         let (at_micros, evictions) = (self.clock.now(), self.cache.evictions(&parent.name));
-        let version = self.change(parent, vec![set]).await?;
+        let after = self.change(parent, vec![set]).await?;
         self.listings.added(&parent.name, parent.version, &child.id, child.name.last());
         // Who adds many children to a node need not read it each time. One
         // eviction was our own.
-        let after = Node { version, ..parent.clone() };
         self.cache.put(after, at_micros, evictions + 1);
         Ok(())
     }
@@ -93,6 +93,7 @@ impl NodeRows {
             name: NodeName::root(),
             id: ROOT_ID.into(),
             version: Version(clock::random() as u32),
+            version_micros: created_micros,
             creator: creator.into(),
             created_micros,
             sticky: false,

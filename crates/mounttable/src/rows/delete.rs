@@ -8,7 +8,7 @@ use stele_bigtable::client::Mutation;
 
 use super::{Kind, NodeRows};
 use crate::error::{Error, Result};
-use crate::node::{Branch, CHILDREN, Node, Reference, Version, reference_column};
+use crate::node::{Branch, CHILDREN, Node, Reference, reference_column};
 use crate::node_name::NodeName;
 
 /// A node whose children are being deleted.
@@ -22,7 +22,7 @@ struct Open {
 
 impl Open {
     fn new(branch: Branch) -> Open {
-        let Branch { node, children: of_node } = branch;
+        let Branch { node, children: of_node, .. } = branch;
         let children = of_node.keys().map(|element| node.name.child(element)).collect();
         let pair =
             |element: &String, reference: &Reference| (element.clone(), reference.id.clone());
@@ -84,11 +84,11 @@ impl NodeRows {
     /// slow rather than dead, so the rows are looked for once more.
     async fn drop_unsettled(&self, open: &mut Open) -> Result<()> {
         let references = open.unsettled.iter().map(|(element, id)| (&id[..], &element[..]));
-        let version = self.drop_references(&open.node, references).await?;
+        let after = self.drop_references(&open.node, references).await?;
         let elements: BTreeSet<_> =
             std::mem::take(&mut open.unsettled).into_iter().map(|(element, _)| element).collect();
         open.children = elements.iter().map(|element| open.node.name.child(element)).collect();
-        open.node = Arc::new(Node { version, ..Node::clone(&open.node) });
+        open.node = Arc::new(after);
         Ok(())
     }
 
@@ -110,13 +110,13 @@ impl NodeRows {
         self.counters.give_back(Kind::Nodes, &node.creator, 1).await;
     }
 
-    /// Takes references out of a node if it is as it was read. Returns its
-    /// new version.
+    /// Takes references out of a node if it is as it was read. Returns it as
+    /// it is then.
     pub async fn drop_references<'a>(
         &self,
         node: &Node,
         references: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Version> {
+    ) -> Result<Node> {
         let deletes = references
             .into_iter()
             .map(|(id, element)| Mutation::delete_column(CHILDREN, reference_column(id, element)));

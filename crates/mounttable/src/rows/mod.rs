@@ -43,6 +43,9 @@ use crate::error::{Error, Result};
 use crate::node::{Branch, CHILDREN, CREATOR, ID, METADATA, Node, SERVERS, VERSION, Version};
 use crate::node_name::NodeName;
 
+/// The smallest step between the times of cells.
+const TICK_MICROS: i64 = 1000;
+
 /// Changes that a watcher may be behind before it has to look at everything.
 const CHANGES_KEPT: usize = 4096;
 
@@ -211,12 +214,14 @@ impl NodeRows {
         self.changes.subscribe()
     }
 
-    /// Changes a row and its version if it is as it was read.
-    pub async fn change(&self, node: &Node, mutations: Vec<Mutation>) -> Result<Version> {
-        let next = node.version.next();
-        let mutations = mutations.into_iter().chain(next.set());
+    /// Changes a row and its version if it is as it was read. Returns the node
+    /// with that version.
+    pub async fn change(&self, node: &Node, mutations: Vec<Mutation>) -> Result<Node> {
+        let version = node.version.next();
+        let version_micros = self.clock.now_of_cells().max(node.version_micros + TICK_MICROS);
+        let mutations = mutations.into_iter().chain([version.set_at(version_micros)]);
         self.if_unchanged(node, mutations).await?;
-        Ok(next)
+        Ok(Node { version, version_micros, ..node.clone() })
     }
 
     async fn if_unchanged(

@@ -2,14 +2,10 @@
 
 use stele_bigtable::client::Mutation;
 
-use super::{Kind, Limits, NodeRows};
+use super::{Kind, Limits, NodeRows, TICK_MICROS};
 use crate::access::Permissions;
 use crate::error::Result;
 use crate::node::{METADATA, Node, PERMISSIONS, PRESENT, STICKY, Server};
-
-/// Permissions are never set twice at the same time, so that their version
-/// always changes.
-const TICK_MICROS: i64 = 1000;
 
 impl NodeRows {
     /// Adds or refreshes a server, in place of all others if so asked. Those
@@ -35,14 +31,13 @@ impl NodeRows {
         if changed.is_err() {
             self.counters.give_back(Kind::Servers, &node.creator, delta).await;
         }
-        let version = changed?;
+        let after = changed?;
         if let Some((_, at_micros)) = kept {
             let mut servers: Vec<_> = stay.into_iter().cloned().chain([server]).collect();
             servers.sort_by(|one, other| one.address.cmp(&other.address));
             // The next refresh needs no read. The rest of the row is as old
             // as it was, and one eviction was our own.
-            let after = Node { version, servers, ..node.clone() };
-            self.cache.put(after, at_micros, evictions + 1);
+            self.cache.put(Node { servers, ..after }, at_micros, evictions + 1);
         }
         Ok(())
     }
@@ -62,6 +57,7 @@ impl NodeRows {
 
     /// Sets permissions and makes the node stay. Returns their version.
     pub async fn set_permissions(&self, node: &Node, permissions: &Permissions) -> Result<String> {
+        // Never twice at the same time, so that their version always changes.
         let at = self.clock.now_of_cells().max(node.permissions_micros + TICK_MICROS);
         let mutations = vec![
             Mutation::delete_column(METADATA, PERMISSIONS),

@@ -71,17 +71,16 @@ impl Children {
         Children { node, pattern, tail, piece: VecDeque::new(), next, seen: HashSet::new() }
     }
 
-    /// Takes a piece that was asked for with this size.
-    fn take(&mut self, columns: &[Bytes], size: usize) {
+    /// Takes a piece of this size, which is the last unless there is more.
+    fn take(&mut self, columns: &[Bytes], size: usize, more: bool) {
         let elements = columns.iter().filter_map(|column| parse_reference(column));
         for (_, element) in elements.filter(|(_, element)| self.pattern.matches(element)) {
             if self.seen.insert(element.into()) {
                 self.piece.push_back(self.node.name.child(element));
             }
         }
-        let more = columns.last().filter(|_| columns.len() >= size);
-        self.next =
-            more.map(|last| Next { after: Some(last.clone()), size: (size * 4).min(PIECE_MAX) });
+        let size = (size * 4).min(PIECE_MAX);
+        self.next = more.then(|| Next { after: columns.last().cloned(), size });
     }
 }
 
@@ -181,7 +180,7 @@ impl Search<'_> {
         let (rows, name) = (&self.table.rows, &children.node.name);
         match rows.references_after(name, next.after.as_ref(), next.size).await {
             Ok(columns) => {
-                children.take(&columns, next.size);
+                children.take(&columns, next.size, columns.len() >= next.size);
                 Ok(())
             }
             Err(error) => self.fail(&children.node.name, error).await,
@@ -257,7 +256,7 @@ impl Search<'_> {
         }
         let mut children = Children::new(node, pattern.clone());
         if let Some((branch, size)) = beginning {
-            children.take(&columns(&branch), size);
+            children.take(&columns(&branch), size, branch.columns >= size);
         }
         self.open.push_back(Open::Children(children));
         Ok(())
@@ -317,7 +316,7 @@ mod tests {
         for piece in pieces {
             let columns: Vec<_> =
                 piece.iter().map(|column| Bytes::copy_from_slice(column.as_bytes())).collect();
-            children.take(&columns, size);
+            children.take(&columns, size, columns.len() >= size);
         }
         let names = children.piece.iter().map(|name| name.as_str().to_string()).collect();
         (names, children.next.is_some())
