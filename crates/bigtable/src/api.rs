@@ -41,7 +41,7 @@ impl Api {
     /// All services, for a port or for calls within the process.
     pub fn services(&self) -> Services {
         let data = DataServer::new(self.data.clone());
-        admin::add_services(Services::default().add(data), &self.tables)
+        admin::add_services(Services::default().with(data), &self.tables)
     }
 
     /// The same as the library's own servers take them.

@@ -60,9 +60,10 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
+        for part in error.to_string().split(": ") {
+            if !text.contains(part) {
+                text = format!("{text}: {part}");
+            }
         }
         cause = error.source();
     }
@@ -101,6 +102,12 @@ mod tests {
         let last = Told("tcp connect error", Some(Box::new(Told("refused", None))));
         let error = Told("transport error: tcp connect error", Some(Box::new(last)));
         assert_eq!(chain(&error), "transport error: tcp connect error: refused");
+        let last = Told("tcp connect error: refused (os error 111)", None);
+        let error = Told(
+            "transport error",
+            Some(Box::new(Told("tcp connect error", Some(Box::new(last))))),
+        );
+        assert_eq!(chain(&error), "transport error: tcp connect error: refused (os error 111)");
         let same = Told("a", Some(Box::new(Told("b", Some(Box::new(Told("a", None)))))));
         assert_eq!(chain(&same), "a: b");
     }

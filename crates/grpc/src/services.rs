@@ -45,7 +45,7 @@ where
 
 impl Services {
     /// With one more service, as they are generated: always ready.
-    pub fn add<S>(mut self, service: S) -> Services
+    pub fn with<S>(mut self, service: S) -> Services
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
         S: Service<http::Request<Body>, Future = Answering> + Clone + Send + Sync + 'static,
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_reaches_the_service_of_its_path() {
-        let services = Services::default().add(Named("a"));
+        let services = Services::default().with(Named("a"));
         assert_eq!(asked(&services, "/a.B/C").await.headers()["who"], "a");
         for path in ["/a.B2/C", "/a/B/C", "/", "/a.", "*"] {
             let answer = asked(&services, path).await;

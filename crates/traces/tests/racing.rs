@@ -80,7 +80,7 @@ async fn id_of(served: &Served, name: &str) -> u64 {
     let rows = table.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
     let digest = digest(name).to_string();
     let row = rows.iter().find(|row| row.key.ends_with(format!(":{}", &digest[..3]).as_bytes()));
-    let cell = row.unwrap().latest("D", digest[3..].as_bytes()).unwrap();
+    let cell = row.unwrap().latest("D", &digest.as_bytes()[3..]).unwrap();
     cell.value.iter().rev().fold(0, |id, byte| id << 7 | u64::from(byte & 0x7f))
 }
 

@@ -39,9 +39,9 @@ pub use tables::TableAdmin;
 /// Adds the services of administration to others.
 pub fn add_services(services: Services, tables: &Arc<Tables>) -> Services {
     services
-        .add(BigtableTableAdminServer::new(TableAdmin::new(tables.clone())))
-        .add(BigtableInstanceAdminServer::new(InstanceAdmin::new(tables.clone())))
-        .add(OperationsServer::new(NoOperations))
+        .with(BigtableTableAdminServer::new(TableAdmin::new(tables.clone())))
+        .with(BigtableInstanceAdminServer::new(InstanceAdmin::new(tables.clone())))
+        .with(OperationsServer::new(NoOperations))
 }
 
 /// Runs what waits for the disk on a thread that may wait.

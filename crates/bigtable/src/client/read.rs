@@ -61,7 +61,12 @@ impl Table {
         if let Some(filter) = filter {
             query = query.filter(filter);
         }
-        self.read_rows(query).next().await
+        let mut rows = self.read_rows(query);
+        let row = rows.next().await?;
+        // To the end of the stream: one that is dropped before is reset, and a
+        // server that is reset often closes the connection.
+        while rows.next().await?.is_some() {}
+        Ok(row)
     }
 
     /// Keys that cut the table into parts of about the same size; the last is

@@ -114,7 +114,7 @@ impl Rows {
 /// A client of a service in this process.
 pub fn client_of(router: axum::Router) -> Client {
     let options = BigtableOptions::new("in process", "names", "tests");
-    Client::in_process(router.into(), options)
+    Client::in_process(tonic::service::Routes::from(router), options)
 }
 
 /// One server on tables of its own, with a clock that is turned by hand.

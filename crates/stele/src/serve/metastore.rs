@@ -105,7 +105,7 @@ impl Metastore {
     pub async fn services(&self) -> Services {
         let (health, service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::Serving).await;
-        Services::default().add(service).otherwise(self.etcd.service())
+        Services::default().with(service).otherwise(self.etcd.service())
     }
 
     /// What is not gRPC.

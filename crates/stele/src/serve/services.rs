@@ -41,7 +41,7 @@ pub async fn grpc(
     };
     let broken = "the descriptors of the API";
     let services = match catalogues {
-        Some(catalogues) => api.services().add(CatalogueServer::new(catalogues)),
+        Some(catalogues) => api.services().with(CatalogueServer::new(catalogues)),
         None => {
             let mut health = health.clone();
             health.clear_service_status(CATALOGUES).await;
@@ -49,10 +49,10 @@ pub async fn grpc(
         }
     };
     let services = services
-        .add(names.service())
-        .add(health_service)
-        .add(reflection().build_v1().context(broken)?)
-        .add(reflection().build_v1alpha().context(broken)?);
+        .with(names.service())
+        .with(health_service)
+        .with(reflection().build_v1().context(broken)?)
+        .with(reflection().build_v1alpha().context(broken)?);
     Ok((services, health))
 }
 
