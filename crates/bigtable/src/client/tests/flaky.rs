@@ -38,6 +38,8 @@ pub struct State {
     /// One for each attempt; the last ones break no more.
     pub reads: Vec<ReadScript>,
     pub read_requests: Vec<v2::ReadRowsRequest>,
+    /// Reads whose client stayed to the end.
+    pub reads_ended: usize,
     /// What each attempt at a bulk write reports, by row key; OK otherwise.
     /// `None` is not reported at all.
     pub writes: Vec<BTreeMap<Bytes, Option<Code>>>,
@@ -179,7 +181,12 @@ impl Bigtable for Flaky {
             items.truncate(after);
             items.push(Err(Status::new(code, "cut off: RST_STREAM")));
         }
-        Ok(Response::new(Box::pin(tokio_stream::iter(items))))
+        let told = self.clone();
+        let end = std::iter::from_fn(move || {
+            told.0.lock().reads_ended += 1;
+            None
+        });
+        Ok(Response::new(Box::pin(tokio_stream::iter(items.into_iter().chain(end)))))
     }
 
     async fn sample_row_keys(

@@ -199,3 +199,15 @@ async fn a_read_that_makes_progress_outlives_the_deadline_of_a_call() {
     let table = flaky.client_with(options).table("t").unwrap();
     assert_eq!(table.read_rows(Query::all()).collect().await.unwrap().len(), 20);
 }
+
+/// A stream that is dropped before its end is reset, and a connection does not
+/// bear many of those.
+#[tokio::test]
+async fn a_single_row_is_read_to_the_end_of_its_stream() {
+    let flaky = Flaky::default();
+    flaky.0.lock().rows.insert(b"k".to_vec(), row(b"k", 3));
+    let table = flaky.client().table("t").unwrap();
+    assert_eq!(table.read_row("k", None).await.unwrap(), Some(row(b"k", 3)));
+    assert_eq!(table.read_row("none", None).await.unwrap(), None);
+    assert_eq!(flaky.0.lock().reads_ended, 2);
+}
