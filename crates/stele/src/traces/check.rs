@@ -5,12 +5,11 @@ use std::io::{self, BufWriter, Write};
 
 use clap::Args;
 use serde_json::json;
-use stele_traces::Kind;
 use stele_traces::analysis::standings;
 use stele_traces::store::Label;
 
-use super::query::Commits;
-use super::{Place, digest_or_word, told};
+use super::query::Wanted;
+use super::{Place, digest_or_word};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
@@ -24,11 +23,8 @@ Examples:
 pub struct Check {
     #[command(flatten)]
     place: Place,
-    /// Of these traces: key=value&key=value
-    #[arg(default_value = "")]
-    query: stele_traces::Query,
     #[command(flatten)]
-    commits: Commits,
+    wanted: Wanted,
     /// Only what is negative counts.
     #[arg(long)]
     untriaged_ok: bool,
@@ -37,12 +33,8 @@ pub struct Check {
 impl Check {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let (grid, standings) = self.place.run(async |store| {
-            let window = self.commits.window(&store).await?;
-            let grid = store.grid(Kind::Digests, window, &self.query).await.map_err(told)?;
-            let key = &store.settings().test_key;
-            let tests = grid.traces.iter().filter_map(|trace| trace.params.get(key));
-            let labels = store.labels(tests).await.map_err(told)?;
-            let standings = standings(&grid, key, &labels);
+            let (grid, labels) = self.wanted.labelled(&store).await?;
+            let standings = standings(&grid, &store.settings().test_key, &labels);
             Ok((grid, standings))
         })?;
         let (mut negative, mut untriaged) = (0, 0);

@@ -9,7 +9,7 @@ use stele_traces::analysis::{self, StepOptions};
 use stele_traces::store::Cells;
 use stele_traces::{CommitIndex, Kind};
 
-use super::query::Commits;
+use super::query::Wanted;
 use super::{Place, commit_line, digest_or_word, told};
 use crate::Outcome;
 use crate::output::{json_line, things};
@@ -23,22 +23,15 @@ const SUSPECTS_SHOWN: usize = 5;
 pub struct Blame {
     #[command(flatten)]
     place: Place,
-    /// Of these traces: key=value&key=value
-    #[arg(default_value = "")]
-    query: stele_traces::Query,
     #[command(flatten)]
-    commits: Commits,
+    wanted: Wanted,
 }
 
 impl Blame {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let (found, known) = self.place.run(async |store| {
-            let window = self.commits.window(&store).await?;
-            let grid = store.grid(Kind::Digests, window, &self.query).await.map_err(told)?;
-            let key = &store.settings().test_key;
-            let tests = grid.traces.iter().filter_map(|trace| trace.params.get(key));
-            let labels = store.labels(tests).await.map_err(told)?;
-            let found = analysis::blame(&grid, key, &labels);
+            let (grid, labels) = self.wanted.labelled(&store).await?;
+            let found = analysis::blame(&grid, &store.settings().test_key, &labels);
             let first = found.iter().map(|it| it.first).min().unwrap_or(CommitIndex(0));
             let last = found.iter().map(|it| it.last).max().unwrap_or(first);
             Ok((found, store.commits(first, last).await.map_err(told)?))
@@ -75,19 +68,13 @@ impl Blame {
 pub struct Steps {
     #[command(flatten)]
     place: Place,
-    /// Of these traces: key=value&key=value
-    #[arg(default_value = "")]
-    query: stele_traces::Query,
     #[command(flatten)]
-    commits: Commits,
+    wanted: Wanted,
 }
 
 impl Steps {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let grid = self.place.run(async |store| {
-            let window = self.commits.window(&store).await?;
-            store.grid(Kind::Numbers, window, &self.query).await.map_err(told)
-        })?;
+        let grid = self.place.run(async |store| self.wanted.grid(&store, Kind::Numbers).await)?;
         let mut found = Vec::new();
         for trace in &grid.traces {
             let Cells::Numbers(cells) = &trace.cells else { continue };

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 
 use clap::Args;
 use serde_json::json;
-use stele_traces::store::{Cells, Grid, Window};
+use stele_traces::store::{Cells, Grid, Labels, Window};
 use stele_traces::{Kind, Store};
 
 use super::{Place, told};
@@ -26,19 +26,19 @@ key's values around, and = takes the rest as it is.")]
 pub struct Query {
     #[command(flatten)]
     place: Place,
-    /// key=value&key=value
-    #[arg(default_value = "")]
-    query: stele_traces::Query,
     #[command(flatten)]
-    commits: Commits,
+    wanted: Wanted,
     /// Numbers instead of digests.
     #[arg(long)]
     numbers: bool,
 }
 
-/// Which commits.
+/// Which traces, over which commits.
 #[derive(Args)]
-pub struct Commits {
+pub struct Wanted {
+    /// Of these traces: key=value&key=value
+    #[arg(default_value = "")]
+    query: stele_traces::Query,
     /// The newest commits with data.
     #[arg(short = 'n', long = "commits", value_name = "N", default_value_t = 64)]
     count: usize,
@@ -50,8 +50,22 @@ pub struct Commits {
     last: Option<String>,
 }
 
-impl Commits {
-    pub async fn window(&self, store: &Store) -> anyhow::Result<Window> {
+impl Wanted {
+    pub async fn grid(&self, store: &Store, kind: Kind) -> anyhow::Result<Grid> {
+        let window = self.window(store).await?;
+        store.grid(kind, window, &self.query).await.map_err(told)
+    }
+
+    /// Digests, and the labels of their tests.
+    pub async fn labelled(&self, store: &Store) -> anyhow::Result<(Grid, Labels)> {
+        let grid = self.grid(store, Kind::Digests).await?;
+        let key = &store.settings().test_key;
+        let tests = grid.traces.iter().filter_map(|trace| trace.params.get(key));
+        let labels = store.labels(tests).await.map_err(told)?;
+        Ok((grid, labels))
+    }
+
+    async fn window(&self, store: &Store) -> anyhow::Result<Window> {
         let last = match &self.last {
             Some(name) => Some(store.find_commit(name).await.map_err(told)?.0),
             None => None,
@@ -71,10 +85,7 @@ impl Commits {
 impl Query {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let kind = if self.numbers { Kind::Numbers } else { Kind::Digests };
-        let grid = self.place.run(async |store| {
-            let window = self.commits.window(&store).await?;
-            store.grid(kind, window, &self.query).await.map_err(told)
-        })?;
+        let grid = self.place.run(async |store| self.wanted.grid(&store, kind).await)?;
         let mut out = BufWriter::new(io::stdout().lock());
         if self.place.json {
             show_json(&mut out, &grid)?
