@@ -1,8 +1,9 @@
-//! What gRPC services and their clients share: streamed responses whose
-//! messages are in wire form already (`body`), messages that are their sender's
-//! mistake when they cannot be read (`codec`), calls of one message (`unary`), what the engine's errors are
-//! called (`engine_code`), the services of a port (`services`); and the way to a server: where it is (`endpoint`),
-//! whom to trust (`tls`), over a connection or within the process
+//! What gRPC services and their clients share: the services of a port
+//! (`services`), calls that ask with one message (`unary`), streamed responses
+//! whose messages are in wire form already (`body`), messages that are their
+//! sender's mistake when they cannot be read (`codec`), what the engine's
+//! errors are called (`engine_code`); and the way to a server: where it is
+//! (`endpoint`), whom to trust (`tls`), over a connection or within the process
 //! (`transport`).
 #![forbid(unsafe_code)]
 

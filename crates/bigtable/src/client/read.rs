@@ -63,8 +63,8 @@ impl Table {
         }
         let mut rows = self.read_rows(query);
         let row = rows.next().await?;
-        // To the end of the stream: one that is dropped before is reset, and a
-        // server that is reset often closes the connection.
+        // To the end of the stream: one that is dropped before is reset, and
+        // many resets can end the connection for all its calls.
         while rows.next().await?.is_some() {}
         Ok(row)
     }

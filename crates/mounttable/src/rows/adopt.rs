@@ -19,14 +19,15 @@
 //!   reference back, or deletes the row if P is gone.
 //!
 //! Why that is enough: let somebody read C at t1, see P's reference at t2 and
-//! write C, which was there all the time, at t3. A reference goes in three ways only. With the deletion of its
-//! row, which happens before t3, and then the write fails, or after it. By a creator
-//! whose row was never made. Or by a drop, which must come after t2; C was there
-//! at t1, so the row that is read after the drop is C. From there C is
-//! deleted at a version, before t3 or after it, or P refers to it again. And P
-//! itself goes only at a version at which every reference was dealt with so.
-//! Once C holds something, nobody drops its reference any more: drops
-//! concern ids whose row was missed, and C is found.
+//! write C, which was there all the time, at t3. A reference goes in three ways
+//! only. With the deletion of its row, which happens before t3, and then the
+//! write fails, or after it. By a creator whose row was never made. Or by a
+//! drop, which must come after t2; C was there at t1, so the row that is read
+//! after the drop is C. From there C is deleted at a version, before t3 or
+//! after it, or P refers to it again. And P itself goes only at a version at
+//! which every reference was dealt with so. Once C holds something, nobody
+//! drops its reference any more: drops concern ids whose row was missed, and C
+//! is found.
 //!
 //! Only who dies between a drop and the second look can break it. So that a
 //! reference was seen is believed for some minutes only: a change of C after that

@@ -200,8 +200,8 @@ async fn a_read_that_makes_progress_outlives_the_deadline_of_a_call() {
     assert_eq!(table.read_rows(Query::all()).collect().await.unwrap().len(), 20);
 }
 
-/// A stream that is dropped before its end is reset, and a connection does not
-/// bear many of those.
+/// A stream that is dropped before its end is reset, and many resets can end
+/// the connection for all its calls.
 #[tokio::test]
 async fn a_single_row_is_read_to_the_end_of_its_stream() {
     let flaky = Flaky::default();
