@@ -184,11 +184,7 @@ impl Shared {
         table: &Table,
         choice: Choice,
     ) -> Result<bool> {
-        let changed = compact(&self.tables, table, choice, self)?;
-        if changed {
-            self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(changed)
+        compact(&self.tables, table, choice, self)
     }
 }
 
@@ -201,8 +197,9 @@ impl Keeper for Shared {
         !self.is_stopping() && !table.is_dropped()
     }
 
-    fn part_done(&self) {
+    fn part_done(&self, last: bool) {
         self.counters.compaction_parts.fetch_add(1, Ordering::Relaxed);
+        self.counters.compactions.fetch_add(last.into(), Ordering::Relaxed);
         self.compacted.notify_all();
     }
 }

@@ -54,6 +54,16 @@ pub fn due(table: &Table, options: &CompactOptions) -> Option<(usize, Choice)> {
     best
 }
 
+/// What is due among the runs that are newer than those of a choice.
+pub fn behind(table: &Table, choice: &Choice, options: &CompactOptions) -> Option<Choice> {
+    let &Choice { tablet, group, runs: Range { end, .. }, .. } = choice;
+    let version = table.version();
+    let newer = &version.tablets[tablet].chains[group].runs[end..];
+    let runs = due_runs(newer, options)?;
+    let rows = rows_to_merge(&newer[runs.clone()], options);
+    Some(Choice { tablet, group, runs: end + runs.start..end + runs.end, rows })
+}
+
 /// All runs of a chain from the oldest on, up to one that cannot be read.
 pub fn whole_chain(table: &Table, tablet: usize, group: usize) -> Option<Choice> {
     let version = table.version();

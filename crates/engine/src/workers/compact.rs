@@ -5,10 +5,14 @@
 //! is put in place: it joins the oldest of the runs, and all links that were
 //! merged keep only the rows behind it. A crash or a close in between leaves
 //! such a chain, and the next compaction goes on from there.
+//!
+//! A large compaction takes minutes, in which a busy table gets one run after
+//! the other. So between two parts the runs behind it have their turn: a chain
+//! never grows by more than what is written while one part is.
 
 use std::sync::Arc;
 
-use super::choose::Choice;
+use super::choose::{self, Choice};
 use super::output::{Inputs, Part, write_part};
 use super::serialize::give_up;
 use crate::cell::rows::RowRange;
@@ -33,8 +37,9 @@ pub trait Keeper {
     /// Asked every few blocks whether to go on.
     fn proceed(&self, table: &Table) -> bool;
 
-    /// Told whenever a part has been put in place.
-    fn part_done(&self);
+    /// Told whenever a part has been put in place, the last of its compaction
+    /// or not.
+    fn part_done(&self, last: bool);
 }
 
 /// Merges the chosen runs, part by part, until it is done or the keeper says to
@@ -55,8 +60,12 @@ pub fn compact(
             Some(next) => rest = next,
             None => break,
         }
-        keeper.part_done();
+        keeper.part_done(rest.is_none());
         changed = true;
+        let behind = |rest| choose::behind(table, rest, &tables.options.compact);
+        if let Some(newer) = rest.as_ref().and_then(behind) {
+            compact(tables, table, newer, keeper)?;
+        }
     }
     Ok(changed)
 }

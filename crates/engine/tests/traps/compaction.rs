@@ -69,12 +69,17 @@ fn names(files: &[config::FileConfig]) -> BTreeSet<FileName> {
     files.iter().map(|file| file.name).collect()
 }
 
-/// Compacts until there is no room for one more than `outputs`.
-fn break_off(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
+/// Lets the disk be full for one more file than `outputs`.
+fn fill_after(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
     let FileName { epoch, number } =
         chain(store, table).files.iter().map(|file| file.name).max().unwrap();
     let next = FileName { epoch, number: number + outputs + 1 };
     machine.sim.fail_next(Operation::Create, &next.to_string(), disk_full());
+}
+
+/// Compacts until there is no room for one more than `outputs`.
+fn break_off(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
+    fill_after(machine, store, table, outputs);
     assert!(matches!(store.compact(table), Err(Error::DiskFull { .. })));
     assert_eq!(chain(store, table).runs().count(), 3, "a compaction was broken off");
 }
@@ -162,6 +167,35 @@ fn a_commit_after_a_broken_off_compaction_is_merged_with_what_it_left() {
     store.compact(table).unwrap();
     assert_eq!(cells(&store, table, View::Durable), before);
     assert_eq!(chain(&store, table).runs().count(), 1);
+    store.close().unwrap();
+    verified(&machine.sim);
+}
+
+#[test]
+fn between_two_parts_of_a_large_compaction_newer_runs_are_merged() {
+    let machine = Machine::new(1);
+    let mut options = options();
+    options.compact.chain_min = 4;
+    let store = machine.open_with(options);
+    let table = three_runs(&store);
+    break_off(&machine, &store, table, 3);
+    for number in [1, 20, 40, 59] {
+        put(&store, &set(table, &row(number), "newest"));
+        store.flush(table).unwrap();
+    }
+    let before = cells(&store, table, View::Durable);
+    assert_eq!(chain(&store, table).runs().count(), 3 + 4);
+
+    fill_after(&machine, &store, table, 2);
+    assert!(matches!(store.step(), Err(Error::DiskFull { .. })));
+    let after = chain(&store, table);
+    assert_eq!(after.runs().next().unwrap().len(), 4 + 1, "one part more");
+    assert_eq!(after.runs().count(), 3 + 1, "and then what waited behind");
+    assert_eq!(cells(&store, table, View::Durable), before);
+
+    while store.step().unwrap() {}
+    assert_eq!(chain(&store, table).runs().count(), 2);
+    assert_eq!(cells(&store, table, View::Durable), before);
     store.close().unwrap();
     verified(&machine.sim);
 }
