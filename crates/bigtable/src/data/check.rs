@@ -32,7 +32,7 @@ impl Data {
             let mutations = if matched { lists[0] } else { lists[1] };
             match self.mutate_if_unchanged(&table, &request.row_key, mutations, read_at) {
                 Ok(txn) => {
-                    self.durable(txn).await?;
+                    self.group.durable(txn).await?;
                     return Ok(matched);
                 }
                 // The row was written since it was read: again.

@@ -58,7 +58,7 @@ impl Data {
             let (row, commit, read_at) = self.modified(&table, &request, &spec)?;
             match self.apply(&table, &commit, read_at) {
                 Ok(txn) => {
-                    self.durable(txn).await?;
+                    self.group.durable(txn).await?;
                     return Ok(row);
                 }
                 // The row was written since it was read: again.

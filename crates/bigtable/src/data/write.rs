@@ -24,7 +24,7 @@ impl Data {
             &request.mutations,
             request.idempotency.as_ref(),
         )?;
-        self.durable(txn).await
+        self.group.durable(txn).await
     }
 
     /// Applies the checked mutations of one row. Returns the txn to wait for.
@@ -68,7 +68,7 @@ impl Data {
             .collect();
         let newest = self.write_entries(&table, &request.entries, &mut outcomes);
         if let Some(txn) = newest
-            && let Err(error) = self.told_durable(txn).await
+            && let Err(error) = self.group.told_durable(txn).await
         {
             for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
                 *outcome = Err(error.clone());

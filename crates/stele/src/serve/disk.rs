@@ -1,12 +1,14 @@
 //! The machine's disk as a server sees it: whoever would really wait for the
 //! disk says so to the runtime, which moves the other tasks to another thread.
-//! A read of what the kernel has in memory costs what it always did.
+//! A read of what the kernel has in memory costs what it always did, and so does
+//! a sync that is sooner done than tasks are moved.
 
 use std::fs;
 use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use stele_bigtable::waiting;
@@ -14,16 +16,22 @@ use stele_engine::world::{DirLock, Disk, File, Files};
 
 pub struct ServerDisk;
 
+/// A sync that takes less is not worth a word to the runtime.
+const SYNC_BRIEF: Duration = Duration::from_millis(1);
+
 /// A file whose slow operations tell the runtime.
 struct ServerFile {
     file: fs::File,
     /// False once the file system has said that it cannot tell what is in memory.
     tells: AtomicBool,
+    /// Whether the last sync was brief, as the next is then likely to be.
+    syncs_briefly: AtomicBool,
 }
 
 impl ServerFile {
     fn shared(file: fs::File) -> Arc<dyn File> {
-        Arc::new(ServerFile { file, tells: AtomicBool::new(true) })
+        let (tells, syncs_briefly) = (AtomicBool::new(true), AtomicBool::new(false));
+        Arc::new(ServerFile { file, tells, syncs_briefly })
     }
 
     /// Reads what needs no disk. Returns how much that was.
@@ -57,7 +65,12 @@ impl File for ServerFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        waiting(|| File::sync_data(&self.file))
+        let begun = Instant::now();
+        let sync = || File::sync_data(&self.file);
+        let brief = self.syncs_briefly.load(Ordering::Relaxed);
+        let synced = if brief { sync() } else { waiting(sync) };
+        self.syncs_briefly.store(begun.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
+        synced
     }
 
     fn len(&self) -> io::Result<u64> {

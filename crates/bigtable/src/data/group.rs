@@ -1,0 +1,261 @@
+//! Group commit among the tasks of a server. Small writes that are under way at
+//! the same time become durable by one sync, which one of their tasks does in
+//! its own thread: no other thread has to be woken for it, or to wake the tasks.
+//! Who comes while that task syncs waits; when it is done, one of those who
+//! waited leads the next sync. So there is always a group on the disk and one
+//! that gathers.
+
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stele_engine::{Store, Txn};
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Result};
+
+/// How often a leader lets the other tasks go first at most.
+const GATHER_TURNS: usize = 8;
+
+pub struct Group {
+    store: Arc<Store>,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    /// Some task leads, or has been told to.
+    led: bool,
+    waiting: Vec<(Txn, oneshot::Sender<Turn>)>,
+}
+
+/// What a task that waited is told.
+enum Turn {
+    Durable,
+    Lead(Lead),
+}
+
+/// The right to sync for all, handed on when it is dropped: a call can be given
+/// up at any time.
+struct Lead(Option<Arc<Group>>);
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take() {
+            group.hand_on();
+        }
+    }
+}
+
+impl Group {
+    pub fn new(store: Arc<Store>) -> Arc<Group> {
+        Arc::new(Group { store, members: Mutex::default() })
+    }
+
+    /// Waits until everything up to `txn` is durable, which is the end of a
+    /// small write.
+    pub async fn durable(self: &Arc<Self>, txn: Txn) -> Result<()> {
+        let lead = match self.join(txn) {
+            Ok(lead) => lead,
+            Err(told) => match told.await {
+                Ok(Turn::Lead(lead)) => lead,
+                Ok(Turn::Durable) => return Ok(()),
+                Err(_) => unreachable!("everybody who waits is told"),
+            },
+        };
+        let outcome = self.sync(txn).await;
+        drop(lead);
+        outcome
+    }
+
+    /// The same for a large write: the log's own thread writes and syncs it.
+    pub async fn told_durable(&self, txn: Txn) -> Result<()> {
+        let (told, durable) = oneshot::channel();
+        self.store.on_durable(txn, move |outcome| {
+            // Whoever asked may have gone away.
+            let _ = told.send(outcome);
+        });
+        let closed = |_| Err(stele_engine::Error::Closed);
+        durable.await.unwrap_or_else(closed).map_err(Error::Engine)
+    }
+
+    /// Leads, if nobody does, or waits to be told.
+    fn join(self: &Arc<Self>, txn: Txn) -> Result<Lead, oneshot::Receiver<Turn>> {
+        let mut members = self.members.lock();
+        if !mem::replace(&mut members.led, true) {
+            return Ok(Lead(Some(self.clone())));
+        }
+        let (tell, told) = oneshot::channel();
+        members.waiting.push((txn, tell));
+        Err(told)
+    }
+
+    /// The other tasks go first, as long as they bring more commits: one sync
+    /// then serves all.
+    async fn sync(&self, txn: Txn) -> Result<()> {
+        let (_, mut latest) = self.store.progress();
+        for _ in 0..GATHER_TURNS {
+            tokio::task::yield_now().await;
+            let before = mem::replace(&mut latest, self.store.progress().1);
+            if latest == before {
+                break;
+            }
+        }
+        match self.store.sync_if_free(txn) {
+            Some(done) => done.map_err(Error::Engine),
+            None => self.told_durable(txn).await,
+        }
+    }
+
+    /// Tells those whose commits are durable, and one of the others to lead.
+    fn hand_on(self: &Arc<Self>) {
+        let (durable, _) = self.store.progress();
+        let is_done = |(txn, _): &mut (Txn, _)| *txn <= durable;
+        let done: Vec<_> = self.members.lock().waiting.extract_if(.., is_done).collect();
+        while let Some(tell) = self.next_leader() {
+            // Whoever waited may have gone away: then it is another's turn.
+            match tell.send(Turn::Lead(Lead(Some(self.clone())))) {
+                Err(Turn::Lead(mut unsent)) => unsent.0 = None,
+                _ => break,
+            }
+        }
+        for (_, tell) in done {
+            let _ = tell.send(Turn::Durable);
+        }
+    }
+
+    /// The next to lead; without any, nobody does.
+    fn next_leader(&self) -> Option<oneshot::Sender<Turn>> {
+        let mut members = self.members.lock();
+        let next = members.waiting.pop();
+        members.led = next.is_some();
+        next.map(|(_, tell)| tell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::io;
+    use std::path::Path;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    use stele_engine::schema::{Family, Schema};
+    use stele_engine::world::sim::{Operation, SimFiles};
+    use stele_engine::world::{ManualClock, SeededRandom, World};
+    use stele_engine::{CommitBuilder, Options, TableId, Wait};
+
+    use super::*;
+
+    struct Bench {
+        group: Arc<Group>,
+        table: TableId,
+        files: SimFiles,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let files = SimFiles::new(1);
+            let world = World {
+                clock: Arc::new(ManualClock::at(1_000_000)),
+                files: Arc::new(files.clone()),
+                random: Arc::new(SeededRandom::new(1)),
+                spawner: None,
+            };
+            let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
+            let schema = Schema::with_families([Family::new("f")]).unwrap();
+            let table = store.create_table("t", schema).unwrap();
+            Bench { group: Group::new(Arc::new(store)), table, files }
+        }
+
+        fn write(&self) -> Txn {
+            let mut commit = CommitBuilder::new();
+            commit.table(self.table).row(b"row");
+            commit.set(b"f", b"q", 1, b"value");
+            self.group.store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap()
+        }
+
+        fn is_durable(&self, txn: Txn) -> bool {
+            self.group.store.progress().0 >= txn
+        }
+
+        fn syncs(&self) -> u64 {
+            self.group.store.stats().log.syncs
+        }
+    }
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn tasks_share_syncs_and_none_returns_too_early() {
+        let bench = Arc::new(Bench::new());
+        let before = bench.syncs();
+        let tasks: Vec<_> = (0..400)
+            .map(|_| {
+                let bench = bench.clone();
+                tokio::spawn(async move {
+                    for _ in 0..10 {
+                        let txn = bench.write();
+                        bench.group.durable(txn).await.unwrap();
+                        assert!(bench.is_durable(txn));
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let syncs = bench.syncs() - before;
+        assert!(syncs < 2000, "{syncs} syncs for 4000 commits");
+        assert!(!bench.group.members.lock().led);
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_leading_hands_it_on() {
+        let bench = Bench::new();
+        let txn = bench.write();
+        let [mut leads, mut waits, mut told] = [(); 3].map(|()| Box::pin(bench.group.durable(txn)));
+        assert!(poll(leads.as_mut()).is_pending());
+        assert!(poll(waits.as_mut()).is_pending());
+        assert!(poll(told.as_mut()).is_pending());
+        drop(leads);
+        // It leads now, and does not know it yet.
+        drop(told);
+        assert!(!bench.is_durable(txn));
+        waits.await.unwrap();
+        assert!(bench.is_durable(txn));
+    }
+
+    #[tokio::test]
+    async fn who_stopped_waiting_is_passed_over() {
+        let bench = Bench::new();
+        let txn = bench.write();
+        let mut leads = pin!(bench.group.durable(txn));
+        assert!(poll(leads.as_mut()).is_pending());
+        let later = bench.write();
+        for _ in 0..3 {
+            assert!(poll(pin!(bench.group.durable(later))).is_pending());
+        }
+        leads.await.unwrap();
+        assert!(!bench.group.members.lock().led);
+        bench.group.durable(bench.write()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn after_a_failed_sync_everybody_is_told_an_error() {
+        let bench = Bench::new();
+        let txn = bench.write();
+        let mut leads = pin!(bench.group.durable(txn));
+        let mut waits = pin!(bench.group.durable(txn));
+        assert!(poll(leads.as_mut()).is_pending());
+        assert!(poll(waits.as_mut()).is_pending());
+        bench.files.fail_next(Operation::Sync, "/log/", io::Error::other("broken disk"));
+        assert!(leads.await.is_err());
+        assert!(waits.await.is_err());
+        assert!(!bench.is_durable(txn));
+        assert!(bench.group.durable(txn).await.is_err());
+    }
+}
