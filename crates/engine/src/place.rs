@@ -71,6 +71,7 @@ impl Shared {
             rules: &rules,
             spans: &sources.spans,
             places: None,
+            once: true,
         };
         let mut budget = ReadBudget { cells: 1, ..ReadBudget::UNLIMITED };
         let mut place = None;

@@ -50,6 +50,7 @@ impl Shared {
             rules: &rules,
             spans: &sources.spans,
             places: None,
+            once: true,
         };
         let outcome = reader.read(Some(&bound), &mut budget, sink);
         state.clear();

@@ -62,7 +62,12 @@ fn specs() -> Vec<ScanSpec> {
                         FamilyColumns { family: first.to_vec(), qualifiers: wanted.clone() },
                         FamilyColumns { family: second.to_vec(), qualifiers: also },
                     ]);
-                    specs.push(ScanSpec { columns, ..ScanSpec::row(ROW) });
+                    for (versions, cells_max) in
+                        [(None, None), (Some(1), None), (Some(2), Some(3)), (None, Some(1))]
+                    {
+                        let columns = columns.clone();
+                        specs.push(ScanSpec { columns, versions, cells_max, ..ScanSpec::row(ROW) });
+                    }
                 }
             }
         }
@@ -100,7 +105,8 @@ fn one_row_reads_the_same_the_short_way_and_by_a_scan() {
             .unwrap()
             .done
         {}
-        assert_eq!(short, scanned, "{:?}", spec.columns);
+        let ScanSpec { columns, versions, cells_max, .. } = &spec;
+        assert_eq!(short, scanned, "{columns:?}, {versions:?}, {cells_max:?}");
         found += short.len();
     }
     assert!(found > 1_000, "{found} cells");

@@ -158,6 +158,9 @@ pub struct Reader<'a, C> {
     /// Where the place of a row's first cell is noted before the sink gets the
     /// cell, if anybody wants to know.
     pub places: Option<&'a PlaceNote>,
+    /// Nobody goes on where the read ends, so entries that cannot change it
+    /// any more are not even looked at.
+    pub once: bool,
 }
 
 /// Tells the sink where a cell is.
@@ -237,6 +240,9 @@ impl<C: Cursor> Reader<'_, C> {
             budget.work = budget.work.saturating_sub(1);
             self.enter(&place);
             self.take(&place, budget, sink)?;
+            if self.is_over(budget) {
+                break;
+            }
         }
         if !self.state.pending.is_empty() {
             self.finish_pending(budget, sink);
@@ -367,7 +373,23 @@ impl<C: Cursor> Reader<'_, C> {
                 self.state.coverage.add(parts.level, parts.txn, self.merge.value());
             }
         }
-        self.merge.advance()
+        if self.is_over(budget) { Ok(()) } else { self.merge.advance() }
+    }
+
+    /// Whether everything wanted has been returned.
+    fn is_over(&self, budget: &ReadBudget) -> bool {
+        let has_enough =
+            || self.rules.versions.is_some_and(|most| self.state.column.returned >= most);
+        self.once
+            && self.state.pending.is_empty()
+            && (budget.cells == 0 || has_enough() && self.is_in_last_column())
+    }
+
+    fn is_in_last_column(&self) -> bool {
+        let Some((family, Some(end))) = self.rules.columns.last_wanted() else { return false };
+        let Some(last) = end.strip_suffix(&[0]) else { return false };
+        let parts = self.state.parts.expect("an entry has been taken");
+        self.state.qualifier == last && parts.family(&self.state.key) == family
     }
 
     /// Leaves the rest of the current family or column.

@@ -218,8 +218,14 @@ impl Scan {
     ) -> Result<ReadEnd> {
         let bound = range.end.as_deref().map(key::row_start);
         let begun = self.state.row().is_some();
-        let mut reader =
-            Reader { merge, state: &mut self.state, rules: pass.rules, spans, places: pass.places };
+        let mut reader = Reader {
+            merge,
+            state: &mut self.state,
+            rules: pass.rules,
+            spans,
+            places: pass.places,
+            once: false,
+        };
         if begun {
             reader.resume()?;
         } else {

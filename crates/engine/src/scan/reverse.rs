@@ -69,7 +69,8 @@ impl Scan {
             let mut past = prefix.clone();
             key::push_past(&mut past);
             let (rules, places) = (pass.rules, pass.places);
-            let mut reader = Reader { merge, state: &mut self.state, rules, spans, places };
+            let state = &mut self.state;
+            let mut reader = Reader { merge, state, rules, spans, places, once: false };
             if begun {
                 reader.resume()?;
             } else {
@@ -113,7 +114,8 @@ impl Scan {
         rows.clear();
         let mut unlimited = ReadBudget::UNLIMITED;
         let (rules, places) = (pass.rules, pass.places);
-        let mut reader = Reader { merge, state: &mut self.state, rules, spans, places };
+        let state = &mut self.state;
+        let mut reader = Reader { merge, state, rules, spans, places, once: false };
         let found = || places.and_then(PlaceNote::take);
         reader.read(place.bound, &mut unlimited, &mut |cell| rows.keep(cell, found()))?;
         let work = ReadBudget::UNLIMITED.work - unlimited.work;
