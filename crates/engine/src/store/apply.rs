@@ -16,8 +16,13 @@ use crate::sequencer::Sequencer;
 use crate::table::Table;
 use crate::txn::Txn;
 
-/// What a commit is delayed by for each run that a chain is too long.
+/// What a commit is delayed by when a chain begins to be too long.
 const CHAIN_PAUSE: Duration = Duration::from_millis(1);
+/// With so many runs more, the delay is twice as long: writers come down to
+/// what compaction can do before they have to stop.
+const CHAIN_PAUSE_DOUBLES: usize = 2;
+/// And not more often than this.
+const CHAIN_PAUSE_DOUBLES_MAX: usize = 6;
 /// How often a stopped writer looks again by itself.
 const CHAIN_STOP_PAUSES: u32 = 100;
 
@@ -105,8 +110,9 @@ impl Shared {
             }
             self.compact_signal.raise();
             let mut chains = self.chains.lock();
-            let too_long = longest().saturating_sub(options.chain_slow) as u32;
-            self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (too_long + 1));
+            let too_long = longest().saturating_sub(options.chain_slow);
+            let doubled = (too_long / CHAIN_PAUSE_DOUBLES).min(CHAIN_PAUSE_DOUBLES_MAX);
+            self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (1 << doubled));
             // A chain that compaction cannot shorten, because of damage, stops nobody.
             let can_shrink = || choose::neediest(&self.tables).is_some();
             while longest() >= options.chain_stop && can_shrink() && !self.is_stopping() {

@@ -122,6 +122,8 @@ fn due_runs(runs: &[Run], options: &CompactOptions) -> Option<Range<usize>> {
 
 /// Size-tiered choice over a chain, oldest first: the newest runs, taken
 /// together as long as each older one is not much larger than the sum so far.
+/// Of very many, the cheapest neighbours: a chain is shorter only when a
+/// compaction is complete, and writers may be waiting for that.
 fn tier(sizes: &[u64], options: &CompactOptions) -> Option<Range<usize>> {
     if sizes.len() < options.chain_min.max(2) {
         return None;
@@ -133,17 +135,21 @@ fn tier(sizes: &[u64], options: &CompactOptions) -> Option<Range<usize>> {
         sum += sizes[start];
     }
     if sizes.len() - start >= options.chain_min.max(2) {
-        return Some(start..sizes.len());
+        let width = options.chain_max.max(options.chain_min).max(2);
+        return Some(cheapest(sizes, start, width));
     }
-    // No tier is full, but a chain must not grow without end: merge the
-    // cheapest neighbours.
-    if sizes.len() <= options.chain_max {
-        return None;
-    }
-    let width = options.chain_min.clamp(2, sizes.len());
+    // No tier is full, but a chain must not grow without end.
+    let too_long = sizes.len() > options.chain_max;
+    too_long.then(|| cheapest(sizes, 0, options.chain_min.max(2)))
+}
+
+/// The cheapest neighbours to merge, from the run at `start` on: `width` of
+/// them, or all.
+fn cheapest(sizes: &[u64], start: usize, width: usize) -> Range<usize> {
+    let width = width.min(sizes.len() - start);
     let cost = |start: &usize| sizes[*start..*start + width].iter().sum::<u64>();
-    let start = (0..=sizes.len() - width).min_by_key(cost)?;
-    Some(start..start + width)
+    let start = (start..=sizes.len() - width).min_by_key(cost).expect("there is one at least");
+    start..start + width
 }
 
 /// The rows that the newer runs have, with all links of the oldest run that
@@ -195,7 +201,15 @@ mod tests {
         assert_eq!(tier(&growing[..8], &OPTIONS), None);
         assert_eq!(tier(&growing, &OPTIONS), Some(5..9));
         let falling: Vec<u64> = growing.iter().rev().copied().collect();
-        assert_eq!(tier(&falling, &OPTIONS), Some(0..9));
+        assert_eq!(tier(&falling, &OPTIONS), Some(0..8));
+    }
+
+    #[test]
+    fn of_very_many_runs_the_cheapest_are_merged_first() {
+        let mut sizes = [10; 30];
+        assert_eq!(tier(&sizes, &OPTIONS), Some(0..8));
+        sizes[..9].fill(11);
+        assert_eq!(tier(&sizes, &OPTIONS), Some(9..17));
     }
 
     #[test]
@@ -209,7 +223,10 @@ mod tests {
                 })
                 .collect();
             match tier(&sizes, &OPTIONS) {
-                Some(range) => assert!(range.end <= length && range.len() >= 2),
+                Some(range) => {
+                    assert!(range.end <= length);
+                    assert!((2..=OPTIONS.chain_max).contains(&range.len()));
+                }
                 None => assert!(length <= OPTIONS.chain_max),
             }
         }
