@@ -70,7 +70,9 @@ function markTab() {
 async function load() {
   loading?.abort();
   const mine = (loading = new AbortController());
-  begun = performance.now();
+  const since = performance.now();
+  // What is painted before the answer is here does not count.
+  begun = 0;
   delete document.body.dataset.paintedMs;
   delete document.body.dataset.failed;
   document.body.classList.add("loading");
@@ -79,6 +81,7 @@ async function load() {
   const data = await api.grid(asked.table, { q: asked.q, kind: asked.kind, n: asked.n, label, options: "true" }, mine.signal);
   if (mine.signal.aborted) return;
   document.body.classList.remove("loading");
+  begun = since;
   take(data);
   if (asked.view !== "grid") await list();
 }
