@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use stele_engine::schema::{Family, Schema};
+use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{Disk, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
@@ -110,4 +111,40 @@ fn one_row_reads_the_same_the_short_way_and_by_a_scan() {
         found += short.len();
     }
     assert!(found > 1_000, "{found} cells");
+}
+
+#[test]
+fn the_newest_version_is_read_without_a_look_at_those_behind_it() {
+    let files = SimFiles::new(1);
+    let world = World {
+        clock: Arc::new(ManualClock::at(0)),
+        files: Arc::new(files.clone()),
+        random: Arc::new(SeededRandom::new(1)),
+        spawner: None,
+    };
+    let store = Store::open("/store".as_ref(), Options::default(), world).unwrap();
+    let schema = Schema::with_families([Family::new("f")]).unwrap();
+    let table = store.create_table("t", schema).unwrap();
+    let mut builder = CommitBuilder::new();
+    builder.table(table).row(ROW);
+    for timestamp in 0..1000 {
+        let value: Vec<u8> = (0..200).map(|at| (timestamp * 31 + at * at) as u8).collect();
+        builder.set(b"f", b"a", timestamp, &value);
+    }
+    store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.flush(table).unwrap();
+
+    let wanted = Some(vec![RowRange::row(b"a")]);
+    let columns =
+        Columns::Families(vec![FamilyColumns { family: b"f".into(), qualifiers: wanted }]);
+    let limits = [(columns, Some(1), None), (Columns::All, None, Some(1))];
+    for (columns, versions, cells_max) in limits {
+        let before = files.counters().reads + store.stats().cache.hits;
+        let spec = ScanSpec { columns, versions, cells_max, ..ScanSpec::row(ROW) };
+        let mut found = Vec::new();
+        store.read_row(table, ROW, &spec, |cell| keep(&mut found, cell)).unwrap();
+        assert_eq!(found, [(b"f".to_vec(), b"a".to_vec(), 999)]);
+        let after = files.counters().reads + store.stats().cache.hits;
+        assert_eq!(after - before, 1, "blocks looked at");
+    }
 }

@@ -378,11 +378,9 @@ impl<C: Cursor> Reader<'_, C> {
 
     /// Whether everything wanted has been returned.
     fn is_over(&self, budget: &ReadBudget) -> bool {
-        let has_enough =
-            || self.rules.versions.is_some_and(|most| self.state.column.returned >= most);
         self.once
             && self.state.pending.is_empty()
-            && (budget.cells == 0 || has_enough() && self.is_in_last_column())
+            && (budget.cells == 0 || self.has_all_versions() && self.is_in_last_column())
     }
 
     fn is_in_last_column(&self) -> bool {
@@ -439,9 +437,14 @@ impl<C: Cursor> Reader<'_, C> {
 
     /// Whether nothing more of the current column can be returned.
     fn column_done(&self, parts: &KeyParts) -> bool {
-        let enough = self.rules.versions.is_some_and(|most| self.state.column.returned >= most);
         let too_old = parts.level == Level::Cell && parts.timestamp < self.rules.times.min;
-        self.state.pending.is_empty() && (enough || too_old)
+        self.state.pending.is_empty() && (self.has_all_versions() || too_old)
+    }
+
+    /// Whether as many versions of the current column were returned as are
+    /// wanted.
+    fn has_all_versions(&self) -> bool {
+        self.rules.versions.is_some_and(|most| self.state.column.returned >= most)
     }
 
     fn take_cell(&mut self, parts: &KeyParts, budget: &mut ReadBudget, sink: &mut Sink<'_>) {

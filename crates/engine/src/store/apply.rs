@@ -18,11 +18,8 @@ use crate::txn::Txn;
 
 /// What a commit is delayed by when a chain begins to be too long.
 const CHAIN_PAUSE: Duration = Duration::from_millis(1);
-/// With so many runs more, the delay is twice as long: writers come down to
-/// what compaction can do before they have to stop.
-const CHAIN_PAUSE_DOUBLES: usize = 2;
-/// And not more often than this.
-const CHAIN_PAUSE_DOUBLES_MAX: usize = 6;
+/// How often that is doubled at most.
+const CHAIN_PAUSE_DOUBLED_MAX: usize = 6;
 /// How often a stopped writer looks again by itself.
 const CHAIN_STOP_PAUSES: u32 = 100;
 
@@ -111,8 +108,7 @@ impl Shared {
             self.compact_signal.raise();
             let mut chains = self.chains.lock();
             let too_long = longest().saturating_sub(options.chain_slow);
-            let doubled = (too_long / CHAIN_PAUSE_DOUBLES).min(CHAIN_PAUSE_DOUBLES_MAX);
-            self.compacted.wait_for(&mut chains, CHAIN_PAUSE * (1 << doubled));
+            self.compacted.wait_for(&mut chains, chain_pause(too_long));
             // A chain that compaction cannot shorten, because of damage, stops nobody.
             let can_shrink = || choose::neediest(&self.tables).is_some();
             while longest() >= options.chain_stop && can_shrink() && !self.is_stopping() {
@@ -269,4 +265,22 @@ impl Shared {
 
 fn is_current(prepared: &PreparedTable<'_>) -> bool {
     !prepared.table.is_dropped() && Arc::ptr_eq(&prepared.schema, &prepared.table.version().schema)
+}
+
+/// What a commit is delayed by when a chain has so many runs too many. Twice as
+/// long for every two of them: writers come down to what compaction can do
+/// before they have to stop.
+fn chain_pause(too_many: usize) -> Duration {
+    CHAIN_PAUSE * (1 << (too_many / 2).min(CHAIN_PAUSE_DOUBLED_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_a_chain_the_more_a_commit_is_delayed_up_to_a_limit() {
+        let pauses = [0, 1, 2, 5, 11, 12, usize::MAX].map(chain_pause);
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [1, 1, 2, 4, 32, 64, 64]);
+    }
 }

@@ -45,8 +45,7 @@ pub fn due(table: &Table, options: &CompactOptions) -> Option<(usize, Choice)> {
             if best.as_ref().is_some_and(|(longest, _)| *longest >= length) {
                 continue;
             }
-            if let Some(runs) = due_runs(&chain.runs, options) {
-                let rows = rows_to_merge(&chain.runs[runs.clone()], options);
+            if let Some((runs, rows)) = due_runs(&chain.runs, 0, options) {
                 best = Some((length, Choice { tablet, group, runs, rows }));
             }
         }
@@ -56,12 +55,11 @@ pub fn due(table: &Table, options: &CompactOptions) -> Option<(usize, Choice)> {
 
 /// What is due among the runs that are newer than those of a choice.
 pub fn behind(table: &Table, choice: &Choice, options: &CompactOptions) -> Option<Choice> {
-    let &Choice { tablet, group, runs: Range { end, .. }, .. } = choice;
+    let Choice { tablet, group, .. } = *choice;
     let version = table.version();
-    let newer = &version.tablets[tablet].chains[group].runs[end..];
-    let runs = due_runs(newer, options)?;
-    let rows = rows_to_merge(&newer[runs.clone()], options);
-    Some(Choice { tablet, group, runs: end + runs.start..end + runs.end, rows })
+    let chain = &version.tablets[tablet].chains[group];
+    let (runs, rows) = due_runs(&chain.runs, choice.runs.end, options)?;
+    Some(Choice { tablet, group, runs, rows })
 }
 
 /// All runs of a chain from the oldest on, up to one that cannot be read.
@@ -103,10 +101,21 @@ fn units(runs: &[Run]) -> Vec<Unit> {
     units
 }
 
+/// Which of the runs from `oldest` on to merge, and which rows of them.
+fn due_runs(
+    runs: &[Run],
+    oldest: usize,
+    options: &CompactOptions,
+) -> Option<(Range<usize>, RowRange)> {
+    let due = due_units(&units(&runs[oldest..]), options)?;
+    let due = oldest + due.start..oldest + due.end;
+    let rows = rows_to_merge(&runs[due.clone()], options);
+    Some((due, rows))
+}
+
 /// What was broken off comes first; else the last tier among those stretches
 /// that can be read at all.
-fn due_runs(runs: &[Run], options: &CompactOptions) -> Option<Range<usize>> {
-    let units = units(runs);
+fn due_units(units: &[Unit], options: &CompactOptions) -> Option<Range<usize>> {
     if let Some(broken_off) = units.iter().find(|unit| unit.readable && unit.runs.len() > 1) {
         return Some(broken_off.runs.clone());
     }
