@@ -9,8 +9,7 @@ use tonic_build::manual::{Builder, Method, Service};
 
 fn main() -> Result<(), Box<dyn Error>> {
     data_api()?;
-    admin_services();
-    Ok(())
+    admin_services()
 }
 
 fn data_api() -> Result<(), Box<dyn Error>> {
@@ -34,36 +33,50 @@ const ADMIN: &str = "::googleapis_tonic_google_bigtable_admin_v2::google::bigtab
 const LONGRUNNING: &str = "::googleapis_tonic_google_longrunning::google::longrunning";
 
 /// A unary method: its route, its request's and its response's type.
-fn method(route: &str, input: String, output: String) -> Method {
+fn method(route: &str, input: String, output: String, codec: &str) -> Method {
     Method::builder()
         .name(snake_case(route))
         .route_name(route)
         .input_type(input)
         .output_type(output)
-        .codec_path(CODEC)
+        .codec_path(codec)
         .build()
 }
 
-fn admin_services() {
-    let admin = |route: &str, output: &str| {
-        let output = match output {
-            "Empty" => "crate::proto::Empty".into(),
-            message => format!("{ADMIN}::{message}"),
-        };
-        method(route, format!("{ADMIN}::{route}Request"), output)
+fn admin_method(route: &str, output: &str, codec: &str) -> Method {
+    let output = match output {
+        "Empty" => "crate::proto::Empty".into(),
+        "Operation" => format!("{LONGRUNNING}::Operation"),
+        message => format!("{ADMIN}::{message}"),
     };
-    let tables = Service::builder()
+    method(route, format!("{ADMIN}::{route}Request"), output, codec)
+}
+
+/// The table service. A server checks requests that carry lists before it
+/// decodes them.
+fn table_service(checked: bool) -> Service {
+    let admin = |route: &str, output: &str| admin_method(route, output, CODEC);
+    let listed = |route: &str, output: &str| {
+        let codec = format!("crate::precheck::{route}Codec");
+        admin_method(route, output, if checked { &codec } else { CODEC })
+    };
+    Service::builder()
         .name("BigtableTableAdmin")
         .package("google.bigtable.admin.v2")
-        .method(admin("CreateTable", "Table"))
+        .method(listed("CreateTable", "Table"))
         .method(admin("ListTables", "ListTablesResponse"))
         .method(admin("GetTable", "Table"))
+        .method(listed("UpdateTable", "Operation"))
         .method(admin("DeleteTable", "Empty"))
-        .method(admin("ModifyColumnFamilies", "Table"))
+        .method(listed("ModifyColumnFamilies", "Table"))
         .method(admin("DropRowRange", "Empty"))
         .method(admin("GenerateConsistencyToken", "GenerateConsistencyTokenResponse"))
         .method(admin("CheckConsistency", "CheckConsistencyResponse"))
-        .build();
+        .build()
+}
+
+fn admin_services() -> Result<(), Box<dyn Error>> {
+    let admin = |route: &str, output: &str| admin_method(route, output, CODEC);
     let instances = Service::builder()
         .name("BigtableInstanceAdmin")
         .package("google.bigtable.admin.v2")
@@ -81,14 +94,21 @@ fn admin_services() {
             "GetOperation",
             format!("{LONGRUNNING}::GetOperationRequest"),
             format!("{LONGRUNNING}::Operation"),
+            CODEC,
         ))
         .method(method(
             "ListOperations",
             format!("{LONGRUNNING}::ListOperationsRequest"),
             format!("{LONGRUNNING}::ListOperationsResponse"),
+            CODEC,
         ))
         .build();
-    Builder::new().compile(&[tables, instances, operations]);
+    Builder::new().compile(&[instances, operations]);
+    Builder::new().build_client(false).compile(&[table_service(true)]);
+    let clients = PathBuf::from(std::env::var("OUT_DIR")?).join("clients");
+    std::fs::create_dir_all(&clients)?;
+    Builder::new().build_server(false).out_dir(clients).compile(&[table_service(false)]);
+    Ok(())
 }
 
 fn snake_case(name: &str) -> String {

@@ -81,7 +81,7 @@ def test_what_nobody_serves_is_unimplemented(channel):
         (DATA, "NoSuchMethod"),
         ("no.such.Service", "Method"),
         (INSTANCES, "CreateInstance"),
-        ("google.bigtable.admin.v2.BigtableTableAdmin", "UpdateTable"),
+        ("google.bigtable.admin.v2.BigtableTableAdmin", "CreateBackup"),
     ]:
         assert code(channel, service, method) == grpc.StatusCode.UNIMPLEMENTED
 

@@ -6,6 +6,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.bigtable import column_family, enums
 from google.cloud.bigtable_admin_v2 import types as admin
+from google.protobuf import field_mask_pb2
 
 from conftest import INSTANCE, PARENT, aggregate, name
 
@@ -230,3 +231,16 @@ def test_a_protected_table_is_not_deleted(tables, table_id):
         tables.modify_column_families(
             name=name(table_id), modifications=[{"id": "f", "drop": True}]
         )
+
+
+def test_protection_is_removed_by_an_update_and_then_the_table_is_deleted(tables, table_id):
+    table = admin.Table(deletion_protection=True, column_families={"f": {}})
+    tables.create_table(parent=PARENT, table_id=table_id, table=table)
+    update = admin.Table(name=name(table_id), deletion_protection=False)
+    mask = field_mask_pb2.FieldMask(paths=["deletion_protection"])
+    operation = tables.update_table(table=update, update_mask=mask)
+    updated = operation.result(timeout=60)
+    assert not updated.deletion_protection and "f" in updated.column_families
+    with pytest.raises(exceptions.InvalidArgument, match="update_mask"):
+        tables.update_table(table=update, update_mask=field_mask_pb2.FieldMask())
+    tables.delete_table(name=name(table_id))

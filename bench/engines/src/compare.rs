@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::data::Shape;
-use crate::engine::{self, NAMES, OURS};
+use crate::engine::{self, BEFORE, NAMES, OURS};
 use crate::report::{Entry, Report};
 use crate::workload::{Course, Outcome, Workload};
 
@@ -30,6 +30,9 @@ pub struct CompareArgs {
     /// Engines to run, with commas between them.
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
+    /// Compare with an earlier build of this program instead of other engines.
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "engines")]
+    against: Option<PathBuf>,
     /// Run only the data set with values of this many bytes.
     #[arg(long)]
     value_bytes: Option<usize>,
@@ -73,9 +76,6 @@ impl CompareArgs {
         for name in &self.engines {
             ensure!(NAMES.contains(&name.as_str()), "engines are {}", NAMES.join(", "));
         }
-        let chosen = |name: &&&str| {
-            self.engines.is_empty() || self.engines.iter().any(|chosen| chosen == **name)
-        };
         for mut shape in SHAPES {
             if self.value_bytes.is_some_and(|bytes| bytes != shape.value_bytes) {
                 continue;
@@ -83,7 +83,7 @@ impl CompareArgs {
             shape.keys /= self.shrink.max(1);
             let mut report = Report { shape, rounds: self.rounds, entries: Vec::new() };
             for round in 0..self.rounds {
-                for name in NAMES.iter().filter(chosen) {
+                for name in self.contestants(round) {
                     eprintln!("round {} of {}: {name}", round + 1, self.rounds);
                     let outcomes = self.course(name, shape, round, dir)?;
                     let entry = |outcome| Entry { engine: name, round, outcome };
@@ -95,12 +95,27 @@ impl CompareArgs {
         Ok(())
     }
 
+    /// Who runs in a round, in order. Two builds take turns at being first.
+    fn contestants(&self, round: usize) -> Vec<&'static str> {
+        if self.against.is_some() {
+            return if round.is_multiple_of(2) { vec![BEFORE, OURS] } else { vec![OURS, BEFORE] };
+        }
+        let chosen = |name: &&str| {
+            self.engines.is_empty() || self.engines.iter().any(|chosen| chosen == name)
+        };
+        NAMES.iter().copied().filter(chosen).collect()
+    }
+
     /// Runs one engine once, in a process of its own.
     fn course(&self, name: &str, shape: Shape, round: usize, dir: &Path) -> Result<Vec<Outcome>> {
         let data = tempfile::tempdir_in(dir)?;
-        let mut child = Command::new(std::env::current_exe()?)
+        let (program, engine) = match &self.against {
+            Some(before) if name == BEFORE => (before.clone(), OURS),
+            _ => (std::env::current_exe()?, name),
+        };
+        let mut child = Command::new(program)
             .arg("course")
-            .args(["--engine", name])
+            .args(["--engine", engine])
             .args(["--keys", &shape.keys.to_string()])
             .args(["--value-bytes", &shape.value_bytes.to_string()])
             .args(["--seconds", &self.seconds.to_string()])

@@ -84,8 +84,19 @@ impl Batch {
     /// wrap around at `keys`. Neighbouring numbers have unrelated keys, so
     /// this is a random choice without repeats.
     pub fn refill(&mut self, first: u64, count: u64, keys: u64, rng: &mut Rng) {
+        self.fill((first..first + count).map(|number| key(number % keys)), rng);
+    }
+
+    /// Replaces the pairs by those of `count` numbers from `first` on, with
+    /// keys in the order of the numbers.
+    pub fn refill_in_order(&mut self, first: u64, count: u64, rng: &mut Rng) {
+        let key = |number| u128::from(number).to_be_bytes();
+        self.fill((first..first + count).map(key), rng);
+    }
+
+    fn fill(&mut self, keys: impl Iterator<Item = Key>, rng: &mut Rng) {
         self.keys.clear();
-        self.keys.extend((first..first + count).map(|number| key(number % keys)));
+        self.keys.extend(keys);
         self.values.resize(self.keys.len() * self.value_bytes, 0);
         for value in self.values.chunks_mut(self.value_bytes.max(1)) {
             rng.fill_half(value);

@@ -52,6 +52,9 @@ pub const NAMES: &[&str] = &[
 
 pub const OURS: &str = "stele";
 
+/// Ours as an earlier build has it.
+pub const BEFORE: &str = "before";
+
 /// The engines that ours is measured against.
 pub const PEERS: &[&str] = &["rocksdb", "fjall"];
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use stele_bench_plot::{Line, Plot};
 
 use crate::data::{BATCH_PAIRS, Batch, KEY_BYTES, Rng};
 use crate::engine::{Engine, Safety};
 use crate::ours::Ours;
-use crate::plot::{Line, Plot};
 
 #[derive(Args)]
 pub struct LoadArgs {

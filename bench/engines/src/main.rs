@@ -2,7 +2,7 @@
 //!
 //! `compare` runs all engines through the same workloads; `own` measures what
 //! only ours has; `recover` times the replay of a long log; `load` writes for
-//! a long time and plots how steady that is.
+//! a long time and plots how steady that is; `sequential` loads keys in order.
 #![deny(unsafe_code)]
 
 mod compare;
@@ -12,10 +12,10 @@ mod load;
 mod meter;
 mod ours;
 mod own;
-mod plot;
 mod recover;
 mod report;
 mod rivals;
+mod sequential;
 mod workload;
 
 use std::path::PathBuf;
@@ -49,6 +49,11 @@ enum Command {
     RecoverStep(recover::RecoverStepArgs),
     /// Loads much and plots how steady it goes.
     Load(load::LoadArgs),
+    /// Loads keys in ascending order, and counts the bytes written for it.
+    Sequential(sequential::SequentialArgs),
+    /// One such load, in a process of its own.
+    #[command(hide = true)]
+    SequentialStep(sequential::SequentialStepArgs),
 }
 
 fn main() -> Result<()> {
@@ -60,5 +65,7 @@ fn main() -> Result<()> {
         Command::Recover(args) => args.run(&cli.dir),
         Command::RecoverStep(args) => args.run(),
         Command::Load(args) => args.run(&cli.dir),
+        Command::Sequential(args) => args.run(&cli.dir),
+        Command::SequentialStep(args) => args.run(),
     }
 }

@@ -1,7 +1,7 @@
 //! Puts the outcomes of all engines and rounds side by side, as Markdown.
 
 use crate::data::Shape;
-use crate::engine::{NAMES, OURS, PEERS};
+use crate::engine::{BEFORE, NAMES, OURS, PEERS};
 use crate::workload::{Outcome, WORKLOADS, Workload};
 
 /// An outcome and where it came from.
@@ -40,24 +40,45 @@ impl Report {
         outcomes.filter(|outcome| outcome.workload == workload).map(value).collect()
     }
 
-    fn score(&self, engine: &str, workload: Workload, round: usize) -> Option<f64> {
+    fn score(
+        &self,
+        engine: &str,
+        workload: Workload,
+        round: usize,
+        value: impl Fn(&Outcome) -> f64,
+    ) -> Option<f64> {
         let found = self.entries.iter().find(|entry| {
             entry.engine == engine && entry.round == round && entry.outcome.workload == workload
         });
-        found.map(|entry| headline(&entry.outcome))
+        found.map(|entry| value(&entry.outcome))
+    }
+
+    /// Whether two builds of ours are compared.
+    fn has_before(&self) -> bool {
+        self.entries.iter().any(|entry| entry.engine == BEFORE)
+    }
+
+    /// The median over the rounds of ours to the build before.
+    fn change(&self, workload: Workload, value: impl Fn(&Outcome) -> f64) -> Option<f64> {
+        let ratios = (0..self.rounds).filter_map(|round| {
+            let before = self.score(BEFORE, workload, round, &value)?;
+            let after = self.score(OURS, workload, round, &value)?;
+            (before > 0.0).then(|| after / before)
+        });
+        median(ratios.collect())
     }
 
     /// Ours beside the better of the peers.
     pub fn verdict(&self, workload: Workload) -> Option<Verdict> {
         let less_is_better = workload == Workload::Disk;
         let ratios = (0..self.rounds).filter_map(|round| {
-            let peers = PEERS.iter().filter_map(|peer| self.score(peer, workload, round));
+            let peers = PEERS.iter().filter_map(|peer| self.score(peer, workload, round, headline));
             let best = if less_is_better {
                 peers.fold(f64::INFINITY, f64::min)
             } else {
                 peers.fold(0.0, f64::max)
             };
-            let ours = self.score(OURS, workload, round)?;
+            let ours = self.score(OURS, workload, round, headline)?;
             (best.is_finite() && best > 0.0).then(|| ours / best)
         });
         let ratio = median(ratios.collect())?;
@@ -70,7 +91,9 @@ impl Report {
         let Shape { keys, value_bytes } = self.shape;
         println!("\n### {} keys of 16 B, values of {value_bytes} B\n", grouped(keys as f64));
         println!("Operations/s and CPU µs per operation; median of {} rounds.\n", self.rounds);
-        self.print_head("workload", &["ratio", "bar", ""]);
+        let last =
+            if self.has_before() { &["ratio", "CPU ratio"][..] } else { &["ratio", "bar", ""] };
+        self.print_head("workload", last);
         for workload in self.workloads() {
             self.print_speed(workload);
         }
@@ -89,9 +112,18 @@ impl Report {
         WORKLOADS.into_iter().filter(done)
     }
 
+    /// The engines that ran, in the order of the columns.
+    fn engines(&self) -> impl Iterator<Item = &'static str> {
+        let ran = |name: &&str| self.entries.iter().any(|entry| entry.engine == *name);
+        [BEFORE].into_iter().chain(NAMES.iter().copied()).filter(ran)
+    }
+
     fn print_head(&self, first: &str, last: &[&str]) {
-        let names = NAMES.iter().filter(|name| self.entries.iter().any(|e| e.engine == **name));
-        let columns: Vec<&str> = [first].iter().chain(names).chain(last).copied().collect();
+        let mut columns = vec![first];
+        for engine in self.engines() {
+            columns.push(engine);
+        }
+        columns.extend(last);
         println!("| {} |", columns.join(" | "));
         println!("|{}", "---|".repeat(columns.len()));
     }
@@ -102,15 +134,19 @@ impl Report {
         cell: impl Fn(&str) -> Option<String>,
         last: &[String],
     ) {
-        let present = NAMES.iter().filter(|name| self.entries.iter().any(|e| e.engine == **name));
-        let cells = present.map(|name| cell(name).unwrap_or_default());
+        let cells = self.engines().map(|name| cell(name).unwrap_or_default());
         let columns: Vec<String> =
             [workload.title().to_string()].into_iter().chain(cells).chain(last.to_vec()).collect();
         println!("| {} |", columns.join(" | "));
     }
 
     fn print_speed(&self, workload: Workload) {
+        let cpu = |outcome: &Outcome| outcome.measured.cpu_us_per_operation();
+        let ratio = |ratio: Option<f64>| ratio.map(|it| format!("{it:.2}")).unwrap_or_default();
         let last = match self.verdict(workload) {
+            _ if self.has_before() => {
+                vec![ratio(self.change(workload, headline)), ratio(self.change(workload, cpu))]
+            }
             None => vec![String::new(); 3],
             Some(Verdict { ratio, bar: None, .. }) => {
                 vec![format!("{ratio:.2}"), String::new(), String::new()]
@@ -125,7 +161,6 @@ impl Report {
             if workload == Workload::Disk {
                 return Some(format!("{:.1}", score / 1e6));
             }
-            let cpu = |outcome: &Outcome| outcome.measured.cpu_us_per_operation();
             let cpu = median(self.values(name, workload, cpu))?;
             Some(format!("{} ({cpu:.2})", grouped(score)))
         };
@@ -196,6 +231,19 @@ mod tests {
         });
         let verdict = report(entries.collect()).verdict(Workload::Fill).unwrap();
         assert_eq!(verdict, Verdict { ratio: 1.2, bar: Some(1.2), met: true });
+    }
+
+    #[test]
+    fn a_build_is_compared_with_the_one_before_it_round_by_round() {
+        let scores = [(BEFORE, [10, 100, 1000]), (OURS, [11, 150, 1200])];
+        let entries = scores.iter().flat_map(|(engine, scores)| {
+            let rounds = scores.iter().enumerate();
+            rounds.map(|(round, score)| entry(engine, round, Workload::Read, *score))
+        });
+        let report = report(entries.collect());
+        assert_eq!(report.change(Workload::Read, headline), Some(1.2));
+        assert_eq!(report.change(Workload::Scan, headline), None);
+        assert_eq!(report.engines().collect::<Vec<_>>(), [BEFORE, OURS]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 pub struct Api {
     tables: Arc<Tables>,
     data: Arc<Data>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Api {
@@ -30,8 +31,9 @@ impl Api {
     /// The API with a clock that gives cells their timestamps.
     pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Api> {
         let tables = Arc::new(Tables::open(store)?);
-        let data = Arc::new(Data::new(tables.clone(), clock, Arc::new(SystemRandom::new()))?);
-        Ok(Api { tables, data })
+        let random = Arc::new(SystemRandom::new());
+        let data = Arc::new(Data::new(tables.clone(), clock.clone(), random)?);
+        Ok(Api { tables, data, clock })
     }
 
     pub fn tables(&self) -> &Arc<Tables> {
@@ -41,7 +43,7 @@ impl Api {
     /// All services, for a port or for calls within the process.
     pub fn services(&self) -> Services {
         let data = DataServer::new(self.data.clone());
-        admin::add_services(Services::default().with(data), &self.tables)
+        admin::add_services(Services::default().with(data), &self.tables, &self.clock)
     }
 
     /// The same as the library's own servers take them.

@@ -74,6 +74,10 @@ impl From<Error> for Status {
                 let details = ErrorDetails::with_error_info(reason, DOMAIN, [key]);
                 Status::with_error_details(code, told, details)
             }
+            Error::Engine(engine::Error::Overloaded { retry_after, .. }) => {
+                let details = ErrorDetails::with_retry_info(Some(retry_after));
+                Status::with_error_details(code, told, details)
+            }
             _ => Status::new(code, told),
         }
     }
@@ -81,7 +85,19 @@ impl From<Error> for Status {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn an_overloaded_store_tells_when_to_try_again() {
+        let retry_after = Duration::from_secs(2);
+        let error = Error::Engine(engine::Error::Overloaded { what: "memory", retry_after });
+        let status = Status::from(error);
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let retry = status.get_details_retry_info().unwrap();
+        assert_eq!(retry.retry_delay, Some(retry_after));
+    }
 
     #[test]
     fn a_row_too_large_to_be_read_is_named_in_the_details() {

@@ -15,11 +15,11 @@ pub mod data;
 mod error;
 pub mod filter;
 pub mod name;
+mod precheck;
 pub mod proto;
 pub mod regex;
+pub mod reserved;
 pub mod table;
-mod waiting;
 
 pub use api::{Api, MESSAGE_BYTES_MAX};
 pub use error::{Error, Result};
-pub use waiting::waiting;

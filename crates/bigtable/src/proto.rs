@@ -26,6 +26,7 @@ pub mod admin {
     pub use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2::*;
 
     include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableTableAdmin.rs"));
+    include!(concat!(env!("OUT_DIR"), "/clients/google.bigtable.admin.v2.BigtableTableAdmin.rs"));
     include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableInstanceAdmin.rs"));
 }
 

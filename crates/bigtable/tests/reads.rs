@@ -4,6 +4,7 @@ mod support;
 
 use prost::Message;
 use stele_bigtable::proto::v2;
+use stele_bigtable::proto::v2::read_rows_response::cell_chunk::RowStatus;
 use stele_bigtable::proto::v2::row_filter::{Chain, Filter};
 use stele_bigtable::proto::v2::row_range::{EndKey, StartKey};
 use support::*;
@@ -132,29 +133,70 @@ async fn bad_requests_are_refused_before_anything_is_read() {
     assert_eq!(read(&mut client, missing).await.unwrap_err().code(), Code::NotFound);
 }
 
-#[tokio::test]
-async fn long_values_and_wide_rows_come_in_messages_of_bounded_size() {
+/// Rows of these sizes, in cells of `cell_bytes`, half of them on disk.
+async fn rows_of_sizes(sizes: &[(usize, usize)]) -> (Served, Client) {
     let served = Served::with_table();
     let mut client = served.client();
-    let long = vec![b'x'; 5 << 20];
-    let wide = (0..3000).map(|i| set("f", &format!("q{i:05}"), 0, vec![b'w'; 1000])).collect();
-    write(&mut client, "long", vec![set("f", "q", 0, &long[..]), set("g", "q", 0, "short")]).await;
-    write(&mut client, "wide", wide).await;
+    for (at, (row_bytes, cell_bytes)) in sizes.iter().enumerate() {
+        let cells = (0..row_bytes / cell_bytes)
+            .map(|cell| set("f", &format!("q{cell:05}"), 0, vec![b'v'; *cell_bytes]));
+        write(&mut client, &format!("r{at:03}"), cells.collect()).await;
+        if at == sizes.len() / 2 {
+            let table = served.store().table(TABLE).unwrap();
+            served.store().flush(table).unwrap();
+        }
+    }
+    (served, client)
+}
+
+#[tokio::test]
+async fn messages_end_between_rows_and_fit_a_client_s_default_limit() {
+    let mut sizes = vec![(20 << 10, 1 << 10); 30];
+    sizes.extend([(300 << 10, 1 << 10); 3]);
+    sizes.extend([(3 << 20, 1 << 20), (3 << 20, 3 << 20), (3 << 20, 100 << 10), (100, 100)]);
+    let (_served, mut client) = rows_of_sizes(&sizes).await;
+    let filtered = Some(filter(Filter::FamilyNameRegexFilter("f|x".into())));
+    for (filter, reversed) in [(None, false), (None, true), (filtered, false)] {
+        let request = v2::ReadRowsRequest { filter, reversed, ..all() };
+        let mut stream = client.read_rows(request.clone()).await.unwrap().into_inner();
+        while let Some(message) = stream.message().await.unwrap() {
+            assert!(message.encoded_len() < 4 << 20, "{} bytes", message.encoded_len());
+            let last = message.chunks.last().unwrap();
+            assert_eq!(last.row_status, Some(RowStatus::CommitRow(true)));
+        }
+        let mut rows = read(&mut client, request).await.unwrap();
+        rows.sort();
+        let cells: Vec<usize> = rows.iter().map(|(_, cells)| cells.len()).collect();
+        assert_eq!(cells, sizes.iter().map(|(row, cell)| row / cell).collect::<Vec<_>>());
+    }
+    for at in [3, 33, 34, 35] {
+        let row_keys = vec![format!("r{at:03}").into()];
+        let rows = Some(v2::RowSet { row_keys, row_ranges: Vec::new() });
+        let request = v2::ReadRowsRequest { rows, ..all() };
+        let mut stream = client.read_rows(request).await.unwrap().into_inner();
+        let message = stream.message().await.unwrap().unwrap();
+        assert!(message.chunks.last().unwrap().row_status.is_some(), "row {at} in one message");
+        assert!(stream.message().await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn larger_rows_come_in_messages_of_bounded_size() {
+    let sizes = [(5 << 20, 5 << 20), (5 << 20, 1000), (9 << 20, 3 << 20), (100, 100)];
+    let (_served, mut client) = rows_of_sizes(&sizes).await;
     let mut stream = client.read_rows(all()).await.unwrap().into_inner();
-    let mut messages = 0;
     while let Some(message) = stream.message().await.unwrap() {
-        assert!(message.encoded_len() < 2 << 20, "{} bytes", message.encoded_len());
-        messages += 1;
+        assert!(message.encoded_len() < 4 << 20, "{} bytes", message.encoded_len());
+        assert!(message.chunks.iter().all(|chunk| chunk.value.len() <= 1 << 20));
     }
-    assert!(messages > 10);
     for reversed in [false, true] {
-        let rows = read(&mut client, v2::ReadRowsRequest { reversed, ..all() }).await.unwrap();
-        let rows: std::collections::BTreeMap<_, _> = rows.into_iter().collect();
-        assert_eq!(rows["long"], ["f:q@0=(5242880 bytes)", "g:q@0=short"]);
-        assert_eq!(rows["wide"].len(), 3000);
+        let mut rows = read(&mut client, v2::ReadRowsRequest { reversed, ..all() }).await.unwrap();
+        rows.sort();
+        assert_eq!(rows[0].1, ["f:q00000@0=(5242880 bytes)"]);
+        assert_eq!((rows[1].1.len(), rows[2].1.len(), rows[3].1.len()), (5242, 3, 1));
     }
-    let one = v2::ReadRowsRequest { rows: keys(&["wide"]), ..all() };
-    assert_eq!(read(&mut client, one).await.unwrap()[0].1.len(), 3000);
+    let one = v2::ReadRowsRequest { rows: keys(&["r001"]), ..all() };
+    assert_eq!(read(&mut client, one).await.unwrap()[0].1.len(), 5242);
 }
 
 #[tokio::test]
@@ -267,4 +309,38 @@ async fn samples_are_the_splits_and_the_end() {
     assert!(loaded[3].1 > 0, "unflushed bytes count");
     assert!(loaded.is_sorted_by_key(|sample| sample.1));
     assert_eq!(keys(&sampled(&mut client, Some(range("c", "u"))).await), ["m", "t", "u"]);
+}
+
+#[tokio::test]
+async fn samples_divide_a_table_without_splits_by_size() {
+    let served = Served::with_table();
+    let store = served.store();
+    let table = store.table(TABLE).unwrap();
+    let random: Vec<u8> = (0u64..1 << 17)
+        .flat_map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes())
+        .collect();
+    for half in 0..2 {
+        for row in 0..24 {
+            let mut commit = stele_engine::CommitBuilder::new();
+            commit.table(table);
+            let key = format!("r{:02}", 2 * row + half);
+            commit.row(key.as_bytes()).set(b"f", b"q", 0, &random);
+            let applied =
+                store.apply(&commit.finish(), stele_engine::Txn::MAX, stele_engine::Wait::Durable);
+            applied.unwrap();
+        }
+        store.flush(table).unwrap();
+    }
+    let request = v2::SampleRowKeysRequest { table_name: TABLE.into(), ..Default::default() };
+    let mut client = served.client();
+    let mut stream = client.sample_row_keys(request).await.unwrap().into_inner();
+    let mut samples = Vec::new();
+    while let Some(sample) = stream.message().await.unwrap() {
+        samples.push((sample.row_key, sample.offset_bytes));
+    }
+    let (end, parts) = samples.split_last().unwrap();
+    assert!((2..=4).contains(&samples.len()), "parts of about 16 MiB: {samples:?}");
+    assert!(end.0.is_empty() && (46 << 20..60 << 20).contains(&end.1), "{samples:?}");
+    assert!(samples.iter().map(|sample| sample.1).is_sorted_by(|a, b| a + (4 << 20) < *b));
+    assert!(parts.is_sorted_by(|a, b| a.0 < b.0) && parts.iter().all(|part| !part.0.is_empty()));
 }

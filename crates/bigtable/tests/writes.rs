@@ -222,6 +222,35 @@ async fn mutate_rows(
 }
 
 #[tokio::test]
+async fn the_answer_to_a_bulk_request_comes_in_messages_that_every_client_accepts() {
+    let served = Served::with_table();
+    let long = "no-such-family".repeat(1000);
+    let entries = (0..20_000).map(|i| {
+        let family = if i == 7 { &long } else { "no-such-family" };
+        entry(&format!("r{i:05}"), vec![set(family, "q", 0, "")])
+    });
+    let request = v2::MutateRowsRequest {
+        table_name: TABLE.into(),
+        entries: entries.collect(),
+        ..Default::default()
+    };
+    let mut client = served.client().max_decoding_message_size(1 << 20);
+    let mut stream = client.mutate_rows(request).await.unwrap().into_inner();
+    let mut entries = Vec::new();
+    let mut messages = 0;
+    while let Some(message) = stream.message().await.unwrap() {
+        messages += 1;
+        entries.extend(message.entries);
+    }
+    assert!(messages > 1, "{messages} messages");
+    for (at, entry) in entries.iter().enumerate() {
+        let status = entry.status.as_ref().unwrap();
+        assert_eq!((entry.index, status.code), (at as i64, Code::NotFound as i32));
+    }
+    assert_eq!(entries.len(), 20_000);
+}
+
+#[tokio::test]
 async fn entries_of_a_bulk_request_stand_alone() {
     let served = Served::with_table();
     let mut client = served.client();
@@ -292,5 +321,99 @@ async fn a_token_is_applied_once_also_after_a_restart() {
     for bad in [once("short", now), once("token-three", stale)] {
         let status = client.mutate_row(bad).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
+    }
+}
+
+#[tokio::test]
+async fn a_token_belongs_to_one_row_of_one_table() {
+    let served = Served::with_table();
+    let mut client = served.client();
+    let start_time = Some(std::time::SystemTime::now().into());
+    let idempotency = Some(v2::Idempotency { token: "one-token".into(), start_time });
+    let once = |key: &str| v2::mutate_rows_request::Entry {
+        idempotency: idempotency.clone(),
+        ..entry(key, vec![add("sum", 1)])
+    };
+    for _ in 0..2 {
+        let codes = mutate_rows(&mut client, vec![once("a"), once("b"), once("a")]).await.unwrap();
+        assert_eq!(codes, [0, 0, 0]);
+    }
+    let single = v2::MutateRowRequest { idempotency, ..mutate("c", vec![add("sum", 1)]) };
+    client.mutate_row(single).await.unwrap();
+    let shown = format!("sum:q@0={}", 1i64.to_be_bytes().escape_ascii());
+    let rows = read_all(&mut client).await;
+    assert_eq!(rows.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert!(rows.values().all(|cells| *cells == [shown.clone()]), "{rows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_requests_with_one_token_one_is_applied() {
+    let served = Served::with_table();
+    let start_time = Some(std::time::SystemTime::now().into());
+    let idempotency = Some(v2::Idempotency { token: "one-token".into(), start_time });
+    let tasks: Vec<_> = (0..50)
+        .map(|_| {
+            let mut client = served.client();
+            let request = v2::MutateRowRequest {
+                idempotency: idempotency.clone(),
+                ..mutate("r", vec![add("sum", 1)])
+            };
+            tokio::spawn(async move { client.mutate_row(request).await.map(drop) })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let shown = format!("sum:q@0={}", 1i64.to_be_bytes().escape_ascii());
+    assert_eq!(read_all(&mut served.client()).await["r"], [shown]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_family_that_changes_its_kind_never_holds_cells_of_the_other() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use stele_bigtable::table::{Definition, Successor};
+
+    let served = Served::with_table();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = [set("f", "q", 0, "v"), add("f", 1)]
+        .into_iter()
+        .map(|mutation| {
+            let (mut client, stop) = (served.client(), stop.clone());
+            tokio::spawn(async move {
+                let mut written = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    match client.mutate_row(mutate("r", vec![mutation.clone()])).await {
+                        Ok(_) => written += 1,
+                        Err(status) => assert_eq!(status.code(), Code::InvalidArgument, "{status}"),
+                    }
+                }
+                written
+            })
+        })
+        .collect();
+    let mut client = served.client();
+    for round in 0..30 {
+        let kind = if round % 2 == 0 { "sum" } else { "g" };
+        let change = |old: &Definition| {
+            let mut definition = old.clone();
+            definition.families.insert("f".into(), old.families[kind].clone());
+            Ok(Successor { definition, emptied: ["f".to_string()].into() })
+        };
+        let tables = served.api.tables().clone();
+        tokio::task::spawn_blocking(move || tables.alter(TABLE, change)).await.unwrap().unwrap();
+        for _ in 0..20 {
+            let rows = read_all(&mut client).await;
+            let set = |cell: &&String| cell.ends_with("=v");
+            let sets = rows.values().flatten().filter(set).count();
+            let cells = rows.values().flatten().count();
+            let expected = if kind == "sum" { 0 } else { cells };
+            assert_eq!(sets, expected, "round {round}: {rows:?}");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        assert!(writer.await.unwrap() > 0, "a writer never wrote");
     }
 }

@@ -1,11 +1,12 @@
-//! The calls of the generated service: requests in, the core asked, replies
-//! out when what they rest on is durable. Streams of a vector are gathered
-//! whole before anything is done.
+//! The calls of the generated service: each runs the core where its cost allows
+//! it to run and replies when what the reply rests on is durable. Streams of a
+//! vector are gathered whole before anything is done.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use stele_engine::Txn;
+use stele_grpc::offload::Cost;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
@@ -15,13 +16,38 @@ use crate::limits::{RECORD_OVERHEAD_BYTES, REQUEST_BYTES_MAX, STREAMS_BYTES_MAX}
 use crate::proto::catalogues_server::Catalogues as Served;
 use crate::proto::*;
 use crate::server::routed;
-use crate::service::Catalogues;
-use crate::waiting::waiting;
+use crate::service::{Catalogues, Written};
 
 /// Room for streams is counted in pieces of this size.
 const PIECE_BYTES: usize = 1 << 10;
-/// A longer vector takes so long that other tasks are let go on meanwhile.
-const LONG: usize = 1000;
+/// Elements of a vector that are worked on in less than a millisecond, about.
+const SHORT_MAX: usize = 1000;
+
+/// What each call may do. Reads of a short vector and writes of one run where
+/// they are: a write that has to wait for a lock or for capacity says so to the
+/// runtime itself.
+mod cost {
+    use super::{Cost, SHORT_MAX};
+
+    /// Waits for other creations.
+    pub const CREATE: Cost = Cost::Waits;
+    /// Waits for writers of the catalogues, and for the disk.
+    pub const DELETE: Cost = Cost::Waits;
+    /// Reads a part of the meta-catalogue, and opens what it lists.
+    pub const LIST: Cost = Cost::Computes;
+    /// Counts all records of a range.
+    pub const COUNT: Cost = Cost::Computes;
+    pub const DEL_RANGE: Cost = Cost::Computes;
+    /// Counts the records of the service's own catalogues.
+    pub const STAT: Cost = Cost::Computes;
+    /// A vector that came in several messages.
+    pub const STREAM: Cost = Cost::Computes;
+
+    /// Puts, deletes or looks up each element of a vector.
+    pub fn of_vector(elements: usize) -> Cost {
+        if elements > SHORT_MAX { Cost::Computes } else { Cost::Small }
+    }
+}
 
 pub struct Calls {
     service: Arc<Catalogues>,
@@ -33,6 +59,28 @@ impl Calls {
     pub fn new(service: Arc<Catalogues>) -> Calls {
         let room = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
         Calls { service, room }
+    }
+
+    /// Does the work of a call.
+    async fn run<R: Send + 'static, T: Send + 'static>(
+        &self,
+        cost: Cost,
+        request: R,
+        work: impl FnOnce(&Arc<Catalogues>, &R) -> Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let service = self.service.clone();
+        Ok(cost.run(move || work(&service, &request)).await??)
+    }
+
+    /// The same for a call that may write: the reply waits until it is durable.
+    async fn write<R: Send + 'static, T: Send + 'static>(
+        &self,
+        cost: Cost,
+        request: R,
+        work: impl FnOnce(&Arc<Catalogues>, &R) -> Result<Written<T>> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let written = self.run(cost, request, work).await?;
+        replied(self.service.settled(written).await?)
     }
 }
 
@@ -94,35 +142,33 @@ impl Served for Calls {
         &self,
         request: Request<CreateRequest>,
     ) -> Result<Response<CataloguesReply>, Status> {
-        let written = self.service.create(request.get_ref())?;
-        replied(self.service.settled(written).await?)
+        self.write(cost::CREATE, request.into_inner(), |service, it| service.create(it)).await
     }
 
     async fn delete(
         &self,
         request: Request<DeleteRequest>,
     ) -> Result<Response<CataloguesReply>, Status> {
-        // It waits for the disk while it keeps writers away.
-        let written = waiting(|| self.service.delete(request.get_ref()))?;
-        replied(self.service.settled(written).await?)
+        self.write(cost::DELETE, request.into_inner(), |service, it| service.delete(it)).await
     }
 
     async fn lookup(
         &self,
         request: Request<LookupRequest>,
     ) -> Result<Response<CataloguesReply>, Status> {
-        replied(self.service.lookup(request.get_ref())?)
+        let request = request.into_inner();
+        let cost = cost::of_vector(request.fids.len());
+        replied(self.run(cost, request, |service, it| service.lookup(it)).await?)
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListReply>, Status> {
-        replied(self.service.list(request.get_ref())?)
+        replied(self.run(cost::LIST, request.into_inner(), |service, it| service.list(it)).await?)
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<WriteReply>, Status> {
-        let put = || self.service.put(request.get_ref());
-        let is_long = request.get_ref().records.len() > LONG;
-        let written = if is_long { waiting(put) } else { put() }?;
-        replied(self.service.settled(written).await?)
+        let request = request.into_inner();
+        let cost = cost::of_vector(request.records.len());
+        self.write(cost, request, |service, it| service.put(it)).await
     }
 
     async fn put_stream(
@@ -144,16 +190,14 @@ impl Served for Calls {
             gathered.take(more.records.iter().map(size))?;
             all.records.extend(more.records);
         }
-        let written = waiting(|| self.service.put(&all))?;
-        drop((all, gathered));
-        replied(self.service.settled(written).await?)
+        // What the stream holds is given back when it has been written.
+        self.write(cost::STREAM, (all, gathered), |service, (all, _)| service.put(all)).await
     }
 
     async fn del(&self, request: Request<DelRequest>) -> Result<Response<WriteReply>, Status> {
-        let del = || self.service.del(request.get_ref());
-        let is_long = request.get_ref().keys.len() > LONG;
-        let written = if is_long { waiting(del) } else { del() }?;
-        replied(self.service.settled(written).await?)
+        let request = request.into_inner();
+        let cost = cost::of_vector(request.keys.len());
+        self.write(cost, request, |service, it| service.del(it)).await
     }
 
     async fn del_stream(
@@ -175,17 +219,14 @@ impl Served for Calls {
             gathered.take(more.keys.iter().map(size))?;
             all.keys.extend(more.keys);
         }
-        let written = waiting(|| self.service.del(&all))?;
-        drop((all, gathered));
-        replied(self.service.settled(written).await?)
+        self.write(cost::STREAM, (all, gathered), |service, (all, _)| service.del(all)).await
     }
 
     async fn del_range(
         &self,
         request: Request<DelRangeRequest>,
     ) -> Result<Response<WriteReply>, Status> {
-        let written = waiting(|| self.service.del_range(request.get_ref()))?;
-        replied(self.service.settled(written).await?)
+        self.write(cost::DEL_RANGE, request.into_inner(), |service, it| service.del_range(it)).await
     }
 
     async fn get(&self, _: Request<GetRequest>) -> Result<Response<Self::GetStream>, Status> {
@@ -201,12 +242,11 @@ impl Served for Calls {
     }
 
     async fn count(&self, request: Request<CountRequest>) -> Result<Response<CountReply>, Status> {
-        replied(waiting(|| self.service.count(request.get_ref()))?)
+        replied(self.run(cost::COUNT, request.into_inner(), |service, it| service.count(it)).await?)
     }
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatReply>, Status> {
-        let written = waiting(|| self.service.stat(request.get_ref()))?;
-        replied(self.service.settled(written).await?)
+        self.write(cost::STAT, request.into_inner(), |service, it| service.stat(it)).await
     }
 
     async fn pin(&self, _: Request<PinRequest>) -> Result<Response<PinReply>, Status> {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use stele_engine::Txn;
+use stele_grpc::offload::in_place;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::fid::Fid;
 use crate::layout::{Object, Space};
-use crate::waiting::waiting;
 
 /// Keys share locks: writers of different keys seldom meet.
 const STRIPES: usize = 64;
@@ -120,5 +120,5 @@ impl Catalogue {
 
 /// Most locks are free; others may be held until the disk has answered.
 fn lock(stripe: &Mutex<()>) -> MutexGuard<'_, ()> {
-    stripe.try_lock().unwrap_or_else(|| waiting(|| stripe.lock()))
+    stripe.try_lock().unwrap_or_else(|| in_place(|| stripe.lock()))
 }

@@ -16,21 +16,24 @@ pub type MessageDecoder<U> = stele_grpc::CheckedDecoder<U, ShortVectors>;
 pub struct ShortVectors;
 
 impl Precheck for ShortVectors {
-    fn check(message: &[u8]) -> Result<(), Status> {
-        if is_long(message) {
+    fn check(message: &[u8]) -> Result<usize, Status> {
+        let fields = fields(message);
+        if fields > FIELDS_MAX {
             let what = format!("a message has {VECTOR_MAX} elements at most: use a stream");
             return Err(Status::invalid_argument(what));
         }
-        Ok(())
+        Ok(fields * ELEMENT_BYTES)
     }
 }
 
 /// Room for the fields that are no elements.
 const FIELDS_MAX: usize = VECTOR_MAX + 16;
+/// What an element takes decoded, beside its bytes, in a vector that doubles.
+const ELEMENT_BYTES: usize = 256;
 
-/// Whether a message has more elements than any may have. What cannot be read
-/// is not long: the decoder says what is wrong with it.
-fn is_long(mut message: &[u8]) -> bool {
+/// Counts the fields of a message, up to one more than it may have. Bytes that
+/// cannot be read are not counted: the decoder says what is wrong with them.
+fn fields(mut message: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(tag) = varint(&mut message) {
         let skipped = match tag & 7 {
@@ -41,14 +44,14 @@ fn is_long(mut message: &[u8]) -> bool {
             _ => None,
         };
         let skipped = skipped.and_then(|length| usize::try_from(length).ok());
-        let Some(rest) = skipped.and_then(|length| message.get(length..)) else { return false };
+        let Some(rest) = skipped.and_then(|length| message.get(length..)) else { break };
         message = rest;
         fields += 1;
         if fields > FIELDS_MAX {
-            return true;
+            break;
         }
     }
-    false
+    fields
 }
 
 fn varint(message: &mut &[u8]) -> Option<u64> {
@@ -74,8 +77,10 @@ mod tests {
     #[test]
     fn a_vector_of_empty_elements_is_refused_before_it_is_decoded() {
         let request = |keys| DelRequest { keys: vec![Key::default(); keys], ..Default::default() };
-        assert!(!is_long(&request(VECTOR_MAX).encode_to_vec()));
-        assert!(is_long(&request(VECTOR_MAX + 100).encode_to_vec()));
-        assert!(!is_long(&[0xFF; 40]) && !is_long(&[]));
+        let check = |message: &[u8]| ShortVectors::check(message);
+        let most = check(&request(VECTOR_MAX).encode_to_vec()).unwrap();
+        assert!(most >= VECTOR_MAX * size_of::<Key>());
+        assert!(check(&request(VECTOR_MAX + 100).encode_to_vec()).is_err());
+        assert_eq!((check(&[0xFF; 40]).unwrap(), check(&[]).unwrap()), (0, 0));
     }
 }

@@ -26,7 +26,6 @@ mod registry;
 mod reply;
 mod server;
 pub mod service;
-mod waiting;
 
 pub use error::{Error, Result};
 pub use fid::Fid;

@@ -19,8 +19,8 @@ pub const STREAMS_BYTES_MAX: usize = 512 << 20;
 /// A reply message is sent when it has reached this size: small enough that the
 /// client works on one while the next is read.
 pub const REPLY_BYTES: usize = 64 << 10;
-/// What is read over many messages or requests, as it was at one moment, is
-/// held for so long at most, and only while it is used.
+/// What several requests read as it was at one moment is held for so long at
+/// most, and only while it is used.
 pub const MOMENT_AGE_MAX: Duration = Duration::from_secs(3600);
 /// Txns that are held at the same time.
 pub const PINS_MAX: usize = 1024;

@@ -1,6 +1,7 @@
 //! Moments that readers hold, so that several requests, or the many messages
 //! of one, see the same records. The engine gives up what nobody has used for
-//! a while; using it here holds on to it, up to an age.
+//! a while; using it here holds on to it: for a call as long as it makes
+//! progress, between calls up to an age.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +41,11 @@ impl Moment {
         let young = self.clock.elapsed() < self.begun + MOMENT_AGE_MAX;
         let held = if young { self.snapshot.renew() } else { self.snapshot.check() };
         held.map_err(|_| Error::Unpinned(self.txn()))
+    }
+
+    /// Holds on to it for a call that makes progress, however long that takes.
+    pub fn renew(&self) -> Result<()> {
+        self.snapshot.renew().map_err(|_| Error::Unpinned(self.txn()))
     }
 
     fn is_held(&self) -> bool {
@@ -139,6 +145,21 @@ mod tests {
         let txn = pins.hold(Moment::new(&store, &dyn_clock)).unwrap();
         clock.advance(Duration::from_secs(31));
         assert!(pins.get(txn.raw()).is_err(), "nobody has used it");
+    }
+
+    #[test]
+    fn a_call_that_makes_progress_keeps_its_moment_for_as_long_as_it_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, clock) = store(dir.path());
+        let dyn_clock: Arc<dyn Clock> = clock.clone();
+        let moment = Moment::new(&store, &dyn_clock);
+        for _ in 0..3 * MOMENT_AGE_MAX.as_secs() / 20 {
+            moment.renew().unwrap();
+            clock.advance(Duration::from_secs(20));
+        }
+        moment.renew().unwrap();
+        clock.advance(Duration::from_secs(31));
+        assert!(matches!(moment.renew(), Err(Error::Unpinned(_))), "it has stopped");
     }
 
     #[test]

@@ -6,8 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use stele_grpc::{Answering, MessageBody, Messages, unary};
+use stele_grpc::{Answering, MessageBody, Messages, Next, unary};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
@@ -108,16 +107,16 @@ struct Answers(Option<Get>);
 impl Messages for Answers {
     type Error = Error;
 
-    fn next(&mut self) -> Result<Option<Bytes>> {
-        let Some(get) = &mut self.0 else { return Ok(None) };
+    fn next(&mut self) -> Result<Next> {
+        let Some(get) = &mut self.0 else { return Ok(Next::End) };
         let mut frame = GetFrame::default();
         if get.step(&mut frame, REPLY_BYTES)? {
-            return Ok(Some(frame.finish()));
+            return Ok(Next::Message(frame.finish()));
         }
         let cookie = get.catalogue_cookie();
         let message = frame.finish_last(get.found, &cookie);
         self.0 = None;
-        Ok(Some(message))
+        Ok(Next::Message(message))
     }
 }
 
@@ -130,16 +129,16 @@ struct Records {
 impl Messages for Records {
     type Error = Error;
 
-    fn next(&mut self) -> Result<Option<Bytes>> {
-        let Some(walk) = &mut self.walk else { return Ok(None) };
+    fn next(&mut self) -> Result<Next> {
+        let Some(walk) = &mut self.walk else { return Ok(Next::End) };
         let mut frame = NextFrame::default();
         if walk.step(&mut frame, REPLY_BYTES)? {
-            return Ok(Some(frame.finish()));
+            return Ok(Next::Message(frame.finish()));
         }
         let cookie = walk.catalogue_cookie();
         let message = frame.finish_last(self.pinned, &cookie);
         self.walk = None;
-        Ok(Some(message))
+        Ok(Next::Message(message))
     }
 }
 

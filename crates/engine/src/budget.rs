@@ -1,15 +1,14 @@
 //! The memory budget: one object shared by all stores of a process. Fragments
 //! and caches charge it for what they hold, commits reserve from it before they
-//! are let in, and the serialize worker looks at it for something to do.
+//! are admitted, and the workers look at it for something to flush.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
 
-use crate::sync::{Condvar, Mutex};
-
-/// How often a waiter looks at its `cancelled` even when nobody wakes it.
-const CANCELLED_POLL: Duration = Duration::from_millis(100);
+use crate::sync::Mutex;
 
 /// The size of the chunks that fragments pass on through the budget.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -20,16 +19,17 @@ const SPARE_BYTES_MAX: usize = 64 << 20;
 pub struct MemoryBudget {
     limit: usize,
     state: Mutex<State>,
-    /// Bytes were given back, or the head of the queue has changed.
-    freed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     used: usize,
     peak: usize,
-    /// Tickets of those who wait in `reserve`, oldest first.
-    queue: VecDeque<u64>,
+    /// Requests that wait for free bytes, oldest first.
+    queue: VecDeque<Request>,
+    /// Tickets of requests that were granted and not collected yet. Their
+    /// bytes are in `used`.
+    granted: BTreeSet<u64>,
     next_ticket: u64,
     /// Chunks of dropped fragments, kept for the next: memory that was touched
     /// before costs no page faults. Not in `used`, but they give way to it, so
@@ -37,9 +37,15 @@ struct State {
     spare: Vec<Vec<u8>>,
 }
 
+struct Request {
+    ticket: u64,
+    bytes: usize,
+    waker: Waker,
+}
+
 impl MemoryBudget {
     pub fn new(bytes: usize) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget { limit: bytes, state: Mutex::default(), freed: Condvar::new() })
+        Arc::new(MemoryBudget { limit: bytes, state: Mutex::default() })
     }
 
     pub fn limit(&self) -> usize {
@@ -57,6 +63,11 @@ impl MemoryBudget {
         self.state.lock().peak
     }
 
+    /// Whether a reservation waits for free bytes.
+    pub fn has_waiters(&self) -> bool {
+        !self.state.lock().queue.is_empty()
+    }
+
     /// Takes note of bytes that are held already.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
@@ -70,41 +81,12 @@ impl MemoryBudget {
         free.then(|| self.take(&mut state, bytes))
     }
 
-    /// Waits until the bytes are free, in the order of asking, so that a large
-    /// request is not overtaken for ever by small ones.
-    ///
-    /// Gives `None` at once for more than the limit, and when `cancelled` says
-    /// so. `cancelled` is asked under the budget's lock and must not use the
-    /// budget; whoever makes it true calls [`wake`](Self::wake) afterwards.
-    pub fn reserve(self: &Arc<Self>, bytes: usize, cancelled: &dyn Fn() -> bool) -> Option<Charge> {
-        if bytes > self.limit {
-            return None;
-        }
-        let mut state = self.state.lock();
-        if state.queue.is_empty() && self.fits(&state, bytes) {
-            return Some(self.take(&mut state, bytes));
-        }
-        let ticket = state.next_ticket;
-        state.next_ticket += 1;
-        state.queue.push_back(ticket);
-        loop {
-            let first = state.queue.front() == Some(&ticket);
-            let granted = first && self.fits(&state, bytes);
-            if granted || cancelled() {
-                state.queue.retain(|&waiting| waiting != ticket);
-                // The next in line may fit too.
-                self.freed.notify_all();
-                return granted.then(|| self.take(&mut state, bytes));
-            }
-            self.freed.wait_for(&mut state, CANCELLED_POLL);
-        }
-    }
-
-    /// Makes all waiters look at their `cancelled` now.
-    pub fn wake(&self) {
-        // Under the lock, so that nobody is between looking and waiting.
-        let _state = self.state.lock();
-        self.freed.notify_all();
+    /// Returns a future that takes the bytes when they are free. Requests are
+    /// granted in the order of their first poll, so that a large one is not
+    /// overtaken for ever by small ones. Dropping the future withdraws the
+    /// request. More than the limit is never granted: do not request it.
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
+        Reservation { budget: Arc::clone(self), bytes, ticket: None }
     }
 
     /// An empty chunk of `CHUNK_BYTES`, if a dropped fragment left one. To be
@@ -113,7 +95,7 @@ impl MemoryBudget {
         self.state.lock().spare.pop()
     }
 
-    /// Keeps a chunk for the next fragment, if there is room. It must not be
+    /// Keeps a chunk for the next fragment, if there is space. It must not be
     /// charged any more.
     pub fn give_spare_chunk(&self, mut chunk: Vec<u8>) {
         if chunk.capacity() != CHUNK_BYTES {
@@ -149,10 +131,85 @@ impl MemoryBudget {
     }
 
     fn give_back(&self, bytes: usize) {
-        let mut state = self.state.lock();
-        state.used -= bytes;
-        if !state.queue.is_empty() {
-            self.freed.notify_all();
+        let wakers = {
+            let mut state = self.state.lock();
+            state.used -= bytes;
+            self.grant(&mut state)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Grants the oldest requests as far as they fit. Returns whom to wake,
+    /// outside the lock.
+    fn grant(&self, state: &mut State) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while let Some(first) = state.queue.front()
+            && self.fits(state, first.bytes)
+            && let Some(request) = state.queue.pop_front()
+        {
+            self.rise(state, request.bytes);
+            state.granted.insert(request.ticket);
+            wakers.push(request.waker);
+        }
+        wakers
+    }
+
+    /// Withdraws a request that was polled and not collected.
+    fn withdraw(&self, ticket: u64, bytes: usize) {
+        let wakers = {
+            let mut state = self.state.lock();
+            if state.granted.remove(&ticket) {
+                state.used -= bytes;
+            } else {
+                state.queue.retain(|request| request.ticket != ticket);
+            }
+            // The next in line may fit now.
+            self.grant(&mut state)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Waits for bytes of a budget.
+pub struct Reservation {
+    budget: Arc<MemoryBudget>,
+    bytes: usize,
+    /// The place in the queue, from the first poll until the bytes are taken.
+    ticket: Option<u64>,
+}
+
+impl Future for Reservation {
+    type Output = Charge;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Charge> {
+        let this = &mut *self;
+        let mut state = this.budget.state.lock();
+        let Some(ticket) = this.ticket else {
+            if state.queue.is_empty() && this.budget.fits(&state, this.bytes) {
+                return Poll::Ready(this.budget.take(&mut state, this.bytes));
+            }
+            let (ticket, bytes) = (state.next_ticket, this.bytes);
+            state.next_ticket += 1;
+            state.queue.push_back(Request { ticket, bytes, waker: context.waker().clone() });
+            this.ticket = Some(ticket);
+            return Poll::Pending;
+        };
+        if state.granted.remove(&ticket) {
+            this.ticket = None;
+            return Poll::Ready(Charge { budget: this.budget.clone(), bytes: this.bytes });
+        }
+        let mut queue = state.queue.iter_mut();
+        if let Some(request) = queue.find(|request| request.ticket == ticket) {
+            request.waker.clone_from(context.waker());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.budget.withdraw(ticket, self.bytes);
         }
     }
 }
@@ -189,11 +246,10 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use crate::sync::block_on;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::thread;
-
-    const NEVER: &dyn Fn() -> bool = &|| false;
 
     /// Returns when `waiting` threads stand in the queue.
     fn until_queued(budget: &MemoryBudget, waiting: usize) {
@@ -215,11 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_limit_is_refused_at_once() {
+    fn more_than_is_free_is_not_given() {
         let budget = MemoryBudget::new(100);
-        assert!(budget.reserve(101, NEVER).is_none());
+        assert!(budget.try_reserve(101).is_none());
         assert!(budget.try_reserve(usize::MAX).is_none());
-        let all = budget.reserve(100, NEVER).unwrap();
+        let all = block_on(budget.reserve(100));
         assert!(budget.try_reserve(1).is_none());
         drop(all);
         assert_eq!(budget.try_reserve(1).unwrap().bytes(), 1);
@@ -234,7 +290,7 @@ mod tests {
             for (place, bytes) in [90, 20].into_iter().enumerate() {
                 let (budget, told) = (&budget, told.clone());
                 scope.spawn(move || {
-                    let charge = budget.reserve(bytes, NEVER).unwrap();
+                    let charge = block_on(budget.reserve(bytes));
                     told.send((bytes, budget.used() >= bytes)).unwrap();
                     drop(charge);
                 });
@@ -250,21 +306,37 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_request_leaves_the_queue_to_the_next() {
+    fn a_dropped_request_leaves_the_queue_to_the_next() {
         let budget = MemoryBudget::new(100);
         let held = budget.charge(50);
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let big = scope.spawn(|| budget.reserve(90, &|| stop.load(Ordering::SeqCst)));
-            until_queued(&budget, 1);
-            let small = scope.spawn(|| budget.reserve(10, NEVER));
-            until_queued(&budget, 2);
-            stop.store(true, Ordering::SeqCst);
-            budget.wake();
-            assert!(big.join().unwrap().is_none());
-            assert_eq!(small.join().unwrap().unwrap().bytes(), 10);
-        });
+        let mut context = Context::from_waker(Waker::noop());
+        let mut large = Box::pin(budget.reserve(90));
+        let mut small = Box::pin(budget.reserve(10));
+        assert!(large.as_mut().poll(&mut context).is_pending());
+        assert!(small.as_mut().poll(&mut context).is_pending());
+        drop(large);
+        let Poll::Ready(charge) = small.as_mut().poll(&mut context) else {
+            panic!("10 bytes are free");
+        };
+        assert_eq!(charge.bytes(), 10);
+        drop((held, charge));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn bytes_that_were_granted_and_never_collected_are_given_back() {
+        let budget = MemoryBudget::new(100);
+        let held = budget.charge(50);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut first = Box::pin(budget.reserve(90));
+        let mut second = Box::pin(budget.reserve(80));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(second.as_mut().poll(&mut context).is_pending());
         drop(held);
+        assert_eq!(budget.used(), 90, "granted to the first");
+        drop(first);
+        assert_eq!(budget.used(), 80, "passed on to the second");
+        drop(second);
         assert_eq!(budget.used(), 0);
     }
 
@@ -278,7 +350,7 @@ mod tests {
                 scope.spawn(move || {
                     for step in 0..200 {
                         let bytes = 1 + (number * 131 + step * 71) % 600;
-                        let charge = budget.reserve(bytes, NEVER).unwrap();
+                        let charge = block_on(budget.reserve(bytes));
                         let held = now.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         most.fetch_max(held, Ordering::SeqCst);
                         now.fetch_sub(bytes, Ordering::SeqCst);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::txn::Txn;
 
@@ -27,12 +28,19 @@ pub enum Error {
     InvalidMutation(String),
     #[error("{what} of {size} bytes is over the limit of {limit}")]
     TooLarge { what: &'static str, size: usize, limit: usize },
+    /// Operands were written by a program that knew more folds.
+    #[error("no fold has the id {0}: read the table with the version of stele that wrote it")]
+    UnknownFold(u8),
     #[error("no table {0}")]
     UnknownTable(String),
     #[error("table {0} exists already")]
     TableExists(String),
     #[error("table {table} has no column family {family}")]
     UnknownColumnFamily { table: String, family: Printable },
+    /// The table was altered after the caller checked the commit: nothing was
+    /// changed.
+    #[error("table {table} was altered: check the commit again")]
+    SchemaChanged { table: String },
     #[error("no checkpoint {0}")]
     UnknownCheckpoint(u64),
     #[error("invalid schema: {0}")]
@@ -76,6 +84,9 @@ pub enum Error {
     Stopped(Arc<Error>),
     #[error("the store is closed")]
     Closed,
+    /// The store cannot take the commit now: nothing was changed.
+    #[error("overloaded: {what}: try again in {} s", retry_after.as_secs().max(1))]
+    Overloaded { what: &'static str, retry_after: Duration },
     /// The configuration was changed by somebody else.
     #[error("configuration is at revision {found}, not {expected}")]
     ConfigConflict { expected: u64, found: u64 },
@@ -111,7 +122,9 @@ impl Error {
             self,
             Error::MutationConflict { .. }
                 | Error::ScanConflict { .. }
+                | Error::SchemaChanged { .. }
                 | Error::SnapshotExpired { .. }
+                | Error::Overloaded { .. }
         )
     }
 }

@@ -35,6 +35,7 @@ mod run;
 mod scan;
 pub mod schema;
 mod sequencer;
+mod sizes;
 mod snapshot;
 mod source;
 mod store;
@@ -53,12 +54,16 @@ pub use cell::rows::RowRange;
 pub use config::Checkpoint;
 pub use error::{Error, Printable, Result};
 pub use fragment::EntryPlace;
-pub use merge::{CellView, Columns, FamilyColumns};
-pub use options::{CompactOptions, FlushOptions, Limits, MemoryOptions, Options, SnapshotAge};
+pub use merge::{CellView, Columns, FamilyColumns, Flow};
+pub use options::{
+    AdmissionOptions, CompactOptions, FlushOptions, Limits, MemoryOptions, Options, SnapshotAge,
+};
 pub use place::{FirstCell, Place};
 pub use recovery::TABLES_STREAM;
 pub use scan::{BatchEnd, BatchLimits, RowMode, Scan, ScanSpec, View};
+pub use sizes::TableSizes;
 pub use snapshot::Snapshot;
-pub use store::{LOG_DIR, Resources, Store, StoreStats, Wait};
+pub use store::{Admission, LOG_DIR, Permit, Resources, Store, StoreStats, Trouble, Wait, Work};
+pub use sync::AbortOnPanic;
 pub use tables::FRAGMENTS_DIR;
 pub use txn::Txn;

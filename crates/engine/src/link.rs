@@ -13,7 +13,7 @@ use crate::config::{Configs, FileConfig, FileName};
 use crate::error::{Error, Result};
 use crate::fragment::Fragment;
 use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::world::Files;
 
 /// The files that checkpoints need.
@@ -45,7 +45,12 @@ pub struct LinkedFile {
     pins: Arc<Pins>,
     /// A block turned out to be damaged; compaction leaves the file alone.
     damaged: AtomicBool,
+    /// How often compaction could not read the file.
+    read_failures: AtomicU32,
 }
+
+/// A file that compaction could not read so often counts as damaged.
+const READ_FAILURES_MAX: u32 = 3;
 
 impl LinkedFile {
     pub fn new(
@@ -63,6 +68,7 @@ impl LinkedFile {
             doomed: AtomicBool::new(false),
             pins,
             damaged: AtomicBool::new(false),
+            read_failures: AtomicU32::new(0),
         }
     }
 }
@@ -167,11 +173,20 @@ impl Link {
         self.linked.fragment.is_ok() && !self.linked.damaged.load(Ordering::Relaxed)
     }
 
-    /// Remembers damage that was found in this file.
-    pub fn note_loss(&self, error: &Error) {
-        if matches!(error, Error::DataLoss { path, .. } if *path == self.linked.path) {
+    /// Remembers that a compaction failed because of this file, if it did: by
+    /// damage, or by an error of the disk that does not go away.
+    pub fn note_failure(&self, error: &Error) {
+        let linked = &self.linked;
+        let damaged = match error {
+            Error::DataLoss { path, .. } => *path == linked.path,
+            Error::Io { path, error, .. } if *path == linked.path && is_disk_error(error) => {
+                linked.read_failures.fetch_add(1, Ordering::Relaxed) + 1 >= READ_FAILURES_MAX
+            }
+            _ => false,
+        };
+        if damaged {
             tracing::error!(%error, "a fragment is damaged and will not be compacted");
-            self.linked.damaged.store(true, Ordering::Relaxed);
+            linked.damaged.store(true, Ordering::Relaxed);
         }
     }
 
@@ -179,6 +194,13 @@ impl Link {
     pub fn doom(&self) {
         self.linked.doomed.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether an error is about the disk (EIO) and not about the process, such as
+/// too many open files.
+pub fn is_disk_error(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    error.raw_os_error() == Some(EIO)
 }
 
 /// The greatest timestamp of any cell in these fragments, if they hold cells;

@@ -12,6 +12,7 @@ pub struct Options {
     pub flush: FlushOptions,
     pub compact: CompactOptions,
     pub memory: MemoryOptions,
+    pub admission: AdmissionOptions,
     /// The merge operations that commits may use.
     pub folds: Folds,
     /// A snapshot older than this is given up, so that it cannot keep every
@@ -64,6 +65,22 @@ impl Default for MemoryOptions {
             conflict_slots: 1 << 20,
             generation_commits_max: u32::MAX,
         }
+    }
+}
+
+/// How commits wait while memory is full, the log is behind or chains are too
+/// long.
+#[derive(Clone, Debug)]
+pub struct AdmissionOptions {
+    /// More commits than this do not wait; further ones are refused.
+    pub waiters_max: usize,
+    /// A commit that has waited for so long is refused.
+    pub wait_max: Duration,
+}
+
+impl Default for AdmissionOptions {
+    fn default() -> Self {
+        AdmissionOptions { waiters_max: 4096, wait_max: Duration::from_secs(30) }
     }
 }
 

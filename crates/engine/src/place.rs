@@ -3,6 +3,7 @@
 //! has not been written and the fragment is still read from.
 
 use crate::cell::key::{self, KeyParts, Kind, Level};
+use crate::cell::span::RangeDeletes;
 use crate::conflict::RowSlot;
 use crate::error::Result;
 use crate::fragment::{EntryPlace, Fragment};
@@ -47,6 +48,8 @@ impl Shared {
     ) -> Result<FirstCell> {
         let (version, snapshot) = self.version_for(table, view)?;
         if let Some(place) = place
+            // What was not too old then may be so by now.
+            && !version.schema.ages()
             && self.is_unchanged(table, &version, row, place.txn, snapshot)
             && read_entry(&version, row, &place.entry, sink)?
         {
@@ -77,7 +80,7 @@ impl Shared {
         let mut place = None;
         let outcome = reader.read(Some(&bound), &mut budget, &mut |cell: &CellView<'_>| {
             place = first.filter(|first| first.is(cell)).map(|first| first.place);
-            sink(cell);
+            sink(cell)
         });
         state.clear();
         SPARE.set(state);
@@ -103,13 +106,12 @@ impl Shared {
         if table.range_deleted() <= since {
             return true;
         }
-        let newer = |spans: &crate::cell::span::Spans| {
-            spans.covering(row, snapshot).is_some_and(|txn| txn > since)
-        };
+        let newer =
+            |spans: &dyn RangeDeletes| spans.covering(row, snapshot).is_some_and(|txn| txn > since);
         let tablet = version.tablets.partition_point(|tablet| tablet.ends_by(row));
         let mut memory = version.memory.iter().flat_map(|memory| memory.fragments());
         let mut runs = version.tablets[tablet].chains.iter().flat_map(|chain| &chain.runs);
-        !memory.any(|fragment| newer(&fragment.spans())) && !runs.any(|run| newer(run.spans()))
+        !memory.any(|fragment| newer(&**fragment)) && !runs.any(|run| newer(&**run.spans()))
     }
 
     fn newest_write_of(&self, table: &Table, row: &[u8]) -> Txn {

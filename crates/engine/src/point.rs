@@ -14,8 +14,8 @@ use crate::table::{Table, TableVersion};
 use crate::txn::Txn;
 
 impl Shared {
-    /// Gives the wanted cells of `row` to `sink`. Returns the txn that the row
-    /// was read at.
+    /// Gives the wanted cells of `row` to `sink`, until that stops the read.
+    /// Returns the txn that the row was read at.
     pub fn read_row(
         &self,
         table: &Table,

@@ -19,8 +19,11 @@ use crate::schema::{self, Schema};
 use crate::table::Table;
 use crate::txn::Txn;
 
-/// A value at least this long is shared with the commit instead of copied.
+/// A value at least this long is shared with the commit instead of copied, if
+/// such values are most of the commit: a shared value keeps all of it in memory.
 const SHARED_VALUE_BYTES_MIN: usize = 4 << 10;
+/// What is kept in memory beside shared values is at most a third of them.
+const SHARED_PERCENT_MIN: usize = 75;
 /// What an entry costs in memory beyond its key and value, roughly.
 const ENTRY_OVERHEAD_BYTES: usize = 48;
 /// What a key needs beyond row, family and qualifier, if nothing is escaped.
@@ -29,6 +32,7 @@ const KEY_OVERHEAD_BYTES: usize = 32;
 /// All changes of a commit, by table.
 pub struct Prepared<'a> {
     pub tables: Vec<PreparedTable<'a>>,
+    commit_bytes: usize,
 }
 
 pub struct PreparedTable<'a> {
@@ -72,7 +76,7 @@ impl<'a> Prepared<'a> {
             limits,
             folds,
             unknown,
-            prepared: Prepared { tables: Vec::new() },
+            prepared: Prepared { tables: Vec::new(), commit_bytes: commit.bytes().len() },
             skipping: false,
             row: &[],
             mutations: Vec::new(),
@@ -81,9 +85,22 @@ impl<'a> Prepared<'a> {
         Ok(preparer.prepared)
     }
 
+    /// Refuses the commit if its changes to `table` were checked against
+    /// another schema.
+    pub fn check_schema(&self, table: TableId, schema: &Arc<Schema>) -> Result<()> {
+        let other = |prepared: &&PreparedTable<'_>| {
+            prepared.table.id == table && !Arc::ptr_eq(&prepared.schema, schema)
+        };
+        match self.tables.iter().find(other) {
+            Some(prepared) => Err(Error::SchemaChanged { table: prepared.table.name.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Bytes the commit will take in memory fragments, roughly.
     pub fn memory_bytes(&self) -> usize {
-        self.tables.iter().flat_map(|table| &table.groups).map(GroupCells::memory_bytes).sum()
+        let groups = self.tables.iter().flat_map(|table| &table.groups);
+        groups.map(|cells| cells.memory_bytes(self.commit_bytes)).sum()
     }
 }
 
@@ -107,9 +124,13 @@ impl PreparedTable<'_> {
         for (at, _) in &cells.entries {
             key::set_txn(&mut cells.keys[at.clone()], txn);
         }
+        let pinned = cells.pinned_bytes(commit.bytes().len());
+        if let Some(bytes) = pinned {
+            memory.pin(bytes);
+        }
         memory.insert_all(cells.entries.iter().map(|(at, value)| {
             let value = match value {
-                Cow::Borrowed(value) if value.len() >= SHARED_VALUE_BYTES_MIN => {
+                Cow::Borrowed(value) if pinned.is_some() && is_long(value) => {
                     MemoryValue::Shared(commit.bytes().slice_ref(value))
                 }
                 value => MemoryValue::Borrowed(value),
@@ -120,9 +141,25 @@ impl PreparedTable<'_> {
 }
 
 impl<'a> GroupCells<'a> {
-    fn memory_bytes(&self) -> usize {
+    fn memory_bytes(&self, commit_bytes: usize) -> usize {
         let values: usize = self.entries.iter().map(|(_, value)| value.len()).sum();
-        self.keys.len() + values + self.entries.len() * ENTRY_OVERHEAD_BYTES
+        let pinned = self.pinned_bytes(commit_bytes).unwrap_or(0);
+        self.keys.len() + values + pinned + self.entries.len() * ENTRY_OVERHEAD_BYTES
+    }
+
+    /// What the commit takes beside the long values, if those are shared with
+    /// it; `None` when they are copied.
+    fn pinned_bytes(&self, commit_bytes: usize) -> Option<usize> {
+        if commit_bytes < SHARED_VALUE_BYTES_MIN {
+            return None;
+        }
+        let borrowed = self.entries.iter().filter_map(|(_, value)| match value {
+            Cow::Borrowed(value) => Some(*value),
+            Cow::Owned(_) => None,
+        });
+        let long: usize = borrowed.filter(|value| is_long(value)).map(<[u8]>::len).sum();
+        let shares = long > 0 && long >= commit_bytes / 100 * SHARED_PERCENT_MIN;
+        shares.then(|| commit_bytes.saturating_sub(long))
     }
 
     fn push(&mut self, value: Cow<'a, [u8]>, push_key: impl FnOnce(&mut Vec<u8>)) {
@@ -130,6 +167,10 @@ impl<'a> GroupCells<'a> {
         push_key(&mut self.keys);
         self.entries.push((start..self.keys.len(), value));
     }
+}
+
+fn is_long(value: &[u8]) -> bool {
+    value.len() >= SHARED_VALUE_BYTES_MIN
 }
 
 struct Preparer<'a, 't> {
@@ -186,6 +227,10 @@ impl<'a> Preparer<'a, '_> {
 
     fn check_operand(&self, id: FoldId, operand: &[u8]) -> Result<()> {
         let Some(fold) = self.folds.get(id) else {
+            // A commit that was logged was checked by a program that knew it.
+            if self.unknown != Unknown::Refuse {
+                return Ok(());
+            }
             return Err(Error::InvalidMutation(format!("no fold has the id {}", id.0)));
         };
         fold.check(operand).map_err(Error::InvalidMutation)

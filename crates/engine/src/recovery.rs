@@ -145,7 +145,7 @@ impl<'a> Replay<'a> {
         self.unweighed_bytes = 0;
         let keeper = ReplayKeeper { tables: self.tables, last: self.last };
         // All of the log is there already: its length is no reason to flush.
-        while let Some((victim, _)) = serialize::due(self.tables, &|_| 0) {
+        while let Some((victim, _)) = serialize::due(self.tables, &|_| 0, &|_| true, false) {
             self.settle()?;
             if !serialize::serialize(self.tables, &victim, &keeper)? {
                 break;

@@ -268,6 +268,11 @@ impl Cursor for RunCursor {
         self.cursor.as_ref().expect("only where valid").value()
     }
 
+    fn txn_max(&self) -> Txn {
+        let links = &self.run.links[self.places.clone()];
+        links.iter().map(|link| link.file.txn_max).max().unwrap_or(Txn::ZERO)
+    }
+
     fn place(&self) -> Option<EntryPlace> {
         self.cursor.as_ref()?.place()
     }

@@ -24,6 +24,7 @@ struct State {
 
 struct Held {
     txn: Txn,
+    taken: Duration,
     deadline: Duration,
 }
 
@@ -39,7 +40,8 @@ impl Snapshots {
         let txn = newest();
         let id = state.next_id;
         state.next_id += 1;
-        state.live.insert(id, Held { txn, deadline: self.clock.elapsed() + self.age_max });
+        let taken = self.clock.elapsed();
+        state.live.insert(id, Held { txn, taken, deadline: taken + self.age_max });
         Snapshot { registry: self.clone(), id, txn }
     }
 
@@ -95,6 +97,20 @@ impl Snapshot {
                 Ok(())
             }
             _ => Err(Error::SnapshotExpired { snapshot: self.txn }),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Holds on for `ages` times as long as a new one would from now on, but
+    /// for no longer than `age_max` after it was taken. Does nothing once it
+    /// has been given up.
+    pub(crate) fn extend(&self, ages: u32, age_max: Duration) {
+        let mut state = self.registry.state.lock();
+        let now = self.registry.clock.elapsed();
+        if let Some(held) = state.live.get_mut(&self.id).filter(|held| now <= held.deadline) {
+            let deadline = (now + self.registry.age_max * ages).min(held.taken + age_max);
+            held.deadline = held.deadline.max(deadline);
         }
     }
 }

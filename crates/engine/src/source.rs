@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
+use crate::cell::span::{RangeDeletes, Spans};
 use crate::error::Result;
 use crate::fragment::{CursorOptions, EntryPlace, FragmentCursor, row_hash};
 use crate::memory::MemoryCursor;
 use crate::merge::Cursor;
 use crate::run::{Run, RunCursor};
 use crate::table::{GroupMemory, TableVersion};
+use crate::txn::Txn;
 
 /// A cursor over anything that holds cells.
 pub enum Source {
@@ -62,6 +63,10 @@ impl Cursor for Source {
         each!(self, cursor => cursor.value())
     }
 
+    fn txn_max(&self) -> Txn {
+        each!(self, cursor => cursor.txn_max())
+    }
+
     fn place(&self) -> Option<EntryPlace> {
         each!(self, cursor => cursor.place())
     }
@@ -73,7 +78,7 @@ pub struct Sources {
     pub cursors: Vec<Source>,
     /// Range tombstones, of every fragment, whether or not it has a cursor:
     /// a fragment without the row may still hold a delete of it.
-    pub spans: Vec<Arc<Spans>>,
+    pub spans: Vec<Arc<dyn RangeDeletes>>,
 }
 
 impl Sources {
@@ -125,9 +130,14 @@ impl Sources {
     }
 
     fn add_memory(&mut self, memory: &GroupMemory) {
-        for fragment in memory.fragments().filter(|fragment| !fragment.is_empty()) {
-            self.add_spans(&fragment.spans());
-            self.cursors.push(Source::Memory(fragment.cursor()));
+        for fragment in memory.fragments() {
+            let holds = fragment.holds();
+            if holds.spans {
+                self.spans.push(fragment.clone());
+            }
+            if holds.cells {
+                self.cursors.push(Source::Memory(fragment.cursor()));
+            }
         }
     }
 

@@ -30,8 +30,6 @@ pub struct Table {
     newest: AtomicU64,
     /// The newest commit that deleted a range of rows.
     range_deleted: AtomicU64,
-    /// Held by the one compaction that may run on the table.
-    pub compacting: Mutex<()>,
 }
 
 /// What a table is made of at one moment.
@@ -124,7 +122,6 @@ impl Table {
             dropped: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             range_deleted: AtomicU64::new(0),
-            compacting: Mutex::new(()),
         }
     }
 

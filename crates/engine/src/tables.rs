@@ -13,13 +13,13 @@ use crate::cell::fold::Folds;
 use crate::config::{ConfigEdit, ConfigStore, Configs, FileConfig, FileName, TableConfig};
 use crate::error::{Error, Result};
 use crate::fragment::Fragment;
-use crate::link::{Link, LinkedFile, Pins};
+use crate::link::{Link, LinkedFile, Pins, is_disk_error};
 use crate::memory::MemoryFragment;
 use crate::options::Options;
 use crate::run::Run;
 use crate::schema::Schema;
 use crate::snapshot::Snapshots;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Guard, Mutex};
 use crate::table::{GroupMemory, Table, TableVersion};
 use crate::tablet::{Chain, Tablet};
@@ -40,6 +40,8 @@ pub struct Tables {
     config: Box<dyn ConfigStore>,
     /// Held across reading the revision and editing at it.
     editing: Mutex<()>,
+    /// Whether the configuration has failed, for a look without its lock.
+    failed: AtomicBool,
     by_id: ArcSwap<BTreeMap<TableId, Arc<Table>>>,
     /// What checkpoints need.
     pub pins: Arc<Pins>,
@@ -72,6 +74,7 @@ impl Tables {
             dir: dir.join(FRAGMENTS_DIR),
             config,
             editing: Mutex::new(()),
+            failed: AtomicBool::new(false),
             by_id: ArcSwap::default(),
             pins: Arc::default(),
             epoch: configs.epoch,
@@ -117,8 +120,9 @@ impl Tables {
         Ok(Table::new(config.id, config.name.clone(), version))
     }
 
-    /// Opens a fragment for its place in a chain. Damage becomes part of the
-    /// link; a format from the future stops the store from opening.
+    /// Opens a fragment for its place in a chain. Damage, a missing file and a
+    /// disk that cannot read it become part of the link; any other failure is
+    /// returned, and stops a store from opening.
     pub fn open_link(&self, file: &FileConfig) -> Result<Arc<Link>> {
         self.open_link_as(file, self.cache.next_file_id())
     }
@@ -132,17 +136,19 @@ impl Tables {
         {
             opened = Err(Error::data_loss(&path, 0, "the file is not the one that was written"));
         }
-        match &opened {
-            Err(error @ Error::NewerFormat { .. }) => return Err(error.clone()),
-            Err(error) => {
+        let opened = match opened {
+            Err(error) if is_damage(&error) => {
                 tracing::error!(%error, "a fragment is lost; its rows answer with data loss");
+                Err(match error {
+                    Error::DataLoss { .. } => error,
+                    other => Error::data_loss(&path, 0, other.to_string()),
+                })
             }
-            Ok(_) => {}
-        }
-        let opened = opened.map_err(|error| match error {
-            Error::DataLoss { .. } => error,
-            other => Error::data_loss(&path, 0, other.to_string()),
-        });
+            // A newer format, or a process that may not open the file or has
+            // too many open: the file may be as good as ever.
+            Err(error) => return Err(error),
+            Ok(fragment) => Ok(fragment),
+        };
         let (files, pins) = (self.world.files.clone(), self.pins.clone());
         let linked = LinkedFile::new(file.name, opened, &path, files, pins);
         Ok(Arc::new(Link::new(file.clone(), Arc::new(linked))))
@@ -190,7 +196,17 @@ impl Tables {
     pub fn edit(&self, edits: &[ConfigEdit]) -> Result<Arc<Configs>> {
         let _editing = self.editing.lock();
         let revision = self.config.read()?.revision;
-        self.config.edit(revision, edits)
+        let edited = self.config.edit(revision, edits);
+        if self.config.failure().is_some() {
+            self.failed.store(true, Ordering::Release);
+        }
+        edited
+    }
+
+    /// Why the configuration takes no more edits, if that is so.
+    pub fn failure(&self) -> Option<Error> {
+        let failed = self.failed.load(Ordering::Acquire);
+        if failed { self.config.failure() } else { None }
     }
 
     /// Ends the configuration in good order.
@@ -201,7 +217,7 @@ impl Tables {
     /// Whether files that a failed edit would have named can be removed: the
     /// edit surely left no trace.
     pub fn edit_left_no_trace(&self) -> bool {
-        !self.config.is_stopped()
+        self.config.failure().is_none()
     }
 
     pub fn create(&self, name: &str, schema: Arc<Schema>) -> Result<Arc<Table>> {
@@ -257,5 +273,16 @@ impl Tables {
             .filter(|fragment| !flushed.iter().any(|gone| Arc::ptr_eq(gone, fragment)))
             .filter_map(|fragment| fragment.txn_min())
             .min()
+    }
+}
+
+/// Whether a failure to open a fragment is about the file itself.
+fn is_damage(error: &Error) -> bool {
+    match error {
+        Error::DataLoss { .. } => true,
+        Error::Io { error, .. } => {
+            error.kind() == std::io::ErrorKind::NotFound || is_disk_error(error)
+        }
+        _ => false,
     }
 }

@@ -99,6 +99,25 @@ fn a_commit_is_seen_by_every_view_at_once() {
 }
 
 #[test]
+fn cells_of_an_emptied_family_do_not_come_back_when_the_log_is_applied_again() {
+    let sim = SimFiles::new(1);
+    let (store, table) = sim_store(&sim);
+    let commits = [set(table, b"r", b"gone"), set(table, b"s", b"kept")];
+    store.apply_at(&commits[0], 1).unwrap();
+    let schema = Schema::clone(&store.schema(table).unwrap());
+    store.alter_table_emptying(table, schema, &[b"f"]).unwrap();
+    store.apply_at(&commits[1], 2).unwrap();
+    assert_eq!(values(&store, table, View::Latest), [b"kept"]);
+    drop(store);
+
+    let (store, table) = sim_store(&sim);
+    for (commit, index) in commits.iter().zip(1..).filter(|at| at.1 > store.flushed_index()) {
+        store.apply_at(commit, index).unwrap();
+    }
+    assert_eq!(values(&store, table, View::Latest), [b"kept"]);
+}
+
+#[test]
 fn an_index_that_was_passed_is_refused() {
     let (store, table) = sim_store(&SimFiles::new(1));
     store.apply_at(&set(table, b"r", b"one"), 5).unwrap();

@@ -177,3 +177,16 @@ fn a_scan_tells_the_places_of_the_rows_it_gives() {
         }
     }
 }
+
+#[test]
+fn a_place_is_not_used_once_the_policy_asks_for_the_age_of_cells() {
+    let (store, table) = open(&SimFiles::new(1));
+    apply(&store, table, |commit| _ = commit.row(b"r").set(b"f", b"", 0, b"old"));
+    store.flush(table).unwrap();
+    let (found, first) = read(&store, table, b"r", None);
+    assert!(found.is_some() && first.place.is_some());
+    let aging = Family::with_purge("f", Purge::MaxAge(10));
+    store.alter_table(table, Schema::with_families([aging]).unwrap()).unwrap();
+    let (found, first) = read(&store, table, b"r", first.place.as_ref());
+    assert_eq!((found, first.by_place), (None, false));
+}

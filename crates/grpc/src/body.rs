@@ -1,37 +1,112 @@
 //! The body of a streamed response whose messages are already in wire form.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Frame;
 use tonic::Status;
 
-/// Gives framed messages one by one; asked for the next only when the client
-/// has room for it.
+/// Produces framed messages one by one; called only when the client has space
+/// for the next one.
 pub trait Messages: Send + Unpin + 'static {
     type Error: Into<Status>;
 
-    fn next(&mut self) -> Result<Option<Bytes>, Self::Error>;
+    /// Does a bounded amount of work, about a millisecond, for the next message.
+    fn next(&mut self) -> Result<Next, Self::Error>;
 }
 
-/// Messages given in one go before other tasks get their turn.
+/// What a call of [`Messages::next`] has led to.
+pub enum Next {
+    Message(Bytes),
+    /// No message yet: to be called again after other tasks have had their turn.
+    Yield,
+    /// To be called again when the future is ready. Its error ends the stream.
+    Wait(Wait),
+    /// There are no more messages.
+    End,
+}
+
+/// Something that a stream needs before it can go on, such as memory.
+pub type Wait = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
+impl From<Option<Bytes>> for Next {
+    fn from(message: Option<Bytes>) -> Next {
+        message.map_or(Next::End, Next::Message)
+    }
+}
+
+/// Messages and bytes given in one go before other tasks get their turn.
 const TURN_MESSAGES: u32 = 8;
+const TURN_BYTES: usize = 256 << 10;
 
 /// Messages, then the status of the call.
 pub struct MessageBody<M> {
     messages: Option<M>,
-    turn: u32,
+    wait: Option<Wait>,
+    turn: Turn,
+}
+
+/// What has been given since other tasks had their turn.
+#[derive(Default)]
+struct Turn {
+    messages: u32,
+    bytes: usize,
+}
+
+impl Turn {
+    fn is_over(&self) -> bool {
+        self.messages >= TURN_MESSAGES || self.bytes >= TURN_BYTES
+    }
+
+    fn add(&mut self, message: &Bytes) {
+        self.messages += 1;
+        self.bytes += message.len();
+    }
 }
 
 impl<M: Messages> MessageBody<M> {
     /// The response that streams `messages`.
     pub fn response(messages: M) -> http::Response<tonic::body::Body> {
-        let body = MessageBody { messages: Some(messages), turn: 0 };
+        let body = MessageBody { messages: Some(messages), wait: None, turn: Turn::default() };
         let mut response = http::Response::new(tonic::body::Body::new(body));
         let grpc = http::HeaderValue::from_static("application/grpc");
         response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
         response
+    }
+
+    /// The next message, or the status that the stream ends with.
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+        let Some(messages) = &mut self.messages else {
+            return Poll::Ready(Err(Status::internal("polled after the end")));
+        };
+        loop {
+            if let Some(wait) = &mut self.wait {
+                let waited = ready!(wait.as_mut().poll(context));
+                self.wait = None;
+                if let Err(status) = waited {
+                    return Poll::Ready(Err(status));
+                }
+            }
+            if !self.turn.is_over() {
+                match messages.next() {
+                    Ok(Next::Message(message)) => {
+                        self.turn.add(&message);
+                        return Poll::Ready(Ok(message));
+                    }
+                    Ok(Next::Yield) => {}
+                    Ok(Next::Wait(wait)) => {
+                        self.wait = Some(wait);
+                        continue;
+                    }
+                    Ok(Next::End) => return Poll::Ready(Err(Status::ok(""))),
+                    Err(error) => return Poll::Ready(Err(error.into())),
+                }
+            }
+            self.turn = Turn::default();
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
     }
 }
 
@@ -48,8 +123,8 @@ pub struct Each<I>(I);
 impl<I: Iterator<Item = Bytes> + Send + Unpin + 'static> Messages for Each<I> {
     type Error = Status;
 
-    fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        Ok(self.0.next())
+    fn next(&mut self) -> Result<Next, Status> {
+        Ok(self.0.next().into())
     }
 }
 
@@ -61,22 +136,93 @@ impl<M: Messages> http_body::Body for MessageBody<M> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = &mut *self;
-        let Some(messages) = &mut this.messages else { return Poll::Ready(None) };
-        if this.turn == TURN_MESSAGES {
-            this.turn = 0;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+        if self.messages.is_none() {
+            return Poll::Ready(None);
         }
-        this.turn += 1;
-        let status = match messages.next() {
-            Ok(Some(message)) => return Poll::Ready(Some(Ok(Frame::data(message)))),
-            Ok(None) => Status::ok(""),
-            Err(error) => error.into(),
+        let status = match ready!(self.poll_message(context)) {
+            Ok(message) => return Poll::Ready(Some(Ok(Frame::data(message)))),
+            Err(status) => status,
         };
-        this.messages = None;
+        self.messages = None;
         let mut trailers = http::HeaderMap::with_capacity(2);
         let added = status.add_header(&mut trailers);
         Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use http_body::Body;
+
+    use super::*;
+
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Script(Vec<Next>);
+
+    impl Messages for Script {
+        type Error = Status;
+
+        fn next(&mut self) -> Result<Next, Status> {
+            Ok(if self.0.is_empty() { Next::End } else { self.0.remove(0) })
+        }
+    }
+
+    /// What polling the body until its end gives: `.` for a turn of others, the
+    /// length of a message, or the status.
+    fn polled(script: Vec<Next>) -> Vec<String> {
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let waker = Waker::from(wakes.clone());
+        let mut context = Context::from_waker(&waker);
+        let (_, mut body) = MessageBody::response(Script(script)).into_parts();
+        let mut seen = Vec::new();
+        loop {
+            match Pin::new(&mut body).poll_frame(&mut context) {
+                Poll::Pending => {
+                    assert_eq!(wakes.0.swap(0, Ordering::Relaxed), 1, "woken for the next turn");
+                    seen.push(".".into());
+                }
+                Poll::Ready(None) => return seen,
+                Poll::Ready(Some(frame)) => seen.push(match frame.unwrap().into_data() {
+                    Ok(data) => data.len().to_string(),
+                    Err(frame) => {
+                        let trailers = frame.into_trailers().ok().unwrap();
+                        trailers["grpc-status"].to_str().unwrap().to_string()
+                    }
+                }),
+            }
+        }
+    }
+
+    fn message(bytes: usize) -> Next {
+        Next::Message(vec![0; bytes].into())
+    }
+
+    #[test]
+    fn others_have_their_turn_after_work_without_a_message_and_after_large_ones() {
+        let script = vec![Next::Yield, message(7), Next::Yield, Next::Yield, message(1 << 20)];
+        assert_eq!(polled(script), [".", "7", ".", ".", "1048576", ".", "0"]);
+        let small = (0..10).map(|_| message(3)).collect();
+        let seen = polled(small);
+        assert_eq!(seen.iter().filter(|seen| *seen == ".").count(), 1);
+        assert_eq!(seen.len(), 12);
+    }
+
+    #[test]
+    fn a_stream_goes_on_when_what_it_waits_for_is_there_or_fails_with_it() {
+        let ready = || Next::Wait(Box::pin(async { Ok(()) }));
+        assert_eq!(polled(vec![ready(), message(2)]), ["2", "0"]);
+        let refused = Box::pin(async { Err(Status::resource_exhausted("no memory")) });
+        assert_eq!(polled(vec![message(2), Next::Wait(refused), message(9)]), ["2", "8"]);
     }
 }

@@ -11,20 +11,33 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
+use crate::memory::CallMemory;
 use crate::unary;
 
-/// Looks at the bytes of a message before they are decoded.
+/// Checks the bytes of a message before they are decoded.
 pub trait Precheck: Send + 'static {
-    fn check(message: &[u8]) -> Result<(), Status>;
+    /// Refuses the message, or estimates how many bytes it takes decoded in
+    /// addition to those of its wire form, which the decoded fields share.
+    fn check(message: &[u8]) -> Result<usize, Status>;
 }
 
-/// Lets every message pass.
+/// Lets every message pass. Nothing is known of its fields, so that a long one
+/// is assumed to consist of small parts.
 #[derive(Clone, Debug)]
 pub struct Any;
 
+/// Messages of unknown kinds up to this length cannot become large.
+const SHORT_BYTES: usize = 1 << 10;
+/// What a byte of a message of an unknown kind may take decoded: an empty
+/// nested message has two bytes, and its struct seldom more than 64.
+const DECODED_PER_BYTE: usize = 32;
+
 impl Precheck for Any {
-    fn check(_: &[u8]) -> Result<(), Status> {
-        Ok(())
+    fn check(message: &[u8]) -> Result<usize, Status> {
+        Ok(match message.len() {
+            0..=SHORT_BYTES => 0,
+            bytes => bytes.saturating_mul(DECODED_PER_BYTE),
+        })
     }
 }
 
@@ -73,7 +86,8 @@ impl<U: Message + Default, P: Precheck> Decoder for CheckedDecoder<U, P> {
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // The transport hands over a message in one piece.
         if bytes.chunk().len() == bytes.remaining() {
-            P::check(bytes.chunk())?;
+            let decoded = P::check(bytes.chunk())?;
+            CallMemory::current().try_charge_decoded(decoded)?;
         }
         unary::decode(bytes).map(Some)
     }

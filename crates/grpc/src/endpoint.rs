@@ -46,6 +46,16 @@ pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint, String> {
     endpoint.tls_config(tls.config()).map_err(|error| bad(&chain(&error)))
 }
 
+/// Returns whether what is sent to an endpoint stays secret on the way: over TLS, or
+/// to a loopback address. A host name does not count: it may resolve to anything.
+pub fn keeps_secrets(address_or_host: &str) -> bool {
+    let Ok(uri) = address(address_or_host).parse::<http::Uri>() else { return false };
+    let host = uri.host().unwrap_or_default();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let loopback = bare.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    uri.scheme_str() == Some("https") || loopback
+}
+
 /// True if there is a host, and a number where a port is given.
 fn is_usable(uri: &http::Uri) -> bool {
     let Some(authority) = uri.authority() else { return false };
@@ -80,6 +90,25 @@ mod tests {
         assert_eq!(uri("localhost:8086"), "http://localhost:8086/");
         assert_eq!(uri("http://[::1]:1"), "http://[::1]:1/");
         assert_eq!(uri("https://bigtable.googleapis.com"), "https://bigtable.googleapis.com/");
+    }
+
+    #[test]
+    fn secrets_are_kept_by_tls_and_by_loopback_addresses() {
+        for kept in ["https://h", "127.0.0.1:1", "127.9.9.9", "http://[::1]:1", "[::1]:8086"] {
+            assert!(keeps_secrets(kept), "{kept}");
+        }
+        let open = [
+            "h:1",
+            "localhost:1",
+            "http://10.0.0.1:1",
+            "127.0.0.1.example.com:1",
+            "",
+            "[::2]:1",
+            "http://127.0.0.1@example.com:1",
+        ];
+        for open in open {
+            assert!(!keeps_secrets(open), "{open}");
+        }
     }
 
     #[derive(Debug)]

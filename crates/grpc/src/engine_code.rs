@@ -5,9 +5,10 @@ use tonic::Code;
 
 pub fn engine_code(error: &E) -> Code {
     match error {
-        E::MutationConflict { .. } | E::ScanConflict { .. } | E::ConfigConflict { .. } => {
-            Code::Aborted
-        }
+        E::MutationConflict { .. }
+        | E::ScanConflict { .. }
+        | E::SchemaChanged { .. }
+        | E::ConfigConflict { .. } => Code::Aborted,
         E::CellDisorder(_)
         | E::InvalidPackedFormat { .. }
         | E::InvalidMutation(_)
@@ -18,11 +19,12 @@ pub fn engine_code(error: &E) -> Code {
         }
         E::TableExists(_) => Code::AlreadyExists,
         E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
+        E::UnknownFold(_) => Code::FailedPrecondition,
         // Of stores whose log their owner keeps.
         E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => {
             Code::FailedPrecondition
         }
-        E::DiskFull { .. } => Code::ResourceExhausted,
+        E::DiskFull { .. } | E::Overloaded { .. } => Code::ResourceExhausted,
         E::SnapshotExpired { .. }
         | E::Stopped(_)
         | E::Closed

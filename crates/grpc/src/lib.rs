@@ -2,7 +2,8 @@
 //! (`services`), calls that ask with one message (`unary`), streamed responses
 //! whose messages are in wire form already (`body`), messages that are their
 //! sender's mistake when they cannot be read (`codec`), what the engine's
-//! errors are called (`engine_code`); and the way to a server: where it is
+//! errors are called (`engine_code`), the memory that calls may use (`memory`)
+//! and the threads (`offload`); and the way to a server: where it is
 //! (`endpoint`), whom to trust (`tls`), over a connection or within the process
 //! (`transport`).
 #![forbid(unsafe_code)]
@@ -11,15 +12,19 @@ mod body;
 mod codec;
 mod endpoint;
 mod engine_code;
+pub mod memory;
+pub mod offload;
 mod services;
 mod tls;
 mod transport;
 pub mod unary;
 
-pub use body::{MessageBody, Messages};
+pub use body::{MessageBody, Messages, Next, Wait};
 pub use codec::{Any, CheckedCodec, CheckedDecoder, MessageCodec, Precheck};
-pub use endpoint::{chain, endpoint};
+pub use endpoint::{chain, endpoint, keeps_secrets};
 pub use engine_code::engine_code;
-pub use services::{Answering, Services};
+pub use services::{
+    Answering, Dispatch, Intercept, MethodPath, Services, is_grpc, unsupported_media_type,
+};
 pub use tls::Tls;
-pub use transport::Transport;
+pub use transport::{InProcess, Transport};

@@ -1,5 +1,7 @@
-//! The gRPC services of a port. The service in a call's path finds the one to
-//! answer it, without anything being made for the way there.
+//! The gRPC services of a port. The service named in a call's path answers it;
+//! dispatching allocates nothing. Only requests that are gRPC calls get that far:
+//! the content type and the exact form of the path are checked here, so that a
+//! service may trust that its path is `/service/method`.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -26,6 +28,23 @@ struct Table {
     named: Vec<(&'static str, Arc<dyn Serves>)>,
     /// Answers what no other is there for.
     otherwise: Option<Arc<dyn Serves>>,
+    /// Sees every call first.
+    intercept: Option<Arc<dyn Intercept>>,
+}
+
+/// Stands between a port and its services.
+pub trait Intercept: Send + Sync {
+    /// Answers a call, or passes it on. Its path is known to be `/service/method`.
+    fn intercept(&self, request: http::Request<Body>, next: Dispatch) -> Answering;
+}
+
+/// The services behind an [`Intercept`].
+pub struct Dispatch(Services);
+
+impl Dispatch {
+    pub fn call(&self, request: http::Request<Body>) -> Answering {
+        self.0.dispatch(request)
+    }
 }
 
 /// A service that is shared by all calls.
@@ -65,6 +84,12 @@ impl Services {
         self
     }
 
+    /// With something that sees every call first.
+    pub fn intercepted_by(mut self, intercept: Arc<dyn Intercept>) -> Services {
+        Arc::make_mut(&mut self.0).intercept = Some(intercept);
+        self
+    }
+
     /// As the library's own servers and clients take them.
     pub fn into_routes(self) -> Routes {
         let mut routes = Routes::default();
@@ -73,24 +98,87 @@ impl Services {
         routes
     }
 
+    /// Answers a call. Paths other than `/service/method` answer UNIMPLEMENTED,
+    /// requests of another content type HTTP status 415.
     pub fn call(&self, request: http::Request<Body>) -> Answering {
-        let Table { named, otherwise } = &*self.0;
-        let called = service_name(request.uri().path());
+        if !is_grpc(request.headers()) {
+            return answered(unsupported_media_type());
+        }
+        if MethodPath::of(request.uri()).is_none() {
+            let path = excerpt(request.uri().path());
+            let status = Status::unimplemented(format!("{path:?} is not /service/method"));
+            return answered(status.into_http());
+        }
+        match &self.0.intercept {
+            None => self.dispatch(request),
+            Some(intercept) => intercept.intercept(request, Dispatch(self.clone())),
+        }
+    }
+
+    fn dispatch(&self, request: http::Request<Body>) -> Answering {
+        let Table { named, otherwise, .. } = &*self.0;
+        let called = MethodPath::of(request.uri()).map_or("", |path| path.service);
         let found = named.iter().find(|(name, _)| *name == called).map(|(_, service)| service);
         match found.or(otherwise.as_ref()) {
             Some(service) => service.call(request),
             None => {
-                let status = Status::unimplemented(format!("there is no service {called:?}"));
-                Box::pin(std::future::ready(Ok(status.into_http())))
+                let service = excerpt(called);
+                answered(Status::unimplemented(format!("unknown service {service:?}")).into_http())
             }
         }
+    }
+}
+
+fn answered(response: http::Response<Body>) -> Answering {
+    Box::pin(std::future::ready(Ok(response)))
+}
+
+/// Returns whether the content type of a request is gRPC's: `application/grpc`,
+/// perhaps with a codec (`+proto`) or parameters (`;`).
+pub fn is_grpc(headers: &http::HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+/// The answer to a request that is not gRPC where only gRPC is served.
+pub fn unsupported_media_type() -> http::Response<Body> {
+    let text = "gRPC calls need the content type application/grpc\n";
+    let mut response = http::Response::new(Body::new(text.to_string()));
+    *response.status_mut() = http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    let kind = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The beginning of what a client sent, short enough to be repeated to it.
+fn excerpt(text: &str) -> &str {
+    &text[..text.floor_char_boundary(200)]
+}
+
+/// The parts of `/service/method`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodPath<'a> {
+    pub service: &'a str,
+    pub method: &'a str,
+}
+
+impl<'a> MethodPath<'a> {
+    /// The parts of a path that has exactly this form: one leading slash, two
+    /// segments that are not empty, no query.
+    pub fn of(uri: &'a http::Uri) -> Option<MethodPath<'a>> {
+        let exact = uri.path_and_query()?.as_str();
+        let (service, method) = exact.strip_prefix('/')?.split_once('/')?;
+        let plain = |part: &str| !part.is_empty() && !part.contains(['/', '?']);
+        (plain(service) && plain(method)).then_some(MethodPath { service, method })
     }
 }
 
 /// The library's own, which go their own way.
 impl From<Routes> for Services {
     fn from(routes: Routes) -> Services {
-        Services(Arc::new(Table { named: Vec::new(), otherwise: Some(Arc::new(Routed(routes))) }))
+        let otherwise: Option<Arc<dyn Serves>> = Some(Arc::new(Routed(routes)));
+        Services(Arc::new(Table { otherwise, ..Table::default() }))
     }
 }
 
@@ -100,12 +188,6 @@ impl Serves for Routed {
     fn call(&self, request: http::Request<Body>) -> Answering {
         Box::pin(self.0.clone().call(request))
     }
-}
-
-/// The service of `/service/method`.
-fn service_name(path: &str) -> &str {
-    let path = path.strip_prefix('/').unwrap_or(path);
-    path.split_once('/').map_or(path, |(service, _)| service)
 }
 
 impl<B> Service<http::Request<B>> for Services
@@ -153,8 +235,19 @@ mod tests {
     }
 
     async fn asked(services: &Services, path: &str) -> http::Response<Body> {
-        let request = http::Request::builder().uri(path).body(Body::empty()).unwrap();
-        services.call(request).await.unwrap()
+        asked_as(services, path, Some("application/grpc")).await
+    }
+
+    async fn asked_as(
+        services: &Services,
+        path: &str,
+        content_type: Option<&str>,
+    ) -> http::Response<Body> {
+        let mut request = http::Request::builder().uri(path);
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        services.call(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
     #[tokio::test]
@@ -168,5 +261,43 @@ mod tests {
         let services = services.otherwise(Named("other"));
         assert_eq!(asked(&services, "/a.B/C").await.headers()["who"], "a");
         assert_eq!(asked(&services, "/b/C").await.headers()["who"], "other");
+    }
+
+    #[tokio::test]
+    async fn only_the_exact_path_of_a_method_reaches_a_service() {
+        let services = Services::default().with(Named("a")).otherwise(Named("other"));
+        for path in [
+            "/a.B/x/C",
+            "//C",
+            "/a.B//C",
+            "/a.B/",
+            "/a.B",
+            "/a.B/C/",
+            "/a.B/C?x=1",
+            "/a.B/C?",
+            "//a.B/C",
+            "http://host/a.B/x/C",
+        ] {
+            let answer = asked(&services, path).await;
+            assert_eq!(answer.headers()["grpc-status"], "12", "{path}");
+        }
+        // An absolute URI, as HTTP/2 requests have.
+        assert_eq!(asked(&services, "http://host/a.B/C").await.headers()["who"], "a");
+    }
+
+    #[tokio::test]
+    async fn a_request_of_another_content_type_is_refused_with_415() {
+        let services = Services::default().with(Named("a")).otherwise(Named("other"));
+        for kind in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
+            assert_eq!(asked_as(&services, "/a.B/C", Some(kind)).await.headers()["who"], "a");
+        }
+        for kind in
+            ["text/plain", "application/json", "application/grpc-web", "application/grpcx", ""]
+        {
+            let answer = asked_as(&services, "/a.B/C", Some(kind)).await;
+            assert_eq!(answer.status(), http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+        }
+        let answer = asked_as(&services, "/b/C", None).await;
+        assert_eq!(answer.status(), http::StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 }

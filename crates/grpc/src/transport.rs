@@ -10,6 +10,20 @@ use tonic::transport::Channel;
 use tower_service::Service;
 
 use crate::Services;
+use crate::memory::CallMemory;
+
+/// Marks a call that was made within the process, among the extensions of its
+/// request. Only [`Transport::InProcess`] can create it, so no call from the network
+/// carries it.
+#[derive(Clone, Copy, Debug)]
+pub struct InProcess(());
+
+impl InProcess {
+    /// Returns whether the request with these extensions was made within the process.
+    pub fn is_set(extensions: &http::Extensions) -> bool {
+        extensions.get::<InProcess>().is_some()
+    }
+}
 
 #[derive(Clone)]
 pub enum Transport {
@@ -31,14 +45,16 @@ impl Service<http::Request<Body>> for Transport {
         }
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Responding {
+    fn call(&mut self, mut request: http::Request<Body>) -> Responding {
         match self {
             Transport::Channel(channel) => {
                 let responding = channel.call(request);
                 Box::pin(async move { responding.await.map_err(Into::into) })
             }
             Transport::InProcess(services) => {
-                let responding = services.call(request);
+                request.extensions_mut().insert(InProcess(()));
+                // Not a call of the network, even if one of those makes it.
+                let responding = CallMemory::uncounted(services.call(request));
                 Box::pin(async move { responding.await.map_err(|never| match never {}) })
             }
         }

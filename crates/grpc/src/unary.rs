@@ -10,10 +10,14 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 
+use crate::memory::CallMemory;
+use crate::offload::in_place_if_large;
 use crate::{Any, Precheck};
 
 /// What stands before a message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
+/// How many bytes could be copied while one byte of a message is decoded.
+const DECODING_COST: usize = 4;
 
 /// Reads the one message of a call, and its stream to the end.
 pub async fn read<M: Message + Default>(
@@ -38,8 +42,9 @@ pub async fn read_checked<M: Message + Default, P: Precheck>(
         }
     }
     let message = received.message()?;
-    P::check(&message)?;
-    decode(message)
+    let decoded_bytes = in_place_if_large(message.len(), || P::check(&message))?;
+    CallMemory::current().charge_decoded(decoded_bytes).await?;
+    in_place_if_large(decoded_bytes.saturating_mul(DECODING_COST), || decode(message))
 }
 
 /// Decodes a message. Bytes that are none are their sender's mistake.
@@ -95,8 +100,8 @@ impl Received {
             self.first = data;
         } else {
             let first = std::mem::take(&mut self.first);
-            let wanted = self.message_bytes.map_or(0, |bytes| PREFIX_BYTES + bytes);
-            self.all.reserve(wanted.saturating_sub(self.all.len()).max(first.len() + data.len()));
+            let arrived = self.all.len() + first.len() + data.len();
+            self.all.reserve(capacity(arrived, self.message_bytes) - self.all.len());
             self.all.extend_from_slice(&first);
             self.all.extend_from_slice(&data);
         }
@@ -123,6 +128,13 @@ impl Received {
         received.advance(PREFIX_BYTES);
         Ok(received)
     }
+}
+
+/// The buffer for a message of which this much has arrived: all of it once a
+/// quarter is there, so that announcing a message takes no memory.
+fn capacity(arrived: usize, message_bytes: Option<usize>) -> usize {
+    let whole = message_bytes.map_or(0, |bytes| PREFIX_BYTES + bytes);
+    if arrived >= whole / 4 { whole.max(arrived) } else { (2 * arrived).min(whole) }
 }
 
 /// The length of the message that begins here, once its prefix is there.
@@ -170,6 +182,14 @@ mod tests {
             }
         }
         assert_eq!(received(&[], 1).unwrap_err().code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn a_buffer_grows_with_what_arrives() {
+        let mib = 1 << 20;
+        assert_eq!(capacity(6, Some(256 * mib)), 12);
+        assert_eq!(capacity(65 * mib, Some(256 * mib)), 256 * mib + PREFIX_BYTES);
+        assert_eq!((capacity(4, None), capacity(9, Some(2))), (4, 9));
     }
 
     #[test]

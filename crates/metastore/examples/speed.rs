@@ -23,7 +23,7 @@ struct Member {
 impl Member {
     fn apply(&mut self, proposals: Vec<Bytes>) -> Result<()> {
         self.index += 1;
-        let entry = Committed { index: self.index, term: 1, proposals };
+        let entry = Committed { index: self.index, term: 1, proposals, awaited: true };
         self.parts.applier.apply(entry)?.into_iter().try_for_each(|answer| answer.map(drop))
     }
 

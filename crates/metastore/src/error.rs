@@ -93,13 +93,28 @@ pub enum Error {
     TimeTooOld { waterline: i64 },
     #[error("the session does not hold the lock \"{}\"", key.escape_ascii())]
     LockNotHeld { key: bytes::Bytes },
-    #[error("the session waits for or holds the lock \"{}\" in the other mode", key.escape_ascii())]
+    #[error(
+        "the session already holds or waits for the lock \"{}\" in a different mode",
+        key.escape_ascii()
+    )]
     LockModeDiffers { key: bytes::Bytes },
+    /// Another call of the session gave up all its places.
+    #[error(
+        "waiting for the lock \"{}\" was ended by a release of the same session: acquire it again",
+        key.escape_ascii()
+    )]
+    LockGivenUp { key: bytes::Bytes },
     #[error("{what}: {size} is over the limit of {limit}")]
     Limit { what: &'static str, size: u64, limit: u64 },
     /// Bytes that should be a proposal are not one.
     #[error("malformed proposal: {0}")]
     Malformed(&'static str),
+    /// An entry of the log is beyond this version. Skipping it would lose an
+    /// acknowledged write.
+    #[error(
+        "log entry {index} cannot be read ({why}): it was written by a newer version of stele; open this directory with that version"
+    )]
+    UnknownEntry { index: u64, why: String },
     /// The data directory or a setting does not fit.
     #[error("{0}")]
     Config(String),
@@ -137,6 +152,7 @@ impl Error {
             | Error::ClusterMismatch
             | Error::LockNotHeld { .. }
             | Error::LockModeDiffers { .. }
+            | Error::UnknownEntry { .. }
             | Error::Config(_) => Code::FailedPrecondition,
             Error::LeaseTtlTooLarge
             | Error::Compacted { .. }
@@ -147,7 +163,9 @@ impl Error {
             Error::NoLeader | Error::LeaderChanged | Error::Stopped | Error::Timeout => {
                 Code::Unavailable
             }
-            Error::Conflict { .. } | Error::TooOld { .. } => Code::Aborted,
+            Error::Conflict { .. } | Error::TooOld { .. } | Error::LockGivenUp { .. } => {
+                Code::Aborted
+            }
             Error::Internal(_) => Code::Internal,
             Error::Engine(error) => engine_code(error),
         }
@@ -157,7 +175,9 @@ impl Error {
 fn engine_code(error: &stele_engine::Error) -> Code {
     match error {
         stele_engine::Error::DataLoss { .. } => Code::DataLoss,
-        stele_engine::Error::DiskFull { .. } => Code::ResourceExhausted,
+        stele_engine::Error::DiskFull { .. } | stele_engine::Error::Overloaded { .. } => {
+            Code::ResourceExhausted
+        }
         stele_engine::Error::Stopped(_) | stele_engine::Error::Closed => Code::Unavailable,
         _ => Code::Internal,
     }

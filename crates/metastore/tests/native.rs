@@ -12,6 +12,9 @@ use bytes::Bytes;
 use member::{Member, soon};
 use stele_engine::world::{Random, SeededRandom};
 use stele_metastore::client::{At, Change, Error, Mode, Range, RetryOptions, Transaction};
+use stele_metastore::native::Native;
+use stele_metastore::native::proto::AcquireRequest;
+use stele_metastore::native::proto::metastore_server::Metastore as _;
 use stele_metastore::node::ExecuteLimits;
 
 fn number(value: Option<Bytes>) -> u64 {
@@ -254,6 +257,71 @@ async fn a_caller_that_goes_away_leaves_the_queue() {
     member.until(|lock| lock.waiters.is_empty(), "lock").await;
     held.release().await.unwrap();
     member.until(|lock| lock.holders.is_empty(), "lock").await;
+}
+
+#[tokio::test]
+async fn an_attempt_that_does_not_wait_disturbs_no_waiting_call_of_its_session() {
+    let member = Member::start().await;
+    let client = member.client().await;
+    let (one, two) = (client.session(60).await.unwrap(), client.session(60).await.unwrap());
+    let held = one.acquire("lock", Mode::Exclusive).await.unwrap();
+    let waiter = two.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire("lock", Mode::Exclusive).await });
+    member.until(|lock| lock.waiters.len() == 1, "lock").await;
+    assert!(two.try_acquire("lock", Mode::Exclusive).await.unwrap().is_none());
+    // A second call of the session that goes away takes nothing from the first.
+    let waiter = two.clone();
+    let second = tokio::spawn(async move { waiter.acquire("lock", Mode::Exclusive).await });
+    member.until(|lock| lock.waiters.len() == 2, "lock").await;
+    second.abort();
+    member.until(|lock| lock.waiters.len() == 1, "lock").await;
+    held.release().await.unwrap();
+    let held = soon(waiting).await.unwrap().unwrap();
+    assert_eq!(held.session().id(), two.id());
+    assert!(!two.is_lost());
+}
+
+#[tokio::test]
+async fn a_release_ends_a_waiting_call_without_losing_the_session() {
+    let member = Member::start().await;
+    let client = member.client().await;
+    let (one, two) = (client.session(60).await.unwrap(), client.session(60).await.unwrap());
+    let held = one.acquire("lock", Mode::Exclusive).await.unwrap();
+    let waiter = two.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire("lock", Mode::Exclusive).await });
+    member.until(|lock| lock.waiters.len() == 1, "lock").await;
+    client.release("lock", two.id()).await.unwrap();
+    let ended = soon(waiting).await.unwrap().err().unwrap();
+    assert!(!matches!(ended, Error::SessionLost(_)), "{ended}");
+    assert_eq!(client.keep_alive(two.id()).await.unwrap(), 60);
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_cancelled_before_its_answer_leaves_nothing_behind() {
+    let member = Member::start().await;
+    let client = member.client().await;
+    let session = client.session(60).await.unwrap();
+    let before = member.node().revision();
+    let api = Native::new(member.node().clone());
+    let (key, client_id) = (Bytes::from("lock"), session.id());
+    let request = AcquireRequest { key, client_id, shared: false, no_wait: false };
+    let mut call = api.acquire(tonic::Request::new(request));
+    tokio::select! {
+        biased;
+        _ = &mut call => panic!("the proposal takes a sync"),
+        () = std::future::ready(()) => {}
+    }
+    drop(call);
+    // Granted, and given back.
+    let settled = async {
+        while member.node().revision() < before + 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(settled).await;
+    let lock = client.lock("lock").await.unwrap();
+    assert!(lock.holders.is_empty() && lock.waiters.is_empty(), "{lock:?}");
 }
 
 #[tokio::test]

@@ -9,9 +9,13 @@ use bytes::Bytes;
 use stele_engine::world::sim::{Operation, SimFiles, disk_full};
 use stele_engine::world::{Clock, World};
 use stele_metastore::command::{
-    Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
+    Alarm, Answer, Command, Delete, Execute, KeyRange, Put, ROW_BYTES_MAX, RangeQuery, Reply,
+    Write, encode,
 };
+use stele_metastore::consensus::{self, Committed, Machine, Position};
+use stele_metastore::machine;
 use stele_metastore::node::{Attempt, Retention, Settings};
+use stele_metastore::state::Identity;
 use stele_metastore::{Error, Node};
 
 /// A clock whose wall time and running time are moved apart.
@@ -383,4 +387,102 @@ async fn a_disk_too_full_to_apply_refuses_writes_serves_reads_and_recovers_by_it
 
 fn assert_full(error: &Error) {
     assert!(error.to_string().contains("disk is full"), "{error}");
+}
+
+/// Applies entries as versions before the limit on keys did: the engine's
+/// refusal of a long row stopped the group, with the entry in its log.
+struct OldMachine(Arc<machine::Applier>);
+
+impl Machine for OldMachine {
+    type Answer = Result<Answer, Error>;
+
+    fn apply(&self, entry: Committed) -> Result<Vec<Self::Answer>, Error> {
+        let too_long = |proposal: &Bytes| proposal.len() > ROW_BYTES_MAX;
+        if entry.proposals.iter().any(too_long) {
+            return Err(Error::Internal("a row key is over the limit".into()));
+        }
+        self.0.apply(entry)
+    }
+
+    fn applied(&self) -> Position {
+        self.0.applied()
+    }
+
+    fn flushed(&self) -> u64 {
+        self.0.flushed()
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_a_long_key_had_stopped_opens_again() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
+    let settings = settings(dir.path(), &clock);
+    let world = settings.world.clone();
+    let identity = || Identity { cluster_id: 1, member_id: 2 };
+    let state = dir.path().join("state");
+    let opened = machine::open(&state, settings.machine.clone(), world.clone(), identity).unwrap();
+    let of_group = consensus::Settings::new(dir.path().join("log"), world, 2);
+    let machine = Arc::new(OldMachine(opened.applier.clone()));
+    let group = consensus::Group::open(of_group, machine).await.unwrap();
+    let logged = |put: Put| encode(&Command::Put(put), 1);
+    group.propose(logged(Put::new("before", "1"))).await.unwrap().unwrap();
+    group.propose(logged(Put::new(vec![b'k'; 5 << 20], "2"))).await.unwrap_err();
+    assert!(group.propose(logged(Put::new("after", "3"))).await.is_err(), "the group has stopped");
+    drop(group);
+    drop(opened);
+    for round in 0..2 {
+        let node = open(dir.path(), &clock).await;
+        put(&node, &format!("round {round}"), "").await;
+        let keys: Vec<String> = all(&node).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys[0], "before");
+        assert_eq!(keys.len(), round + 2);
+        let long = Put::new(vec![b'k'; 5 << 20], "");
+        let refused = node.propose(Command::Put(long)).await.unwrap_err();
+        assert!(matches!(refused, Error::Limit { .. }), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_was_wrong_does_not_spoil_times_for_good() {
+    const HOUR_MICROS: i64 = 3_600_000_000;
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
+    let start = 1_000 * HOUR_MICROS;
+    clock.set_wall(start);
+    let node = open(dir.path(), &clock).await;
+    // The first round sets the clocks, a later one samples.
+    node.run_duties().await.unwrap();
+    put(&node, "a", "right").await;
+    clock.run(Duration::from_secs(1200));
+    node.run_duties().await.unwrap();
+    clock.set_wall(start + 24 * 365 * 80 * HOUR_MICROS);
+    put(&node, "a", "decades ahead").await;
+    clock.set_wall(start + HOUR_MICROS / 3);
+    let back = put(&node, "a", "right again").await;
+    clock.run(Duration::from_secs(3 * 3600));
+    put(&node, "a", "three hours later").await;
+    let found = node.revision_at(start + 2 * HOUR_MICROS).unwrap();
+    assert_eq!(found, back, "times run on from what is at most an hour ahead");
+}
+
+#[tokio::test]
+async fn a_member_is_closed_while_a_purge_goes_on_without_its_caller() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
+    let node = Arc::new(open(dir.path(), &clock).await);
+    for value in 0..50 {
+        put(&node, "a", &value.to_string()).await;
+    }
+    let purging = node.clone();
+    let revision = node.revision();
+    let mut purge = Box::pin(async move { purging.compact(revision, true).await });
+    // As far as the work on another thread, or to its end.
+    for _ in 0..1000 {
+        tokio::select! {
+            biased;
+            _ = &mut purge => break,
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    drop(purge);
+    let node = Arc::into_inner(node).expect("nobody else has it");
+    node.close().await.unwrap();
 }

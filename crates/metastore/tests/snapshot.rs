@@ -90,7 +90,7 @@ async fn a_restored_member_has_every_key_as_it_was_and_its_leases() {
     // Life goes on, over a restart.
     put(&again, "key0999", b"later".to_vec(), 0).await;
     let kept = all(&again);
-    drop(again);
+    Arc::into_inner(again).unwrap().close().await.unwrap();
     let again = open(&target).await;
     assert_eq!((all(&again), again.revision()), (kept, restored.revision + 1));
     again.propose(Command::LeaseRevoke { id: 77 }).await.unwrap();

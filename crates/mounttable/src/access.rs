@@ -126,6 +126,20 @@ impl Permissions {
         }
     }
 
+    /// Refuses patterns that can match nobody: set by mistake, they would lock
+    /// everybody out who is not on another list.
+    pub fn check_patterns(&self) -> Result<()> {
+        for (tag, list) in &self.0 {
+            for pattern in list.included.iter().chain(&list.excluded) {
+                if let Some(why) = blessing::mistake(pattern) {
+                    let what = format!("{tag}: the pattern {pattern:?} matches nobody: {why}");
+                    return Err(Error::BadPermissions(what));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Does a list of one of these tags admit the caller?
     pub fn admit(&self, caller: &Caller, tags: &[&str]) -> bool {
         tags.iter().any(|tag| self.0.get(*tag).is_some_and(|list| list.admits(caller)))

@@ -85,6 +85,18 @@ pub fn is_pattern(text: &str) -> bool {
     text == EVERYBODY || is_blessing(text.strip_suffix(":$").unwrap_or(text))
 }
 
+/// Why a pattern that somebody wrote can match nobody, if that is so.
+pub fn mistake(pattern: &str) -> Option<&'static str> {
+    if !is_pattern(pattern) {
+        return Some("it is not a list of components with : between them");
+    }
+    let is_star = |component: &str| component.bytes().all(|byte| byte == b'*');
+    pattern.split(':').any(is_star).then_some(
+        "* has no meaning here: leave it out, as a pattern matches all names that extend it, \
+         or write ... for everybody",
+    )
+}
+
 /// Does a pattern match one blessing? `p` matches `p` and all that extends
 /// it, `p:$` only `p`, `...` everybody.
 pub fn matches(pattern: &str, blessing: &str) -> bool {
@@ -138,6 +150,12 @@ mod tests {
             ["", "$", ":", "a:", ":a", "a,b", "a@@b", "a(b", "a<b", "a/b", "a\n", "x...", "a:$:$"]
         {
             assert!(!is_pattern(bad), "{bad}");
+        }
+        for good in ["a", "dev:u:%%", "%%", "...", "a:$", "*.example.org"] {
+            assert_eq!(mistake(good), None, "{good}");
+        }
+        for bad in ["dev:*", "*", "a:*:b", "a:...", ""] {
+            assert!(mistake(bad).is_some(), "{bad}");
         }
         assert_eq!(Caller::with(["a", "...", "b:$", "c:d"]).blessings(), ["a", "c:d"]);
     }

@@ -52,6 +52,11 @@ pub enum Error {
     TooDeep { name: String },
     #[error("no mounttable is responsible for {name}")]
     NoMounttable { name: String },
+    #[error(
+        "the token would be sent to {server} in plain text: use TLS or a loopback address, or \
+         allow it with --insecure-token"
+    )]
+    TokenInPlainText { server: String },
     /// No server of a name could be asked.
     #[error("cannot reach {server}: {why}")]
     Unreachable { server: String, why: String },
@@ -77,7 +82,7 @@ impl Error {
             Error::NoPermissions { .. } | Error::NoAccess => Code::PermissionDenied,
             Error::NoSuchName { .. } | Error::NoSuchNameRoot => Code::NotFound,
             Error::Aborted { .. } => Code::DeadlineExceeded,
-            Error::NotRooted(_) => Code::InvalidArgument,
+            Error::NotRooted(_) | Error::TokenInPlainText { .. } => Code::InvalidArgument,
             Error::TooDeep { .. } | Error::NoMounttable { .. } => Code::FailedPrecondition,
             Error::Unreachable { .. } => Code::Unavailable,
             Error::Refused { code, .. } => *code,
@@ -111,6 +116,7 @@ impl Error {
             Error::Unauthenticated(_) => "Unauthenticated",
             Error::Damaged { .. } => "Damaged",
             Error::NotRooted(_) => "NotRooted",
+            Error::TokenInPlainText { .. } => "TokenInPlainText",
             Error::TooDeep { .. } => "TooDeep",
             Error::NoMounttable { .. } => "NoMounttable",
             Error::Unreachable { .. } => "Unreachable",

@@ -1,19 +1,31 @@
-//! Checking all rows against each other, and mending what those who died have
-//! left: rows that no parent knows, references without rows, counters.
+//! Checks all rows against each other, and mends what processes that died have
+//! left: rows that no parent refers to, references without rows, counters.
+//!
+//! A check compares each row with the references to it. Rows are sorted by
+//! hash, so the two meet in memory: a check that would keep more than
+//! `CHECKED_MAX` of them goes over the table several times, each time with
+//! another part of all names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, hash_map::DefaultHasher};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use stele_bigtable::client::Mutation;
 
+use crate::access::Permissions;
+use crate::blessing::Caller;
 use crate::error::{Error, Result};
-use crate::node::{Branch, CHILDREN, Node, PRESENT, ROOT_ID, reference_column};
+use crate::node::{Branch, CHILDREN, Node, PRESENT, ROOT_ID, Reference, reference_column};
 use crate::node_name::NodeName;
-use crate::rows::{Counters, Kind, NodeRows};
+use crate::rows::{Counters, Kind, Limits, NewChild, NodeRows};
 
 /// Passes that mending may take; each makes the damage smaller.
 const PASSES_MAX: u32 = 100;
+/// Rows and references that a check keeps at once, a few hundred bytes each.
+const CHECKED_MAX: usize = 1_000_000;
+/// Problems that a report lists.
+const PROBLEMS_MAX: usize = 100_000;
 
 /// Something that should not be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +95,8 @@ pub struct Report {
     pub nodes: u64,
     pub servers: u64,
     pub problems: Vec<Problem>,
+    /// Problems beyond those that are listed.
+    pub more_problems: u64,
 }
 
 impl Report {
@@ -91,78 +105,163 @@ impl Report {
     }
 }
 
-/// Looks at every row once. Operations that are under way may look like
-/// damage: what is to be believed is what a second check finds again.
+/// Looks at every row. Operations that are under way may look like damage:
+/// what is to be believed is what a second check finds again.
 pub async fn check(rows: &NodeRows) -> Result<Report> {
+    check_within(rows, CHECKED_MAX).await
+}
+
+/// The same, keeping about so many rows and references at once.
+pub async fn check_within(rows: &NodeRows, checked_max: usize) -> Result<Report> {
+    let mut parts = 1;
+    loop {
+        let kept_max = if parts < PARTS_MAX { checked_max } else { usize::MAX };
+        if let Some(report) = check_in_parts(rows, parts, kept_max).await? {
+            return Ok(report);
+        }
+        parts *= 2;
+    }
+}
+
+/// Checks all names in so many parts, one pass over the rows for each. `None`
+/// if a part has more than `kept_max` rows and references.
+async fn check_in_parts(rows: &NodeRows, parts: u64, kept_max: usize) -> Result<Option<Report>> {
     let mut report = Report::default();
-    let mut nodes: HashMap<NodeName, Branch> = HashMap::new();
-    let mut scan = rows.scan();
-    while let Some(read) = scan.next().await? {
-        match read {
-            Ok(branch) => drop(nodes.insert(branch.node.name.clone(), branch)),
-            Err((key, error)) => report.problems.push(Problem::Damaged {
-                row: key.escape_ascii().to_string(),
-                what: error.to_string(),
-            }),
+    let mut counted = BTreeMap::new();
+    let mut has_root = false;
+    for part in 0..parts {
+        let mut names = Names::default();
+        let mut scan = rows.scan();
+        while let Some(read) = scan.next().await? {
+            // What concerns no name in particular is done in one pass.
+            match read {
+                Ok(branch) => {
+                    if part == 0 {
+                        report.count(&branch.node, &mut counted);
+                        has_root |= branch.node.name.is_root();
+                    }
+                    names.add(&branch, |name| part_of(name, parts) == part);
+                }
+                Err((key, error)) if part == 0 => report.add(Problem::Damaged {
+                    row: key.escape_ascii().to_string(),
+                    what: error.to_string(),
+                }),
+                Err(_) => {}
+            }
+            if names.len > kept_max {
+                return Ok(None);
+            }
+        }
+        names.compare(&mut report);
+    }
+    if !has_root {
+        report.add(Problem::NoRoot);
+    }
+    for problem in counters(&counted, &rows.counters.all().await?) {
+        report.add(problem);
+    }
+    report.problems.sort();
+    Ok(Some(report))
+}
+
+/// Parts of all names, at most.
+const PARTS_MAX: u64 = 1 << 16;
+
+fn part_of(name: &NodeName, parts: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish() % parts
+}
+
+impl Report {
+    fn add(&mut self, problem: Problem) {
+        match self.problems.len() < PROBLEMS_MAX {
+            true => self.problems.push(problem),
+            false => self.more_problems += 1,
         }
     }
-    report.nodes = nodes.len() as u64;
-    report.servers = nodes.values().map(|branch| branch.node.servers.len() as u64).sum();
-    if !nodes.contains_key(&NodeName::root()) {
-        report.problems.push(Problem::NoRoot);
+
+    /// Counts a node, also for its creator.
+    fn count(&mut self, node: &Node, counted: &mut BTreeMap<String, i64>) {
+        let servers = node.servers.len();
+        self.nodes += 1;
+        self.servers += servers as u64;
+        *counted.entry(Counters::key(Kind::Nodes, &node.creator)).or_default() += 1;
+        let servers = i64::try_from(servers).unwrap_or(i64::MAX);
+        *counted.entry(Counters::key(Kind::Servers, &node.creator)).or_default() += servers;
     }
-    for branch in nodes.values() {
-        report.problems.extend(orphan(&branch.node, &nodes));
-        report.problems.extend(references(branch, &nodes));
-    }
-    report.problems.extend(counters(&nodes, &rows.counters.all().await?));
-    report.problems.sort();
-    Ok(report)
 }
 
-fn orphan(node: &Node, nodes: &HashMap<NodeName, Branch>) -> Option<Problem> {
-    let problem = || Problem::Orphan { name: node.name.clone(), id: node.id.clone() };
-    let Some(parent) = node.name.parent() else {
-        return (node.id != ROOT_ID).then(problem);
-    };
-    let is_known =
-        nodes.get(&parent).is_some_and(|above| above.refers_to(node.name.last(), &node.id));
-    (!is_known).then(problem)
+/// Rows of names and the references to them.
+#[derive(Default)]
+struct Names {
+    found: HashMap<NodeName, Found>,
+    /// Rows and references that are kept.
+    len: usize,
 }
 
-fn references(branch: &Branch, nodes: &HashMap<NodeName, Branch>) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let Branch { node, children, .. } = branch;
-    for (child, references) in children {
-        let row = nodes.get(&node.name.child(child)).map(|branch| &branch.node);
-        for reference in references {
-            let (parent, child, id) = (node.name.clone(), child.clone(), reference.id.clone());
-            match row.filter(|row| row.id == reference.id) {
-                None => problems.push(Problem::Dangling { parent, child, id }),
-                Some(row) if row.created_micros != reference.created_micros => {
-                    problems.push(Problem::OtherTime { parent, child, id });
-                }
-                Some(_) => {}
+#[derive(Default)]
+struct Found {
+    /// The id of the row and when it was created.
+    row: Option<(String, i64)>,
+    references: Vec<Reference>,
+}
+
+impl Names {
+    /// Keeps those of the row and the references of a branch that are wanted.
+    fn add(&mut self, branch: &Branch, is_wanted: impl Fn(&NodeName) -> bool) {
+        let Branch { node, children, .. } = branch;
+        if is_wanted(&node.name) {
+            let found = self.found.entry(node.name.clone()).or_default();
+            found.row = Some((node.id.clone(), node.created_micros));
+            self.len += 1;
+        }
+        for (child, references) in children {
+            let name = node.name.child(child);
+            if is_wanted(&name) {
+                self.len += references.len();
+                self.found.entry(name).or_default().references.extend(references.iter().cloned());
             }
         }
     }
-    problems
+
+    fn compare(&self, report: &mut Report) {
+        for (name, Found { row, references }) in &self.found {
+            if let Some((id, _)) = row
+                && !is_referred_to(name, id, references)
+            {
+                report.add(Problem::Orphan { name: name.clone(), id: id.clone() });
+            }
+            let Some(parent) = name.parent() else { continue };
+            for Reference { id, created_micros, .. } in references {
+                let (parent, child, id) = (parent.clone(), name.last().to_string(), id.clone());
+                match row.as_ref().filter(|row| row.0 == id) {
+                    None => report.add(Problem::Dangling { parent, child, id }),
+                    Some(row) if row.1 != *created_micros => {
+                        report.add(Problem::OtherTime { parent, child, id });
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
 }
 
-/// Counts what users have and compares.
-fn counters(nodes: &HashMap<NodeName, Branch>, told: &BTreeMap<String, i64>) -> Vec<Problem> {
-    let mut counted: BTreeMap<String, i64> = BTreeMap::new();
-    for Branch { node, .. } in nodes.values() {
-        *counted.entry(Counters::key(Kind::Nodes, &node.creator)).or_default() += 1;
-        let servers = i64::try_from(node.servers.len()).unwrap_or(i64::MAX);
-        *counted.entry(Counters::key(Kind::Servers, &node.creator)).or_default() += servers;
+fn is_referred_to(name: &NodeName, id: &str, references: &[Reference]) -> bool {
+    if name.is_root() {
+        return id == ROOT_ID;
     }
+    references.iter().any(|reference| reference.id == id)
+}
+
+/// Compares what users have with what the counters tell.
+fn counters(counted: &BTreeMap<String, i64>, told: &BTreeMap<String, i64>) -> Vec<Problem> {
     let mut keys: Vec<_> = counted.keys().chain(told.keys()).cloned().collect();
     keys.sort();
     keys.dedup();
     let number = |map: &BTreeMap<String, i64>, key: &str| map.get(key).copied().unwrap_or(0);
     keys.into_iter()
-        .map(|key| (number(&counted, &key), number(told, &key), key))
+        .map(|key| (number(counted, &key), number(told, &key), key))
         .filter(|(counted, told, _)| counted != told)
         .map(|(counted, told, key)| Problem::Counter { key, counted, told })
         .collect()
@@ -204,13 +303,32 @@ pub async fn mend(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
 async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
     let done = match problem {
         Problem::Orphan { name, id } => match rows.get_now(name).await? {
-            Some(node) if node.id == *id && !name.is_root() => rows.delete_subtree(&node).await,
+            Some(node) if node.id == *id && !name.is_root() => {
+                // Its reference may have come after the parent was read.
+                if rows.is_known(&node).await? {
+                    return Ok(false);
+                }
+                match is_in_use(rows, &node).await? {
+                    true => adopt(rows, &node).await,
+                    false => rows.delete_subtree(&node).await,
+                }
+            }
             _ => return Ok(false),
         },
-        Problem::Dangling { parent, child, id } => match holder(rows, parent, child, id).await? {
-            Some(node) => rows.drop_references(&node, [(&id[..], &child[..])]).await.map(drop),
-            None => return Ok(false),
-        },
+        Problem::Dangling { parent, child, id } => {
+            let holder = holder(rows, parent, child, id).await?;
+            // A row comes after its reference. One that is damaged is left as it is.
+            let row = match rows.get_now(&parent.child(child)).await {
+                Err(Error::Damaged { .. }) => return Ok(false),
+                row => row?,
+            };
+            match holder {
+                Some(node) if row.is_none_or(|row| row.id != *id) => {
+                    rows.drop_references(&node, [(&id[..], &child[..])]).await.map(drop)
+                }
+                _ => return Ok(false),
+            }
+        }
         Problem::OtherTime { parent, child, id } => {
             let row = rows.get_now(&parent.child(child)).await?.filter(|row| row.id == *id);
             match (holder(rows, parent, child, id).await?, row) {
@@ -242,4 +360,43 @@ async fn holder(
 ) -> Result<Option<Arc<Node>>> {
     let branch = rows.get_branch(parent).await?;
     Ok(branch.filter(|branch| branch.refers_to(child, id)).map(|branch| branch.node))
+}
+
+/// Whether a node or one below it has a live server, or was given permissions.
+async fn is_in_use(rows: &NodeRows, node: &Node) -> Result<bool> {
+    let now_micros = rows.clock.now();
+    let mut open = vec![node.name.clone()];
+    while let Some(name) = open.pop() {
+        let Some(Branch { node, children, .. }) = rows.get_branch(&name).await? else { continue };
+        if node.sticky || node.has_live(now_micros) {
+            return Ok(true);
+        }
+        open.extend(children.keys().map(|child| name.child(child)));
+    }
+    Ok(false)
+}
+
+/// Makes the parent of a node refer to it. Ancestors that are missing are
+/// created with the permissions of the one above them.
+async fn adopt(rows: &NodeRows, node: &Node) -> Result<()> {
+    let mut above: Option<Arc<Node>> = None;
+    for prefix in node.name.prefixes().filter(|prefix| *prefix != node.name) {
+        above = Some(match (rows.get_now(&prefix).await?, above) {
+            (Some(found), _) => found,
+            // Without a root there is nothing to hang it on.
+            (None, None) => return Err(Error::Conflict { name: prefix.to_string() }),
+            (None, Some(parent)) => {
+                let new = NewChild {
+                    element: prefix.last(),
+                    permissions: Permissions::clone(&parent.permissions),
+                    creator: Caller::server().user_id(),
+                    limits: Limits::NONE,
+                    sticky: false,
+                };
+                let turn = rows.turn(&parent.name).await;
+                rows.create_child(turn, &parent, new).await?
+            }
+        });
+    }
+    rows.refer_again(node).await
 }

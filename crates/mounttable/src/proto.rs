@@ -6,6 +6,7 @@ use std::time::Duration;
 use prost_types::Timestamp;
 
 use crate::access;
+use crate::fsck;
 use crate::node;
 use crate::tree;
 
@@ -19,6 +20,28 @@ pub const SERVICE: &str = "stele.mounttable.v1.Mounttable";
 
 /// The call whose stream has no end of its own.
 pub const WATCH: &str = "/stele.mounttable.v1.Mounttable/Watch";
+
+/// What Fsck answers, in its order.
+pub fn fsck_replies(
+    mended: &[fsck::Problem],
+    report: &fsck::Report,
+) -> impl Iterator<Item = FsckReply> {
+    use fsck_reply::Reply;
+    let problem = |problem: &fsck::Problem| FsckProblem {
+        kind: problem.kind().into(),
+        name: problem.node().map(|name| name.as_str().to_string()),
+        description: problem.to_string(),
+    };
+    let summary = FsckSummary {
+        nodes: report.nodes,
+        servers: report.servers,
+        more_problems: report.more_problems,
+    };
+    let mended = mended.iter().map(move |one| Reply::Mended(problem(one)));
+    let left = report.problems.iter().map(move |one| Reply::Problem(problem(one)));
+    let all = mended.chain(left).chain([Reply::Summary(summary)]);
+    all.map(|reply| FsckReply { reply: Some(reply) })
+}
 
 pub fn timestamp(micros: i64) -> Timestamp {
     let nanos = i32::try_from(micros.rem_euclid(1_000_000) * 1000).expect("less than a second");

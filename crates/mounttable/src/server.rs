@@ -15,6 +15,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use crate::error::{Error, Result};
+use crate::fsck;
 use crate::identity::{ShownCertificate, Tokens};
 use crate::node::Flags;
 use crate::proto;
@@ -245,6 +246,29 @@ impl Service for Server {
             known.map(|proto::NodeVersion { name, id, version }| Known { name, id, version });
         let known: Vec<_> = known.collect();
         Ok(replies(move |out| async move { table.watch(&call, &request.name, known, &out).await }))
+    }
+
+    type FsckStream = Replies<proto::FsckReply>;
+
+    async fn fsck(
+        &self,
+        request: Request<proto::FsckRequest>,
+    ) -> Result<Response<Self::FsckStream>, Status> {
+        let call = self.call(&request, DEADLINE_MAX).await?;
+        let (table, fix) = (self.table.clone(), request.get_ref().fix);
+        Ok(replies(move |out| async move {
+            table.authorize_at_root(&call).await?;
+            let (mended, report) = match fix {
+                true => fsck::mend(table.rows()).await?,
+                false => (Vec::new(), fsck::check(table.rows()).await?),
+            };
+            for reply in proto::fsck_replies(&mended, &report) {
+                if out.send(reply).await.is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        }))
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Connection {
     /// environment offer.
     #[arg(long, value_name = "FILE", env = "STELE_CREDS", hide_env_values = true)]
     creds: Option<String>,
+    /// Send credentials in plain text to other hosts too.
+    #[arg(long)]
+    insecure_token: bool,
     #[command(flatten)]
     tls: TlsFiles,
     /// Seconds that a call may take; a read, until its next row comes.
@@ -72,6 +75,7 @@ impl Connection {
             Some("default") => options.credentials = Credentials::ApplicationDefault,
             Some(file) => options.credentials = Credentials::File(file.into()),
         }
+        options.insecure_token = self.insecure_token;
         options.tls = self.tls.read()?;
         Ok(options)
     }

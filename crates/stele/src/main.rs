@@ -8,9 +8,11 @@ mod catalogue;
 mod connection;
 mod engine;
 mod escape;
+mod inject;
 mod metastore;
 mod name;
 mod output;
+mod private;
 mod reach;
 mod rows;
 mod serve;
@@ -70,6 +72,9 @@ enum Command {
     /// Keys, transactions, watches, sessions and locks of the metastore.
     #[command(subcommand, arg_required_else_help = true)]
     Metastore(metastore::Command),
+    /// Make a running server delay calls or fail them on purpose, to test how clients retry.
+    #[command(subcommand, arg_required_else_help = true)]
+    Inject(inject::Command),
     /// Look into the files of a storage engine, or measure it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -102,6 +107,7 @@ fn main() -> ExitCode {
         Command::Traces(command) => traces::run(command),
         Command::Name(command) => name::run(command),
         Command::Metastore(command) => metastore::run(command),
+        Command::Inject(command) => inject::run(command),
         Command::Engine(command) => engine::run(command),
     };
     match result {

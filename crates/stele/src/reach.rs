@@ -8,6 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use stele_catalogue::client::Tls;
 
+use crate::private::read_secret;
+
 /// Where `stele serve` listens unless told otherwise.
 pub const ENDPOINT: &str = "127.0.0.1:8086";
 
@@ -32,7 +34,7 @@ impl TlsFiles {
     pub fn read(&self) -> anyhow::Result<Tls> {
         let ca = self.tls_ca.as_deref().map(read).transpose()?;
         let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read_secret(key)?)),
             _ => None,
         };
         Ok(Tls { ca, identity })

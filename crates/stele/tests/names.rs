@@ -2,6 +2,7 @@
 //! them: the real binary, over the network.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -111,8 +112,10 @@ fn names_are_mounted_found_watched_guarded_and_removed() {
         lines(&server.told(&["acl", "get", "kept", "--json"]))[0]["permissions"]["Admin"]["In"],
         json!(["..."])
     );
-    let checked = lines(&server.told(&["fsck", "--json", "--bigtable", server.grpc()]));
+    let checked = lines(&server.told(&["fsck", "--json"]));
     assert_eq!((&checked[0]["nodes"], &checked[0]["sound"]), (&json!(5), &json!(true)));
+    let mended = server.told(&["fsck", "--fix", "--yes"]);
+    assert!(mended.ends_with("sound\n"), "{mended}");
 
     server.told(&["unmount", "services/web", "127.0.0.1:80"]);
     server.told(&["rm", "-r", "services"]);
@@ -315,7 +318,9 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         std::fs::write(dir.join(format!("{file}.pem")), certificate.pem()).unwrap();
-        std::fs::write(dir.join(format!("{file}.key")), key.serialize_pem()).unwrap();
+        let key_file = dir.join(format!("{file}.key"));
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 }
 

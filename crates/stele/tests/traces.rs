@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -258,14 +259,22 @@ fn pages_are_served_by_a_process_of_its_own_beside_the_one_that_keeps_the_rows()
     let address = line.trim().strip_prefix("traces at http://").unwrap_or_default();
     let address = address.strip_suffix("/traces").unwrap_or_default().to_string();
     let listed = std::panic::catch_unwind(|| get(&address, "/traces/v1/tables"));
-    pages.kill().unwrap();
-    pages.wait().unwrap();
+    let foreign = std::panic::catch_unwind(|| asked(&address, "/traces/v1/tables", "evil.example"));
+    // A connection that is idle keeps nobody waiting.
+    let _idle = std::net::TcpStream::connect(&address).unwrap();
+    rustix::process::kill_process(Pid::from_child(&pages), Signal::TERM).unwrap();
+    assert!(pages.wait().unwrap().success());
     assert!(listed.unwrap().contains(r#""table":"ci""#));
+    assert!(foreign.unwrap().starts_with("HTTP/1.1 421"));
 }
 
 fn get(address: &str, page: &str) -> String {
+    asked(address, page, "x")
+}
+
+fn asked(address: &str, page: &str, host: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {page} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
     answer
@@ -285,6 +294,112 @@ fn ingesting_twice_and_copying_change_nothing() {
     assert!(server.json(0, &to)["rows"].as_u64().unwrap() > 20);
     assert_eq!(elsewhere.text(&["query", "there", "", "--json"]), before);
     assert!(server.refused(&["copy", "ci", "--to-table", "ci"]).contains("itself"));
+}
+
+/// A repository as continuous integration checks it out: `main` of the origin
+/// is fetched, and the checked-out commit is on no branch.
+struct Checkout {
+    dir: TempDir,
+}
+
+impl Checkout {
+    /// Commits c0 to c2 on the main branch of the origin.
+    fn new() -> Checkout {
+        let checkout = Checkout { dir: tempfile::tempdir().unwrap() };
+        checkout.git(&["init", "-q", "-b", "local"]);
+        for name in ["c0", "c1", "c2"] {
+            checkout.commit(name);
+        }
+        checkout.publish();
+        checkout.git(&["checkout", "-q", "--detach"]);
+        checkout.git(&["branch", "-q", "-D", "local"]);
+        checkout
+    }
+
+    fn git(&self, arguments: &[&str]) {
+        let who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"];
+        let mut command = Command::new("git");
+        command.arg("-C").arg(self.dir.path()).args(who).args(arguments);
+        assert!(command.stdout(Stdio::null()).status().unwrap().success(), "{arguments:?}");
+    }
+
+    fn commit(&self, subject: &str) {
+        self.git(&["commit", "-q", "--allow-empty", "-m", subject]);
+    }
+
+    /// Makes the checked-out commit the head of the origin's main branch.
+    fn publish(&self) {
+        self.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    }
+
+    /// The arguments that ingest a report for the checked-out commit.
+    fn ingest<'a>(&'a self, report: &'a Path) -> [&'a str; 5] {
+        let repo = self.dir.path().to_str().unwrap();
+        ["ingest", "ci", "--repo", repo, report.to_str().unwrap()]
+    }
+}
+
+#[test]
+fn a_pull_request_is_refused_and_the_main_branch_goes_on() {
+    let (server, checkout) = (Server::start(), Checkout::new());
+    server.text(&["init", "ci"]);
+    let report = junit(checkout.dir.path(), 0);
+    let ingest = checkout.ingest(&report);
+    assert_eq!(server.json(0, &ingest)["commits"], 3);
+    let before = server.text(&["query", "ci", "", "--json"]);
+
+    // The merge commit of a pull request: its first parent is main's head.
+    checkout.git(&["checkout", "-q", "-b", "feature", "HEAD~1"]);
+    checkout.commit("a change");
+    checkout.git(&["checkout", "-q", "--detach", "origin/main"]);
+    checkout.git(&["merge", "-q", "--no-ff", "feature", "-m", "merge of the pull request"]);
+    for refused in ["HEAD", "feature"] {
+        checkout.git(&["checkout", "-q", "--detach", refused]);
+        let told = server.refused(&ingest);
+        assert!(told.contains("not on the first-parent line of origin/main"), "{told}");
+        let skipped = server.json(0, &[&ingest[..], &["--skip-off-branch"]].concat());
+        assert_eq!((&skipped["commits"], &skipped["results"]), (&0.into(), &0.into()));
+    }
+    assert_eq!(server.text(&["query", "ci", "", "--json"]), before);
+
+    checkout.git(&["checkout", "-q", "--detach", "origin/main"]);
+    checkout.commit("c3");
+    checkout.publish();
+    let done = server.json(0, &ingest);
+    assert_eq!((&done["commits"], &done["results"]), (&1.into(), &6.into()));
+}
+
+#[test]
+fn a_late_job_stores_its_results() {
+    let (server, checkout) = (Server::start(), Checkout::new());
+    server.text(&["init", "ci"]);
+    let report = junit(checkout.dir.path(), 0);
+    let ingest = checkout.ingest(&report);
+    assert_eq!(server.json(0, &ingest)["commits"], 3);
+    // Its checkout was made before c2 was pushed.
+    checkout.git(&["checkout", "-q", "--detach", "HEAD~1"]);
+    checkout.publish();
+    let done = server.json(0, &ingest);
+    assert_eq!((&done["commits"], &done["results"]), (&0.into(), &6.into()));
+    let shown = server.text(&["query", "ci", "name=parses"]);
+    assert!(shown.contains("at 2 commits, @1 to @2"), "{shown}");
+}
+
+#[test]
+fn a_table_that_follows_another_branch_says_so() {
+    let (server, checkout) = (Server::start(), Checkout::new());
+    server.text(&["init", "ci"]);
+    let report = junit(checkout.dir.path(), 0);
+    let ingest = checkout.ingest(&report);
+    checkout.commit("only here");
+    // Asked for by name, any branch is followed.
+    assert_eq!(server.json(0, &[&ingest[..], &["--branch", "HEAD"]].concat())["commits"], 4);
+    checkout.git(&["checkout", "-q", "--detach", "origin/main"]);
+    checkout.commit("c3");
+    checkout.publish();
+    let told = server.refused(&ingest);
+    assert!(told.contains("origin/main: @3 of the table is"), "{told}");
+    assert!(told.contains("--branch"), "{told}");
 }
 
 #[test]

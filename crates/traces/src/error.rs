@@ -23,9 +23,19 @@ pub enum Error {
     /// More than one request may ask for or bring.
     #[error("{0}")]
     TooLarge(String),
+    /// Others hold what this needs; it may succeed later.
+    #[error("{0}")]
+    Busy(String),
     /// Some rows of a bulk write failed; the others are stored.
-    #[error("{} of {of} rows were not written, the first is {}: {why}", .failed.len(), .failed[0])]
-    Partial { failed: Vec<String>, of: usize, why: client::Error },
+    #[error("{count} of {of} rows were not written, the first is {}: {why}", .failed[0])]
+    Partial {
+        /// The names of the first rows that failed.
+        failed: Vec<String>,
+        /// How many failed in all.
+        count: usize,
+        of: usize,
+        why: client::Error,
+    },
     /// What is stored cannot be understood.
     #[error("{row} is damaged: {what}")]
     Damaged { row: String, what: String },
@@ -50,6 +60,7 @@ impl Error {
             Error::Conflict(_) => 409,
             Error::TooLarge(_) => 413,
             Error::UnknownCommit(_) => 422,
+            Error::Busy(_) => 503,
             Error::Damaged { .. } => 500,
             Error::Partial { why, .. } | Error::Rows(why) => match why.code() {
                 Code::NotFound => 404,
@@ -69,6 +80,7 @@ impl Error {
             Error::NotFound(_) => "not_found",
             Error::Conflict(_) => "conflict",
             Error::TooLarge(_) => "too_large",
+            Error::Busy(_) => "busy",
             Error::Partial { .. } => "partial",
             Error::Damaged { .. } => "damaged",
             Error::Rows(_) => "rows",

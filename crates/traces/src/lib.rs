@@ -15,6 +15,7 @@ pub mod digest;
 mod error;
 pub mod http;
 pub mod ingest;
+pub mod memory;
 mod ordered;
 pub mod param_set;
 pub mod params;

@@ -22,6 +22,8 @@ pub const COUNTER: &str = ":ts:i:0000000000:";
 pub const PARAM_SETS: &str = ":ts:o:";
 pub const MARKS: &str = ":ts:m:";
 pub const COMMITS: &str = ":vc:c:";
+/// How many commits have hash rows.
+pub const COMMITS_MARK: &str = ":vc:n:0000000000:";
 
 /// What a trace's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

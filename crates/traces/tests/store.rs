@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::HashSet;
 
+use stele_traces::memory::{Held, Memory};
 use stele_traces::store::{Entry, Put, Settings, Value, copy};
 use stele_traces::{CommitIndex, Error, Kind, Params, Store};
 use support::*;
@@ -378,4 +379,25 @@ async fn a_copy_reads_like_the_original() {
         copy(&store, &elsewhere.client(), "v", |_| {}).await,
         Err(Error::Conflict(_))
     ));
+}
+
+#[tokio::test]
+async fn a_grid_is_charged_while_it_is_held_and_refused_if_it_does_not_fit() {
+    let served = Served::new();
+    let store = served.store(3).await;
+    let entries = (0..100).map(|at| number(&format!(",a={at},"), 1.0)).collect();
+    put(&store, 0, entries).await;
+    let pool = Memory::new(0).grids;
+    let mut held = Held::of(&pool);
+    let few = store.grid_within(Kind::Numbers, range(0, 99), &query(""), &mut held).await.unwrap();
+    assert_eq!(few.traces.len(), 100);
+    assert!((80_000..200_000).contains(&pool.used()), "{}", pool.used());
+    drop((few, held));
+    assert_eq!(pool.used(), 0);
+    let mut held = Held::of(&pool);
+    let many = store.grid_within(Kind::Numbers, range(0, 99_999), &query(""), &mut held).await;
+    let error = many.unwrap_err();
+    assert!(matches!(error, Error::TooLarge(_)), "{error}");
+    drop(held);
+    assert_eq!(pool.used(), 0);
 }

@@ -16,6 +16,7 @@ use crate::proto::admin::{
     ListAppProfilesRequest, ListAppProfilesResponse, ListClustersRequest, ListClustersResponse,
     ListInstancesRequest, ListInstancesResponse, instance,
 };
+use crate::reserved;
 use crate::table::Tables;
 
 /// Shows the instances that tables imply.
@@ -58,6 +59,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<ListInstancesRequest>,
     ) -> Result<Response<ListInstancesResponse>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().parent)?;
         let project = ProjectName::parse(&request.get_ref().parent)?;
         let instances = self.each(Instances::All(project), shown);
         Ok(Response::new(ListInstancesResponse { instances, ..Default::default() }))
@@ -67,6 +69,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<GetInstanceRequest>,
     ) -> Result<Response<Instance>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         Ok(Response::new(shown(InstanceName::parse(&request.get_ref().name)?)))
     }
 
@@ -74,6 +77,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<ListClustersRequest>,
     ) -> Result<Response<ListClustersResponse>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().parent)?;
         let clusters = self.each(Instances::parse(&request.get_ref().parent)?, cluster);
         Ok(Response::new(ListClustersResponse { clusters, ..Default::default() }))
     }
@@ -82,6 +86,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<GetClusterRequest>,
     ) -> Result<Response<Cluster>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         let name = &request.get_ref().name;
         let ClusterName { instance, cluster: id } = ClusterName::parse(name)?;
         if id != cluster_id(instance) {
@@ -94,6 +99,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<ListAppProfilesRequest>,
     ) -> Result<Response<ListAppProfilesResponse>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().parent)?;
         let ListAppProfilesRequest { parent, page_size: size, page_token } = request.get_ref();
         page_size(*size)?;
         if !page_token.is_empty() {
@@ -108,6 +114,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<GetAppProfileRequest>,
     ) -> Result<Response<AppProfile>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         let name = &request.get_ref().name;
         let AppProfileName { instance, app_profile: id } = AppProfileName::parse(name)?;
         if id != DEFAULT_APP_PROFILE {

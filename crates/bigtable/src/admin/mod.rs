@@ -1,12 +1,12 @@
-//! Administration: tables are made, shown, changed and dropped; instances are
-//! implied by the names of tables and can only be looked at.
+//! Administration: tables are created, shown, changed and dropped; instances
+//! are implied by the names of tables and read-only.
 //!
-//! Follow one call: `tables` serves it, `create` or `modify` turns the request
-//! into a definition, the registry (`crate::table`) makes it durable on a
-//! thread that may block, and `view` shows the table. `list` pages through
+//! Follow one call: `tables` serves it, `create`, `modify` or `update` turns the
+//! request into a definition, the registry (`crate::table`) makes it durable on
+//! a thread that may block, and `view` shows the table. `list` pages through
 //! tables, `token` seals consistency tokens. `instances` answers the first
-//! calls of clients, with the one cluster of `cluster`; `operations` knows no
-//! operation, because no call here outlasts its request.
+//! calls of clients, with the one cluster of `cluster`; `operations` answers for
+//! long-running operations, all of which are done when they are returned.
 //! Methods that are not declared in `build.rs` answer UNIMPLEMENTED.
 
 mod cluster;
@@ -17,11 +17,14 @@ mod modify;
 mod operations;
 mod tables;
 mod token;
+mod update;
 mod view;
 
 use std::sync::Arc;
 
+use stele_engine::world::Clock;
 use stele_grpc::Services;
+use stele_grpc::offload::offload;
 use tonic::Status;
 
 use crate::error::Result;
@@ -33,26 +36,20 @@ use crate::table::Tables;
 pub use cluster::cluster_id;
 pub use create::COMPRESSION_HEADER;
 pub use instances::InstanceAdmin;
-pub use operations::NoOperations;
+pub use operations::TableOperations;
 pub use tables::TableAdmin;
 
 /// Adds the services of administration to others.
-pub fn add_services(services: Services, tables: &Arc<Tables>) -> Services {
+pub fn add_services(services: Services, tables: &Arc<Tables>, clock: &Arc<dyn Clock>) -> Services {
     services
-        .with(BigtableTableAdminServer::new(TableAdmin::new(tables.clone())))
+        .with(BigtableTableAdminServer::new(TableAdmin::new(tables.clone(), clock.clone())))
         .with(BigtableInstanceAdminServer::new(InstanceAdmin::new(tables.clone())))
-        .with(OperationsServer::new(NoOperations))
+        .with(OperationsServer::new(TableOperations::new(tables.clone())))
 }
 
 /// Runs what waits for the disk on a thread that may wait.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T, Status> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => Ok(done?),
-        Err(stopped) => match stopped.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Status::unavailable("the server is shutting down")),
-        },
-    }
+    Ok(offload(work).await??)
 }

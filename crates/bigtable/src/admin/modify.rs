@@ -74,9 +74,9 @@ fn apply(
     }
 }
 
-/// Changes what the mask names; without a mask that is the rule alone.
-fn update(family: &mut Family, message: ColumnFamily, mask: FieldMask) -> Result<()> {
-    let declared = Family::declared(message)?;
+/// Changes what the mask names; without a mask that is the rule alone, whatever
+/// else the message has.
+fn update(family: &mut Family, mut message: ColumnFamily, mask: FieldMask) -> Result<()> {
     let known = |path: &&String| matches!(path.as_str(), GC_RULE | VALUE_TYPE);
     if let Some(path) = mask.paths.iter().find(|path| !known(path)) {
         return Err(Error::Invalid(format!(
@@ -84,12 +84,19 @@ fn update(family: &mut Family, message: ColumnFamily, mask: FieldMask) -> Result
             excerpt(path)
         )));
     }
-    let unmasked = mask.paths.is_empty();
     let masked = |field: &str| mask.paths.iter().any(|path| path == field);
-    if masked(VALUE_TYPE) || (unmasked && declared.value_type.is_some()) {
-        retype(family, &declared, unmasked)?;
+    let (rule, value_type) = (masked(GC_RULE) || mask.paths.is_empty(), masked(VALUE_TYPE));
+    if !rule {
+        message.gc_rule = None;
     }
-    if masked(GC_RULE) || unmasked {
+    if !value_type {
+        message.value_type = None;
+    }
+    let declared = Family::declared(message)?;
+    if value_type {
+        retype(family, &declared)?;
+    }
+    if rule {
         family.gc_rule = declared.gc_rule;
     }
     Ok(())
@@ -97,20 +104,16 @@ fn update(family: &mut Family, message: ColumnFamily, mask: FieldMask) -> Result
 
 /// Gives a family another type. What an aggregate stored cannot be read as
 /// anything else, so aggregates stay what they are.
-fn retype(family: &mut Family, declared: &Family, unmasked: bool) -> Result<()> {
+fn retype(family: &mut Family, declared: &Family) -> Result<()> {
     let (old, new) = (family.aggregate(), declared.aggregate());
     if old != new {
         return Err(Error::invalid(
             "Immutable fields 'value_type.aggregate_type' cannot be updated",
         ));
     }
-    if old.is_some() || family.value_type == declared.value_type {
-        return Ok(());
+    if old.is_none() {
+        family.value_type = declared.value_type.clone();
     }
-    if unmasked {
-        return Err(Error::invalid("value_type is updated only if 'update_mask' names it"));
-    }
-    family.value_type = declared.value_type.clone();
     Ok(())
 }
 
@@ -228,8 +231,9 @@ mod tests {
         assert_eq!(after(&["value_type"], both.clone()).unwrap(), retyped);
         assert_eq!(after(&["value_type", "gc_rule"], both.clone()).unwrap(), both);
         assert_eq!(after(&["gc_rule"], ColumnFamily::default()).unwrap(), ColumnFamily::default());
-        let unmasked = after(&[], both).unwrap_err();
-        assert!(unmasked.to_string().contains("update_mask"), "{unmasked}");
+        assert_eq!(after(&[], both).unwrap(), versions(9));
+        let unsupported = typed(Kind::ProtoType(Default::default()));
+        assert_eq!(after(&[], unsupported).unwrap(), ColumnFamily::default());
     }
 
     #[test]
@@ -247,8 +251,10 @@ mod tests {
             assert!(text.contains("Immutable fields 'value_type.aggregate_type"), "{text}");
         }
         let same = ColumnFamily { value_type: sum().value_type, ..versions(4) };
-        for mask in [&[][..], &["gc_rule", "value_type"]] {
-            let changes = vec![change("a", mask, Mod::Update(same.clone()))];
+        let other = ColumnFamily { value_type: bytes().value_type, ..versions(4) };
+        for (mask, update) in [(&[][..], &same), (&["gc_rule", "value_type"], &same), (&[], &other)]
+        {
+            let changes = vec![change("a", mask, Mod::Update(update.clone()))];
             let next = run(&with("a", sum()), changes).unwrap();
             assert_eq!(next.definition.families["a"].message(), same);
         }

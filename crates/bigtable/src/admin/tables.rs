@@ -4,8 +4,11 @@
 use std::sync::Arc;
 
 use stele_engine::RowRange;
+use stele_engine::world::Clock;
 use tonic::{Request, Response, Status};
 
+use super::operations::TableUpdate;
+use super::update::Update;
 use super::view::View;
 use super::{blocking, create, list, modify, token};
 use crate::error::{Error, Result};
@@ -15,17 +18,21 @@ use crate::proto::admin::{
     CheckConsistencyRequest, CheckConsistencyResponse, CreateTableRequest, DeleteTableRequest,
     DropRowRangeRequest, GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse,
     GetTableRequest, ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, Table,
+    UpdateTableRequest,
 };
+use crate::proto::longrunning::Operation;
+use crate::reserved;
 use crate::table::{Definition, ROW_BYTES_MAX, Tables};
 
 /// Administers the tables of a store.
 pub struct TableAdmin {
     tables: Arc<Tables>,
+    clock: Arc<dyn Clock>,
 }
 
 impl TableAdmin {
-    pub fn new(tables: Arc<Tables>) -> TableAdmin {
-        TableAdmin { tables }
+    pub fn new(tables: Arc<Tables>, clock: Arc<dyn Clock>) -> TableAdmin {
+        TableAdmin { tables, clock }
     }
 }
 
@@ -35,6 +42,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateTableRequest>,
     ) -> Result<Response<Table>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().parent)?;
         let compression = create::compression(request.metadata())?;
         let (name, definition) = create::declared(request.into_inner())?;
         let definition = Definition { compression, ..definition };
@@ -47,6 +55,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<ListTablesRequest>,
     ) -> Result<Response<ListTablesResponse>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().parent)?;
         Ok(Response::new(list::page(&self.tables, request.get_ref())?))
     }
 
@@ -54,16 +63,35 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<GetTableRequest>,
     ) -> Result<Response<Table>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         let request = request.get_ref();
         let view = View::asked(request.view, View::Schema)?;
         let table = self.tables.get(&request.name)?;
         Ok(Response::new(view.of(&table)))
     }
 
+    async fn update_table(
+        &self,
+        request: Request<UpdateTableRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let name = request.get_ref().table.as_ref().map_or("", |table| &table.name);
+        reserved::check(request.extensions(), name)?;
+        let start_micros = self.clock.now_micros();
+        let update = Update::requested(request.into_inner())?;
+        let tables = self.tables.clone();
+        let table = blocking(move || {
+            tables.alter(&update.name, |definition| Ok(update.successor(definition)))
+        });
+        let table = table.await?;
+        let done = TableUpdate { start_micros, end_micros: self.clock.now_micros() };
+        Ok(Response::new(done.operation(self.tables.store_id(), &table)))
+    }
+
     async fn delete_table(
         &self,
         request: Request<DeleteTableRequest>,
     ) -> Result<Response<()>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         let name = request.into_inner().name;
         let tables = self.tables.clone();
         blocking(move || tables.drop_table(&name)).await?;
@@ -74,6 +102,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<ModifyColumnFamiliesRequest>,
     ) -> Result<Response<Table>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         // Nothing here is only warned about, so there is nothing to ignore.
         let ModifyColumnFamiliesRequest { name, modifications, ignore_warnings: _ } =
             request.into_inner();
@@ -88,6 +117,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<DropRowRangeRequest>,
     ) -> Result<Response<()>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         let request = request.into_inner();
         let table = self.tables.get(&request.name)?;
         if let Some(rows) = rows_to_drop(request.target.as_ref())? {
@@ -101,6 +131,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<GenerateConsistencyTokenRequest>,
     ) -> Result<Response<GenerateConsistencyTokenResponse>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         let table = self.tables.get(&request.get_ref().name)?;
         let (_, latest) = self.tables.store().progress();
         let consistency_token = token::seal(self.tables.store_id(), table.id, latest);
@@ -111,6 +142,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CheckConsistencyRequest>,
     ) -> Result<Response<CheckConsistencyResponse>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
         // There is one copy of the data, so both modes ask for the same.
         let CheckConsistencyRequest { name, consistency_token, mode: _ } = request.get_ref();
         let table = self.tables.get(name)?;

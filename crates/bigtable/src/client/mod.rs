@@ -46,7 +46,7 @@ pub use row::{Cell, Row};
 pub use row_entry::RowEntry;
 pub use row_range::RowRange;
 pub use stele_grpc::Tls;
-use stele_grpc::{Services, Transport, chain, endpoint};
+use stele_grpc::{Services, Transport, chain, endpoint, keeps_secrets};
 use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::api::MESSAGE_BYTES_MAX;
@@ -75,6 +75,7 @@ impl Client {
     /// Connects, and fails at once if nobody listens. Connections that break
     /// later are made again as calls need them.
     pub async fn connect(options: Options) -> Result<Client> {
+        check_secrecy(&options)?;
         let data_endpoint = endpoint(&options.endpoint, &options.tls).map_err(Error::Options)?;
         let first = data_endpoint.connect().await.map_err(|error| Error::Unreachable {
             endpoint: options.endpoint.clone(),
@@ -158,6 +159,21 @@ impl Client {
             Some(tokens) => tokens.authorization().await.map(Some),
             None => Ok(None),
         }
+    }
+}
+
+/// Refuses options under which tokens would cross a network in plain text.
+fn check_secrecy(options: &Options) -> Result<()> {
+    if options.insecure_token || options.credentials == Credentials::None {
+        return Ok(());
+    }
+    let mut endpoints = [Some(&options.endpoint), options.admin_endpoint.as_ref()].into_iter();
+    match endpoints.find_map(|endpoint| endpoint.filter(|at| !keeps_secrets(at))) {
+        Some(endpoint) => Err(Error::Options(format!(
+            "credentials would be sent to {endpoint} in plain text: use https:// or a loopback \
+             address, or allow it with --insecure-token"
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Options {
     /// Empty for the instance's default.
     pub app_profile: String,
     pub credentials: Credentials,
+    /// Send tokens in plain text to hosts other than this one too.
+    pub insecure_token: bool,
     pub tls: Tls,
     /// Connections that calls take turns on.
     pub channels: usize,
@@ -48,6 +50,7 @@ impl Options {
             instance: instance.into(),
             app_profile: String::new(),
             credentials: Credentials::None,
+            insecure_token: false,
             tls: Tls::default(),
             channels: 1,
             deadline: Some(Duration::from_secs(600)),

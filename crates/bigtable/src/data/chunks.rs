@@ -1,15 +1,27 @@
 //! Writes cells as the chunks of `ReadRowsResponse` messages, straight into
 //! the bytes that go to the wire.
 //!
-//! A row's last chunk says that the row is complete, and only the next row or
-//! the end of the scan tells which chunk was the last. So the newest chunk of
-//! an open row is never sent: it stays behind when a message is taken.
+//! Messages end between rows: Google's Go client fails when a message ends
+//! inside a row. Only a row that alone is larger than [`WHOLE_ROW_BYTES_MAX`]
+//! is spread over several messages. The last chunk of a row carries its commit,
+//! and only the next row or the end of the scan shows which chunk was the last,
+//! so the newest chunk of an open row is never sent.
+
+use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Bytes of the frame before a gRPC message: a flag and the length.
 const FRAME_BYTES: usize = 5;
-/// A value longer than this is sent in pieces.
+/// A message is complete when it has reached this size at the end of a row.
+/// Larger messages fall out of the processor's cache before they are sent.
+pub const MESSAGE_BYTES: usize = 256 << 10;
+/// The encoded size up to which a row is sent in one message. Together with the
+/// rows before it in the message it stays below 4 MiB, the limit on received
+/// messages that gRPC clients have by default.
+pub const WHOLE_ROW_BYTES_MAX: usize = 7 << 19;
+/// A value longer than this is sent in pieces. Also the size of the messages
+/// that a larger row is spread over.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Field tags of `CellChunk`, in wire form.
@@ -43,10 +55,14 @@ pub struct Cell<'a> {
 #[derive(Default)]
 pub struct Chunks {
     /// Framed messages that are complete, in front of the one being written.
-    ready: Vec<Bytes>,
+    ready: VecDeque<Bytes>,
     ready_bytes: usize,
-    /// The message being written, after room for its frame.
+    /// The message being written, after space for its frame.
     message: BytesMut,
+    /// Where the open row begins in `message`.
+    row_start: usize,
+    /// The open row does not fit into one message.
+    spread: bool,
     row: Vec<u8>,
     family: Vec<u8>,
     qualifier: Vec<u8>,
@@ -71,8 +87,10 @@ impl Chunks {
         let same_row = self.is_in_row(cell.row);
         if !same_row {
             self.end_row();
-            self.row.clear();
-            self.row.extend_from_slice(cell.row);
+            self.begin_row(cell.row);
+        }
+        if cell.value.len() > WHOLE_ROW_BYTES_MAX {
+            self.spread = true;
         }
         let same_family = same_row && self.family == cell.family;
         let same_column = same_family && self.qualifier == cell.qualifier;
@@ -128,11 +146,19 @@ impl Chunks {
         }
     }
 
-    /// The rest of a long value, each piece in a message of its own.
+    fn begin_row(&mut self, row: &[u8]) {
+        self.row.clear();
+        self.row.extend_from_slice(row);
+        if self.message.len() >= MESSAGE_BYTES {
+            self.finish_message(self.message.len());
+        }
+        self.row_start = self.message.len().max(FRAME_BYTES);
+        self.spread = false;
+    }
+
+    /// Adds the rest of a long value.
     fn pieces(&mut self, mut rest: &[u8], total: usize) {
         while !rest.is_empty() {
-            self.newest = None;
-            self.finish_message();
             let (piece, left) = rest.split_at(rest.len().min(PIECE_BYTES));
             rest = left;
             let total = if rest.is_empty() { 0 } else { total };
@@ -141,7 +167,16 @@ impl Chunks {
         }
     }
 
+    /// Begins a chunk of the open row.
     fn begin_chunk(&mut self, len: usize) {
+        let row_bytes = self.message.len().saturating_sub(self.row_start);
+        self.spread = self.spread || row_bytes + len > WHOLE_ROW_BYTES_MAX;
+        if self.spread && self.message.len() + len > PIECE_BYTES {
+            // The newest chunk is not the last of its row: this one follows.
+            self.newest = None;
+            self.finish_message(self.message.len());
+            self.row_start = FRAME_BYTES;
+        }
         if self.message.is_empty() {
             self.message.put_bytes(0, FRAME_BYTES);
         }
@@ -196,30 +231,43 @@ impl Chunks {
     /// Adds a message without chunks, encoded. No row may be open.
     pub fn message(&mut self, encoded: &[u8]) {
         assert!(self.newest.is_none(), "a message stands between two rows");
-        self.finish_message();
+        self.finish_message(self.message.len());
         self.message.clear();
         self.message.put_bytes(0, FRAME_BYTES);
         self.message.put_slice(encoded);
-        self.finish_message();
+        self.finish_message(self.message.len());
     }
 
-    /// The next framed message; none when all that is left is the newest chunk
-    /// of an open row.
+    /// Drops what has not been sent of the open row.
+    pub fn abandon_row(&mut self) {
+        if self.newest.take().is_some() {
+            self.message.truncate(self.row_start);
+        }
+    }
+
+    /// Whether a complete message waits to be taken.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Returns the next framed message; `None` when only an open row is left
+    /// that must not be interrupted, or the newest chunk of one.
     pub fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
-            self.finish_message();
+            self.finish_message(match self.newest {
+                None => self.message.len(),
+                Some(chunk) if self.spread => chunk.start,
+                Some(_) => self.row_start,
+            });
         }
-        if self.ready.is_empty() {
-            return None;
-        }
-        let message = self.ready.remove(0);
+        let message = self.ready.pop_front()?;
         self.ready_bytes -= message.len();
         Some(message)
     }
 
-    /// Makes everything before the newest chunk a message.
-    fn finish_message(&mut self) {
-        let end = self.newest.map_or(self.message.len(), |chunk| chunk.start);
+    /// Makes everything before `end` a message, and moves what is behind it to
+    /// the next one.
+    fn finish_message(&mut self, end: usize) {
         if end <= FRAME_BYTES {
             return;
         }
@@ -227,15 +275,16 @@ impl Chunks {
         let length = u32::try_from(message.len() - FRAME_BYTES).expect("messages are small");
         message[1..FRAME_BYTES].copy_from_slice(&length.to_be_bytes());
         if let Some(chunk) = &mut self.newest {
-            let held = std::mem::take(&mut self.message);
-            self.message.reserve(FRAME_BYTES + held.len());
+            let open = std::mem::take(&mut self.message);
+            self.message.reserve(FRAME_BYTES + open.len() + MESSAGE_BYTES);
             self.message.put_bytes(0, FRAME_BYTES);
-            self.message.put_slice(&held);
-            chunk.body = chunk.body - chunk.start + FRAME_BYTES;
-            chunk.start = FRAME_BYTES;
+            self.message.put_slice(&open);
+            chunk.body = chunk.body - end + FRAME_BYTES;
+            chunk.start = chunk.start - end + FRAME_BYTES;
+            self.row_start = FRAME_BYTES;
         }
         self.ready_bytes += message.len();
-        self.ready.push(message.freeze());
+        self.ready.push_back(message.freeze());
     }
 }
 
@@ -294,6 +343,9 @@ fn put_value(out: &mut BytesMut, value: &[u8], total: usize) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::proto::v2::ReadRowsResponse;
     use crate::proto::v2::read_rows_response::CellChunk;
@@ -373,39 +425,100 @@ mod tests {
 
     #[test]
     fn long_values_come_in_pieces_of_which_the_last_commits() {
-        let value: Vec<u8> = (0..5 * PIECE_BYTES / 2).map(|i| i as u8).collect();
-        let mut chunks = Chunks::default();
-        chunks.cell(&cell("r", ("f", "q"), 9, &value));
-        chunks.end_row();
-        let messages: Vec<Bytes> = std::iter::from_fn(|| chunks.take()).collect();
-        assert!(messages.iter().all(|message| message.len() < 2 * PIECE_BYTES));
-        let told: Vec<CellChunk> = messages.iter().flat_map(decode).collect();
-        assert_eq!(told.len(), 3);
-        let sizes: Vec<i32> = told.iter().map(|chunk| chunk.value_size).collect();
-        assert_eq!(sizes, [value.len() as i32, value.len() as i32, 0]);
-        assert_eq!(told[1].timestamp_micros, 0);
-        assert_eq!(told[1].row_status, None);
-        assert_eq!(told[2].row_status, COMMIT_ROW);
-        let joined: Vec<u8> = told.iter().flat_map(|chunk| chunk.value.to_vec()).collect();
-        assert_eq!(joined, value);
+        for (mib_halves, messages_expected) in [(5, 1), (9, 5)] {
+            let value: Vec<u8> = (0..mib_halves * PIECE_BYTES / 2).map(|i| i as u8).collect();
+            let mut chunks = Chunks::default();
+            chunks.cell(&cell("r", ("f", "q"), 9, &value));
+            chunks.end_row();
+            let messages: Vec<Bytes> = std::iter::from_fn(|| chunks.take()).collect();
+            assert_eq!(messages.len(), messages_expected);
+            let told: Vec<CellChunk> = messages.iter().flat_map(decode).collect();
+            let (last, pieces) = told.split_last().unwrap();
+            assert_eq!(told.len(), value.len().div_ceil(PIECE_BYTES));
+            assert!(pieces.iter().all(|piece| piece.value_size == value.len() as i32));
+            assert!(pieces.iter().all(|piece| piece.row_status.is_none()));
+            assert!(pieces[1..].iter().all(|piece| piece.timestamp_micros == 0));
+            assert_eq!((last.value_size, last.row_status), (0, COMMIT_ROW));
+            let joined: Vec<u8> = told.iter().flat_map(|chunk| chunk.value.to_vec()).collect();
+            assert_eq!(joined, value);
+        }
     }
 
     #[test]
-    fn the_newest_chunk_of_an_open_row_stays_behind() {
+    fn an_open_row_stays_behind() {
         let mut chunks = Chunks::default();
+        chunks.cell(&cell("q", ("f", "a"), 1, b"0"));
         chunks.cell(&cell("r", ("f", "a"), 1, b"1"));
-        assert_eq!(chunks.take(), None);
         chunks.cell(&cell("r", ("f", "b"), 1, b"2"));
         let first = decode(&chunks.take().unwrap());
-        assert_eq!(first.len(), 1);
-        assert_eq!(first[0].row_status, None);
+        assert_eq!((first.len(), first[0].row_status), (1, COMMIT_ROW));
+        assert_eq!(chunks.take(), None);
+        chunks.cell(&cell("r", ("f", "c"), 1, b"3"));
         assert_eq!(chunks.take(), None);
         chunks.end_row();
         let second = decode(&chunks.take().unwrap());
-        assert_eq!(second.len(), 1);
-        assert_eq!(second[0].value, "2");
-        assert_eq!(second[0].row_status, COMMIT_ROW);
-        assert_eq!(chunks.counts(), (1, 2));
+        let values: Vec<&[u8]> = second.iter().map(|chunk| &*chunk.value).collect();
+        assert_eq!(values, [b"1", b"2", b"3"]);
+        assert_eq!(second[2].row_status, COMMIT_ROW);
+        assert_eq!(chunks.counts(), (2, 4));
+    }
+
+    #[test]
+    fn an_abandoned_row_leaves_the_rows_before_it() {
+        let mut chunks = Chunks::default();
+        chunks.cell(&cell("q", ("f", "a"), 1, b"0"));
+        chunks.cell(&cell("r", ("f", "a"), 1, b"1"));
+        chunks.cell(&cell("r", ("f", "b"), 1, b"2"));
+        chunks.abandon_row();
+        let kept = drain(&mut chunks);
+        assert_eq!((kept.len(), kept[0].row_status), (1, COMMIT_ROW));
+        assert_eq!(chunks.take(), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Whenever messages are taken, they end between rows, unless the row
+        /// is too large for one message; and a client's limit is kept.
+        #[test]
+        fn messages_end_between_rows(
+            rows in vec((1usize..40, prop_oneof![0usize..2000, 0usize..150_000]), 1..8),
+            large in vec((0usize..3_000_000, any::<bool>()), 0..3),
+            taken in vec(any::<bool>(), 16),
+        ) {
+            let large = large.iter().map(|&(bytes, two)| (1 + usize::from(two), 1_000_000 + bytes));
+            let mut taken = taken.iter().cycle();
+            let mut messages = Vec::new();
+            let mut chunks = Chunks::default();
+            let value = vec![b'v'; 4_000_000];
+            let sizes: Vec<(usize, usize)> = rows.into_iter().chain(large).collect();
+            for (at, &(cells, bytes)) in sizes.iter().enumerate() {
+                let row = format!("r{at:02}");
+                for timestamp in 0..cells as i64 {
+                    chunks.cell(&cell(&row, ("f", "q"), timestamp, &value[..bytes]));
+                    if *taken.next().unwrap() {
+                        messages.extend(chunks.take());
+                    }
+                }
+            }
+            chunks.end_row();
+            messages.extend(std::iter::from_fn(|| chunks.take()));
+            prop_assert!(chunks.is_empty());
+            let mut row = 0;
+            for message in &messages {
+                prop_assert!(message.len() < 4 << 20);
+                let told = decode(message);
+                row += told.iter().filter(|chunk| chunk.row_status.is_some()).count();
+                if told.last().unwrap().row_status.is_none() {
+                    let (cells, bytes) = sizes[row];
+                    prop_assert!(cells * (bytes + 64) > WHOLE_ROW_BYTES_MAX);
+                    prop_assert!(told.iter().all(|chunk| chunk.value.len() <= PIECE_BYTES));
+                }
+            }
+            prop_assert_eq!(row, sizes.len());
+            let told: usize = messages.iter().flat_map(decode).map(|chunk| chunk.value.len()).sum();
+            prop_assert_eq!(told, sizes.iter().map(|(cells, bytes)| cells * bytes).sum::<usize>());
+        }
     }
 
     #[test]

@@ -12,12 +12,20 @@ pub struct Emit {
     rows_limit: u64,
     full: bool,
     row_bytes: u64,
+    pub(super) row_bytes_max: u64,
     large_row: Option<LargeRow>,
 }
 
 impl Emit {
     pub fn new(rows_limit: u64) -> Emit {
-        Emit { chunks: Chunks::default(), rows_limit, full: false, row_bytes: 0, large_row: None }
+        Emit {
+            chunks: Chunks::default(),
+            rows_limit,
+            full: false,
+            row_bytes: 0,
+            row_bytes_max: ROW_BYTES_MAX,
+            large_row: None,
+        }
     }
 
     /// Nothing more will be taken.
@@ -50,7 +58,7 @@ impl Output for Emit {
             return;
         }
         self.row_bytes += (cell.qualifier.len() + cell.value.len()) as u64;
-        if self.row_bytes > ROW_BYTES_MAX {
+        if self.row_bytes > self.row_bytes_max {
             self.large_row = Some(LargeRow { row: cell.row.to_vec(), bytes: self.row_bytes });
             return;
         }

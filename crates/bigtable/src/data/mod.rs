@@ -2,13 +2,18 @@
 
 mod check;
 mod chunks;
+mod commit;
 mod emit;
 mod features;
 mod group;
 mod modify;
 mod mutation;
+mod outcomes;
+mod pace;
 mod read;
-mod request;
+pub(crate) mod request;
+mod response_memory;
+mod retries;
 mod rows;
 mod sample;
 mod server;
@@ -26,6 +31,15 @@ use tokens::Tokens;
 
 use crate::error::Result;
 use crate::table::Tables;
+
+pub(crate) use mutation::MUTATIONS_MAX;
+
+/// Entries of one MutateRows request at most.
+pub(crate) const ENTRIES_MAX: usize = 100_000;
+/// Row keys and ranges of one ReadRows request at most.
+pub(crate) const ROWS_MAX: usize = 100_000;
+/// Bytes of a request that reads at most. Google's service takes about 1 MiB.
+pub(crate) const READ_REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// Serves the rows of a store's tables.
 pub struct Data {

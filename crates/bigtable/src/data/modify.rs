@@ -1,15 +1,22 @@
 //! ReadModifyWriteRow: increments and appends, one atomic step.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use stele_engine::{Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, Txn, View};
+use stele_grpc::offload::in_place_if_large;
 
+use super::retries::{Retries, is_conflict, is_outdated};
 use super::rows::check_key;
 use super::{Data, mutation, target};
 use crate::error::{Error, Result};
+use crate::name::excerpt;
 use crate::proto::v2;
 use crate::proto::v2::read_modify_write_rule::Rule;
 use crate::table::Table;
+
+/// Bytes of all values that one request reads at most.
+const VALUES_BYTES_MAX: usize = 128 << 20;
 
 /// The columns that the rules name, each with its newest cell, sorted as rows
 /// are read.
@@ -50,19 +57,25 @@ impl<'r> Touched<'r> {
 
 impl Data {
     pub(super) async fn modify(&self, request: v2::ReadModifyWriteRowRequest) -> Result<v2::Row> {
-        let table =
-            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
-        check(&table, &request)?;
-        let spec = spec(&request.rules);
+        let v2::ReadModifyWriteRowRequest { table_name, authorized_view_name, row_key, .. } =
+            &request;
+        let cost = request.rules.len() * mutation::MUTATION_COST;
+        let mut retries = Retries::default();
         loop {
-            let (row, commit, read_at) = self.modified(&table, &request, &spec)?;
-            match self.apply(&table, &commit, read_at) {
+            let table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+            let (row, commit, read_at) = in_place_if_large(cost, || {
+                check(&table, &request)?;
+                self.modified(&table, &request, &spec(&request.rules))
+            })?;
+            match self.apply(&table, &commit, read_at, cost).await {
                 Ok(txn) => {
                     self.group.durable(txn).await?;
                     return Ok(row);
                 }
-                // The row was written since it was read: again.
-                Err(Error::Engine(stele_engine::Error::MutationConflict { .. })) => {}
+                Err(error) if is_conflict(&error) => retries.conflicted(row_key).await?,
+                Err(error) if is_outdated(&error) => {
+                    self.table_changed(&mut retries, row_key).await?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -77,10 +90,22 @@ impl Data {
     ) -> Result<(v2::Row, stele_engine::Commit, Txn)> {
         let mut touched = Touched::of(&request.rules);
         let store = self.tables.store();
+        let mut bytes = 0usize;
         let read_at = store.read_row(table.id, &request.row_key, spec, |cell| {
+            bytes = bytes.saturating_add(cell.value.len());
+            if bytes > VALUES_BYTES_MAX {
+                return ControlFlow::Break(());
+            }
             let newest = Newest { timestamp: cell.timestamp, value: cell.value.to_vec() };
             *touched.newest(cell.family, cell.qualifier) = Some(newest);
+            ControlFlow::Continue(())
         })?;
+        if bytes > VALUES_BYTES_MAX {
+            return Err(Error::Precondition(format!(
+                "The cells that the rules read have more than {VALUES_BYTES_MAX} bytes together: \
+                 use several requests"
+            )));
+        }
         let now = table.definition.granularity.truncate(self.now_micros());
         for rule in &request.rules {
             let newest = touched.newest(rule.family_name.as_bytes(), &rule.column_qualifier);
@@ -160,7 +185,8 @@ fn apply_rule(rule: &v2::ReadModifyWriteRule, value: Option<Vec<u8>>) -> Result<
 }
 
 fn not_a_number(rule: &v2::ReadModifyWriteRule, size: usize) -> Error {
-    let column = format!("{}:{}", rule.family_name, rule.column_qualifier.escape_ascii());
+    let qualifier = rule.column_qualifier.escape_ascii().to_string();
+    let column = format!("{}:{}", rule.family_name, excerpt(&qualifier));
     let what = "The increment operation can only be performed on 64-bit values";
     Error::Precondition(format!("Cell of {size} bytes in column {column} : {what}"))
 }

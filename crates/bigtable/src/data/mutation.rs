@@ -4,6 +4,7 @@ use stele_engine::{CommitBuilder, TimeRange};
 
 use super::rows::check_key;
 use crate::error::{Error, Result};
+use crate::name::excerpt;
 use crate::proto::v2;
 use crate::proto::v2::mutation::{self, Mutation as Kind, TimestampOrigin};
 use crate::proto::v2::value;
@@ -30,6 +31,19 @@ pub fn check_count_max(mutations: usize) -> Result<()> {
         return Err(Error::Invalid(what));
     }
     Ok(())
+}
+
+/// How many bytes could be copied while a mutation is checked or applied.
+pub const MUTATION_COST: usize = 4 << 10;
+
+/// What it costs to apply these mutations, in bytes that could be copied in
+/// the same time.
+pub fn cost(mutations: &[v2::Mutation]) -> usize {
+    let value = |mutation: &v2::Mutation| match &mutation.mutation {
+        Some(Kind::SetCell(set)) => set.value.len(),
+        _ => 0,
+    };
+    mutations.len() * MUTATION_COST + mutations.iter().map(value).sum::<usize>()
 }
 
 /// Refuses a row's mutations unless [`append`] can take them all.
@@ -85,7 +99,7 @@ pub fn family<'t>(table: &'t Table, name: &str) -> Result<&'t Family> {
 }
 
 pub fn unknown_family(table: &str, family: &str) -> Error {
-    let what = format!("Requested column family not found: {family}");
+    let what = format!("Requested column family not found: {}", excerpt(family));
     Error::NotFound(format!("Error while mutating table '{table}' : {what}"))
 }
 

@@ -1,4 +1,4 @@
-//! SampleRowKeys: keys that cut a table into parts of known size.
+//! SampleRowKeys: keys that divide a table into parts of known size.
 
 use stele_engine::RowRange;
 
@@ -6,8 +6,16 @@ use super::{Data, rows, target};
 use crate::error::Result;
 use crate::proto::v2;
 
+/// Parallel readers make a task of each part of a large table.
+const PART_BYTES_MAX: u64 = 256 << 20;
+/// Smaller parts are not worth a reader.
+const PART_BYTES_MIN: u64 = 16 << 20;
+/// How many parts a table has that is not so large.
+const PARTS: u64 = 16;
+
 impl Data {
-    /// The table's splits within the range asked for, then its end.
+    /// Keys within the range asked for at which the table was split or that
+    /// divide it by size, then its end; with about the bytes before each.
     pub(super) fn sample(
         &self,
         request: &v2::SampleRowKeysRequest,
@@ -18,13 +26,16 @@ impl Data {
             None => RowRange::all(),
             Some(range) => rows::range_of(range)?,
         };
+        let sizes = self.tables.store().sizes(table.id)?;
+        let part_bytes = part_bytes(sizes.disk_bytes(&RowRange::all()));
         let inside = |split: &&Vec<u8>| **split > range.start && range.contains(split);
-        let mut keys: Vec<Vec<u8>> =
-            table.definition.splits.iter().filter(inside).cloned().collect();
+        let mut keys = sizes.boundaries(&range, part_bytes);
+        keys.extend(table.definition.splits.iter().filter(inside).cloned());
+        keys.sort_unstable();
+        keys.dedup();
         keys.push(range.end.clone().unwrap_or_default());
-        let store = self.tables.store();
-        // Nobody knows where in the table the rows in memory are: evenly.
-        let memory_share = (store.memory_bytes(table.id)? / keys.len()) as u64;
+        // Where in the table the rows in memory are is not known.
+        let memory_share = sizes.memory_bytes() / keys.len() as u64;
         let mut start = range.start.clone();
         let mut offset = 0;
         let mut samples = Vec::with_capacity(keys.len());
@@ -34,7 +45,7 @@ impl Data {
             } else {
                 RowRange::new(start, key.clone())
             };
-            offset += store.disk_bytes(table.id, &part)? + memory_share;
+            offset += sizes.disk_bytes(&part) + memory_share;
             start = key.clone();
             samples.push(v2::SampleRowKeysResponse {
                 row_key: key.into(),
@@ -43,4 +54,9 @@ impl Data {
         }
         Ok(samples)
     }
+}
+
+/// How large the parts of a table of this size are.
+fn part_bytes(table_bytes: u64) -> u64 {
+    (table_bytes / PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }

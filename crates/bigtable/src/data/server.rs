@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use prost::Message;
-use stele_grpc::{Answering, MessageBody, unary};
+use stele_grpc::{Answering, Any, MessageBody, MethodPath, Precheck, unary};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
 use super::read::{self, Plan};
-use super::{Data, features, request};
+use super::{Data, features, outcomes, request};
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::name::InstanceName;
+use crate::precheck;
 use crate::proto::v2;
+use crate::reserved::{self, Named};
 
 /// Serves [`Data`] over gRPC.
 #[derive(Clone)]
@@ -49,38 +51,45 @@ impl Service<http::Request<Body>> for DataServer {
 }
 
 async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
-    let (http::request::Parts { uri, headers, .. }, body) = request.into_parts();
-    let method = uri.path().rsplit_once('/').map_or("", |(_, method)| method);
+    let (http::request::Parts { uri, headers, extensions, .. }, body) = request.into_parts();
+    let method = MethodPath::of(&uri).map_or("", |path| path.method);
     match method {
         "ReadRows" => {
-            let request: request::ReadRows = read(&headers, body).await?;
+            let request =
+                read::<request::ReadRows, precheck::ReadRows>(&extensions, &headers, body).await?;
             let plan = Plan::new(&data.tables, &request, &features::of(&headers))?;
             let deadline = read::deadline(&headers);
             Ok(MessageBody::response(plan.read(data.tables.store(), &data.random, deadline)?))
         }
         "MutateRow" => {
-            data.mutate(read(&headers, body).await?).await?;
+            data.mutate(read::<_, precheck::MutateRow>(&extensions, &headers, body).await?).await?;
             Ok(one(&v2::MutateRowResponse {}))
         }
         "MutateRows" => {
-            let outcomes = data.mutate_all(read(&headers, body).await?).await?;
-            Ok(one(&entries(outcomes)))
+            let request = read::<_, precheck::MutateRows>(&extensions, &headers, body).await?;
+            let outcomes = data.mutate_all(request).await?;
+            Ok(MessageBody::of(outcomes::messages(outcomes)))
         }
         "CheckAndMutateRow" => {
-            let predicate_matched = data.check_and_mutate(read(&headers, body).await?).await?;
+            let request =
+                read::<_, precheck::CheckAndMutateRow>(&extensions, &headers, body).await?;
+            let predicate_matched = data.check_and_mutate(request).await?;
             Ok(one(&v2::CheckAndMutateRowResponse { predicate_matched }))
         }
         "ReadModifyWriteRow" => {
-            let row = data.modify(read(&headers, body).await?).await?;
+            let request =
+                read::<_, precheck::ReadModifyWriteRow>(&extensions, &headers, body).await?;
+            let row = data.modify(request).await?;
             Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
         }
         "SampleRowKeys" => {
-            let samples = data.sample(&read(&headers, body).await?)?;
+            let samples = data
+                .sample(&read::<_, precheck::SampleRowKeys>(&extensions, &headers, body).await?)?;
             let framed: Vec<_> = samples.iter().map(unary::framed).collect();
             Ok(MessageBody::of(framed))
         }
         "PingAndWarm" => {
-            let request: v2::PingAndWarmRequest = read(&headers, body).await?;
+            let request = read::<v2::PingAndWarmRequest, Any>(&extensions, &headers, body).await?;
             InstanceName::parse(&request.name)?;
             Ok(one(&v2::PingAndWarmResponse {}))
         }
@@ -88,26 +97,17 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
     }
 }
 
-async fn read<M: Message + Default>(headers: &http::HeaderMap, body: Body) -> Result<M, Status> {
-    unary::read(headers, body, MESSAGE_BYTES_MAX).await
+/// Reads the message of a call and refuses what its caller may not reach.
+async fn read<M: Message + Named + Default, P: Precheck>(
+    extensions: &http::Extensions,
+    headers: &http::HeaderMap,
+    body: Body,
+) -> Result<M, Status> {
+    let message = unary::read_checked::<M, P>(headers, body, MESSAGE_BYTES_MAX).await?;
+    reserved::check_request(extensions, &message)?;
+    Ok(message)
 }
 
 fn one(message: &impl Message) -> http::Response<Body> {
     MessageBody::of([unary::framed(message)])
-}
-
-/// What became of each entry of MutateRows.
-fn entries(outcomes: Vec<crate::Result<()>>) -> v2::MutateRowsResponse {
-    let entries = outcomes.into_iter().enumerate().map(|(index, outcome)| {
-        let status = match outcome {
-            Ok(()) => tonic_types::Status::default(),
-            Err(error) => tonic_types::Status {
-                code: error.code() as i32,
-                message: error.to_string(),
-                details: Vec::new(),
-            },
-        };
-        v2::mutate_rows_response::Entry { index: index as i64, status: Some(status) }
-    });
-    v2::MutateRowsResponse { entries: entries.collect(), rate_limit_info: None }
 }

@@ -1,17 +1,20 @@
-//! Mutations that are applied once however often they are sent: their tokens
-//! are kept, in the same commit as the mutation, for as long as a client may
-//! try again.
+//! Idempotency tokens: a mutation that is sent several times with one token is
+//! applied once. The token is stored by the commit that applies the mutation
+//! and kept for as long as a client may send it again.
 
 use std::sync::Arc;
 
 use stele_engine::schema::{Family, Purge, Schema};
-use stele_engine::{Columns, CommitBuilder, ScanSpec, Store, TableId, Txn, View, Wait};
+use stele_engine::{Columns, Commit, CommitBuilder, ScanSpec, Store, TableId, Txn, View};
 
 use crate::error::{Error, Result};
 use crate::proto::v2::Idempotency;
 
 const TABLE: &str = "bigtable.tokens";
 const FAMILY: &[u8] = b"t";
+/// The column of tokens that belong to one row. Tokens used to belong to a
+/// whole table, under an empty qualifier; those are ignored, and expire.
+const QUALIFIER: &[u8] = b"row";
 const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 1 << 10;
 /// For how long a client may send the same mutation again.
@@ -21,6 +24,36 @@ const WINDOW_MICROS: i64 = 15 * 60 * 1_000_000;
 pub struct Tokens {
     store: Arc<Store>,
     table: TableId,
+}
+
+/// A token of a request that writes one row.
+pub struct Token {
+    table: TableId,
+    /// The row of the tokens' table that stands for it.
+    key: Vec<u8>,
+    now_micros: i64,
+}
+
+impl Token {
+    /// Checks the token of a request that writes `row` of `table`. A token
+    /// means nothing for other rows.
+    pub fn new(
+        table: TableId,
+        row: &[u8],
+        idempotency: &Idempotency,
+        now_micros: i64,
+    ) -> Result<Token> {
+        check(idempotency, now_micros)?;
+        let row_bytes = u16::try_from(row.len())
+            .map_err(|_| Error::invalid("Idempotency: the row key is too long"))?;
+        let mut key = Vec::with_capacity(4 + 2 + row.len() + idempotency.token.len());
+        key.extend_from_slice(&table.0.to_be_bytes());
+        // With its length, the row cannot be mistaken for a part of the token.
+        key.extend_from_slice(&row_bytes.to_be_bytes());
+        key.extend_from_slice(row);
+        key.extend_from_slice(&idempotency.token);
+        Ok(Token { table, key, now_micros })
+    }
 }
 
 impl Tokens {
@@ -35,43 +68,34 @@ impl Tokens {
         Ok(Tokens { store, table })
     }
 
-    /// Applies what `mutate` adds to the commit of `table`, unless it was
-    /// applied under the same token before. Returns the txn to wait for.
-    pub fn once(
-        &self,
-        table: TableId,
-        idempotency: &Idempotency,
-        now_micros: i64,
-        mutate: impl Fn(&mut CommitBuilder),
-    ) -> Result<Txn> {
-        check(idempotency, now_micros)?;
-        let mut row = table.0.to_be_bytes().to_vec();
-        row.extend_from_slice(&idempotency.token);
-        loop {
-            let spec = ScanSpec { columns: Columns::All, view: View::Latest, ..Default::default() };
-            let mut known = false;
-            let txn = self.store.read_row(self.table, &row, &spec, |_| known = true)?;
-            if known {
-                return Ok(txn);
-            }
-            let mut commit = CommitBuilder::new();
-            if self.table < table {
-                self.note(&mut commit, &row, now_micros);
-            }
-            mutate(commit.table(table));
-            if self.table > table {
-                self.note(&mut commit, &row, now_micros);
-            }
-            match self.store.apply(&commit.finish(), txn, Wait::Accepted) {
-                // Somebody wrote the row, or the token, since it was read.
-                Err(stele_engine::Error::MutationConflict { .. }) => {}
-                outcome => return Ok(outcome?),
-            }
-        }
+    /// Whether a mutation was applied under the token, and the txn of that
+    /// observation.
+    pub fn find(&self, token: &Token) -> Result<(bool, Txn)> {
+        let spec = ScanSpec { columns: Columns::All, view: View::Latest, ..Default::default() };
+        let mut found = false;
+        let read_at = self
+            .store
+            .read_row(self.table, &token.key, &spec, |cell| found |= cell.qualifier == QUALIFIER)?;
+        Ok((found, read_at))
     }
 
-    fn note(&self, commit: &mut CommitBuilder, row: &[u8], now_micros: i64) {
-        commit.table(self.table).row(row).set(FAMILY, b"", now_micros, b"");
+    /// The commit that stores the token and what `mutate` adds to the token's
+    /// table.
+    pub fn commit(&self, token: &Token, mutate: impl FnOnce(&mut CommitBuilder)) -> Commit {
+        let mut commit = CommitBuilder::new();
+        // The tables of a commit ascend.
+        if self.table < token.table {
+            self.add(&mut commit, token);
+        }
+        mutate(commit.table(token.table));
+        if self.table > token.table {
+            self.add(&mut commit, token);
+        }
+        commit.finish()
+    }
+
+    fn add(&self, commit: &mut CommitBuilder, token: &Token) {
+        commit.table(self.table).row(&token.key).set(FAMILY, QUALIFIER, token.now_micros, b"");
     }
 }
 

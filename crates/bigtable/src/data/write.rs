@@ -1,51 +1,94 @@
 //! Writing rows: MutateRow and MutateRows.
 
 use prost::Message;
-use stele_engine::{Commit, CommitBuilder, Txn, Wait};
+use stele_engine::{Commit, CommitBuilder, Txn};
+use stele_grpc::offload::{in_place, in_place_if_large};
 
+use super::retries::{Retries, is_conflict, is_outdated};
+use super::tokens::Token;
 use super::{Data, mutation, target};
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::table::Table;
-use crate::waiting::waiting;
 
 /// Entries of one MutateRows request share commits of about this size.
 const COMMIT_BYTES: usize = 4 << 20;
+/// Entries with tokens, which are commits of their own, between two turns of
+/// other tasks.
+const YIELD_ENTRIES: usize = 16;
 
 impl Data {
     pub(super) async fn mutate(&self, request: v2::MutateRowRequest) -> Result<()> {
-        let table =
-            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
-        mutation::check_count(request.mutations.len())?;
-        mutation::check(&table, &request.row_key, &request.mutations)?;
-        let txn = self.write_row(
-            &table,
-            &request.row_key,
-            &request.mutations,
-            request.idempotency.as_ref(),
-        )?;
+        let v2::MutateRowRequest { table_name, authorized_view_name, .. } = &request;
+        let (key, mutations) = (&request.row_key, &request.mutations);
+        mutation::check_count(mutations.len())?;
+        let mut retries = Retries::default();
+        let txn = loop {
+            let table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+            in_place_if_large(mutation::cost(mutations), || {
+                mutation::check(&table, key, mutations)
+            })?;
+            let written = match &request.idempotency {
+                None => self.write_row(&table, key, mutations).await,
+                Some(idempotency) => self.write_once(&table, key, mutations, idempotency).await,
+            };
+            match written {
+                Err(error) if is_outdated(&error) => self.table_changed(&mut retries, key).await?,
+                outcome => break outcome?,
+            }
+        };
         self.group.durable(txn).await
     }
 
+    /// Waits until a change of a table is seen by requests.
+    pub(super) async fn table_changed(&self, retries: &mut Retries, key: &[u8]) -> Result<()> {
+        in_place(|| self.tables.wait_for_changes());
+        retries.conflicted(key).await
+    }
+
     /// Applies the checked mutations of one row. Returns the txn to wait for.
-    fn write_row(
+    async fn write_row(
         &self,
         table: &Table,
         key: &[u8],
         mutations: &[v2::Mutation],
-        idempotency: Option<&v2::Idempotency>,
+    ) -> Result<Txn> {
+        let (now, cost) = (self.now_micros(), mutation::cost(mutations));
+        let commit = in_place_if_large(cost, || {
+            let mut commit = CommitBuilder::new();
+            commit.table(table.id).row(key);
+            mutation::append(&mut commit, table, mutations, now);
+            commit.finish()
+        });
+        self.apply(table, &commit, Txn::MAX, cost).await
+    }
+
+    /// The same, unless mutations of this row were applied under the same
+    /// token before.
+    async fn write_once(
+        &self,
+        table: &Table,
+        key: &[u8],
+        mutations: &[v2::Mutation],
+        idempotency: &v2::Idempotency,
     ) -> Result<Txn> {
         let now = self.now_micros();
-        if let Some(idempotency) = idempotency {
-            return self.tokens.once(table.id, idempotency, now, |commit| {
+        let token = Token::new(table.id, key, idempotency, now)?;
+        let mut retries = Retries::default();
+        loop {
+            let (found, read_at) = self.tokens.find(&token)?;
+            if found {
+                return Ok(read_at);
+            }
+            let commit = self.tokens.commit(&token, |commit| {
                 commit.row(key);
                 mutation::append(commit, table, mutations, now);
             });
+            match self.apply(table, &commit, read_at, mutation::cost(mutations)).await {
+                Err(error) if is_conflict(&error) => retries.conflicted(key).await?,
+                outcome => return outcome,
+            }
         }
-        let mut commit = CommitBuilder::new();
-        commit.table(table.id).row(key);
-        mutation::append(&mut commit, table, mutations, now);
-        self.apply(table, &commit.finish(), Txn::MAX)
     }
 
     /// Applies the entries of a bulk request. An entry that cannot be applied
@@ -54,19 +97,34 @@ impl Data {
         &self,
         request: v2::MutateRowsRequest,
     ) -> Result<Vec<Result<()>>> {
-        let table =
-            target::table(&self.tables, &request.table_name, &[&request.authorized_view_name])?;
-        let total = request.entries.iter().map(|entry| entry.mutations.len()).sum();
+        let v2::MutateRowsRequest { table_name, entries, authorized_view_name, .. } = &request;
+        let mut table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+        let total = entries.iter().map(|entry| entry.mutations.len()).sum();
         mutation::check_count(total)?;
-        let mut outcomes: Vec<Result<()>> = request
-            .entries
-            .iter()
-            .map(|entry| {
-                mutation::check_count(entry.mutations.len())?;
-                mutation::check(&table, &entry.row_key, &entry.mutations)
-            })
-            .collect();
-        let newest = self.write_entries(&table, &request.entries, &mut outcomes);
+        let check = |table: &Table, at: usize| {
+            mutation::check_count(entries[at].mutations.len())?;
+            mutation::check(table, &entries[at].row_key, &entries[at].mutations)
+        };
+        let cost = total * mutation::MUTATION_COST;
+        let mut outcomes: Vec<Result<()>> =
+            in_place_if_large(cost, || (0..entries.len()).map(|at| check(&table, at)).collect());
+        let mut todo: Vec<usize> = (0..entries.len()).collect();
+        let mut retries = Retries::default();
+        let mut newest = None;
+        loop {
+            newest = self.write_entries(&table, entries, todo, &mut outcomes).await.max(newest);
+            let is_outdated = |at: &usize| outcomes[*at].as_ref().is_err_and(is_outdated);
+            todo = (0..entries.len()).filter(is_outdated).collect();
+            if todo.is_empty()
+                || self.table_changed(&mut retries, table_name.as_bytes()).await.is_err()
+            {
+                break;
+            }
+            table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+            for &at in &todo {
+                outcomes[at] = check(&table, at);
+            }
+        }
         if let Some(txn) = newest
             && let Err(error) = self.group.told_durable(txn).await
         {
@@ -77,16 +135,16 @@ impl Data {
         Ok(outcomes)
     }
 
-    /// Applies the entries that were found good, in the order of their rows;
-    /// those of one row in the order given. Returns the newest txn.
-    fn write_entries(
+    /// Applies those entries of `order` that were found good, in the order of
+    /// their rows; those of one row in the order given. Returns the newest txn.
+    async fn write_entries(
         &self,
         table: &Table,
         entries: &[v2::mutate_rows_request::Entry],
+        mut order: Vec<usize>,
         outcomes: &mut [Result<()>],
     ) -> Option<Txn> {
-        let good = |at: &usize| outcomes[*at].is_ok();
-        let mut order: Vec<usize> = (0..entries.len()).filter(good).collect();
+        order.retain(|&at| outcomes[at].is_ok());
         if !order.is_sorted_by_key(|&at| &entries[at].row_key) {
             order.sort_by_key(|&at| &entries[at].row_key);
         }
@@ -95,51 +153,50 @@ impl Data {
         let mut batch = Batch::with_room(table, entries);
         for (nth, &at) in order.iter().enumerate() {
             let entry = &entries[at];
-            if entry.idempotency.is_some() {
+            if let Some(error) = &batch.refused {
+                outcomes[at] = Err(error.clone());
+                continue;
+            }
+            if let Some(idempotency) = &entry.idempotency {
+                if nth % YIELD_ENTRIES == 0 {
+                    tokio::task::yield_now().await;
+                }
                 // It must come after what the batch holds of its row.
-                newest = self.write_batch(&mut batch, outcomes).or(newest);
-                let idempotency = entry.idempotency.as_ref();
-                match self.write_row(table, &entry.row_key, &entry.mutations, idempotency) {
+                newest = self.write_batch(&mut batch, outcomes).await.or(newest);
+                let (key, mutations) = (&entry.row_key, &entry.mutations);
+                match self.write_once(table, key, mutations, idempotency).await {
                     Ok(txn) => newest = newest.max(Some(txn)),
-                    Err(error) => outcomes[at] = Err(error),
+                    Err(error) => {
+                        batch.refuse_rest(&error);
+                        outcomes[at] = Err(error);
+                    }
                 }
                 continue;
             }
             batch.add(at, entry, now);
             let next = order.get(nth + 1).map(|&next| &entries[next].row_key);
             if batch.commit.len() >= COMMIT_BYTES && next != Some(&entry.row_key) {
-                newest = self.write_batch(&mut batch, outcomes).or(newest);
+                newest = self.write_batch(&mut batch, outcomes).await.or(newest);
+                // A large request does not keep its thread from other calls.
+                tokio::task::yield_now().await;
             }
         }
-        self.write_batch(&mut batch, outcomes).or(newest)
+        self.write_batch(&mut batch, outcomes).await.or(newest)
     }
 
-    fn write_batch(&self, batch: &mut Batch<'_>, outcomes: &mut [Result<()>]) -> Option<Txn> {
+    async fn write_batch(&self, batch: &mut Batch<'_>, outcomes: &mut [Result<()>]) -> Option<Txn> {
+        let cost = batch.cost;
         let (commit, entries) = batch.take()?;
-        match self.apply(batch.table, &commit, Txn::MAX) {
+        match self.apply(batch.table, &commit, Txn::MAX, cost).await {
             Ok(txn) => Some(txn),
             Err(error) => {
+                batch.refuse_rest(&error);
                 for at in entries {
                     outcomes[at] = Err(error.clone());
                 }
                 None
             }
         }
-    }
-
-    /// Gives a commit to a table its place in the order, without waiting for
-    /// the disk.
-    pub(super) fn apply(&self, table: &Table, commit: &Commit, commit_max_txn: Txn) -> Result<Txn> {
-        let store = self.tables.store();
-        let apply = || store.apply(commit, commit_max_txn, Wait::Accepted);
-        let applied =
-            if store.would_wait(table.id, commit.bytes().len()) { waiting(apply) } else { apply() };
-        applied.map_err(|error| match error {
-            stele_engine::Error::UnknownColumnFamily { table, family } => {
-                mutation::unknown_family(&table, &String::from_utf8_lossy(&family.0))
-            }
-            other => Error::Engine(other),
-        })
     }
 }
 
@@ -149,11 +206,16 @@ struct Batch<'t> {
     commit: CommitBuilder,
     row: Vec<u8>,
     entries: Vec<usize>,
+    /// What it costs to apply them.
+    cost: usize,
+    /// The store is overloaded: one request waits for it once.
+    refused: Option<Error>,
 }
 
 impl<'t> Batch<'t> {
     fn new(table: &'t Table) -> Batch<'t> {
-        Batch { table, commit: CommitBuilder::new(), row: Vec::new(), entries: Vec::new() }
+        let (row, entries) = (Vec::new(), Vec::new());
+        Batch { table, commit: CommitBuilder::new(), row, entries, cost: 0, refused: None }
     }
 
     /// With room for all entries, or for as many as a commit takes.
@@ -174,6 +236,14 @@ impl<'t> Batch<'t> {
         }
         mutation::append(&mut self.commit, self.table, &entry.mutations, now_micros);
         self.entries.push(at);
+        self.cost += mutation::cost(&entry.mutations);
+    }
+
+    /// Notes that later entries need not be tried.
+    fn refuse_rest(&mut self, error: &Error) {
+        if let Error::Engine(stele_engine::Error::Overloaded { .. }) = error {
+            self.refused = Some(error.clone());
+        }
     }
 
     /// What was added, leaving the batch empty; `None` when nothing was.
@@ -181,6 +251,7 @@ impl<'t> Batch<'t> {
         if self.entries.is_empty() {
             return None;
         }
+        self.cost = 0;
         let commit = std::mem::take(&mut self.commit).finish();
         Some((commit, std::mem::take(&mut self.entries)))
     }

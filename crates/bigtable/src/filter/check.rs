@@ -1,6 +1,7 @@
 //! Checks a filter as a whole, before any row is read. An error names the way
 //! to the field that is wrong.
 
+use std::cell::RefCell;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::node::{ColumnRange, Node};
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
-use crate::regex::{Pattern, PatternError};
+use crate::regex::{Pattern, PatternBudget, PatternError};
 
 /// The largest filter, encoded.
 pub const FILTER_BYTES_MAX: usize = 20480;
@@ -27,10 +28,13 @@ pub fn size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks a filter and brings it into its simplest form.
-pub fn node(filter: &v2::RowFilter) -> Result<Node> {
-    let checked = Place { depth: 0, in_condition: false }.filter(filter).map_err(Error::Invalid)?;
-    Ok(checked.node)
+/// Checks a filter and brings it into its simplest form. Returns also how many
+/// states its patterns have together.
+pub fn node(filter: &v2::RowFilter) -> Result<(Node, u32)> {
+    let patterns = Patterns::default();
+    let whole = Place { depth: 0, in_condition: false, patterns: &patterns };
+    let node = whole.filter(filter).map_err(Error::Invalid)?.node;
+    Ok((node, patterns.into_inner().states_taken()))
 }
 
 /// What is wrong, after the fields that lead to it.
@@ -45,13 +49,17 @@ struct Part {
 
 /// Where in the whole a filter stands.
 #[derive(Clone, Copy)]
-struct Place {
+struct Place<'p> {
     depth: usize,
     in_condition: bool,
+    /// What the patterns of the whole filter may still take.
+    patterns: &'p Patterns,
 }
 
-impl Place {
-    fn inside(self) -> Place {
+type Patterns = RefCell<PatternBudget>;
+
+impl<'p> Place<'p> {
+    fn inside(self) -> Place<'p> {
         Place { depth: self.depth + 1, ..self }
     }
 
@@ -70,7 +78,7 @@ impl Place {
                 Err(in_field("sink")("a sink must not stand inside a condition".into()))
             }
             leaf => {
-                let (field, node) = self::leaf(leaf);
+                let (field, node) = self::leaf(leaf, self.patterns);
                 let node = node.map_err(in_field(field))?;
                 Ok(Part { labels: matches!(node, Node::Label(_)), node })
             }
@@ -129,7 +137,11 @@ fn in_field(field: &str) -> impl Fn(String) -> String {
 }
 
 /// A filter that holds no others, with the name of its field.
-fn leaf(kind: &Kind) -> (&'static str, Checked<Node>) {
+fn leaf(kind: &Kind, patterns: &Patterns) -> (&'static str, Checked<Node>) {
+    let pattern = |regex: &[u8]| {
+        let compiled = Pattern::within(regex, &mut patterns.borrow_mut());
+        compiled.map_err(|error: PatternError| error.to_string())
+    };
     match kind {
         Kind::Chain(_) | Kind::Interleave(_) | Kind::Condition(_) => {
             unreachable!("filters of filters are checked by their own functions")
@@ -138,9 +150,9 @@ fn leaf(kind: &Kind) -> (&'static str, Checked<Node>) {
         Kind::PassAllFilter(on) => ("pass_all_filter", flag(*on, Node::PassAll)),
         Kind::BlockAllFilter(on) => ("block_all_filter", flag(*on, Node::BlockAll)),
         Kind::StripValueTransformer(on) => ("strip_value_transformer", flag(*on, Node::Strip)),
-        Kind::RowKeyRegexFilter(regex) => ("row_key_regex_filter", row_key(regex)),
+        Kind::RowKeyRegexFilter(regex) => ("row_key_regex_filter", row_key(regex, pattern)),
         Kind::RowSampleFilter(share) => ("row_sample_filter", sample(*share)),
-        Kind::FamilyNameRegexFilter(regex) => ("family_name_regex_filter", family(regex)),
+        Kind::FamilyNameRegexFilter(regex) => ("family_name_regex_filter", family(regex, pattern)),
         Kind::ColumnQualifierRegexFilter(regex) => {
             ("column_qualifier_regex_filter", pattern(regex).map(Node::Qualifier))
         }
@@ -164,11 +176,7 @@ fn flag(on: bool, node: Node) -> Checked<Node> {
     if on { Ok(node) } else { Err("argument must be true".into()) }
 }
 
-fn pattern(regex: &[u8]) -> Checked<Pattern> {
-    Pattern::new(regex).map_err(|error: PatternError| error.to_string())
-}
-
-fn row_key(regex: &[u8]) -> Checked<Node> {
+fn row_key(regex: &[u8], pattern: impl Fn(&[u8]) -> Checked<Pattern>) -> Checked<Node> {
     if regex.is_empty() {
         return Err("argument must not be empty".into());
     }
@@ -183,7 +191,7 @@ fn sample(share: f64) -> Checked<Node> {
     }
 }
 
-fn family(regex: &str) -> Checked<Node> {
+fn family(regex: &str, pattern: impl Fn(&[u8]) -> Checked<Pattern>) -> Checked<Node> {
     if regex.contains(':') {
         return Err("argument must not contain ':'".into());
     }

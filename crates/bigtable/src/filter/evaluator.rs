@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use stele_engine::CellView;
 use stele_engine::world::Random;
+use stele_engine::{CellView, Flow};
 
 use super::held_row::HeldRow;
 use super::large_row::LargeRow;
@@ -17,21 +17,6 @@ pub trait Output {
     /// Called in row order: a cell, its value stripped if the filter says so,
     /// and its label. Copies of a cell follow one another.
     fn cell(&mut self, cell: &CellView<'_>, label: Option<&str>);
-}
-
-/// Which of the cells to come will be dropped whatever they are. The evaluator
-/// keeps this in mind itself; a reader may save itself the trouble of finding
-/// them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flow {
-    /// None is known.
-    Continue,
-    /// Those of this column.
-    NextColumn,
-    /// Those of this row.
-    NextRow,
-    /// All.
-    Stop,
 }
 
 /// A filter at work.
@@ -64,6 +49,8 @@ impl Evaluator {
     }
 
     /// Takes the next cell. When it begins a row, the one before is over.
+    /// Returns which of the cells to come will be dropped whatever they are;
+    /// the reader may skip them or not.
     #[inline]
     pub fn cell(
         &mut self,
@@ -77,6 +64,14 @@ impl Evaluator {
             }
             Work::BlockAll => Ok(Flow::Stop),
             Work::Cells(_) | Work::Rows(_) => self.filter(cell, output),
+        }
+    }
+
+    /// Bytes that are held until the row at hand is over.
+    pub fn held_bytes(&self) -> usize {
+        match self.work {
+            Work::Rows(_) if self.row.is_some() => self.memory.row_bytes as usize,
+            _ => 0,
         }
     }
 

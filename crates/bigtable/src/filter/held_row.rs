@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use stele_engine::CellView;
+use stele_engine::{CellView, Flow};
 
-use super::evaluator::{Flow, Output, show};
+use super::evaluator::{Output, show};
 use super::program::{Change, Memory, Taker, cell_bytes};
 use super::row_buffer::RowBuffer;
 use super::stages::{Item, Stages};

@@ -32,7 +32,7 @@ mod stages;
 mod wire;
 
 pub use check::{FILTER_BYTES_MAX, FILTER_DEPTH_MAX};
-pub use evaluator::{Evaluator, Flow, Output};
+pub use evaluator::{Evaluator, Output};
 pub use large_row::{LargeRow, ROW_BYTES_MAX};
 pub use narrow::Plan;
 use node::Node;
@@ -46,15 +46,18 @@ use crate::proto::v2;
 #[derive(Clone, Debug)]
 pub struct Filter {
     root: Node,
+    /// How many states its patterns have together, about.
+    states: u32,
 }
 
 impl Filter {
     /// Checks a whole filter and makes it ready. No filter, like one of no
     /// kind, passes everything.
     pub fn compile(filter: Option<&v2::RowFilter>) -> Result<Filter> {
-        let Some(filter) = filter else { return Ok(Filter { root: Node::PassAll }) };
+        let Some(filter) = filter else { return Ok(Filter { root: Node::PassAll, states: 0 }) };
         check::size(filter.encoded_len())?;
-        Ok(Filter { root: check::node(filter)?.in_tail() })
+        let (root, states) = check::node(filter)?;
+        Ok(Filter { root: root.in_tail(), states })
     }
 
     /// Like [`Filter::compile`], from the bytes of the message. Only these
@@ -80,6 +83,12 @@ impl Filter {
     /// scan.
     pub fn plan(&self) -> Plan {
         Plan::new(&self.root)
+    }
+
+    /// How many states the patterns have together, about: what matching costs
+    /// at most, for each byte.
+    pub fn states(&self) -> u32 {
+        self.states
     }
 
     /// Whether every cell passes unchanged.

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use stele_engine::CellView;
 use stele_engine::world::Random;
+use stele_engine::{CellView, Flow};
 
-use super::evaluator::Flow;
 use super::large_row::ROW_BYTES_MAX;
 use super::node::Node;
 

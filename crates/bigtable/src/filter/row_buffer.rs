@@ -2,6 +2,9 @@
 
 use stele_engine::{CellView, Txn};
 
+/// The memory of a larger row is released when the next row begins.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 #[derive(Default)]
 pub struct RowBuffer {
     row: Vec<u8>,
@@ -30,6 +33,9 @@ impl RowBuffer {
     pub fn begin(&mut self, row: &[u8]) {
         self.row.clear();
         self.row.extend_from_slice(row);
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            *self = RowBuffer { row: std::mem::take(&mut self.row), ..RowBuffer::default() };
+        }
         self.bytes.clear();
         self.columns.clear();
         self.cells.clear();

@@ -2,7 +2,8 @@
 //! two stages the row is a list of items: kept cells, and what has been
 //! changed about them. What needs no condition is a program of its own.
 
-use super::evaluator::Flow;
+use stele_engine::Flow;
+
 use super::node::Node;
 use super::program::{Builder, Change, Memory, Program, Taker};
 use super::row_buffer::RowBuffer;

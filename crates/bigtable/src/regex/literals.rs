@@ -245,12 +245,12 @@ mod tests {
     use super::*;
 
     fn strings_of(source: &str) -> Option<Vec<String>> {
-        let all = strings(&parse(source.as_bytes()).unwrap())?;
+        let all = strings(&parse(source.as_bytes()).unwrap().0)?;
         Some(all.into_iter().map(|string| string.escape_ascii().to_string()).collect())
     }
 
     fn prefix_of(source: &str) -> String {
-        prefix(&parse(source.as_bytes()).unwrap()).escape_ascii().to_string()
+        prefix(&parse(source.as_bytes()).unwrap().0).escape_ascii().to_string()
     }
 
     #[test]
@@ -322,8 +322,8 @@ mod tests {
     fn a_prefix_is_cut_where_no_key_is_longer() {
         let long = format!("({}){{30}}b", "a".repeat(1000));
         assert_eq!(prefix_of(&long).len(), PREFIX_MAX);
-        assert_eq!(tail(&parse(format!("{long}.*").as_bytes()).unwrap()), None);
+        assert_eq!(tail(&parse(format!("{long}.*").as_bytes()).unwrap().0), None);
         let long = format!("{}.*", "a".repeat(PREFIX_MAX + 1));
-        assert_eq!(tail(&parse(long.as_bytes()).unwrap()), None);
+        assert_eq!(tail(&parse(long.as_bytes()).unwrap().0), None);
     }
 }

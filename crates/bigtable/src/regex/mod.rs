@@ -39,4 +39,4 @@ mod unicode;
 mod tests;
 
 pub use error::PatternError;
-pub use pattern::Pattern;
+pub use pattern::{Pattern, PatternBudget};

@@ -45,6 +45,11 @@ impl Node {
         Node { hir, height: 1, copies: 1, size: 1 }
     }
 
+    /// How many states it expands to, about.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
     pub fn into_hir(self) -> Hir {
         self.hir
     }

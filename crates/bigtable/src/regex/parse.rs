@@ -14,8 +14,9 @@ use super::node::Node;
 /// Digits that a repeat count may have; with more, its brace is a literal.
 const COUNT_DIGITS_MAX: usize = 9;
 
-/// Parses a whole pattern, without anchors around it.
-pub(super) fn parse(pattern: &[u8]) -> Result<Hir, PatternError> {
+/// Parses a whole pattern, without anchors around it. Returns also how many
+/// states it expands to, about.
+pub(super) fn parse(pattern: &[u8]) -> Result<(Hir, u32), PatternError> {
     let mut parser = Parser {
         cursor: Cursor::new(pattern),
         flags: Flags::default(),
@@ -163,11 +164,13 @@ impl Parser<'_> {
         self.level.end_branch(at)
     }
 
-    fn finish(self) -> Result<Hir, PatternError> {
+    fn finish(self) -> Result<(Hir, u32), PatternError> {
         if !self.outer.is_empty() {
             return Err(PatternError::new(self.level.opened, "group is not closed, ) is missing"));
         }
-        Ok(self.level.end()?.into_hir())
+        let whole = self.level.end()?;
+        let size = whole.size();
+        Ok((whole.into_hir(), size))
     }
 
     fn escape(&mut self) -> Result<(), PatternError> {

@@ -11,6 +11,7 @@ use regex_syntax::hir::{Hir, Look};
 use super::error::PatternError;
 use super::literals::{Tail, common_prefix, prefix, strings, tail};
 use super::parse::parse;
+use stele_grpc::offload::in_place;
 
 /// Longer than any filter that arrives over the wire.
 const PATTERN_BYTES_MAX: usize = 32 << 10;
@@ -18,6 +19,59 @@ const PATTERN_BYTES_MAX: usize = 32 << 10;
 /// matches. Only patterns full of ragged classes reach them before the parser's.
 const PROGRAM_BYTES_MAX: usize = 16 << 20;
 const CACHE_BYTES_MAX: usize = 2 << 20;
+
+/// What the patterns of one filter may take together: states, and bytes of
+/// compiled programs.
+const FILTER_STATES_MAX: u32 = 64 << 10;
+const FILTER_PROGRAM_BYTES_MAX: usize = 32 << 20;
+/// A pattern of more states takes long to compile.
+const QUICK_STATES_MAX: u32 = 1 << 10;
+/// The states of a pattern times the bytes of a text, above which matching may
+/// take long.
+const QUICK_STEPS_MAX: usize = 4 << 20;
+
+/// What the patterns of one filter may still take.
+pub struct PatternBudget {
+    states: u32,
+    program_bytes: usize,
+}
+
+impl Default for PatternBudget {
+    fn default() -> Self {
+        PatternBudget { states: FILTER_STATES_MAX, program_bytes: FILTER_PROGRAM_BYTES_MAX }
+    }
+}
+
+impl PatternBudget {
+    /// The states of the patterns that have been compiled, about.
+    pub fn states_taken(&self) -> u32 {
+        FILTER_STATES_MAX - self.states
+    }
+
+    fn take_states(&mut self, states: u32) -> Result<(), PatternError> {
+        self.states = self
+            .states
+            .checked_sub(states)
+            .ok_or_else(|| too_large_together(&format!("{FILTER_STATES_MAX} states")))?;
+        Ok(())
+    }
+
+    fn take_program(&mut self, engine: &meta::Regex) -> Result<(), PatternError> {
+        let left = self.program_bytes.checked_sub(engine.memory_usage());
+        self.program_bytes = left.ok_or_else(|| {
+            too_large_together(&format!("{} MiB compiled", FILTER_PROGRAM_BYTES_MAX >> 20))
+        })?;
+        Ok(())
+    }
+}
+
+fn too_large_together(limit: &str) -> PatternError {
+    let message = format!(
+        "the patterns of the filter are too large together, at most {limit} are allowed: use \
+         fewer or simpler patterns"
+    );
+    PatternError::new(0, message)
+}
 
 /// A compiled pattern that matches a whole byte string.
 ///
@@ -31,6 +85,8 @@ pub struct Pattern {
 struct Compiled {
     matcher: Matcher,
     prefix: Vec<u8>,
+    /// How many states the pattern expands to, about.
+    states: u32,
 }
 
 enum Matcher {
@@ -44,20 +100,34 @@ enum Matcher {
 impl Pattern {
     /// Compiles a pattern in RE2's syntax, each byte a Latin-1 character.
     pub fn new(pattern: &[u8]) -> Result<Pattern, PatternError> {
+        Pattern::within(pattern, &mut PatternBudget::default())
+    }
+
+    /// Compiles a pattern that is one of several of a filter.
+    pub fn within(pattern: &[u8], budget: &mut PatternBudget) -> Result<Pattern, PatternError> {
         if pattern.len() > PATTERN_BYTES_MAX {
             let message = format!("pattern is longer than {PATTERN_BYTES_MAX} bytes");
             return Err(PatternError::new(PATTERN_BYTES_MAX, message));
         }
-        let hir = parse(pattern)?;
+        let (hir, states) = parse(pattern)?;
+        let mut engine = |hir| {
+            budget.take_states(states)?;
+            let engine = match states > QUICK_STATES_MAX {
+                true => in_place(|| engine(hir)),
+                false => engine(hir),
+            }?;
+            budget.take_program(&engine)?;
+            Ok(engine)
+        };
         let asserts = !hir.properties().look_set().is_empty();
         let compiled = match strings(&hir) {
-            Some(strings) if !asserts => Compiled::literals(strings),
+            Some(strings) if !asserts => Compiled::literals(strings, states),
             Some(mut strings) => {
                 let engine = engine(hir)?;
                 strings.retain(|string| matches_whole(&engine, string));
-                Compiled::literals(strings)
+                Compiled::literals(strings, states)
             }
-            None => Compiled::open(hir)?,
+            None => Compiled::open(hir, states, engine)?,
         };
         Ok(Pattern { compiled: Arc::new(compiled) })
     }
@@ -73,7 +143,13 @@ impl Pattern {
             Matcher::Prefix(Tail::OneLine) => {
                 bytes.strip_prefix(prefix).is_some_and(|rest| !rest.contains(&b'\n'))
             }
-            Matcher::Engine(engine) => bytes.starts_with(prefix) && matches_whole(engine, bytes),
+            Matcher::Engine(engine) => {
+                bytes.starts_with(prefix)
+                    && match bytes.len().saturating_mul(self.compiled.states as usize) {
+                        ..=QUICK_STEPS_MAX => matches_whole(engine, bytes),
+                        _ => in_place(|| matches_whole(engine, bytes)),
+                    }
+            }
         }
     }
 
@@ -105,18 +181,22 @@ impl fmt::Debug for Pattern {
 }
 
 impl Compiled {
-    fn literals(strings: Vec<Vec<u8>>) -> Compiled {
-        Compiled { prefix: common_prefix(&strings), matcher: Matcher::Literals(strings) }
+    fn literals(strings: Vec<Vec<u8>>, states: u32) -> Compiled {
+        Compiled { prefix: common_prefix(&strings), matcher: Matcher::Literals(strings), states }
     }
 
     /// For a pattern that matches more strings than can be listed.
-    fn open(hir: Hir) -> Result<Compiled, PatternError> {
+    fn open(
+        hir: Hir,
+        states: u32,
+        engine: impl FnOnce(Hir) -> Result<meta::Regex, PatternError>,
+    ) -> Result<Compiled, PatternError> {
         let prefix = prefix(&hir);
         let matcher = match tail(&hir) {
             Some(tail) => Matcher::Prefix(tail),
             None => Matcher::Engine(engine(hir)?),
         };
-        Ok(Compiled { prefix, matcher })
+        Ok(Compiled { prefix, matcher, states })
     }
 }
 
@@ -203,6 +283,20 @@ mod tests {
         // Half of all bytes, as ranges of one: what the engine's own bound is for.
         let ragged: String = (0..=255).step_by(2).map(|byte| format!("\\x{byte:02x}")).collect();
         assert_eq!(refusal(&format!("[{ragged}]{{1000}}").repeat(32)), "expression is too large");
+    }
+
+    #[test]
+    fn patterns_of_one_filter_are_bounded_together() {
+        let mut budget = PatternBudget::default();
+        let source = r"\w{1000}".repeat(20);
+        for _ in 0..3 {
+            Pattern::within(source.as_bytes(), &mut budget).unwrap();
+        }
+        for literal in ["key", "a|b|c", "prefix.*"] {
+            Pattern::within(literal.as_bytes(), &mut budget).unwrap();
+        }
+        let error = Pattern::within(source.as_bytes(), &mut budget).unwrap_err();
+        assert!(error.message.contains("65536 states"), "{error}");
     }
 
     #[test]

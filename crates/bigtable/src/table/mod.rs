@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 pub use definition::{Definition, Granularity, ROW_BYTES_MAX};
 pub use family::{FAMILY_NAME_MAX, Family, check_name as check_family_name};
 use parking_lot::Mutex;
+use stele_engine::schema::Schema;
 use stele_engine::{CommitBuilder, RowRange, Store, TableId, Txn, Wait};
 
 use crate::error::{Error, Result};
@@ -24,6 +25,9 @@ pub struct Table {
     /// `projects/P/instances/I/tables/T`.
     pub name: String,
     pub definition: Definition,
+    /// The engine's schema of that definition: requests that were checked
+    /// against the definition are applied under this schema alone.
+    pub schema: Arc<Schema>,
 }
 
 /// A definition that takes the place of a table's present one.
@@ -52,8 +56,9 @@ impl Tables {
             if !name.starts_with("projects/") {
                 continue;
             }
-            let definition = Definition::from_schema(&name, &*store.schema(id)?)?;
-            by_name.insert(name.clone(), Arc::new(Table { id, name, definition }));
+            let schema = store.schema(id)?;
+            let definition = Definition::from_schema(&name, &schema)?;
+            by_name.insert(name.clone(), Arc::new(Table { id, name, definition, schema }));
         }
         let store_id = store.configs()?.store_id;
         let by_name = ArcSwap::from_pointee(by_name);
@@ -94,7 +99,8 @@ impl Tables {
             return Err(Error::Exists(format!("Table already exists: {name}")));
         }
         let id = self.store.create_table(name, definition.schema()?)?;
-        let table = Arc::new(Table { id, name: name.into(), definition });
+        let schema = self.store.schema(id)?;
+        let table = Arc::new(Table { id, name: name.into(), definition, schema });
         self.publish(|tables| tables.insert(name.into(), table.clone()));
         Ok(table)
     }
@@ -111,7 +117,8 @@ impl Tables {
         let Successor { definition, emptied } = change(&old.definition)?;
         let emptied: Vec<&[u8]> = emptied.iter().map(|family| family.as_bytes()).collect();
         self.store.alter_table_emptying(old.id, definition.schema()?, &emptied)?;
-        let table = Arc::new(Table { id: old.id, name: name.into(), definition });
+        let schema = self.store.schema(old.id)?;
+        let table = Arc::new(Table { id: old.id, name: name.into(), definition, schema });
         self.publish(|tables| tables.insert(name.into(), table.clone()));
         Ok(table)
     }
@@ -137,6 +144,12 @@ impl Tables {
         commit.table(table.id).delete_range(rows);
         self.store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
         Ok(())
+    }
+
+    /// Waits for a change of tables that is under way. Requests that begin
+    /// afterwards see it.
+    pub fn wait_for_changes(&self) {
+        drop(self.changing.lock());
     }
 
     fn publish<T>(&self, change: impl FnOnce(&mut HashMap<String, Arc<Table>>) -> T) {

@@ -117,9 +117,11 @@ async fn an_instance_has_the_app_profile_default_and_no_other() {
 }
 
 #[tokio::test]
-async fn no_operation_is_known() {
+async fn an_operation_of_an_unknown_name_is_not_found() {
     let server = Server::start();
-    for name in ["operations/projects/p/x", ""] {
+    server.create("t", &[]).await;
+    let bogus = format!("operations/{}/operations/bogus", crate::server::name("t"));
+    for name in ["operations/projects/p/x", "", &bogus] {
         let request = GetOperationRequest { name: name.into() };
         refused(server.operations().get_operation(request).await, Code::NotFound, name);
     }
@@ -131,7 +133,7 @@ async fn no_operation_is_known() {
 const ABSENT: &[(&str, &str)] = &[
     (
         "google.bigtable.admin.v2.BigtableTableAdmin",
-        "CreateTableFromSnapshot UpdateTable UndeleteTable CreateAuthorizedView ListAuthorizedViews \
+        "CreateTableFromSnapshot UndeleteTable CreateAuthorizedView ListAuthorizedViews \
          GetAuthorizedView UpdateAuthorizedView DeleteAuthorizedView SnapshotTable GetSnapshot \
          ListSnapshots DeleteSnapshot CreateBackup GetBackup UpdateBackup DeleteBackup ListBackups \
          RestoreTable CopyBackup GetIamPolicy SetIamPolicy TestIamPermissions CreateSchemaBundle \

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message;
+use prost_types::FieldMask;
 use stele_bigtable::proto::admin::check_consistency_request::Mode;
 use stele_bigtable::proto::admin::create_table_request::Split;
 use stele_bigtable::proto::admin::modify_column_families_request::Modification;
@@ -10,8 +12,9 @@ use stele_bigtable::proto::admin::modify_column_families_request::modification::
 use stele_bigtable::proto::admin::{
     CheckConsistencyRequest, ColumnFamily, CreateTableRequest, DataBoostReadLocalWrites,
     DeleteTableRequest, GenerateConsistencyTokenRequest, ModifyColumnFamiliesRequest,
-    StandardReadRemoteWrites, Table,
+    StandardReadRemoteWrites, Table, UpdateTableMetadata, UpdateTableRequest,
 };
+use stele_bigtable::proto::longrunning::{GetOperationRequest, Operation, operation};
 use tonic::{Code, Response, Status};
 
 use crate::server::{PARENT, Server, name, refused, request, versions};
@@ -59,6 +62,76 @@ async fn a_protected_table_is_not_deleted_after_a_restart_either() {
     server.restart();
     refused(delete(&server, "t").await, Code::FailedPrecondition, &name("t"));
     assert!(server.get("t").await.unwrap().deletion_protection);
+}
+
+async fn protect(
+    server: &Server,
+    id: &str,
+    deletion_protection: bool,
+    mask: &[&str],
+) -> Result<Operation, Status> {
+    let table = Table { name: name(id), deletion_protection, ..Table::default() };
+    let paths = mask.iter().map(|path| path.to_string()).collect();
+    let request = UpdateTableRequest {
+        table: Some(table),
+        update_mask: Some(FieldMask { paths }),
+        ignore_warnings: false,
+    };
+    server.tables().update_table(request).await.map(Response::into_inner)
+}
+
+/// The table that a finished operation answered with.
+fn updated(operation: &Operation) -> Table {
+    assert!(operation.done);
+    let Some(operation::Result::Response(response)) = &operation.result else {
+        panic!("no response: {operation:?}");
+    };
+    assert_eq!(response.type_url, "type.googleapis.com/google.bigtable.admin.v2.Table");
+    Table::decode(&response.value[..]).unwrap()
+}
+
+#[tokio::test]
+async fn protection_is_switched_on_and_off_by_an_operation_that_is_done_at_once() {
+    let mut server = Server::start();
+    server.create("t", &["f"]).await;
+    server.write("t", b"r", "f", b"kept");
+    let on = protect(&server, "t", true, &["deletion_protection"]).await.unwrap();
+    let table = updated(&on);
+    assert!(table.deletion_protection && table.column_families.contains_key("f"));
+    let metadata = on.metadata.as_ref().unwrap();
+    assert!(metadata.type_url.ends_with("google.bigtable.admin.v2.UpdateTableMetadata"));
+    let metadata = UpdateTableMetadata::decode(&metadata.value[..]).unwrap();
+    assert_eq!(metadata.name, name("t"));
+    assert!(metadata.start_time.is_some() && metadata.end_time.is_some());
+    refused(delete(&server, "t").await, Code::FailedPrecondition, &name("t"));
+    server.restart();
+    let poll = GetOperationRequest { name: on.name.clone() };
+    let polled = server.operations().get_operation(poll.clone()).await.unwrap().into_inner();
+    assert_eq!(polled, on, "an operation is found after a restart");
+    refused(delete(&server, "t").await, Code::FailedPrecondition, &name("t"));
+    assert_eq!(server.cells("t"), ["r/f=kept"]);
+    let off = protect(&server, "t", false, &["deletion_protection"]).await.unwrap();
+    assert!(!updated(&off).deletion_protection);
+    delete(&server, "t").await.unwrap();
+    refused(server.operations().get_operation(poll.clone()).await, Code::NotFound, &on.name);
+    server.create("t", &["f"]).await;
+    refused(server.operations().get_operation(poll).await, Code::NotFound, &on.name);
+}
+
+#[tokio::test]
+async fn an_update_of_anything_else_changes_nothing() {
+    let server = Server::start();
+    server.create("t", &["f"]).await;
+    for (mask, code, text) in [
+        (&[][..], Code::InvalidArgument, "A non-empty 'update_mask' must be specified"),
+        (&["deletion_protection", "*"], Code::InvalidArgument, "update_mask"),
+        (&["deletion_protection", "column_families"], Code::Unimplemented, "column_families"),
+    ] {
+        refused(protect(&server, "t", true, mask).await, code, text);
+    }
+    assert!(!server.get("t").await.unwrap().deletion_protection);
+    let missing = protect(&server, "none", true, &["deletion_protection"]).await;
+    refused(missing, Code::NotFound, &name("none"));
 }
 
 #[tokio::test]

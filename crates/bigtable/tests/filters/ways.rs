@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use stele_bigtable::filter::{Evaluator, Filter, Flow, Output};
+use stele_bigtable::filter::{Evaluator, Filter, Output};
 use stele_engine::schema::{Family, Purge, Schema};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{ManualClock, Random, SeededRandom, World};
 use stele_engine::{
-    BatchLimits, CellView, Columns, CommitBuilder, Options, ScanSpec, Store, TableId, Txn, Wait,
+    BatchLimits, CellView, Columns, CommitBuilder, Flow, Options, ScanSpec, Store, TableId, Txn,
+    Wait,
 };
 
 use super::Fixed;
@@ -156,7 +157,7 @@ impl<'c> Ways<'c> {
         let mut evaluator = plan.evaluator(self.random());
         let mut output = Collected::default();
         let mut scan = self.store.scan(self.table, spec).unwrap();
-        let limits = BatchLimits { cells: 3, bytes: 1 << 10, work: 7 };
+        let limits = BatchLimits { cells: 3, bytes: 1 << 10, work: 7, ..BatchLimits::default() };
         loop {
             let batch =
                 scan.next_batch(limits, &mut |cell| take(&mut evaluator, cell, &mut output));

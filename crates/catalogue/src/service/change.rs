@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{CommitBuilder, FoldId, Txn, View};
 
+use super::manage::OVERTAKEN_MAX;
 use super::{Catalogues, Written, check_key, check_value, check_vector};
 use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
@@ -144,6 +145,7 @@ impl Catalogues {
         flags: Flags,
     ) -> Result<Written<WriteReply>> {
         let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
+        let mut overtaken = 0;
         loop {
             let (fid, catalogue) = self.find(target)?;
             if fid.is_reserved() {
@@ -153,10 +155,12 @@ impl Catalogues {
                 if !flags.has(Flag::CreateCatalogue) {
                     return Err(Error::NoCatalogue(fid));
                 }
-                match self.change_in_new(fid, changes, flags)? {
+                match self.change_in_new(fid, changes, flags, overtaken == OVERTAKEN_MAX)? {
                     Some(written) => return Ok(written),
-                    // Somebody else has made it meanwhile.
-                    None => continue,
+                    None => {
+                        overtaken += 1;
+                        continue;
+                    }
                 }
             };
             let _locked = catalogue.lock_keys(changes.iter().map(|change| change.key));
@@ -256,7 +260,7 @@ impl Catalogues {
         }
         let mut commit = CommitBuilder::new();
         self.append(&mut commit, &catalogue.space, catalogue.object, plan);
-        let txn = self.apply(catalogue.space.table, &commit.finish())?;
+        let txn = self.apply(&commit.finish())?;
         catalogue.count(plan.totals);
         Ok(txn)
     }
@@ -282,15 +286,18 @@ impl Catalogues {
         }
     }
 
-    /// Makes the catalogue and changes it in one commit. `None` when there is
-    /// one by now.
+    /// Creates the catalogue and changes it in one commit. `None` when there is
+    /// one by now, or others were created meanwhile: then it is tried again. With
+    /// `hold` nobody else creates any.
     fn change_in_new(
         &self,
         fid: Fid,
         changes: &[Change<'_>],
         flags: Flags,
+        hold: bool,
     ) -> Result<Option<Written<WriteReply>>> {
-        let mut next_object = self.next_object.lock();
+        let held = hold.then(|| self.lock_creation());
+        let object = held.as_deref().copied().unwrap_or_else(|| *self.lock_creation());
         if self.lookup_fid(fid)?.is_some() {
             return Ok(None);
         }
@@ -306,16 +313,23 @@ impl Catalogues {
             let reply = WriteReply { codes, applied, txn: txn.raw(), ..Default::default() };
             return Ok(Some(Written { reply, txn, no_wait }));
         }
-        let object = *next_object;
         let space = Space::of_object(self.tables.records_of(fid), object);
         let mut commit = CommitBuilder::new();
         commit.table(self.tables.meta);
         self.append_new(&mut commit, &[(fid, object)], object + 1);
         self.append(&mut commit, &space, object, &plan);
-        let txn = self.apply(space.table, &commit.finish())?;
-        *next_object = object + 1;
-        let catalogue = self.lookup_fid(fid)?.ok_or(Error::NoCatalogue(fid))?;
-        let reply = self.reply(&catalogue, changes, plan, flags, txn);
+        let Some(txn) = self.apply_creation(&commit.finish(), object, object + 1, held)? else {
+            return Ok(None);
+        };
+        let reply = match self.lookup_fid(fid)? {
+            Some(catalogue) => self.reply(&catalogue, changes, plan, flags, txn),
+            // Deleted since by another request; this write came before.
+            None => {
+                let applied = plan.is_applied(flags);
+                let (codes, count) = (plan.codes, plan.count);
+                WriteReply { codes, count, applied, txn: txn.raw(), ..Default::default() }
+            }
+        };
         Ok(Some(Written { reply, txn, no_wait }))
     }
 

@@ -1,30 +1,34 @@
-//! The deathrow: deleted catalogues whose records are being removed, piece by
-//! piece, in the background and across restarts.
+//! The deathrow: deleted catalogues whose records are still to be removed, in
+//! the background and across restarts. The records of a catalogue are one range
+//! of rows, so a single range delete removes them, however many they are.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stele_engine::{BatchLimits, CellView, CommitBuilder, RowRange, ScanSpec, Store, TableId};
-use stele_engine::{Txn, View, Wait};
+use stele_engine::{Commit, CommitBuilder, RowRange, ScanSpec, Store, TableId, Txn, View, Wait};
 use tokio::sync::watch;
 
 use super::Catalogues;
 use crate::error::Result;
-use crate::layout::{self, Condemned, Object, Space};
+use crate::fid::Fid;
+use crate::layout::{self, Condemned, Object, Space, Tables};
 
-/// Records that one commit removes.
-const STEP_RECORDS: usize = 1 << 16;
+/// Catalogues whose records one commit removes.
+const STEP_CATALOGUES: usize = 256;
 
 /// After an error, such as a full disk.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 pub struct Deathrow {
-    /// Catalogues that still have records. Below zero for a moment when the
-    /// collector is done with one before its deletion is told of here.
+    /// Catalogues that still have records.
     waiting: watch::Sender<isize>,
+    /// What the rows of the deathrow hold, in the order of arrival. Kept here
+    /// because a scan would pass the rows that were deleted before.
+    queue: Mutex<VecDeque<(Object, Fid)>>,
     /// Wakes the collector, if one runs.
     wake: Mutex<Option<SyncSender<()>>>,
 }
@@ -32,16 +36,26 @@ pub struct Deathrow {
 impl Deathrow {
     /// The deathrow as it was left.
     pub fn open(store: &Store, meta: TableId) -> Result<Deathrow> {
-        let mut waiting = 0;
+        let mut queue = VecDeque::new();
         let rows = RowRange::prefix(layout::DEATHROW);
         let spec = ScanSpec { view: View::Latest, ..ScanSpec::range(rows) };
-        store.read(meta, spec, |_| waiting += 1)?;
-        Ok(Deathrow { waiting: watch::Sender::new(waiting), wake: Mutex::new(None) })
+        store.read(meta, spec, |cell| {
+            let object = cell.row[layout::DEATHROW.len()..].try_into().map(u64::from_be_bytes);
+            let condemned = object.ok().zip(Condemned::decode(cell.value));
+            queue.extend(condemned.map(|(object, condemned)| (object, condemned.fid)));
+        })?;
+        Ok(Deathrow::with(queue))
+    }
+
+    fn with(queue: VecDeque<(Object, Fid)>) -> Deathrow {
+        let waiting = watch::Sender::new(queue.len() as isize);
+        Deathrow { waiting, queue: Mutex::new(queue), wake: Mutex::new(None) }
     }
 
     /// Catalogues have been deleted.
-    pub fn arrived(&self, catalogues: usize) {
-        self.waiting.send_modify(|waiting| *waiting += catalogues as isize);
+    pub fn arrived(&self, catalogues: impl ExactSizeIterator<Item = (Object, Fid)>) {
+        self.waiting.send_modify(|waiting| *waiting += catalogues.len() as isize);
+        self.queue.lock().extend(catalogues);
         if let Some(wake) = &*self.wake.lock() {
             match wake.try_send(()) {
                 // Full: it is told already.
@@ -50,9 +64,22 @@ impl Deathrow {
         }
     }
 
-    /// A catalogue has no records any more.
-    fn left(&self) {
-        self.waiting.send_modify(|waiting| *waiting -= 1);
+    /// Takes the catalogues that the next step removes.
+    fn take(&self) -> Vec<(Object, Fid)> {
+        let mut queue = self.queue.lock();
+        let count = queue.len().min(STEP_CATALOGUES);
+        queue.drain(..count).collect()
+    }
+
+    /// Puts back what a failed step has taken.
+    fn put_back(&self, catalogues: Vec<(Object, Fid)>) {
+        let mut queue = self.queue.lock();
+        catalogues.into_iter().rev().for_each(|catalogue| queue.push_front(catalogue));
+    }
+
+    /// Catalogues have no records any more.
+    fn left(&self, catalogues: usize) {
+        self.waiting.send_modify(|waiting| *waiting -= catalogues as isize);
     }
 
     fn len(&self) -> usize {
@@ -73,68 +100,45 @@ impl Catalogues {
         let _ = waiting.wait_for(|waiting| *waiting <= 0).await;
     }
 
-    /// Removes some records of the first catalogue on the deathrow. Tells
-    /// whether there was one.
+    /// Removes the records of the first catalogues on the deathrow by one
+    /// commit. Returns whether there were any.
     pub fn collect_step(&self) -> Result<bool> {
-        let mut first: Option<(Object, Condemned)> = None;
-        let rows = RowRange::prefix(layout::DEATHROW);
-        let spec = ScanSpec { view: View::Latest, rows_max: Some(1), ..ScanSpec::range(rows) };
-        self.store.read(self.tables.meta, spec, |cell| {
-            let object = cell.row[layout::DEATHROW.len()..].try_into().map(u64::from_be_bytes);
-            first = object.ok().zip(Condemned::decode(cell.value));
-        })?;
-        let Some((object, condemned)) = first else { return Ok(false) };
-        self.remove_some(object, condemned)?;
+        let mut doomed = self.deathrow.take();
+        // Rows of a commit ascend.
+        doomed.sort_unstable_by_key(|(object, _)| *object);
+        if doomed.is_empty() {
+            return Ok(false);
+        }
+        let commit = removal(&self.tables, &doomed);
+        if let Err(error) = self.store.apply(&commit, Txn::MAX, Wait::Durable) {
+            self.deathrow.put_back(doomed);
+            return Err(error.into());
+        }
+        self.deathrow.left(doomed.len());
         Ok(true)
     }
+}
 
-    fn remove_some(&self, object: Object, mut condemned: Condemned) -> Result<()> {
-        let table = self.tables.records_of(condemned.fid);
-        let space = Space::of_object(table, object);
-        let (removed, last) = self.next_rows(&space)?;
-        let rest = removed < STEP_RECORDS as u64;
-        let mut commit = CommitBuilder::new();
-        commit.table(self.tables.meta);
-        commit.row(&layout::meta_row(layout::DEATHROW, &object.to_be_bytes()));
-        if rest {
-            commit.delete_row();
-        } else {
-            condemned.removed += removed;
-            commit.set(layout::FAMILY, b"", 0, &condemned.encode());
+/// The commit that removes the records and totals of catalogues, and their rows
+/// of the deathrow.
+fn removal(tables: &Tables, doomed: &[(Object, Fid)]) -> Commit {
+    let mut commit = CommitBuilder::new();
+    commit.table(tables.meta);
+    let mut records: BTreeMap<TableId, Vec<Object>> = BTreeMap::new();
+    for &(object, fid) in doomed {
+        commit.row(&layout::meta_row(layout::DEATHROW, &object.to_be_bytes())).delete_row();
+        records.entry(tables.records_of(fid)).or_default().push(object);
+    }
+    for (table, objects) in records {
+        commit.table(table);
+        for &object in &objects {
+            commit.delete_range(&Space::of_object(table, object).rows());
         }
-        let mut rows = space.rows();
-        if let Some(last) = last.filter(|_| !rest) {
-            // Up to and with the last row that was seen.
-            rows.end = Some([last.as_slice(), &[0]].concat());
-        }
-        commit.table(table).delete_range(&rows);
-        if rest {
+        for &object in &objects {
             commit.row(&layout::totals_row(object)).delete_row();
         }
-        self.store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
-        if rest {
-            self.deathrow.left();
-        }
-        Ok(())
     }
-
-    /// How many records the next step removes, and the row of the last.
-    fn next_rows(&self, space: &Space) -> Result<(u64, Option<Vec<u8>>)> {
-        let spec = ScanSpec {
-            view: View::Latest,
-            rows_max: Some(STEP_RECORDS),
-            ..ScanSpec::range(space.rows())
-        };
-        let mut scan = self.store.scan(space.table, spec)?;
-        let (mut records, mut last) = (0, Vec::new());
-        let mut sink = |cell: &CellView<'_>| {
-            records += 1;
-            last.clear();
-            last.extend_from_slice(cell.row);
-        };
-        while !scan.next_batch(BatchLimits::default(), &mut sink)?.done {}
-        Ok((records, (records > 0).then_some(last)))
-    }
+    commit.finish()
 }
 
 /// The thread that empties the deathrow. It keeps nothing alive: when the
@@ -190,13 +194,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_catalogue_that_is_emptied_before_its_deletion_is_told_of_is_not_waited_for() {
-        let deathrow = Deathrow { waiting: watch::Sender::new(0), wake: Mutex::new(None) };
-        deathrow.left();
+    fn catalogues_wait_until_a_step_has_removed_them() {
+        let fid = Fid::of_id(7).unwrap();
+        let deathrow = Deathrow::with(VecDeque::from([(1, fid)]));
+        deathrow.arrived([(2, fid), (3, fid)].into_iter());
+        let taken = deathrow.take();
+        assert_eq!((taken.len(), deathrow.len()), (3, 3));
+        deathrow.put_back(taken.clone());
+        assert_eq!(deathrow.take(), taken);
+        deathrow.left(taken.len());
         assert_eq!(deathrow.len(), 0);
-        deathrow.arrived(2);
-        assert_eq!(deathrow.len(), 1);
-        deathrow.left();
-        assert_eq!(deathrow.len(), 0);
+        assert!(deathrow.take().is_empty());
     }
 }

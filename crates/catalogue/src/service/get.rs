@@ -68,7 +68,7 @@ impl Get {
     /// Answers keys until there are `bytes` of answers. Tells whether there
     /// are more.
     pub fn step(&mut self, answer: &mut impl Answer, bytes: usize) -> Result<bool> {
-        self.moment.as_ref().map_or(Ok(()), Moment::use_again)?;
+        self.moment.as_ref().map_or(Ok(()), Moment::renew)?;
         while self.next < self.keys.len() && answer.bytes() < bytes {
             self.read_next(answer)?;
         }

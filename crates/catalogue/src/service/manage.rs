@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_engine::{CommitBuilder, Txn, View, Wait};
+use stele_engine::{Commit, CommitBuilder, Txn, View, Wait};
 
 use super::{Catalogues, Direction, Walk, WalkSink, Written, check_fids};
 use crate::catalogue::Catalogue;
@@ -19,20 +19,57 @@ use crate::proto::{
     Listed, LookupRequest, NextRequest, Start, StatReply, StatRequest, Target,
 };
 
+/// New catalogues and the numbers that they get.
+type Created = Vec<(Fid, Object)>;
+
+/// How often others may create catalogues while a creation is looked up.
+pub(super) const OVERTAKEN_MAX: u32 = 4;
+
+/// Catalogues that are being deleted, in the order in which they are locked.
+type Dying = BTreeMap<Object, Arc<Catalogue>>;
+
 impl Catalogues {
     pub fn create(&self, request: &CreateRequest) -> Result<Written<CataloguesReply>> {
         let flags = Flags::check(request.flags, flags::CREATE)?;
         let fids = unreserved(&request.fids)?;
-        let mut next_object = self.next_object.lock();
+        let mut attempts = 0;
+        let (codes, made, txn) = loop {
+            // Each creation raises the number, so what was looked up before is
+            // still right if it has not changed. Others create meanwhile, but
+            // they cannot overtake for ever.
+            let held = (attempts == OVERTAKEN_MAX).then(|| self.lock_creation());
+            let first = held.as_deref().copied().unwrap_or_else(|| *self.lock_creation());
+            attempts += 1;
+            let (codes, made) = self.to_create(&fids, flags, first)?;
+            if made.is_empty() {
+                break (codes, made, self.store.progress().1);
+            }
+            let after = first + made.len() as u64;
+            let mut commit = CommitBuilder::new();
+            commit.table(self.tables.meta);
+            self.append_new(&mut commit, &made, after);
+            if let Some(txn) = self.apply_creation(&commit.finish(), first, after, held)? {
+                break (codes, made, txn);
+            }
+        };
+        let count = made.len() as u64;
+        let cookies = self.cookies_of(&fids, flags)?;
+        let reply = CataloguesReply { codes, cookies, count, txn: txn.raw() };
+        Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
+    }
+
+    /// The answer to each id of a creation, and the catalogues to create, which
+    /// get the numbers from `first` on.
+    fn to_create(&self, fids: &[Fid], flags: Flags, first: Object) -> Result<(Vec<i32>, Created)> {
         let mut made: BTreeMap<Fid, Object> = BTreeMap::new();
         let mut codes = Vec::with_capacity(fids.len());
-        for &fid in &fids {
+        for &fid in fids {
             let code = if made.contains_key(&fid) || self.lookup_fid(fid)?.is_some() {
                 Code::Exists
             } else if !flags.has(Flag::Reuse) && self.is_retired(fid)? {
                 Code::Retired
             } else {
-                made.insert(fid, *next_object + made.len() as u64);
+                made.insert(fid, first + made.len() as u64);
                 Code::Ok
             };
             codes.push(code as i32);
@@ -40,21 +77,7 @@ impl Catalogues {
         if flags.has(Flag::AllOrNothing) && codes.iter().any(|code| *code != 0) {
             made.clear();
         }
-        let mut txn = self.store.progress().1;
-        if !made.is_empty() {
-            let after = *next_object + made.len() as u64;
-            let made: Vec<(Fid, Object)> =
-                made.iter().map(|(fid, object)| (*fid, *object)).collect();
-            let mut commit = CommitBuilder::new();
-            commit.table(self.tables.meta);
-            self.append_new(&mut commit, &made, after);
-            txn = self.apply(self.tables.meta, &commit.finish())?;
-            *next_object = after;
-        }
-        let count = made.len() as u64;
-        let cookies = self.cookies_of(&fids, flags)?;
-        let reply = CataloguesReply { codes, cookies, count, txn: txn.raw() };
-        Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
+        Ok((codes, made.into_iter().collect()))
     }
 
     /// Rows that make catalogues; the table of catalogues is open in `commit`.
@@ -98,36 +121,49 @@ impl Catalogues {
     pub fn delete(&self, request: &DeleteRequest) -> Result<Written<CataloguesReply>> {
         let flags = Flags::check(request.flags, flags::DELETE)?;
         let fids = unreserved(&request.fids)?;
-        let _next_object = self.next_object.lock();
+        loop {
+            let (codes, dying) = self.to_delete(&fids, flags)?;
+            // Others that delete lock in the same order, that of objects.
+            let _locked: Vec<_> = dying.values().map(|catalogue| catalogue.lock_all()).collect();
+            if dying.values().any(|catalogue| catalogue.is_dropped()) {
+                // Another request has deleted it while this one waited.
+                continue;
+            }
+            let mut txn = self.store.progress().1;
+            if !dying.is_empty() {
+                txn = self.store.apply(&self.condemn(dying.values()), Txn::MAX, Wait::Durable)?;
+                for catalogue in dying.values() {
+                    catalogue.mark_dropped();
+                    self.registry.remove(catalogue.fid);
+                }
+                let doomed = dying.values().map(|catalogue| (catalogue.object, catalogue.fid));
+                self.deathrow.arrived(doomed.collect::<Vec<_>>().into_iter());
+            }
+            let count = dying.len() as u64;
+            let reply = CataloguesReply { codes, count, txn: txn.raw(), ..Default::default() };
+            return Ok(Written { reply, txn, no_wait: false });
+        }
+    }
+
+    /// The answer to each id of a deletion, and the catalogues to delete.
+    fn to_delete(&self, fids: &[Fid], flags: Flags) -> Result<(Vec<i32>, Dying)> {
         let mut seen = BTreeSet::new();
-        let mut dying: Vec<Arc<Catalogue>> = Vec::new();
+        let mut dying = Dying::new();
         let mut codes = Vec::with_capacity(fids.len());
-        for &fid in &fids {
+        for &fid in fids {
             let found = if seen.insert(fid) { self.lookup_fid(fid)? } else { None };
             let missing = if flags.has(Flag::MissingOk) { Code::Ok } else { Code::Absent };
             codes.push(if found.is_some() { Code::Ok } else { missing } as i32);
-            dying.extend(found);
+            dying.extend(found.map(|found| (found.object, found)));
         }
         if flags.has(Flag::AllOrNothing) && codes.iter().any(|code| *code != 0) {
             dying.clear();
         }
-        let mut txn = self.store.progress().1;
-        if !dying.is_empty() {
-            let _locked: Vec<_> = dying.iter().map(|catalogue| catalogue.lock_all()).collect();
-            txn = self.store.apply(&self.condemn(&dying), Txn::MAX, Wait::Durable)?;
-            for catalogue in &dying {
-                catalogue.mark_dropped();
-                self.registry.remove(catalogue.fid);
-            }
-            self.deathrow.arrived(dying.len());
-        }
-        let count = dying.len() as u64;
-        let reply = CataloguesReply { codes, count, txn: txn.raw(), ..Default::default() };
-        Ok(Written { reply, txn, no_wait: false })
+        Ok((codes, dying))
     }
 
     /// The commit that moves catalogues to the deathrow.
-    fn condemn(&self, dying: &[Arc<Catalogue>]) -> stele_engine::Commit {
+    fn condemn<'c>(&self, dying: impl Iterator<Item = &'c Arc<Catalogue>>) -> Commit {
         let since_micros = self.clock.now_micros();
         let mut rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
         for catalogue in dying {
@@ -265,5 +301,51 @@ fn unreserved(fids: &[Bytes]) -> Result<Vec<Fid>> {
     match fids.iter().find(|fid| fid.is_reserved()) {
         Some(reserved) => Err(Error::Reserved(*reserved)),
         None => Ok(fids),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stele_engine::world::World;
+    use stele_engine::{Options, Store};
+
+    use super::*;
+
+    fn fid(id: u128) -> Fid {
+        Fid::of_id(1000 + id).unwrap()
+    }
+
+    fn create(service: &Catalogues, id: u128) -> u64 {
+        let fids = vec![Bytes::copy_from_slice(fid(id).bytes())];
+        let request = CreateRequest { fids, ..Default::default() };
+        service.create(&request).unwrap().reply.count
+    }
+
+    fn delete(service: &Catalogues, id: u128) -> u64 {
+        let fids = vec![Bytes::copy_from_slice(fid(id).bytes())];
+        let request = DeleteRequest { fids, ..Default::default() };
+        service.delete(&request).unwrap().reply.count
+    }
+
+    #[test]
+    fn catalogues_are_created_while_a_deletion_waits_for_writers() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
+        let service = Catalogues::open(Arc::new(store)).unwrap();
+        assert_eq!(create(&service, 1), 1);
+        let catalogue = service.lookup_fid(fid(1)).unwrap().unwrap();
+        // As DelRange does while it counts.
+        let held = catalogue.lock_all();
+        std::thread::scope(|scope| {
+            let deleting = [(); 2].map(|()| scope.spawn(|| delete(&service, 1)));
+            for id in 2..50 {
+                assert_eq!(create(&service, id), 1);
+            }
+            drop(held);
+            let deleted: u64 = deleting.into_iter().map(|thread| thread.join().unwrap()).sum();
+            assert_eq!(deleted, 1, "only one of them has deleted it");
+        });
+        assert!(service.lookup_fid(fid(1)).unwrap().is_none());
+        assert_eq!(service.deathrow_len(), 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The service itself, without the wire: each request is checked whole, and
 //! each that writes is one commit of the engine.
 
+mod admission;
 mod change;
 mod deathrow;
 mod get;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stele_engine::world::{Clock, SystemClock};
-use stele_engine::{Commit, CommitBuilder, Store, TableId, Txn, View, Wait};
+use stele_engine::{CommitBuilder, Store, TableId, Txn, View, Wait};
 
 pub use self::deathrow::Collector;
 use self::deathrow::Deathrow;
@@ -29,7 +30,6 @@ use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::pins::{Moment, Pins};
 use crate::proto::Target;
 use crate::registry::Registry;
-use crate::waiting::waiting;
 
 /// All catalogues of a store.
 pub struct Catalogues {
@@ -41,7 +41,7 @@ pub struct Catalogues {
     sealer: Sealer,
     pins: Pins,
     deathrow: Deathrow,
-    /// The next object; held while catalogues are made or deleted.
+    /// The next object; held while a commit that creates catalogues is applied.
     next_object: Mutex<Object>,
     counted: Counted,
     /// Commits before this one are those of earlier runs.
@@ -254,13 +254,6 @@ impl Catalogues {
             self.sealer.seal_catalogue(catalogue.fid, place, &mut cookie);
         }
         cookie
-    }
-
-    /// Gives a commit its place in the order, without waiting for the disk.
-    fn apply(&self, table: TableId, commit: &Commit) -> Result<Txn> {
-        let apply = || self.store.apply(commit, Txn::MAX, Wait::Accepted);
-        let wait = self.store.would_wait(table, commit.bytes().len());
-        Ok(if wait { waiting(apply) } else { apply() }?)
     }
 
     fn note_copied(&self, bytes: usize) {

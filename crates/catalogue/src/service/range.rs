@@ -36,7 +36,7 @@ impl Catalogues {
     }
 
     fn count_at(&self, catalogue: &Catalogue, rows: &RowRange, moment: &Moment) -> Result<Totals> {
-        self.count_rows(catalogue, rows, moment.view(), || moment.use_again())
+        self.count_rows(catalogue, rows, moment.view(), || moment.renew())
     }
 
     pub(super) fn count_space(
@@ -95,7 +95,7 @@ impl Catalogues {
             commit.table(catalogue.space.table).delete_range(&rows);
             let change = Totals { records: -found.records, bytes: -found.bytes };
             change::append_totals(&mut commit, catalogue.object, change);
-            txn = self.apply(catalogue.space.table, &commit.finish())?;
+            txn = self.apply(&commit.finish())?;
             catalogue.count(change);
         }
         let count = found.records as u64;

@@ -93,7 +93,7 @@ impl Walk {
 
     /// Gives records until the sink has `bytes`. Tells whether there is more.
     pub fn step(&mut self, sink: &mut impl WalkSink, bytes: usize) -> Result<bool> {
-        self.moment.use_again()?;
+        self.moment.renew()?;
         while self.at < self.starts.len() && sink.bytes() < bytes {
             let room = bytes - sink.bytes();
             if let Some(code) = self.step_start(sink, room)? {

@@ -161,7 +161,10 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..60),
         number in 0usize..200,
     ) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build().unwrap();
         runtime.block_on(async {
             let served = Served::new();
             served.filled(1, 200).await;

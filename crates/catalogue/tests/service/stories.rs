@@ -420,9 +420,7 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
     };
     let condemned = waiting().await.unwrap();
     assert_eq!((condemned.fid, condemned.records, condemned.removed), (fid(1), 70_000, 0));
-    assert!(served.service.collect_step().unwrap());
-    assert_eq!(waiting().await.unwrap().removed, 65_536);
-    // The service goes away in the middle, and another goes on.
+    // The service goes away before they are removed, and another does it.
     drop((handle, deathrow, served));
     let served = Served::of(dir.path());
     assert_eq!(served.service.deathrow_len(), 1);
@@ -440,4 +438,40 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
     assert_eq!(left, 0, "no record of it is stored any more");
     drop(served);
     collector.join();
+}
+
+/// Steps that the deathrow takes for so many catalogues with so many records
+/// each.
+async fn steps_to_remove(catalogues: u32, records: u32) -> usize {
+    let served = Served::new();
+    let fids: Vec<Fid> = (0..catalogues).map(|at| fid(u128::from(at))).collect();
+    served.client.create(&fids, 0).await.unwrap();
+    for fid in &fids {
+        let records = (0..records).map(|n| NewRecord::new(n.to_be_bytes().to_vec(), "v"));
+        let records: Vec<_> = records.collect();
+        if !records.is_empty() {
+            served.client.catalogue(*fid).put(records, Flag::NoCookies as u32).await.unwrap();
+        }
+    }
+    // The newer ones first.
+    for fids in [&fids[fids.len() / 2..], &fids[..fids.len() / 2]] {
+        if !fids.is_empty() {
+            served.client.delete(fids, 0).await.unwrap();
+        }
+    }
+    assert_eq!(served.service.deathrow_len(), fids.len());
+    let mut steps = 0;
+    while served.service.collect_step().unwrap() {
+        steps += 1;
+    }
+    assert_eq!((served.service.deathrow_len(), stored_records(&served)), (0, 0));
+    steps
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_catalogue_is_removed_in_one_step_whatever_it_holds() {
+    assert_eq!(steps_to_remove(1, 10).await, 1);
+    assert_eq!(steps_to_remove(1, 80_000).await, 1);
+    // Many of them share steps.
+    assert_eq!(steps_to_remove(2_000, 0).await, 8);
 }

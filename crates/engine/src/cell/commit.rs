@@ -428,6 +428,12 @@ impl CommitBuilder {
 
     pub fn finish(mut self) -> Commit {
         self.end_table();
+        // Large values share the buffer for as long as they are in memory.
+        const SHARED_BYTES_MIN: usize = 4 << 10;
+        let spare = self.bytes.capacity() - self.bytes.len();
+        if self.bytes.len() >= SHARED_BYTES_MIN && spare > self.bytes.len() / 8 {
+            self.bytes.shrink_to_fit();
+        }
         Commit { bytes: Bytes::from(self.bytes) }
     }
 

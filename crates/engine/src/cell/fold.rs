@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::key::Kind;
+use crate::error::{Error, Result};
 
 /// Names a registered fold; stored with every operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,10 +68,11 @@ impl Folds {
         self.by_id.get(&id).map(Arc::as_ref)
     }
 
-    /// Folds two neighbours. Operands of a fold that is not registered in
-    /// this process keep the newer one.
-    pub fn fold(&self, id: FoldId, older: &[u8], newer: &[u8]) -> Vec<u8> {
-        self.get(id).map_or_else(|| newer.to_vec(), |fold| fold.fold(older, newer))
+    /// Folds two neighbours. Fails for a fold that is not registered in this
+    /// process: a later version of the program may have written its operands.
+    pub fn fold(&self, id: FoldId, older: &[u8], newer: &[u8]) -> Result<Vec<u8>> {
+        let fold = self.get(id).ok_or(Error::UnknownFold(id.0))?;
+        Ok(fold.fold(older, newer))
     }
 }
 
@@ -104,7 +106,7 @@ mod tests {
     fn integer_folds_do_what_their_names_say() {
         let folds = Folds::default();
         let fold = |id, a: i64, b: i64| {
-            let bytes = folds.fold(id, &a.to_be_bytes(), &b.to_be_bytes());
+            let bytes = folds.fold(id, &a.to_be_bytes(), &b.to_be_bytes()).unwrap();
             i64::from_be_bytes(bytes.try_into().unwrap())
         };
         assert_eq!(fold(FoldId::SUM, 40, 2), 42);
@@ -116,7 +118,7 @@ mod tests {
     #[test]
     fn a_base_that_is_no_integer_counts_as_absent() {
         let seven = 7i64.to_be_bytes();
-        assert_eq!(Folds::default().fold(FoldId::SUM, b"text", &seven), seven);
+        assert_eq!(Folds::default().fold(FoldId::SUM, b"text", &seven).unwrap(), seven);
         assert!(Folds::default().get(FoldId::SUM).unwrap().check(b"text").is_err());
     }
 }

@@ -143,6 +143,25 @@ pub fn push_seek_timestamp(out: &mut Vec<u8>, timestamp: i64) {
     out.extend_from_slice(&timestamp_bytes(timestamp));
 }
 
+/// Where the tombstones right behind a row, family or column prefix that are
+/// no newer than `txn` start.
+pub fn push_seek_tombstone(out: &mut Vec<u8>, txn: Txn) {
+    out.push(SLOT_TOMBSTONE);
+    out.extend_from_slice(&(!txn.raw()).to_be_bytes());
+}
+
+/// Where what a row, family or column prefix holds besides its own tombstones
+/// starts.
+pub fn push_past_tombstones(out: &mut Vec<u8>) {
+    out.push(SLOT_ONWARD);
+}
+
+/// A key after every entry of one version of a column.
+pub fn push_past_version(out: &mut Vec<u8>, timestamp: i64) {
+    push_seek_timestamp(out, timestamp);
+    out.extend_from_slice(&[0xFF; TXN_TAIL]);
+}
+
 /// The first possible key of a row.
 pub fn row_start(row: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(row.len() + 2);

@@ -96,6 +96,9 @@ struct Builder<'a, 'f> {
     families_deleted: BTreeSet<&'a [u8]>,
     columns_deleted: BTreeMap<(&'a [u8], &'a [u8]), Vec<TimeRange>>,
     cells: BTreeMap<CellOrder<'a>, (Kind, Cow<'a, [u8]>)>,
+    /// Cells that deletes have looked at.
+    #[cfg(test)]
+    visited: usize,
 }
 
 impl<'a, 'f> Builder<'a, 'f> {
@@ -106,6 +109,8 @@ impl<'a, 'f> Builder<'a, 'f> {
             families_deleted: BTreeSet::new(),
             columns_deleted: BTreeMap::new(),
             cells: BTreeMap::new(),
+            #[cfg(test)]
+            visited: 0,
         }
     }
 
@@ -116,24 +121,49 @@ impl<'a, 'f> Builder<'a, 'f> {
                 return self.put(cell);
             }
             Mutation::DeleteCells { family, qualifier, times } => {
-                self.cells.retain(|&(f, q, Reverse(timestamp)), _| {
-                    (f, q) != (family, qualifier) || !times.contains(timestamp)
-                });
                 if !times.is_empty() {
+                    let (newest, oldest) = (Reverse(times.max), Reverse(times.min));
+                    let order = |at| (family, qualifier, at);
+                    let gone = self.cells.range(order(newest)..=order(oldest));
+                    let gone = gone.map(|(order, _)| *order).collect();
+                    self.remove(gone);
                     let ranges = self.columns_deleted.entry((family, qualifier)).or_default();
                     ranges.push(times);
                 }
             }
             Mutation::DeleteFamily { family } => {
-                self.cells.retain(|&(f, _, _), _| f != family);
-                self.columns_deleted.retain(|&(f, _), _| f != family);
+                let first: CellOrder<'_> = (family, &[], Reverse(i64::MAX));
+                let cells = self.cells.range(first..).map(|(order, _)| *order);
+                let gone = cells.take_while(|order| order.0 == family).collect();
+                self.remove(gone);
+                let columns = self.columns_deleted.range((family, &[][..])..);
+                let columns = columns.map(|(column, _)| *column);
+                let gone: Vec<_> = columns.take_while(|column| column.0 == family).collect();
+                for column in gone {
+                    self.columns_deleted.remove(&column);
+                }
                 self.families_deleted.insert(family);
             }
             Mutation::DeleteRow => {
-                *self = Builder { row_deleted: true, ..Builder::new(self.folds) };
+                self.cells.clear();
+                self.columns_deleted.clear();
+                self.families_deleted.clear();
+                self.row_deleted = true;
             }
         }
         Ok(())
+    }
+
+    /// Removes cells that a later mutation deletes. A cell goes once, so the
+    /// mutations of a row cost n log n in all.
+    fn remove(&mut self, gone: Vec<CellOrder<'a>>) {
+        #[cfg(test)]
+        {
+            self.visited += gone.len();
+        }
+        for order in gone {
+            self.cells.remove(&order);
+        }
     }
 
     fn put(&mut self, cell: NormalCell<'a>) -> Result<()> {
@@ -158,11 +188,11 @@ impl<'a, 'f> Builder<'a, 'f> {
     ) -> Result<(Kind, Cow<'a, [u8]>)> {
         match below {
             Kind::Put => {
-                Ok((Kind::Put, Cow::Owned(self.folds.fold(FoldId(fold), older, &operand))))
+                Ok((Kind::Put, Cow::Owned(self.folds.fold(FoldId(fold), older, &operand)?)))
             }
             Kind::Marker => Ok((Kind::Put, operand)),
             Kind::Merge(same) if same == fold => {
-                Ok((Kind::Merge(fold), Cow::Owned(self.folds.fold(FoldId(fold), older, &operand))))
+                Ok((Kind::Merge(fold), Cow::Owned(self.folds.fold(FoldId(fold), older, &operand)?)))
             }
             Kind::Merge(_) => Err(Error::InvalidMutation(
                 "one commit merges into one cell by two different folds".into(),
@@ -344,6 +374,33 @@ mod tests {
             got.apply_normal(&normalize(&mutations, &Folds::default()).unwrap());
             assert_eq!(got, expected, "{mutations:?}");
         }
+    }
+
+    #[test]
+    fn sets_and_deletes_in_turn_visit_each_cell_once() {
+        let visited = |count: u32| {
+            let names: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
+            let folds = Folds::default();
+            let mut builder = Builder::new(&folds);
+            for (at, name) in names.iter().enumerate() {
+                let family = if at % 2 == 0 { b"f" } else { b"g" };
+                let set = |qualifier| Mutation::Set { family, qualifier, timestamp: 1, value: b"" };
+                builder.add(&set(name)).unwrap();
+                let absent =
+                    Mutation::DeleteCells { family, qualifier: b"absent", times: TimeRange::ALL };
+                builder.add(&absent).unwrap();
+                let (qualifier, times) = (&name[..], TimeRange::ALL);
+                builder.add(&Mutation::DeleteCells { family, qualifier, times }).unwrap();
+                builder.add(&set(name)).unwrap();
+                if at % 100 == 0 {
+                    builder.add(&Mutation::DeleteFamily { family: b"f" }).unwrap();
+                    builder.add(&Mutation::DeleteFamily { family: b"absent" }).unwrap();
+                }
+            }
+            builder.visited
+        };
+        let (few, many) = (visited(2000), visited(4000));
+        assert!(few <= 2 * 2000 && many <= 2 * few + 200, "{few} {many}");
     }
 
     #[test]

@@ -91,7 +91,8 @@ impl RowRange {
     }
 
     pub fn overlaps(&self, other: &RowRange) -> bool {
-        !self.intersection(other).is_empty()
+        let before = |a: &RowRange, b: &RowRange| b.end.as_ref().is_none_or(|end| a.start < *end);
+        before(self, self) && before(self, other) && before(other, self) && before(other, other)
     }
 }
 
@@ -114,5 +115,19 @@ mod tests {
         assert_eq!(RowRange::prefix(&[0xFF, 0xFF]), RowRange::from([0xFF, 0xFF]));
         assert_eq!(RowRange::row(b"x").single_row(), Some(&b"x"[..]));
         assert_eq!(RowRange::new("a", "b").single_row(), None);
+    }
+
+    #[test]
+    fn ranges_overlap_where_their_intersection_holds_a_row() {
+        let ends = [Some("a"), Some("b"), Some("c"), None];
+        let all = ["", "a", "b", "c"].into_iter().flat_map(|start| {
+            ends.map(|end| RowRange { start: start.into(), end: end.map(Into::into) })
+        });
+        let all: Vec<RowRange> = all.collect();
+        for a in &all {
+            for b in &all {
+                assert_eq!(a.overlaps(b), !a.intersection(b).is_empty(), "{a:?} {b:?}");
+            }
+        }
     }
 }

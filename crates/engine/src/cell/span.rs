@@ -4,6 +4,8 @@
 //! overlap. Each span keeps every txn at which it was deleted, so that any
 //! snapshot can be answered.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::cell::rows::RowRange;
@@ -51,40 +53,28 @@ impl Spans {
         self.list.iter().map(Span::bytes).sum()
     }
 
-    /// Adds a delete of `range` at `txn`.
+    /// Adds a delete of `range` at `txn`. Copies the list: many deletes are
+    /// gathered in a [`SpanMap`].
     pub fn insert(&mut self, range: &RowRange, txn: Txn) {
-        if range.is_empty() {
-            return;
-        }
-        let first = self
-            .list
-            .partition_point(|span| span.range.end.as_ref().is_some_and(|end| *end <= range.start));
-        let last = first
-            + self.list[first..].partition_point(|span| {
-                range.end.as_ref().is_none_or(|end| span.range.start < *end)
-            });
-        let overlapped: Vec<Span> = self.list.drain(first..last).collect();
-        let mut pieces = Vec::with_capacity(overlapped.len() * 2 + 3);
-        let mut at = Some(range.start.clone());
-        for span in overlapped {
-            cut_one(span, range, txn, &mut at, &mut pieces);
-        }
-        if let Some(start) = at {
-            let rest = RowRange { start, end: range.end.clone() };
-            if !rest.is_empty() {
-                pieces.push(Span { range: rest, txns: vec![txn] });
-            }
-        }
-        self.list.splice(first..first, pieces);
+        let mut map = SpanMap::from(std::mem::take(self));
+        map.insert(range, &[txn]);
+        *self = map.to_spans();
     }
 
     /// Adds every span of another list.
     pub fn merge(&mut self, other: &Spans) {
-        for span in &other.list {
-            for &txn in &span.txns {
-                self.insert(&span.range, txn);
-            }
+        if other.is_empty() {
+            return;
         }
+        if self.is_empty() {
+            self.list.clone_from(&other.list);
+            return;
+        }
+        let mut map = SpanMap::from(std::mem::take(self));
+        for span in &other.list {
+            map.insert(&span.range, &span.txns);
+        }
+        *self = map.to_spans();
     }
 
     /// Lists that lie one after the other, as one.
@@ -95,14 +85,17 @@ impl Spans {
 
     /// The newest delete at or before `snapshot` that covers `row`.
     pub fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
-        self.txns_over(row).find(|&txn| txn <= snapshot)
+        newest_visible(&self.span_at(row)?.txns, snapshot)
     }
 
     /// Every delete that covers `row`, newest first.
     pub fn txns_over(&self, row: &[u8]) -> impl Iterator<Item = Txn> {
+        self.span_at(row).into_iter().flat_map(|span| span.txns.iter().copied())
+    }
+
+    fn span_at(&self, row: &[u8]) -> Option<&Span> {
         let at = self.list.partition_point(|span| span.range.start.as_slice() <= row);
-        let span = self.list[..at].last().filter(|span| span.range.contains(row));
-        span.into_iter().flat_map(|span| span.txns.iter().copied())
+        self.list[..at].last().filter(|span| span.range.contains(row))
     }
 
     /// Keeps only the txns that `keep` accepts; drops spans left without any.
@@ -115,13 +108,17 @@ impl Spans {
 
     /// The part of the list inside `range`.
     pub fn clipped(&self, range: &RowRange) -> Spans {
-        let list = self
+        if range.is_empty() {
+            return Spans::default();
+        }
+        let first = self
             .list
-            .iter()
-            .filter(|span| span.range.overlaps(range))
-            .map(|span| Span { range: span.range.intersection(range), txns: span.txns.clone() })
-            .collect();
-        Spans { list }
+            .partition_point(|span| span.range.end.as_ref().is_some_and(|end| *end <= range.start));
+        let inside = self.list[first..]
+            .partition_point(|span| range.end.as_ref().is_none_or(|end| span.range.start < *end));
+        let clip =
+            |span: &Span| Span { range: span.range.intersection(range), txns: span.txns.clone() };
+        Spans { list: self.list[first..first + inside].iter().map(clip).collect() }
     }
 
     /// Rows touched by the list: the start of the first span to the end of the last.
@@ -146,50 +143,170 @@ impl Span {
             + self.range.end.as_ref().map_or(0, Vec::len)
             + self.txns.len() * size_of::<Txn>()
     }
+}
 
-    fn with_range(&self, start: Vec<u8>, end: Option<Vec<u8>>) -> Span {
-        Span { range: RowRange { start, end }, txns: self.txns.clone() }
+/// Range tombstones as readers ask for them.
+pub trait RangeDeletes: Send + Sync {
+    /// The newest delete at or before `snapshot` that covers `row`.
+    fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn>;
+
+    /// The same, with rows around `row` that it covers too.
+    fn span_over(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)>;
+}
+
+impl RangeDeletes for Spans {
+    fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
+        Spans::covering(self, row, snapshot)
     }
 
-    fn add(&mut self, txn: Txn) {
-        let at = self.txns.partition_point(|&newer| newer > txn);
-        if self.txns.get(at) != Some(&txn) {
-            self.txns.insert(at, txn);
+    fn span_over(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)> {
+        let span = self.span_at(row)?;
+        newest_visible(&span.txns, snapshot).map(|txn| (span.range.clone(), txn))
+    }
+}
+
+/// The first of descending txns at or before `snapshot`.
+fn newest_visible(txns: &[Txn], snapshot: Txn) -> Option<Txn> {
+    txns.get(txns.partition_point(|&txn| txn > snapshot)).copied()
+}
+
+/// Spans that grow: a delete costs the logarithm of their number, and a step
+/// for each span that it overlaps.
+#[derive(Debug, Default)]
+pub struct SpanMap {
+    /// By the start of their range.
+    spans: BTreeMap<Vec<u8>, Tail>,
+    bytes: usize,
+    #[cfg(test)]
+    steps: usize,
+}
+
+/// A span without its start.
+#[derive(Debug)]
+struct Tail {
+    end: Option<Vec<u8>>,
+    txns: Vec<Txn>,
+}
+
+impl From<Spans> for SpanMap {
+    fn from(spans: Spans) -> SpanMap {
+        let bytes = spans.bytes();
+        let entry = |span: Span| (span.range.start, Tail { end: span.range.end, txns: span.txns });
+        let spans = spans.list.into_iter().map(entry).collect();
+        SpanMap {
+            spans,
+            bytes,
+            #[cfg(test)]
+            steps: 0,
         }
     }
 }
 
-/// Lays `range` at `txn` over one existing span. `at` is how far `range` has
-/// been laid already; `None` once its end is reached.
-fn cut_one(
-    span: Span,
-    range: &RowRange,
-    txn: Txn,
-    at: &mut Option<Vec<u8>>,
-    pieces: &mut Vec<Span>,
-) {
-    let Some(start) = at.take() else {
-        pieces.push(span);
-        return;
-    };
-    if span.range.start < start {
-        pieces.push(span.with_range(span.range.start.clone(), Some(start.clone())));
-    } else if start < span.range.start {
-        let gap = RowRange { start: start.clone(), end: Some(span.range.start.clone()) };
-        pieces.push(Span { range: gap, txns: vec![txn] });
+impl SpanMap {
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
     }
-    let shared_start = start.max(span.range.start.clone());
-    let shared = RowRange { start: shared_start, end: None }
-        .intersection(&RowRange { start: Vec::new(), end: range.end.clone() });
-    let shared = shared.intersection(&span.range);
-    let mut both = span.with_range(shared.start, shared.end.clone());
-    both.add(txn);
-    pieces.push(both);
-    if shared.end != span.range.end {
-        let tail = shared.end.expect("a shared part that ends early has an end");
-        pieces.push(span.with_range(tail, span.range.end.clone()));
-    } else if shared.end != range.end {
-        *at = shared.end;
+
+    /// Bytes the spans take in memory, for accounting.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds deletes of `range`; the txns descend.
+    pub fn insert(&mut self, range: &RowRange, txns: &[Txn]) {
+        if range.is_empty() {
+            return;
+        }
+        self.split_at(&range.start);
+        if let Some(end) = &range.end {
+            self.split_at(end);
+        }
+        let mut gaps = Vec::new();
+        let mut rest = Some(range.start.as_slice());
+        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let inside = self.spans.range_mut::<[u8], _>((Bound::Included(&range.start[..]), end));
+        for (start, tail) in inside {
+            if let Some(at) = rest.filter(|at| *at < start.as_slice()) {
+                gaps.push(RowRange::new(at, start.as_slice()));
+            }
+            let txns_before = tail.txns.len();
+            tail.add(txns);
+            self.bytes += (tail.txns.len() - txns_before) * size_of::<Txn>();
+            rest = tail.end.as_deref();
+            #[cfg(test)]
+            {
+                self.steps += 1;
+            }
+        }
+        if let Some(at) = rest {
+            gaps.push(RowRange { start: at.to_vec(), end: range.end.clone() });
+        }
+        for gap in gaps {
+            self.add(gap, txns.to_vec());
+        }
+    }
+
+    /// No span reaches over the start of `row`.
+    fn split_at(&mut self, row: &[u8]) {
+        let before = (Bound::Unbounded, Bound::Excluded(row));
+        let Some((_, tail)) = self.spans.range_mut::<[u8], _>(before).next_back() else { return };
+        if tail.end.as_deref().is_some_and(|end| end <= row) {
+            return;
+        }
+        let end = tail.end.replace(row.to_vec());
+        let txns = tail.txns.clone();
+        self.bytes = self.bytes + row.len() - end.as_ref().map_or(0, Vec::len);
+        self.add(RowRange { start: row.to_vec(), end }, txns);
+    }
+
+    /// Adds a span where there is none.
+    fn add(&mut self, range: RowRange, txns: Vec<Txn>) {
+        if range.is_empty() {
+            return;
+        }
+        let span = Span { range, txns };
+        self.bytes += span.bytes();
+        self.spans.insert(span.range.start, Tail { end: span.range.end, txns: span.txns });
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
+    }
+
+    pub fn to_spans(&self) -> Spans {
+        let span = |(start, tail): (&Vec<u8>, &Tail)| Span {
+            range: RowRange { start: start.clone(), end: tail.end.clone() },
+            txns: tail.txns.clone(),
+        };
+        Spans { list: self.spans.iter().map(span).collect() }
+    }
+
+    fn span_at(&self, row: &[u8]) -> Option<(&Vec<u8>, &Tail)> {
+        let up_to = (Bound::Unbounded, Bound::Included(row));
+        let (start, tail) = self.spans.range::<[u8], _>(up_to).next_back()?;
+        tail.end.as_deref().is_none_or(|end| row < end).then_some((start, tail))
+    }
+
+    pub fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
+        newest_visible(&self.span_at(row)?.1.txns, snapshot)
+    }
+
+    pub fn span_over(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)> {
+        let (start, tail) = self.span_at(row)?;
+        let range = || RowRange { start: start.clone(), end: tail.end.clone() };
+        newest_visible(&tail.txns, snapshot).map(|txn| (range(), txn))
+    }
+}
+
+impl Tail {
+    /// Adds descending txns.
+    fn add(&mut self, txns: &[Txn]) {
+        for &txn in txns {
+            let at = self.txns.partition_point(|&newer| newer > txn);
+            if self.txns.get(at) != Some(&txn) {
+                self.txns.insert(at, txn);
+            }
+        }
     }
 }
 
@@ -216,6 +333,17 @@ mod tests {
                 spans.insert(&range(start, end), txn(number));
             }
             prop_assert_eq!(Spans::from_sorted(spans.list.clone()), Some(spans.clone()));
+            let map = SpanMap::from(spans.clone());
+            prop_assert_eq!(map.to_spans(), spans.clone());
+            let mut halves = [Spans::default(), Spans::default()];
+            for (at, &(start, end, number)) in deletes.iter().enumerate() {
+                halves[at % 2].insert(&range(start, end), txn(number));
+            }
+            let [mut whole, other] = halves;
+            whole.merge(&other);
+            for row in 0..16u8 {
+                prop_assert!(whole.txns_over(&[row]).eq(spans.txns_over(&[row])));
+            }
             for row in 0..16u8 {
                 for snapshot in 0..21 {
                     let expected = deletes
@@ -224,8 +352,39 @@ mod tests {
                         .map(|d| txn(d.2))
                         .max();
                     prop_assert_eq!(spans.covering(&[row], txn(snapshot)), expected);
+                    prop_assert_eq!(map.covering(&[row], txn(snapshot)), expected);
+                    let over = map.span_over(&[row], txn(snapshot));
+                    prop_assert_eq!(&over, &spans.span_over(&[row], txn(snapshot)));
+                    prop_assert!(over.is_none_or(|(rows, _)| rows.contains(&[row])));
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_bytes_of_a_map_are_those_of_its_list() {
+        let mut map = SpanMap::default();
+        for (start, end, number) in
+            [(0u8, 9u8, 1u64), (3, 5, 2), (4, 12, 3), (0, 2, 4), (20, 30, 5)]
+        {
+            map.insert(&RowRange::new([start, 0], [end, 0, 0]), &[txn(number)]);
+            map.insert(&RowRange { start: vec![end], end: None }, &[txn(number + 10)]);
+            assert_eq!(map.bytes(), map.to_spans().bytes());
+        }
+    }
+
+    #[test]
+    fn a_delete_of_a_range_costs_the_same_however_many_there_are() {
+        let steps = |count: u32| {
+            let mut map = SpanMap::default();
+            for number in 0..count {
+                // From both ends towards the middle.
+                let at = if number % 2 == 0 { number } else { u32::MAX - number };
+                let range = RowRange::new(at.to_be_bytes(), [&at.to_be_bytes()[..], b"x"].concat());
+                map.insert(&range, &[txn(u64::from(number) + 1)]);
+            }
+            map.steps
+        };
+        assert_eq!((steps(1000), steps(4000)), (1000, 4000));
     }
 }

@@ -191,8 +191,9 @@ impl ConfigStore for Manifest {
         self.append(&mut state, &record)
     }
 
-    fn is_stopped(&self) -> bool {
-        self.state.lock().stopped.is_some()
+    fn failure(&self) -> Option<Error> {
+        let state = self.state.lock();
+        state.stopped.as_ref().map(|error| Error::Stopped(Arc::new(error.clone())))
     }
 }
 

@@ -33,8 +33,8 @@ pub trait ConfigStore: Send + Sync {
     /// No more edits will come from here.
     fn close(&self) -> Result<()>;
 
-    /// Whether an edit failed in such a way that no more are taken.
-    fn is_stopped(&self) -> bool;
+    /// Why no more edits are taken, if one has failed in such a way.
+    fn failure(&self) -> Option<Error>;
 }
 
 /// The name of a fragment file: the incarnation that minted it and a number.

@@ -9,9 +9,12 @@ use crate::fragment::index::{Contents, IndexPart, family_bit};
 use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
 use crate::merge::Cursor;
+use crate::txn::Txn;
 
-/// How many blocks are cheap to read through together.
+/// How many blocks are cheap to read through together, and how large each of
+/// them may be.
 const STRETCH_BLOCKS: usize = 4;
+const STRETCH_BLOCK_BYTES_MAX: u32 = 256 << 10;
 
 /// What a reader wants of a fragment.
 #[derive(Clone, Debug)]
@@ -279,7 +282,9 @@ impl Cursor for FragmentCursor {
 
     fn rewind(&mut self) -> Result<()> {
         let part = self.part.clone().expect("a cursor that stands on an entry is in a part");
-        let first = self.block_number.saturating_sub(STRETCH_BLOCKS - 1);
+        let blocks = part.handles[..=self.block_number].iter().rev().take(STRETCH_BLOCKS);
+        let small = blocks.take_while(|block| block.raw_len <= STRETCH_BLOCK_BYTES_MAX);
+        let first = self.block_number - small.count().saturating_sub(1);
         let result = self.enter_block(&part, first);
         self.position.first();
         self.settle(result)
@@ -308,6 +313,10 @@ impl Cursor for FragmentCursor {
     #[inline]
     fn value(&self) -> &[u8] {
         self.position.value()
+    }
+
+    fn txn_max(&self) -> Txn {
+        self.fragment.meta().txn_max
     }
 
     fn place(&self) -> Option<EntryPlace> {

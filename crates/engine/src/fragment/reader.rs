@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use prost::Message;
 
 use crate::cache::{BlockCache, Cached, Reserved};
-use crate::cell::key::row_start;
+use crate::cell::key::{self, row_start};
 use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::error::{Error, Result};
@@ -28,6 +28,9 @@ use crate::world::{File, Files};
 const INDEX_RESIDENT_BYTES: u64 = 256 << 10;
 /// The same for the filters of a file.
 const FILTER_RESIDENT_BYTES: u64 = 1 << 20;
+
+/// Into how many stretches a partition of the index is divided for estimates.
+const STRETCHES_PER_PART: usize = 4;
 
 pub struct Fragment {
     file: Arc<dyn File>,
@@ -343,6 +346,33 @@ impl Fragment {
         end.saturating_sub(start)
     }
 
+    /// Calls `with` for stretches of the file in row order, with about the rows
+    /// of each and its stored bytes. Reads nothing: the stretches are as short
+    /// as what is known of the index allows.
+    pub fn for_each_stretch(&self, mut with: impl FnMut(RowRange, u64)) {
+        let Some((first, last)) = &self.meta.row_bounds else { return };
+        let (mut start, mut offset) = (first.clone(), 0);
+        let mut cut = |separator: &[u8], at: u64| {
+            let row = row_near(separator);
+            if row > start && row <= *last {
+                let rows = RowRange::new(std::mem::replace(&mut start, row.clone()), row);
+                with(rows, at - std::mem::replace(&mut offset, at));
+            }
+        };
+        for (number, section) in self.index.iter().enumerate() {
+            if number > 0 {
+                cut(&section.first_separator, section.data_offset);
+            }
+            let Some(part) = self.index_part_at_hand(number) else { continue };
+            let blocks = part.handles.len();
+            let inner = (1..STRETCHES_PER_PART).map(|at| blocks * at / STRETCHES_PER_PART);
+            for block in inner.filter(|&block| block > 0) {
+                cut(part.separators.get(block), part.handles[block].offset);
+            }
+        }
+        with(RowRange { start, end: Some(successor(last)) }, self.meta.data_bytes - offset);
+    }
+
     /// A place within a partition; its start when the partition is unreadable.
     fn place_of(&self, number: usize, place: impl FnOnce(&IndexPart) -> u64) -> u64 {
         match self.index_part(number) {
@@ -369,6 +399,15 @@ impl Drop for Fragment {
             self.cache.remove(self.id, filter.section.offset);
         }
     }
+}
+
+/// The row that a separator belongs to, which may be truncated.
+fn row_near(separator: &[u8]) -> Vec<u8> {
+    key::row_of(separator).unwrap_or_else(|| {
+        let mut row = Vec::new();
+        key::unescape_into(separator, &mut row);
+        row
+    })
 }
 
 fn read_footer(file: &dyn File, path: &Path) -> Result<(Footer, FragmentMeta)> {

@@ -5,7 +5,7 @@
 //! those who want to be durable gather for the next sync.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::callbacks::{Callback, Callbacks};
@@ -70,6 +70,12 @@ struct State {
     asleep: bool,
     /// The background thread is to make everything up to here durable now.
     wanted: u64,
+    /// The background thread is to write what is queued now.
+    write_requested: bool,
+    /// Bytes of space that the background thread is to make, and why the last
+    /// attempt failed.
+    space_requested: u64,
+    space_error: Option<Error>,
     stopping: bool,
     stopped: Option<Arc<Error>>,
 }
@@ -90,10 +96,25 @@ pub struct GroupLog {
     /// The background thread's sleep.
     work: Condvar,
     callbacks: Callbacks,
+    /// Called on every event.
+    listener: OnceLock<Listener>,
     clock: Arc<dyn Clock>,
     linger: Duration,
     counters: Arc<Counters>,
     measure: Measure,
+}
+
+/// Called under the lock of the log: must not call back into it.
+pub type Listener = Box<dyn Fn(LogEvent) + Send + Sync>;
+
+/// What a listener is notified of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogEvent {
+    /// The queue has become shorter, or there is more space, or no space could
+    /// be made.
+    Progress,
+    /// The log has failed for good.
+    Failed,
 }
 
 /// Room in the log for one entry, given back if it is not used.
@@ -132,6 +153,7 @@ impl GroupLog {
             gathered: Condvar::new(),
             work: Condvar::new(),
             callbacks: Callbacks::default(),
+            listener: OnceLock::new(),
             clock,
             linger,
             counters,
@@ -156,6 +178,52 @@ impl GroupLog {
                 let wanted = state.promised + bytes;
                 self.lead(&mut state, |writer| writer.reserve(wanted))?;
             }
+        }
+    }
+
+    /// The same without waiting: `None` when space has to be made first.
+    pub fn try_promise(&self, payload_bytes: usize) -> Result<Option<Promise<'_>>> {
+        let bytes = self.measure.entry(payload_bytes);
+        let mut state = self.state.lock();
+        state.check()?;
+        if state.promised + bytes > state.room {
+            return Ok(None);
+        }
+        state.promised += bytes;
+        Ok(Some(Promise { log: self, bytes }))
+    }
+
+    /// Has the background thread make space for an entry; the listener is
+    /// called when it has tried.
+    pub fn request_space(&self, payload_bytes: usize) {
+        let mut state = self.state.lock();
+        state.space_requested = state.space_requested.max(self.measure.entry(payload_bytes));
+        self.work.notify_one();
+    }
+
+    /// Why the background thread could not make space, reported once.
+    pub fn take_space_error(&self) -> Option<Error> {
+        self.state.lock().space_error.take()
+    }
+
+    /// Has the background thread write what is queued; the listener is called
+    /// when that is done.
+    pub fn request_write(&self) {
+        let mut state = self.state.lock();
+        if !state.write_requested {
+            state.write_requested = true;
+            self.work.notify_one();
+        }
+    }
+
+    /// Sets the one function that is called on every event.
+    pub fn set_listener(&self, listener: Listener) {
+        assert!(self.listener.set(listener).is_ok(), "a log has one listener");
+    }
+
+    fn notify_listener(&self, event: LogEvent) {
+        if let Some(listener) = self.listener.get() {
+            listener(event);
         }
     }
 
@@ -314,6 +382,18 @@ impl GroupLog {
         let mut state = self.state.lock();
         state.attended = true;
         while !state.stopping && state.stopped.is_none() {
+            if mem::take(&mut state.write_requested) {
+                // A failure is remembered in the state and ends the loop.
+                let driven = MutexGuard::unlocked(&mut state, || self.drive(Level::Written));
+                if let Err(error) = driven {
+                    tracing::error!(%error, "the log has stopped");
+                }
+                continue;
+            }
+            if state.space_requested > 0 {
+                self.make_space(&mut state);
+                continue;
+            }
             match self.due_in(&state) {
                 None => {
                     state.asleep = true;
@@ -334,6 +414,17 @@ impl GroupLog {
         }
         state.attended = false;
         self.durable_moved.notify_all();
+    }
+
+    fn make_space(&self, state: &mut MutexGuard<'_, State>) {
+        while state.writing {
+            self.written_moved.wait(state);
+        }
+        let wanted = state.promised + mem::take(&mut state.space_requested);
+        if state.room < wanted {
+            state.space_error = self.lead(state, |writer| writer.reserve(wanted)).err();
+        }
+        self.notify_listener(LogEvent::Progress);
     }
 
     /// Ends `run`. What is queued stays queued: drive it before.
@@ -429,6 +520,7 @@ impl GroupLog {
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         state.promised -= bytes;
         state.spare = batch;
+        self.notify_listener(LogEvent::Progress);
         match outcome {
             Ok(()) => self.written.store(last, Ordering::Release),
             Err(error) => self.fail(state, error),
@@ -449,6 +541,7 @@ impl GroupLog {
         state.writing = false;
         state.room = room;
         self.written_moved.notify_all();
+        self.notify_listener(LogEvent::Progress);
         outcome
     }
 
@@ -510,6 +603,7 @@ impl GroupLog {
         state.stopped = Some(cause);
         self.failed.store(true, Ordering::Release);
         state.queue = Vec::new();
+        self.notify_listener(LogEvent::Failed);
         self.written_moved.notify_all();
         self.durable_moved.notify_all();
     }

@@ -30,7 +30,7 @@ pub use callbacks::Callback;
 pub use counters::LogStats;
 pub use end::{LogEnd, SegmentInfo, Torn};
 pub use entry::Entry;
-pub use group::{GroupLog, Level, Promise};
+pub use group::{GroupLog, Level, LogEvent, Promise};
 pub use options::LogOptions;
 pub use reader::{ItemKind, LogItem, LogReader};
 pub use record::PAYLOAD_BYTES_MAX;

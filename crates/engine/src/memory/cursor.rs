@@ -13,6 +13,7 @@ use super::fragment::MemoryFragment;
 use super::tree::{Spot, Tree};
 use crate::error::Result;
 use crate::merge::Cursor;
+use crate::txn::Txn;
 
 const BATCH_ENTRIES_MAX: usize = 64;
 const BATCH_GROWTH: usize = 4;
@@ -154,6 +155,10 @@ impl Cursor for MemoryCursor {
 
     fn value(&self) -> &[u8] {
         self.batch.value(self.at)
+    }
+
+    fn txn_max(&self) -> Txn {
+        self.fragment.cell_txn_max()
     }
 }
 

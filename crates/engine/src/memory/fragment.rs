@@ -9,8 +9,8 @@ use super::tree::Tree;
 use crate::budget::{Charge, MemoryBudget};
 use crate::cell::key::TXN_TAIL;
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
-use crate::sync::{ArcSwap, MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::cell::span::{RangeDeletes, SpanMap, Spans};
+use crate::sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::txn::Txn;
 
 /// How many cells are inserted before waiting readers get their turn.
@@ -20,8 +20,12 @@ const CELLS_PER_LATCH: usize = 32;
 /// one writer at a time.
 pub struct MemoryFragment {
     inside: RwLock<Inside>,
-    /// Replaced as a whole under the write latch.
-    spans: ArcSwap<Spans>,
+}
+
+/// Which kinds of entries a fragment holds.
+pub struct Holds {
+    pub cells: bool,
+    pub spans: bool,
 }
 
 struct Inside {
@@ -30,7 +34,10 @@ struct Inside {
     charge: Charge,
     tree: Tree,
     txns: Option<(Txn, Txn)>,
-    span_bytes: usize,
+    cell_txn_max: Txn,
+    spans: SpanMap,
+    /// Bytes of commits that shared values keep in memory beside themselves.
+    pinned_bytes: usize,
 }
 
 impl MemoryFragment {
@@ -38,8 +45,14 @@ impl MemoryFragment {
         let tree = Tree::new(budget);
         let charge = budget.charge(tree.bytes());
         MemoryFragment {
-            inside: RwLock::new(Inside { charge, tree, txns: None, span_bytes: 0 }),
-            spans: ArcSwap::default(),
+            inside: RwLock::new(Inside {
+                charge,
+                tree,
+                txns: None,
+                cell_txn_max: Txn::ZERO,
+                spans: SpanMap::default(),
+                pinned_bytes: 0,
+            }),
         }
     }
 
@@ -56,7 +69,7 @@ impl MemoryFragment {
             for (key, value) in cells.by_ref().take(CELLS_PER_LATCH) {
                 let new = inside.tree.insert(key, value);
                 debug_assert!(new, "a cell with the key {} is there", key.escape_ascii());
-                inside.note_txn(txn_of(key));
+                inside.note_cell(txn_of(key));
             }
             inside.update_charge();
             if cells.peek().is_none() {
@@ -72,17 +85,27 @@ impl MemoryFragment {
             return;
         }
         let mut inside = self.inside.write();
-        let mut spans = Spans::clone(&self.spans.load());
-        spans.insert(range, txn);
-        inside.span_bytes = spans.bytes();
-        inside.note_txn(Some(txn));
+        inside.spans.insert(range, &[txn]);
+        inside.note_txn(txn);
         inside.update_charge();
-        self.spans.store(Arc::new(spans));
     }
 
-    /// The range tombstones as they are now.
-    pub fn spans(&self) -> Arc<Spans> {
-        self.spans.load_full()
+    /// Charges bytes that values of the fragment keep in memory.
+    pub fn pin(&self, bytes: usize) {
+        let mut inside = self.inside.write();
+        inside.pinned_bytes += bytes;
+        inside.update_charge();
+    }
+
+    /// A copy of the range tombstones as they are now.
+    pub fn spans(&self) -> Spans {
+        self.inside.read().spans.to_spans()
+    }
+
+    /// What a reader has to look at.
+    pub fn holds(&self) -> Holds {
+        let inside = self.inside.read();
+        Holds { cells: inside.tree.cells() > 0, spans: !inside.spans.is_empty() }
     }
 
     /// Bytes held and charged to the budget.
@@ -96,7 +119,8 @@ impl MemoryFragment {
 
     /// Whether there is neither a cell nor a range tombstone.
     pub fn is_empty(&self) -> bool {
-        self.cells() == 0 && self.spans.load().is_empty()
+        let holds = self.holds();
+        !holds.cells && !holds.spans
     }
 
     /// The oldest txn of a cell or range tombstone.
@@ -109,6 +133,11 @@ impl MemoryFragment {
         self.inside.read().txns.map(|(_, max)| max)
     }
 
+    /// The newest txn of a cell.
+    pub fn cell_txn_max(&self) -> Txn {
+        self.inside.read().cell_txn_max
+    }
+
     pub fn cursor(self: &Arc<Self>) -> MemoryCursor {
         MemoryCursor::new(Arc::clone(self))
     }
@@ -118,12 +147,28 @@ impl MemoryFragment {
     }
 }
 
+/// Deletes that come while it is read are newer than any reader's snapshot.
+impl RangeDeletes for MemoryFragment {
+    fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
+        self.inside.read().spans.covering(row, snapshot)
+    }
+
+    fn span_over(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)> {
+        self.inside.read().spans.span_over(row, snapshot)
+    }
+}
+
 /// The tree, held still.
 pub(super) type TreeLatch<'a> = MappedRwLockReadGuard<'a, Tree>;
 
 impl Inside {
-    fn note_txn(&mut self, txn: Option<Txn>) {
+    fn note_cell(&mut self, txn: Option<Txn>) {
         let Some(txn) = txn else { return };
+        self.cell_txn_max = self.cell_txn_max.max(txn);
+        self.note_txn(txn);
+    }
+
+    fn note_txn(&mut self, txn: Txn) {
         let (min, max) = self.txns.unwrap_or((txn, txn));
         self.txns = Some((min.min(txn), max.max(txn)));
     }
@@ -131,7 +176,8 @@ impl Inside {
     fn update_charge(&mut self) {
         // What a fragment holds in cells only grows; a span that closes a gap
         // can make the list of spans smaller.
-        let (now, charged) = (self.tree.bytes() + self.span_bytes, self.charge.bytes());
+        let now = self.tree.bytes() + self.spans.bytes() + self.pinned_bytes;
+        let charged = self.charge.bytes();
         if now > charged {
             self.charge.grow(now - charged);
         } else if now < charged {
@@ -183,7 +229,7 @@ mod tests {
         let before = fragment.spans();
         fragment.insert_span(&RowRange::row(b"x"), txn(4));
         assert!(!fragment.is_empty() && before.is_empty());
-        assert_eq!(fragment.spans().covering(b"x", Txn::MAX), Some(txn(4)));
+        assert_eq!(fragment.covering(b"x", Txn::MAX), Some(txn(4)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::fragment::EntryPlace;
+use crate::txn::Txn;
 
 /// Walks the entries of one memory or disk fragment in key order.
 ///
@@ -32,6 +33,11 @@ pub trait Cursor {
 
     /// Only where `valid`.
     fn value(&self) -> &[u8];
+
+    /// No entry that any reader of the cursor sees has a greater txn.
+    fn txn_max(&self) -> Txn {
+        Txn::MAX
+    }
 
     /// Where the entry is, if it can be read there again. Only where `valid`.
     fn place(&self) -> Option<EntryPlace> {

@@ -4,9 +4,14 @@ use super::cursor::Cursor;
 use crate::cell::key;
 use crate::error::Result;
 use crate::fragment::EntryPlace;
+use crate::txn::Txn;
 
 /// How many entries are stepped over before a seek is thought cheaper.
 const STEPS_BEFORE_SEEK: usize = 8;
+
+/// Where the rows begin that are deleted around the row of a key, for a run
+/// whose greatest txn is given.
+pub type Covered<'c> = dyn Fn(&[u8], Txn) -> Option<Vec<u8>> + 'c;
 
 /// Cursors merged by key. Equal keys come in the order of the cursors.
 pub struct Merge<C> {
@@ -90,15 +95,54 @@ impl<C: Cursor> Merge<C> {
         Ok(())
     }
 
+    /// Moves forward to `key` (`None`: behind everything) those cursors that
+    /// have nothing as new as `txn`. Tells whether there were any before it.
+    pub fn leap_covered(&mut self, key: Option<&[u8]>, txn: Txn) -> Result<bool> {
+        let mut moved = false;
+        for cursor in &mut self.cursors {
+            if !cursor.valid()
+                || cursor.txn_max() >= txn
+                || key.is_some_and(|key| cursor.key() >= key)
+            {
+                continue;
+            }
+            moved = true;
+            match key {
+                Some(key) => cursor.seek(key)?,
+                None => {
+                    cursor.seek_last()?;
+                    if cursor.valid() {
+                        cursor.next()?;
+                    }
+                }
+            }
+        }
+        if moved {
+            self.arrange();
+        }
+        Ok(moved)
+    }
+
     /// The row prefix of the last entry before `key` (`None`: of all),
-    /// leaving the merge unplaced.
-    pub fn row_before(&mut self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+    /// leaving the merge unplaced. A cursor with the entry under it and the
+    /// greatest txn of its run for which `covered` names a key goes on before
+    /// that.
+    pub fn row_before(
+        &mut self,
+        key: Option<&[u8]>,
+        covered: &Covered<'_>,
+    ) -> Result<Option<Vec<u8>>> {
         self.order.clear();
         let mut best: Option<&[u8]> = None;
         for cursor in &mut self.cursors {
             match key {
                 Some(key) => cursor.seek_before(key)?,
                 None => cursor.seek_last()?,
+            }
+            while cursor.valid()
+                && let Some(start) = covered(cursor.key(), cursor.txn_max())
+            {
+                cursor.seek_before(&start)?;
             }
             if cursor.valid() {
                 best = best.max(key::row_prefix(cursor.key()));
@@ -110,8 +154,12 @@ impl<C: Cursor> Merge<C> {
     /// Row prefixes between which all runs are cheap to read through, ending
     /// with the last row before `key` (`None`: of all). Leaves the merge
     /// unplaced.
-    pub fn stretch_before(&mut self, key: Option<&[u8]>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let Some(last) = self.row_before(key)? else { return Ok(None) };
+    pub fn stretch_before(
+        &mut self,
+        key: Option<&[u8]>,
+        covered: &Covered<'_>,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let Some(last) = self.row_before(key, covered)? else { return Ok(None) };
         let mut start: Option<&[u8]> = None;
         for cursor in self.cursors.iter_mut().filter(|cursor| cursor.valid()) {
             cursor.rewind()?;

@@ -10,6 +10,8 @@ mod rewrite;
 
 pub use columns::{Columns, FamilyColumns};
 pub use cursor::Cursor;
-pub use kway::Merge;
-pub use read::{CellView, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink};
+pub use kway::{Covered, Merge};
+pub use read::{
+    CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink,
+};
 pub use rewrite::{Out, Rewrite, RewriteRules, Rewritten};

@@ -2,16 +2,17 @@
 //! folds, purge policy and the caller's own restrictions.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::columns::Columns;
-use super::coverage::Coverage;
+use super::coverage::{Coverage, SEEN, Stripe};
 use super::cursor::Cursor;
 use super::kway::Merge;
 use crate::cell::commit::TimeRange;
 use crate::cell::fold::{FoldId, Folds};
 use crate::cell::key::{self, KeyParts, Kind, Level};
-use crate::cell::span::Spans;
+use crate::cell::span::RangeDeletes;
 use crate::error::{Error, Result};
 use crate::fragment::EntryPlace;
 use crate::schema::{FamilyRef, Ranks, Schema};
@@ -53,19 +54,47 @@ pub struct ReadBudget {
     pub rows: usize,
     pub cells: usize,
     pub bytes: usize,
-    /// Entries looked at, whether returned or not.
+    /// Entries to examine, whether returned or not; a long value counts as
+    /// several.
     pub work: usize,
+    /// The sink wants nothing more.
+    pub stopped: bool,
+    /// The call ends before a cell whose value is longer.
+    pub value_bytes: usize,
+    /// The length of such a value.
+    pub long_value: Option<usize>,
 }
 
+/// So many bytes of a value cost as much work as an entry.
+const BYTES_PER_WORK: usize = 4 << 10;
+
 impl ReadBudget {
-    pub const UNLIMITED: ReadBudget =
-        ReadBudget { rows: usize::MAX, cells: usize::MAX, bytes: usize::MAX, work: usize::MAX };
+    pub const UNLIMITED: ReadBudget = ReadBudget {
+        rows: usize::MAX,
+        cells: usize::MAX,
+        bytes: usize::MAX,
+        work: usize::MAX,
+        stopped: false,
+        value_bytes: usize::MAX,
+        long_value: None,
+    };
 
     /// A cell has been returned.
     pub fn pay_cell(&mut self, cell: &CellView<'_>) {
         let names = cell.row.len() + cell.family.len() + cell.qualifier.len();
         self.cells -= 1;
         self.bytes = self.bytes.saturating_sub(names + cell.value.len() + 16);
+    }
+
+    /// An entry has been examined.
+    fn pay_entry(&mut self, value: &[u8]) {
+        self.work = self.work.saturating_sub(1 + value.len() / BYTES_PER_WORK);
+    }
+
+    /// Ends the call before the next entry.
+    pub fn stop(&mut self) {
+        self.work = 0;
+        self.stopped = true;
     }
 
     pub fn spent(&self) -> bool {
@@ -100,6 +129,21 @@ pub struct ReadState {
     pending_txn: Txn,
     /// Where to skip to; kept only for its memory.
     target: Vec<u8>,
+    /// Deleted cells passed since range tombstones were last consulted.
+    covered_steps: usize,
+}
+
+/// How many deleted cells are passed one by one before it is worth a look
+/// whether a range tombstone covers what follows.
+const STEPS_BEFORE_LEAP: usize = 16;
+
+/// The newest range tombstone of each list over a row.
+fn covering(
+    spans: &[Arc<dyn RangeDeletes>],
+    row: &[u8],
+    snapshot: Txn,
+) -> impl Iterator<Item = (Stripe, Txn)> {
+    spans.iter().filter_map(move |spans| Some((SEEN, spans.covering(row, snapshot)?)))
 }
 
 #[derive(Clone, Debug, Default)]
@@ -109,6 +153,10 @@ struct ColumnState {
     returned: u32,
     /// The timestamp of the version at hand.
     version: Option<i64>,
+    /// The sink wants no more of the column.
+    closed: bool,
+    /// The version of the last deleted cell.
+    covered: Option<i64>,
 }
 
 impl ReadState {
@@ -154,7 +202,7 @@ pub struct Reader<'a, C> {
     pub state: &'a mut ReadState,
     pub rules: &'a ReadRules<'a>,
     /// Range tombstones of all runs.
-    pub spans: &'a [Arc<Spans>],
+    pub spans: &'a [Arc<dyn RangeDeletes>],
     /// Where the place of a row's first cell is noted before the sink gets the
     /// cell, if anybody wants to know.
     pub places: Option<&'a PlaceNote>,
@@ -166,8 +214,34 @@ pub struct Reader<'a, C> {
 /// Tells the sink where a cell is.
 pub type PlaceNote = Cell<Option<EntryPlace>>;
 
-/// Takes the cells as they are found.
-pub type Sink<'s> = dyn FnMut(&CellView<'_>) + 's;
+/// Takes the cells as they are found, and decides how the read goes on.
+pub type Sink<'s> = dyn FnMut(&CellView<'_>) -> Flow + 's;
+
+/// How a read goes on behind a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flow {
+    /// With the next cell.
+    Continue,
+    /// With the next column: older versions of this one are skipped.
+    NextColumn,
+    /// With the next row.
+    NextRow,
+    /// Not at all: nothing more is wanted, and a scan is done.
+    Stop,
+}
+
+/// A sink without a verdict takes all cells.
+impl From<()> for Flow {
+    fn from(_: ()) -> Flow {
+        Flow::Continue
+    }
+}
+
+impl From<ControlFlow<()>> for Flow {
+    fn from(flow: ControlFlow<()>) -> Flow {
+        if flow.is_break() { Flow::Stop } else { Flow::Continue }
+    }
+}
 
 impl<C: Cursor> Reader<'_, C> {
     /// Goes back into the row that was begun, after its last entry taken. The
@@ -177,8 +251,7 @@ impl<C: Cursor> Reader<'_, C> {
         let parts = self.state.parts.expect("a row was begun");
         let snapshot = self.rules.snapshot;
         let row = &self.state.row;
-        let spans = self.spans.iter().filter_map(|spans| spans.covering(row, snapshot));
-        self.state.coverage.enter_row(spans);
+        self.state.coverage.enter_row(covering(self.spans, row, snapshot));
         self.take_tombstones(parts.row_end)?;
         if parts.family_end > parts.row_end {
             let family = self.state.family;
@@ -197,16 +270,20 @@ impl<C: Cursor> Reader<'_, C> {
 
     /// Takes the tombstones that stand right behind a prefix of the last key.
     fn take_tombstones(&mut self, prefix_end: usize) -> Result<()> {
+        // Those that are too new stand before the others.
+        self.aim_at_prefix(prefix_end);
+        key::push_seek_tombstone(&mut self.state.target, self.rules.snapshot);
+        self.merge.seek(&self.state.target)?;
         let prefix = &self.state.key[..prefix_end];
-        self.merge.seek(prefix)?;
         while self.merge.valid() && self.merge.key().starts_with(prefix) {
             let entry = self.merge.key();
             let parts = KeyParts::parse(entry).ok_or_else(|| bad_key(entry))?;
             if parts.kind != Kind::Tombstone || parts.column_end != prefix_end {
                 break;
             }
-            if parts.txn <= self.rules.snapshot {
-                self.state.coverage.add(parts.level, parts.txn, self.merge.value());
+            let value = self.merge.value();
+            if self.state.coverage.add(parts.level, SEEN, parts.txn, value).rest_needless {
+                break;
             }
             self.merge.advance()?;
         }
@@ -231,21 +308,28 @@ impl<C: Cursor> Reader<'_, C> {
             }
             let place = self.place()?;
             if !self.state.pending.is_empty() && self.leaves_version(&place) {
-                self.finish_pending(budget, sink);
+                let flow = self.settle_pending(None, budget, sink)?;
+                self.follow(flow, budget)?;
                 continue;
             }
             if place.change <= Change::Row && self.row_limit_reached(budget) {
                 return Ok(ReadEnd::Budget);
             }
-            budget.work = budget.work.saturating_sub(1);
+            let value = self.merge.value();
+            if value.len() > budget.value_bytes && self.may_return(&place) {
+                budget.long_value = Some(value.len());
+                return Ok(ReadEnd::Budget);
+            }
+            budget.pay_entry(value);
             self.enter(&place);
             self.take(&place, budget, sink)?;
             if self.is_over(budget) {
                 break;
             }
         }
-        if !self.state.pending.is_empty() {
-            self.finish_pending(budget, sink);
+        if !self.state.pending.is_empty() && self.settle_pending(None, budget, sink)? == Flow::Stop
+        {
+            budget.stop();
         }
         self.row_limit_reached(budget);
         self.state.clear();
@@ -305,9 +389,7 @@ impl<C: Cursor> Reader<'_, C> {
             key::unescape_into(parts.escaped_row(entry), &mut state.row);
             let snapshot = self.rules.snapshot;
             let row = &state.row;
-            state
-                .coverage
-                .enter_row(self.spans.iter().filter_map(|spans| spans.covering(row, snapshot)));
+            state.coverage.enter_row(covering(self.spans, row, snapshot));
             state.row_returned = false;
         }
         if place.change == Change::NextRow {
@@ -366,21 +448,118 @@ impl<C: Cursor> Reader<'_, C> {
         if parts.level == Level::Cell && self.skips_newer_than(parts) {
             return self.skip_newer(parts, budget);
         }
+        if parts.level != Level::Cell {
+            return self.take_tombstone(parts, budget);
+        }
         if parts.txn <= self.rules.snapshot {
-            if parts.level == Level::Cell {
-                self.take_cell(parts, budget, sink);
-            } else {
-                self.state.coverage.add(parts.level, parts.txn, self.merge.value());
+            if self.state.coverage.covers(parts.timestamp, parts.txn) {
+                return self.pass_covered(parts, budget);
+            }
+            if self.is_superseded(parts) {
+                return self.skip_version(parts, budget);
+            }
+            let flow = self.take_cell(parts, budget, sink)?;
+            if flow != Flow::Continue {
+                return self.follow(flow, budget);
             }
         }
         if self.is_over(budget) { Ok(()) } else { self.merge.advance() }
+    }
+
+    /// Skips tombstones that the reader does not see, and those that a newer
+    /// one makes needless.
+    fn take_tombstone(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        if parts.txn > self.rules.snapshot {
+            self.aim_at_prefix(parts.column_end);
+            key::push_seek_tombstone(&mut self.state.target, self.rules.snapshot);
+            return self.skip_to_target(budget);
+        }
+        let value = self.merge.value();
+        if !self.state.coverage.add(parts.level, SEEN, parts.txn, value).rest_needless {
+            return self.merge.advance();
+        }
+        self.aim_at_prefix(parts.column_end);
+        key::push_past_tombstones(&mut self.state.target);
+        self.skip_to_target(budget)
+    }
+
+    /// Leaves a deleted cell, for as many others as are known to be deleted.
+    fn pass_covered(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        let state = &mut *self.state;
+        state.covered_steps += 1;
+        if state.covered_steps >= STEPS_BEFORE_LEAP && !self.spans.is_empty() {
+            state.covered_steps = 0;
+            if self.leap_spans()? {
+                return Ok(());
+            }
+        }
+        // What is below the same version is older, and deleted too.
+        if self.state.column.covered.replace(parts.timestamp) == Some(parts.timestamp) {
+            return self.skip_version(parts, budget);
+        }
+        self.merge.advance()
+    }
+
+    /// Moves every run that has nothing newer than a range tombstone over the
+    /// current row to the end of that tombstone. Tells whether any was moved.
+    fn leap_spans(&mut self) -> Result<bool> {
+        let mut moved = false;
+        for spans in self.spans {
+            let over = spans.span_over(&self.state.row, self.rules.snapshot);
+            let Some((rows, txn)) = over else { continue };
+            let end = rows.end.as_deref().map(key::row_start);
+            moved |= self.merge.leap_covered(end.as_deref(), txn)?;
+        }
+        Ok(moved)
+    }
+
+    /// Whether a newer entry of the same version has been shown.
+    fn is_superseded(&self, parts: &KeyParts) -> bool {
+        self.state.column.version == Some(parts.timestamp) && self.state.pending.is_empty()
+    }
+
+    /// Leaves the version at hand.
+    fn skip_version(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        self.aim_at_prefix(parts.column_end);
+        key::push_past_version(&mut self.state.target, parts.timestamp);
+        self.skip_to_target(budget)
+    }
+
+    /// Whether an entry that has not been taken yet may be a cell to return.
+    #[cold]
+    fn may_return(&self, place: &Place) -> bool {
+        let (parts, entry) = (&place.parts, self.merge.key());
+        self.state.pending.is_empty()
+            && parts.level == Level::Cell
+            && parts.txn <= self.rules.snapshot
+            && self.rules.columns.wants_family(parts.family(entry))
+    }
+
+    /// Goes on behind the last entry taken as the sink asked.
+    #[cold]
+    fn follow(&mut self, flow: Flow, budget: &mut ReadBudget) -> Result<()> {
+        let parts = self.state.parts.expect("an entry has been taken");
+        match flow {
+            Flow::Continue => Ok(()),
+            Flow::NextColumn => {
+                self.state.column.closed = true;
+                self.skip_past(parts.column_end, budget)
+            }
+            Flow::NextRow => self.skip_past(parts.row_end, budget),
+            Flow::Stop => {
+                budget.stop();
+                Ok(())
+            }
+        }
     }
 
     /// Whether everything wanted has been returned.
     fn is_over(&self, budget: &ReadBudget) -> bool {
         self.once
             && self.state.pending.is_empty()
-            && (budget.cells == 0 || self.has_all_versions() && self.is_in_last_column())
+            && (budget.cells == 0
+                || budget.work == 0
+                || self.column_closed() && self.is_in_last_column())
     }
 
     fn is_in_last_column(&self) -> bool {
@@ -438,26 +617,30 @@ impl<C: Cursor> Reader<'_, C> {
     /// Whether nothing more of the current column can be returned.
     fn column_done(&self, parts: &KeyParts) -> bool {
         let too_old = parts.level == Level::Cell && parts.timestamp < self.rules.times.min;
-        self.state.pending.is_empty() && (self.has_all_versions() || too_old)
+        self.state.pending.is_empty() && (self.column_closed() || too_old)
     }
 
     /// Whether as many versions of the current column were returned as are
     /// wanted.
-    fn has_all_versions(&self) -> bool {
-        self.rules.versions.is_some_and(|most| self.state.column.returned >= most)
+    fn column_closed(&self) -> bool {
+        self.state.column.closed
+            || self.rules.versions.is_some_and(|most| self.state.column.returned >= most)
     }
 
-    fn take_cell(&mut self, parts: &KeyParts, budget: &mut ReadBudget, sink: &mut Sink<'_>) {
+    fn take_cell(
+        &mut self,
+        parts: &KeyParts,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) -> Result<Flow> {
         let state = &mut *self.state;
-        if state.coverage.covers(parts.timestamp, parts.txn) {
-            return;
-        }
         if state.column.version != Some(parts.timestamp) {
             state.column.version = Some(parts.timestamp);
-            match parts.kind {
+            return Ok(match parts.kind {
                 Kind::Merge(fold) => {
                     state.pending.push((FoldId(fold), self.merge.value().to_vec()));
                     state.pending_txn = parts.txn;
+                    Flow::Continue
                 }
                 kind => {
                     if let Some(places) = self.places {
@@ -465,34 +648,27 @@ impl<C: Cursor> Reader<'_, C> {
                         places.set(if first { self.merge.place() } else { None });
                     }
                     let value = self.merge.value();
-                    show(state, self.rules, parts.txn, kind == Kind::Marker, value, budget, sink);
+                    show(state, self.rules, parts.txn, kind == Kind::Marker, value, budget, sink)
                 }
-            }
-            return;
-        }
-        if state.pending.is_empty() {
-            return;
+            });
         }
         match parts.kind {
             Kind::Merge(fold) => {
                 let older = self.merge.value();
                 match state.pending.last_mut() {
                     Some((last, operand)) if last.0 == fold => {
-                        *operand = self.rules.folds.fold(*last, older, operand);
+                        *operand = self.rules.folds.fold(*last, older, operand)?;
                     }
                     _ => state.pending.push((FoldId(fold), older.to_vec())),
                 }
+                Ok(Flow::Continue)
             }
             Kind::Put => {
                 let base = self.merge.value().to_vec();
-                self.settle_pending(Some(base), budget, sink);
+                self.settle_pending(Some(base), budget, sink)
             }
             Kind::Marker | Kind::Tombstone => self.settle_pending(None, budget, sink),
         }
-    }
-
-    fn finish_pending(&mut self, budget: &mut ReadBudget, sink: &mut Sink<'_>) {
-        self.settle_pending(None, budget, sink);
     }
 
     /// Folds the pending operands onto their base, oldest first.
@@ -501,17 +677,17 @@ impl<C: Cursor> Reader<'_, C> {
         base: Option<Vec<u8>>,
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
-    ) {
+    ) -> Result<Flow> {
         let mut value = base;
         while let Some((fold, operand)) = self.state.pending.pop() {
             value = Some(match value {
                 None => operand,
-                Some(older) => self.rules.folds.fold(fold, &older, &operand),
+                Some(older) => self.rules.folds.fold(fold, &older, &operand)?,
             });
         }
         let value = value.expect("there was at least one operand");
         let txn = self.state.pending_txn;
-        show(self.state, self.rules, txn, false, &value, budget, sink);
+        Ok(show(self.state, self.rules, txn, false, &value, budget, sink))
     }
 }
 
@@ -524,20 +700,20 @@ fn show(
     value: &[u8],
     budget: &mut ReadBudget,
     sink: &mut Sink<'_>,
-) {
+) -> Flow {
     let timestamp = state.column.version.expect("a version is at hand");
     let family = state.family.expect("cells of unknown families are skipped");
     let policy = rules.schema.purge(family);
     let version = state.column.ranks.next(policy, timestamp, marker);
     if policy.purges(&version, rules.now_micros) || !rules.times.contains(timestamp) {
-        return;
+        return Flow::Continue;
     }
     if rules.versions.is_some_and(|most| state.column.returned >= most) {
-        return;
+        return Flow::Continue;
     }
     state.column.returned += 1;
     if marker && !rules.markers {
-        return;
+        return Flow::Continue;
     }
     let parts = state.parts.expect("an entry has been taken");
     let cell = CellView {
@@ -549,9 +725,10 @@ fn show(
         marker,
         value,
     };
-    sink(&cell);
-    state.row_returned = true;
+    let flow = sink(&cell);
     budget.pay_cell(&cell);
+    state.row_returned = true;
+    flow
 }
 
 /// Where reading ends. Most keys are told from it by their first bytes.

@@ -171,13 +171,9 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         if parts.level == Level::Cell {
             return self.take_cell(&parts);
         }
-        let needless = self
-            .state
-            .coverage
-            .nearest_over_tombstone(parts.level, parts.txn)
-            .is_some_and(|over| self.rules.stripe(over) == self.rules.stripe(parts.txn));
-        self.state.coverage.add(parts.level, parts.txn, self.merge.value());
-        if needless || (self.rules.rooted && self.rules.stripe(parts.txn) == 0) {
+        let stripe = self.rules.stripe(parts.txn);
+        let added = self.state.coverage.add(parts.level, stripe, parts.txn, self.merge.value());
+        if !added.any || (self.rules.rooted && stripe == 0) {
             return Ok(());
         }
         self.out.add(self.merge.key(), self.merge.value())
@@ -204,7 +200,9 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         let state = &mut self.state;
         if !same_row {
             key::unescape_into(parts.escaped_row(entry), &mut state.row);
-            state.coverage.enter_row(self.spans.txns_over(&state.row));
+            let rules = self.rules;
+            let spans = self.spans.txns_over(&state.row);
+            state.coverage.enter_row(spans.map(|txn| (rules.stripe(txn), txn)));
         }
         if !same_family {
             if same_row {
@@ -225,11 +223,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
 
     fn take_cell(&mut self, parts: &KeyParts) -> Result<()> {
         let stripe = self.rules.stripe(parts.txn);
-        let deleted = self
-            .state
-            .coverage
-            .nearest_over_cell(parts.timestamp, parts.txn)
-            .is_some_and(|over| self.rules.stripe(over) == stripe);
+        let deleted = self.state.coverage.covers_in_stripe(stripe, parts.timestamp, parts.txn);
         let family = self.state.family.expect("cells of other groups are dropped");
         if deleted || self.rules.schema.predates(family, parts.txn) {
             return Ok(());
@@ -287,8 +281,8 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     fn take_operand(&mut self, fold: FoldId) -> Result<()> {
         let older = self.merge.value();
         if let Some(pending) = &mut self.state.pending {
-            if pending.fold == fold {
-                pending.operand = self.rules.folds.fold(fold, older, &pending.operand);
+            if pending.fold == fold && self.rules.folds.get(fold).is_some() {
+                pending.operand = self.rules.folds.fold(fold, older, &pending.operand)?;
                 return Ok(());
             }
             self.write_operand()?;
@@ -303,6 +297,13 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
 
     fn take_base(&mut self, kind: Kind) -> Result<()> {
         self.state.version.as_mut().expect("a version is at hand").closed = true;
+        // What this process cannot fold stays as it is.
+        if let Some(pending) = &self.state.pending
+            && kind == Kind::Put
+            && self.rules.folds.get(pending.fold).is_none()
+        {
+            self.write_operand()?;
+        }
         let Some(pending) = self.state.pending.take() else {
             let mut key = std::mem::take(&mut self.state.key);
             self.forget_txn(&mut key);
@@ -311,7 +312,9 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
             return written;
         };
         let value = match kind {
-            Kind::Put => self.rules.folds.fold(pending.fold, self.merge.value(), &pending.operand),
+            Kind::Put => {
+                self.rules.folds.fold(pending.fold, self.merge.value(), &pending.operand)?
+            }
             _ => pending.operand,
         };
         let mut key = pending.key;
@@ -336,8 +339,9 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     /// Nothing of the version is left below.
     fn end_version(&mut self) -> Result<()> {
         self.state.version = None;
+        let knows = |pending: &mut Pending| self.rules.folds.get(pending.fold).is_some();
         if self.rules.rooted
-            && let Some(mut pending) = self.state.pending.take()
+            && let Some(mut pending) = self.state.pending.take_if(knows)
         {
             key::set_kind(&mut pending.key, Kind::Put);
             self.forget_txn(&mut pending.key);

@@ -10,6 +10,7 @@ mod spec;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ranges::{clear_of_loss, join_ranges, tablet_of};
 pub use spec::{BatchEnd, BatchLimits, RowMode, ScanSpec, View};
@@ -17,12 +18,12 @@ pub use spec::{BatchEnd, BatchLimits, RowMode, ScanSpec, View};
 use crate::cell::commit::TableId;
 use crate::cell::key;
 use crate::cell::rows::{RowRange, successor};
-use crate::cell::span::Spans;
+use crate::cell::span::RangeDeletes;
 use crate::conflict::RowSlot;
 use crate::error::{Error, Printable, Result};
 use crate::fragment::EntryPlace;
 use crate::merge::{
-    CellView, Merge, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink,
+    CellView, Flow, Merge, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink,
 };
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
@@ -46,6 +47,8 @@ pub struct Scan {
     row_pin: Option<RowPin>,
     /// The last row that a batch ended behind.
     passed_row: Option<Vec<u8>>,
+    /// Backwards, rows from this prefix on are too large to be kept together.
+    large_from: Option<Vec<u8>>,
     done: bool,
 }
 
@@ -54,6 +57,23 @@ pub struct Scan {
 struct RowPin {
     schema: Arc<Schema>,
     snapshot: Arc<Snapshot>,
+    /// The scan took the snapshot itself, so nobody else renews it.
+    own: bool,
+}
+
+/// A reader may be this long at one row in all.
+const ROW_AGE_MAX: Duration = Duration::from_secs(30 * 60);
+/// The next batch of a row may come this many times the age of a snapshot
+/// later.
+const ROW_IDLE_AGES: u32 = 4;
+
+impl RowPin {
+    /// A batch has made progress: the next one may be late again.
+    fn renew(&self) {
+        if self.own {
+            self.snapshot.extend(ROW_IDLE_AGES, ROW_AGE_MAX);
+        }
+    }
 }
 
 impl Scan {
@@ -76,24 +96,31 @@ impl Scan {
             state: ReadState::default(),
             row_pin: None,
             passed_row: None,
+            large_from: None,
             done: false,
         })
     }
 
-    /// Gives the next cells to `sink`.
-    pub fn next_batch(&mut self, limits: BatchLimits, sink: &mut Sink<'_>) -> Result<BatchEnd> {
-        self.read_batch(limits, None, sink)
+    /// Gives the next cells to `sink`, which may return a [`Flow`]. A batch
+    /// may end without a cell and with more to come, once it has done as much
+    /// work as the limits allow.
+    pub fn next_batch<S, F>(&mut self, limits: BatchLimits, sink: &mut S) -> Result<BatchEnd>
+    where
+        S: FnMut(&CellView<'_>) -> F + ?Sized,
+        F: Into<Flow>,
+    {
+        self.read_batch(limits, None, &mut |cell| sink(cell).into())
     }
 
     /// The same, with the place of the first cell of each row where it has
     /// one: at the batch's txn.
-    pub fn next_placed_batch(
+    pub fn next_placed_batch<F: Into<Flow>>(
         &mut self,
         limits: BatchLimits,
-        mut sink: impl FnMut(&CellView<'_>, Option<EntryPlace>),
+        mut sink: impl FnMut(&CellView<'_>, Option<EntryPlace>) -> F,
     ) -> Result<BatchEnd> {
         let note = PlaceNote::default();
-        self.read_batch(limits, Some(&note), &mut |cell| sink(cell, note.take()))
+        self.read_batch(limits, Some(&note), &mut |cell| sink(cell, note.take()).into())
     }
 
     fn read_batch(
@@ -108,13 +135,16 @@ impl Scan {
         let (version, pin) = self.begin()?;
         let txn = pin.snapshot.txn();
         if self.done {
-            return Ok(BatchEnd { txn, done: true });
+            return Ok(BatchEnd { txn, done: true, long_value: None });
         }
         let mut budget = ReadBudget {
             rows: self.rows_left,
             cells: limits.cells.max(1).min(self.cells_left),
             bytes: limits.bytes.max(1),
             work: limits.work.max(1),
+            stopped: false,
+            value_bytes: limits.value_bytes,
+            long_value: None,
         };
         if budget.rows > 0 && budget.cells > 0 {
             let cells = budget.cells;
@@ -128,12 +158,15 @@ impl Scan {
             self.rows_left = budget.rows;
             self.row_pin = mid_row.then_some(pin);
         }
-        let exhausted = self.ranges.is_empty() && self.row_pin.is_none();
+        let exhausted = self.ranges.is_empty() && self.row_pin.is_none() || budget.stopped;
         self.done = exhausted || self.rows_left == 0 || self.cells_left == 0;
         if self.done {
             self.row_pin = None;
         }
-        Ok(BatchEnd { txn, done: self.done })
+        if let Some(pin) = &self.row_pin {
+            pin.renew();
+        }
+        Ok(BatchEnd { txn, done: self.done, long_value: budget.long_value })
     }
 
     /// Whether the last batch ended inside a row, more of which may follow.
@@ -157,15 +190,15 @@ impl Scan {
             return Ok((version, pin.clone()));
         }
         let snapshots = &self.shared.tables.snapshots;
-        let snapshot = match &self.spec.view {
-            View::Durable => Arc::new(snapshots.hold(|| self.shared.durable())),
-            View::Latest => Arc::new(snapshots.hold(|| self.shared.latest())),
-            View::At(snapshot) => snapshot.clone(),
+        let (snapshot, own) = match &self.spec.view {
+            View::Durable => (Arc::new(snapshots.hold(|| self.shared.durable())), true),
+            View::Latest => (Arc::new(snapshots.hold(|| self.shared.latest())), true),
+            View::At(snapshot) => (snapshot.clone(), false),
         };
         let version = self.table.pinned_version();
         snapshot.check()?;
         let schema = version.schema.clone();
-        Ok((version, RowPin { schema, snapshot }))
+        Ok((version, RowPin { schema, snapshot, own }))
     }
 
     fn check_unchanged(&self, snapshot: Txn) -> Result<()> {
@@ -203,6 +236,11 @@ impl Scan {
                 return Ok(pass.mid_row);
             }
             self.finish_part(&range);
+            // A seek of each source is work too, whatever it finds.
+            budget.work = budget.work.saturating_sub(WORK_PER_RANGE);
+            if budget.spent() {
+                break;
+            }
         }
         Ok(false)
     }
@@ -211,7 +249,7 @@ impl Scan {
         &mut self,
         pass: &mut Pass<'_>,
         merge: &mut Merge<Source>,
-        spans: &[Arc<Spans>],
+        spans: &[Arc<dyn RangeDeletes>],
         range: &RowRange,
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
@@ -307,6 +345,9 @@ impl Scan {
         bytes <= self.shared.tables.cache.capacity_bytes() / CACHE_SHARE_MAX
     }
 }
+
+/// What it costs to begin a range of rows, in entries examined.
+const WORK_PER_RANGE: usize = 16;
 
 /// What one batch reads with.
 struct Pass<'a> {

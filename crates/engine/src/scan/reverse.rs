@@ -10,15 +10,22 @@ use std::sync::Arc;
 use super::{Pass, Scan};
 use crate::cell::key;
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
+use crate::cell::span::RangeDeletes;
 use crate::error::Result;
 use crate::fragment::EntryPlace;
-use crate::merge::{CellView, Merge, PlaceNote, ReadBudget, ReadEnd, Reader, Sink};
+use crate::merge::{
+    CellView, Flow, Merge, PlaceNote, ReadBudget, ReadEnd, ReadState, Reader, Sink,
+};
 use crate::source::Source;
 use crate::txn::Txn;
 
 /// With less room than this a stretch would mostly be read in vain.
-const STRETCH_ROOM: ReadBudget = ReadBudget { rows: 64, cells: 256, bytes: 64 << 10, work: 1024 };
+const STRETCH_ROOM: ReadBudget =
+    ReadBudget { rows: 64, cells: 256, bytes: 64 << 10, work: 1024, ..ReadBudget::UNLIMITED };
+
+/// So many bytes of a stretch are kept; the rows of a larger one are read one
+/// by one.
+const STRETCH_BYTES_MAX: usize = 4 << 20;
 
 /// How the reading of a stretch ended.
 enum Stretch {
@@ -37,7 +44,7 @@ impl Scan {
         &mut self,
         pass: &mut Pass<'_>,
         merge: &mut Merge<Source>,
-        spans: &[Arc<Spans>],
+        spans: &[Arc<dyn RangeDeletes>],
         range: &RowRange,
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
@@ -46,7 +53,7 @@ impl Scan {
         let mut bound = range.end.as_deref().map(key::row_start);
         let mut rows = KeptRows::default();
         loop {
-            if self.state.row().is_none() && has_room(budget) {
+            if self.state.row().is_none() && has_room(budget) && !self.is_large(bound.as_deref()) {
                 let place = Place { first: &first, bound: bound.as_deref(), rows: &mut rows };
                 match self.read_stretch(pass, merge, spans, place, budget, sink)? {
                     Stretch::Given(prefix) => {
@@ -61,7 +68,7 @@ impl Scan {
             let begun = self.state.row_prefix().map(<[u8]>::to_vec);
             let (prefix, begun) = match begun {
                 Some(prefix) => (prefix, true),
-                None => match merge.row_before(bound.as_deref())? {
+                None => match merge.row_before(bound.as_deref(), &covered(pass, spans))? {
                     Some(prefix) if prefix >= first => (prefix, false),
                     _ => return Ok(ReadEnd::Bound),
                 },
@@ -89,17 +96,25 @@ impl Scan {
         }
     }
 
+    /// Whether the rows before `bound` are known to be too large for a stretch.
+    fn is_large(&mut self, bound: Option<&[u8]>) -> bool {
+        let large = |from: &Vec<u8>| bound.is_none_or(|bound| bound > from.as_slice());
+        self.large_from = self.large_from.take().filter(large);
+        self.large_from.is_some()
+    }
+
     /// Reads the last stretch of the runs before `place.bound`.
     fn read_stretch(
         &mut self,
         pass: &Pass<'_>,
         merge: &mut Merge<Source>,
-        spans: &[Arc<Spans>],
+        spans: &[Arc<dyn RangeDeletes>],
         place: Place<'_>,
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
     ) -> Result<Stretch> {
-        let Some((start, last)) = merge.stretch_before(place.bound)? else {
+        let stretch = merge.stretch_before(place.bound, &covered(pass, spans))?;
+        let Some((start, last)) = stretch else {
             return Ok(Stretch::Nothing);
         };
         if last.as_slice() < place.first {
@@ -112,14 +127,30 @@ impl Scan {
         merge.seek(&start)?;
         let rows = place.rows;
         rows.clear();
-        let mut unlimited = ReadBudget::UNLIMITED;
+        let mut unlimited = ReadBudget { value_bytes: budget.value_bytes, ..ReadBudget::UNLIMITED };
         let (rules, places) = (pass.rules, pass.places);
         let state = &mut self.state;
         let mut reader = Reader { merge, state, rules, spans, places, once: false };
         let found = || places.and_then(PlaceNote::take);
-        reader.read(place.bound, &mut unlimited, &mut |cell| rows.keep(cell, found()))?;
+        reader.read(place.bound, &mut unlimited, &mut |cell| {
+            if rows.bytes.len() + cell.value.len() > STRETCH_BYTES_MAX {
+                return Flow::Stop;
+            }
+            rows.keep(cell, found());
+            Flow::Continue
+        })?;
+        if unlimited.stopped {
+            self.state.clear();
+            self.large_from = Some(start);
+            return Ok(Stretch::WideRow);
+        }
         let work = ReadBudget::UNLIMITED.work - unlimited.work;
         budget.work = budget.work.saturating_sub(work);
+        if unlimited.long_value.is_some() {
+            // The rows are read one by one, up to that value.
+            self.state = ReadState::default();
+            return Ok(Stretch::WideRow);
+        }
         let mut last_given = None;
         for row in rows.rows.iter().rev() {
             if budget.rows == 0 || budget.cells < row.len() || budget.bytes == 0 {
@@ -128,6 +159,9 @@ impl Scan {
                 return Ok(Stretch::Budget);
             }
             rows.give(row.clone(), places, budget, sink);
+            if budget.stopped {
+                return Ok(Stretch::Budget);
+            }
             last_given = Some(row);
         }
         self.shrink_to_before(key::row_of(&start).expect("a row prefix holds a row"));
@@ -135,6 +169,24 @@ impl Scan {
             return Ok(Stretch::Budget);
         }
         Ok(Stretch::Given(start))
+    }
+}
+
+/// Where the rows begin that a range tombstone deletes around the row of a
+/// key, in a run without anything newer.
+fn covered<'p>(
+    pass: &Pass<'p>,
+    spans: &'p [Arc<dyn RangeDeletes>],
+) -> impl Fn(&[u8], Txn) -> Option<Vec<u8>> + use<'p> {
+    let snapshot = pass.rules.snapshot;
+    move |key, txn_max| {
+        if spans.is_empty() {
+            return None;
+        }
+        let row = key::row_of(key)?;
+        let over = spans.iter().filter_map(|spans| spans.span_over(&row, snapshot));
+        let newer = over.filter(|(_, txn)| *txn > txn_max);
+        newer.map(|(rows, _)| rows.start).min().map(|start| key::row_start(&start))
     }
 }
 
@@ -229,7 +281,11 @@ impl KeptRows {
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
     ) {
+        let mut left: Option<&KeptCell> = None;
         for cell in &self.cells[cells] {
+            if left.is_some_and(|left| self.same_column(left, cell)) {
+                continue;
+            }
             if let Some(places) = places {
                 places.set(cell.place);
             }
@@ -242,10 +298,24 @@ impl KeptRows {
                 marker: cell.marker,
                 value: &self.bytes[cell.value.clone()],
             };
-            sink(&view);
+            let flow = sink(&view);
             budget.pay_cell(&view);
+            match flow {
+                Flow::Continue => {}
+                Flow::NextColumn => left = Some(cell),
+                Flow::NextRow => break,
+                Flow::Stop => {
+                    budget.stop();
+                    break;
+                }
+            }
         }
         budget.rows -= 1;
+    }
+
+    fn same_column(&self, a: &KeptCell, b: &KeptCell) -> bool {
+        self.bytes[a.family.clone()] == self.bytes[b.family.clone()]
+            && self.bytes[a.qualifier.clone()] == self.bytes[b.qualifier.clone()]
     }
 }
 

@@ -112,18 +112,23 @@ impl ScanSpec {
     }
 }
 
-/// How much a batch may hold. A batch makes progress whatever the limits.
+/// How much a batch may hold and do. A batch makes progress whatever the
+/// limits, except for `value_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
     pub cells: usize,
     pub bytes: usize,
-    /// Entries to look at, returned or not.
+    /// Work to do, whatever is returned: an entry examined counts as one, a
+    /// long value as one for each 4 KiB, and the start of a range as 16.
     pub work: usize,
+    /// The batch ends before a cell whose value is longer, so that a reader can
+    /// provide for it.
+    pub value_bytes: usize,
 }
 
 impl Default for BatchLimits {
     fn default() -> Self {
-        BatchLimits { cells: usize::MAX, bytes: 1 << 20, work: 1 << 16 }
+        BatchLimits { cells: usize::MAX, bytes: 1 << 20, work: 1 << 16, value_bytes: usize::MAX }
     }
 }
 
@@ -135,4 +140,7 @@ pub struct BatchEnd {
     pub txn: Txn,
     /// There is nothing more.
     pub done: bool,
+    /// The length of the value that the batch ended before, because its limits
+    /// do not allow for one so long.
+    pub long_value: Option<usize>,
 }

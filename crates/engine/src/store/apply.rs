@@ -1,46 +1,27 @@
-//! The way of a commit: checked, admitted when memory and log have room for it,
-//! numbered, put into memory and the log queue in one step, and waited for.
+//! The commit path: checked and admitted, then numbered, put into memory and
+//! the log queue in one step, and waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use super::{Shared, Wait, choose};
+use super::admission::Permit;
+use super::{Shared, Wait};
 use crate::budget::Charge;
 use crate::cell::commit::{Commit, TableId};
 use crate::error::{Error, Printable, Result};
 use crate::log::{Entry, Promise};
-use crate::prepare::{Prepared, PreparedTable, Unknown};
+use crate::prepare::{Prepared, PreparedTable};
 use crate::recovery::TABLES_STREAM;
+use crate::schema::Schema;
 use crate::sequencer::Sequencer;
-use crate::table::Table;
+use crate::sync::AbortOnPanic;
 use crate::txn::Txn;
-
-/// What a commit is delayed by when a chain begins to be too long.
-const CHAIN_PAUSE: Duration = Duration::from_millis(1);
-/// How often that is doubled at most.
-const CHAIN_PAUSE_DOUBLED_MAX: usize = 6;
-/// How often a stopped writer looks again by itself.
-const CHAIN_STOP_PAUSES: u32 = 100;
+use crate::workers::serialize::Victim;
 
 impl Shared {
     pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
-        let txn = loop {
-            let prepared = Prepared::new(
-                commit,
-                &self.tables.all(),
-                &self.tables.options.limits,
-                &self.tables.folds,
-                Unknown::Refuse,
-            )?;
-            self.wait_for_chains(&prepared)?;
-            self.wait_for_log()?;
-            let permit = self.wait_for_memory(prepared.memory_bytes())?;
-            let promise = self.log.promise(commit.bytes().len())?.ok_or(Error::NoLogKept)?;
-            if let Some(txn) = self.enter(commit, prepared, commit_max_txn, permit, promise)? {
-                break txn;
-            }
-        };
+        let permit = self.admit_blocking(commit)?;
+        let txn = self.apply_admitted(permit, commit, commit_max_txn, None)?;
         match wait {
             Wait::Accepted => {}
             Wait::Written => self.log.wait_written(txn.raw())?,
@@ -49,87 +30,28 @@ impl Shared {
         Ok(txn)
     }
 
-    /// Whether any of the waits below would be one.
-    pub fn would_wait(&self, table: TableId, bytes: usize) -> bool {
-        let options = &self.tables.options;
-        let budget = &self.tables.budget;
-        let long = |table: Arc<Table>| table.chain_longest() >= options.compact.chain_slow;
-        self.log.queued_bytes() >= options.memory.log_queue_bytes_max
-            || budget.limit().saturating_sub(budget.used()) < 2 * bytes
-            || self.tables.get(table).is_ok_and(long)
-    }
-
-    /// Waits while too much is queued for the log.
-    fn wait_for_log(&self) -> Result<()> {
-        let queued_bytes_max = self.tables.options.memory.log_queue_bytes_max;
-        if self.log.queued_bytes() < queued_bytes_max {
-            return Ok(());
-        }
-        let wait = || self.log.wait_queue_below(queued_bytes_max);
-        self.counters.for_log.measure(&*self.tables.world.clock, wait)
-    }
-
-    /// Waits until there is memory for a commit. Holds no lock, so reads go
-    /// on, and all checks come after it.
-    pub(super) fn wait_for_memory(&self, bytes: usize) -> Result<Charge> {
-        let budget = &self.tables.budget;
-        // Half at most, which flushes can always free. Memory is over the
-        // budget by the rest of a larger commit until that is flushed.
-        let bytes = bytes.min(budget.limit() / 2);
-        if let Some(charge) = budget.try_reserve(bytes) {
-            return Ok(charge);
-        }
-        self.counters.for_memory.measure(&*self.tables.world.clock, || {
-            if self.tables.world.spawner.is_none() {
-                return self.make_room(bytes);
-            }
-            self.flush_signal.raise();
-            // Nobody waits for a flush that has no room on disk either.
-            let hopeless = || self.log.failed().or_else(|| self.flush_trouble.disk_full());
-            let cancelled = || self.is_stopping() || hopeless().is_some();
-            let reserved = budget.reserve(bytes, &cancelled);
-            reserved.ok_or_else(|| hopeless().unwrap_or(Error::Closed))
-        })
-    }
-
-    /// Slows writers down while compaction falls behind, and stops them before
-    /// reads have too many places to look in.
-    pub(super) fn wait_for_chains(&self, prepared: &Prepared<'_>) -> Result<()> {
-        let options = &self.tables.options.compact;
-        let longest =
-            || prepared.tables.iter().map(|table| table.table.chain_longest()).max().unwrap_or(0);
-        if longest() < options.chain_slow {
-            return Ok(());
-        }
-        self.counters.for_chains.measure(&*self.tables.world.clock, || {
-            if self.tables.world.spawner.is_none() {
-                return self.compact_due().map(drop);
-            }
-            self.compact_signal.raise();
-            let mut chains = self.chains.lock();
-            let too_long = longest().saturating_sub(options.chain_slow);
-            self.compacted.wait_for(&mut chains, chain_pause(too_long));
-            // A chain that compaction cannot shorten, because of damage, stops nobody.
-            let can_shrink = || choose::neediest(&self.tables).is_some();
-            while longest() >= options.chain_stop && can_shrink() && !self.is_stopping() {
-                if let Some(error) = self.compact_trouble.disk_full() {
-                    return Err(error);
-                }
-                self.compacted.wait_for(&mut chains, CHAIN_PAUSE * CHAIN_STOP_PAUSES);
-            }
-            if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
-        })
-    }
-
-    /// Without workers the writer itself makes room.
-    fn make_room(&self, bytes: usize) -> Result<Charge> {
+    pub fn apply_admitted(
+        &self,
+        permit: Permit<'_>,
+        commit: &Commit,
+        commit_max_txn: Txn,
+        schema: Option<(TableId, &Arc<Schema>)>,
+    ) -> Result<Txn> {
+        let Permit { memory, promise, mut prepared } = permit;
+        let (mut memory, mut promise) = (Some(memory), Some(promise));
         loop {
-            if let Some(charge) = self.tables.budget.try_reserve(bytes) {
-                return Ok(charge);
+            let prepared = match prepared.take() {
+                Some(prepared) => prepared,
+                None => self.prepare(commit)?,
+            };
+            // Entering fails unless the prepared schema is the current one.
+            if let Some((table, schema)) = schema {
+                prepared.check_schema(table, schema)?;
             }
-            if !self.flush_best()? {
-                // What is left belongs to other stores of the process.
-                return Ok(self.tables.budget.charge(bytes));
+            let entered =
+                self.enter(commit, prepared, commit_max_txn, &mut memory, &mut promise)?;
+            if let Some(txn) = entered {
+                return Ok(txn);
             }
         }
     }
@@ -141,23 +63,23 @@ impl Shared {
         commit: &Commit,
         mut prepared: Prepared<'_>,
         commit_max_txn: Txn,
-        permit: Charge,
-        promise: Promise<'_>,
+        memory: &mut Option<Charge>,
+        promise: &mut Option<Promise<'_>>,
     ) -> Result<Option<Txn>> {
+        let _abort = AbortOnPanic::during("while a commit was applied");
         let mut sequencer = self.sequencer.lock();
-        if let Some(error) = self.log.failed() {
-            return Err(error);
-        }
+        self.check_failure()?;
         if !prepared.tables.iter().all(is_current) {
             return Ok(None);
         }
         self.check_conflicts(&prepared, commit_max_txn)?;
         let txn = self.insert_all(&mut sequencer, commit, &mut prepared)?;
-        drop(permit);
+        *memory = None;
         // A reader at this txn must find all its cells, so the log, which may
         // publish it as durable at once, gets it only now.
         let payload = commit.bytes().clone();
         let entry = Entry { stream: TABLES_STREAM, index: txn.raw(), payload };
+        let promise = promise.take().expect("a permit is used once");
         self.log.own().ok_or(Error::NoLogKept)?.enqueue_promised(entry, promise)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
@@ -171,9 +93,10 @@ impl Shared {
         commit: &Commit,
         mut prepared: Prepared<'_>,
         permit: Charge,
-        index: u64,
+        index: Option<u64>,
     ) -> Result<Option<Txn>> {
         let external = self.log.external().ok_or(Error::LogKept)?;
+        let _abort = AbortOnPanic::during("while a commit was applied");
         let mut sequencer = self.sequencer.lock();
         external.check(index)?;
         if !prepared.tables.iter().all(is_current) {
@@ -240,8 +163,8 @@ impl Shared {
             prepared.insert(group, txn, commit, &memory.active);
             if memory.active_since.get().is_none() && !memory.active.is_empty() {
                 let _ = memory.active_since.set(self.tables.world.clock.elapsed());
-                // The worker has to know when this memory will be old.
-                self.flush_signal.raise();
+                // The workers have to know when this memory will be old.
+                self.claims.urgent.raise();
             }
         }
         for &(slot, _) in &prepared.rows {
@@ -253,34 +176,31 @@ impl Shared {
     fn signal_flush(&self, prepared: &Prepared<'_>) {
         let options = &self.tables.options.flush;
         let budget = &self.tables.budget;
-        let large = prepared.tables.iter().any(|table| {
-            let version = table.table.version();
-            version.memory.iter().any(|memory| memory.active.bytes() >= options.fragment_bytes)
+        // Memory that is being flushed is looked at again when that is done,
+        // and a flush that failed is tried again by itself.
+        let is_due = |victim: Victim| {
+            let work = self.flush_work(&victim);
+            !self.claims.is_held(work) && !self.troubles.rests(work)
+        };
+        let large = prepared.tables.iter().any(|PreparedTable { table, .. }| {
+            let version = table.version();
+            let mut groups = version.memory.iter().enumerate();
+            groups.any(|(group, memory)| {
+                memory.active.bytes() >= options.fragment_bytes
+                    && is_due(Victim { table: table.clone(), group })
+            })
         });
-        if large || budget.used() > budget.limit() / 100 * options.budget_percent {
-            self.flush_signal.raise();
+        let short = || {
+            !self.claims.is_flushing()
+                && budget.used() > budget.limit() / 100 * options.budget_percent
+                && !self.troubles.flush_rests()
+        };
+        if large || short() {
+            self.claims.urgent.raise();
         }
     }
 }
 
 fn is_current(prepared: &PreparedTable<'_>) -> bool {
     !prepared.table.is_dropped() && Arc::ptr_eq(&prepared.schema, &prepared.table.version().schema)
-}
-
-/// What a commit is delayed by when a chain has so many runs too many. Twice as
-/// long for every two of them: writers come down to what compaction can do
-/// before they have to stop.
-fn chain_pause(too_many: usize) -> Duration {
-    CHAIN_PAUSE * (1 << (too_many / 2).min(CHAIN_PAUSE_DOUBLED_MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longer_a_chain_the_more_a_commit_is_delayed_up_to_a_limit() {
-        let pauses = [0, 1, 2, 5, 11, 12, usize::MAX].map(chain_pause);
-        assert_eq!(pauses.map(|pause| pause.as_millis()), [1, 1, 2, 4, 32, 64, 64]);
-    }
 }

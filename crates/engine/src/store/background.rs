@@ -1,39 +1,88 @@
 //! What a store does in the background, in threads or by hand.
+//!
+//! The workers are one pool in two lanes. The urgent lane, with ordinary
+//! priority, does what writers wait for or soon will: flushes, and merges of
+//! chains that are so long that writers are delayed. The background lane, with
+//! low priority, does all other merges, small ones first. Each job is one
+//! flush or one part of a merge, so that nothing waits for a large compaction
+//! of another chain. (A thread that has given up its priority cannot get it
+//! back without privileges, so a flush that is begun in the background lane
+//! would hold up the writers that come to wait for it.)
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use super::keeping::Log;
+use super::waiters::Stage;
 use super::{Shared, serialize};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::log::GroupLog;
 use crate::memory::MemoryFragment;
 use crate::recovery::TABLES_STREAM;
-use crate::sync::{Mutex, MutexGuard};
 use crate::table::Table;
 use crate::txn::Txn;
-use crate::workers::choose::{self, Choice};
-use crate::workers::compact::{Keeper, compact};
+use crate::workers::choose::{self, Choice, Due};
+use crate::workers::claims::{Claim, Work};
+use crate::workers::compact::{Keeper, compact, compact_part};
 use crate::workers::serialize::{LogKeeper, Victim};
 use crate::world::{Joiner, Priority, Spawner};
 
-/// How long a worker rests after a failure before it tries again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The threads of a lane, at least.
+const LANE_THREADS_MIN: usize = 2;
+/// How often memory that is old and claimed by others is looked at again.
+const AGE_POLL: Duration = Duration::from_millis(10);
 
-/// How the last attempt of a worker failed, if it did.
-#[derive(Default)]
-pub struct Trouble(Mutex<Option<Error>>);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Urgent,
+    Background,
+}
 
-impl Trouble {
-    fn note(&self, outcome: &Result<bool>) {
-        *self.0.lock() = outcome.as_ref().err().cloned();
+/// What a worker does next.
+struct Job<'a> {
+    claim: Claim<'a>,
+    task: Task<'a>,
+}
+
+enum Task<'a> {
+    Flush(Victim),
+    Merge(Merge<'a>),
+}
+
+struct Merge<'a> {
+    table: Arc<Table>,
+    choice: Choice,
+    /// The place that it takes in its lane, if places are limited.
+    _place: Option<Place<'a>>,
+}
+
+impl Task<'_> {
+    /// Whether a file turned out to be damaged.
+    fn met_damage(&self) -> bool {
+        let Task::Merge(Merge { table, choice, .. }) = self else { return false };
+        let version = table.version();
+        let runs =
+            version.tablets[choice.tablet].chains[choice.group].runs.get(choice.runs.clone());
+        let mut links = runs.into_iter().flatten().flat_map(|run| run.links());
+        links.any(|link| !link.is_readable())
     }
+}
 
-    /// The failure, if it was for want of room.
-    pub fn disk_full(&self) -> Option<Error> {
-        self.0.lock().clone().filter(|error| matches!(error, Error::DiskFull { .. }))
+/// Limits how many threads of a lane do long work: one is always left.
+struct Place<'a>(&'a std::sync::atomic::AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// How many threads each lane has.
+pub fn lane_threads() -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    (cores / 2).max(LANE_THREADS_MIN)
 }
 
 impl Shared {
@@ -43,61 +92,177 @@ impl Shared {
         spawner: &dyn Spawner,
     ) -> std::io::Result<Vec<Box<dyn Joiner>>> {
         use Priority::{Low, Normal};
-        let (log, serialize, compact) = (self.clone(), self.clone(), self.clone());
         let mut workers = Vec::new();
-        if log.log.own().is_some() {
+        if self.log.own().is_some() {
+            let (log, waiters) = (self.clone(), self.waiters.clone());
             let run = move || log.log.own().into_iter().for_each(GroupLog::run);
             workers.push(spawner.spawn("stele-log", Normal, Box::new(run))?);
+            let timer = move || waiters.run_timer();
+            workers.push(spawner.spawn("stele-admission", Normal, Box::new(timer))?);
         }
-        workers.extend([
-            spawner.spawn("stele-serialize", Low, Box::new(move || serialize.run_serialize()))?,
-            spawner.spawn("stele-compact", Low, Box::new(move || compact.run_compact()))?,
-        ]);
+        for number in 0..self.lane_threads {
+            let lanes =
+                [("stele-urgent", Normal, Lane::Urgent), ("stele-merge", Low, Lane::Background)];
+            for (name, priority, lane) in lanes {
+                let (shared, name) = (self.clone(), format!("{name}-{number}"));
+                workers.push(spawner.spawn(
+                    &name,
+                    priority,
+                    Box::new(move || shared.run_lane(lane)),
+                )?);
+            }
+        }
         Ok(workers)
     }
 
-    fn run_serialize(&self) {
+    fn run_lane(&self, lane: Lane) {
+        let signal = match lane {
+            Lane::Urgent => &self.claims.urgent,
+            Lane::Background => &self.claims.background,
+        };
         while !self.is_stopping() {
-            let flushed = self.flush_due();
-            self.flush_trouble.note(&flushed);
-            match flushed {
-                Ok(true) => {}
-                Ok(false) => self.flush_signal.wait(self.until_age_flush()),
-                Err(error) => {
-                    tracing::error!(%error, "could not serialize memory; trying again");
-                    // Who waits for memory may have to be told.
-                    self.tables.budget.wake();
-                    self.flush_signal.rest(RETRY_PAUSE);
+            let Some(job) = self.next_job(lane) else {
+                signal.wait(self.until_next(lane));
+                continue;
+            };
+            // There may be work for another thread, too.
+            signal.raise();
+            self.run_job(job);
+        }
+    }
+
+    fn run_job(&self, job: Job<'_>) {
+        let work = job.claim.work;
+        let outcome = match &job.task {
+            Task::Flush(victim) => self.serialize_claimed(&job.claim, victim).map(drop),
+            Task::Merge(Merge { table, choice, .. }) => {
+                compact_part(&self.tables, table, choice, self).map(drop)
+            }
+        };
+        match outcome {
+            Ok(()) => self.troubles.succeeded(work),
+            Err(error) => {
+                if job.task.met_damage() {
+                    // From now on the file is left out, so there is no reason
+                    // to rest.
+                    tracing::error!(%error, ?work, "compaction met damage; the file stays");
+                    self.troubles.succeeded(work);
+                } else {
+                    tracing::error!(%error, ?work, "background work failed; trying again");
+                    self.troubles.failed(work, &error);
                 }
+                // Those who wait for it may have to be told.
+                self.waiters.wake_all();
             }
         }
     }
 
-    fn run_compact(&self) {
-        while !self.is_stopping() {
-            let compacted = self.compact_due();
-            self.compact_trouble.note(&compacted);
-            match compacted {
-                Ok(true) => {}
-                Ok(false) => self.compact_signal.wait(None),
-                Err(error @ Error::DataLoss { .. }) => {
-                    // The damaged file is left out from now on; if it is not
-                    // known which that is, trying at once would help nobody.
-                    tracing::error!(%error, "compaction met damage; the file stays as it is");
-                    self.compact_signal.wait(Some(RETRY_PAUSE));
-                }
-                Err(error) => {
-                    tracing::error!(%error, "could not compact; trying again");
-                    self.compacted.notify_all();
-                    self.compact_signal.rest(RETRY_PAUSE);
-                }
+    /// Chooses what a lane does next and claims it.
+    fn next_job(&self, lane: Lane) -> Option<Job<'_>> {
+        match lane {
+            Lane::Urgent => {
+                let writers_wait = self.tables.budget.has_waiters();
+                let flush = || {
+                    self.claim_flush(writers_wait)
+                        .map(|(claim, victim)| Job { claim, task: Task::Flush(victim) })
+                };
+                let merge =
+                    || self.claim_merge(|due| self.is_urgent(due), |_| Some(&self.urgent_merges));
+                if writers_wait { flush().or_else(merge) } else { merge().or_else(flush) }
+            }
+            Lane::Background => {
+                // Urgent merges are left to the other lane while it has a thread.
+                let helps = self.urgent_merges.load(Ordering::Acquire) + 1 >= self.lane_threads;
+                let mine = |due: &Due| helps || !self.is_urgent(due);
+                let large = |due: &Due| due.bytes > self.tables.options.compact.output_bytes;
+                self.claim_merge(|due| mine(due) && !large(due), |_| None)
+                    .or_else(|| self.claim_merge(mine, |_| Some(&self.large_merges)))
             }
         }
+    }
+
+    /// Whether writers are delayed by the length of a chain.
+    fn is_urgent(&self, due: &Due) -> bool {
+        due.length >= self.tables.options.compact.chain_slow
+    }
+
+    /// Claims the longest of the chains that are due and chosen. With `places`
+    /// one thread of the lane is kept free for other work.
+    fn claim_merge<'a>(
+        &'a self,
+        chosen: impl Fn(&Due) -> bool,
+        places: impl Fn(&Due) -> Option<&'a std::sync::atomic::AtomicUsize>,
+    ) -> Option<Job<'a>> {
+        let options = &self.tables.options.compact;
+        let mut due: Vec<(Arc<Table>, Due)> = Vec::new();
+        for table in self.tables.all().values() {
+            let of_table = choose::all_due(table, options).into_iter();
+            due.extend(of_table.filter(&chosen).map(|due| (table.clone(), due)));
+        }
+        due.sort_by_key(|(_, due)| std::cmp::Reverse(due.length));
+        for (table, due) in due {
+            let Choice { tablet, group, .. } = due.choice;
+            let work = Work::Compact { table: table.id, tablet, group };
+            if self.troubles.rests(work) {
+                continue;
+            }
+            let place = match places(&due) {
+                None => None,
+                Some(taken) => {
+                    let place = Place(taken);
+                    if taken.fetch_add(1, Ordering::AcqRel) + 1 >= self.lane_threads {
+                        return None;
+                    }
+                    Some(place)
+                }
+            };
+            let Some(claim) = self.claims.try_take(work) else { continue };
+            // Chosen anew: before it was claimed, others may have worked on it.
+            let again = choose::all_due(&table, options).into_iter();
+            let mut again =
+                again.filter(|due| (due.choice.tablet, due.choice.group) == (tablet, group));
+            if let Some(Due { choice, .. }) = again.next() {
+                let task = Task::Merge(Merge { table, choice, _place: place });
+                return Some(Job { claim, task });
+            }
+        }
+        None
+    }
+
+    /// Claims the flush that is due.
+    fn claim_flush(&self, writers_wait: bool) -> Option<(Claim<'_>, Victim)> {
+        let free = |victim: &Victim| {
+            let work = self.flush_work(victim);
+            !self.claims.is_held(work) && !self.troubles.rests(work)
+        };
+        let pinned = |txn| self.pinned_bytes(txn);
+        let (victim, reason) = serialize::due(&self.tables, &pinned, &free, writers_wait)?;
+        let table = &victim.table.name;
+        tracing::debug!(%table, group = victim.group, ?reason, "flushing");
+        let claim = self.claims.try_take(self.flush_work(&victim))?;
+        Some((claim, victim))
+    }
+
+    /// The claim that flushing a group needs. In a store without a log one
+    /// chain alone would be ahead of the others after a crash.
+    pub(super) fn flush_work(&self, victim: &Victim) -> Work {
+        match &self.log {
+            Log::Own(_) => Work::Flush { table: victim.table.id, group: victim.group },
+            Log::External(_) => Work::FlushAll,
+        }
+    }
+
+    /// How long a lane has nothing to do unless it is woken.
+    fn until_next(&self, lane: Lane) -> Option<Duration> {
+        let age = (lane == Lane::Urgent).then(|| self.until_age_flush()).flatten();
+        age.into_iter().chain(self.troubles.next_retry()).min()
     }
 
     fn until_age_flush(&self) -> Option<Duration> {
         let deadline = serialize::next_age_deadline(&self.tables)?;
-        Some(deadline.saturating_sub(self.tables.world.clock.elapsed()))
+        // What is old enough already is being flushed, or will be once its claim is free.
+        let left = deadline.saturating_sub(self.tables.world.clock.elapsed());
+        Some(left.max(AGE_POLL))
     }
 
     /// Bytes of log kept for the sake of a txn and all after it.
@@ -112,79 +277,74 @@ impl Shared {
 
     /// Flushes if a flush is due.
     pub fn flush_due(&self) -> Result<bool> {
-        // Held before looking: a flush under way may be just what is due.
-        let serializing = self.serializing.lock();
-        let due = serialize::due(&self.tables, &|txn| self.pinned_bytes(txn));
-        let Some((victim, reason)) = due else { return Ok(false) };
-        let table = &victim.table.name;
-        tracing::debug!(%table, group = victim.group, ?reason, "serializing");
-        self.serialize_with(&serializing, &victim)
-    }
-
-    /// Flushes whatever frees most.
-    pub fn flush_best(&self) -> Result<bool> {
-        let serializing = self.serializing.lock();
-        match serialize::best(&self.tables, &|txn| self.pinned_bytes(txn)) {
-            Some(victim) => self.serialize_with(&serializing, &victim),
+        match self.claim_flush(false) {
+            Some((claim, victim)) => self.serialize_claimed(&claim, &victim),
             None => Ok(false),
         }
     }
 
-    pub fn serialize(&self, victim: &Victim) -> Result<bool> {
-        self.serialize_with(&self.serializing.lock(), victim)
+    /// Flushes whatever frees most. Waits for a flush that is under way.
+    pub fn flush_best(&self) -> Result<bool> {
+        while let Some(victim) = serialize::best(&self.tables, &|txn| self.pinned_bytes(txn)) {
+            let claim = self.claims.take(self.flush_work(&victim));
+            if self.serialize_claimed(&claim, &victim)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    fn serialize_with(&self, one_at_a_time: &MutexGuard<'_, ()>, victim: &Victim) -> Result<bool> {
+    /// Flushes a group, after a flush of it that may be under way.
+    pub fn serialize(&self, victim: &Victim) -> Result<bool> {
+        let claim = self.claims.take(self.flush_work(victim));
+        self.serialize_claimed(&claim, victim)
+    }
+
+    fn serialize_claimed(&self, claim: &Claim<'_>, victim: &Victim) -> Result<bool> {
         if self.log.external().is_some() {
-            // One chain alone would be ahead of the others after a crash.
-            return self.flush_all(one_at_a_time);
+            return self.flush_all(claim);
         }
         let done = serialize::serialize(&self.tables, victim, self)?;
         if done {
             self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-            self.compact_signal.raise();
         }
         Ok(done)
     }
 
-    /// Compacts if a chain is long enough.
+    /// Compacts the longest chain that is due.
     pub fn compact_due(&self) -> Result<bool> {
-        let Some(table) = choose::neediest(&self.tables) else { return Ok(false) };
-        // Whoever is at it wakes this worker at the end.
-        let Some(compacting) = table.compacting.try_lock() else { return Ok(false) };
-        match choose::due(&table, &self.tables.options.compact) {
-            Some((_, choice)) => self.compact(&compacting, &table, choice),
-            None => Ok(false),
-        }
+        let Some(job) = self.claim_merge(|_| true, |_| None) else { return Ok(false) };
+        let Task::Merge(Merge { table, choice, .. }) = job.task else { return Ok(false) };
+        compact(&self.tables, &table, choice, self)
     }
 
     /// Merges each chain of a table into one run, after a compaction that may
     /// be under way.
     pub fn compact_table(&self, table: &Table) -> Result<()> {
-        let compacting = table.compacting.lock();
         // Numbers, not the version: a loop would hold on to it, with its memory.
         let tablets = table.version().tablets.len();
         let groups = table.version().memory.len();
         for tablet in 0..tablets {
             for group in 0..groups {
+                let work = Work::Compact { table: table.id, tablet, group };
+                let _claim = self.claims.take(work);
                 if let Some(choice) = choose::whole_chain(table, tablet, group) {
-                    self.compact(&compacting, table, choice)?;
+                    compact(&self.tables, table, choice, self)?;
+                    self.troubles.succeeded(work);
                 }
             }
         }
-        drop(compacting);
-        self.compact_signal.raise();
         Ok(())
     }
 
-    /// Tells whether the chain was changed.
-    fn compact(
-        &self,
-        _only_one: &MutexGuard<'_, ()>,
-        table: &Table,
-        choice: Choice,
-    ) -> Result<bool> {
-        compact(&self.tables, table, choice, self)
+    /// Claims all chains of a table: nothing is compacted meanwhile.
+    pub(super) fn claim_chains(&self, table: &Table) -> Vec<Claim<'_>> {
+        let version = table.version();
+        let groups = version.memory.len();
+        let works = (0..version.tablets.len()).flat_map(|tablet| {
+            (0..groups).map(move |group| Work::Compact { table: table.id, tablet, group })
+        });
+        works.map(|work| self.claims.take(work)).collect()
     }
 }
 
@@ -200,7 +360,12 @@ impl Keeper for Shared {
     fn part_done(&self, last: bool) {
         self.counters.compaction_parts.fetch_add(1, Ordering::Relaxed);
         self.counters.compactions.fetch_add(last.into(), Ordering::Relaxed);
-        self.compacted.notify_all();
+        self.waiters.wake(Stage::Chains);
+    }
+
+    fn runs_joined(&self) {
+        self.counters.joins.fetch_add(1, Ordering::Relaxed);
+        self.waiters.wake(Stage::Chains);
     }
 }
 

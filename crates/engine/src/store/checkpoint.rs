@@ -4,11 +4,12 @@
 //! name, until it is released, over restarts and whatever becomes of the
 //! tables. A new store can be opened from them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{FRAGMENTS_DIR, Store, World};
+use super::{FRAGMENTS_DIR, Store, Work, World};
 use crate::cell::commit::TableId;
 use crate::config::{Checkpoint, ConfigEdit, Configs, Manifest};
 use crate::error::{Error, Result};
@@ -32,12 +33,16 @@ impl Store {
         tables.dedup_by_key(|table| table.id);
         // No flush and no compaction but this one, so that no file mixes what
         // is before the checkpoint with what is after it.
-        let _compacting: Vec<_> = tables.iter().map(|table| table.compacting.lock()).collect();
-        let serializing = shared.serializing.lock();
+        let _chains: Vec<_> = tables.iter().flat_map(|table| shared.claim_chains(table)).collect();
+        let works: BTreeSet<Work> =
+            tables.iter().flat_map(groups_of).map(|victim| shared.flush_work(&victim)).collect();
+        let flushes: Vec<_> = works.into_iter().map(|work| shared.claims.take(work)).collect();
         let txn = match shared.log.external() {
             None => self.flush_sealed(&tables)?,
             Some(_) => {
-                shared.flush_all(&serializing)?;
+                for claim in &flushes {
+                    shared.flush_all(claim)?;
+                }
                 tables.iter().map(|table| table.flushed_through()).max().unwrap_or(Txn::ZERO)
             }
         };
@@ -54,8 +59,7 @@ impl Store {
         let txn = self.seal_all(tables);
         shared.log.wait_durable(txn.raw())?;
         for table in tables {
-            for group in 0..table.version().memory.len() {
-                let victim = Victim { table: table.clone(), group };
+            for victim in groups_of(table) {
                 serialize_sealed(&shared.tables, &victim, &**shared)?;
             }
         }
@@ -140,6 +144,11 @@ impl Store {
         Manifest::create_with(world.files.clone(), dir, configs)?;
         Store::open(dir, options, world)
     }
+}
+
+fn groups_of(table: &Arc<Table>) -> impl Iterator<Item = Victim> + use<> {
+    let (table, groups) = (table.clone(), table.version().memory.len());
+    (0..groups).map(move |group| Victim { table: table.clone(), group })
 }
 
 /// Copies a file and makes the copy durable. A copy left by an attempt that

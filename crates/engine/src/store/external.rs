@@ -9,9 +9,9 @@ use crate::cell::commit::{Commit, TableId};
 use crate::config::ConfigEdit;
 use crate::error::{Error, Result};
 use crate::prepare::{Prepared, Unknown};
-use crate::sync::MutexGuard;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::txn::Txn;
+use crate::workers::claims::{Claim, Work};
 use crate::workers::serialize::{self, Victim};
 
 /// How far the caller's log has come into the store.
@@ -50,17 +50,23 @@ impl External {
         self.applied_bytes.load(Ordering::Relaxed).saturating_sub(flushed)
     }
 
-    /// Refuses an index that does not follow those before it.
-    pub fn check(&self, index: u64) -> Result<()> {
+    /// Refuses an index that does not follow those before it. `None` is a part
+    /// of the commit at the next index.
+    pub fn check(&self, index: Option<u64>) -> Result<()> {
         let applied = self.applied.load(Ordering::Acquire);
-        if index > applied { Ok(()) } else { Err(Error::IndexPassed { index, applied }) }
+        match index {
+            Some(index) if index <= applied => Err(Error::IndexPassed { index, applied }),
+            _ => Ok(()),
+        }
     }
 
     /// The commit is in memory: it is applied, and seen by every read. Called
     /// under the apply lock.
-    pub fn publish(&self, txn: Txn, index: u64, bytes: usize) {
+    pub fn publish(&self, txn: Txn, index: Option<u64>, bytes: usize) {
         self.applied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.applied.store(index, Ordering::Release);
+        if let Some(index) = index {
+            self.applied.store(index, Ordering::Release);
+        }
         self.latest.store(txn.raw(), Ordering::Release);
     }
 }
@@ -74,7 +80,17 @@ impl Store {
     /// for good.
     pub fn apply_at(&self, commit: &Commit, index: u64) -> Result<Txn> {
         self.check_open()?;
-        self.shared.apply_at(commit, index)
+        self.shared.apply_at(commit, Some(index))
+    }
+
+    /// Applies a part of the commit at the next index ahead of the rest, so that
+    /// a large commit is not held in memory whole. Every read sees it at once.
+    /// The store does not come to that index: after a crash the caller applies
+    /// all of the commit again, over those of its parts that were flushed, so
+    /// the parts must not change what it does.
+    pub fn apply_part(&self, commit: &Commit) -> Result<Txn> {
+        self.check_open()?;
+        self.shared.apply_at(commit, None)
     }
 
     /// The index of the last commit applied; after opening, that of the last
@@ -93,7 +109,7 @@ impl Store {
 }
 
 impl Shared {
-    fn apply_at(&self, commit: &Commit, index: u64) -> Result<Txn> {
+    fn apply_at(&self, commit: &Commit, index: Option<u64>) -> Result<Txn> {
         let Log::External(external) = &self.log else { return Err(Error::LogKept) };
         external.check(index)?;
         loop {
@@ -104,8 +120,7 @@ impl Shared {
                 &self.tables.folds,
                 Unknown::Dropped { last_table: external.last_table },
             )?;
-            self.wait_for_chains(&prepared)?;
-            let permit = self.wait_for_memory(prepared.memory_bytes())?;
+            let permit = self.admit_logged(&prepared, commit)?;
             if let Some(txn) = self.enter_at(commit, prepared, permit, index)? {
                 return Ok(txn);
             }
@@ -113,7 +128,8 @@ impl Shared {
     }
 
     /// Flushes all memory at one index. Tells whether there was any.
-    pub fn flush_all(&self, _one_at_a_time: &MutexGuard<'_, ()>) -> Result<bool> {
+    pub fn flush_all(&self, claim: &Claim<'_>) -> Result<bool> {
+        assert_eq!(claim.work, Work::FlushAll, "all memory is flushed at once");
         let Log::External(external) = &self.log else { return Err(Error::LogKept) };
         let (victims, index, bytes) = self.seal_everything(external);
         if victims.is_empty() && index == external.flushed.load(Ordering::Acquire) {
@@ -125,7 +141,6 @@ impl Shared {
         external.flushed.store(index, Ordering::Release);
         external.flushed_bytes.store(bytes, Ordering::Relaxed);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        self.compact_signal.raise();
         Ok(true)
     }
 

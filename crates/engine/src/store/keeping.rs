@@ -3,7 +3,7 @@
 
 use super::external::External;
 use crate::error::Result;
-use crate::log::{Callback, GroupLog, Level, LogStats, LogWriter, Promise};
+use crate::log::{Callback, GroupLog, Level, LogStats, LogWriter};
 
 #[expect(clippy::large_enum_variant, reason = "a store has one, in an Arc")]
 pub enum Log {
@@ -28,9 +28,9 @@ impl Log {
         }
     }
 
-    /// Room in the log for a commit.
-    pub fn promise(&self, payload_bytes: usize) -> Result<Option<Promise<'_>>> {
-        self.own().map(|log| log.promise(payload_bytes)).transpose()
+    /// Has the log's thread write what is queued.
+    pub fn request_write(&self) {
+        self.own().into_iter().for_each(GroupLog::request_write);
     }
 
     pub fn failed(&self) -> Option<crate::error::Error> {

@@ -1,5 +1,6 @@
 //! A store: tables with one log, in one directory.
 
+mod admission;
 mod apply;
 mod background;
 mod checkpoint;
@@ -7,9 +8,13 @@ mod external;
 mod keeping;
 mod open;
 mod stats;
+mod waiters;
 
 use std::sync::Arc;
 
+pub use crate::workers::claims::Work;
+pub use crate::workers::troubles::Trouble;
+pub use admission::{Admission, Permit};
 pub(crate) use open::{LOCK_FILE, lock_dir};
 pub use open::{LOG_DIR, Resources};
 pub use stats::StoreStats;
@@ -20,21 +25,24 @@ use crate::config::{ConfigEdit, Configs};
 use crate::conflict::{ConflictMemory, RowSlot};
 use crate::error::{Error, Result};
 use crate::log::Level;
-use crate::merge::CellView;
+use crate::merge::{CellView, Flow};
 use crate::place::{FirstCell, Place};
 use crate::scan::{BatchLimits, Scan, ScanSpec, View};
 use crate::schema::Schema;
 use crate::sequencer::Sequencer;
+use crate::sizes::TableSizes;
 use crate::snapshot::Snapshot;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex};
 use crate::table::{GroupMemory, Table};
 use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
+use crate::workers::claims::Claims;
 use crate::workers::serialize::Victim;
-use crate::workers::signal::Signal;
+use crate::workers::troubles::Troubles;
 use crate::workers::{choose, serialize};
 use crate::world::{DirLock, Joiner, World};
+use std::sync::atomic::AtomicUsize;
 
 /// How long `apply` waits before it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,15 +73,14 @@ pub(crate) struct Shared {
     conflicts: ConflictMemory,
     /// Everything before this incarnation.
     floor: Txn,
-    flush_signal: Signal,
-    compact_signal: Signal,
-    flush_trouble: background::Trouble,
-    compact_trouble: background::Trouble,
-    /// Held by whoever serializes.
-    serializing: Mutex<()>,
-    /// Writers wait here for shorter chains.
-    chains: Mutex<()>,
-    compacted: Condvar,
+    claims: Claims,
+    troubles: Troubles,
+    /// Threads in each lane of the pool, and how many of them do long work.
+    lane_threads: usize,
+    urgent_merges: AtomicUsize,
+    large_merges: AtomicUsize,
+    /// Commits that wait to be admitted.
+    waiters: Arc<waiters::Waiters>,
     counters: stats::Counters,
     stopping: AtomicBool,
     closed: AtomicBool,
@@ -103,6 +110,16 @@ impl Shared {
         self.conflicts.newest(row).max(table.range_deleted())
     }
 
+    /// Refuses work when the store has failed for good.
+    fn check_failure(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Why no commit will ever be accepted again, if that is so.
+    fn failure(&self) -> Option<Error> {
+        self.log.failed().or_else(|| self.tables.failure())
+    }
+
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -119,10 +136,15 @@ impl Store {
     pub fn drop_table(&self, table: TableId) -> Result<()> {
         self.check_open()?;
         // A flush of all tables names them in one edit: none may go meanwhile.
-        let _no_flush = self.shared.log.external().map(|_| self.shared.serializing.lock());
+        let external = self.shared.log.external();
+        let _no_flush = external.map(|_| self.shared.claims.take(Work::FlushAll));
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
-        self.shared.tables.forget(&table)
+        self.shared.tables.forget(&table)?;
+        self.shared.troubles.forget(table.id);
+        // Writers that wait for its chains are told that it is gone.
+        self.shared.waiters.wake(waiters::Stage::Chains);
+        Ok(())
     }
 
     /// Changes families and purge policies; the groups are fixed. The cells of
@@ -140,6 +162,11 @@ impl Store {
         emptied: &[&[u8]],
     ) -> Result<()> {
         self.check_open()?;
+        if self.shared.log.external().is_some() {
+            // A commit that is applied again after a crash gets a new txn, and
+            // would count as written after the change.
+            self.flush(table)?;
+        }
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
         let (old, now) = (&table.version().schema, self.shared.latest());
@@ -175,10 +202,31 @@ impl Store {
         self.shared.apply(commit, commit_max_txn, wait)
     }
 
-    /// Whether a commit of that size to a table would have to wait now before
-    /// it is accepted. For callers that must not be kept waiting.
-    pub fn would_wait(&self, table: TableId, bytes: usize) -> bool {
-        self.shared.would_wait(table, bytes)
+    /// As `apply`, for a commit that was admitted: never waits for memory, for
+    /// the log or for compaction. `commit` is the one that the permit is for.
+    pub fn apply_admitted(
+        &self,
+        permit: Permit<'_>,
+        commit: &Commit,
+        commit_max_txn: Txn,
+    ) -> Result<Txn> {
+        self.check_open()?;
+        self.shared.apply_admitted(permit, commit, commit_max_txn, None)
+    }
+
+    /// As `apply_admitted`, if the commit writes `table` under this schema:
+    /// `SchemaChanged` if the table was altered since [`Store::schema`]
+    /// returned it.
+    pub fn apply_under_schema(
+        &self,
+        permit: Permit<'_>,
+        commit: &Commit,
+        commit_max_txn: Txn,
+        table: TableId,
+        schema: &Arc<Schema>,
+    ) -> Result<Txn> {
+        self.check_open()?;
+        self.shared.apply_admitted(permit, commit, commit_max_txn, Some((table, schema)))
     }
 
     /// Waits until all commits up to `at_least` are durable (`Txn::MAX`: all
@@ -235,17 +283,18 @@ impl Store {
     }
 
     /// Reads one row in one go, whatever rows `spec` names: the fastest way to
-    /// a few cells. Returns the txn that the row was read at.
-    pub fn read_row(
+    /// a few cells. The sink may return a [`Flow`] or a `ControlFlow` to skip
+    /// cells or to stop the read. Returns the txn that the row was read at.
+    pub fn read_row<F: Into<Flow>>(
         &self,
         table: TableId,
         row: &[u8],
         spec: &ScanSpec,
-        mut sink: impl FnMut(&CellView<'_>),
+        mut sink: impl FnMut(&CellView<'_>) -> F,
     ) -> Result<Txn> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
-        self.shared.read_row(&table, row, spec, &mut sink)
+        self.shared.read_row(&table, row, spec, &mut |cell| sink(cell).into())
     }
 
     /// Reads the first cell of a row, the newest of its column, and tells where
@@ -261,12 +310,20 @@ impl Store {
     ) -> Result<FirstCell> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
-        self.shared.read_first(&table, row, view, place, &mut sink)
+        self.shared.read_first(&table, row, view, place, &mut |cell| {
+            sink(cell);
+            Flow::Continue
+        })
     }
 
     /// About how many bytes the rows of a range take on disk.
     pub fn disk_bytes(&self, table: TableId, range: &RowRange) -> Result<u64> {
         Ok(self.shared.tables.get(table)?.version().disk_bytes(range))
+    }
+
+    /// The sizes of a table's parts, all at one moment.
+    pub fn sizes(&self, table: TableId) -> Result<TableSizes> {
+        Ok(TableSizes::new(self.shared.tables.get(table)?.pinned_version()))
     }
 
     /// How many bytes of a table are in memory only.
@@ -280,10 +337,23 @@ impl Store {
         (self.shared.durable(), self.shared.latest())
     }
 
-    /// Why no commit will ever be accepted again, if that is so: the log has
-    /// failed, and only opening the store anew tells what it holds.
+    /// Why the store does not work as it should, if that is so: for health
+    /// checks. `Stopped`: the log or the manifest has failed, no commit will be
+    /// accepted again, and only opening the store anew tells what it holds. Any
+    /// other error: memory cannot be flushed for some seconds now; commits are
+    /// refused once memory is full, and flushing is tried again each second. A
+    /// full disk is not reported here: the store recovers by itself.
     pub fn failure(&self) -> Option<Error> {
-        self.shared.log.failed()
+        let flush = || self.shared.troubles.of_flush();
+        let flush = || flush().filter(|error| !matches!(error, Error::DiskFull { .. }));
+        self.shared.failure().or_else(flush)
+    }
+
+    /// Background work that failed and was not done since, for metrics and the
+    /// status page: a flush, or the compaction of a chain, which may be due to
+    /// one damaged file.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.shared.troubles.all()
     }
 
     /// Writes all memory of a table to disk. A store without a log of its own
@@ -292,7 +362,8 @@ impl Store {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
         if self.shared.log.external().is_some() {
-            return self.shared.flush_all(&self.shared.serializing.lock()).map(drop);
+            let claim = self.shared.claims.take(Work::FlushAll);
+            return self.shared.flush_all(&claim).map(drop);
         }
         for group in 0..table.version().memory.len() {
             self.shared.serialize(&Victim { table: table.clone(), group })?;
@@ -342,10 +413,10 @@ impl Store {
         self.shared.stopping.store(true, Ordering::Release);
         let drained = self.shared.log.drive(Level::Durable);
         self.shared.log.stop();
-        self.shared.flush_signal.end();
-        self.shared.compact_signal.end();
-        self.shared.compacted.notify_all();
-        self.shared.tables.budget.wake();
+        self.shared.claims.urgent.end();
+        self.shared.claims.background.end();
+        self.shared.waiters.wake_all();
+        self.shared.waiters.end_timer();
         for worker in self.workers.drain(..) {
             worker.join();
         }

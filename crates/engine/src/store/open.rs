@@ -3,10 +3,12 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
-use super::background::Trouble;
+use super::background::lane_threads;
 use super::external::External;
 use super::keeping::Log;
+use super::waiters::{Stage, Waiters};
 use super::{Shared, Store, World, stats};
 use crate::budget::MemoryBudget;
 use crate::cache::BlockCache;
@@ -14,15 +16,16 @@ use crate::cell::commit::TableId;
 use crate::config::{ConfigEdit, ConfigStore, Configs, Manifest};
 use crate::conflict::ConflictMemory;
 use crate::error::{Error, Result};
-use crate::log::{GroupLog, LogWriter};
+use crate::log::{GroupLog, LogEvent, LogWriter};
 use crate::options::Options;
 use crate::recovery::{self, Recovered};
 use crate::sequencer::Sequencer;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::sync::{Condvar, Mutex};
 use crate::tables::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
-use crate::workers::signal::Signal;
+use crate::workers::claims::Claims;
+use crate::workers::troubles::Troubles;
 use crate::world::{DirLock, Files};
 
 /// The directory of log segments inside a store's directory.
@@ -100,18 +103,28 @@ impl Store {
         let base = Txn::base(configs.epoch);
         let spawner = tables.world.spawner.clone();
         let memory = &tables.options.memory;
+        let waiters: Arc<Waiters> = Arc::default();
+        if let Some(log) = log.own() {
+            let waiters = waiters.clone();
+            log.set_listener(Box::new(move |event| match event {
+                LogEvent::Progress => {
+                    waiters.wake_first(Stage::Queue);
+                    waiters.wake(Stage::Space);
+                }
+                LogEvent::Failed => waiters.wake_all(),
+            }));
+        }
         let shared = Arc::new(Shared {
             sequencer: Mutex::new(Sequencer::new(base, memory.generation_commits_max)),
             latest: AtomicU64::new(base.raw()),
             conflicts: ConflictMemory::new(memory.conflict_slots, base),
             floor: base,
-            flush_signal: Signal::default(),
-            compact_signal: Signal::default(),
-            flush_trouble: Trouble::default(),
-            compact_trouble: Trouble::default(),
-            serializing: Mutex::new(()),
-            chains: Mutex::new(()),
-            compacted: Condvar::new(),
+            claims: Claims::default(),
+            troubles: Troubles::default(),
+            lane_threads: lane_threads(),
+            urgent_merges: AtomicUsize::new(0),
+            large_merges: AtomicUsize::new(0),
+            waiters: waiters.clone(),
             counters: stats::Counters::default(),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),

@@ -1,6 +1,7 @@
 //! Numbers about a store, for people and programs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::Shared;
 use crate::cache::CacheStats;
@@ -14,6 +15,7 @@ pub struct Counters {
     pub flushes: AtomicU64,
     pub compactions: AtomicU64,
     pub compaction_parts: AtomicU64,
+    pub joins: AtomicU64,
     pub for_memory: Delay,
     pub for_chains: Delay,
     pub for_log: Delay,
@@ -29,12 +31,22 @@ pub struct Delay {
 impl Delay {
     /// Counts a commit at once, and its time when the wait is over.
     pub fn measure<T>(&self, clock: &dyn Clock, wait: impl FnOnce() -> T) -> T {
-        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.count();
         let begun = clock.elapsed();
         let waited = wait();
-        let micros = clock.elapsed().saturating_sub(begun).as_micros();
-        self.micros.fetch_add(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.add(clock.elapsed().saturating_sub(begun));
         waited
+    }
+
+    /// Counts a commit that has begun to wait.
+    pub fn count(&self) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds the time that it waited.
+    pub fn add(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     fn commits(&self) -> u64 {
@@ -62,6 +74,8 @@ pub struct StoreStats {
     pub compactions: u64,
     /// Parts of compactions that were put in place, each with an output or none.
     pub compaction_parts: u64,
+    /// Compactions that only joined runs, without a rewrite.
+    pub joins: u64,
     /// Commits that had to wait for memory, and for how long in all.
     pub throttled: u64,
     pub throttled_micros: u64,
@@ -74,6 +88,8 @@ pub struct StoreStats {
     /// Runs in the longest chain.
     pub chain_longest: usize,
     pub fragments: usize,
+    /// Fragments that cannot be read, by damage or because the disk fails.
+    pub fragments_damaged: usize,
     pub fragment_bytes: u64,
 }
 
@@ -96,6 +112,7 @@ impl Shared {
             flushes: self.counters.flushes.load(Ordering::Relaxed),
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             compaction_parts: self.counters.compaction_parts.load(Ordering::Relaxed),
+            joins: self.counters.joins.load(Ordering::Relaxed),
             throttled: self.counters.for_memory.commits(),
             throttled_micros: self.counters.for_memory.micros(),
             throttled_by_chains: self.counters.for_chains.commits(),
@@ -104,6 +121,7 @@ impl Shared {
             throttled_by_log_micros: self.counters.for_log.micros(),
             chain_longest: chains.iter().map(|chain| chain.runs.len()).max().unwrap_or(0),
             fragments: links().count(),
+            fragments_damaged: links().filter(|link| !link.is_readable()).count(),
             fragment_bytes: links().map(|link| link.file.bytes).sum(),
         }
     }
@@ -111,8 +129,6 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::world::ManualClock;
 

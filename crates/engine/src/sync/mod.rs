@@ -1,5 +1,6 @@
 //! Locks, condition variables and atomics, as the rooms that share state among
-//! threads see them. Ordinarily those of parking_lot, arc-swap and std; with the
+//! threads see them. Ordinarily those of parking_lot, arc-swap and std, with a
+//! mutex whose holder must not panic (`fatal`); with the
 //! feature `shuttle` stand-ins of the same names, whose every step is chosen by
 //! the schedule that a test explores (`tests/shuttle`).
 //!
@@ -7,14 +8,21 @@
 //! a thread that is switched away must not hold a lock that shuttle cannot see.
 //! Counters that nobody decides by stay those of std, to keep schedules short.
 
+#[cfg(not(feature = "shuttle"))]
+mod fatal;
+mod park;
 #[cfg(feature = "shuttle")]
 mod scheduled;
 #[cfg(feature = "shuttle")]
 mod swap;
 
+pub use park::Park;
+#[cfg(test)]
+pub use park::block_on;
 #[cfg(feature = "shuttle")]
 pub use scheduled::{
-    Condvar, MappedRwLockReadGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    AbortOnPanic, Condvar, MappedRwLockReadGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    RwLockWriteGuard,
 };
 #[cfg(feature = "shuttle")]
 pub use shuttle::sync::atomic;
@@ -24,8 +32,8 @@ pub use swap::{ArcSwap, Guard};
 #[cfg(not(feature = "shuttle"))]
 pub use arc_swap::{ArcSwap, Guard};
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{
-    Condvar, MappedRwLockReadGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+pub use fatal::{AbortOnPanic, Condvar, Mutex, MutexGuard};
+#[cfg(not(feature = "shuttle"))]
+pub use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::atomic;

@@ -2,7 +2,7 @@
 //! parking_lot: as much of it as the engine uses.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{PoisonError, TryLockError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use shuttle::{sync, thread};
@@ -12,6 +12,15 @@ const PATIENCE_TURNS: usize = 3;
 
 /// Says why a guard is never empty outside the call that borrows it.
 const HELD: &str = "a guard holds its lock but while it is lent";
+
+/// Nothing here: a panic ends the schedule, which is reported.
+pub struct AbortOnPanic;
+
+impl AbortOnPanic {
+    pub fn during(_: &'static str) -> AbortOnPanic {
+        AbortOnPanic
+    }
+}
 
 #[derive(Default)]
 pub struct Mutex<T> {
@@ -30,15 +39,6 @@ impl<T> Mutex<T> {
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, held: Some(self.acquire()) }
-    }
-
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let held = match self.inner.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(MutexGuard { mutex: self, held: Some(held) })
     }
 
     fn acquire(&self) -> sync::MutexGuard<'_, T> {

@@ -1,5 +1,5 @@
 //! Chooses what to compact: consecutive runs of one chain, and the rows of
-//! them that are worth rewriting.
+//! them that are worth rewriting, or runs that can be joined as they are.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,48 +9,57 @@ use crate::link::Link;
 use crate::options::CompactOptions;
 use crate::run::Run;
 use crate::table::Table;
-use crate::tables::Tables;
 
-/// Runs to be merged into one. Good for as long as the table's `compacting`
-/// is held: others only add runs behind.
+/// Runs to become one. Good for as long as the chain is claimed: others only
+/// add runs behind.
 pub struct Choice {
     pub tablet: usize,
     pub group: usize,
     pub runs: Range<usize>,
     /// No link of the runs is partly inside.
     pub rows: RowRange,
+    /// The runs have no row in common and little to drop: they become one by a
+    /// change of the configuration alone.
+    pub joins: bool,
+}
+
+/// A chain that is to be compacted.
+pub struct Due {
+    /// Runs in the chain.
+    pub length: usize,
+    /// About how many bytes are read.
+    pub bytes: u64,
+    pub choice: Choice,
 }
 
 /// A run joins those newer than it unless it is this many times larger than
 /// all of them together.
 const TIER_RATIO: u64 = 2;
+/// Runs are joined without being rewritten while less than this share of their
+/// bytes, in percent, is deleted.
+const DEAD_PERCENT_MAX: u64 = 20;
+/// And while their files have this share of the size of an output on average,
+/// so that small files are merged into larger ones.
+const JOINED_FILE_SHARE: u64 = 64;
 
-/// The table most in need of a compaction: that with the longest chain of
-/// those that can be shortened.
-pub fn neediest(tables: &Tables) -> Option<Arc<Table>> {
-    let all = tables.all();
-    let needs = |table: &&Arc<Table>| due(table, &tables.options.compact).map(|(runs, _)| runs);
-    let needy = all.values().filter_map(|table| needs(&table).map(|runs| (runs, table)));
-    needy.max_by_key(|(runs, _)| *runs).map(|(_, table)| table.clone())
-}
-
-/// What is most in need in a table: how many runs the chain has, and which of
-/// them to merge.
-pub fn due(table: &Table, options: &CompactOptions) -> Option<(usize, Choice)> {
+/// All chains of a table that are to be compacted, and which of their runs.
+pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
     let version = table.version();
-    let mut best: Option<(usize, Choice)> = None;
+    let mut all = Vec::new();
     for (tablet, chains) in version.tablets.iter().map(|tablet| &tablet.chains).enumerate() {
         for (group, chain) in chains.iter().enumerate() {
-            let length = chain.runs.len();
-            if best.as_ref().is_some_and(|(longest, _)| *longest >= length) {
-                continue;
-            }
-            if let Some((runs, rows)) = due_runs(&chain.runs, 0, options) {
-                best = Some((length, Choice { tablet, group, runs, rows }));
+            if let Some(due) = due_runs(&chain.runs, 0, options) {
+                let length = chain.runs.len();
+                let bytes = due.bytes(&chain.runs);
+                let ages = version.schema.ages();
+                let joins = !ages && can_join(&chain.runs[due.runs.clone()], options);
+                let DueRuns { runs, rows } = due;
+                let choice = Choice { tablet, group, runs, rows, joins };
+                all.push(Due { length, bytes, choice });
             }
         }
     }
-    best
+    all
 }
 
 /// What is due among the runs that are newer than those of a choice.
@@ -58,8 +67,28 @@ pub fn behind(table: &Table, choice: &Choice, options: &CompactOptions) -> Optio
     let Choice { tablet, group, .. } = *choice;
     let version = table.version();
     let chain = &version.tablets[tablet].chains[group];
-    let (runs, rows) = due_runs(&chain.runs, choice.runs.end, options)?;
-    Some(Choice { tablet, group, runs, rows })
+    let DueRuns { runs, rows } = due_runs(&chain.runs, choice.runs.end, options)?;
+    Some(Choice { tablet, group, runs, rows, joins: false })
+}
+
+/// Whether runs can become one as they are.
+fn can_join(runs: &[Run], options: &CompactOptions) -> bool {
+    let mut links: Vec<&Arc<Link>> = runs.iter().flat_map(Run::links).collect();
+    links.sort_by(|a, b| a.file.rows.start.cmp(&b.file.rows.start));
+    let disjoint = |pair: &[&Arc<Link>]| {
+        pair[0].file.rows.end.as_ref().is_some_and(|end| *end <= pair[1].file.rows.start)
+    };
+    let (mut raw_bytes, mut live_bytes, mut bytes) = (0, 0, 0);
+    for link in &links {
+        let Ok(fragment) = link.fragment() else { return false };
+        raw_bytes += fragment.meta().raw_bytes;
+        live_bytes += fragment.meta().live_bytes;
+        bytes += link.bytes();
+    }
+    runs.len() > 1
+        && links.windows(2).all(disjoint)
+        && (raw_bytes - live_bytes) * 100 < raw_bytes.max(1) * DEAD_PERCENT_MAX
+        && bytes / links.len() as u64 >= options.output_bytes / JOINED_FILE_SHARE
 }
 
 /// All runs of a chain from the oldest on, up to one that cannot be read.
@@ -70,7 +99,7 @@ pub fn whole_chain(table: &Table, tablet: usize, group: usize) -> Option<Choice>
     let units = units(&chain.runs);
     let readable = units.iter().take_while(|unit| unit.readable).last()?;
     let runs = 0..readable.runs.end;
-    Some(Choice { tablet, group, runs, rows: tablets.rows.clone() })
+    Some(Choice { tablet, group, runs, rows: tablets.rows.clone(), joins: false })
 }
 
 /// Runs that must be merged together: one, or what a compaction that was
@@ -101,24 +130,39 @@ fn units(runs: &[Run]) -> Vec<Unit> {
     units
 }
 
+struct DueRuns {
+    runs: Range<usize>,
+    rows: RowRange,
+}
+
+impl DueRuns {
+    fn bytes(&self, chain: &[Run]) -> u64 {
+        let links = chain[self.runs.clone()].iter().flat_map(|run| run.links_of(&self.rows));
+        links.map(|link| link.bytes()).sum()
+    }
+}
+
 /// Which of the runs from `oldest` on to merge, and which rows of them.
-fn due_runs(
-    runs: &[Run],
-    oldest: usize,
-    options: &CompactOptions,
-) -> Option<(Range<usize>, RowRange)> {
+fn due_runs(runs: &[Run], oldest: usize, options: &CompactOptions) -> Option<DueRuns> {
     let due = due_units(&units(&runs[oldest..]), options)?;
     let due = oldest + due.start..oldest + due.end;
     let rows = rows_to_merge(&runs[due.clone()], options);
-    Some((due, rows))
+    Some(DueRuns { runs: due, rows })
 }
 
-/// What was broken off comes first; else the last tier among those stretches
-/// that can be read at all.
+/// What was interrupted is finished first, the newest of it before the others,
+/// unless newer runs than those have become due meanwhile; else the last tier
+/// among those stretches that can be read at all.
 fn due_units(units: &[Unit], options: &CompactOptions) -> Option<Range<usize>> {
-    if let Some(broken_off) = units.iter().find(|unit| unit.readable && unit.runs.len() > 1) {
-        return Some(broken_off.runs.clone());
+    let is_interrupted = |unit: &Unit| unit.readable && unit.runs.len() > 1;
+    if let Some(at) = units.iter().rposition(is_interrupted) {
+        let newer = last_tier(&units[at + 1..], options);
+        return newer.or_else(|| Some(units[at].runs.clone()));
     }
+    last_tier(units, options)
+}
+
+fn last_tier(units: &[Unit], options: &CompactOptions) -> Option<Range<usize>> {
     let mut chosen = None;
     for stretch in units.split(|unit| !unit.readable) {
         let sizes: Vec<u64> = stretch.iter().map(|unit| unit.bytes).collect();
@@ -219,6 +263,13 @@ mod tests {
         assert_eq!(tier(&sizes, &OPTIONS), Some(0..8));
         sizes[..9].fill(11);
         assert_eq!(tier(&sizes, &OPTIONS), Some(9..17));
+    }
+
+    #[test]
+    fn of_two_interrupted_merges_the_newer_is_finished_first() {
+        let unit = |runs, bytes| Unit { runs, bytes, readable: true };
+        let units = [unit(0..9, 1000), unit(9..12, 50), unit(12..13, 10)];
+        assert_eq!(due_units(&units, &OPTIONS), Some(9..12));
     }
 
     #[test]

@@ -6,9 +6,12 @@
 //! merged keep only the rows behind it. A crash or a close in between leaves
 //! such a chain, and the next compaction goes on from there.
 //!
-//! A large compaction takes minutes, in which a busy table gets one run after
-//! the other. So between two parts the runs behind it have their turn: a chain
-//! never grows by more than what is written while one part is.
+//! A large compaction takes minutes. The pool does one part at a time, so that
+//! between two of them shorter work of any chain has its turn, newer runs of
+//! the same chain included.
+//!
+//! Runs that have no row in common need no rewriting: they are joined by an
+//! edit of the configuration alone.
 
 use std::sync::Arc;
 
@@ -18,7 +21,7 @@ use super::serialize::give_up;
 use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fragment::{CursorOptions, Heat};
 use crate::link::{Link, timestamp_max};
 use crate::merge::{Merge, RewriteRules};
@@ -40,11 +43,13 @@ pub trait Keeper {
     /// Told whenever a part has been put in place, the last of its compaction
     /// or not.
     fn part_done(&self, last: bool);
+
+    /// Notified when runs were joined without being rewritten.
+    fn runs_joined(&self);
 }
 
 /// Merges the chosen runs, part by part, until it is done or the keeper says to
-/// stop. Tells whether the chain was changed. The caller holds the table's
-/// `compacting`.
+/// stop. Tells whether the chain was changed. The caller has claimed the chain.
 pub fn compact(
     tables: &Tables,
     table: &Table,
@@ -54,13 +59,10 @@ pub fn compact(
     let mut changed = false;
     let mut rest = Some(choice);
     while let Some(choice) = rest {
-        let work = Work::new(tables, table, &choice);
-        let Some(part) = work.rewrite(keeper)? else { break };
-        match work.publish(part)? {
+        match compact_part(tables, table, &choice, keeper)? {
             Some(next) => rest = next,
             None => break,
         }
-        keeper.part_done(rest.is_none());
         changed = true;
         let behind = |rest| choose::behind(table, rest, &tables.options.compact);
         if let Some(newer) = rest.as_ref().and_then(behind) {
@@ -68,6 +70,31 @@ pub fn compact(
         }
     }
     Ok(changed)
+}
+
+/// Merges rows of the chosen runs up to the size of one output, or joins the
+/// runs. Returns what is left to do; nothing at all when the chain was not
+/// changed, because the keeper said to stop or the table is gone.
+pub fn compact_part(
+    tables: &Tables,
+    table: &Table,
+    choice: &Choice,
+    keeper: &dyn Keeper,
+) -> Result<Option<Option<Choice>>> {
+    let work = Work::new(tables, table, choice);
+    if choice.joins {
+        let joined = work.join()?;
+        if joined.is_some() {
+            keeper.runs_joined();
+        }
+        return Ok(joined.map(|()| None));
+    }
+    let Some(part) = work.rewrite(keeper)? else { return Ok(None) };
+    let published = work.publish(part)?;
+    if let Some(rest) = &published {
+        keeper.part_done(rest.is_none());
+    }
+    Ok(published)
 }
 
 /// One part of a compaction.
@@ -116,10 +143,23 @@ impl<'a> Work<'a> {
         let mut inputs = self.inputs(&rows);
         let proceed = || keeper.proceed(self.table);
         let part = write_part(self.tables, &mut inputs, &rules, bytes_max, &proceed);
-        if let Err(error @ Error::DataLoss { .. }) = &part {
-            self.runs().iter().flat_map(Run::links).for_each(|link| link.note_loss(error));
+        if let Err(error) = &part {
+            self.runs().iter().flat_map(Run::links).for_each(|link| link.note_failure(error));
         }
         part
+    }
+
+    /// Makes the runs one, without a new file. `None` when the table is gone.
+    fn join(&self) -> Result<Option<()>> {
+        let mut links: Vec<Arc<Link>> = self.runs().iter().flat_map(Run::links).cloned().collect();
+        links.sort_by(|a, b| a.file.rows.start.cmp(&b.file.rows.start));
+        let runs: Vec<Run> = Run::new(links).into_iter().collect();
+        match self.tables.edit(&[ConfigEdit::Splice(self.splice(&runs))]) {
+            Ok(_) => self.swap(runs),
+            Err(_) if self.table.is_dropped() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        Ok(Some(()))
     }
 
     fn inputs(&self, rows: &RowRange) -> Inputs<RunCursor> {
@@ -156,7 +196,7 @@ impl<'a> Work<'a> {
                 return Ok(None);
             }
         };
-        let Choice { tablet, group, runs: ref place, ref rows } = *self.choice;
+        let Choice { tablet, group, runs: ref place, ref rows, .. } = *self.choice;
         let place_after = place.start..place.start + runs.len();
         self.swap(runs);
         let rest = part.end.map(|start| Choice {
@@ -164,6 +204,7 @@ impl<'a> Work<'a> {
             group,
             runs: place_after,
             rows: RowRange { start, end: rows.end.clone() },
+            joins: false,
         });
         Ok(Some(rest))
     }

@@ -3,7 +3,9 @@
 //! or is run by the owner of the store, step by step.
 
 pub mod choose;
+pub mod claims;
 pub mod compact;
 pub mod output;
 pub mod serialize;
 pub mod signal;
+pub mod troubles;

@@ -66,11 +66,23 @@ struct Candidate {
     sealed: bool,
 }
 
-/// The flush that is due, if any. `pinned` tells how many bytes of log are
-/// kept for the sake of a txn and all after it.
-pub fn due(tables: &Tables, pinned: &dyn Fn(Txn) -> u64) -> Option<(Victim, Reason)> {
+/// The flush that is due, if any, among the groups that are free: the others
+/// are being flushed. `pinned` tells how many bytes of log are kept for the
+/// sake of a txn and all after it.
+pub fn due(
+    tables: &Tables,
+    pinned: &dyn Fn(Txn) -> u64,
+    free: &dyn Fn(&Victim) -> bool,
+    writers_wait: bool,
+) -> Option<(Victim, Reason)> {
     let options = &tables.options.flush;
-    let candidates = candidates(tables);
+    let (candidates, busy): (Vec<_>, Vec<_>) =
+        candidates(tables).into_iter().partition(|candidate| free(&candidate.victim));
+    // What is being flushed will soon be free.
+    let busy_bytes: usize = busy.iter().map(|candidate| candidate.bytes).sum();
+    let used = tables.budget.used().saturating_sub(busy_bytes);
+    let short = used > tables.budget.limit() / 100 * options.budget_percent
+        || (writers_wait && busy.is_empty());
     let largest = candidates.iter().max_by_key(|candidate| candidate.bytes)?;
     if largest.bytes >= options.fragment_bytes {
         return Some((largest.victim.clone(), Reason::Size));
@@ -78,8 +90,9 @@ pub fn due(tables: &Tables, pinned: &dyn Fn(Txn) -> u64) -> Option<(Victim, Reas
     if let Some(left_over) = candidates.iter().find(|candidate| candidate.sealed) {
         return Some((left_over.victim.clone(), Reason::Size));
     }
-    if tables.budget.used() > tables.budget.limit() / 100 * options.budget_percent {
-        return best(tables, pinned).map(|victim| (victim, Reason::Memory));
+    if short {
+        let victim = best_of(candidates, tables, pinned)?;
+        return Some((victim, Reason::Memory));
     }
     let oldest = candidates.iter().min_by_key(|candidate| candidate.txn_min)?;
     if pinned(oldest.txn_min) > options.replay_bytes_max {
@@ -94,10 +107,18 @@ pub fn due(tables: &Tables, pinned: &dyn Fn(Txn) -> u64) -> Option<(Victim, Reas
 
 /// The victim that frees most memory and log.
 pub fn best(tables: &Tables, pinned: &dyn Fn(Txn) -> u64) -> Option<Victim> {
+    best_of(candidates(tables), tables, pinned)
+}
+
+fn best_of(
+    candidates: Vec<Candidate>,
+    tables: &Tables,
+    pinned: &dyn Fn(Txn) -> u64,
+) -> Option<Victim> {
     let weight = tables.options.flush.log_weight_percent;
     let score =
         |candidate: &Candidate| candidate.bytes as u64 + pinned(candidate.txn_min) / 100 * weight;
-    candidates(tables).into_iter().max_by_key(score).map(|candidate| candidate.victim)
+    candidates.into_iter().max_by_key(score).map(|candidate| candidate.victim)
 }
 
 /// When the next flush by age will be due.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex};
 
-/// A bell that stays rung until somebody hears it.
+/// An auto-reset event.
 #[derive(Default)]
 pub struct Signal {
     state: Mutex<State>,
@@ -27,7 +27,7 @@ impl Signal {
         }
     }
 
-    /// Nobody waits or rests any more.
+    /// Nobody waits any more.
     pub fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
@@ -43,10 +43,5 @@ impl Signal {
             }
         }
         state.raised = false;
-    }
-
-    /// Lets the time pass, however often the signal is raised meanwhile.
-    pub fn rest(&self, time: Duration) {
-        self.changed.wait_while_for(&mut self.state.lock(), |state| !state.ended, time);
     }
 }

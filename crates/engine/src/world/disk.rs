@@ -1,20 +1,26 @@
-//! The machine's own file system.
+//! The machine's own file system. Only the user that runs the process may read
+//! what is created here, whatever the umask.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::{DirLock, File, Files};
+
+/// The permissions of new files and directories.
+pub const FILE_MODE: u32 = 0o600;
+pub const DIR_MODE: u32 = 0o700;
 
 /// Files on local disk.
 pub struct Disk;
 
 impl Files for Disk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-        Ok(Arc::new(file))
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(FILE_MODE);
+        Ok(Arc::new(options.open(path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -34,7 +40,7 @@ impl Files for Disk {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
@@ -62,6 +68,7 @@ impl Files for Disk {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(FILE_MODE)
             .open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(file)),
@@ -94,3 +101,22 @@ impl File for fs::File {
 }
 
 impl DirLock for fs::File {}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_the_owner_may_read_what_is_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("a/b");
+        Disk.create_dir_all(&below).unwrap();
+        Disk.create(&below.join("file")).unwrap();
+        let _lock = Disk.lock(&below.join("lock")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&dir.path().join("a")), mode(&below)), (DIR_MODE, DIR_MODE));
+        assert_eq!((mode(&below.join("file")), mode(&below.join("lock"))), (FILE_MODE, FILE_MODE));
+    }
+}

@@ -12,7 +12,7 @@ pub mod spawn;
 use std::sync::Arc;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use disk::Disk;
+pub use disk::{DIR_MODE, Disk, FILE_MODE};
 pub use files::{DirLock, File, Files};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use spawn::{Joiner, Priority, Spawner, Threads};

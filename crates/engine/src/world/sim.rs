@@ -18,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files::{DirLock, File, Files};
-pub use faults::{FaultRates, Operation, disk_error, disk_full};
+pub use faults::{Fault, FaultRates, Operation, Planned, disk_error, disk_full};
 use machine::Machine;
 
 /// The file system of one simulated machine. Clones share it.
@@ -68,6 +68,27 @@ impl SimFiles {
     /// of the file's unsynced writes for good.
     pub fn fail_next(&self, operation: Operation, path_part: &str, error: impl Into<io::Error>) {
         self.machine.lock().faults.add(operation, path_part, error.into());
+    }
+
+    /// Makes every such operation fail whose path contains `path_part`, until
+    /// `clear_faults`.
+    pub fn fail_always(&self, operation: Operation, path_part: &str, fault: Fault) {
+        self.machine.lock().faults.add_lasting(operation, path_part, fault);
+    }
+
+    /// Makes one operation fail, whichever comes at that point.
+    pub fn plan_fault(&self, planned: Planned) {
+        self.machine.lock().faults.plan(planned);
+    }
+
+    /// Whether the planned failure has come.
+    pub fn has_fault_struck(&self) -> bool {
+        self.machine.lock().faults.has_struck()
+    }
+
+    /// Ends all failures that were injected.
+    pub fn clear_faults(&self) {
+        self.machine.lock().faults.clear();
     }
 
     pub fn set_fault_rates(&self, rates: FaultRates) {

@@ -3,6 +3,8 @@
 use std::io;
 use std::thread;
 
+use crate::sync::AbortOnPanic;
+
 pub trait Spawner: Send + Sync {
     /// Starts a worker; `Joiner::join` waits for its end.
     fn spawn(
@@ -44,6 +46,8 @@ impl Spawner for Threads {
             if priority == Priority::Low {
                 give_way();
             }
+            // What a dead worker has left undone would be waited for, for ever.
+            let _abort = AbortOnPanic::during("in a worker thread");
             body();
         })?;
         Ok(Box::new(handle))

@@ -157,6 +157,27 @@ impl Chance {
         Changes { ranges: Vec::new(), rows: [(self.row(), ops)].into() }
     }
 
+    /// A delete of a row, at any level, and what is set after it: the same
+    /// few cells again and again.
+    pub fn overwrite(&self, schema: &Schema, row: &[u8], now: i64) -> Changes {
+        let mut changes = Changes::default();
+        let family = self.family(schema);
+        let column = (family.clone(), b"q".to_vec());
+        let delete = match self.below(8) {
+            0 => Some(Op::DeleteRow),
+            1 => Some(Op::DeleteFamily(family)),
+            2..4 => Some(Op::DeleteCells(column.clone(), TimeRange::ALL)),
+            4..7 => Some(Op::DeleteCells(column.clone(), self.times(now))),
+            _ => {
+                changes.ranges.push(self.range());
+                None
+            }
+        };
+        let set = self.percent(70).then(|| Op::Set(column, self.timestamp(now), self.value()));
+        changes.rows.insert(row.to_vec(), delete.into_iter().chain(set).collect());
+        changes
+    }
+
     fn purge(&self, now: i64, depth: usize) -> Purge {
         match self.below(if depth == 0 { 10 } else { 6 }) {
             0..2 => Purge::MaxVersions(1 + self.below(3) as u32),
@@ -273,6 +294,7 @@ impl Chance {
             cells: or_all(self.below(6)),
             bytes: or_all(self.below(120)),
             work: or_all(self.below(20)),
+            ..BatchLimits::default()
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod broken;
 mod chance;
+mod deletes;
 mod history;
 mod policy;
 mod races;
@@ -45,6 +46,15 @@ fn a_store_and_a_plain_map_agree_after_any_steps() {
     }
     println!("{tally:?}");
     tally.check();
+}
+
+#[test]
+fn a_store_and_a_plain_map_agree_on_rows_deleted_over_and_over() {
+    let (seeds, steps) =
+        if std::env::var_os("STELE_LONG").is_some() { (200, 400) } else { (40, 150) };
+    for seed in 0..seeds {
+        Run::new(seed).steps_of_deletes(steps);
+    }
 }
 
 #[test]

@@ -24,12 +24,12 @@ pub struct Run {
     step: usize,
     /// What the last steps were, for whoever has to find out.
     steps_told: Vec<String>,
-    chance: Chance,
+    pub(super) chance: Chance,
     pub files: SimFiles,
     clock: Arc<ManualClock>,
     options: Options,
     store: Option<Store>,
-    tables: Vec<TableHistory>,
+    pub(super) tables: Vec<TableHistory>,
     /// Everything before the store was opened.
     floor: Txn,
     /// Txns that readers may still have in mind.
@@ -96,15 +96,15 @@ impl Run {
         run
     }
 
-    fn store(&self) -> &Store {
+    pub(super) fn store(&self) -> &Store {
         self.store.as_ref().expect("the store is open")
     }
 
-    fn now(&self) -> i64 {
+    pub(super) fn now(&self) -> i64 {
         self.clock.now_micros()
     }
 
-    fn tell(&mut self, what: impl Into<String>) {
+    pub(super) fn tell(&mut self, what: impl Into<String>) {
         const STEPS_TOLD_MAX: usize = 30;
         if self.steps_told.len() == STEPS_TOLD_MAX {
             self.steps_told.remove(0);
@@ -129,9 +129,14 @@ impl Run {
 
     /// Leads store and model through random steps, and compares all at the end.
     pub fn steps(&mut self, count: usize) {
+        self.repeat(count, Run::any_step);
+    }
+
+    /// The same with steps of the caller's choice.
+    pub(super) fn repeat(&mut self, count: usize, step: impl Fn(&mut Run)) {
         for _ in 0..count {
             self.step += 1;
-            self.any_step();
+            step(self);
         }
         self.reopen();
         for table in 0..self.tables.len() {
@@ -139,7 +144,7 @@ impl Run {
         }
     }
 
-    fn any_step(&mut self) {
+    pub(super) fn any_step(&mut self) {
         match self.chance.below(1000) {
             0..370 => self.commit(Txn::MAX),
             370..400 => self.merge_often(),
@@ -185,7 +190,7 @@ impl Run {
         }
     }
 
-    fn apply(&mut self, all: Vec<(usize, Changes)>, most: Txn) {
+    pub(super) fn apply(&mut self, all: Vec<(usize, Changes)>, most: Txn) {
         let mut builder = CommitBuilder::new();
         for (table, changes) in &all {
             builder.table(self.tables[*table].id);
@@ -304,7 +309,7 @@ impl Run {
     }
 
     /// What a scan began to read in memory it goes on to read from disk.
-    fn perhaps_rewrite(&mut self, table: usize) {
+    pub(super) fn perhaps_rewrite(&mut self, table: usize) {
         let table = self.tables[table].id;
         match self.chance.below(60) {
             0..10 => self.store().flush(table).unwrap(),
@@ -314,7 +319,7 @@ impl Run {
         }
     }
 
-    fn read_all(&mut self, table: usize) {
+    pub(super) fn read_all(&mut self, table: usize) {
         for reverse in [false, true] {
             let spec = ScanSpec { reverse, markers: true, ..ScanSpec::default() };
             let scan = self.store().scan(self.tables[table].id, spec.clone()).unwrap();
@@ -427,7 +432,7 @@ impl Run {
     }
 
     /// Takes a snapshot, or lets one go.
-    fn snapshot(&mut self) {
+    pub(super) fn snapshot(&mut self) {
         const SNAPSHOTS_MAX: usize = 4;
         self.tell("take or drop a snapshot");
         if self.snapshots.len() == SNAPSHOTS_MAX || self.chance.percent(40) {

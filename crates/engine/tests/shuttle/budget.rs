@@ -2,8 +2,10 @@
 //! what was given out never passes the limit.
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
-use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use shuttle::future::block_on;
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 use stele_engine::budget::MemoryBudget;
 
@@ -22,7 +24,7 @@ fn everybody_who_waits_for_memory_gets_it_and_the_sum_never_passes_the_limit() {
                 let (budget, held) = (budget.clone(), held.clone());
                 thread::spawn(move || {
                     for bytes in requests {
-                        let mut charge = budget.reserve(bytes, &|| false).unwrap();
+                        let mut charge = block_on(budget.reserve(bytes));
                         let sum = held.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         assert!(sum <= LIMIT, "{sum} bytes are out");
                         assert!(budget.used() >= bytes);
@@ -41,23 +43,28 @@ fn everybody_who_waits_for_memory_gets_it_and_the_sum_never_passes_the_limit() {
 }
 
 #[test]
-fn who_gives_up_waiting_for_memory_leaves_its_place_to_the_next() {
+fn a_request_that_is_dropped_leaves_its_place_to_the_next() {
     explore(10_000, || {
         let budget = MemoryBudget::new(LIMIT);
         let held = budget.charge(50);
-        let stop = Arc::new(AtomicBool::new(false));
         let large = {
-            let (budget, stop) = (budget.clone(), stop.clone());
-            thread::spawn(move || budget.reserve(90, &|| stop.load(Ordering::SeqCst)).is_some())
+            let budget = budget.clone();
+            thread::spawn(move || {
+                let mut request = Box::pin(budget.reserve(90));
+                let mut context = Context::from_waker(Waker::noop());
+                for _ in 0..2 {
+                    // Granted only if everything else was given back before.
+                    let _ = request.as_mut().poll(&mut context).map(drop);
+                    thread::yield_now();
+                }
+            })
         };
         let small = {
             let budget = budget.clone();
-            thread::spawn(move || budget.reserve(40, &|| false).is_some())
+            thread::spawn(move || block_on(budget.reserve(40)).bytes())
         };
-        stop.store(true, Ordering::SeqCst);
-        budget.wake();
-        assert!(!large.join().unwrap(), "90 bytes never were free");
-        assert!(small.join().unwrap());
+        large.join().unwrap();
+        assert_eq!(small.join().unwrap(), 40);
         drop(held);
         assert_eq!(budget.used(), 0);
     });

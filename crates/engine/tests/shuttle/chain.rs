@@ -207,3 +207,47 @@ fn a_dropped_table_leaves_no_files_whoever_is_at_work_on_it() {
         assert_eq!(machine.fragments(), Vec::<String>::new());
     });
 }
+
+/// Rows of their own in each run: they can be joined as they are.
+#[test]
+fn runs_are_joined_while_others_flush_and_read() {
+    const RUNS: u8 = 4;
+    explore(600, || {
+        let mut options = small();
+        options.compact.chain_min = 2;
+        // No file is too small to be kept.
+        options.compact.output_bytes = 64;
+        let machine = Arc::new(Machine::new(options, None));
+        let put = |machine: &Machine, number: u8| {
+            let mut builder = CommitBuilder::new();
+            builder.table(machine.table).row(&[number]).set(b"f", b"q", 1, &[number]);
+            machine.store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+            machine.store.flush(machine.table).unwrap();
+        };
+        let rows = |machine: &Machine| {
+            let mut rows = Vec::new();
+            machine
+                .store
+                .read(machine.table, ScanSpec::default(), |cell| rows.push(cell.row[0]))
+                .unwrap();
+            rows
+        };
+        (0..2).for_each(|number| put(&machine, number));
+        let threads = vec![
+            spawn(&machine, move |machine| (2..RUNS).for_each(|number| put(machine, number))),
+            spawn(&machine, |machine| while machine.store.step().unwrap() {}),
+            spawn(&machine, |machine| while machine.store.step().unwrap() {}),
+            spawn(&machine, move |machine| {
+                let seen = rows(machine);
+                assert_eq!(seen, (0..seen.len() as u8).collect::<Vec<_>>());
+                assert!(seen.len() >= 2);
+            }),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        while machine.store.step().unwrap() {}
+        assert_eq!(rows(&machine), (0..RUNS).collect::<Vec<_>>());
+        let stats = machine.store.stats();
+        assert!(stats.joins > 0 && stats.compaction_parts == 0, "{stats:?}");
+        assert_eq!(machine.fragments(), machine.named_fragments());
+    });
+}

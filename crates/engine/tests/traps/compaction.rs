@@ -187,10 +187,14 @@ fn between_two_parts_of_a_large_compaction_newer_runs_are_merged() {
     assert_eq!(chain(&store, table).runs().count(), 3 + 4);
 
     fill_after(&machine, &store, table, 2);
+    assert!(store.step().unwrap());
+    let after = chain(&store, table);
+    assert_eq!(after.runs().count(), 3 + 1, "first what waited behind");
+    assert_eq!(after.runs().next().unwrap().len(), 4);
     assert!(matches!(store.step(), Err(Error::DiskFull { .. })));
     let after = chain(&store, table);
-    assert_eq!(after.runs().next().unwrap().len(), 4 + 1, "one part more");
-    assert_eq!(after.runs().count(), 3 + 1, "and then what waited behind");
+    assert!(after.runs().next().unwrap().len() > 4, "and then more parts");
+    assert_eq!(after.runs().count(), 3 + 1);
     assert_eq!(cells(&store, table, View::Durable), before);
 
     while store.step().unwrap() {}
@@ -245,6 +249,9 @@ fn rows_that_only_the_oldest_run_has_are_not_rewritten() {
         for number in round * ROWS..(round + 1) * ROWS {
             put(&store, &set(table, &row(number), &noise(number)));
         }
+        // Without a row in common the runs would be joined as they are.
+        let last = row((round * ROWS).saturating_sub(1));
+        put(&store, &to_row(table, last.as_bytes(), |c| c.delete_column(b"f", b"none")));
         store.flush(table).unwrap();
         while store.step().unwrap() {}
         let chain = chain(&store, table);
@@ -344,6 +351,11 @@ fn dropping_a_table_stops_its_compaction_and_leaves_no_file() {
         drop(closed);
     });
     assert_eq!(store.stats().compaction_parts, 0);
+    // A worker that looks for work may hold the table for a moment longer.
+    let begun = std::time::Instant::now();
+    while !fragments(&machine.sim).is_empty() && begun.elapsed().as_secs() < 60 {
+        thread::yield_now();
+    }
     assert_eq!(fragments(&machine.sim), BTreeSet::new());
 }
 

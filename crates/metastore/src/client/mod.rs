@@ -197,6 +197,13 @@ impl Client {
         Ok(self.api().get_lock(request).await?.into_inner().lock.unwrap_or_default())
     }
 
+    /// Gives back a lock of a client, or ends all its calls that wait for it.
+    pub async fn release(&self, key: impl Into<Bytes>, client_id: i64) -> Result<()> {
+        let request = proto::ReleaseRequest { key: key.into(), client_id };
+        self.api().release(request).await?;
+        Ok(())
+    }
+
     /// Ends etcd's view of history below a revision. `physical` drops it for
     /// everybody and returns when its space is given back.
     pub async fn compact(&self, revision: i64, physical: bool) -> Result<i64> {

@@ -124,9 +124,7 @@ impl Held {
     }
 
     pub async fn release(self) -> Result<()> {
-        let request = proto::ReleaseRequest { key: self.key.clone(), client_id: self.session.id() };
-        self.session.inner.client.api().release(request).await?;
-        Ok(())
+        self.session.inner.client.release(self.key.clone(), self.session.id()).await
     }
 
     pub(super) fn proof(&self) -> proto::HeldLock {

@@ -19,6 +19,11 @@ pub struct Watch {
     stream: Streaming<WatchResponse>,
     /// The first revision that was not told.
     next: i64,
+    /// Events of revision `next` that were received, when it came in pieces.
+    received: usize,
+    /// Events of revision `next` that were received before the connection was
+    /// lost, and come again.
+    skipped: usize,
     ready: VecDeque<Event>,
     failures: u32,
 }
@@ -31,7 +36,16 @@ impl Watch {
             revision => revision,
         };
         let stream = ask(&client, &range, next).await?;
-        Ok(Watch { client, range, stream, next, ready: VecDeque::new(), failures: 0 })
+        Ok(Watch {
+            client,
+            range,
+            stream,
+            next,
+            received: 0,
+            skipped: 0,
+            ready: VecDeque::new(),
+            failures: 0,
+        })
     }
 
     /// The first revision whose events have not all been given.
@@ -48,13 +62,28 @@ impl Watch {
             match self.stream.message().await {
                 Ok(Some(response)) => {
                     self.failures = 0;
-                    self.next = response.revision + 1;
-                    self.ready.extend(response.events);
+                    self.take(response);
                 }
                 Ok(None) => self.resume(Error::Unknown("the watch ended".to_string())).await?,
                 Err(status) => self.resume(status.into()).await?,
             }
         }
+    }
+
+    fn take(&mut self, response: WatchResponse) {
+        let next = response.revision + 1;
+        let of_next = response.events.iter().filter(|event| event.revision == next).count();
+        for event in response.events {
+            if self.skipped > 0 && event.revision == self.next {
+                self.skipped -= 1;
+            } else {
+                self.ready.push_back(event);
+            }
+        }
+        if next > self.next {
+            (self.next, self.received, self.skipped) = (next, 0, 0);
+        }
+        self.received += of_next;
     }
 
     async fn resume(&mut self, mut error: Error) -> Result<()> {
@@ -68,6 +97,9 @@ impl Watch {
             match ask(&self.client, &self.range, self.next).await {
                 Ok(stream) => {
                     self.stream = stream;
+                    // Of what was to be skipped some may not have come again.
+                    self.skipped += self.received;
+                    self.received = 0;
                     return Ok(());
                 }
                 Err(again) => error = again,

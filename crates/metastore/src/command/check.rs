@@ -1,12 +1,84 @@
 //! What is refused before it is proposed: rules that look at the request
 //! alone. The order of the checks is etcd's, so that a request with two faults
 //! gets the same refusal.
+//!
+//! [`pack`] is the only way from a command to the bytes of a proposal outside
+//! of tests. It refuses whatever the storage engine would refuse when the entry
+//! is applied: an entry that cannot be applied would stop the member for good.
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
+
+use super::encoding::encode;
 use super::range::{KeyRange, RangeEnd, RangeQuery};
-use super::txn::{Delete, Op, Put, Txn};
+use super::txn::{Delete, Execute, Op, Put, Txn};
+use super::{Command, Restore};
 use crate::error::{Error, Result};
+
+/// The longest row that the tables of the metastore take.
+pub const ROW_BYTES_MAX: usize = 4 << 20;
+/// What the rows of a lease's keys and of a session's locks put before the key.
+pub const OWNER_BYTES: usize = 8;
+/// The longest key that can be written, also with a lease or a lock.
+pub const KEY_BYTES_MAX: usize = ROW_BYTES_MAX - OWNER_BYTES;
+/// The largest proposal. A value is part of a proposal, so this bounds values
+/// and the commits that proposals become, too.
+pub const PROPOSAL_BYTES_MAX: usize = 32 << 20;
+/// Transactions nest at most this deep; the services allow fewer operations.
+pub const TXN_DEPTH_MAX: usize = 256;
+
+/// Checks a command and packs it into the bytes of a proposal.
+pub fn pack(command: &Command, time_micros: i64) -> Result<Bytes> {
+    check(command)?;
+    let proposal = encode(command, time_micros);
+    within("bytes of a proposal", proposal.len(), PROPOSAL_BYTES_MAX)?;
+    Ok(proposal)
+}
+
+/// Refuses a command whose effects would exceed a limit of the storage engine.
+fn check(command: &Command) -> Result<()> {
+    match command {
+        Command::Put(put) => check_key_bytes(&put.key),
+        Command::Txn(txn) => check_tree(txn, 0),
+        Command::Execute(Execute { writes, .. }) => {
+            writes.iter().try_for_each(|write| check_key_bytes(&write.key))
+        }
+        Command::Acquire(acquire) => check_key_bytes(&acquire.key),
+        Command::Release { key, .. } => check_key_bytes(key),
+        Command::Restore(Restore { kvs, .. }) => {
+            kvs.iter().try_for_each(|kv| check_key_bytes(&kv.key))
+        }
+        Command::Delete(_)
+        | Command::Compact { .. }
+        | Command::LeaseGrant { .. }
+        | Command::LeaseRevoke { .. }
+        | Command::Expire { .. }
+        | Command::Alarm(_)
+        | Command::Sample { .. }
+        | Command::Waterline { .. } => Ok(()),
+    }
+}
+
+fn check_tree(txn: &Txn, depth: usize) -> Result<()> {
+    within("levels of nested transactions", depth, TXN_DEPTH_MAX)?;
+    txn.success.iter().chain(&txn.failure).try_for_each(|op| match op {
+        Op::Put(put) => check_key_bytes(&put.key),
+        Op::Txn(txn) => check_tree(txn, depth + 1),
+        Op::Range(_) | Op::Delete(_) => Ok(()),
+    })
+}
+
+fn check_key_bytes(key: &[u8]) -> Result<()> {
+    within("bytes of a key", key.len(), KEY_BYTES_MAX)
+}
+
+pub(crate) fn within(what: &'static str, size: usize, limit: usize) -> Result<()> {
+    if size <= limit {
+        return Ok(());
+    }
+    Err(Error::Limit { what, size: size as u64, limit: limit as u64 })
+}
 
 pub fn check_range(query: &RangeQuery) -> Result<()> {
     check_key(&query.range.start)

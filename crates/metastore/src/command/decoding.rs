@@ -4,42 +4,44 @@
 use bytes::Bytes;
 
 use super::answer::{Alarm, Kv, LockMode};
+use super::check::TXN_DEPTH_MAX;
 use super::encoding::{
     ACQUIRE, ALARM_OFF, ALARM_ON, COMPACT, DELETE, EXECUTE, EXPIRE, LEASE_GRANT, LEASE_REVOKE, PUT,
-    RANGE, RELEASE, RESTORE, SAMPLE, TXN, VERSION, WATERLINE,
+    RANGE, RELEASE, RESTORE, SAMPLE, TXN, VERSION, VERSION_OF_BOUNDS, WATERLINE,
 };
 use super::range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
 use super::txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
-use super::{AlarmAction, Command, Restore};
+use super::{Acquire, AlarmAction, Command, Restore};
 use crate::error::{Error, Result};
 
 /// A command with the time at which it was proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
+    pub version: u8,
     pub time_micros: i64,
     pub command: Command,
 }
 
-/// Transactions nest at most this deep; the services allow fewer operations.
-const DEPTH_MAX: usize = 256;
-
 /// Takes a proposal apart. Its keys and values share its bytes.
 pub fn decode(proposal: &Bytes) -> Result<Proposal> {
-    let mut reader = Reader { bytes: proposal, at: 0 };
-    if reader.u8()? != VERSION {
+    let mut reader = Reader { bytes: proposal, at: 0, version: 0 };
+    let version = reader.u8()?;
+    if !(1..=VERSION).contains(&version) {
         return Err(Error::Malformed("unknown version"));
     }
+    reader.version = version;
     let time_micros = i64::from_le_bytes(reader.array()?);
     let command = reader.command()?;
     if reader.at != proposal.len() {
         return Err(Error::Malformed("bytes are left over"));
     }
-    Ok(Proposal { time_micros, command })
+    Ok(Proposal { version, time_micros, command })
 }
 
 struct Reader<'a> {
     bytes: &'a Bytes,
     at: usize,
+    version: u8,
 }
 
 impl Reader<'_> {
@@ -154,17 +156,24 @@ impl Reader<'_> {
                     1 => LockMode::Exclusive,
                     _ => return Err(Error::Malformed("unknown mode of a lock")),
                 };
-                Command::Acquire { key: self.bytes()?, session, mode }
+                let no_wait = self.version >= VERSION_OF_BOUNDS && self.flag()?;
+                let place = self.place()?;
+                Command::Acquire(Acquire { key: self.bytes()?, session, mode, no_wait, place })
             }
             RELEASE => {
                 let session = self.number()?;
-                Command::Release { key: self.bytes()?, session }
+                let place = self.place()?;
+                Command::Release { key: self.bytes()?, session, place }
             }
             SAMPLE => Command::Sample { clock_micros: self.number()? },
             WATERLINE => Command::Waterline { revision: self.number()? },
             RESTORE => Command::Restore(self.restore()?),
             _ => return Err(Error::Malformed("unknown command")),
         })
+    }
+
+    fn place(&mut self) -> Result<u64> {
+        if self.version < VERSION_OF_BOUNDS { Ok(0) } else { self.array().map(u64::from_le_bytes) }
     }
 
     fn alarm(&mut self) -> Result<(u64, Alarm)> {
@@ -228,7 +237,7 @@ impl Reader<'_> {
     }
 
     fn txn(&mut self, depth: usize) -> Result<Txn> {
-        if depth > DEPTH_MAX {
+        if depth > TXN_DEPTH_MAX {
             return Err(Error::Malformed("transactions nest too deep"));
         }
         let compares = self.list(Reader::compare)?;
@@ -343,8 +352,14 @@ mod tests {
             Command::Alarm(AlarmAction::Activate { member: u64::MAX, alarm: Alarm::NoSpace }),
             Command::Alarm(AlarmAction::Deactivate { member: 0, alarm: Alarm::Corrupt }),
             Command::Execute(execute),
-            Command::Acquire { key: "l".into(), session: 3, mode: LockMode::Exclusive },
-            Command::Release { key: "l".into(), session: 3 },
+            Command::Acquire(Acquire {
+                key: "l".into(),
+                session: 3,
+                mode: LockMode::Exclusive,
+                no_wait: true,
+                place: u64::MAX,
+            }),
+            Command::Release { key: "l".into(), session: 3, place: 7 },
             Command::Sample { clock_micros: 77 },
             Command::Waterline { revision: 12 },
             Command::Restore(Restore {
@@ -359,8 +374,22 @@ mod tests {
     fn every_command_comes_back_as_it_was() {
         for command in samples() {
             let decoded = decode(&encode(&command, -3)).unwrap();
-            assert_eq!(decoded, Proposal { time_micros: -3, command });
+            assert_eq!(decoded, Proposal { version: VERSION, time_micros: -3, command });
         }
+    }
+
+    #[test]
+    fn proposals_of_the_first_version_are_read() {
+        let time = [3, 0, 0, 0, 0, 0, 0, 0];
+        let old = |body: &[u8]| decode(&[&[1], &time[..], body].concat().into()).unwrap();
+        let put = old(b"\x01\x00\x01k\x01\x01v\x01\x00");
+        let command = Command::Put(Put::new("k", "v"));
+        assert_eq!(put, Proposal { version: 1, time_micros: 3, command });
+        let (key, session, mode) = (Bytes::from("l"), 7, LockMode::Exclusive);
+        let acquire = Acquire { key: key.clone(), session, mode, no_wait: false, place: 0 };
+        assert_eq!(old(b"\x0b\x07\x01\x01l").command, Command::Acquire(acquire));
+        let release = Command::Release { key, session, place: 0 };
+        assert_eq!(old(b"\x0c\x07\x01l").command, release);
     }
 
     #[test]
@@ -377,7 +406,7 @@ mod tests {
 
     #[test]
     fn transactions_that_nest_too_deep_are_refused() {
-        let deep = (0..DEPTH_MAX + 2).fold(Txn::default(), |inner, _| Txn {
+        let deep = (0..TXN_DEPTH_MAX + 2).fold(Txn::default(), |inner, _| Txn {
             success: vec![Op::Txn(inner)],
             ..Txn::default()
         });
@@ -396,7 +425,7 @@ mod tests {
             }
             if let Ok(proposal) = decode(&bytes.into()) {
                 let again = encode(&proposal.command, proposal.time_micros);
-                proptest::prop_assert_eq!(decode(&again).unwrap(), proposal);
+                proptest::prop_assert_eq!(decode(&again).unwrap().command, proposal.command);
             }
         }
     }

@@ -5,9 +5,14 @@ use bytes::{BufMut, Bytes};
 
 use super::range::{KeyRange, RangeEnd, RangeQuery};
 use super::txn::{Delete, Execute, Op, Operand, Put, Txn};
-use super::{AlarmAction, Command, Restore};
+use super::{Acquire, AlarmAction, Command, Restore};
 
-pub(super) const VERSION: u8 = 1;
+/// The version of new proposals. A proposal is applied by the rules of its
+/// version, so that a log gives the same state in every later version.
+pub const VERSION: u8 = 2;
+/// From this version on, what a proposal returns and what an expiry deletes is
+/// bounded, and a lock has a place for each call.
+pub const VERSION_OF_BOUNDS: u8 = 2;
 
 pub(super) const PUT: u8 = 1;
 pub(super) const DELETE: u8 = 2;
@@ -51,13 +56,16 @@ pub fn encode(command: &Command, time_micros: i64) -> Bytes {
         }
         Command::Alarm(action) => push_alarm(&mut out, action),
         Command::Execute(execute) => push_execute(&mut out, execute),
-        Command::Acquire { key, session, mode } => {
+        Command::Acquire(Acquire { key, session, mode, no_wait, place }) => {
             tagged(&mut out, ACQUIRE, *session);
             out.push(*mode as u8);
+            out.push(u8::from(*no_wait));
+            out.put_u64_le(*place);
             bytes(&mut out, key);
         }
-        Command::Release { key, session } => {
+        Command::Release { key, session, place } => {
             tagged(&mut out, RELEASE, *session);
+            out.put_u64_le(*place);
             bytes(&mut out, key);
         }
         Command::Sample { clock_micros } => tagged(&mut out, SAMPLE, *clock_micros),

@@ -4,7 +4,8 @@
 //! not the same on every member (the time, new ids) is chosen before the
 //! command is proposed: `encoding` packs it together with the time into the
 //! bytes that the log keeps, and applying those bytes gives every member the
-//! same [`Answer`]. `check` refuses what etcd refuses before it proposes.
+//! same [`Answer`]. `check` refuses what etcd refuses, and what the storage engine
+//! could not apply, before it is proposed.
 
 mod answer;
 mod check;
@@ -18,9 +19,13 @@ pub use answer::{
     Alarm, Answer, DeleteAnswer, Grant, Kv, LockMode, OpAnswer, PutAnswer, RangeAnswer, Reply,
     TxnAnswer,
 };
-pub use check::{check_delete, check_put, check_range, check_txn};
+pub(crate) use check::within;
+pub use check::{
+    KEY_BYTES_MAX, OWNER_BYTES, PROPOSAL_BYTES_MAX, ROW_BYTES_MAX, check_delete, check_put,
+    check_range, check_txn, pack,
+};
 pub use decoding::{Proposal, decode};
-pub use encoding::encode;
+pub use encoding::{VERSION, VERSION_OF_BOUNDS, encode};
 pub use range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
 pub use restore::Restore;
 pub use txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
@@ -52,15 +57,14 @@ pub enum Command {
     Alarm(AlarmAction),
     Execute(Execute),
     /// Takes a lock or queues for it.
-    Acquire {
-        key: Bytes,
-        session: i64,
-        mode: LockMode,
-    },
-    /// Gives a lock back, or leaves its queue.
+    Acquire(Acquire),
+    /// Gives a lock back, or leaves its queue: all calls of the session, or
+    /// one that was cancelled.
     Release {
         key: Bytes,
         session: i64,
+        /// The call that was cancelled; 0: all of the session.
+        place: u64,
     },
     /// The retention clock has come this far.
     Sample {
@@ -71,6 +75,18 @@ pub enum Command {
         revision: i64,
     },
     Restore(Restore),
+}
+
+/// One call that wants a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquire {
+    pub key: Bytes,
+    pub session: i64,
+    pub mode: LockMode,
+    /// Leaves no trace unless the lock is granted at once.
+    pub no_wait: bool,
+    /// Tells the calls of one session apart; 0 in logs of older versions.
+    pub place: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

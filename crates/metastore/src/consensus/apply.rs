@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use parking_lot::Mutex;
+use stele_engine::AbortOnPanic;
 use tokio_stream::{Stream, StreamExt};
 
 use super::log::RaftLog;
@@ -45,6 +46,13 @@ impl<A> Waiting<A> {
     pub fn begin(&self, ticket: u64, replies: Vec<Reply<A>>) {
         let before = self.slot.lock().replace((ticket, replies));
         assert!(before.is_none(), "one entry after the other");
+    }
+
+    /// Whether a caller of the entry is still there.
+    fn is_awaited(&self, ticket: u64) -> bool {
+        let slot = self.slot.lock();
+        let mine = slot.as_ref().filter(|(waiting, _)| *waiting == ticket);
+        mine.is_some_and(|(_, replies)| replies.iter().any(|reply| !reply.is_closed()))
     }
 
     /// The entry will not be applied, or nobody knows.
@@ -92,7 +100,11 @@ impl<M: Machine> Applier<M> {
             }
         };
         let proposals = Arc::unwrap_or_clone(proposals);
-        let answers = self.machine.apply(Committed { index, term, proposals });
+        let awaited = ticket > 0 && self.waiting.is_awaited(ticket);
+        // The runtime would catch a panic, and the group would stand still.
+        let abort = AbortOnPanic::during("while a log entry was applied");
+        let answers = self.machine.apply(Committed { index, term, proposals, awaited });
+        drop(abort);
         let answers = answers.map_err(|error| {
             let told = io::Error::other(error.to_string());
             self.waiting.failure.lock().get_or_insert(error);

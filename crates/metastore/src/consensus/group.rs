@@ -83,6 +83,12 @@ impl<M: Machine> Group<M> {
         if self.shared.leads.load(Ordering::Acquire) { Ok(()) } else { Err(Error::Stopped) }
     }
 
+    /// Returns why the group serves nothing, if that is so.
+    pub fn failure(&self) -> Option<Error> {
+        let leads = self.shared.leads.load(Ordering::Acquire);
+        self.shared.waiting.failure().or_else(|| (!leads).then_some(Error::Stopped))
+    }
+
     pub fn status(&self) -> Status {
         let shared = &self.shared;
         let leads = shared.leads.load(Ordering::Acquire);

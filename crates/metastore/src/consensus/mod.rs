@@ -45,6 +45,8 @@ pub struct Committed {
     pub term: u64,
     /// None in entries that are Raft's own.
     pub proposals: Vec<Bytes>,
+    /// Whether somebody waits for the answers here. The effects are the same.
+    pub awaited: bool,
 }
 
 /// What entries are applied to.

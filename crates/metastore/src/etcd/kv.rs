@@ -47,7 +47,8 @@ pub async fn txn(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
         if !serializable {
             etcd.node().barrier().await?;
         }
-        etcd.node().read_txn(&txn)?
+        // Ranges of any size are read.
+        stele_grpc::offload::in_place(|| etcd.node().read_txn(&txn))?
     } else {
         etcd.node().propose(Command::Txn(txn)).await?
     };

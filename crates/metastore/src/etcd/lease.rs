@@ -8,7 +8,7 @@ use super::rpc::Messages;
 use super::wire::{self, Fields};
 use super::{Etcd, decode, kv, proto, response};
 use crate::Result;
-use crate::command::{Answer, Command, Reply};
+use crate::command::{Answer, Reply};
 
 pub async fn grant(etcd: &Etcd, request: proto::LeaseGrantRequest) -> Result<Bytes> {
     match etcd.node().lease_grant(request.id, request.ttl).await? {
@@ -26,7 +26,7 @@ pub async fn grant(etcd: &Etcd, request: proto::LeaseGrantRequest) -> Result<Byt
 }
 
 pub async fn revoke(etcd: &Etcd, request: proto::LeaseRevokeRequest) -> Result<Bytes> {
-    let answer = etcd.node().propose(Command::LeaseRevoke { id: request.id }).await?;
+    let answer = etcd.node().lease_revoke(request.id).await?;
     etcd.counters().revocations.add(1);
     Ok(response::header_only(etcd.header(answer.revision)))
 }

@@ -60,14 +60,14 @@ pub fn defragment() -> Bytes {
     wire::framed(&proto::DefragmentResponse::default())
 }
 
-pub fn hash(etcd: &Etcd) -> Result<Bytes> {
-    let hash = etcd.node().hash(0)?;
+pub async fn hash(etcd: &Etcd) -> Result<Bytes> {
+    let hash = etcd.node().hash(0).await?;
     let header = Some(etcd.header(etcd.node().revision()).message());
     Ok(wire::framed(&proto::HashResponse { header, hash: hash.hash }))
 }
 
 pub async fn hash_kv(etcd: &Etcd, request: proto::HashKvRequest) -> Result<Bytes> {
-    let hash = etcd.node().hash(request.revision)?;
+    let hash = etcd.node().hash(request.revision).await?;
     Ok(wire::framed(&proto::HashKvResponse {
         header: Some(etcd.header(etcd.node().revision()).message()),
         hash: hash.hash,

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 use self::header::Header;
@@ -40,7 +41,7 @@ use self::methods::Method;
 use self::metrics::Counters;
 use self::range::Budget;
 use self::rpc::{Answer, Messages};
-pub use self::service::{PageBody, Service, is_endless, is_grpc};
+pub use self::service::{PageBody, Service, is_endless, is_gateway};
 use crate::{Error, Node};
 
 /// The version of etcd whose API this is. Clients compare its numbers.
@@ -86,12 +87,17 @@ struct Inner {
     options: Options,
     counters: Counters,
     budget: Budget,
+    sorting: Semaphore,
 }
+
+/// Ranges that are sorted by anything but their keys at the same time.
+const SORTING_MAX: usize = 2;
 
 impl Etcd {
     pub fn new(node: Arc<Node>, options: Options) -> Etcd {
         let budget = Budget::new(options.response_bytes_max);
-        Etcd(Arc::new(Inner { node, options, counters: Counters::default(), budget }))
+        let sorting = Semaphore::new(SORTING_MAX);
+        Etcd(Arc::new(Inner { node, options, counters: Counters::default(), budget, sorting }))
     }
 
     /// Answers gRPC and HTTP requests.
@@ -109,6 +115,10 @@ impl Etcd {
 
     fn budget(&self) -> &Budget {
         &self.0.budget
+    }
+
+    fn sorting(&self) -> &Semaphore {
+        &self.0.sorting
     }
 
     fn counters(&self) -> &Counters {
@@ -143,7 +153,7 @@ impl Etcd {
             Method::Alarm => one(maintenance::alarm(self, decode(message)?).await),
             Method::Status => one(maintenance::status(self)),
             Method::Defragment => one(Ok(maintenance::defragment())),
-            Method::Hash => one(maintenance::hash(self)),
+            Method::Hash => one(maintenance::hash(self).await),
             Method::HashKv => one(maintenance::hash_kv(self, decode(message)?).await),
             Method::Snapshot => Ok(snapshot::stream(self).await?),
             Method::Watch | Method::LeaseKeepAlive => {

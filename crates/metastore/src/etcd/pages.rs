@@ -13,12 +13,13 @@ use crate::command::{Alarm, KeyRange, RangeQuery};
 pub async fn page<B>(etcd: &Etcd, request: Request<B>) -> Response<PageBody>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     let query = Query(head.uri.query().unwrap_or(""));
-    let mut response = if head.method == Verb::OPTIONS {
-        text(StatusCode::OK, "")
+    if head.method == Verb::OPTIONS {
+        text(StatusCode::NO_CONTENT, "")
     } else if let Some(path) = gateway_path(path) {
         gateway::call(etcd, &head.method, path, body).await
     } else if !PAGES.contains(&path) {
@@ -35,9 +36,7 @@ where
             "/version" => version(),
             _ => numbers(etcd),
         }
-    };
-    allow_everywhere(&mut response);
-    response
+    }
 }
 
 const PAGES: [&str; 5] = ["/health", "/livez", "/readyz", "/version", "/metrics"];
@@ -45,20 +44,8 @@ const READY: &[&str] =
     &["data_corruption", "serializable_read", "linearizable_read", "non_learner"];
 
 /// What the gateway calls a path, if it is one of its own.
-fn gateway_path(path: &str) -> Option<&str> {
+pub fn gateway_path(path: &str) -> Option<&str> {
     path.strip_prefix("/v3/").or_else(|| path.strip_prefix("/v3beta/"))
-}
-
-/// Pages of other sites may ask too, as with etcd.
-fn allow_everywhere(response: &mut Response<PageBody>) {
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS, PUT, DELETE"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "accept, content-type, authorization"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
 }
 
 /// The parameters of a page.

@@ -12,6 +12,8 @@ use tonic::Status;
 
 use super::wire::FRAME_BYTES;
 
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The largest message that a client may send: the largest request, and what
 /// etcd allows on top for its wrapping.
 pub const MESSAGE_BYTES_MAX: usize = (1536 + 512) << 10;
@@ -49,7 +51,7 @@ pub struct Requests<B> {
 
 impl<B> Requests<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
     pub fn new(body: B) -> Requests<B> {
         Requests { body, received: Bytes::new(), partial: BytesMut::new() }
@@ -77,7 +79,7 @@ where
                         self.received = data;
                     }
                 }
-                Some(Err(_)) => return Poll::Ready(Some(Err(went_away()))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(interrupted(error.into())))),
                 None if self.partial.is_empty() => return Poll::Ready(None),
                 None => return Poll::Ready(Some(Err(went_away()))),
             }
@@ -132,13 +134,18 @@ fn message_bytes(framed: &[u8]) -> Result<Option<usize>, Status> {
     Ok(Some(bytes))
 }
 
+/// Why a body ended early, as the server states it that refused the rest.
+fn interrupted(error: BoxError) -> Status {
+    error.downcast::<Status>().map_or_else(|_| went_away(), |status| *status)
+}
+
 fn went_away() -> Status {
     Status::cancelled("the client has gone away")
 }
 
 impl<B> Stream for Requests<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
     type Item = Result<Bytes, Status>;
 

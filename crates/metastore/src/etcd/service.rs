@@ -9,12 +9,13 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use stele_grpc::{is_grpc, unsupported_media_type};
 use tokio_stream::StreamExt;
 use tonic::Status;
 
 use super::methods::Method;
 use super::rpc::{Answer, Requests};
-use super::{Etcd, metrics, pages};
+use super::{Etcd, gateway, metrics, pages};
 use crate::native;
 
 /// The body of every response.
@@ -34,15 +35,21 @@ impl Service {
     }
 }
 
-/// Whether a request is a gRPC call.
-pub fn is_grpc(headers: &http::HeaderMap) -> bool {
-    let kind = headers.get(http::header::CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+/// Returns whether the path is a gRPC method's, which nothing else is served at.
+fn is_method(path: &str) -> bool {
+    Method::of_path(path).is_some() || path.starts_with(native::PATH)
 }
 
 /// Whether the calls of this path end only when somebody ends them.
 pub fn is_endless(path: &str) -> bool {
-    Method::of_path(path).is_some_and(Method::asks_many) || native::is_endless(path)
+    let by_json = || pages::gateway_path(path).and_then(gateway::method);
+    Method::of_path(path).or_else(by_json).is_some_and(Method::asks_many)
+        || native::is_endless(path)
+}
+
+/// Returns whether the path is one of the JSON gateway.
+pub fn is_gateway(path: &str) -> bool {
+    pages::gateway_path(path).is_some()
 }
 
 impl<B> tower_service::Service<Request<B>> for Service
@@ -59,14 +66,17 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let etcd = self.etcd.clone();
+        if !is_grpc(request.headers()) {
+            if is_method(request.uri().path()) {
+                return Box::pin(std::future::ready(Ok(unsupported_media_type())));
+            }
+            return Box::pin(async move { Ok(pages::page(&etcd, request).await) });
+        }
         if request.uri().path().starts_with(native::PATH) {
             return tower_service::Service::call(&mut self.native, request);
         }
-        let etcd = self.etcd.clone();
         Box::pin(async move {
-            if !is_grpc(request.headers()) {
-                return Ok(pages::page(&etcd, request).await);
-            }
             let answered = call(&etcd, request).await;
             Ok(answered.map_or_else(Status::into_http, Answer::into_response))
         })
@@ -76,6 +86,7 @@ where
 async fn call<B>(etcd: &Etcd, request: Request<B>) -> Result<Answer, Status>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (head, body) = request.into_parts();
     let Some(method) = Method::of_path(head.uri.path()) else {

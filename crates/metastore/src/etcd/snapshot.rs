@@ -33,7 +33,7 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
         let node = etcd.node();
         // Once to know how much there is, and once more to send it.
         let mut left = front.len();
-        let mut scan = node.open_range(&query, Floor::Retained)?;
+        let mut scan = node.open_range(&query, Floor::Begun)?;
         let measure = &mut |view: KeyView<'_>| left += wire::field_len(view.wire_len());
         while node.next_of_range(&mut scan, READ_BYTES, measure)?.is_none() {
             tokio::task::yield_now().await;
@@ -42,7 +42,7 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
         let (left, filling) = (whole as u64, whole - left);
         let digest = Context::new(&SHA256);
         let mut blobs = Blobs { out, header, left, digest, open: front };
-        let mut scan = node.open_range(&query, Floor::Retained)?;
+        let mut scan = node.open_range(&query, Floor::Begun)?;
         loop {
             let open = &mut blobs.open;
             let sink = &mut |view: KeyView<'_>| {

@@ -19,11 +19,12 @@ use stele_engine::world::Clock;
 use tokio::sync::Notify;
 use wheel::Wheel;
 
+use crate::command::within;
 use crate::error::Result;
 use crate::state::{State, tables};
 
 /// Leases that live longer are as good as forever.
-const TTL_SECONDS_MAX: i64 = 9_000_000_000;
+pub const TTL_SECONDS_MAX: i64 = 9_000_000_000;
 
 /// The leases of a node, with their deadlines.
 pub struct Leases {
@@ -99,9 +100,13 @@ impl Leases {
         })
     }
 
-    /// The keys that go with a lease.
+    /// The keys that go with a lease; refused if they are too many to be held.
     pub fn keys(&self, id: i64) -> Result<Vec<Bytes>> {
-        let rows = self.state.owned_rows(self.state.tables.lease_keys, id)?;
+        const KEYS_BYTES_MAX: usize = 32 << 20;
+        let table = self.state.tables.lease_keys;
+        let rows = self.state.owned_rows_some(table, id, usize::MAX, KEYS_BYTES_MAX)?;
+        let bytes = rows.iter().map(Vec::len).sum::<usize>();
+        within("bytes of the keys of a lease", bytes, KEYS_BYTES_MAX)?;
         let key = |row: Vec<u8>| Bytes::from(row).slice(tables::OWNER_BYTES..);
         Ok(rows.into_iter().map(key).collect())
     }
@@ -171,6 +176,19 @@ impl Leases {
             }
         }
         expired
+    }
+
+    /// Leases among these that are still there come up again at once: they had
+    /// more keys than one entry deletes.
+    pub fn expire_again(&self, ids: &[i64]) {
+        let mut inner = self.inner.lock();
+        let Inner { leases, overdue, .. } = &mut *inner;
+        // In their order, which `expired` takes from the end.
+        for id in ids.iter().rev() {
+            if let Some(lease) = leases.get(id).filter(|lease| lease.expiring) {
+                overdue.push((*id, lease.tick));
+            }
+        }
     }
 
     /// These could not be revoked: they are to come up again.

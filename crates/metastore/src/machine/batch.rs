@@ -1,12 +1,13 @@
 //! The changes of one log entry while it is being applied: what later
 //! proposals of the entry see, and what becomes one engine commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use prost::Message;
-use stele_engine::{Commit, CommitBuilder, RowRange, ScanSpec};
+use stele_engine::{BatchLimits, Commit, CommitBuilder, RowRange, ScanSpec};
 
+use super::parts::CHANGE_BYTES;
 use crate::command::{Alarm, KeyRange, Kv};
 use crate::error::Result;
 use crate::state::{
@@ -15,10 +16,18 @@ use crate::state::{
 };
 use crate::watch::{Event, EventKind};
 
+/// Events of an entry that are kept for watchers. Those of a larger entry are
+/// read from history.
+const EVENT_BYTES_MAX: usize = 16 << 20;
+
+/// Commits a part of an entry.
+pub type CommitPart<'a> = &'a dyn Fn(&Commit) -> Result<()>;
+
 /// An entry's changes so far.
 pub struct Batch<'a> {
     pub state: &'a State,
-    /// The revision of the stored state, which the batch stands on.
+    /// Up to this revision the stored state is read; what the batch changed
+    /// since is in `keys`. Rises when a part of the entry is committed.
     base: i64,
     /// Reads a value as of `base`.
     at_base: ScanSpec,
@@ -27,11 +36,22 @@ pub struct Batch<'a> {
     changes: Vec<(Change, i64)>,
     /// Set once the proposal at hand has changed something.
     sub: Option<u32>,
-    /// `None` when nobody watches.
+    /// `None` when nobody watches, or when there are too many to be kept.
     events: Option<Vec<Event>>,
+    event_bytes: usize,
+    /// Bytes of `keys` and `changes`, about.
+    staged_bytes: usize,
+    /// What the parts of the entry that are committed add to the counts, and
+    /// the keys that came to life in them.
+    counts: Staged,
+    created: Vec<Bytes>,
+    commit_part: CommitPart<'a>,
+    proposals: usize,
     /// Rows of `lease_keys` and `lock_keys`, there or gone.
     lease_keys: BTreeMap<Vec<u8>, bool>,
     lock_keys: BTreeMap<Vec<u8>, bool>,
+    /// Keys whose locks changed.
+    locked: BTreeSet<Bytes>,
     /// TTLs of leases; `None` is gone.
     leases: BTreeMap<i64, Option<i64>>,
     pub sample: Option<Sample>,
@@ -40,12 +60,20 @@ pub struct Batch<'a> {
 
 /// What a batch does to one key.
 #[derive(Default)]
-struct KeyChange {
+pub struct KeyChange {
     /// Whether the key is alive in the stored state; known once it is written.
     lives_in_base: bool,
     /// Tails by revision, oldest first; `None` is an erasure.
     versions: Vec<(i64, Option<Bytes>)>,
     locks: Vec<(i64, KeyLockInfo)>,
+}
+
+/// What a key was before it is deleted.
+pub struct Old<'t> {
+    pub value_bytes: usize,
+    pub lease: i64,
+    /// Its tail; needed only for an event.
+    pub tail: Option<&'t Bytes>,
 }
 
 /// What a finished batch is.
@@ -56,13 +84,20 @@ pub struct Finished {
     pub counts: Staged,
     /// Keys that came to life.
     pub created: Vec<Bytes>,
+    /// Keys whose locks changed.
+    pub locked: BTreeSet<Bytes>,
     pub alarms: Option<Vec<(u64, Alarm)>>,
     pub sample: Option<Sample>,
 }
 
 impl<'a> Batch<'a> {
     /// A batch on the stored state as of `numbers`.
-    pub fn new(state: &'a State, numbers: Numbers, watched: bool) -> Batch<'a> {
+    pub fn new(
+        state: &'a State,
+        numbers: Numbers,
+        watched: bool,
+        commit_part: CommitPart<'a>,
+    ) -> Batch<'a> {
         Batch {
             state,
             base: numbers.revision,
@@ -72,8 +107,15 @@ impl<'a> Batch<'a> {
             changes: Vec::new(),
             sub: None,
             events: watched.then(Vec::new),
+            event_bytes: 0,
+            staged_bytes: 0,
+            counts: Staged::new(),
+            created: Vec::new(),
+            commit_part,
+            proposals: 0,
             lease_keys: BTreeMap::new(),
             lock_keys: BTreeMap::new(),
+            locked: BTreeSet::new(),
             leases: BTreeMap::new(),
             sample: None,
             alarms: None,
@@ -82,9 +124,81 @@ impl<'a> Batch<'a> {
 
     /// What follows is of another proposal, made at this time: its changes get
     /// a revision of their own.
-    pub fn begin(&mut self, time_micros: i64) {
+    pub fn begin(&mut self, time_micros: i64) -> Result<()> {
+        self.commit_staged_if_large()?;
         self.numbers.time_micros = self.numbers.time_micros.max(time_micros);
         self.sub = None;
+        self.proposals += 1;
+        Ok(())
+    }
+
+    /// Whether the proposal at hand is the first of its entry.
+    pub fn is_first_proposal(&self) -> bool {
+        self.proposals <= 1
+    }
+
+    /// Up to this revision the stored state is read.
+    pub fn base(&self) -> i64 {
+        self.base
+    }
+
+    pub fn staged_bytes(&self) -> usize {
+        self.staged_bytes
+    }
+
+    pub fn makes_events(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Watchers will read the events of this entry from history.
+    pub fn drop_events(&mut self) {
+        self.events = None;
+    }
+
+    pub fn changed_keys(&self) -> &BTreeMap<Bytes, KeyChange> {
+        &self.keys
+    }
+
+    /// Whether the batch has put or deleted a key since its base.
+    pub fn has_changed(&self, key: &[u8]) -> bool {
+        self.keys.get(key).is_some_and(|change| !change.versions.is_empty())
+    }
+
+    /// A part of the entry is committed: it is read from the store from now on.
+    pub fn move_base(&mut self) {
+        self.base = self.numbers.revision;
+        self.at_base = value_spec(self.base);
+    }
+
+    pub fn commit_ahead(&self, commit: Commit) -> Result<()> {
+        (self.commit_part)(&commit)
+    }
+
+    /// Adds keys that came to life (1) or ceased to live (-1) to the counts.
+    pub fn stage_counts<'k>(&mut self, keys: impl Iterator<Item = (&'k Bytes, i64)>) {
+        for (start, delta) in self.state.counts.read().stage(keys) {
+            *self.counts.entry(start).or_default() += delta;
+        }
+    }
+
+    /// The staged changes have been committed.
+    pub fn forget_staged(&mut self) {
+        let keys = std::mem::take(&mut self.keys);
+        let growing = keys.iter().map(|(key, change)| (key, change.growth()));
+        self.stage_counts(growing.filter(|(_, growth)| *growth != 0));
+        let created = keys.into_iter().filter(|(_, change)| change.growth() > 0);
+        self.created.extend(created.map(|(key, _)| key));
+        self.changes.clear();
+        self.staged_bytes = 0;
+    }
+
+    pub fn drop_lease_row(&mut self, row: Vec<u8>) {
+        self.lease_keys.insert(row, false);
+    }
+
+    pub fn count_deletion(&mut self, key: &[u8], value_bytes: usize) {
+        self.numbers.written_bytes += size_of_entry(key, 0);
+        self.numbers.live_bytes -= size_of_entry(key, value_bytes);
     }
 
     /// What follows gets a revision of its own, though the proposal is the same.
@@ -139,15 +253,37 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The live keys of a range as they are now.
-    pub fn collect(&self, range: &KeyRange) -> Result<Vec<Kv>> {
-        if let Some(key) = range.single_key() {
-            let tail = self.newest(key)?;
-            return Ok(tail.map(|tail| Kv { key: key.clone(), tail }).into_iter().collect());
+    /// Bytes of the live keys of a range at a revision with their values: of
+    /// the first `rows_max`, about. Stops counting above `bytes_max`.
+    pub fn measure(
+        &self,
+        range: &KeyRange,
+        revision: i64,
+        rows_max: Option<usize>,
+        bytes_max: usize,
+    ) -> Result<usize> {
+        if range.is_empty() {
+            return Ok(0);
         }
-        let mut kvs = Vec::new();
-        self.each(range, self.revision(), None, &mut |view| kvs.push(owned(view)))?;
-        Ok(kvs)
+        let rows = range.rows();
+        let changed = self.keys.range::<[u8], _>(bounds(&rows));
+        let changed = changed
+            .filter_map(|(key, change)| Some(key.len() + change.at(revision)?.as_ref()?.len()));
+        let mut bytes: usize = changed.sum();
+        let mut spec = value_spec(revision.min(self.base));
+        spec.rows.push(rows);
+        spec.rows_max = rows_max;
+        let mut scan = self.state.store.scan(self.state.tables.user, spec)?;
+        loop {
+            let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
+                if !self.has_changed(cell.row) {
+                    bytes += cell.row.len() + cell.value.len();
+                }
+            })?;
+            if end.done || bytes > bytes_max {
+                return Ok(bytes);
+            }
+        }
     }
 
     /// How many live keys a range has now.
@@ -172,16 +308,16 @@ impl<'a> Batch<'a> {
             lease,
         };
         let bytes = Bytes::from(tail.encode());
-        let size = size_of_entry(key, value);
+        let size = size_of_entry(key, value.len());
         self.numbers.written_bytes += size;
-        self.numbers.live_bytes += size - old.map_or(0, |old| size_of_entry(key, old.value));
+        self.numbers.live_bytes += size - old.map_or(0, |old| size_of_entry(key, old.value.len()));
         self.move_lease(key, old.map_or(0, |old| old.lease), lease);
         let kind = if old.is_some() { ChangeKind::Put } else { ChangeKind::Create };
         self.record(revision, sub, kind, key);
-        if let Some(events) = &mut self.events {
+        if self.makes_events() {
             let view = KeyView { key, tail: &bytes };
             let prev = prev.map(|prev| &prev[..]);
-            events.push(Event::new(revision, EventKind::Put, view, prev));
+            self.push_event(Event::new(revision, EventKind::Put, view, prev));
         }
         self.set(key, revision, Some(bytes), prev.is_some());
     }
@@ -190,7 +326,7 @@ impl<'a> Batch<'a> {
     /// a revision that has been.
     pub fn put_back(&mut self, key: &Bytes, tail: &Bytes) {
         let kv = Tail::parse(tail);
-        let size = size_of_entry(key, kv.value);
+        let size = size_of_entry(key, kv.value.len());
         self.numbers.written_bytes += size;
         self.numbers.live_bytes += size;
         self.move_lease(key, 0, kv.lease);
@@ -199,27 +335,44 @@ impl<'a> Batch<'a> {
 
     /// Deletes a key that is alive. `prev` is its newest tail.
     pub fn delete(&mut self, key: &Bytes, prev: &Bytes) {
-        let (revision, sub) = self.next_place();
         let old = Tail::parse(prev);
-        self.numbers.written_bytes += size_of_entry(key, b"");
-        self.numbers.live_bytes -= size_of_entry(key, old.value);
+        let (value_bytes, lease) = (old.value.len(), old.lease);
+        self.delete_old(key, Old { value_bytes, lease, tail: Some(prev) });
+    }
+
+    /// Deletes a key that is alive. Without its tail there is no event of it.
+    pub fn delete_old(&mut self, key: &Bytes, old: Old<'_>) {
+        let (revision, sub) = self.next_place();
+        self.count_deletion(key, old.value_bytes);
         self.move_lease(key, old.lease, 0);
         self.record(revision, sub, ChangeKind::Delete, key);
-        if let Some(mut events) = self.events.take() {
-            let before = self.tail_before(key, revision, prev);
-            let tail = Tail::erased(revision).encode();
-            let view = KeyView { key, tail: &tail };
-            events.push(Event::new(revision, EventKind::Delete, view, before.as_deref()));
-            self.events = Some(events);
+        match old.tail {
+            Some(prev) if self.makes_events() => {
+                let before = self.tail_before(key, revision, prev);
+                let tail = Tail::erased(revision).encode();
+                let view = KeyView { key, tail: &tail };
+                self.push_event(Event::new(revision, EventKind::Delete, view, before.as_deref()));
+            }
+            Some(_) => {}
+            None => self.drop_events(),
         }
         self.set(key, revision, None, true);
+    }
+
+    fn push_event(&mut self, event: Event) {
+        let Some(events) = &mut self.events else { return };
+        self.event_bytes += event.bytes();
+        events.push(event);
+        if self.event_bytes > EVENT_BYTES_MAX {
+            self.events = None;
+        }
     }
 
     /// The lock of a key as it is now; free if there is none.
     pub fn lock(&self, key: &[u8]) -> Result<KeyLockInfo> {
         match self.keys.get(key).and_then(|change| change.locks.last()) {
             Some((_, info)) => Ok(info.clone()),
-            None => Ok(self.state.lock_info(key)?.unwrap_or_default()),
+            None => Ok(self.state.lock_info_at(key, self.base)?.unwrap_or_default()),
         }
     }
 
@@ -231,9 +384,12 @@ impl<'a> Batch<'a> {
     pub fn set_lock(&mut self, key: &Bytes, info: KeyLockInfo) {
         let (revision, sub) = self.next_place();
         self.record(revision, sub, ChangeKind::Lock, key);
-        if let Some(events) = &mut self.events {
-            events.push(Event::lock(revision, key, &info.encode_to_vec()));
+        let bytes = info.encode_to_vec();
+        self.staged_bytes += bytes.len() + CHANGE_BYTES;
+        if self.makes_events() {
+            self.push_event(Event::lock(revision, key, &bytes));
         }
+        self.locked.insert(key.clone());
         let locks = &mut self.keys.entry(key.clone()).or_default().locks;
         locks.retain(|(at, _)| *at != revision);
         locks.push((revision, info));
@@ -245,12 +401,32 @@ impl<'a> Batch<'a> {
 
     /// The keys that go with a lease, in order.
     pub fn lease_keys(&self, id: i64) -> Result<Vec<Bytes>> {
-        self.owned_keys(id, self.state.tables.lease_keys, &self.lease_keys)
+        let rows = self.state.owned_rows(self.state.tables.lease_keys, id)?;
+        Ok(self.owned_keys(id, rows, &self.lease_keys))
+    }
+
+    /// The first keys that go with a lease, at least `keys_max` or about
+    /// `bytes_max` of them if there are so many.
+    pub fn lease_keys_some(
+        &self,
+        id: i64,
+        keys_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Bytes>> {
+        let table = self.state.tables.lease_keys;
+        // A key that this batch detached takes the place of one that is wanted.
+        let prefix = RowRange::prefix(&tables::owned_row(id, b""));
+        let changed = self.lease_keys.range::<[u8], _>(bounds(&prefix));
+        let (count, bytes) =
+            changed.fold((0, 0), |(count, bytes), (row, _)| (count + 1, bytes + row.len()));
+        let rows = self.state.owned_rows_some(table, id, keys_max + count, bytes_max + bytes)?;
+        Ok(self.owned_keys(id, rows, &self.lease_keys))
     }
 
     /// The keys whose locks a session holds or waits for, in order.
     pub fn lock_keys(&self, session: i64) -> Result<Vec<Bytes>> {
-        self.owned_keys(session, self.state.tables.lock_keys, &self.lock_keys)
+        let rows = self.state.owned_rows(self.state.tables.lock_keys, session)?;
+        Ok(self.owned_keys(session, rows, &self.lock_keys))
     }
 
     pub fn set_lock_key(&mut self, session: i64, key: &[u8], there: bool) {
@@ -264,11 +440,11 @@ impl<'a> Batch<'a> {
         newer.find(|change| range.contains(&change.key))
     }
 
-    /// Packs everything into a commit.
-    pub fn finish(self) -> Finished {
-        let Batch { state, numbers, .. } = self;
+    /// Adds the rows of `user` and `changes`. Changes below a waterline that
+    /// has moved go with the end of the entry.
+    pub fn push_changes(&self, commit: &mut CommitBuilder, ends: bool) {
+        let (state, numbers) = (self.state, &self.numbers);
         let tables = &state.tables;
-        let mut commit = CommitBuilder::new();
         if !self.keys.is_empty() {
             commit.table(tables.user);
         }
@@ -288,7 +464,7 @@ impl<'a> Batch<'a> {
                 };
             }
         }
-        let line_moved = numbers.waterline > state.waterline();
+        let line_moved = ends && numbers.waterline > state.waterline();
         if line_moved || !self.changes.is_empty() {
             commit.table(tables.changes);
         }
@@ -296,32 +472,38 @@ impl<'a> Batch<'a> {
             commit.delete_range(&changes::rows(0, numbers.waterline - 1));
         }
         for (change, time_micros) in &self.changes {
-            change.push(&mut commit, *time_micros);
+            change.push(commit, *time_micros);
         }
-        let counts = state.counts.read();
-        let growing = self.keys.iter().map(|(key, change)| (key, change.growth()));
-        let staged = counts.stage(growing.filter(|(_, growth)| *growth != 0));
-        counts.push(&staged, &mut commit, tables);
-        drop(counts);
+    }
+
+    /// Packs what is left into a commit.
+    pub fn finish(mut self) -> Finished {
+        let (state, numbers) = (self.state, self.numbers);
+        let tables = &state.tables;
+        let mut commit = CommitBuilder::new();
+        self.push_changes(&mut commit, true);
+        self.forget_staged();
+        state.counts.read().push(&self.counts, &mut commit, tables);
         tables.push_leases(&mut commit, &self.leases, &self.lease_keys, &self.lock_keys);
+        let line_moved = numbers.waterline > state.waterline();
         if line_moved || self.sample.is_some() {
             tables.push_time(&mut commit, self.sample.as_ref(), line_moved.then_some(&numbers));
         }
         tables.push_meta(&mut commit, &numbers, self.alarms.as_deref());
-        let created = self.keys.iter().filter(|(_, change)| change.growth() > 0);
         Finished {
             commit: commit.finish(),
             numbers,
-            created: created.map(|(key, _)| key.clone()).collect(),
+            created: self.created,
+            locked: self.locked,
             events: self.events,
-            counts: staged,
+            counts: self.counts,
             alarms: self.alarms,
             sample: self.sample,
         }
     }
 
     /// The place of the next change: its revision and its place in it.
-    fn next_place(&mut self) -> (i64, u32) {
+    pub fn next_place(&mut self) -> (i64, u32) {
         let sub = match self.sub {
             Some(sub) => sub + 1,
             None => {
@@ -334,11 +516,13 @@ impl<'a> Batch<'a> {
     }
 
     fn record(&mut self, revision: i64, sub: u32, kind: ChangeKind, key: &Bytes) {
+        self.staged_bytes += key.len() + CHANGE_BYTES;
         let change = Change { revision, sub, kind, key: key.clone(), lost: None };
         self.changes.push((change, self.numbers.time_micros));
     }
 
     fn set(&mut self, key: &Bytes, revision: i64, tail: Option<Bytes>, lived: bool) {
+        self.staged_bytes += key.len() + tail.as_ref().map_or(0, Bytes::len);
         let change = self.keys.entry(key.clone()).or_default();
         if change.versions.is_empty() {
             change.lives_in_base = lived;
@@ -389,10 +573,9 @@ impl<'a> Batch<'a> {
     fn owned_keys(
         &self,
         owner: i64,
-        table: stele_engine::TableId,
+        mut rows: BTreeSet<Vec<u8>>,
         changed: &BTreeMap<Vec<u8>, bool>,
-    ) -> Result<Vec<Bytes>> {
-        let mut rows = self.state.owned_rows(table, owner)?;
+    ) -> Vec<Bytes> {
         let range = RowRange::prefix(&tables::owned_row(owner, b""));
         for (row, there) in changed.range::<[u8], _>(bounds(&range)) {
             if *there {
@@ -401,7 +584,7 @@ impl<'a> Batch<'a> {
                 rows.remove(row);
             }
         }
-        Ok(rows.iter().map(|row| Bytes::copy_from_slice(&row[tables::OWNER_BYTES..])).collect())
+        rows.iter().map(|row| Bytes::copy_from_slice(&row[tables::OWNER_BYTES..])).collect()
     }
 }
 
@@ -410,6 +593,11 @@ impl KeyChange {
     fn at(&self, revision: i64) -> Option<&Option<Bytes>> {
         let upto = self.versions.iter().rev().find(|(at, _)| *at <= revision);
         upto.map(|(_, tail)| tail)
+    }
+
+    /// Whether the batch has put the key and not deleted it since.
+    pub fn is_alive(&self) -> bool {
+        self.versions.last().is_some_and(|(_, tail)| tail.is_some())
     }
 
     /// 1 if the key came to life in this batch, -1 if it ceased to live.
@@ -431,13 +619,13 @@ pub fn owned(view: KeyView<'_>) -> Kv {
 }
 
 /// What a key and its value count for.
-fn size_of_entry(key: &[u8], value: &[u8]) -> i64 {
-    i64::try_from(key.len() + value.len()).unwrap_or(i64::MAX)
+fn size_of_entry(key: &[u8], value_bytes: usize) -> i64 {
+    i64::try_from(key.len() + value_bytes).unwrap_or(i64::MAX)
 }
 
 type Bounds<'r> = (std::ops::Bound<&'r [u8]>, std::ops::Bound<&'r [u8]>);
 
-fn bounds(rows: &RowRange) -> Bounds<'_> {
+pub fn bounds(rows: &RowRange) -> Bounds<'_> {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     (Included(&rows.start[..]), rows.end.as_ref().map_or(Unbounded, |end| Excluded(&end[..])))
 }

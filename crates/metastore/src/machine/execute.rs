@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use stele_engine::{Columns, FamilyColumns, ScanSpec, TimeRange, View};
 
 use super::Running;
+use super::kv::check_rows;
 use crate::command::{Execute, KeyRange};
 use crate::error::{Error, Result};
 use crate::state::{Change, VALUE};
@@ -27,9 +28,7 @@ impl Running<'_> {
         }
         let mut keys = HashSet::with_capacity(execute.writes.len());
         for write in &execute.writes {
-            if write.key.is_empty() {
-                return Err(Error::EmptyKey);
-            }
+            check_rows(&write.key, write.lease != 0)?;
             if !keys.insert(&write.key) {
                 return Err(Error::DuplicateKey);
             }
@@ -60,7 +59,7 @@ impl Running<'_> {
         if let Some(change) = in_batch {
             return Ok(Some(change.clone()));
         }
-        let stored = self.batch.state.revision();
+        let stored = self.batch.base();
         if revision >= stored || ranges.is_empty() {
             return Ok(None);
         }
@@ -89,7 +88,7 @@ impl Running<'_> {
         let spec = ScanSpec {
             rows: vec![range.rows()],
             columns: Columns::Families(vec![FamilyColumns::all(VALUE)]),
-            times: Some(TimeRange { min: revision + 1, max: i64::MAX }),
+            times: Some(TimeRange { min: revision + 1, max: self.batch.base() }),
             versions: Some(1),
             markers: true,
             cells_max: Some(1),

@@ -4,9 +4,27 @@ use bytes::Bytes;
 
 use super::Running;
 use super::batch::owned;
-use crate::command::{Delete, DeleteAnswer, Put, PutAnswer, RangeAnswer, RangeQuery};
+use crate::command::{
+    Delete, DeleteAnswer, Kv, OWNER_BYTES, Put, PutAnswer, ROW_BYTES_MAX, RangeAnswer, RangeQuery,
+    VERSION_OF_BOUNDS, within,
+};
 use crate::error::{Error, Result};
 use crate::state::{Tail, pick};
+
+/// What the ranges and previous values of one request, and the values that it
+/// keeps, may have together.
+pub const RESULT_BYTES_MAX: usize = 32 << 20;
+
+/// Checks that the engine takes the rows of a key that is to be written. New
+/// proposals have been checked against a stricter limit; a log of an older
+/// version may hold longer keys, which every member refuses here.
+pub fn check_rows(key: &[u8], owned: bool) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::EmptyKey);
+    }
+    let limit = if owned { ROW_BYTES_MAX - OWNER_BYTES } else { ROW_BYTES_MAX };
+    within("bytes of a key", key.len(), limit)
+}
 
 impl Running<'_> {
     /// Puts a key, unless what it asks to keep is not there.
@@ -16,13 +34,16 @@ impl Running<'_> {
     }
 
     /// What must hold before a put: first its lease, then its key.
-    pub fn check_put(&self, put: &Put) -> Result<()> {
-        if put.key.is_empty() {
-            return Err(Error::EmptyKey);
+    pub fn check_put(&mut self, put: &Put) -> Result<()> {
+        let lease = put.lease.unwrap_or(0);
+        check_rows(&put.key, lease != 0)?;
+        self.check_lease(lease)?;
+        if put.value.is_some() && put.lease.is_some() {
+            return Ok(());
         }
-        self.check_lease(put.lease.unwrap_or(0))?;
-        if (put.value.is_none() || put.lease.is_none()) && self.batch.newest(&put.key)?.is_none() {
-            return Err(Error::KeyNotFound);
+        let kept = self.batch.newest(&put.key)?.ok_or(Error::KeyNotFound)?;
+        if put.value.is_none() && self.bounds_results() {
+            self.add_result(kept.len())?;
         }
         Ok(())
     }
@@ -35,7 +56,7 @@ impl Running<'_> {
         let value = put.value.as_ref().map_or(old.value, |value| &value[..]);
         self.batch.put(&put.key, value, put.lease.unwrap_or(old.lease), prev.as_ref());
         let prev = prev.filter(|_| put.prev_kv);
-        let prev = prev.map(|tail| crate::command::Kv { key: put.key.clone(), tail });
+        let prev = prev.map(|tail| Kv { key: put.key.clone(), tail });
         Ok(PutAnswer { revision: self.batch.revision(), prev })
     }
 
@@ -44,33 +65,79 @@ impl Running<'_> {
         self.delete_checked(delete)
     }
 
-    /// A range of too many keys is not deleted at once.
-    pub fn check_delete(&self, delete: &Delete) -> Result<()> {
+    /// A range of too many keys is not deleted at once, nor are many bytes of
+    /// previous values returned.
+    pub fn check_delete(&mut self, delete: &Delete) -> Result<()> {
         let (range, limit) = (&delete.range, self.deleted_keys_max);
-        if self.batch.state.counts.read().total() <= limit || range.single_key().is_some() {
+        if range.single_key().is_some() {
             return Ok(());
         }
-        let count = self.batch.count(range)?;
-        if count > limit {
-            let what = "keys deleted at once";
-            return Err(Error::Limit { what, size: count as u64, limit: limit as u64 });
+        if self.batch.state.counts.read().total() > limit {
+            let count = self.batch.count(range)?;
+            if count > limit {
+                let what = "keys deleted at once";
+                return Err(Error::Limit { what, size: count as u64, limit: limit as u64 });
+            }
+        }
+        if delete.prev_kv && self.bounds_results() {
+            let bytes = self.batch.measure(range, self.batch.revision(), None, RESULT_BYTES_MAX)?;
+            self.add_result(bytes)?;
         }
         Ok(())
     }
 
+    /// Whether the proposal is of a version that bounds what it returns.
+    pub fn bounds_results(&self) -> bool {
+        self.version >= VERSION_OF_BOUNDS
+    }
+
+    /// Counts bytes that the transaction at hand returns or keeps.
+    pub fn add_result(&mut self, bytes: usize) -> Result<()> {
+        self.result_bytes = self.result_bytes.saturating_add(bytes);
+        within("bytes of keys and values in a response", self.result_bytes, RESULT_BYTES_MAX)
+    }
+
     pub fn delete_checked(&mut self, delete: &Delete) -> Result<DeleteAnswer> {
-        let found = self.batch.collect(&delete.range)?;
-        for kv in &found {
-            self.batch.delete(&kv.key, &kv.tail);
-        }
-        let deleted = found.len() as i64;
-        let prev = if delete.prev_kv { found } else { Vec::new() };
+        let mut prev = Vec::new();
+        let wanted = (delete.prev_kv && self.awaited).then_some(&mut prev);
+        let deleted = match delete.range.single_key() {
+            Some(key) => self.delete_one(key, wanted)?,
+            None => self.batch.delete_range(&delete.range, wanted)?,
+        };
         Ok(DeleteAnswer { revision: self.batch.revision(), deleted, prev })
+    }
+
+    fn delete_one(&mut self, key: &Bytes, prev: Option<&mut Vec<Kv>>) -> Result<i64> {
+        let Some(tail) = self.batch.newest(key)? else { return Ok(0) };
+        self.batch.delete(key, &tail);
+        if let Some(prev) = prev {
+            prev.push(Kv { key: key.clone(), tail });
+        }
+        Ok(1)
+    }
+
+    /// Counts what a range inside a transaction will return, on the state
+    /// before the transaction.
+    pub fn check_range_bytes(&mut self, query: &RangeQuery) -> Result<()> {
+        if query.count_only || !self.bounds_results() {
+            return Ok(());
+        }
+        let now = self.batch.revision();
+        let at = if query.revision <= 0 { now } else { query.revision };
+        let limit = usize::try_from(query.limit).unwrap_or(0);
+        let limited = limit > 0 && query.in_key_order() && !query.filters();
+        let rows_max = limited.then(|| limit.saturating_add(1));
+        let left = RESULT_BYTES_MAX.saturating_sub(self.result_bytes);
+        let bytes = self.batch.measure(&query.range, at, rows_max, left)?;
+        self.add_result(bytes)
     }
 
     /// A range inside a transaction, which sees what came before it.
     pub fn range(&self, query: &RangeQuery) -> Result<RangeAnswer> {
         let (now, range) = (self.batch.revision(), &query.range);
+        if !self.awaited {
+            return Ok(RangeAnswer { revision: now, kvs: Vec::new(), more: false, count: 0 });
+        }
         let at = if query.revision <= 0 { now } else { query.revision };
         let latest = at == now;
         if query.count_only && latest {

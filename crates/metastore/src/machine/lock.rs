@@ -4,53 +4,81 @@
 use bytes::Bytes;
 
 use super::Running;
-use crate::command::{Grant, HeldLock, LockMode};
+use super::kv::check_rows;
+use crate::command::{Acquire, Grant, HeldLock, VERSION_OF_BOUNDS, within};
 use crate::error::{Error, Result};
 
+/// Every change of a lock stores all who hold it or wait for it.
+const LOCK_PLACES_MAX: usize = 10_000;
+
 impl Running<'_> {
-    /// Takes a lock, or queues for it. Asking again changes nothing.
-    pub fn acquire(&mut self, key: &Bytes, session: i64, mode: LockMode) -> Result<Option<Grant>> {
-        if key.is_empty() {
-            return Err(Error::EmptyKey);
-        }
+    /// Takes a lock, or queues for it. All calls of a session share its grant.
+    pub fn acquire(&mut self, acquire: &Acquire) -> Result<Option<Grant>> {
+        let Acquire { key, session, mode, no_wait, place } = acquire;
+        let (session, mode, place) = (*session, *mode, *place);
+        check_rows(key, true)?;
         if !self.leases.exists(session) {
             return Err(Error::LeaseNotFound);
         }
         let mut lock = self.batch.lock(key)?;
         let differs = || Error::LockModeDiffers { key: key.clone() };
         if let Some(grant) = lock.holder(session) {
-            return if grant.mode == mode { Ok(Some(grant)) } else { Err(differs()) };
+            if grant.mode != mode {
+                return Err(differs());
+            }
+            if place != 0 && lock.share(session, place) {
+                self.batch.set_lock(key, lock);
+            }
+            return Ok(Some(grant));
         }
         if let Some(waiting) = lock.waiter(session) {
-            return if waiting == mode { Ok(None) } else { Err(differs()) };
+            if waiting != mode {
+                return Err(differs());
+            }
+            if place == 0 || *no_wait {
+                return Ok(None);
+            }
         }
-        lock.queue(session, mode);
+        if self.version >= VERSION_OF_BOUNDS {
+            within("calls that hold or wait for one lock", lock.places(), LOCK_PLACES_MAX)?;
+        }
+        lock.queue(session, mode, place);
         lock.grant(self.batch.revision_of_change());
         let grant = lock.holder(session);
+        if grant.is_none() && *no_wait {
+            return Ok(None);
+        }
         self.batch.set_lock(key, lock);
         self.batch.set_lock_key(session, key, true);
         Ok(grant)
     }
 
-    /// Gives a lock back or leaves its queue.
-    pub fn release(&mut self, key: &Bytes, session: i64) -> Result<()> {
-        if self.leave_lock(key, session)? {
+    /// Gives a lock back or leaves its queue; with a place, for that call alone.
+    pub fn release(&mut self, key: &Bytes, session: i64, place: u64) -> Result<()> {
+        if self.leave_lock(key, session, (place != 0).then_some(place))? {
             Ok(())
         } else {
             Err(Error::LockNotHeld { key: key.clone() })
         }
     }
 
-    /// Takes a session out of a lock; those who can hold it now get it. Tells
-    /// whether the session was in.
-    pub fn leave_lock(&mut self, key: &Bytes, session: i64) -> Result<bool> {
+    /// Takes a session, or one of its calls, out of a lock; those who can hold
+    /// it now get it. Returns whether it was in.
+    pub fn leave_lock(&mut self, key: &Bytes, session: i64, place: Option<u64>) -> Result<bool> {
         let mut lock = self.batch.lock(key)?;
-        if !lock.remove(session) {
+        let left = match place {
+            Some(place) => lock.cancel(session, place),
+            None => lock.remove(session),
+        };
+        if !left {
             return Ok(false);
         }
         lock.grant(self.batch.revision_of_change());
+        let stays = lock.holder(session).is_some() || lock.waiter(session).is_some();
         self.batch.set_lock(key, lock);
-        self.batch.set_lock_key(session, key, false);
+        if !stays {
+            self.batch.set_lock_key(session, key, false);
+        }
         Ok(true)
     }
 

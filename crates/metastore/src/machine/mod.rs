@@ -12,21 +12,22 @@ mod execute;
 mod kv;
 mod lease;
 mod lock;
+mod parts;
 mod restore;
 mod retention;
 mod room;
 mod txn;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use stele_engine::world::{Clock, World};
-use stele_engine::{Resources, Store};
+use stele_engine::{Commit, Resources, Store};
 
-use crate::command::{self, Answer, Command, Op, Reply, Txn};
+use crate::command::{self, Answer, Command, Op, Proposal, ROW_BYTES_MAX, Reply, Txn, VERSION};
 use crate::consensus::{Committed, Machine, Position};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
@@ -34,6 +35,7 @@ use crate::lease::Leases;
 use crate::state::{Found, Identity, Numbers, Sample, State};
 use crate::watch::Hub;
 use batch::{Batch, Finished};
+pub use lease::{EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX};
 use room::Room;
 
 /// Applies log entries to the state.
@@ -66,7 +68,7 @@ impl Default for Settings {
         let mut engine = stele_engine::Options::default();
         // A key may be as long as a request; the rows of leases put an id
         // before it.
-        engine.limits.row_bytes_max = 4 << 20;
+        engine.limits.row_bytes_max = ROW_BYTES_MAX;
         // What is in the log must fit: the deletions of a large range, or of
         // all keys of a lease.
         engine.limits.commit_bytes_max = 3 << 30;
@@ -143,12 +145,29 @@ impl Core {
     }
 }
 
+/// The proposals of an entry. One that this version does not know is fatal:
+/// the members that know it have applied it.
+fn decode_all(entry: &Committed) -> Result<Vec<Proposal>> {
+    let decoded = entry.proposals.iter().map(command::decode);
+    decoded.collect::<Result<_>>().map_err(|error| {
+        let why = error.to_string();
+        Error::UnknownEntry { index: entry.index, why }
+    })
+}
+
 /// One proposal being applied.
 pub(crate) struct Running<'a> {
     pub batch: Batch<'a>,
     pub leases: &'a Leases,
     pub deleted_keys_max: i64,
     pub newest_sample: Option<Sample>,
+    /// The version of the proposal, by whose rules it is applied.
+    pub version: u8,
+    /// Whether anybody waits for the answers.
+    pub awaited: bool,
+    /// Bytes of what the transaction at hand returns and of the values that it
+    /// keeps, as far as they have been checked.
+    pub result_bytes: usize,
 }
 
 impl Applier {
@@ -190,16 +209,27 @@ impl Applier {
         core: &mut MutexGuard<'_, Core>,
         entry: Committed,
     ) -> Result<Vec<Result<Answer>>> {
+        let proposals = decode_all(&entry)?;
         let mut numbers = core.numbers;
         numbers.applied = Position { index: entry.index, term: entry.term };
+        let newest_sample = core.samples.back().copied();
+        let shared = RefCell::new(&mut *core);
+        let commit_part = |part: &Commit| {
+            let commit = || self.state.commit_part(part);
+            let Err(refused) = commit() else { return Ok(()) };
+            MutexGuard::unlocked(&mut shared.borrow_mut(), || self.room.wait(refused, commit))
+        };
         let mut running = Running {
-            batch: Batch::new(&self.state, numbers, self.hub.is_watched()),
+            batch: Batch::new(&self.state, numbers, self.hub.is_watched(), &commit_part),
             leases: &self.leases,
             deleted_keys_max: self.deleted_keys_max,
-            newest_sample: core.samples.back().copied(),
+            newest_sample,
+            version: 0,
+            awaited: entry.awaited,
+            result_bytes: 0,
         };
-        let mut answers = Vec::with_capacity(entry.proposals.len());
-        for proposal in &entry.proposals {
+        let mut answers = Vec::with_capacity(proposals.len());
+        for proposal in &proposals {
             let answer = running.run(proposal);
             if let Err(error @ (Error::Engine(_) | Error::Internal(_))) = answer {
                 return Err(error);
@@ -218,7 +248,7 @@ impl Applier {
 
     /// The commit is done: tells everybody, counts first, watchers last.
     fn publish(&self, core: &mut Core, finished: Finished) -> Result<()> {
-        let Finished { numbers, counts, created, events, alarms, sample, .. } = finished;
+        let Finished { numbers, counts, created, locked, events, alarms, sample, .. } = finished;
         self.state.counts.write().settle(counts, numbers.revision);
         if let Some(alarms) = alarms {
             self.state.set_alarms(alarms);
@@ -228,12 +258,13 @@ impl Applier {
             core.samples.retain(|sample| sample.revision >= numbers.waterline);
         }
         if let Some(sample) = sample {
-            self.state.set_sampled_bytes(sample.written_bytes);
+            self.state.set_sampled(&sample);
             core.samples.push_back(sample);
         }
         core.numbers = numbers;
         self.state.publish(&numbers);
         self.hub.publish(events, numbers.revision);
+        self.hub.notify_locks(&locked);
         if created.is_empty() { Ok(()) } else { self.state.cut_large_buckets(&created) }
     }
 }
@@ -267,9 +298,9 @@ impl Machine for Applier {
 }
 
 impl Running<'_> {
-    fn run(&mut self, proposal: &Bytes) -> Result<Answer> {
-        let proposal = command::decode(proposal)?;
-        self.batch.begin(proposal.time_micros);
+    fn run(&mut self, proposal: &Proposal) -> Result<Answer> {
+        self.batch.begin(proposal.time_micros)?;
+        (self.version, self.result_bytes) = (proposal.version, 0);
         let reply = self.obey(&proposal.command)?;
         Ok(Answer { revision: self.batch.revision(), reply })
     }
@@ -291,10 +322,10 @@ impl Running<'_> {
                 Ok(Reply::Done)
             }
             Command::Execute(execute) => self.execute(execute).map(|()| Reply::Execute),
-            Command::Acquire { key, session, mode } => {
-                self.acquire(key, *session, *mode).map(Reply::Acquire)
+            Command::Acquire(acquire) => self.acquire(acquire).map(Reply::Acquire),
+            Command::Release { key, session, place } => {
+                self.release(key, *session, *place).map(done)
             }
-            Command::Release { key, session } => self.release(key, *session).map(done),
             Command::Sample { clock_micros } => {
                 self.sample(*clock_micros);
                 Ok(Reply::Done)
@@ -308,14 +339,32 @@ impl Running<'_> {
 /// Runs a transaction that changes nothing on the state as it is.
 pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
     assert!(txn.is_read_only(), "a transaction that writes is proposed");
+    loop {
+        let answer = read_txn_once(state, leases, txn)?;
+        // The waterline may have passed the revision during the reading.
+        if answer.revision >= state.waterline() {
+            return Ok(answer);
+        }
+    }
+}
+
+fn read_txn_once(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
     let numbers = Numbers {
         revision: state.revision(),
         compacted: state.compacted(),
         waterline: state.waterline(),
         ..Numbers::default()
     };
-    let batch = Batch::new(state, numbers, false);
-    let mut running = Running { batch, leases, deleted_keys_max: 0, newest_sample: None };
+    let nothing = |_: &Commit| Ok(());
+    let mut running = Running {
+        batch: Batch::new(state, numbers, false, &nothing),
+        leases,
+        deleted_keys_max: 0,
+        newest_sample: None,
+        version: VERSION,
+        awaited: true,
+        result_bytes: 0,
+    };
     running.check_alarms(false)?;
     let reply = Reply::Txn(running.txn(txn)?);
     Ok(Answer { revision: numbers.revision, reply })
@@ -328,7 +377,7 @@ fn done((): ()) -> Reply {
 /// Whether a command is refused when there is no space.
 pub fn takes_space(command: &Command) -> bool {
     match command {
-        Command::Put(_) | Command::LeaseGrant { .. } | Command::Acquire { .. } => true,
+        Command::Put(_) | Command::LeaseGrant { .. } | Command::Acquire(_) => true,
         Command::Txn(txn) => puts(txn),
         Command::Execute(execute) => execute.writes.iter().any(|write| write.value.is_some()),
         _ => false,

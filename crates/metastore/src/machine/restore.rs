@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::Running;
+use super::kv::check_rows;
 use crate::command::Restore;
 use crate::error::{Error, Result};
 use crate::state::{Numbers, Tail};
@@ -28,9 +29,10 @@ impl Running<'_> {
         }
         for (at, kv) in restore.kvs.iter().enumerate() {
             let fields = Tail::parse(&kv.tail);
+            check_rows(&kv.key, fields.lease != 0)?;
             let revisions = 1..revision;
-            if kv.key.is_empty() || fields.encode() != kv.tail {
-                return refuse("a key is not as keys are");
+            if fields.encode() != kv.tail {
+                return refuse("malformed key record");
             }
             if !revisions.contains(&fields.mod_revision) {
                 return refuse("a key is newer than the snapshot");

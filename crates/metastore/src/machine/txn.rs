@@ -16,8 +16,9 @@ impl Running<'_> {
     pub fn txn(&mut self, txn: &Txn) -> Result<TxnAnswer> {
         let mut path = Path::new();
         self.choose(txn, &mut path)?;
-        self.check_path(txn, &mut path.iter(), &Running::check_write_op)?;
-        self.check_path(txn, &mut path.iter(), &Running::check_range_op)?;
+        self.check_path(txn, &mut path.iter(), &mut Running::check_write_op)?;
+        self.check_path(txn, &mut path.iter(), &mut Running::check_range_op)?;
+        self.check_path(txn, &mut path.iter(), &mut Running::check_range_op_bytes)?;
         self.execute_path(txn, &mut path.iter())
     }
 
@@ -58,10 +59,10 @@ impl Running<'_> {
     }
 
     fn check_path(
-        &self,
+        &mut self,
         txn: &Txn,
         path: &mut std::slice::Iter<'_, bool>,
-        check: &impl Fn(&Self, &Op) -> Result<()>,
+        check: &mut impl FnMut(&mut Self, &Op) -> Result<()>,
     ) -> Result<()> {
         let chosen = *path.next().expect("every transaction on the path was chosen in");
         for op in branch(txn, chosen) {
@@ -73,7 +74,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn check_write_op(&self, op: &Op) -> Result<()> {
+    fn check_write_op(&mut self, op: &Op) -> Result<()> {
         match op {
             Op::Put(put) => self.check_put(put),
             Op::Delete(delete) => self.check_delete(delete),
@@ -81,7 +82,11 @@ impl Running<'_> {
         }
     }
 
-    fn check_range_op(&self, op: &Op) -> Result<()> {
+    fn check_range_op_bytes(&mut self, op: &Op) -> Result<()> {
+        if let Op::Range(query) = op { self.check_range_bytes(query) } else { Ok(()) }
+    }
+
+    fn check_range_op(&mut self, op: &Op) -> Result<()> {
         let Op::Range(query) = op else { return Ok(()) };
         if query.revision > self.batch.revision() {
             return Err(Error::FutureRevision);

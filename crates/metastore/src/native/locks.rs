@@ -9,10 +9,8 @@ use super::proto::*;
 use super::service::unlike;
 use super::{Native, convert};
 use crate::Node;
-use crate::command::{Command, LockMode, Reply};
+use crate::command::{Acquire, Command, LockMode, Reply};
 use crate::error::{Error, Result};
-use crate::state::KeyLockInfo;
-use crate::watch::EventKind;
 
 impl Native {
     pub(super) async fn new_client(&self, request: NewClientRequest) -> Result<NewClientResponse> {
@@ -34,7 +32,7 @@ impl Native {
         &self,
         request: CloseClientRequest,
     ) -> Result<CloseClientResponse> {
-        self.node.propose(Command::LeaseRevoke { id: request.client_id }).await?;
+        self.node.lease_revoke(request.client_id).await?;
         Ok(CloseClientResponse {})
     }
 
@@ -57,39 +55,48 @@ impl Native {
     pub(super) async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResponse> {
         let AcquireRequest { key, client_id: session, shared, no_wait } = request;
         let mode = if shared { LockMode::Shared } else { LockMode::Exclusive };
-        // Opened first, so that the grant cannot be missed.
-        let hub = self.node.watch();
-        let mut cursor = hub.cursor_retained(hub.revision() + 1);
-        let acquire = Command::Acquire { key: key.clone(), session, mode };
-        let answer = self.node.propose(acquire).await?;
+        // Taken first, so that no change is missed.
+        let changes = self.node.watch().lock_changes(&key);
+        let call = Place::new(&self.node, key.clone(), session);
+        let place = call.place;
+        let acquire = Acquire { key: key.clone(), session, mode, no_wait, place };
+        let answer = match self.node.propose(Command::Acquire(acquire)).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                // Refused, or the member has stopped: there is nothing to cancel.
+                call.settle();
+                return Err(error);
+            }
+        };
         let Reply::Acquire(grant) = answer.reply else { return Err(unlike("an acquisition")) };
-        if let Some(grant) = grant {
-            return Ok(AcquireResponse { granted: true, token: grant.token });
-        }
-        let place = Place { node: self.node.clone(), key: key.clone(), session, waits: true };
-        if no_wait {
-            return place.leave().await;
+        if grant.is_some() || no_wait {
+            call.settle();
+            return Ok(AcquireResponse {
+                granted: grant.is_some(),
+                token: grant.map_or(0, |grant| grant.token),
+            });
         }
         loop {
-            cursor.changed().await;
-            let mut events = Vec::new();
-            cursor.take(i64::MAX, &mut |changed| key == changed, &mut events)?;
-            let Some(last) = events.iter().rfind(|event| event.kind == EventKind::Lock) else {
-                continue;
-            };
-            let lock = KeyLockInfo::parse(last.lock_info())?;
+            let changed = changes.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let lock = self.node.lock(&key)?.unwrap_or_default();
             if let Some(grant) = lock.holder(session) {
-                return Ok(place.granted(grant.token));
+                call.settle();
+                return Ok(AcquireResponse { granted: true, token: grant.token });
             }
-            if lock.waiter(session).is_none() {
-                return Err(Error::LeaseNotFound);
+            if !lock.waits(session, place) {
+                call.settle();
+                let lives = self.node.leases().exists(session);
+                return Err(if lives { Error::LockGivenUp { key } } else { Error::LeaseNotFound });
             }
+            changed.await;
         }
     }
 
     pub(super) async fn release(&self, request: ReleaseRequest) -> Result<ReleaseResponse> {
         let ReleaseRequest { key, client_id: session } = request;
-        self.node.propose(Command::Release { key, session }).await?;
+        self.node.propose(Command::Release { key, session, place: 0 }).await?;
         Ok(ReleaseResponse {})
     }
 
@@ -100,35 +107,35 @@ impl Native {
     }
 }
 
-/// A place in the queue of a lock, given up when its caller goes away.
+/// A call for a lock, cancelled when its caller goes away before the answer.
 struct Place {
     node: Arc<Node>,
     key: Bytes,
     session: i64,
-    waits: bool,
+    place: u64,
+    pending: bool,
 }
 
 impl Place {
-    fn granted(mut self, token: i64) -> AcquireResponse {
-        self.waits = false;
-        AcquireResponse { granted: true, token }
+    fn new(node: &Arc<Node>, key: Bytes, session: i64) -> Place {
+        let place = node.settings().world.random.next_u64().max(1);
+        Place { node: node.clone(), key, session, place, pending: true }
     }
 
-    async fn leave(mut self) -> Result<AcquireResponse> {
-        self.waits = false;
-        let (key, session) = (self.key.clone(), self.session);
-        self.node.propose(Command::Release { key, session }).await?;
-        Ok(AcquireResponse { granted: false, token: 0 })
+    /// The call is answered.
+    fn settle(mut self) {
+        self.pending = false;
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.waits {
-            let (node, key, session) = (self.node.clone(), self.key.clone(), self.session);
+        if self.pending {
+            let (node, key) = (self.node.clone(), self.key.clone());
+            let (session, place) = (self.session, self.place);
             tokio::spawn(async move {
-                // Nobody is there to be told that it did not hold it.
-                let _ = node.propose(Command::Release { key, session }).await;
+                // There is nobody left to report a failure to.
+                let _ = node.propose(Command::Release { key, session, place }).await;
             });
         }
     }

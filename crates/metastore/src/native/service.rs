@@ -86,7 +86,12 @@ impl Native {
 
     async fn execute(&self, request: ExecuteRequest) -> Result<ExecuteResponse> {
         let age = Duration::from_micros(u64::try_from(request.age_micros).unwrap_or(0));
-        let attempt = Attempt { id: request.attempt_id, age };
+        // Without an id the attempt is a transaction of its own.
+        let id = match request.attempt_id {
+            0 => self.node.settings().world.random.next_u64(),
+            id => id,
+        };
+        let attempt = Attempt { id, age };
         let answer = self.node.execute(convert::execute(request)?, attempt).await?;
         Ok(ExecuteResponse { revision: answer.revision })
     }

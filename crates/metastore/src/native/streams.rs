@@ -10,15 +10,17 @@ use super::{Native, convert};
 use crate::command::{KeyRange, RangeQuery};
 use crate::error::{Error, Result};
 use crate::state::Floor;
-use crate::watch::{Cursor, EventKind};
+use crate::watch::{Cursor, Event, EventKind};
 
 pub type Rows = ReceiverStream<Result<ReadResponse, Status>>;
 pub type Events = ReceiverStream<Result<WatchResponse, Status>>;
 
 /// Messages made before the client takes one.
 const AHEAD: usize = 2;
-/// What one message holds, about.
+/// What one message holds of a range, about.
 const MESSAGE_BYTES: usize = 256 << 10;
+/// What one message holds of changes, about.
+const EVENTS_BYTES: usize = 1 << 20;
 
 impl Native {
     pub(super) async fn read(&self, request: ReadRequest) -> Result<Rows> {
@@ -102,18 +104,38 @@ async fn follow(
             }
             Err(error) => return error,
         }
+        // History may be read for long without an event.
+        tokio::task::yield_now().await;
         taken.retain(|event| wanted.locks || event.kind != EventKind::Lock);
         if taken.is_empty() {
             continue;
         }
-        let events = taken.iter().map(|event| convert::event(event, wanted.previous));
-        let events = match events.collect::<Result<Vec<_>>>() {
-            Ok(events) => events,
-            Err(error) => return error,
-        };
-        let response = WatchResponse { events, revision: cursor.next() - 1 };
-        if out.send(Ok(response)).await.is_err() {
-            return Error::Stopped;
+        if let Err(error) = send_events(&taken, cursor.next() - 1, wanted.previous, out).await {
+            return error;
         }
     }
+}
+
+/// Sends events in messages of a bounded size. A message tells the revision up
+/// to which everything has been sent with it.
+async fn send_events(
+    taken: &[Event],
+    revision: i64,
+    previous: bool,
+    out: &mpsc::Sender<Result<WatchResponse, Status>>,
+) -> Result<()> {
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    for (at, event) in taken.iter().enumerate() {
+        bytes += event.bytes();
+        events.push(convert::event(event, previous)?);
+        let next = taken.get(at + 1);
+        if next.is_some() && bytes < EVENTS_BYTES {
+            continue;
+        }
+        let revision = next.map_or(revision, |next| next.revision - 1);
+        let response = WatchResponse { events: std::mem::take(&mut events), revision };
+        out.send(Ok(response)).await.map_err(|_| Error::Stopped)?;
+        bytes = 0;
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use stele_engine::world::Clock;
 use tokio::sync::Notify;
@@ -39,7 +40,7 @@ struct Claim {
     id: u64,
     /// When the transaction began, by our clock; may lie before it started.
     begun_micros: i128,
-    ranges: Arc<Vec<KeyRange>>,
+    ranges: Arc<Footprint>,
     /// `None` while the transaction is here.
     until: Option<Duration>,
 }
@@ -49,7 +50,7 @@ pub struct Admitted<'a> {
     admission: &'a Admission,
     id: u64,
     begun_micros: i128,
-    ranges: Arc<Vec<KeyRange>>,
+    ranges: Arc<Footprint>,
 }
 
 impl Admission {
@@ -60,8 +61,12 @@ impl Admission {
     /// Waits while an older transaction has a claim on any of the ranges.
     pub async fn admit(&self, attempt: Attempt, ranges: Vec<KeyRange>) -> Admitted<'_> {
         let begun_micros = self.hold(attempt);
-        let admitted =
-            Admitted { admission: self, id: attempt.id, begun_micros, ranges: Arc::new(ranges) };
+        let admitted = Admitted {
+            admission: self,
+            id: attempt.id,
+            begun_micros,
+            ranges: Footprint::of(ranges),
+        };
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -89,7 +94,7 @@ impl Admission {
         claims.retain(|claim| claim.until.is_none_or(|until| until > now));
         let mine = (admitted.begun_micros, admitted.id);
         let older = claims.iter().filter(|claim| {
-            (claim.begun_micros, claim.id) < mine && overlap(&claim.ranges, &admitted.ranges)
+            (claim.begun_micros, claim.id) < mine && claim.ranges.meets(&admitted.ranges)
         });
         older.map(|claim| claim.until.map_or(CLAIM, |until| until - now)).max()
     }
@@ -118,17 +123,74 @@ impl Drop for Admitted<'_> {
     }
 }
 
-fn overlap(a: &[KeyRange], b: &[KeyRange]) -> bool {
-    a.iter().any(|a| b.iter().any(|b| meet(a, b)))
+/// The keys that a transaction touches: ranges in order that do not meet.
+struct Footprint(Vec<Span>);
+
+/// From a key up to another; `None` is the end of all keys.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    start: Bytes,
+    end: Option<Bytes>,
 }
 
-fn meet(a: &KeyRange, b: &KeyRange) -> bool {
-    let ends_after = |range: &KeyRange, key: &[u8]| match &range.end {
-        RangeEnd::Single => key <= &range.start[..],
-        RangeEnd::Before(end) => key < &end[..],
-        RangeEnd::Unbounded => true,
-    };
-    !a.is_empty() && !b.is_empty() && ends_after(a, &b.start) && ends_after(b, &a.start)
+impl Footprint {
+    fn of(ranges: Vec<KeyRange>) -> Arc<Footprint> {
+        let ranges = ranges.into_iter().filter(|range| !range.is_empty());
+        let mut spans: Vec<Span> = ranges.map(Span::of).collect();
+        spans.sort_unstable();
+        let mut joined: Vec<Span> = Vec::with_capacity(spans.len());
+        for span in spans {
+            match joined.last_mut() {
+                Some(last) if last.reaches(&span.start) => {
+                    if span.ends_after(last) {
+                        last.end = span.end;
+                    }
+                }
+                _ => joined.push(span),
+            }
+        }
+        Arc::new(Footprint(joined))
+    }
+
+    /// Whether they share a key: one walk through both.
+    fn meets(&self, other: &Footprint) -> bool {
+        let (mut mine, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let (Some(a), Some(b)) = (mine.peek(), others.peek()) {
+            if a.reaches(&b.start) && b.reaches(&a.start) {
+                return true;
+            }
+            if a.ends_after(b) {
+                others.next();
+            } else {
+                mine.next();
+            }
+        }
+        false
+    }
+}
+
+impl Span {
+    fn of(range: KeyRange) -> Span {
+        let end = match range.end {
+            RangeEnd::Single => Some([&range.start[..], &[0]].concat().into()),
+            RangeEnd::Before(end) => Some(end),
+            RangeEnd::Unbounded => None,
+        };
+        Span { start: range.start, end }
+    }
+
+    /// Whether it ends behind a key.
+    fn reaches(&self, key: &[u8]) -> bool {
+        self.end.as_ref().is_none_or(|end| &end[..] > key)
+    }
+
+    fn ends_after(&self, other: &Span) -> bool {
+        match (&self.end, &other.end) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(mine), Some(other)) => mine > other,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -149,6 +211,11 @@ mod tests {
     fn ranges_meet_when_they_share_a_key() {
         let range =
             |from: &'static str, to: &'static str| KeyRange::from_wire(from.into(), to.into());
+        let meet = |a: &KeyRange, b: &KeyRange| {
+            let (a, b) = (Footprint::of(vec![a.clone()]), Footprint::of(vec![b.clone()]));
+            assert_eq!(a.meets(&b), b.meets(&a));
+            a.meets(&b)
+        };
         assert!(
             meet(&range("a", "c"), &range("b", "d")) && meet(&range("a", ""), &range("a", "b"))
         );
@@ -158,6 +225,20 @@ mod tests {
         assert!(
             meet(&range("a", "\0"), &range("z", "")) && !meet(&range("b", "\0"), &range("a", ""))
         );
+    }
+
+    #[test]
+    fn many_ranges_are_compared_in_one_walk() {
+        let range = |from: usize| {
+            let end = format!("{:05}", from + 2);
+            KeyRange::from_wire(format!("{from:05}").into(), end.into())
+        };
+        let even = Footprint::of((0..5_000).rev().map(|at| range(4 * at)).collect());
+        let odd: Vec<KeyRange> = (0..5_000).map(|at| range(4 * at + 2)).collect();
+        assert_eq!(even.0.len(), 5_000);
+        assert!(!even.meets(&Footprint::of(odd.clone())));
+        let one_more = odd.into_iter().chain([range(4 * 3_000 + 1)]).collect();
+        assert!(even.meets(&Footprint::of(one_more)));
     }
 
     #[tokio::test]
@@ -170,7 +251,7 @@ mod tests {
             admission: &admission,
             id: 1,
             begun_micros: -5_000_000,
-            ranges: Arc::new(key("a")),
+            ranges: Footprint::of(key("a")),
         };
         assert_eq!(admission.wait_of(&younger), Some(CLAIM), "it waits for the older one");
         admission.admit(attempt(3, 0), key("b")).await.settle(false);

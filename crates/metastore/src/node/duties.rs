@@ -111,6 +111,8 @@ async fn expire(shared: &Shared) -> Result<()> {
             shared.leases.spare(&ids);
             return Err(error);
         }
+        // One entry deletes a bounded number of keys.
+        shared.leases.expire_again(&ids);
     }
 }
 

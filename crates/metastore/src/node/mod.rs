@@ -14,6 +14,7 @@ mod retention;
 mod settings;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use admission::Admission;
 pub use admission::Attempt;
@@ -25,13 +26,13 @@ use stele_engine::world::Clock;
 use tokio::sync::Notify;
 
 use crate::command::{
-    Alarm, AlarmAction, Answer, Command, Execute, KeyRange, Op, RangeQuery, Txn, encode,
+    Alarm, AlarmAction, Answer, Command, Execute, KeyRange, Op, RangeQuery, Txn, pack, within,
 };
 use crate::consensus::{self, Group};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
-use crate::lease::Leases;
-use crate::machine::{self, Applier, Opened, takes_space};
+use crate::lease::{Leases, TTL_SECONDS_MAX};
+use crate::machine::{self, Applier, EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX, Opened, takes_space};
 use crate::state::{Floor, Hash, Identity, KeyView, RangeScan, RangeSummary, State};
 use crate::watch::Hub;
 
@@ -51,8 +52,12 @@ pub(crate) struct Shared {
     admission: Admission,
     last: duties::Last,
     settings: Settings,
+    /// The group's clock when the member was opened, and the running clock then.
+    clock_at_open: (i64, Duration),
     /// There may be something to do for the duties.
     nudge: Arc<Notify>,
+    /// Held by the one that hashes.
+    hashing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Bytes of the data.
@@ -99,6 +104,7 @@ impl Node {
         let group = Group::open(of_group, applier.clone()).await?;
         // Entries that were applied again have taken their time.
         leases.refresh();
+        let clock_at_open = (applier.history().0.clock_micros, settings.world.clock.elapsed());
         let admission = Admission::new(settings.world.clock.clone());
         let nudge = leases.earlier();
         let shared = Arc::new(Shared {
@@ -109,8 +115,10 @@ impl Node {
             leases,
             admission,
             last: duties::Last::default(),
+            clock_at_open,
             settings,
             nudge,
+            hashing: Arc::default(),
         });
         let duties = Duties::start(&shared);
         Ok(Node { shared, duties })
@@ -118,6 +126,7 @@ impl Node {
 
     /// Proposes a command. Answered when it is applied.
     pub async fn propose(&self, command: Command) -> Result<Answer> {
+        self.shared.check_alarm(&command)?;
         self.shared.check_quota(&command).await?;
         let answer = self.shared.propose(&command).await;
         self.shared.nudge_if_due();
@@ -149,7 +158,6 @@ impl Node {
     /// Grants a lease: chooses an id if it is 0, raises a TTL that is too
     /// short. Answers id and TTL.
     pub async fn lease_grant(&self, id: i64, ttl_seconds: i64) -> Result<Answer> {
-        const TTL_SECONDS_MAX: i64 = 9_000_000_000;
         if ttl_seconds > TTL_SECONDS_MAX {
             return Err(Error::LeaseTtlTooLarge);
         }
@@ -158,6 +166,24 @@ impl Node {
         let random = || settings.world.random.next_u64();
         let id = if id == 0 { self.shared.leases.choose_id(random) } else { id };
         self.propose(Command::LeaseGrant { id, ttl_seconds }).await
+    }
+
+    /// Revokes a lease. With many keys, most of them go in entries before the
+    /// one that ends it.
+    pub async fn lease_revoke(&self, id: i64) -> Result<Answer> {
+        let state = &self.shared.state;
+        loop {
+            let (table, bytes_max) = (state.tables.lease_keys, EXPIRED_BYTES_MAX + 1);
+            let keys = state.owned_rows_some(table, id, EXPIRED_KEYS_MAX + 1, bytes_max)?;
+            let bytes = keys.iter().map(Vec::len).sum::<usize>();
+            if keys.len() <= EXPIRED_KEYS_MAX && bytes <= EXPIRED_BYTES_MAX {
+                return self.propose(Command::LeaseRevoke { id }).await;
+            }
+            let answer = self.propose(Command::Expire { ids: vec![id] }).await?;
+            if !self.shared.leases.exists(id) {
+                return Ok(answer);
+            }
+        }
     }
 
     /// A transaction that only reads, on local state.
@@ -284,8 +310,15 @@ impl Node {
     }
 
     /// A checksum of the keys at a revision (0: the newest).
-    pub fn hash(&self, revision: i64) -> Result<Hash> {
-        self.shared.state.hash(revision)
+    pub async fn hash(&self, revision: i64) -> Result<Hash> {
+        // One at a time: each reads everything.
+        let turn = self.shared.hashing.clone().lock_owned().await;
+        let state = self.shared.state.clone();
+        offload(move || {
+            let _turn = turn;
+            state.hash(revision)
+        })
+        .await
     }
 
     pub fn watch(&self) -> &Arc<Hub> {
@@ -305,7 +338,10 @@ impl Node {
     pub async fn close(self) -> Result<()> {
         let Node { shared, duties } = self;
         duties.stop().await;
-        let shared = Arc::into_inner(shared).expect("the duties have ended, others only borrow");
+        // The duties have ended, and calls only borrow the node.
+        let Some(shared) = Arc::into_inner(shared) else {
+            return Err(Error::Internal("the metastore is still in use: it was not closed".into()));
+        };
         shared.group.close().await?;
         // So that the next start has no log to apply again.
         let state = &shared.state;
@@ -322,8 +358,28 @@ impl Shared {
         if let Some(error) = self.applier.missing_room() {
             return Err(error);
         }
-        let time_micros = self.settings.world.clock.now_micros();
-        self.group.propose(encode(command, time_micros)).await?
+        let time_micros = self.bounded_time();
+        self.group.propose(pack(command, time_micros)?).await?
+    }
+
+    /// The wall clock, unless it has run far ahead of the group's clock since
+    /// time was last sampled. Stored times never run back, so one wrong
+    /// clock would otherwise spoil lookups by time for good.
+    fn bounded_time(&self) -> i64 {
+        const AHEAD_MICROS_MAX: i64 = 3600 * 1_000_000;
+        let wall_micros = self.clock().now_micros();
+        let Some((time_micros, clock_micros)) = self.state.sampled_time() else {
+            return wall_micros;
+        };
+        let ran = self.group_clock().saturating_sub(clock_micros).max(0);
+        wall_micros.min(time_micros.saturating_add(ran).saturating_add(AHEAD_MICROS_MAX))
+    }
+
+    /// How long the group has been running, as far as this member knows.
+    fn group_clock(&self) -> i64 {
+        let (clock_micros, since) = self.clock_at_open;
+        let ran = self.clock().elapsed().saturating_sub(since).as_micros();
+        clock_micros.saturating_add(i64::try_from(ran).unwrap_or(i64::MAX))
     }
 
     /// Refuses what there is no space for, and raises the alarm.
@@ -342,6 +398,19 @@ impl Shared {
         let activate = AlarmAction::Activate { member, alarm: Alarm::NoSpace };
         self.propose(&Command::Alarm(activate)).await?;
         Err(Error::NoSpace)
+    }
+
+    /// Alarms are stored together: an unbounded number of them is refused.
+    fn check_alarm(&self, command: &Command) -> Result<()> {
+        const ALARMS_MAX: usize = 1000;
+        let Command::Alarm(AlarmAction::Activate { member, alarm }) = command else {
+            return Ok(());
+        };
+        let standing = self.state.alarms();
+        if standing.contains(&(*member, *alarm)) {
+            return Ok(());
+        }
+        within("alarms", standing.len() + 1, ALARMS_MAX)
     }
 
     /// Tells the duties when a write gave them something to do.
@@ -392,7 +461,7 @@ fn cost_bytes(command: &Command) -> i64 {
     let bytes = match command {
         Command::Put(put) => of_put(&put.key, put.value.as_ref()),
         Command::Txn(txn) => of_txn(txn),
-        Command::LeaseGrant { .. } | Command::Acquire { .. } => LEASE_BYTES,
+        Command::LeaseGrant { .. } | Command::Acquire(_) => LEASE_BYTES,
         Command::Execute(execute) => {
             let puts = execute.writes.iter().filter(|write| write.value.is_some());
             puts.map(|write| of_put(&write.key, write.value.as_ref())).sum()
@@ -404,4 +473,15 @@ fn cost_bytes(command: &Command) -> i64 {
 
 fn random_id(settings: &Settings) -> u64 {
     settings.world.random.next_u64().max(1)
+}
+
+/// Runs work that may take long on a thread that no other call waits for.
+async fn offload<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    stele_grpc::offload::offload(work).await.map_err(|status| match status.code() {
+        tonic::Code::ResourceExhausted => Error::TooManyRequests,
+        tonic::Code::Unavailable => Error::Stopped,
+        _ => Error::Internal(status.message().to_string()),
+    })?
 }

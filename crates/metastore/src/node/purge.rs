@@ -5,23 +5,25 @@ use std::sync::Arc;
 
 use super::Shared;
 use crate::command::Command;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::machine::Applier;
+use crate::state::State;
 
 /// Drops history below a revision for everybody. Returns when the engine has
 /// merged it away.
 pub async fn purge(shared: &Arc<Shared>, revision: i64) -> Result<()> {
     shared.propose(&Command::Waterline { revision }).await?;
-    let shared = shared.clone();
+    // Not the node itself, which may be closed while this goes on.
+    let (state, applier) = (shared.state.clone(), shared.applier.clone());
     // Merging reads and writes all keys: not in a thread that others wait for.
-    let purged = tokio::task::spawn_blocking(move || give_back(&shared)).await;
-    purged.map_err(|error| Error::Internal(format!("the purge ended early: {error}")))?
+    super::offload(move || give_back(&state, &applier)).await
 }
 
-fn give_back(shared: &Shared) -> Result<()> {
-    let (store, tables) = (&shared.state.store, &shared.state.tables);
+fn give_back(state: &State, applier: &Applier) -> Result<()> {
+    let (store, tables) = (&state.store, &state.tables);
     // The line counts once it is on disk without the log.
     store.flush(tables.user)?;
-    shared.applier.settle_waterline()?;
+    applier.settle_waterline()?;
     for table in [tables.user, tables.changes, tables.time] {
         store.compact(table)?;
     }

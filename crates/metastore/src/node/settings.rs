@@ -7,7 +7,7 @@ use stele_engine::world::World;
 
 use super::admission::Attempt;
 use super::retention::Retention;
-use crate::command::Execute;
+use crate::command::{Execute, within};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::state::Identity;
@@ -103,13 +103,6 @@ impl ExecuteLimits {
         let (age, limit) = (attempt.age.as_secs(), self.age_max.as_secs());
         within("seconds since a transaction's first attempt", age as usize, limit as usize)
     }
-}
-
-fn within(what: &'static str, size: usize, limit: usize) -> Result<()> {
-    if size <= limit {
-        return Ok(());
-    }
-    Err(Error::Limit { what, size: size as u64, limit: limit as u64 })
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //! costs k reads, however many keys there are.
 
 use bytes::{BufMut, Bytes};
-use stele_engine::{Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, TimeRange, View};
+use stele_engine::{
+    BatchLimits, Columns, CommitBuilder, FamilyColumns, RowRange, Scan, ScanSpec, TimeRange, View,
+};
 
 use super::tables::{DATA, read_all};
 use super::tail::{KeyView, Tail, push_varint, varint};
@@ -102,7 +104,36 @@ pub fn rows(from: i64, to: i64) -> RowRange {
     RowRange::new(row(from.max(0), 0), row(to.max(0).saturating_add(1), 0))
 }
 
+/// Changes being read in order, a bounded piece at a time.
+pub struct ChangeScan(Scan);
+
+impl ChangeScan {
+    /// Appends the next changes to `out`, a bounded number of them. Returns
+    /// whether these were the last.
+    pub fn next(&mut self, out: &mut Vec<Change>) -> Result<bool> {
+        const BATCH_BYTES: usize = 256 << 10;
+        const BATCH_CELLS: usize = 4096;
+        let mut outcome = Ok(());
+        let limits =
+            BatchLimits { bytes: BATCH_BYTES, cells: BATCH_CELLS, ..BatchLimits::default() };
+        let end =
+            self.0.next_batch(limits, &mut |cell| match Change::parse(cell.row, cell.value) {
+                Ok(change) => out.push(change),
+                Err(error) => outcome = Err(error),
+            })?;
+        outcome.map(|()| end.done)
+    }
+}
+
 impl State {
+    /// Begins to read the changes from one on, up to and including those of
+    /// revision `to`.
+    pub fn open_changes(&self, from: (i64, u32), to: i64) -> Result<ChangeScan> {
+        let range = RowRange::new(row(from.0.max(0), from.1), row(to.max(0).saturating_add(1), 0));
+        let spec = ScanSpec { view: View::Latest, ..ScanSpec::range(range) };
+        Ok(ChangeScan(self.store.scan(self.tables.changes, spec)?))
+    }
+
     /// Gives the changes of revisions `from..=to` to `sink`, in order.
     pub fn changes(&self, from: i64, to: i64, sink: &mut dyn FnMut(Change)) -> Result<()> {
         let mut outcome = Ok(());
@@ -143,6 +174,8 @@ impl State {
             match self.time_of(middle)? {
                 Some(time) if time > time_micros => above = middle,
                 Some(_) => below = middle,
+                // Dropped during the search.
+                None if self.waterline() > waterline => return self.revision_at(time_micros),
                 None => {
                     return Err(Error::Internal(format!("revision {middle} has no change")));
                 }

@@ -20,8 +20,15 @@ use crate::error::{Error, Result};
 /// A bucket with more keys than this is cut.
 const BUCKET_KEYS_MAX: i64 = 512;
 
-/// Beyond so many changes a count at an older revision is taken by reading.
-const CHANGES_WALKED_MAX: i64 = 4096;
+/// Keys longer than this start no bucket: the starts are held in memory.
+const START_BYTES_MAX: usize = 16 << 10;
+
+/// Up to so many changes since, or as many as there are keys, a count at an
+/// older revision is reckoned from the newest; beyond that by reading.
+const CHANGES_WALKED_MIN: i64 = 4096;
+
+/// A count of more steps leaves the runtime's thread.
+const STEPS_MAX: i64 = 8192;
 
 /// Live keys per bucket, as of one revision.
 pub struct Counts {
@@ -202,7 +209,16 @@ impl State {
         }
         let estimate = self.counts.read().estimate(range);
         let newer = estimate.revision - revision;
-        if !(0..=CHANGES_WALKED_MAX).contains(&newer) || estimate.inside == 0 {
+        if newer != 0 && estimate.inside.max(newer) > STEPS_MAX {
+            return stele_grpc::offload::in_place(|| self.count_at(range, revision, &estimate));
+        }
+        self.count_at(range, revision, &estimate)
+    }
+
+    fn count_at(&self, range: &KeyRange, revision: i64, estimate: &Estimate) -> Result<i64> {
+        let newer = estimate.revision - revision;
+        let walked_max = CHANGES_WALKED_MIN.max(estimate.inside);
+        if !(0..=walked_max).contains(&newer) || estimate.inside == 0 {
             return self.count_by_reading(range, revision);
         }
         let mut count = estimate.inside;
@@ -239,15 +255,26 @@ impl State {
             self.store.read(self.tables.user, spec, |cell| {
                 in_bucket.push(Bytes::copy_from_slice(cell.row));
             })?;
-            let pieces = in_bucket.chunks(BUCKET_KEYS_MAX as usize / 2).enumerate();
-            let pieces = pieces.map(|(at, keys)| {
-                let start = if at == 0 { &bucket.start } else { &keys[0] };
-                (start.clone(), keys.len() as i64)
-            });
-            self.counts.write().cut(&bucket.start, pieces.collect());
+            self.counts.write().cut(&bucket.start, pieces(&bucket.start, &in_bucket));
         }
         Ok(())
     }
+}
+
+/// Divides the keys of a bucket: the first key and the number of keys of each
+/// piece. A key that is too long for the row of a piece starts none.
+fn pieces(bucket_start: &Bytes, keys: &[Bytes]) -> Vec<(Bytes, i64)> {
+    let mut pieces = vec![(bucket_start.clone(), 0)];
+    for keys in keys.chunks(BUCKET_KEYS_MAX as usize / 2) {
+        let full = pieces.last().is_some_and(|(_, count)| *count > 0);
+        if full && keys[0].len() <= START_BYTES_MAX {
+            pieces.push((keys[0].clone(), 0));
+        }
+        if let Some((_, count)) = pieces.last_mut() {
+            *count += keys.len() as i64;
+        }
+    }
+    pieces
 }
 
 #[cfg(test)]
@@ -287,5 +314,14 @@ mod tests {
         let staged = counts.stage([(&gone, -1)].into_iter());
         counts.settle(staged, 2);
         assert_eq!((counts.total(), counts.buckets.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_starts_no_bucket() {
+        let half = BUCKET_KEYS_MAX as usize / 2;
+        let mut keys: Vec<Bytes> = (0..3 * half).map(|at| format!("{at:05}").into()).collect();
+        keys[half] = Bytes::from(vec![b'0'; START_BYTES_MAX + 1]);
+        let cut = pieces(&Bytes::new(), &keys);
+        assert_eq!(cut, [(Bytes::new(), 2 * half as i64), (keys[2 * half].clone(), half as i64)]);
     }
 }

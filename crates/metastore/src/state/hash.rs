@@ -17,8 +17,19 @@ impl State {
     /// The checksum at a revision (0: the newest). It does not depend on what
     /// older history is retained.
     pub fn hash(&self, revision: i64) -> Result<Hash> {
-        let (at, _) = self.resolve(revision, Floor::Compacted)?;
-        let compacted = self.compacted();
+        loop {
+            let (at, _) = self.resolve(revision, Floor::Compacted)?;
+            let compacted = self.compacted();
+            let hash = self.hash_between(compacted, at)?;
+            // History above the line may have been dropped during the reading.
+            if self.waterline() <= compacted {
+                // Clients take 0 for no answer.
+                return Ok(Hash { hash: hash.max(1), hash_revision: at, compacted });
+            }
+        }
+    }
+
+    fn hash_between(&self, compacted: i64, at: i64) -> Result<u32> {
         let spec = ScanSpec {
             columns: Columns::Families(vec![FamilyColumns::all(VALUE)]),
             times: Some(TimeRange { min: i64::MIN, max: at }),
@@ -47,7 +58,6 @@ impl State {
             hash = crc32c::crc32c_append(hash, &[u8::from(cell.marker)]);
             hash = crc32c::crc32c_append(hash, cell.value);
         })?;
-        // Clients take 0 for no answer.
-        Ok(Hash { hash: hash.max(1), hash_revision: at, compacted })
+        Ok(hash)
     }
 }

@@ -16,7 +16,7 @@ pub struct KeyLockInfo {
     pub waiters: Vec<Waiter>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct Holder {
     #[prost(int64, tag = "1")]
     pub session: i64,
@@ -25,6 +25,10 @@ pub struct Holder {
     /// The revision of the grant.
     #[prost(int64, tag = "3")]
     pub token: i64,
+    /// The calls that were granted the lock and may still be cancelled. None:
+    /// only a release ends the grant.
+    #[prost(fixed64, repeated, tag = "4")]
+    pub places: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -33,7 +37,14 @@ pub struct Waiter {
     pub session: i64,
     #[prost(bool, tag = "2")]
     pub exclusive: bool,
+    /// The call that waits; 0 in stores of older versions.
+    #[prost(fixed64, tag = "3")]
+    pub place: u64,
 }
+
+/// Calls of one session that share a grant, of which each can be cancelled.
+/// With more of them, only a release ends the grant.
+const PLACES_MAX: usize = 16;
 
 impl KeyLockInfo {
     pub fn parse(bytes: &[u8]) -> Result<KeyLockInfo> {
@@ -46,6 +57,11 @@ impl KeyLockInfo {
         self.holders.is_empty() && self.waiters.is_empty()
     }
 
+    /// How many hold it and wait for it.
+    pub fn places(&self) -> usize {
+        self.holders.len() + self.waiters.len()
+    }
+
     pub fn holder(&self, session: i64) -> Option<Grant> {
         let holder = self.holders.iter().find(|holder| holder.session == session)?;
         Some(Grant { session, mode: mode(holder.exclusive), token: holder.token })
@@ -56,9 +72,49 @@ impl KeyLockInfo {
         Some(mode(waiter.exclusive))
     }
 
-    /// Queues a session, which holds nothing of this lock and does not wait.
-    pub fn queue(&mut self, session: i64, mode: LockMode) {
-        self.waiters.push(Waiter { session, exclusive: mode == LockMode::Exclusive });
+    /// Whether this very call waits.
+    pub fn waits(&self, session: i64, place: u64) -> bool {
+        self.waiters.iter().any(|waiter| waiter.session == session && waiter.place == place)
+    }
+
+    /// Queues a call of a session that does not hold the lock.
+    pub fn queue(&mut self, session: i64, mode: LockMode, place: u64) {
+        self.waiters.push(Waiter { session, exclusive: mode == LockMode::Exclusive, place });
+    }
+
+    /// A call of a session that holds the lock shares its grant. Returns
+    /// whether that changes anything.
+    pub fn share(&mut self, session: i64, place: u64) -> bool {
+        let holder = self.holders.iter_mut().find(|holder| holder.session == session);
+        let Some(holder) = holder.filter(|holder| !holder.places.is_empty()) else { return false };
+        if place == 0 || holder.places.len() >= PLACES_MAX {
+            holder.places.clear();
+        } else if !holder.places.contains(&place) {
+            holder.places.push(place);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Removes one call: from the queue, or from the grant it shares, which
+    /// ends with the last call. Returns whether it was there.
+    pub fn cancel(&mut self, session: i64, place: u64) -> bool {
+        let waiting = self.waiters.len();
+        self.waiters.retain(|waiter| waiter.session != session || waiter.place != place);
+        if self.waiters.len() < waiting {
+            return true;
+        }
+        let at = self
+            .holders
+            .iter()
+            .position(|holder| holder.session == session && holder.places.contains(&place));
+        let Some(at) = at else { return false };
+        self.holders[at].places.retain(|known| *known != place);
+        if self.holders[at].places.is_empty() {
+            self.holders.remove(at);
+        }
+        true
     }
 
     /// Takes a session out of it. Tells whether it was in.
@@ -70,22 +126,31 @@ impl KeyLockInfo {
     }
 
     /// Grants the lock to those at the head of the queue that can hold it
-    /// together, with this token. First come, first served: nobody overtakes.
+    /// together, with this token. First come, first served: nobody overtakes,
+    /// except that all calls of a session share its grant.
     pub fn grant(&mut self, token: i64) {
-        let mut granted = 0;
-        for waiter in &self.waiters {
+        while let Some(&Waiter { session, exclusive, .. }) = self.waiters.first() {
             let free = match self.holders.first() {
                 None => true,
-                Some(holder) => !holder.exclusive && !waiter.exclusive,
+                Some(holder) => !holder.exclusive && !exclusive,
             };
             if !free {
                 break;
             }
-            let Waiter { session, exclusive } = *waiter;
-            self.holders.push(Holder { session, exclusive, token });
-            granted += 1;
+            let mut places = Vec::new();
+            self.waiters.retain(|waiter| {
+                let same = waiter.session == session;
+                if same {
+                    places.push(waiter.place);
+                }
+                !same
+            });
+            // A call without a place cannot be cancelled.
+            if places.contains(&0) || places.len() > PLACES_MAX {
+                places.clear();
+            }
+            self.holders.push(Holder { session, exclusive, token, places });
         }
-        self.waiters.drain(..granted);
     }
 }
 
@@ -106,7 +171,7 @@ mod tests {
             (3, LockMode::Exclusive),
             (4, LockMode::Shared),
         ] {
-            lock.queue(session, mode);
+            lock.queue(session, mode, 0);
         }
         lock.grant(10);
         assert_eq!(lock.holders.iter().map(|holder| holder.session).collect::<Vec<_>>(), [1, 2]);
@@ -126,14 +191,31 @@ mod tests {
     #[test]
     fn who_leaves_the_queue_no_longer_holds_up_those_behind() {
         let mut lock = KeyLockInfo::default();
-        lock.queue(1, LockMode::Shared);
-        lock.queue(2, LockMode::Exclusive);
-        lock.queue(3, LockMode::Shared);
+        lock.queue(1, LockMode::Shared, 0);
+        lock.queue(2, LockMode::Exclusive, 0);
+        lock.queue(3, LockMode::Shared, 0);
         lock.grant(5);
         assert!(lock.holder(3).is_none());
         lock.remove(2);
         lock.grant(6);
         assert_eq!(lock.holder(3).unwrap().token, 6);
         assert_eq!(KeyLockInfo::parse(&lock.encode_to_vec()).unwrap(), lock);
+    }
+
+    #[test]
+    fn calls_of_a_session_share_a_grant_until_the_last_is_cancelled() {
+        let mut lock = KeyLockInfo::default();
+        lock.queue(1, LockMode::Exclusive, 10);
+        lock.grant(5);
+        lock.queue(2, LockMode::Exclusive, 20);
+        lock.queue(3, LockMode::Exclusive, 30);
+        lock.queue(2, LockMode::Exclusive, 21);
+        assert!(lock.cancel(2, 20) && lock.waits(2, 21), "the other call waits on");
+        assert!(!lock.cancel(1, 11) && lock.cancel(1, 10) && lock.holders.is_empty());
+        lock.grant(6);
+        assert_eq!(lock.holder(3).unwrap().token, 6);
+        assert!(lock.share(3, 31) && !lock.share(3, 31));
+        assert!(lock.cancel(3, 30) && lock.holder(3).is_some(), "another call was told");
+        assert!(lock.cancel(3, 31) && lock.holder(3).is_none());
     }
 }

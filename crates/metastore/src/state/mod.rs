@@ -18,11 +18,12 @@ mod read;
 pub(crate) mod tables;
 mod tail;
 
-pub use changes::{Change, ChangeKind};
+pub use changes::{Change, ChangeKind, ChangeScan};
 pub use counts::{Counts, Staged};
 pub use hash::Hash;
 pub use lock::{Holder, KeyLockInfo, Waiter};
 pub use numbers::{Numbers, Sample};
+pub(crate) use read::is_expired;
 pub use read::{Floor, RangeScan, RangeSummary, pick};
 pub use tables::{Identity, LOCK, Tables, VALUE};
 pub use tail::{KeyView, Tail, push_varint, varint, varint_len};
@@ -48,8 +49,11 @@ pub struct State {
     waterline: AtomicI64,
     live_bytes: AtomicI64,
     written_bytes: AtomicI64,
-    /// The written bytes as of the newest sample of time.
+    /// The written bytes, the wall clock and the group's clock as of the newest
+    /// sample of time.
     sampled_bytes: AtomicI64,
+    sampled_time_micros: AtomicI64,
+    sampled_clock_micros: AtomicI64,
     applied_index: AtomicU64,
     applied_term: AtomicU64,
     pub counts: RwLock<Counts>,
@@ -76,6 +80,12 @@ impl State {
             live_bytes: AtomicI64::new(numbers.live_bytes),
             written_bytes: AtomicI64::new(numbers.written_bytes),
             sampled_bytes: AtomicI64::new(samples.last().map_or(0, |newest| newest.written_bytes)),
+            sampled_time_micros: AtomicI64::new(
+                samples.last().map_or(i64::MIN, |newest| newest.time_micros),
+            ),
+            sampled_clock_micros: AtomicI64::new(
+                samples.last().map_or(0, |newest| newest.clock_micros),
+            ),
             applied_index: AtomicU64::new(numbers.applied.index),
             applied_term: AtomicU64::new(numbers.applied.term),
             counts: RwLock::new(Counts::load(&store, &tables, numbers.revision)?),
@@ -117,8 +127,18 @@ impl State {
         self.sampled_bytes.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_sampled_bytes(&self, bytes: i64) {
-        self.sampled_bytes.store(bytes, Ordering::Release);
+    /// The wall clock and the group's clock when time was last sampled; `None`
+    /// before the first sample.
+    pub fn sampled_time(&self) -> Option<(i64, i64)> {
+        let time_micros = self.sampled_time_micros.load(Ordering::Acquire);
+        let clock_micros = self.sampled_clock_micros.load(Ordering::Acquire);
+        (time_micros != i64::MIN).then_some((time_micros, clock_micros))
+    }
+
+    pub(crate) fn set_sampled(&self, sample: &Sample) {
+        self.sampled_bytes.store(sample.written_bytes, Ordering::Release);
+        self.sampled_clock_micros.store(sample.clock_micros, Ordering::Release);
+        self.sampled_time_micros.store(sample.time_micros, Ordering::Release);
     }
 
     pub fn applied(&self) -> Position {
@@ -143,6 +163,15 @@ impl State {
     /// Makes a log entry's changes the state. Called in the order of the log.
     pub(crate) fn commit(&self, commit: &Commit, index: u64) -> Result<()> {
         self.store.apply_at(commit, index)?;
+        Ok(())
+    }
+
+    /// Makes a part of a log entry's changes durable ahead of the rest, so that
+    /// a large entry is not held in memory whole. All of its cells have
+    /// revisions that are not published yet. After a crash the whole entry is
+    /// applied again and writes the same cells.
+    pub(crate) fn commit_part(&self, commit: &Commit) -> Result<()> {
+        self.store.apply_part(commit)?;
         Ok(())
     }
 
@@ -179,10 +208,22 @@ impl State {
 
     /// The lock of a key, as it is now.
     pub fn lock_info(&self, key: &[u8]) -> Result<Option<KeyLockInfo>> {
+        loop {
+            let revision = self.revision();
+            let found = self.lock_info_at(key, revision)?;
+            // The waterline may have passed the revision during the read.
+            if revision >= self.waterline() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The lock of a key at a revision, which is retained.
+    pub(crate) fn lock_info_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyLockInfo>> {
         let spec = ScanSpec {
             columns: Columns::Families(vec![FamilyColumns::all(LOCK)]),
             versions: Some(1),
-            times: Some(TimeRange { min: i64::MIN, max: self.revision() }),
+            times: Some(TimeRange { min: i64::MIN, max: revision }),
             view: View::Latest,
             ..ScanSpec::default()
         };

@@ -1,7 +1,7 @@
 //! Ranges of keys at a revision, with everything that etcd's Range can ask for.
 
 use bytes::Bytes;
-use stele_engine::{BatchLimits, Scan};
+use stele_engine::{BatchLimits, RowRange, Scan};
 
 use super::tail::{KeyView, Tail};
 use super::{State, value_spec};
@@ -24,22 +24,31 @@ pub struct RangeSummary {
 pub enum Floor {
     /// To what etcd's Compact has left.
     Compacted,
+    /// To where history begins, for an etcd client whose reading has begun:
+    /// Compact does not stop it.
+    Begun,
     /// To where history begins.
     Retained,
 }
 
-/// A range being read, batch by batch, at one revision. It holds nothing
-/// between two batches.
+/// A range being read, batch by batch, at one revision. A reader may take as
+/// long as it likes between two batches: when the engine has given up a row
+/// that was begun, the range is opened again behind the last key.
 pub struct RangeScan {
     scan: Option<Scan>,
     query: RangeQuery,
+    floor: Floor,
     /// The revision that is read.
     at: i64,
     /// The newest revision when it was opened.
     revision: i64,
+    /// Keys found, and those of them given out.
+    found: i64,
     given: i64,
     more: bool,
     count: Option<i64>,
+    /// The last key found.
+    last: Vec<u8>,
 }
 
 /// Keys and tails, kept to be put in order.
@@ -59,10 +68,13 @@ impl State {
         Ok((wanted, revision))
     }
 
-    fn check_floor(&self, at: i64, floor: Floor) -> Result<()> {
+    pub(crate) fn check_floor(&self, at: i64, floor: Floor) -> Result<()> {
         match floor {
             Floor::Compacted if at < self.compacted() => {
                 Err(Error::Compacted { compacted: self.compacted() })
+            }
+            Floor::Begun if at < self.waterline() => {
+                Err(Error::Compacted { compacted: self.waterline() })
             }
             Floor::Retained if at < self.waterline() => {
                 Err(Error::TooOld { revision: at, waterline: self.waterline() })
@@ -76,16 +88,30 @@ impl State {
         let (at, revision) = self.resolve(query.revision, floor)?;
         let count = if query.count_only { Some(self.count(&query.range, at)?) } else { None };
         let done = query.count_only || query.range.is_empty();
-        let scan = if done { None } else { Some(self.scan_of(query, at)?) };
-        let query = query.clone();
-        Ok(RangeScan { scan, query, at, revision, given: 0, more: false, count })
+        let scan =
+            if done { None } else { Some(self.scan_of(query, at, query.range.rows(), 0)?) };
+        let floor = if floor == Floor::Compacted { Floor::Begun } else { floor };
+        Ok(RangeScan {
+            scan,
+            query: query.clone(),
+            floor,
+            at,
+            revision,
+            found: 0,
+            given: 0,
+            more: false,
+            count,
+            last: Vec::new(),
+        })
     }
 
-    fn scan_of(&self, query: &RangeQuery, at: i64) -> Result<Scan> {
+    /// A scan of rows of a query, of which `found` have been read before.
+    fn scan_of(&self, query: &RangeQuery, at: i64, rows: RowRange, found: i64) -> Result<Scan> {
         let mut spec = value_spec(at);
-        spec.rows.push(query.range.rows());
+        spec.rows.push(rows);
         spec.reverse = streams(query) && query.order == Order::Descend;
-        spec.rows_max = rows_max(query);
+        let found = usize::try_from(found).unwrap_or(usize::MAX);
+        spec.rows_max = rows_max(query).map(|rows| rows.saturating_sub(found));
         Ok(self.store.scan(self.tables.user, spec)?)
     }
 
@@ -114,21 +140,30 @@ impl State {
         floor: Floor,
         sink: &mut dyn FnMut(KeyView<'_>),
     ) -> Result<RangeSummary> {
-        let (at, revision) = self.resolve(query.revision, floor)?;
-        let mut count = 0;
-        self.store.read_row(self.tables.user, key, &value_spec(at), |cell| {
-            count += 1;
-            if !query.count_only {
-                give(KeyView { key, tail: cell.value }, query.keys_only, sink);
+        loop {
+            let (at, revision) = self.resolve(query.revision, floor)?;
+            let mut count = 0;
+            self.store.read_row(self.tables.user, key, &value_spec(at), |cell| {
+                count += 1;
+                if !query.count_only {
+                    give(KeyView { key, tail: cell.value }, query.keys_only, sink);
+                }
+            })?;
+            // The waterline may pass the revision during the read, and then a
+            // version that should have been seen is skipped.
+            if count > 0 || at >= self.waterline() {
+                return Ok(RangeSummary { more: false, count, revision });
             }
-        })?;
-        Ok(RangeSummary { more: false, count, revision })
+            if query.revision > 0 {
+                self.check_floor(at, if floor == Floor::Compacted { Floor::Begun } else { floor })?;
+            }
+        }
     }
 }
 
 /// Whether keys can be given out as they are found.
 fn streams(query: &RangeQuery) -> bool {
-    query.target == Target::Key && !query.filters()
+    query.target == Target::Key
 }
 
 /// How many keys to fetch. With a filter or an order of its own everything is
@@ -147,6 +182,11 @@ impl RangeScan {
         self.at
     }
 
+    /// Whether keys are given out as they are found, and not kept until all are.
+    pub fn streams(&self) -> bool {
+        streams(&self.query)
+    }
+
     /// Gives some more keys to `sink`, about `bytes_max` of them. The summary
     /// comes with the last.
     pub fn next(
@@ -156,14 +196,18 @@ impl RangeScan {
         sink: &mut dyn FnMut(KeyView<'_>),
     ) -> Result<Option<RangeSummary>> {
         if self.scan.is_some() && !streams(&self.query) {
-            self.read_kept(state, sink)?;
+            stele_grpc::offload::in_place(|| self.read_kept(state, sink))?;
         } else if !self.read_batch(state, bytes_max, sink)? {
             return Ok(None);
         }
         let count = match self.count {
             Some(count) => count,
-            None if self.more => state.count(&self.query.range, self.at)?,
-            None => self.given,
+            None if self.more => {
+                let count = state.count(&self.query.range, self.at)?;
+                state.check_floor(self.at, self.floor)?;
+                count
+            }
+            None => self.found,
         };
         Ok(Some(RangeSummary { more: self.more, count, revision: self.revision }))
     }
@@ -174,47 +218,130 @@ impl RangeScan {
         bytes_max: usize,
         sink: &mut dyn FnMut(KeyView<'_>),
     ) -> Result<bool> {
+        if self.scan.is_none() {
+            return Ok(true);
+        }
+        let limits = BatchLimits { bytes: bytes_max.min(BATCH_BYTES), ..BatchLimits::default() };
+        let end = loop {
+            match self.next_batch(limits, sink) {
+                Err(error) if is_expired(&error) => self.reopen(state)?,
+                ended => break ended?,
+            }
+        };
+        // The line may have passed while the batch was read, and with it
+        // versions that should have been seen.
+        state.check_floor(self.at, self.floor)?;
+        Ok(end || self.more)
+    }
+
+    /// Returns whether that was the last.
+    fn next_batch(
+        &mut self,
+        limits: BatchLimits,
+        sink: &mut dyn FnMut(KeyView<'_>),
+    ) -> Result<bool> {
         let Some(scan) = &mut self.scan else { return Ok(true) };
         let (query, given, more) = (&self.query, &mut self.given, &mut self.more);
-        let limits = BatchLimits { bytes: bytes_max.min(BATCH_BYTES), ..BatchLimits::default() };
+        let (found, last) = (&mut self.found, &mut self.last);
+        let filters = query.filters();
         let end = scan.next_batch(limits, &mut |cell| {
+            let view = KeyView { key: cell.row, tail: cell.value };
+            *found += 1;
+            last.clear();
+            last.extend_from_slice(cell.row);
+            if filters && !matches(query, view) {
+                return;
+            }
             if query.limit > 0 && *given >= query.limit {
                 *more = true;
                 return;
             }
             *given += 1;
-            give(KeyView { key: cell.row, tail: cell.value }, query.keys_only, sink);
+            give(view, query.keys_only, sink);
         })?;
-        // The line may have passed while the batch was read, and with it
-        // versions that should have been seen.
-        state.check_floor(self.at, Floor::Retained)?;
         Ok(end.done)
     }
 
+    /// Goes on behind the last key. It is the same data: what is read is of one
+    /// revision.
+    fn reopen(&mut self, state: &State) -> Result<()> {
+        let mut rows = self.query.range.rows();
+        if self.found > 0 && streams(&self.query) && self.query.order == Order::Descend {
+            rows.end = Some(self.last.clone());
+        } else if self.found > 0 {
+            rows.start = [&self.last[..], &[0]].concat();
+        }
+        self.scan = Some(state.scan_of(&self.query, self.at, rows, self.found)?);
+        Ok(())
+    }
+
+    /// Reads everything, and gives it out in the order that was asked for. Only
+    /// what the limit lets through is kept.
     fn read_kept(&mut self, state: &State, sink: &mut dyn FnMut(KeyView<'_>)) -> Result<()> {
-        let mut kept = Kept::new();
-        if let Some(mut scan) = self.scan.take() {
-            loop {
-                let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
-                    kept.push(Kv {
-                        key: Bytes::copy_from_slice(cell.row),
-                        tail: Bytes::copy_from_slice(cell.value),
-                    });
-                })?;
-                state.check_floor(self.at, Floor::Retained)?;
-                if end.done {
-                    break;
-                }
+        let limit = usize::try_from(self.query.limit).unwrap_or(0);
+        let (mut kept, mut kept_bytes, mut matching) = (Kept::new(), 0, 0);
+        loop {
+            let mut batch = Kept::new();
+            let done = self.next_kept(state, &mut batch)?;
+            for kv in batch {
+                kept_bytes += kv.key.len() + kv.tail.len();
+                matching += 1;
+                kept.push(kv);
+            }
+            if limit > 0 && kept.len() > 2 * limit.max(KEPT_MIN) {
+                pick(&self.query, &mut kept);
+                kept_bytes = kept.iter().map(|kv| kv.key.len() + kv.tail.len()).sum();
+            }
+            crate::command::within("bytes of a sorted range", kept_bytes, SORTED_BYTES_MAX)?;
+            if done {
+                break;
             }
         }
-        let found = kept.len() as i64;
-        let limited = rows_max(&self.query).is_some() && found > self.query.limit;
-        self.more = pick(&self.query, &mut kept);
-        self.count = Some(if limited { state.count(&self.query.range, self.at)? } else { found });
+        self.scan = None;
+        let limited = rows_max(&self.query).is_some() && self.found > self.query.limit;
+        pick(&self.query, &mut kept);
+        self.more = limit > 0 && matching > limit;
+        self.count =
+            Some(if limited { state.count(&self.query.range, self.at)? } else { self.found });
+        state.check_floor(self.at, self.floor)?;
         kept.iter().for_each(|kv| give(kv.view(), self.query.keys_only, sink));
         Ok(())
     }
+
+    /// Returns whether that was the last.
+    fn next_kept(&mut self, state: &State, kept: &mut Kept) -> Result<bool> {
+        loop {
+            let Some(scan) = &mut self.scan else { return Ok(true) };
+            let (query, found, last) = (&self.query, &mut self.found, &mut self.last);
+            let filters = query.filters();
+            let ended = scan.next_batch(BatchLimits::default(), &mut |cell| {
+                let view = KeyView { key: cell.row, tail: cell.value };
+                *found += 1;
+                last.clear();
+                last.extend_from_slice(cell.row);
+                if !filters || matches(query, view) {
+                    kept.push(Kv {
+                        key: Bytes::copy_from_slice(view.key),
+                        tail: Bytes::copy_from_slice(view.tail),
+                    });
+                }
+            });
+            match ended.map_err(Error::from) {
+                Err(error) if is_expired(&error) => self.reopen(state)?,
+                ended => {
+                    let end = ended?;
+                    state.check_floor(self.at, self.floor)?;
+                    return Ok(end.done);
+                }
+            }
+        }
+    }
 }
+
+/// What is kept of a range that is sorted by anything but its keys.
+const SORTED_BYTES_MAX: usize = 64 << 20;
+/// Fewer keys are not worth sorting before the end.
+const KEPT_MIN: usize = 512;
 
 /// A batch of a range that is read in one go: the answer is being written
 /// while it is read, so that more would only keep a snapshot longer.
@@ -232,11 +359,7 @@ fn give(view: KeyView<'_>, keys_only: bool, sink: &mut dyn FnMut(KeyView<'_>)) {
 /// whether the limit left something out.
 pub fn pick(query: &RangeQuery, kept: &mut Vec<Kv>) -> bool {
     if query.filters() {
-        kept.retain(|kv| {
-            let fields = kv.view().fields();
-            within(fields.mod_revision, query.mod_min, query.mod_max)
-                && within(fields.create_revision, query.create_min, query.create_max)
-        });
+        kept.retain(|kv| matches(query, kv.view()));
     }
     let ascending = |a: &Kv, b: &Kv| match query.target {
         Target::Key => a.key.cmp(&b.key),
@@ -256,6 +379,20 @@ pub fn pick(query: &RangeQuery, kept: &mut Vec<Kv>) -> bool {
         kept.truncate(limit);
     }
     more
+}
+
+/// Whether a key is within the bounds of a query.
+fn matches(query: &RangeQuery, view: KeyView<'_>) -> bool {
+    let fields = view.fields();
+    within(fields.mod_revision, query.mod_min, query.mod_max)
+        && within(fields.create_revision, query.create_min, query.create_max)
+}
+
+/// Whether the engine has given up a row that a reader left for too long.
+pub(crate) fn is_expired(error: &Error) -> bool {
+    let expired =
+        |error: &stele_engine::Error| matches!(error, stele_engine::Error::SnapshotExpired { .. });
+    matches!(error, Error::Engine(error) if expired(error))
 }
 
 fn within(value: i64, min: i64, max: i64) -> bool {

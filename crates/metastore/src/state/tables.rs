@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stele_engine::schema::{Family, Group, Purge, Schema};
-use stele_engine::{CommitBuilder, RowRange, ScanSpec, Store, TableId, View};
+use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, Store, TableId, View};
 
 use super::State;
 use super::numbers::{Numbers, Sample};
 use crate::command::Alarm;
+pub use crate::command::OWNER_BYTES;
 use crate::error::{Error, Result};
 
 /// The family of `user` that holds values.
@@ -242,10 +243,8 @@ impl Tables {
     }
 }
 
-/// What begins the rows of `lease_keys` and `lock_keys`: the id of the lease.
-pub const OWNER_BYTES: usize = 8;
-
-/// The row of a key that goes with a lease.
+/// The row of a key in `lease_keys` or `lock_keys`: the id of the lease, then
+/// the key.
 pub fn owned_row(owner: i64, key: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(OWNER_BYTES + key.len());
     row.extend_from_slice(&owner.to_be_bytes());
@@ -254,6 +253,33 @@ pub fn owned_row(owner: i64, key: &[u8]) -> Vec<u8> {
 }
 
 impl State {
+    /// The first rows of a lease in `lease_keys` or `lock_keys`, at most
+    /// `rows_max` and about `bytes_max` of them.
+    pub fn owned_rows_some(
+        &self,
+        table: TableId,
+        owner: i64,
+        rows_max: usize,
+        bytes_max: usize,
+    ) -> Result<BTreeSet<Vec<u8>>> {
+        let mut rows = BTreeSet::new();
+        let range = RowRange::prefix(&owned_row(owner, b""));
+        let spec =
+            ScanSpec { view: View::Latest, rows_max: Some(rows_max), ..ScanSpec::range(range) };
+        let mut scan = self.store.scan(table, spec)?;
+        let mut bytes = 0;
+        loop {
+            let limits = BatchLimits { bytes: bytes_max, ..BatchLimits::default() };
+            let end = scan.next_batch(limits, &mut |cell| {
+                bytes += cell.row.len();
+                rows.insert(cell.row.to_vec());
+            })?;
+            if end.done || bytes >= bytes_max {
+                return Ok(rows);
+            }
+        }
+    }
+
     /// The rows of a lease in `lease_keys` or `lock_keys`.
     pub fn owned_rows(&self, table: TableId, owner: i64) -> Result<BTreeSet<Vec<u8>>> {
         let mut rows = BTreeSet::new();

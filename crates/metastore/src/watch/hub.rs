@@ -5,22 +5,27 @@
 //! revisions at a time, until it is back. So a slow watcher costs no memory
 //! and holds nobody up.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
-use tokio::sync::watch;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
 
 use super::event::Event;
 use crate::error::{Error, Result};
 use crate::state::{Floor, State};
 
-/// What a cursor takes at once, about.
+/// What a cursor takes at once, about; then it stops between two revisions.
 const TAKE_EVENTS: usize = 1024;
 const TAKE_BYTES: usize = 1 << 20;
-/// Revisions that are read from history at once.
-const HISTORY_REVISIONS: i64 = 1000;
+/// The events of one revision are taken together up to this size.
+const REVISION_BYTES_MAX: usize = 16 << 20;
+/// Changes of history that one call looks at, about.
+const TAKE_CHANGES: usize = 16 << 10;
+/// From this many on, lock waiters that are gone are removed now and then.
+const WAITERS_SWEPT_MIN: usize = 1024;
 
 /// Where changes are published and watched.
 pub struct Hub {
@@ -28,6 +33,8 @@ pub struct Hub {
     ring: RwLock<Ring>,
     newest: watch::Sender<i64>,
     cursors: AtomicUsize,
+    /// Calls that wait for a lock, by its key.
+    lock_waiters: Mutex<HashMap<Bytes, Weak<Notify>>>,
 }
 
 struct Ring {
@@ -51,6 +58,8 @@ struct Group {
 pub struct Cursor {
     hub: Arc<Hub>,
     next: i64,
+    /// Changes of revision `next` before this one have been taken.
+    next_sub: u32,
     floor: Floor,
     newest: watch::Receiver<i64>,
 }
@@ -64,6 +73,39 @@ impl Hub {
             ring: RwLock::new(ring),
             newest: watch::Sender::new(newest),
             cursors: AtomicUsize::new(0),
+            lock_waiters: Mutex::default(),
+        }
+    }
+
+    /// Notified whenever the lock of a key changes.
+    pub fn lock_changes(&self, key: &Bytes) -> Arc<Notify> {
+        let mut waiters = self.lock_waiters.lock();
+        if let Some(notify) = waiters.get(key).and_then(Weak::upgrade) {
+            return notify;
+        }
+        let notify = Arc::new(Notify::new());
+        // Calls that were refused leave entries that no change removes.
+        if waiters.len() >= WAITERS_SWEPT_MIN && waiters.len().is_power_of_two() {
+            waiters.retain(|_, waiting| waiting.strong_count() > 0);
+        }
+        waiters.insert(key.clone(), Arc::downgrade(&notify));
+        notify
+    }
+
+    /// The locks of these keys have changed.
+    pub fn notify_locks(&self, keys: &BTreeSet<Bytes>) {
+        if keys.is_empty() {
+            return;
+        }
+        let mut waiters = self.lock_waiters.lock();
+        for key in keys {
+            match waiters.get(key).map(Weak::upgrade) {
+                Some(Some(notify)) => notify.notify_waiters(),
+                Some(None) => {
+                    waiters.remove(key);
+                }
+                None => {}
+            }
         }
     }
 
@@ -90,7 +132,7 @@ impl Hub {
 
     fn cursor_to(self: &Arc<Self>, next: i64, floor: Floor) -> Cursor {
         self.cursors.fetch_add(1, Ordering::AcqRel);
-        Cursor { hub: self.clone(), next, floor, newest: self.newest.subscribe() }
+        Cursor { hub: self.clone(), next, next_sub: 0, floor, newest: self.newest.subscribe() }
     }
 
     /// The state has come to this revision, by these events (`None`: they were
@@ -151,10 +193,17 @@ impl Cursor {
         self.next
     }
 
-    /// Takes events of whole revisions, up to and including `until`, and moves
-    /// behind them. A call takes a bounded amount; it has caught up when
-    /// `next()` is above `until` or the hub's revision. Events that `wanted`
-    /// turns down are passed over (cheaply, also when read from history).
+    /// Whether some events of revision `next()` have been taken, and more may
+    /// follow.
+    pub fn is_inside_revision(&self) -> bool {
+        self.next_sub > 0
+    }
+
+    /// Takes events up to and including revision `until`, and moves behind
+    /// them. A call takes a bounded amount; it has caught up when `next()` is
+    /// above `until` or the hub's revision. It stops inside a revision only if
+    /// that has more than 16 MiB of events, or before the first wanted one.
+    /// Events that `wanted` turns down are skipped without reading their values.
     /// Fails with `Compacted` when history does not reach back to `next()`.
     pub fn take(
         &mut self,
@@ -167,8 +216,8 @@ impl Cursor {
         if self.next > until {
             return Ok(());
         }
-        if self.next < ring.floor {
-            let to = until.min(ring.floor - 1).min(self.next.saturating_add(HISTORY_REVISIONS - 1));
+        if self.next < ring.floor || self.next_sub > 0 {
+            let to = if self.next < ring.floor { until.min(ring.floor - 1) } else { self.next };
             drop(ring);
             return self.take_history(to, wanted, out);
         }
@@ -180,7 +229,7 @@ impl Cursor {
                 out.push(event.clone());
             }
         }
-        self.next = known + 1;
+        self.move_to(known + 1, 0);
         Ok(())
     }
 
@@ -190,39 +239,70 @@ impl Cursor {
         wanted: &mut dyn FnMut(&[u8]) -> bool,
         out: &mut Vec<Event>,
     ) -> Result<()> {
-        let state = &self.hub.state;
         self.check_floor()?;
-        let mut changes = Vec::new();
-        state.changes(self.next, to, &mut |change| {
-            if wanted(&change.key) {
-                changes.push(change);
-            }
-        })?;
-        let (begun, mut reached) = (out.len(), to);
-        let mut last = self.next;
-        for change in &changes {
-            if change.revision > last && out.len() - begun >= TAKE_EVENTS {
-                reached = last;
-                break;
-            }
-            last = change.revision;
-            let compacted = || Error::Compacted { compacted: state.compacted() };
-            out.push(state.event(change)?.ok_or_else(compacted)?);
-        }
+        let begun = out.len();
+        let reached = self.read_history(to, wanted, out);
         // What was dropped while it was being read may be missing.
-        if let Err(error) = self.check_floor() {
-            out.truncate(begun);
-            return Err(error);
+        match self.check_floor().and(reached) {
+            Ok((next, sub)) => {
+                self.move_to(next, sub);
+                Ok(())
+            }
+            Err(error) => {
+                out.truncate(begun);
+                Err(error)
+            }
         }
-        self.next = reached + 1;
-        Ok(())
+    }
+
+    /// Reads events of revisions up to `to`. Returns the place behind them.
+    fn read_history(
+        &self,
+        to: i64,
+        wanted: &mut dyn FnMut(&[u8]) -> bool,
+        out: &mut Vec<Event>,
+    ) -> Result<(i64, u32)> {
+        let state = &self.hub.state;
+        let mut scan = state.open_changes((self.next, self.next_sub), to)?;
+        let (mut taken, mut bytes, mut examined) = (0, 0, 0);
+        let mut last = self.next;
+        let mut changes = Vec::new();
+        loop {
+            let done = scan.next(&mut changes)?;
+            for change in changes.drain(..) {
+                let enough = taken >= TAKE_EVENTS || bytes >= TAKE_BYTES;
+                let between = change.revision > last;
+                if between && (enough || examined >= TAKE_CHANGES)
+                    || bytes >= REVISION_BYTES_MAX
+                    || taken == 0 && examined >= TAKE_CHANGES
+                {
+                    return Ok((change.revision, change.sub));
+                }
+                last = change.revision;
+                examined += 1;
+                if wanted(&change.key) {
+                    let compacted = || Error::Compacted { compacted: state.compacted() };
+                    let event = state.event(&change)?.ok_or_else(compacted)?;
+                    bytes += event.bytes();
+                    taken += 1;
+                    out.push(event);
+                }
+            }
+            if done {
+                return Ok((to + 1, 0));
+            }
+        }
+    }
+
+    fn move_to(&mut self, next: i64, sub: u32) {
+        (self.next, self.next_sub) = (next, sub);
     }
 
     fn check_floor(&self) -> Result<()> {
         let state = &self.hub.state;
         let floor = match self.floor {
             Floor::Compacted => state.compacted(),
-            Floor::Retained => state.waterline(),
+            Floor::Begun | Floor::Retained => state.waterline(),
         };
         if self.next < floor { Err(Error::Compacted { compacted: floor }) } else { Ok(()) }
     }

@@ -103,7 +103,8 @@ impl Member {
     }
 
     fn apply(&self, at: usize) -> Vec<Result<Answer>> {
-        let entry = Committed { index: at as u64 + 1, term: 1, proposals: self.log[at].clone() };
+        let proposals = self.log[at].clone();
+        let entry = Committed { index: at as u64 + 1, term: 1, proposals, awaited: true };
         self.parts().applier.apply(entry).unwrap()
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use stele_metastore::Error;
-use stele_metastore::command::{Command, Delete, Execute, KeyRange, Put, RangeQuery, Write};
+use stele_metastore::command::{
+    Command, Delete, Execute, KeyRange, Order, Put, RangeQuery, Target, Write,
+};
 use stele_metastore::state::Floor;
 use stele_metastore::watch::EventKind;
 
@@ -268,4 +270,62 @@ fn a_user_key_reaches_no_table_but_its_own() {
     assert_eq!(rows(&member, tables[2]).len(), 12);
     member.restart();
     assert_eq!(member.range(&RangeQuery::new(KeyRange::all())).unwrap().1.count, 0);
+}
+
+#[test]
+fn a_reader_that_stalls_goes_on_where_it_was() {
+    let mut member = Member::new();
+    for _ in 0..3 {
+        for key in ["a", "b", "c", "d", "e"] {
+            member.put(key, "value");
+        }
+    }
+    let all = RangeQuery::new(KeyRange::all());
+    let descending = RangeQuery { order: Order::Descend, ..all.clone() };
+    let sorted = RangeQuery { target: Target::Mod, ..all.clone() };
+    let filtered = RangeQuery { mod_min: 14, limit: 2, ..all.clone() };
+    let limited = RangeQuery { limit: 3, ..all.clone() };
+    for (query, expected, more) in [
+        (all, "abcde", false),
+        (descending, "edcba", false),
+        (sorted, "abcde", false),
+        (filtered, "cd", true),
+        (limited, "abc", true),
+    ] {
+        let state = &member.parts().state;
+        let mut scan = state.open_range(&query, Floor::Compacted).unwrap();
+        let mut keys = String::new();
+        let summary = loop {
+            let next = scan.next(state, 1, &mut |view| keys.push(view.key[0] as char));
+            if let Some(summary) = next.unwrap() {
+                break summary;
+            }
+            // The engine keeps the row that was begun for a few minutes.
+            member.clock.run(Duration::from_secs(3600));
+        };
+        assert_eq!((&keys[..], summary.more, summary.count), (expected, more, 5));
+    }
+}
+
+#[test]
+fn a_range_whose_history_goes_while_it_is_read_ends_with_etcds_refusal() {
+    let mut member = Member::new();
+    for key in ["a", "b", "c"] {
+        member.put(key, "1");
+    }
+    let revision = member.revision();
+    let query = RangeQuery::new(KeyRange::all()).at(revision);
+    let mut scans = [Floor::Compacted, Floor::Retained]
+        .map(|floor| member.parts().state.open_range(&query, floor).unwrap());
+    for key in ["a", "b", "c"] {
+        member.put(key, "2");
+    }
+    member.propose(Command::Waterline { revision: revision + 3 }).unwrap();
+    let mut errors = Vec::new();
+    for scan in &mut scans {
+        let next = scan.next(&member.parts().state, 1, &mut |_| {});
+        errors.push(next.unwrap_err());
+    }
+    assert!(matches!(errors[0], Error::Compacted { .. }), "{}", errors[0]);
+    assert!(matches!(errors[1], Error::TooOld { .. }), "{}", errors[1]);
 }

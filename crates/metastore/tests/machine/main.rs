@@ -3,7 +3,9 @@
 mod harness;
 mod history;
 mod kv;
+mod limits;
 mod lock;
 mod model;
+mod parts;
 mod random;
 mod watch;

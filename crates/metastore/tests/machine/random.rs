@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use stele_metastore::Result;
 use stele_metastore::command::{
-    Answer, Command, Compare, Delete, Execute, HeldLock, KeyRange, Kv, LockMode, Op, OpAnswer,
-    Operand, Order, Put, RangeQuery, Relation, Reply, Target, Txn, TxnAnswer, Write, check_txn,
-    encode,
+    Acquire, Answer, Command, Compare, Delete, Execute, HeldLock, KeyRange, Kv, LockMode, Op,
+    OpAnswer, Operand, Order, Put, RangeQuery, Relation, Reply, Target, Txn, TxnAnswer, Write,
+    check_txn, decode, encode,
 };
 use stele_metastore::state::{Floor, KeyView};
 
@@ -336,8 +336,11 @@ proptest! {
         }
         let before = member.range(&RangeQuery::new(KeyRange::single("survivor"))).unwrap().1.count;
         prop_assert_eq!(before, 0);
+        // What does not decode stops a member: see `limits.rs`.
+        let mut proposals: Vec<Bytes> = proposals.into_iter().map(Bytes::from).collect();
+        proposals.retain(|proposal| decode(proposal).is_ok());
         for chunk in proposals.chunks(4) {
-            member.entry_of_bytes(chunk.iter().cloned().map(Bytes::from).collect());
+            member.entry_of_bytes(chunk.to_vec());
         }
         member.restart();
         let newest = member.revision();
@@ -362,13 +365,13 @@ fn odd_command() -> impl Strategy<Value = Command> {
         (number.clone(), number.clone())
             .prop_map(|(id, ttl_seconds)| Command::LeaseGrant { id, ttl_seconds }),
         vec(number.clone(), 0..4).prop_map(|ids| Command::Expire { ids }),
-        (odd_key.clone(), number.clone(), mode).prop_map(|(key, session, mode)| Command::Acquire {
-            key,
-            session,
-            mode
-        }),
-        (odd_key.clone(), number.clone())
-            .prop_map(|(key, session)| Command::Release { key, session }),
+        (odd_key.clone(), number.clone(), mode, any::<bool>(), 0u64..4).prop_map(
+            |(key, session, mode, no_wait, place)| {
+                Command::Acquire(Acquire { key, session, mode, no_wait, place })
+            }
+        ),
+        (odd_key.clone(), number.clone(), 0u64..4)
+            .prop_map(|(key, session, place)| Command::Release { key, session, place }),
         (odd_key, number.clone(), number.clone(), number).prop_map(
             |(key, read_revision, session, token)| Command::Execute(Execute {
                 read_revision,

@@ -49,6 +49,11 @@ impl Member {
         Client::connect(&self.address).await.unwrap()
     }
 
+    #[allow(dead_code, reason = "one of the tests that share this looks inside")]
+    pub fn node(&self) -> &Arc<Node> {
+        self.node.as_ref().unwrap()
+    }
+
     /// Bytes written to the log, and syncs of it.
     pub fn log_stats(&self) -> (u64, u64) {
         self.node.as_ref().unwrap().group().log_stats()

@@ -1,11 +1,13 @@
-//! Connections to servers of names, and one call on one of them.
+//! Connections to servers of names, and one call on one of them. Names lead to servers
+//! that anybody may have mounted, so a client shows its token only to the servers that
+//! it was configured with.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 pub use stele_bigtable::client::Tls;
-use stele_grpc::chain;
+use stele_grpc::{chain, keeps_secrets};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint as Uri;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -26,10 +28,28 @@ pub type Answer<R> = std::result::Result<Response<R>, Status>;
 /// How a client is known, and whom it trusts.
 #[derive(Clone, Default)]
 pub struct Credentials {
-    /// Sent with every call.
+    /// Sent to the roots, and to servers that `trusted_servers` names.
     pub token: Option<String>,
     /// Plain text without.
     pub tls: Option<Tls>,
+    /// Send the token in plain text to hosts other than this one too.
+    pub insecure_token: bool,
+    /// Servers that names may lead to and that get the token, if they prove with a
+    /// certificate who they are: host names, or `*.` and a domain.
+    pub trusted_servers: Vec<String>,
+}
+
+impl Credentials {
+    /// Returns whether one of the patterns names the host, and TLS will prove it.
+    fn trust(&self, host: &str) -> bool {
+        let matches = |pattern: &String| match pattern.strip_prefix("*.") {
+            Some(domain) => host.split_once('.').is_some_and(|(first, rest)| {
+                !first.is_empty() && rest.eq_ignore_ascii_case(domain)
+            }),
+            None => pattern.eq_ignore_ascii_case(host),
+        };
+        self.tls.is_some() && self.trusted_servers.iter().any(matches)
+    }
 }
 
 impl std::fmt::Debug for Credentials {
@@ -38,19 +58,35 @@ impl std::fmt::Debug for Credentials {
         out.debug_struct("Credentials")
             .field("token", &self.token.is_some())
             .field("tls", &self.tls.is_some())
-            .finish()
+            .field("trusted_servers", &self.trusted_servers)
+            .finish_non_exhaustive()
     }
 }
 
 pub struct Connections {
     credentials: Credentials,
+    /// Hosts and ports that the client was configured with.
+    roots: Vec<(String, u16)>,
     timeout: Duration,
     open: Mutex<HashMap<String, tonic::transport::Channel>>,
 }
 
 impl Connections {
-    pub fn new(credentials: Credentials, timeout: Duration) -> Connections {
-        Connections { credentials, timeout, open: Mutex::default() }
+    /// Connections of a client with these roots, which are rooted names. A token that
+    /// would cross a network in plain text is refused.
+    pub fn new(
+        roots: &[String],
+        credentials: Credentials,
+        timeout: Duration,
+    ) -> Result<Connections> {
+        let roots: Vec<_> = roots.iter().filter_map(|root| host_port(root)).collect();
+        if credentials.token.is_some() && credentials.tls.is_none() && !credentials.insecure_token {
+            let is_open = |(host, _): &&(String, u16)| !keeps_secrets(&bracketed(host));
+            if let Some((host, port)) = roots.iter().find(is_open) {
+                return Err(Error::TokenInPlainText { server: format!("{host}:{port}") });
+            }
+        }
+        Ok(Connections { credentials, roots, timeout, open: Mutex::default() })
     }
 
     /// Makes one call at a server.
@@ -64,7 +100,7 @@ impl Connections {
         F: Future<Output = Answer<R>>,
     {
         let channel = self.channel(server)?;
-        let mut request = self.request(message)?;
+        let mut request = self.request(server, message)?;
         request.set_timeout(self.timeout);
         match tokio::time::timeout(self.timeout, call(channel, request)).await {
             Ok(answer) => answer.map(Response::into_inner).map_err(|status| told(server, &status)),
@@ -89,20 +125,39 @@ impl Connections {
         server: &str,
         message: proto::WatchRequest,
     ) -> Result<Streaming<proto::WatchReply>> {
-        let request = self.request(message)?;
+        let request = self.request(server, message)?;
         let answer = self.channel(server)?.watch(request).await;
         answer.map(Response::into_inner).map_err(|status| told(server, &status))
     }
 
-    fn request<M>(&self, message: M) -> Result<Request<M>> {
+    /// A check reads all rows before it answers, so it has no deadline but the server's.
+    pub async fn fsck(
+        &self,
+        server: &str,
+        message: proto::FsckRequest,
+    ) -> Result<Streaming<proto::FsckReply>> {
+        let request = self.request(server, message)?;
+        let answer = self.channel(server)?.fsck(request).await;
+        answer.map(Response::into_inner).map_err(|status| told(server, &status))
+    }
+
+    /// A request to a server, with the token if the server may see it.
+    fn request<M>(&self, server: &str, message: M) -> Result<Request<M>> {
         let mut request = Request::new(message);
-        if let Some(token) = &self.credentials.token {
+        if let Some(token) = &self.credentials.token
+            && self.may_see_token(server)
+        {
             let header: MetadataValue<Ascii> = format!("Bearer {token}")
                 .parse()
                 .map_err(|_| Error::Unauthenticated("the token cannot be sent".into()))?;
             request.metadata_mut().insert("authorization", header);
         }
         Ok(request)
+    }
+
+    fn may_see_token(&self, server: &str) -> bool {
+        let Some(at) = host_port(server) else { return false };
+        self.roots.contains(&at) || self.credentials.trust(&at.0)
     }
 
     fn channel(&self, server: &str) -> Result<Channel> {
@@ -127,7 +182,7 @@ impl Connections {
         let (host, port) = endpoint
             .host_port()
             .ok_or_else(|| bad("it has no host and port that can be reached".into()))?;
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_string() };
+        let host = bracketed(host);
         let scheme = if self.credentials.tls.is_some() { "https" } else { "http" };
         let uri = Uri::from_shared(format!("{scheme}://{host}:{port}"))
             .map_err(|error| bad(chain(&error)))?
@@ -136,6 +191,18 @@ impl Connections {
         let Some(tls) = &self.credentials.tls else { return Ok(uri) };
         uri.tls_config(tls.config()).map_err(|error| bad(chain(&error)))
     }
+}
+
+/// The host, in lower case, and the port of a server.
+fn host_port(server: &str) -> Option<(String, u16)> {
+    let endpoint = Endpoint::of_server(server)?;
+    let (host, port) = endpoint.host_port()?;
+    Some((host.to_ascii_lowercase(), port))
+}
+
+/// A host as it stands in a URI.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_string() }
 }
 
 /// What a status says: that nobody was there, or what the server refused.
@@ -151,4 +218,70 @@ pub fn told(server: &str, status: &Status) -> Error {
         return Error::Unreachable { server, why: status.message().into() };
     }
     Error::Refused { server, code: status.code(), kind, message: status.message().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(tls: bool, trusted: &[&str]) -> Connections {
+        let credentials = Credentials {
+            token: Some("secret".into()),
+            tls: tls.then(Tls::default),
+            insecure_token: true,
+            trusted_servers: trusted.iter().map(|one| one.to_string()).collect(),
+        };
+        let roots = ["/Root.example.com:1".to_string(), "/[::1]:2/below".to_string()];
+        Connections::new(&roots, credentials, Duration::from_secs(1)).unwrap()
+    }
+
+    fn shows_token(connections: &Connections, server: &str) -> bool {
+        let request = connections.request(server, ()).unwrap();
+        request.metadata().contains_key("authorization")
+    }
+
+    #[test]
+    fn a_token_is_shown_to_the_roots_and_nobody_else() {
+        let plain = connections(false, &["other.example.com", "*.example.com"]);
+        for root in ["root.example.com:1", "ROOT.example.com:1", "/root.example.com:1/a", "[::1]:2"]
+        {
+            assert!(shows_token(&plain, root), "{root}");
+        }
+        for other in
+            ["root.example.com:2", "evil:1", "other.example.com:1", "[::1]:1", "", "@6@@@@"]
+        {
+            assert!(!shows_token(&plain, other), "{other}");
+        }
+    }
+
+    #[test]
+    fn servers_that_are_trusted_must_prove_who_they_are() {
+        let secure = connections(true, &["other.net", "*.example.com"]);
+        for trusted in ["other.net:7", "a.example.com:1", "A.Example.com:1"] {
+            assert!(shows_token(&secure, trusted), "{trusted}");
+        }
+        for other in [
+            "example.com:1",
+            "a.b.example.com:1",
+            ".example.com:1",
+            "evil-example.com:1",
+            "x.other.net:1",
+        ] {
+            assert!(!shows_token(&secure, other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_token_does_not_cross_a_network_in_plain_text() {
+        let new = |root: &str, insecure_token| {
+            let credentials =
+                Credentials { token: Some("t".into()), insecure_token, ..Credentials::default() };
+            Connections::new(&[root.to_string()], credentials, Duration::ZERO).map(drop)
+        };
+        assert_eq!(new("/127.0.0.1:1", false), Ok(()));
+        assert_eq!(new("/[::1]:1", false), Ok(()));
+        assert_eq!(new("/h:1", true), Ok(()));
+        let refused = new("/h:1", false).unwrap_err();
+        assert!(refused.to_string().contains("--insecure-token"), "{refused}");
+    }
 }

@@ -67,7 +67,7 @@ impl Namespace {
         if let Some(root) = roots.iter().find(|root| !name::is_rooted(root)) {
             return Err(Error::NotRooted(root.clone()));
         }
-        let connections = Connections::new(options.credentials, options.timeout);
+        let connections = Connections::new(&roots, options.credentials, options.timeout)?;
         Ok(Namespace { roots, connections, cache: Cache::new(options.cached) })
     }
 
@@ -148,6 +148,19 @@ impl Namespace {
         for place in places {
             let request = proto::WatchRequest { name: place.name, known: known.clone() };
             match self.connections.watch(&place.server, request).await {
+                Err(error @ Error::Unreachable { .. }) => last = error,
+                done => return done,
+            }
+        }
+        Err(last)
+    }
+
+    /// Checks the rows of the first root that can be reached, and mends them if `fix`.
+    pub async fn fsck(&self, fix: bool) -> Result<tonic::Streaming<proto::FsckReply>> {
+        let mut last = Error::NotRooted(String::new());
+        for place in self.rooted("")? {
+            let request = proto::FsckRequest { fix };
+            match self.connections.fsck(&place.server, request).await {
                 Err(error @ Error::Unreachable { .. }) => last = error,
                 done => return done,
             }

@@ -1,21 +1,29 @@
-//! Keeping servers mounted: each name with each server, again and again while
-//! the publisher lives, and unmounted at its end.
+//! Keeps servers mounted: each name with each server, refreshed every period
+//! while the publisher lives, and unmounted at its end. A refresh that fails is
+//! retried with a growing delay. A mount lasts three periods, so it survives
+//! a server of names that is away for almost two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::Namespace;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::node::Flags;
 use crate::tree::Mount;
 
-/// What a mount outlives its next refresh by.
-const SLACK: Duration = Duration::from_secs(20);
 pub const PERIOD: Duration = Duration::from_secs(60);
+/// How many periods a mount lasts.
+const PERIODS_ALIVE: u32 = 3;
+/// The delay before the first retry of a refresh; it doubles up to a quarter of
+/// the period.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// Refreshes under way at once.
+const REFRESHES_MAX: usize = 16;
 
 /// How it stands with one name and one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +33,11 @@ pub struct Status {
     pub last_error: Option<Error>,
 }
 
+/// A name and a server.
+type Pair = (String, String);
+
 /// By name and server.
-pub type Statuses = BTreeMap<(String, String), Status>;
+pub type Statuses = BTreeMap<Pair, Status>;
 
 enum Change {
     AddName(String),
@@ -44,22 +55,69 @@ pub struct Publisher {
 
 struct Worker {
     namespace: Arc<Namespace>,
-    period: Duration,
     names: BTreeSet<String>,
     servers: BTreeMap<String, Flags>,
+    schedule: Schedule,
     statuses: watch::Sender<Statuses>,
 }
 
+/// When each pair is to be mounted next.
+struct Schedule {
+    period: Duration,
+    due: BTreeMap<Pair, Due>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    at: Instant,
+    /// Attempts that failed since the last success.
+    failures: u32,
+}
+
+impl Schedule {
+    fn new(period: Duration) -> Schedule {
+        Schedule { period, due: BTreeMap::new() }
+    }
+
+    fn add(&mut self, pair: Pair, now: Instant) {
+        self.due.insert(pair, Due { at: now, failures: 0 });
+    }
+
+    /// When the next pair is due.
+    fn next(&self) -> Option<Instant> {
+        self.due.values().map(|due| due.at).min()
+    }
+
+    fn due(&self, now: Instant) -> Vec<Pair> {
+        let is_due = |(_, due): &(&Pair, &Due)| due.at <= now;
+        self.due.iter().filter(is_due).map(|(pair, _)| pair.clone()).collect()
+    }
+
+    /// Plans the next mount of a pair after an attempt.
+    fn attempted(&mut self, pair: &Pair, mounted: bool, now: Instant) {
+        let Some(due) = self.due.get_mut(pair) else { return };
+        let delay = if mounted {
+            due.failures = 0;
+            self.period
+        } else {
+            due.failures = due.failures.saturating_add(1);
+            let doubled = 1u32.checked_shl(due.failures - 1).unwrap_or(u32::MAX);
+            RETRY_FIRST.saturating_mul(doubled).min(self.period / 4)
+        };
+        due.at = now + delay;
+    }
+}
+
 impl Publisher {
-    /// Refreshes mounts every `period`; they last a little longer.
+    /// Refreshes mounts every `period`; they last three of them.
     pub fn new(namespace: Arc<Namespace>, period: Duration) -> Publisher {
         let (changes, coming) = mpsc::unbounded_channel();
         let (noted, statuses) = watch::channel(Statuses::new());
         let worker = Worker {
             namespace,
-            period,
             names: BTreeSet::new(),
             servers: BTreeMap::new(),
+            schedule: Schedule::new(period),
             statuses: noted,
         };
         Publisher { changes, statuses, working: tokio::spawn(worker.run(coming)) }
@@ -102,19 +160,14 @@ impl Publisher {
 
 impl Worker {
     async fn run(mut self, mut changes: mpsc::UnboundedReceiver<Change>) {
-        let mut ticks = tokio::time::interval(self.period);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let next = self.schedule.next();
             tokio::select! {
                 change = changes.recv() => match change {
                     Some(change) => self.change(change).await,
                     None => break,
                 },
-                _ = ticks.tick() => {
-                    for (name, server) in self.pairs() {
-                        self.mount(&name, &server).await;
-                    }
-                }
+                () = reached(next) => self.refresh().await,
             }
         }
         for (name, server) in self.pairs() {
@@ -122,7 +175,32 @@ impl Worker {
         }
     }
 
-    fn pairs(&self) -> Vec<(String, String)> {
+    /// Mounts all pairs that are due.
+    async fn refresh(&mut self) {
+        let started = Instant::now();
+        for pairs in self.schedule.due(started).chunks(REFRESHES_MAX) {
+            let mut mounting = JoinSet::new();
+            for pair in pairs {
+                let (namespace, mount, pair) =
+                    (self.namespace.clone(), self.mount_of(pair), pair.clone());
+                mounting.spawn(async move { (namespace.mount(&pair.0, &mount).await, pair) });
+            }
+            while let Some(done) = mounting.join_next().await {
+                match done {
+                    Ok((mounted, pair)) => self.note(pair, mounted),
+                    Err(stopped) => tracing::warn!(%stopped, "a refresh was abandoned"),
+                }
+            }
+            // An attempt without an outcome is one that failed.
+            for pair in pairs {
+                if self.schedule.due.get(pair).is_some_and(|due| due.at <= started) {
+                    self.schedule.attempted(pair, false, started);
+                }
+            }
+        }
+    }
+
+    fn pairs(&self) -> Vec<Pair> {
         let with_servers = |name: &String| {
             self.servers.keys().map(|server| (name.clone(), server.clone())).collect()
         };
@@ -139,24 +217,31 @@ impl Worker {
             Change::RemoveServer(server) => drop(self.servers.remove(&server)),
         }
         let after: BTreeSet<_> = self.pairs().into_iter().collect();
-        for (name, server) in before.difference(&after) {
-            self.unmount(name, server).await;
+        for pair in before.difference(&after) {
+            self.schedule.due.remove(pair);
+            self.unmount(&pair.0, &pair.1).await;
         }
-        for (name, server) in after.difference(&before) {
-            self.mount(name, server).await;
+        for pair in after.difference(&before) {
+            self.schedule.add(pair.clone(), Instant::now());
+            let mounted = self.namespace.mount(&pair.0, &self.mount_of(pair)).await;
+            self.note(pair.clone(), mounted);
         }
     }
 
-    async fn mount(&self, name: &str, server: &str) {
-        let ttl = u32::try_from((self.period + SLACK).as_secs()).unwrap_or(u32::MAX);
+    fn mount_of(&self, (_, server): &Pair) -> Mount {
+        let ttl = self.schedule.period.saturating_mul(PERIODS_ALIVE).as_secs();
         let flags = self.servers.get(server).copied().unwrap_or_default();
-        let mount = Mount { flags, ..Mount::new(server, ttl) };
-        let done = self.namespace.mount(name, &mount).await;
+        Mount { flags, ..Mount::new(server, u32::try_from(ttl).unwrap_or(u32::MAX)) }
+    }
+
+    /// Notes how an attempt to mount a pair ended.
+    fn note<T>(&mut self, pair: Pair, mounted: Result<T>) {
+        self.schedule.attempted(&pair, mounted.is_ok(), Instant::now());
         self.statuses.send_if_modified(|statuses| {
-            let status = statuses.entry((name.into(), server.into())).or_default();
+            let status = statuses.entry(pair).or_default();
             let before = status.clone();
-            status.mounted |= done.is_ok();
-            status.last_error = done.err();
+            status.mounted |= mounted.is_ok();
+            status.last_error = mounted.err();
             *status != before
         });
     }
@@ -170,5 +255,70 @@ impl Worker {
                 status.last_error = Some(error);
             }
         });
+    }
+}
+
+/// Waits until a moment; for ever if there is none.
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIODS: u32 = 200;
+
+    /// Follows one mount through an outage and tells when the name had no live
+    /// server, in seconds since the start.
+    fn dead_seconds(outage: std::ops::Range<u64>) -> Vec<u64> {
+        let start = Instant::now();
+        let pair: Pair = ("a".into(), "h:1".into());
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.add(pair.clone(), start);
+        let mut alive_until = 0;
+        let mut dead = Vec::new();
+        for second in 0..PERIOD.as_secs() * u64::from(PERIODS) {
+            let now = start + Duration::from_secs(second);
+            if schedule.due(now).contains(&pair) {
+                let mounted = !outage.contains(&second);
+                schedule.attempted(&pair, mounted, now);
+                if mounted {
+                    alive_until = second + (PERIOD * PERIODS_ALIVE).as_secs();
+                }
+            }
+            if second > alive_until {
+                dead.push(second);
+            }
+        }
+        dead
+    }
+
+    #[test]
+    fn a_server_stays_mounted_through_missed_refreshes() {
+        // Whenever it begins, an outage of 100 s is survived.
+        for begins in 1..=120 {
+            assert_eq!(dead_seconds(begins..begins + 100), [] as [u64; 0], "from {begins}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_mounted_again_soon_after_a_long_outage() {
+        let dead = dead_seconds(60..1200);
+        assert!(dead.iter().all(|second| (181..1216).contains(second)), "{dead:?}");
+        // A short one costs one retry and not a period.
+        let start = Instant::now();
+        let pair: Pair = ("a".into(), "h:1".into());
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.add(pair.clone(), start);
+        for delay in [1, 2, 4, 8, 15, 15] {
+            schedule.attempted(&pair, false, start);
+            assert_eq!(schedule.next(), Some(start + Duration::from_secs(delay)));
+        }
+        schedule.attempted(&pair, true, start);
+        assert_eq!(schedule.next(), Some(start + PERIOD));
     }
 }

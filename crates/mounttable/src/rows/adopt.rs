@@ -78,7 +78,7 @@ impl NodeRows {
     }
 
     /// Does the parent refer to this row now?
-    pub(super) async fn is_known(&self, child: &Node) -> Result<bool> {
+    pub(crate) async fn is_known(&self, child: &Node) -> Result<bool> {
         let Some(parent) = child.name.parent() else { return Ok(true) };
         let at_micros = self.clock.now();
         let column = reference_column(&child.id, child.name.last());
@@ -89,7 +89,8 @@ impl NodeRows {
         Ok(is_known)
     }
 
-    async fn refer_again(&self, child: &Node) -> Result<()> {
+    /// Makes the parent refer to a child, whatever was seen before.
+    pub(crate) async fn refer_again(&self, child: &Node) -> Result<()> {
         let conflict = || Error::Conflict { name: child.name.to_string() };
         let Some(parent_name) = child.name.parent() else { return Ok(()) };
         let Some(parent) = self.get_now(&parent_name).await? else {

@@ -7,6 +7,12 @@ use crate::error::{Error, Result};
 use crate::node_name::NodeName;
 
 impl Mounttable {
+    /// Refuses a caller that is not an administrator of the root.
+    pub async fn authorize_at_root(&self, call: &Call) -> Result<()> {
+        let path = self.find(call, &NodeName::root()).await?;
+        self.authorize(&call.caller, path.last(), &[ADMIN])
+    }
+
     /// The permissions of a node and their version.
     pub async fn permissions(&self, call: &Call, name: &str) -> Result<(Permissions, String)> {
         let node_name = NodeName::parse(name)?;
@@ -37,6 +43,7 @@ impl Mounttable {
         };
         let permissions = permissions.normalised();
         permissions.check_size()?;
+        permissions.check_patterns()?;
         let mut attempts = Attempts::new(call, name);
         loop {
             let tried = self.try_set_permissions(call, &node_name, &permissions, version).await;

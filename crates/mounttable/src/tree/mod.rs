@@ -2,10 +2,11 @@
 //!
 //! An operation walks down the name (`walk`), checks what the caller may do,
 //! changes one node and starts again if somebody else was faster. On the way
-//! it clears away what has expired (`collect`); `sweep` does so for nodes that
-//! nobody visits. Operations are `mounting`, `removing`, `guarding`, `resolve`,
+//! it clears away what has expired (`collect`), as far as rows can be written
+//! (`clearing`); `sweep` does so for nodes that nobody visits. Operations are `mounting`, `removing`, `guarding`, `resolve`,
 //! `glob` and `watch`; `setup` makes the tables and the first nodes.
 
+mod clearing;
 mod collect;
 mod glob;
 mod guarding;
@@ -17,13 +18,14 @@ mod sweep;
 mod walk;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stele_bigtable::client::Client;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use self::clearing::Clearing;
 pub use self::glob::Found;
 pub use self::mounting::{FOREVER_MICROS, Mount};
 pub use self::setup::{FirstNodes, destroy, make_tables};
@@ -60,6 +62,8 @@ pub struct Options {
     pub clock: Clock,
     /// How often watchers look for changes that others have made.
     pub watch_interval: Duration,
+    /// How long an operation waits for what it clears away on its path.
+    pub clearing_wait: Duration,
 }
 
 impl Default for Options {
@@ -73,6 +77,7 @@ impl Default for Options {
             cache: CacheOptions::default(),
             clock: Clock::system(),
             watch_interval: Duration::from_millis(800),
+            clearing_wait: Duration::from_secs(1),
         }
     }
 }
@@ -136,13 +141,22 @@ pub struct Mounttable {
     options: Options,
     /// Filled when the tables and the first nodes are there.
     ready: OnceCell<()>,
+    clearing: Clearing,
+    /// This server, for tasks that outlive the operation that starts them.
+    this: Weak<Mounttable>,
 }
 
 impl Mounttable {
     pub fn new(client: &Client, options: Options) -> Result<Arc<Mounttable>> {
         let rows = NodeRows::new(client, &options.table, options.clock.clone(), options.cache)?;
-        let (client, ready) = (client.clone(), OnceCell::new());
-        Ok(Arc::new(Mounttable { client, rows, options, ready }))
+        Ok(Arc::new_cyclic(|this| Mounttable {
+            client: client.clone(),
+            rows,
+            options,
+            ready: OnceCell::new(),
+            clearing: Clearing::default(),
+            this: this.clone(),
+        }))
     }
 
     /// Makes what is missing of the tables and the first nodes, once. A server

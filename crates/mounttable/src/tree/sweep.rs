@@ -45,7 +45,7 @@ impl Mounttable {
                     Ok(node) => {
                         after = node.name.row_key().into_bytes();
                         if self.due(&node) != Due::Nothing {
-                            cleared += u64::from(self.clear(&node.name).await?);
+                            cleared += u64::from(self.sweep_node(&node.name).await?);
                         }
                     }
                     // For fsck.
@@ -60,7 +60,7 @@ impl Mounttable {
     }
 
     /// Clears all that is due at a node and above it.
-    async fn clear(&self, name: &NodeName) -> Result<bool> {
+    async fn sweep_node(&self, name: &NodeName) -> Result<bool> {
         let mut cleared = false;
         // Servers first, then the node.
         for _ in 0..2 {

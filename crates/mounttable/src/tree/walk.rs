@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use super::collect::{Due, Look};
-use super::{Call, Mounttable, PAUSE_FIRST};
+use super::collect::Due;
+use super::{Call, Mounttable};
 use crate::access::{ADMIN, CREATE, READ, RESOLVE};
 use crate::blessing::Caller;
-use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node_name::NodeName;
@@ -61,39 +60,28 @@ impl Mounttable {
             || self.options.superusers.admits(caller)
     }
 
-    /// Reads a node and clears away the servers that have expired there.
+    /// Reads a node and clears away the servers that have expired there. Some
+    /// may be left if they cannot be removed now.
     pub(super) async fn visit(&self, call: &Call, name: &NodeName) -> Result<Option<Arc<Node>>> {
         loop {
             call.check(name)?;
             let Some(node) = self.rows.get(name).await? else { return Ok(None) };
-            if self.due(&node) != Due::Servers {
+            if self.due(&node) != Due::Servers || !self.clear(&node).await {
                 return Ok(Some(node));
             }
-            self.clear_ended(&node).await?;
         }
     }
 
-    /// Clears away what is due at a node where a walk ends: one whose child was
-    /// found has that. Tells whether anything was, or may have been.
-    async fn clear_ended(&self, node: &Arc<Node>) -> Result<bool> {
-        match self.collect(node, Look::Lately).await {
-            Err(error) if error.is_conflict() => {
-                tokio::time::sleep(clock::jitter(PAUSE_FIRST)).await;
-                Ok(true)
-            }
-            done => done,
-        }
-    }
-
-    /// The same for the last node of a walk, if any was met.
-    async fn clear_last(&self, node: Option<&Arc<Node>>) -> Result<bool> {
+    /// Clears away what is due at the last node of a walk, if any was met.
+    async fn clear_last(&self, node: Option<&Arc<Node>>) -> bool {
         match node {
-            Some(node) => self.clear_ended(node).await,
-            None => Ok(false),
+            Some(node) => self.clear(node).await,
+            None => false,
         }
     }
 
-    /// A node whose ancestors are known to be there, once nothing is due there.
+    /// A node whose ancestors are known to be there, once nothing is due there
+    /// that can be cleared away.
     pub(super) async fn find_last(
         &self,
         call: &Call,
@@ -101,7 +89,7 @@ impl Mounttable {
     ) -> Result<Option<Arc<Node>>> {
         loop {
             let node = self.visit(call, name).await?;
-            if !self.clear_last(node.as_ref()).await? {
+            if !self.clear_last(node.as_ref()).await {
                 return Ok(node);
             }
         }
@@ -124,7 +112,7 @@ impl Mounttable {
                     }
                 }
             }
-            if !self.clear_last(path.0.last()).await? {
+            if !self.clear_last(path.0.last()).await {
                 return end.map_or(Ok(path), |end| Err(missing(&end)));
             }
         }
@@ -223,7 +211,7 @@ impl Mounttable {
                 self.authorize(&call.caller, &node, tags)?;
                 last = Some(node);
             }
-            if !self.clear_last(last.as_ref()).await? {
+            if !self.clear_last(last.as_ref()).await {
                 return end.map_or(Ok(None), |end| Err(missing(&end)));
             }
         }

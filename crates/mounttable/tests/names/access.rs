@@ -210,3 +210,16 @@ async fn first_nodes_are_not_changed_by_a_second_start(grace: Grace) {
     assert_eq!(kept, mine);
     assert_eq!(world.nodes().await, 8);
 }
+
+#[tokio::test]
+async fn permissions_that_match_nobody_are_refused() {
+    let world = World::open(Grace::None).await;
+    for wrong in ["dev:*", "*", "a:...", "a,b"] {
+        let permissions = Permissions::open().with("Read", [wrong]);
+        let call = root().call();
+        let error = world.table.set_permissions(&call, "x", &permissions, "").await.unwrap_err();
+        assert!(matches!(error, Error::BadPermissions(_)), "{wrong}: {error}");
+        assert!(error.to_string().contains(wrong), "{error}");
+    }
+    assert_eq!(world.nodes().await, 1, "nothing was created");
+}

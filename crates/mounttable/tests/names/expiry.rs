@@ -1,12 +1,13 @@
 //! Deadlines, and what becomes of nodes whose servers have passed theirs.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stele_mounttable::Mount;
+use stele_mounttable::{Mount, Options};
 use tokio::task::JoinSet;
 
 use crate::with_both_graces;
-use crate::world::{Grace, World, alice, root, sound};
+use crate::world::{Grace, ReadOnly, World, Writes, alice, root, sound};
 
 with_both_graces! {
     a_mount_ends_at_its_deadline,
@@ -97,4 +98,47 @@ async fn a_sweep_clears_what_nobody_visits(grace: Grace) {
     world.assert_gone(&root(), "young").await;
     let nodes = sound(&world.table).await.nodes;
     assert_eq!(nodes, if grace == Grace::None { 3 } else { 4 });
+}
+
+/// Mounts with a live and an expired server, with expired ones only, and a
+/// node that is due to go.
+async fn partly_expired() -> World {
+    let world = World::in_process(Grace::None).await;
+    world.mount(&root(), "svc/q", "/alive:1", 3600).await.unwrap();
+    world.mount(&root(), "svc/q", "/dead:1", 60).await.unwrap();
+    world.mount(&root(), "gone/x", "/dead:1", 60).await.unwrap();
+    world.clock.advance(2 * MINUTE);
+    world
+}
+
+#[tokio::test]
+async fn names_are_read_while_expired_servers_cannot_be_removed() {
+    let world = partly_expired().await;
+    for writes in [Writes::Fail, Writes::Hang] {
+        let read_only = ReadOnly::new(&world.rows, writes);
+        let clearing_wait = match writes {
+            Writes::Fail => Duration::from_secs(3600),
+            Writes::Hang => Duration::from_millis(10),
+        };
+        let options = Options { clearing_wait, ..world.options() };
+        let table = world.rows.server_with(&read_only.client, options);
+        let call = alice().call();
+        for _ in 0..20 {
+            let found = table.resolve_step(&call, "svc/q").await.unwrap();
+            assert_eq!(found.names(), ["/alive:1"]);
+            let gone = table.resolve_step(&call, "gone/x").await.unwrap_err();
+            assert_eq!(gone.kind(), "NoSuchName", "{gone}");
+            assert!(table.permissions(&call, "gone/x").await.is_ok());
+            let missing = table.resolve_step(&call, "svc/none").await.unwrap_err();
+            assert_eq!(missing.kind(), "NoSuchName", "{missing}");
+        }
+        // It was tried, and not by every reader.
+        let refused = read_only.refused.load(Ordering::SeqCst);
+        assert!((1..60).contains(&refused), "{writes:?}: {refused}");
+    }
+    // Once rows can be written, the next reader removes what is due.
+    assert_eq!(world.names(&alice(), "svc/q").await, ["/alive:1"]);
+    world.assert_gone(&alice(), "gone/x").await;
+    let report = sound(&world.table).await;
+    assert_eq!((report.nodes, report.servers), (3, 1));
 }

@@ -46,7 +46,7 @@ impl Served {
     }
 
     fn namespace_of(&self, token: Option<&str>) -> Arc<Namespace> {
-        let credentials = Credentials { token: token.map(Into::into), tls: None };
+        let credentials = Credentials { token: token.map(Into::into), ..Credentials::default() };
         let options = ClientOptions { credentials, ..ClientOptions::default() };
         Arc::new(Namespace::new([format!("/{}", self.address)], options).unwrap())
     }

@@ -228,6 +228,8 @@ pub fn options(clock: &Clock, grace: Grace, limits: Limits) -> Options {
         limits,
         cache: CacheOptions::default(),
         watch_interval: Duration::from_millis(100),
+        // How long writes take decides no test.
+        clearing_wait: Duration::from_secs(3600),
         ..Options::default()
     }
 }
@@ -321,6 +323,44 @@ impl Counted {
     /// The calls since this was asked last.
     pub fn take(&self) -> BTreeMap<String, u32> {
         std::mem::take(&mut *self.calls.lock())
+    }
+}
+
+/// A way to the rows on which writes are refused, or never answered, for as
+/// long as the switch is on; it counts those that it met.
+pub struct ReadOnly {
+    pub client: Client,
+    pub refused: Arc<AtomicU32>,
+}
+
+/// What becomes of a write on a full disk.
+#[derive(Clone, Copy, Debug)]
+pub enum Writes {
+    Fail,
+    Hang,
+}
+
+impl ReadOnly {
+    pub fn new(rows: &Rows, writes: Writes) -> ReadOnly {
+        let refused = Arc::new(AtomicU32::new(0));
+        let count = refused.clone();
+        let guard = move |request: axum::extract::Request, next: axum::middleware::Next| {
+            let count = count.clone();
+            async move {
+                let path = request.uri().path();
+                if !path.contains("MutateRow") && !path.contains("ReadModifyWrite") {
+                    return next.run(request).await;
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                if matches!(writes, Writes::Hang) {
+                    std::future::pending::<()>().await;
+                }
+                let status = [("grpc-status", "9"), ("content-type", "application/grpc")];
+                axum::response::IntoResponse::into_response(status)
+            }
+        };
+        let router = rows.router().layer(axum::middleware::from_fn(guard));
+        ReadOnly { client: client_of(router), refused }
     }
 }
 

@@ -37,15 +37,64 @@ pub struct Export {
 
 impl Export {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let mut out: Box<dyn Write> = match &self.file {
-            Some(path) => {
-                Box::new(BufWriter::new(File::create(path).with_context(|| named(path))?))
+        self.server.run(async |client| {
+            let catalogue = client.catalogue(self.fid);
+            match &self.file {
+                Some(path) => {
+                    let mut file = NewFile::create(path)?;
+                    export(&catalogue, &mut file.out).await?;
+                    file.finish()
+                }
+                None => {
+                    let mut out = BufWriter::new(io::stdout().lock());
+                    export(&catalogue, &mut out).await?;
+                    Ok(out.flush()?)
+                }
             }
-            None => Box::new(BufWriter::new(io::stdout().lock())),
-        };
-        self.server.run(async |client| export(&client.catalogue(self.fid), &mut *out).await)?;
-        out.flush()?;
+        })?;
         Ok(Outcome::Sound)
+    }
+}
+
+/// A file that takes the place of another when it is whole. Until then the
+/// other one stays as it is.
+struct NewFile {
+    out: BufWriter<File>,
+    path: PathBuf,
+    /// Where it is written; none if the path is a device or a pipe, which
+    /// cannot be replaced.
+    partial: Option<PathBuf>,
+}
+
+impl NewFile {
+    fn create(path: &Path) -> anyhow::Result<NewFile> {
+        let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let partial = (!is_special).then(|| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".partial");
+            PathBuf::from(name)
+        });
+        let written = partial.as_deref().unwrap_or(path);
+        let file = File::create(written).with_context(|| named(written))?;
+        Ok(NewFile { out: BufWriter::new(file), path: path.into(), partial })
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        self.out.flush().with_context(|| named(&self.path))?;
+        if let Some(partial) = self.partial.take() {
+            self.out.get_ref().sync_all().with_context(|| named(&partial))?;
+            std::fs::rename(&partial, &self.path).with_context(|| named(&self.path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            // What is left of an export that failed is of no use.
+            let _ = std::fs::remove_file(partial);
+        }
     }
 }
 
@@ -175,6 +224,22 @@ fn named(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_when_the_new_one_is_whole_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("records.jsonl");
+        std::fs::write(&path, "old").unwrap();
+        let mut failed = NewFile::create(&path).unwrap();
+        failed.out.write_all(b"half").unwrap();
+        drop(failed);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let mut whole = NewFile::create(&path).unwrap();
+        whole.out.write_all(b"new").unwrap();
+        whole.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
 
     #[test]
     fn a_line_is_a_record_and_anything_else_is_told() {

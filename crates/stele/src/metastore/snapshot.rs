@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
+use stele_engine::world::{Disk, Files};
 use stele_metastore::snapshot::{self, Reader, Record};
 
 use super::Connection;
@@ -139,7 +140,7 @@ impl Restore {
         let named = || self.file.display().to_string();
         let file = File::open(&self.file).with_context(named)?;
         let data = self.data.display();
-        std::fs::create_dir_all(&self.data).with_context(|| format!("--data {data}"))?;
+        Disk.create_dir_all(&self.data).with_context(|| format!("--data {data}"))?;
         let dir = self.data.join(METASTORE_DIR);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let cluster = self.cluster.map(|id| id.0);

@@ -1,14 +1,17 @@
-//! `stele name fsck`: all rows of names, checked against each other.
+//! `stele name fsck`: all rows of names, checked against each other, by the server of
+//! names or in any Bigtable that holds them.
 
 use std::io::{self, BufRead, Write};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::json;
-use stele_mounttable::Options;
-use stele_mounttable::fsck::{self, Problem, Report};
+use stele_mounttable::proto::fsck_reply::Reply;
+use stele_mounttable::proto::{FsckProblem, FsckSummary, fsck_replies};
+use stele_mounttable::{Options, fsck};
 
-use super::rows::{Rows, runtime};
+use super::reach::{Reach, advise};
+use super::rows::{ExistingRows, runtime};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
@@ -19,8 +22,9 @@ Examples:
   stele name fsck
   stele name fsck --fix --yes --bigtable bigtable.example.com:8086
 
-Exit code 1 says that something is wrong. Operations that are under way may look
-like damage for a moment. Nobody may write while --fix works.")]
+Without --bigtable the server of names after --root checks its own rows; the caller must be
+an administrator of the root. Exit code 1 says that something is wrong. Operations that are
+under way may look like damage for a moment. Nobody may write while --fix works.")]
 pub struct Fsck {
     /// Mend what can be mended.
     #[arg(long)]
@@ -31,7 +35,28 @@ pub struct Fsck {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    rows: Rows,
+    rows: ExistingRows,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// What a check has found.
+#[derive(Default)]
+struct Found {
+    mended: Vec<FsckProblem>,
+    problems: Vec<FsckProblem>,
+    summary: Option<FsckSummary>,
+}
+
+impl Found {
+    fn add(&mut self, reply: Option<Reply>) {
+        match reply {
+            Some(Reply::Mended(problem)) => self.mended.push(problem),
+            Some(Reply::Problem(problem)) => self.problems.push(problem),
+            Some(Reply::Summary(summary)) => self.summary = Some(summary),
+            None => {}
+        }
+    }
 }
 
 impl Fsck {
@@ -39,44 +64,59 @@ impl Fsck {
         if self.fix && !self.yes && !asked()? {
             bail!("nothing was changed");
         }
-        let (mended, report) = runtime()?.block_on(async {
-            let table = self.rows.mounttable(Options::default()).await?;
-            Ok::<_, anyhow::Error>(match self.fix {
-                true => fsck::mend(table.rows()).await?,
-                false => (Vec::new(), fsck::check(table.rows()).await?),
-            })
-        })?;
+        let found = match self.rows.given(self.reach.insecure_token) {
+            Some(rows) => runtime()?.block_on(async {
+                let table = rows.mounttable(Options::default()).await?;
+                let (mended, report) = match self.fix {
+                    true => fsck::mend(table.rows()).await?,
+                    false => (Vec::new(), fsck::check(table.rows()).await?),
+                };
+                let mut found = Found::default();
+                fsck_replies(&mended, &report).for_each(|reply| found.add(reply.reply));
+                anyhow::Ok(found)
+            })?,
+            None => self.reach.run(async |names| {
+                let mut replies = names.fsck(self.fix).await.map_err(advise)?;
+                let mut found = Found::default();
+                while let Some(reply) = replies.message().await? {
+                    found.add(reply.reply);
+                }
+                Ok(found)
+            })?,
+        };
+        let Found { mended, problems, summary } = found;
+        let summary = summary.ok_or_else(|| anyhow!("the check ended without a summary"))?;
         let mut out = io::stdout().lock();
         if self.json {
-            json_line(&mut out, &shown(&mended, &report))?;
+            let shown = |problems: &[FsckProblem]| problems.iter().map(shown).collect::<Vec<_>>();
+            let told = json!({
+                "nodes": summary.nodes,
+                "servers": summary.servers,
+                "mended": shown(&mended),
+                "problems": shown(&problems),
+                "more_problems": summary.more_problems,
+                "sound": problems.is_empty(),
+            });
+            json_line(&mut out, &told)?;
         } else {
             for problem in &mended {
-                writeln!(out, "mended: {problem}")?;
+                writeln!(out, "mended: {}", problem.description)?;
             }
-            for problem in &report.problems {
-                writeln!(out, "{problem}")?;
+            for problem in &problems {
+                writeln!(out, "{}", problem.description)?;
             }
-            let (nodes, servers) = (things(report.nodes, "node"), things(report.servers, "server"));
-            let problems = things(report.problems.len() as u64, "problem");
-            let end = if report.is_sound() { "sound" } else { &problems };
+            let (nodes, servers) =
+                (things(summary.nodes, "node"), things(summary.servers, "server"));
+            let count = things(problems.len() as u64 + summary.more_problems, "problem");
+            let end = if problems.is_empty() { "sound" } else { &count };
             writeln!(out, "{nodes}, {servers}: {end}")?;
         }
-        Ok(if report.is_sound() { Outcome::Sound } else { Outcome::Damaged })
+        Ok(if problems.is_empty() { Outcome::Sound } else { Outcome::Damaged })
     }
 }
 
-fn shown(mended: &[Problem], report: &Report) -> serde_json::Value {
-    let problem = |problem: &Problem| {
-        let name = problem.node().map(|name| name.as_str().to_string());
-        json!({"kind": problem.kind(), "name": name, "problem": problem.to_string()})
-    };
-    json!({
-        "nodes": report.nodes,
-        "servers": report.servers,
-        "mended": mended.iter().map(problem).collect::<Vec<_>>(),
-        "problems": report.problems.iter().map(problem).collect::<Vec<_>>(),
-        "sound": report.is_sound(),
-    })
+fn shown(problem: &FsckProblem) -> serde_json::Value {
+    json!({"kind": problem.kind, "name": problem.name, "problem": problem.description})
 }
 
 fn asked() -> anyhow::Result<bool> {

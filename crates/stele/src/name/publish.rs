@@ -29,7 +29,7 @@ Without a command it goes on until it is stopped (Ctrl-C).")]
 pub struct Publish {
     name: String,
     server: String,
-    /// How often the mount is refreshed, in seconds; it lasts 20 s longer.
+    /// How often the mount is refreshed, in seconds; it lasts three times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = PUBLISH_PERIOD.as_secs())]
     period: u64,
     /// The server is a mounttable itself.

@@ -11,6 +11,7 @@ use stele_mounttable::Error;
 use stele_mounttable::client::{Credentials, Namespace, Options};
 use tonic::Code;
 
+use crate::private::read_secret;
 pub use crate::reach::read;
 use crate::reach::{ENDPOINT, TlsFiles};
 
@@ -30,6 +31,13 @@ pub struct Reach {
     /// A file that holds the token to show.
     #[arg(long, value_name = "FILE", env = "STELE_NAMES_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
+    /// Send the token in plain text to other hosts too.
+    #[arg(long)]
+    pub insecure_token: bool,
+    /// Servers that names lead to and that may see the token, if their certificate proves who
+    /// they are: host names or *.domain, more with commas. Without it only the roots may.
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    trust_servers: Vec<String>,
     /// Speak TLS.
     #[arg(long)]
     tls: bool,
@@ -67,14 +75,21 @@ impl Reach {
 
     fn options(&self) -> anyhow::Result<Options> {
         let token = match &self.token_file {
-            Some(path) => Some(String::from_utf8(read(path)?).context("the token is no text")?),
+            Some(path) => {
+                Some(String::from_utf8(read_secret(path)?).context("the token is not text")?)
+            }
             None => None,
         };
         let speaks_tls = self.tls || self.tls_files.is_given();
         let tls = speaks_tls.then(|| self.tls_files.read()).transpose()?;
         let token = token.map(|token| token.trim().to_string());
         Ok(Options {
-            credentials: Credentials { token, tls },
+            credentials: Credentials {
+                token,
+                tls,
+                insecure_token: self.insecure_token,
+                trusted_servers: self.trust_servers.clone(),
+            },
             timeout: Duration::from_secs(self.timeout),
             ..Options::default()
         })

@@ -8,7 +8,11 @@ use stele_bigtable::client::{Client, Credentials, Options as BigtableOptions};
 use stele_mounttable::{Mounttable, Options, TABLE};
 
 use crate::connection;
-use crate::serve::names::{INSTANCE, PROJECT};
+
+/// Where names that are not part of `stele serve` keep their rows. (Its own are in a
+/// project that only the server itself reaches.)
+pub const PROJECT: &str = "names";
+pub const INSTANCE: &str = "names";
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Rows")]
@@ -28,6 +32,37 @@ pub struct Rows {
     /// A JSON file with a key, or "default" for what the environment offers.
     #[arg(long, value_name = "FILE")]
     creds: Option<String>,
+    /// Send these credentials in plain text to other hosts too.
+    #[arg(long)]
+    insecure_token: bool,
+}
+
+/// Rows that a command may be pointed to.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Rows")]
+pub struct ExistingRows {
+    /// Check the rows in this Bigtable: host:port, https://host, or "google" for Cloud Bigtable.
+    #[arg(long, value_name = "HOST")]
+    bigtable: Option<String>,
+    /// The project that holds the instance.
+    #[arg(long, default_value = PROJECT, requires = "bigtable")]
+    project: String,
+    /// The instance that holds the tables.
+    #[arg(long, default_value = INSTANCE, requires = "bigtable")]
+    instance: String,
+    /// The table of nodes; its counters are in TABLE-counters.
+    #[arg(long, default_value = TABLE, requires = "bigtable")]
+    table: String,
+    /// A JSON file with a key, or "default" for what the environment offers.
+    #[arg(long, value_name = "FILE", requires = "bigtable")]
+    creds: Option<String>,
+}
+
+impl ExistingRows {
+    pub fn given(&self, insecure_token: bool) -> Option<Rows> {
+        let ExistingRows { bigtable, project, instance, table, creds } = self.clone();
+        Some(Rows { bigtable: bigtable?, project, instance, table, creds, insecure_token })
+    }
 }
 
 impl Rows {
@@ -41,6 +76,7 @@ impl Rows {
             Some("default") => options.credentials = Credentials::ApplicationDefault,
             Some(file) => options.credentials = Credentials::File(file.into()),
         }
+        options.insecure_token = self.insecure_token;
         options.deadline = Some(std::time::Duration::from_secs(60));
         Client::connect(options).await.map_err(connection::advise)
     }

@@ -21,6 +21,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use super::reach::read;
 use super::rows::{Rows, runtime};
 use crate::Outcome;
+use crate::private::{harden_process, read_secret};
 
 /// Serve names from the rows of a Bigtable. Any number of servers may share them.
 #[derive(Args)]
@@ -71,6 +72,7 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> anyhow::Result<Outcome> {
+        harden_process();
         let _ = rustls::crypto::ring::default_provider().install_default();
         runtime()?.block_on(self.serve())?;
         Ok(Outcome::Sound)
@@ -149,7 +151,7 @@ impl Serve {
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(None);
         };
-        let identity = Identity::from_pem(read(certificate)?, read(key)?);
+        let identity = Identity::from_pem(read(certificate)?, read_secret(key)?);
         let mut config = ServerTlsConfig::new().identity(identity);
         if let Some(ca) = &self.tls_client_ca {
             config =
@@ -162,7 +164,7 @@ impl Serve {
 /// The tokens of a file; without one there are none.
 pub fn tokens(path: Option<&std::path::Path>) -> anyhow::Result<Tokens> {
     let Some(path) = path else { return Ok(Tokens::default()) };
-    let text = String::from_utf8(read(path)?).with_context(|| path.display().to_string())?;
+    let text = String::from_utf8(read_secret(path)?).with_context(|| path.display().to_string())?;
     Tokens::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 

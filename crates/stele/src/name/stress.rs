@@ -1,7 +1,6 @@
-//! `stele name stress`: names measured beside the rows they live in, in the
+//! `stele name stress`: names measured beside rows of the same size, in the
 //! same run and on the same server.
 
-use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,22 +8,27 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
-use stele_bigtable::client::{Client, Filter, Mutation, Options as BigtableOptions, Query, Table};
+use stele_bigtable::client::{
+    Client, Filter, GcRule, Mutation, NewTable, Options as BigtableOptions, RowMutations, Table,
+};
 use stele_mounttable::proto::mounttable_client::MounttableClient;
-use stele_mounttable::{NodeName, TABLE, proto};
+use stele_mounttable::{NodeName, proto};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use super::reach::Reach;
+use super::rows::{INSTANCE, PROJECT};
 use crate::Outcome;
 use crate::output::{count, json_line, table};
-use crate::serve::names::{INSTANCE, PROJECT};
 
 /// Mounts below one node of the third level, and nodes of that level below
 /// one of the second.
 const FAN_OUT: u64 = 100;
-/// Rows that are looked for at once.
-const ROWS_PER_CHECK: usize = 1000;
+/// The table of rows that names are compared with.
+const ROWS_TABLE: &str = "stress";
+const ROWS_FAMILY: &str = "m";
+/// Rows that are written at once.
+const ROWS_PER_WRITE: usize = 1000;
 
 /// Measure names: resolves, refreshes and a glob, beside the server's own reads
 /// and writes of rows.
@@ -55,7 +59,7 @@ pub struct Stress {
     /// Processes, such as the servers, whose CPU time is told for each call.
     #[arg(long, value_name = "PIDS", value_delimiter = ',')]
     cpu_of: Vec<u32>,
-    /// Where the rows of names are, if not in the same server.
+    /// Where rows are read and written for comparison, if not in the same server.
     #[arg(long, value_name = "HOST")]
     bigtable: Option<String>,
     /// Leave the mounts for the next run, which makes only what is missing.
@@ -120,8 +124,8 @@ impl Stress {
         let mut options = BigtableOptions::new(host, PROJECT, INSTANCE);
         options.channels = self.connections;
         let rows = Client::connect(options).await?;
-        let nodes = rows.table(TABLE)?;
-        let filled = self.fill(&channels, &nodes).await?;
+        let nodes = self.compared_rows(&rows).await?;
+        let filled = self.fill(&channels).await?;
 
         let channels = Arc::new(channels);
         let table = nodes.clone();
@@ -142,7 +146,7 @@ impl Stress {
         let resolves = resolves.await?;
         let writes = self.pace("row write", move |number| {
             let (nodes, key) = (nodes.clone(), format!("~stress{number}"));
-            let mutation = Mutation::set_at("m", "x", 1000, "0123456789abcdef");
+            let mutation = Mutation::set_at(ROWS_FAMILY, "x", 1000, "0123456789abcdef");
             async move { Ok(nodes.mutate_row(key, [mutation]).await?) }
         });
         let writes = writes.await?;
@@ -152,7 +156,7 @@ impl Stress {
             async move { Ok(client.mount(mount(number)).await.map(drop)?) }
         });
         let mounts = mounts.await?;
-        rows.drop_row_range(TABLE, "~stress").await?;
+        rows.drop_table(ROWS_TABLE).await?;
         let (found, first, whole) = self.glob(&channels[0]).await?;
         if !self.keep {
             self.clean(&channels[0]).await?;
@@ -160,14 +164,29 @@ impl Stress {
         self.tell(filled, &[reads, resolves, writes, mounts], found, first, whole)
     }
 
+    /// Creates a table with a row for each mount, of the size that a node's row has.
+    async fn compared_rows(&self, rows: &Client) -> anyhow::Result<Table> {
+        if rows.list_tables().await?.iter().any(|id| id == ROWS_TABLE) {
+            rows.drop_table(ROWS_TABLE).await?;
+        }
+        let one = NewTable::new(ROWS_TABLE).family(ROWS_FAMILY, GcRule::MaxVersions(1));
+        rows.create_table(one).await?;
+        let table = rows.table(ROWS_TABLE)?;
+        let numbers: Vec<u64> = (0..self.mounts).collect();
+        for batch in numbers.chunks(ROWS_PER_WRITE) {
+            let row = |number: &u64| RowMutations::new(row_key(&name(*number)), node_cells());
+            for written in table.mutate_rows(batch.iter().map(row)).await {
+                written.context("writing rows to compare with")?;
+            }
+        }
+        Ok(table)
+    }
+
     /// Makes the mounts that are missing.
-    async fn fill(&self, channels: &[Channel], nodes: &Table) -> anyhow::Result<Filled> {
+    async fn fill(&self, channels: &[Channel]) -> anyhow::Result<Filled> {
         let all: Vec<_> =
             (0..self.mounts).map(mount).chain((0..self.glob_children).map(child)).collect();
-        // The tables are made when names are first used; what is told is no matter.
-        let top = proto::ResolveRequest { name: "stress".into() };
-        let _ = client(channels, 0).resolve_step(top).await;
-        let missing = if self.keep { missing(nodes, all).await? } else { all };
+        let missing = if self.keep { missing(channels, all).await? } else { all };
         let (started, count) = (Instant::now(), missing.len() as u64);
         let missing = Arc::new(parking_lot::Mutex::new(missing.into_iter()));
         let mut workers = JoinSet::new();
@@ -358,23 +377,33 @@ fn child(number: u64) -> proto::MountRequest {
     proto::MountRequest { name: format!("stress-glob/{number}"), ..mount(number) }
 }
 
-/// Those of the mounts whose rows are not there.
+/// Cells as a node with one server has them.
+fn node_cells() -> [Mutation; 4] {
+    let set = |column: &'static str, value: &'static str| {
+        Mutation::set_at(ROWS_FAMILY, column, 1000, value)
+    };
+    [
+        set("c", "self:?:Unauthenticated"),
+        set("p", r#"{"Admin":{"In":["..."]},"Read":{"In":["..."]},"Resolve":{"In":["..."]}}"#),
+        set("v", "0123456789abcdef"),
+        set("127.0.0.1:65000", "0123456789abcdef"),
+    ]
+}
+
+/// Those of the mounts that are not there.
 async fn missing(
-    nodes: &Table,
+    channels: &[Channel],
     all: Vec<proto::MountRequest>,
 ) -> anyhow::Result<Vec<proto::MountRequest>> {
+    let mut client = client(channels, 0);
     let mut missing = Vec::new();
-    let filter = Filter::chain([Filter::cells_per_row(1), Filter::strip_values()]);
-    for batch in all.chunks(ROWS_PER_CHECK) {
-        let keys = batch.iter().map(|request| row_key(&request.name));
-        let mut rows = nodes.read_rows(Query::keys(keys).filter(filter.clone()));
-        let mut there = HashSet::new();
-        while let Some(row) = rows.next().await? {
-            there.insert(row.key);
+    for request in all {
+        let asked = proto::ResolveRequest { name: request.name.clone() };
+        match client.resolve_step(asked).await {
+            Ok(_) => {}
+            Err(status) if status.code() == tonic::Code::NotFound => missing.push(request),
+            Err(status) => return Err(status).context("looking for mounts"),
         }
-        let is_missing =
-            |request: &&proto::MountRequest| !there.contains(row_key(&request.name).as_bytes());
-        missing.extend(batch.iter().filter(is_missing).cloned());
     }
     Ok(missing)
 }
@@ -390,6 +419,8 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]

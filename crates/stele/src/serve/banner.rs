@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::settings::Size;
 use super::status::Place;
+use crate::output::things;
 
 /// Who reads what is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +72,12 @@ fn banner(place: &Place, memory: Size) -> String {
         .into_iter()
         .flatten()
         .any(|at| !at.ip().is_loopback());
-    if open && !place.tls {
-        lines.push("  Anybody who reaches these ports can read and write: there is no TLS.".into());
+    if open {
+        lines.push(warning(place).into());
+    }
+    if let Some(rules) = place.injects {
+        let rules = things(rules as u64, "rule");
+        lines.push(format!("  Faults are injected on purpose ({rules}): see stele inject."));
     }
     if let Some(address) = place.grpc {
         lines.push(String::new());
@@ -80,6 +85,19 @@ fn banner(place: &Place, memory: Size) -> String {
     }
     lines.push(String::new());
     lines.join("\n") + "\n"
+}
+
+/// Who may do what at ports that other machines reach.
+fn warning(place: &Place) -> &'static str {
+    match (place.tls, place.client_certificates) {
+        (false, _) => "  Anybody who reaches these ports can read and write: there is no TLS.",
+        (true, false) => {
+            "  Anybody who reaches these ports can read and write: TLS encrypts, but nobody is authenticated."
+        }
+        (true, true) => {
+            "  Anybody with a certificate of the client CA can read and write everything."
+        }
+    }
 }
 
 /// The address by which this machine reaches the port.
@@ -106,6 +124,8 @@ mod tests {
             data: "d\"ir".into(),
             ephemeral: true,
             tls: false,
+            client_certificates: false,
+            injects: None,
         }
     }
 
@@ -116,6 +136,13 @@ mod tests {
         assert!(local.contains("temporary") && !local.contains("Anybody"), "{local}");
         let open = banner(&place("0.0.0.0:1"), Size(1 << 30));
         assert!(open.contains("=127.0.0.1:1\n") && open.contains("Anybody"), "{open}");
+        let tls = Place { tls: true, ..place("0.0.0.0:1") };
+        let encrypted = banner(&tls, Size(1 << 30));
+        assert!(encrypted.contains("nobody is authenticated"), "{encrypted}");
+        let certified = banner(&Place { client_certificates: true, ..tls }, Size(1 << 30));
+        assert!(certified.contains("Anybody with a certificate"), "{certified}");
+        let faulty = banner(&Place { injects: Some(2), ..place("127.0.0.1:1") }, Size(1 << 30));
+        assert!(faulty.contains("2 rules"), "{faulty}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,24 +17,31 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
-use stele_grpc::{Answering, Services};
+use stele_grpc::memory::{CallMemory, MemoryPool, Share};
+use stele_grpc::{Answering, Services, offload};
 use stele_metastore::etcd;
 use stele_mounttable::identity::ShownCertificate;
 use stele_mounttable::proto;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::intake::Hold;
 use super::limits::{self, Limits};
 use super::metrics::{Method, Metrics};
+use super::outgoing::{CHARGED_BYTES_MIN, Outgoing};
 use super::request::RequestBody;
 use super::shutdown::Phases;
+use super::stream;
 
 /// A call that takes longer is told about in the log.
 const SLOW: Duration = Duration::from_secs(1);
+/// Larger frames are handed over in pieces, so that a client that reads them
+/// slowly is seen to read.
+const PIECE_BYTES: usize = 512 << 10;
 /// Services that tell about the server; their streams have no end of their own,
 /// and neither have watches.
 const ABOUT_SERVER: &str = "/grpc.";
+/// Computes and waits for nothing, like the above.
+const PING: &str = "/google.bigtable.v2.Bigtable/PingAndWarm";
 
 /// The gRPC services, as a connection calls them.
 #[derive(Clone)]
@@ -65,8 +73,9 @@ impl Service<Request<Incoming>> for Calls {
         let record = Record::new(self.metrics, request.uri());
         let timeout = limits::timeout(request.headers());
         let deadline = timeout.and_then(|timeout| record.started.checked_add(timeout));
-        let hold = record.hold.clone();
-        let mut request = request.map(|body| tonic::body::Body::new(RequestBody::new(body, hold)));
+        let memory = record.memory.clone();
+        let mut request =
+            request.map(|body| tonic::body::Body::new(RequestBody::new(body, memory)));
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
         }
@@ -93,29 +102,50 @@ impl Future for Call {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let response = match this.answer.as_mut().poll(cx) {
-            Poll::Ready(Ok(response)) => response,
-            Poll::Ready(Err(never)) => match never {},
+        let answered = match this.record.as_mut() {
+            Some(record) => record.poll(cx, |cx| this.answer.as_mut().poll(cx)),
+            None => this.answer.as_mut().poll(cx).map(Ok),
+        };
+        let response = match answered {
+            Poll::Ready(Ok(Ok(response))) => response,
+            Poll::Ready(Ok(Err(never))) => match never {},
+            Poll::Ready(Err(panicked)) => panicked.into_http(),
             Poll::Pending => ready!(this.limits.as_mut().poll_reached(cx)).into_http(),
         };
         let mut record = this.record.take();
         if let Some(record) = &mut record {
             record.answered(response.headers());
+            record.memory.release_turn();
         }
         let limits = this.limits.next();
-        Poll::Ready(Ok(response.map(|inner| ResponseBody { inner: Some(inner), limits, record })))
+        Poll::Ready(Ok(response.map(|inner| ResponseBody {
+            inner: Some(inner),
+            limits,
+            record,
+            outgoing: None,
+            prepaid: Prepaid::default(),
+            rest: Bytes::new(),
+            last: None,
+        })))
     }
 }
 
 pin_project! {
     /// The body of a response on its way out.
     pub struct ResponseBody {
-        // `None` after it was ended early.
+        // `None` after its last frame.
         #[pin]
         inner: Option<tonic::body::Body>,
         #[pin]
         limits: Limits,
         record: Option<Record>,
+        // The large frames that were not sent yet.
+        outgoing: Option<Outgoing>,
+        prepaid: Prepaid,
+        // What was not handed over of a large frame.
+        rest: Bytes,
+        // The end of the response, which follows when they are sent.
+        last: Option<Frame<Bytes>>,
     }
 }
 
@@ -128,35 +158,181 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut this = self.project();
+        if !this.rest.is_empty() {
+            stream::handed_over(this.limits.deadline(), true);
+            return Poll::Ready(Some(Ok(Frame::data(next_piece(this.rest)))));
+        }
+        if this.last.is_some() {
+            return poll_last(this.last, this.outgoing, cx);
+        }
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let frame = match inner.poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => match (frame.is_data(), this.limits.reached()) {
+        let polled = match this.record.as_mut() {
+            Some(record) => {
+                let responses = record.metrics.memory.responses();
+                match this.prepaid.poll(cx, responses, this.outgoing.as_ref()) {
+                    Poll::Ready(Ok(())) => record.poll(cx, |cx| inner.poll_frame(cx)),
+                    Poll::Ready(Err(refused)) => Poll::Ready(Err(refused)),
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+            None => inner.poll_frame(cx).map(Ok),
+        };
+        let frame = match polled {
+            Poll::Ready(Ok(Some(Ok(frame)))) => match (frame.is_data(), this.limits.reached()) {
                 (true, Some(status)) => Some(Ok(Frame::trailers(trailers(&status)))),
                 _ => Some(Ok(frame)),
             },
-            Poll::Ready(other) => other,
+            Poll::Ready(Ok(other)) => other,
+            Poll::Ready(Err(status)) => Some(Ok(Frame::trailers(trailers(&status)))),
             Poll::Pending => {
-                let status = ready!(this.limits.poll_reached(cx));
+                // Nothing is kept for a frame that may never come.
+                this.prepaid.share = None;
+                // A client that does not take what it was given is still slow.
+                if this.outgoing.as_ref().is_none_or(Outgoing::is_sent) {
+                    stream::not_ready();
+                }
+                let status = ready!(this.limits.as_mut().poll_reached(cx));
                 Some(Ok(Frame::trailers(trailers(&status))))
             }
         };
         if let (Some(record), Some(Ok(frame))) = (this.record.as_mut(), &frame) {
             record.sent(frame);
         }
-        if frame.as_ref().is_none_or(|frame| !frame.as_ref().is_ok_and(Frame::is_data)) {
-            this.inner.set(None);
-            *this.record = None;
+        let deadline = this.limits.deadline();
+        match frame {
+            Some(Ok(frame)) if frame.is_data() => {
+                let frame = match this.record.as_ref() {
+                    Some(record) => this.prepaid.charge(frame, record, this.outgoing),
+                    None => frame,
+                };
+                stream::handed_over(deadline, this.outgoing.is_some());
+                let frame = frame.map_data(|data| {
+                    *this.rest = data;
+                    next_piece(this.rest)
+                });
+                Poll::Ready(Some(Ok(frame)))
+            }
+            end => {
+                this.inner.set(None);
+                *this.record = None;
+                *this.prepaid = Prepaid::default();
+                match end {
+                    Some(Ok(frame)) if this.outgoing.is_some() => {
+                        *this.last = Some(frame);
+                        stream::handed_over(deadline, true);
+                        poll_last(this.last, this.outgoing, cx)
+                    }
+                    end => Poll::Ready(end),
+                }
+            }
         }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Body::is_end_stream)
+        self.rest.is_empty()
+            && self.last.is_none()
+            && self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
     }
+}
+
+/// The next piece of a frame, which is all of it unless it is large.
+fn next_piece(rest: &mut Bytes) -> Bytes {
+    rest.split_to(rest.len().min(PIECE_BYTES))
+}
+
+/// Gives the end of a response when all before it is sent. Until then the
+/// stream stays open, so that a client that does not read is noticed.
+fn poll_last(
+    last: &mut Option<Frame<Bytes>>,
+    outgoing: &mut Option<Outgoing>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    if let Some(outgoing) = outgoing {
+        ready!(outgoing.poll_sent(cx));
+    }
+    Poll::Ready(last.take().map(Ok))
+}
+
+/// Memory for the next frame of a response whose frames are large. It is taken
+/// before the frame is made, so that many responses cannot exceed their memory
+/// together; the first frame is charged when it is there.
+#[derive(Default)]
+struct Prepaid {
+    /// The size of the last frame, if it was charged.
+    wanted: u64,
+    share: Option<Share>,
+    waiting: Option<Taking>,
+}
+
+/// A share that is being waited for.
+type Taking = Pin<Box<dyn Future<Output = Result<Share, Status>> + Send>>;
+
+impl Prepaid {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        responses: &Arc<MemoryPool>,
+        outgoing: Option<&Outgoing>,
+    ) -> Poll<Result<(), Status>> {
+        if self.share.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.waiting.is_none() {
+            if self.wanted == 0 && !is_far_exceeded(responses) {
+                return Poll::Ready(Ok(()));
+            }
+            self.share = responses.try_take(self.wanted);
+            if self.share.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            // Nobody waits for memory while holding some that others wait for.
+            if let Some(outgoing) = outgoing {
+                ready!(outgoing.poll_sent(cx));
+            }
+            let (responses, bytes) = (responses.clone(), self.wanted);
+            self.waiting = Some(Box::pin(async move { responses.take(bytes).await }));
+        }
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
+        let granted = ready!(waiting.as_mut().poll(cx));
+        self.waiting = None;
+        Poll::Ready(granted.map(|share| self.share = Some(share)))
+    }
+
+    /// Charges a frame that is large.
+    fn charge(
+        &mut self,
+        frame: Frame<Bytes>,
+        record: &Record,
+        outgoing: &mut Option<Outgoing>,
+    ) -> Frame<Bytes> {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        if bytes < CHARGED_BYTES_MIN {
+            (self.wanted, self.share) = (0, None);
+            return frame;
+        }
+        let bytes = bytes as u64;
+        // An endless stream may be idle next: it must not wait for memory then.
+        self.wanted = if record.awaited { bytes } else { 0 };
+        let responses = record.metrics.memory.responses();
+        let mut share = self.share.take().unwrap_or_else(|| responses.take_now(0));
+        let (prepaid, wanted) = (share.bytes(), bytes);
+        match prepaid < wanted {
+            true => share.grow_now(wanted - prepaid),
+            false => share.shrink(prepaid - wanted),
+        }
+        let outgoing = outgoing.get_or_insert_with(Outgoing::default);
+        frame.map_data(|data| outgoing.charge(data, share))
+    }
+}
+
+/// Whether so much more than its limit is in use that even responses that may
+/// be small have to wait.
+fn is_far_exceeded(responses: &MemoryPool) -> bool {
+    responses.used() > responses.limit() + responses.limit() / 4
 }
 
 fn trailers(status: &Status) -> HeaderMap {
@@ -173,8 +349,10 @@ struct Record {
     method: Result<&'static Method, Uri>,
     /// Whether the end of the server waits for it.
     awaited: bool,
+    /// Whether it may occupy a thread to wait.
+    may_wait: bool,
     started: Instant,
-    hold: Arc<Hold>,
+    memory: CallMemory,
     sent_bytes: u64,
     /// The call was given up if it ends without a code.
     code: Option<Code>,
@@ -192,10 +370,40 @@ impl Record {
             metrics,
             method: metrics.methods.find(uri.path()).ok_or_else(|| uri.clone()),
             awaited,
+            may_wait: !path.starts_with(ABOUT_SERVER) && path != PING,
             started: Instant::now(),
-            hold: Arc::new(Hold::new(&metrics.intake)),
+            memory: CallMemory::new(&metrics.memory),
             sent_bytes: 0,
             code: None,
+        }
+    }
+
+    /// Polls a part of the call, charging its memory to it. A panic ends the
+    /// call and nothing else. While too many calls occupy threads to wait, those
+    /// that might do the same are held back.
+    fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Status>> {
+        if self.may_wait && offload::crowded() {
+            ready!(offload::poll_uncrowded(cx));
+        }
+        let polled = self.memory.within(|| catch_unwind(AssertUnwindSafe(|| poll(cx))));
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(_) => {
+                let path = self.path();
+                tracing::error!(path, "a call panicked");
+                Poll::Ready(Err(Status::internal("the call failed by a defect of the server")))
+            }
+        }
+    }
+
+    fn path(&self) -> &str {
+        match &self.method {
+            Ok(method) => &method.path,
+            Err(uri) => uri.path(),
         }
     }
 
@@ -229,7 +437,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         let took = self.started.elapsed();
         let code = self.code.unwrap_or(Code::Cancelled);
-        let received = self.hold.received.load(Ordering::Relaxed);
+        let received = self.memory.received();
         let method = match &self.method {
             Ok(method) => method,
             Err(_) => self.metrics.methods.other(),
@@ -239,14 +447,32 @@ impl Drop for Record {
             self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
         if code != Code::Ok || took >= SLOW {
-            let path = match &self.method {
-                Ok(method) => &*method.path,
-                Err(uri) => uri.path(),
-            };
+            let path = self.path();
             tracing::debug!(
                 target: "stele::calls",
                 path, ?code, ?took, received, sent = self.sent_bytes, "call"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use stele_grpc::memory::CallPools;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_call_ends_that_call_with_internal() {
+        let pools = CallPools::new(1 << 20, 1 << 20, Duration::ZERO);
+        let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(pools)));
+        let mut record = Record::new(metrics, &Uri::from_static("/a.B/C"));
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = record.poll(&mut cx, |_| -> Poll<()> { panic!("as the test wants it") });
+        let Poll::Ready(Err(status)) = polled else { panic!("not ended") };
+        assert_eq!(status.code(), Code::Internal);
+        assert!(record.poll(&mut cx, |_| Poll::Ready(())).is_ready());
     }
 }

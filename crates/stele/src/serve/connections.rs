@@ -1,20 +1,24 @@
 //! Accepting connections and serving each in a task of its own until it ends,
 //! or until the server does.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use hyper::rt::{Read, Write};
+use axum::routing::future::RouteFuture;
+use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::CertificateDer;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -22,17 +26,15 @@ use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
 use super::gather::{Gather, Turns};
-use super::listen::{self, ListeningPort};
+use super::listen;
 use super::metastore::Both;
-use super::metrics::Connections;
+use super::metrics::{Connections, Metrics};
 use super::shutdown::Phases;
+use super::stream::Streams;
+use super::times::times;
+use super::upload;
+use super::watched::{Heard, Watched};
 
-/// A connection must say something within this time, and finish the handshake
-/// of TLS. Clients that were heard may be silent for as long as they like.
-const FIRST_BYTES_WAIT: Duration = Duration::from_secs(60);
-const HANDSHAKE_WAIT: Duration = Duration::from_secs(20);
-/// The head of an HTTP/1 request must be there within this time.
-const HEAD_WAIT: Duration = Duration::from_secs(30);
 /// How long to rest when the system has no more files or memory for us.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,7 +44,7 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const FRAME_BYTES_MAX: u32 = 64 << 10;
 const STREAMS_MAX: u32 = 1024;
-const HEADERS_BYTES_MAX: u32 = 64 << 10;
+const HEADERS_BYTES_MAX: u32 = 16 << 10;
 /// What a response may run ahead of its connection.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
@@ -50,9 +52,44 @@ const SEND_BUFFER_BYTES: usize = 512 << 10;
 #[derive(Clone)]
 pub enum Protocol {
     Grpc(Calls),
-    Http(Router),
+    Http(Pages),
     /// gRPC and HTTP on one port.
     Both(Both),
+}
+
+/// Pages over plain HTTP, as a connection asks for them.
+#[derive(Clone)]
+pub struct Pages {
+    pub router: Router,
+    pub metrics: &'static Metrics,
+}
+
+impl Service<http::Request<Incoming>> for Pages {
+    type Response = axum::response::Response;
+    type Error = Infallible;
+    type Future = RouteFuture<Infallible>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        let request = upload::watched(request, &self.metrics.memory);
+        tower_service::Service::call(&mut self.router.clone(), request)
+    }
+}
+
+/// Notes that a connection is used.
+struct Noted<S> {
+    service: S,
+    heard: Heard,
+}
+
+impl<S: Service<R>, R> Service<R> for Noted<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, request: R) -> S::Future {
+        self.heard.note_request();
+        self.service.call(request)
+    }
 }
 
 impl Protocol {
@@ -63,13 +100,30 @@ impl Protocol {
             http => http,
         }
     }
+
+    /// With the address of the client, for the pages that ask for it.
+    fn of_peer(self, address: SocketAddr) -> Protocol {
+        match self {
+            Protocol::Http(Pages { router, metrics }) => {
+                let router = router.layer(Extension(Peer(address)));
+                Protocol::Http(Pages { router, metrics })
+            }
+            grpc => grpc,
+        }
+    }
 }
+
+/// The address of a client, among the extensions of HTTP requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
 
 /// A port and what it needs to serve connections.
 pub struct Acceptor {
-    pub port: ListeningPort,
+    pub listener: TcpListener,
+    pub tls: Option<TlsAcceptor>,
     pub protocol: Protocol,
     pub counters: &'static Connections,
+    pub metrics: &'static Metrics,
     pub phases: &'static Phases,
     /// One for every connection that may be open.
     pub permits: Arc<Semaphore>,
@@ -81,11 +135,11 @@ impl Acceptor {
     pub async fn run(self) {
         while let Some((connection, permit)) = self.next().await {
             let counted = self.counters.open();
-            let (protocol, tls, phases) =
-                (self.protocol.clone(), self.port.tls.clone(), self.phases);
+            let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
+            let within = Within { phases: self.phases, streams: Streams { metrics: self.metrics } };
             self.tasks.spawn(async move {
-                let served =
-                    phases.closing.run_until_cancelled(serve(connection, protocol, tls, phases));
+                let served = serve(connection, protocol, tls, within);
+                let served = within.phases.closing.run_until_cancelled(served);
                 if let Some(Err(error)) = served.await {
                     // Clients come and go; only whoever looks for it cares.
                     tracing::debug!(%error, "a connection ended");
@@ -99,7 +153,7 @@ impl Acceptor {
         let accepting = async {
             loop {
                 let permit = self.permits.clone().acquire_owned().await.ok()?;
-                match self.port.listener.accept().await {
+                match self.listener.accept().await {
                     Ok((connection, _)) => return Some((connection, permit)),
                     Err(error) if is_of_connection(&error) => {}
                     Err(error) => {
@@ -121,28 +175,36 @@ fn is_of_connection(error: &io::Error) -> bool {
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
+/// What all connections share.
+#[derive(Clone, Copy)]
+struct Within {
+    phases: &'static Phases,
+    streams: Streams,
+}
+
 async fn serve(
     connection: TcpStream,
     protocol: Protocol,
     tls: Option<TlsAcceptor>,
-    phases: &'static Phases,
+    within: Within,
 ) -> Served {
     listen::prepare(&connection)?;
+    let protocol = protocol.of_peer(connection.peer_addr()?);
     // Nothing is made for a connection that nobody uses.
     let mut first = [0];
-    let heard = timeout(FIRST_BYTES_WAIT, connection.peek(&mut first));
-    let heard = phases.draining.run_until_cancelled(heard).await;
+    let heard = timeout(times().first_byte, connection.peek(&mut first));
+    let heard = within.phases.draining.run_until_cancelled(heard).await;
     if heard.transpose()?.transpose()?.is_none_or(|bytes| bytes == 0) {
         return Ok(());
     }
     match tls {
-        None => serve_plain(TokioIo::new(connection), protocol, phases).await,
+        None => serve_plain(connection, protocol, within).await,
         Some(tls) => {
-            let handshake = Box::pin(timeout(HANDSHAKE_WAIT, tls.accept(connection)));
+            let handshake = Box::pin(timeout(times().handshake, tls.accept(connection)));
             let secured = handshake.await??;
             let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
             let protocol = protocol.shown(shown.cloned());
-            serve_plain(TokioIo::new(secured), protocol, phases).await
+            serve_plain(secured, protocol, within).await
         }
     }
 }
@@ -152,84 +214,103 @@ async fn serve(
 fn serve_plain<I>(
     io: I,
     protocol: Protocol,
-    phases: &'static Phases,
+    within: Within,
 ) -> Pin<Box<dyn Future<Output = Served> + Send>>
 where
-    I: Read + Write + Unpin + Send + 'static,
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let heard = Heard::default();
+    let io = TokioIo::new(Watched::new(io, heard.clone()));
     match protocol {
-        Protocol::Grpc(calls) => {
+        Protocol::Grpc(service) => {
             let turns = Turns::default();
             let io = Gather::new(io, turns.clone());
-            let connection = Box::pin(grpc_builder().serve_connection(io, calls));
-            let served = until_drained(connection, |it| it.graceful_shutdown(), phases);
+            let service = Noted { service, heard: heard.clone() };
+            let connection = Box::pin(grpc_builder(within).serve_connection(io, service));
+            let served = until_done(connection, |it| it.graceful_shutdown(), heard, within);
             Box::pin(turns.of(Box::pin(served)))
         }
-        Protocol::Http(router) => {
-            let service = TowerToHyperService::new(router);
+        Protocol::Http(service) => {
+            let service = Noted { service, heard: heard.clone() };
             let connection = Box::pin(http_builder().serve_connection(io, service));
-            Box::pin(until_drained(connection, |it| it.graceful_shutdown(), phases))
+            Box::pin(until_done(connection, |it| it.graceful_shutdown(), heard, within))
         }
-        Protocol::Both(both) => Box::pin(async move {
-            let (builder, turns) = (either_builder(), Turns::default());
+        Protocol::Both(service) => Box::pin(async move {
+            let (builder, turns) = (either_builder(within), Turns::default());
             let io = Gather::new(io, turns.clone());
-            let connection = Box::pin(builder.serve_connection(io, both));
-            let served = until_drained(connection, |it| it.graceful_shutdown(), phases);
+            let service = Noted { service, heard: heard.clone() };
+            let connection = Box::pin(builder.serve_connection(io, service));
+            let served = until_done(connection, |it| it.graceful_shutdown(), heard, within);
             turns.of(Box::pin(served)).await
         }),
     }
 }
 
-fn grpc_builder() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES_MAX)
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEADERS_BYTES_MAX)
-        .max_send_buf_size(SEND_BUFFER_BYTES)
-        .auto_date_header(false);
+/// Sets up HTTP/2 alike in both kinds of builders, which share no trait.
+macro_rules! http2 {
+    ($builder:expr) => {
+        $builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES_MAX)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEADERS_BYTES_MAX)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
+            .keep_alive_interval(times().ping)
+            .keep_alive_timeout(times().ping_answer)
+            .auto_date_header(false)
+    };
+}
+
+fn grpc_builder(within: Within) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(within.streams);
+    http2!(builder);
     builder
 }
 
 /// The first bytes of a connection tell which of the two it is.
-fn either_builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES_MAX)
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEADERS_BYTES_MAX)
-        .max_send_buf_size(SEND_BUFFER_BYTES)
-        .auto_date_header(false);
+fn either_builder(within: Within) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(within.streams);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(times().head);
+    http2!(builder.http2());
     builder
 }
 
 fn http_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
+    builder.timer(TokioTimer::new()).header_read_timeout(times().head);
     builder
 }
 
-/// Serves until the client leaves, or asks it to leave when the server drains.
-async fn until_drained<C, E>(
+/// Serves until the client leaves. Asks it to leave when the server drains or
+/// when it sends no request; a client without a preface is left at once.
+async fn until_done<C, E>(
     mut connection: Pin<Box<C>>,
     shut_down: impl FnOnce(Pin<&mut C>),
-    phases: &'static Phases,
+    heard: Heard,
+    within: Within,
 ) -> Served
 where
     C: Future<Output = Result<(), E>>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if let Some(ended) = phases.draining.run_until_cancelled(connection.as_mut()).await {
-        return ended.map_err(Into::into);
+    let mut silent = Box::pin(async {
+        tokio::select! {
+            () = heard.no_preface() => false,
+            () = heard.no_request() => true,
+        }
+    });
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => return ended.map_err(Into::into),
+        () = within.phases.draining.cancelled() => {}
+        has_preface = silent.as_mut() => match has_preface {
+            true => tracing::debug!("closing a connection without a request"),
+            false => return Err("the preface of the connection did not come in time".into()),
+        },
     }
+    drop(silent);
     shut_down(connection.as_mut());
     connection.await.map_err(Into::into)
 }

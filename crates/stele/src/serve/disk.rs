@@ -5,14 +5,15 @@
 
 use std::fs;
 use std::io::{self, IoSliceMut};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use stele_bigtable::waiting;
-use stele_engine::world::{DirLock, Disk, File, Files};
+use stele_engine::world::{DirLock, Disk, FILE_MODE, File, Files};
+use stele_grpc::offload::in_place;
 
 pub struct ServerDisk;
 
@@ -57,7 +58,7 @@ impl File for ServerFile {
         if rest.is_empty() {
             return Ok(());
         }
-        waiting(|| File::read_exact_at(&self.file, rest, offset + read as u64))
+        in_place(|| File::read_exact_at(&self.file, rest, offset + read as u64))
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
@@ -68,7 +69,7 @@ impl File for ServerFile {
         let begun = Instant::now();
         let sync = || File::sync_data(&self.file);
         let brief = self.syncs_briefly.load(Ordering::Relaxed);
-        let synced = if brief { sync() } else { waiting(sync) };
+        let synced = if brief { sync() } else { in_place(sync) };
         self.syncs_briefly.store(begun.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
         synced
     }
@@ -84,8 +85,9 @@ impl File for ServerFile {
 
 impl Files for ServerDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-        Ok(ServerFile::shared(file))
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(FILE_MODE);
+        Ok(ServerFile::shared(options.open(path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -117,7 +119,7 @@ impl Files for ServerDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        waiting(|| Disk.sync_dir(dir))
+        in_place(|| Disk.sync_dir(dir))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {

@@ -41,6 +41,11 @@ impl Framing {
         start
     }
 
+    /// Bytes of the message that have not arrived yet.
+    pub fn message_left(&self) -> usize {
+        self.message_left
+    }
+
     /// True when a message has begun and not ended.
     pub fn within_message(&self) -> bool {
         self.message_left > 0 || self.prefix_filled > 0

@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 use super::disk::ServerDisk;
 use super::settings::{Data, Settings};
+use super::shares::Shares;
+use crate::private;
 
 /// A group of a table is flushed when it holds this share of the cells' part:
 /// while one fragment is written the next can fill without anybody waiting.
@@ -30,6 +32,7 @@ impl Home {
             Data::Dir(dir) => {
                 let dir = std::path::absolute(dir)
                     .with_context(|| format!("--data {}", dir.display()))?;
+                private::narrow_data_dir(&dir)?;
                 Ok(Home { dir, temporary: None })
             }
             Data::Ephemeral => {
@@ -65,15 +68,14 @@ impl Home {
     }
 }
 
-/// The engine's options under these settings: a quarter of the memory for
-/// cells, a quarter for blocks. The other half is for requests.
+/// The engine's options under these settings.
 fn engine_options(settings: &Settings) -> Options {
-    let quarter = settings.memory.0 / 4;
+    let Shares { cells, cache, .. } = Shares::of(settings);
     let mut options = Options::default();
-    options.memory.budget_bytes = usize::try_from(quarter).unwrap_or(usize::MAX);
-    options.memory.cache_bytes = quarter;
-    options.memory.log_queue_bytes_max = LOG_QUEUE_BYTES_MAX.min(quarter);
-    let fragment = (quarter / FRAGMENT_SHARE).min(FRAGMENT_BYTES_MAX);
+    options.memory.budget_bytes = usize::try_from(cells).unwrap_or(usize::MAX);
+    options.memory.cache_bytes = cache;
+    options.memory.log_queue_bytes_max = LOG_QUEUE_BYTES_MAX.min(cells);
+    let fragment = (cells / FRAGMENT_SHARE).min(FRAGMENT_BYTES_MAX);
     options.flush.fragment_bytes = usize::try_from(fragment).unwrap_or(usize::MAX);
     options
 }

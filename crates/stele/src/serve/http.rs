@@ -7,19 +7,19 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
-use stele_engine::Store;
 
+use super::health::{Failure, Parts};
+use super::inject::Injector;
 use super::metrics::{self, Metrics};
-use super::shutdown::Phases;
 use super::status::{self, Place};
 
 /// What the pages tell about.
 #[derive(Clone)]
 pub struct Shown {
-    pub store: Arc<Store>,
+    pub parts: Parts,
     pub metrics: &'static Metrics,
-    pub phases: &'static Phases,
     pub place: Arc<Place>,
+    pub injector: Option<Arc<Injector>>,
 }
 
 pub fn router(shown: Shown) -> Router {
@@ -31,19 +31,29 @@ pub fn router(shown: Shown) -> Router {
 }
 
 async fn health(State(shown): State<Shown>) -> impl IntoResponse {
-    well(shown.phases.draining.is_cancelled(), shown.store.failure())
+    let draining = shown.parts.phases.draining.is_cancelled();
+    described(draining, &shown.parts.failures())
 }
 
-fn well(draining: bool, failure: Option<stele_engine::Error>) -> (StatusCode, String) {
-    match failure {
-        Some(failure) => (StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
-        None if draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_string()),
-        None => (StatusCode::OK, "ok\n".to_string()),
+/// The answer of /health: the reason of every part that does not serve.
+fn described(draining: bool, failures: &[Failure]) -> (StatusCode, String) {
+    let mut text = String::new();
+    for Failure { part, reason } in failures {
+        text += &format!("{part}: {reason}\n");
+    }
+    if draining {
+        text += "shutting down\n";
+    }
+    match text.is_empty() {
+        true => (StatusCode::OK, "ok\n".into()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, text),
     }
 }
 
 async fn numbers(State(shown): State<Shown>) -> impl IntoResponse {
-    let text = metrics::render(shown.metrics, &shown.store.stats());
+    let health = shown.parts.all();
+    let injected = shown.injector.as_ref().map(|injector| injector.totals());
+    let text = metrics::render(shown.metrics, &shown.parts.store.stats(), &health, injected);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
@@ -56,11 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_ends_or_cannot_write_is_not_well() {
-        assert_eq!(well(false, None).0, StatusCode::OK);
-        assert_eq!(well(true, None).0, StatusCode::SERVICE_UNAVAILABLE);
-        let (status, told) = well(false, Some(stele_engine::Error::Closed));
+    fn a_server_that_ends_or_cannot_write_is_not_healthy() {
+        assert_eq!(described(false, &[]), (StatusCode::OK, "ok\n".into()));
+        assert_eq!(described(true, &[]).0, StatusCode::SERVICE_UNAVAILABLE);
+        let failure = |part| Failure { part, reason: "the disk is gone".into() };
+        let (status, text) = described(false, &[failure("tables"), failure("metastore")]);
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(told, format!("{}\n", stele_engine::Error::Closed));
+        assert_eq!(text, "tables: the disk is gone\nmetastore: the disk is gone\n");
     }
 }

@@ -32,6 +32,10 @@ impl Limits {
         Limits::new(self.deadline, self.ending)
     }
 
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Why a call that has more to do must end now.
     pub fn reached(&self) -> Option<Status> {
         if self.ending.is_cancelled() {

@@ -33,9 +33,20 @@ pub struct Ports {
     pub tls: bool,
 }
 
+/// One port on every address of the host to listen on.
 pub struct ListeningPort {
-    pub listener: TcpListener,
+    pub listeners: Vec<TcpListener>,
     pub tls: Option<TlsAcceptor>,
+}
+
+impl ListeningPort {
+    /// The address to tell people; one of IPv4 if there is any.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        match self.listeners.first() {
+            Some(listener) => listener.local_addr(),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
 }
 
 impl Ports {
@@ -63,29 +74,61 @@ async fn take(
 ) -> anyhow::Result<Option<ListeningPort>> {
     let Port::Number(port) = port else { return Ok(None) };
     let tls = settings.tls.as_ref().map(|tls| tls::acceptor(tls, alpn)).transpose()?;
-    let host = &settings.listen;
+    let listeners = listen_all(&settings.listen, port, flag).await?;
+    Ok(Some(ListeningPort { listeners, tls }))
+}
+
+/// Listens on all addresses that the name of the host stands for. Addresses
+/// that this machine does not have are skipped if it has another of them.
+async fn listen_all(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let address = lookup_host((bare, port))
-        .await
-        .with_context(|| format!("--listen {host}"))?
-        .next()
-        .ok_or_else(|| anyhow!("--listen {host} is no address of this machine"))?;
-    let listener = listen(address).map_err(|error| match error.kind() {
+    let found = lookup_host((bare, port)).await.with_context(|| format!("--listen {host}"))?;
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.dedup();
+    let mut listeners = Vec::new();
+    let mut skipped = None;
+    // Any free port is the same free port on all addresses.
+    let mut chosen = port;
+    for mut address in addresses {
+        address.set_port(chosen);
+        match listen(address) {
+            Ok(listener) => {
+                chosen = listener.local_addr()?.port();
+                listeners.push(listener);
+            }
+            Err(error) if is_of_other_machine(&error) => skipped = Some(error),
+            Err(error) => return Err(not_taken(error, host, address, flag)),
+        }
+    }
+    match (listeners.is_empty(), skipped) {
+        (true, _) => Err(anyhow!("cannot bind {host} (--listen): not an address of this machine")),
+        (false, None) => Ok(listeners),
+        (false, Some(error)) => {
+            tracing::debug!(%error, host, "an address of the host is not one of this machine");
+            Ok(listeners)
+        }
+    }
+}
+
+/// True if the machine has no such address, or no addresses of its kind.
+fn is_of_other_machine(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
+fn not_taken(error: io::Error, host: &str, address: SocketAddr, flag: &str) -> anyhow::Error {
+    let port = address.port();
+    match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(
             "port {port} of {host} is in use by another process: choose another with {flag} PORT \
              (0 is any free one) or turn it off with {flag} off"
         ),
-        io::ErrorKind::AddrNotAvailable => {
-            anyhow!("--listen {host} is no address of this machine")
-        }
-        io::ErrorKind::PermissionDenied => {
-            anyhow!(
-                "port {port} needs more rights than this process has: choose another with {flag}"
-            )
-        }
+        io::ErrorKind::PermissionDenied => anyhow!(
+            "port {port} needs more rights than this process has: choose another with {flag}"
+        ),
         _ => anyhow!(error).context(format!("listening on {address} ({flag})")),
-    })?;
-    Ok(Some(ListeningPort { listener, tls }))
+    }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

@@ -11,29 +11,44 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use stele_engine::world::World;
-use stele_grpc::Services;
+use stele_grpc::{Services, is_grpc};
 use stele_metastore::Node;
 use stele_metastore::etcd::{self, Etcd};
 use stele_metastore::node::{self, Retention};
 use tokio::time::Instant;
-use tonic_health::ServingStatus;
 
 use super::banner::reachable;
 use super::call::{Call, Calls, ResponseBody};
+use super::connections::Pages;
 use super::disk::ServerDisk;
+use super::health::Reporter;
 use super::home::Home;
 use super::metrics;
 use super::settings::{ClusterId, Given, Settings, Size};
+use super::shares::Shares;
 
 /// The directory of its data, within the server's.
 pub const DIR: &str = "metastore";
+/// The services whose health is reported.
+const SERVICES: [&str; 6] = [
+    "etcdserverpb.KV",
+    "etcdserverpb.Watch",
+    "etcdserverpb.Lease",
+    "etcdserverpb.Cluster",
+    "etcdserverpb.Maintenance",
+    "stele.metastore.v1.Metastore",
+];
 /// How long the end waits for calls to let go of the node, and how often it looks.
 const FAREWELL: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
@@ -84,9 +99,10 @@ impl Metastore {
         of_node.cluster_id = cluster.map(|id| id.0);
         of_node.quota_bytes = i64::try_from(quota.0).unwrap_or(i64::MAX);
         of_node.retention = retention;
-        let quarter = settings.memory.0 / 4;
-        of_node.machine.engine.memory.cache_bytes = quarter / 2;
-        of_node.machine.engine.memory.budget_bytes = usize::try_from(quarter).unwrap_or(usize::MAX);
+        let shares = Shares::of(settings);
+        let memory = &mut of_node.machine.engine.memory;
+        memory.cache_bytes = shares.metastore_cache;
+        memory.budget_bytes = usize::try_from(shares.metastore_cells).unwrap_or(usize::MAX);
         let node = Node::open(of_node)
             .await
             .with_context(|| format!("opening the metastore in {}", dir.display()))?;
@@ -94,23 +110,28 @@ impl Metastore {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         let options = etcd::Options {
             client_urls: vec![format!("{scheme}://{}", reachable(address))],
-            response_bytes_max: usize::try_from(quarter).unwrap_or(usize::MAX),
+            response_bytes_max: usize::try_from(shares.responses).unwrap_or(usize::MAX),
             process_numbers: metrics::process_numbers,
             ..etcd::Options::default()
         };
         Ok(Metastore { etcd: Etcd::new(node.clone(), options), node })
     }
 
-    /// All gRPC services.
-    pub async fn services(&self) -> Services {
+    /// All gRPC services, and the reporter of their health.
+    pub async fn services(&self) -> (Services, Reporter) {
         let (health, service) = tonic_health::server::health_reporter();
-        health.set_service_status("", ServingStatus::Serving).await;
-        Services::default().with(service).otherwise(self.etcd.service())
+        let health = Reporter::new(health, SERVICES).await;
+        (Services::default().with(service).otherwise(self.etcd.service()), health)
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
     }
 
     /// What is not gRPC.
     pub fn pages(&self) -> Router {
-        Router::new().fallback_service(self.etcd.service())
+        let pages = Router::new().fallback_service(self.etcd.service());
+        pages.layer(middleware::from_fn(refuse_grpc))
     }
 
     /// Leaves everything on disk. Everything acknowledged is there already.
@@ -130,11 +151,20 @@ impl Metastore {
     }
 }
 
+/// Refuses gRPC calls that came over HTTP/1.
+async fn refuse_grpc(request: Request, next: Next) -> Response {
+    if is_grpc(request.headers()) {
+        return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC calls need HTTP/2\n")
+            .into_response();
+    }
+    next.run(request).await
+}
+
 /// gRPC calls to one side, the rest to the other.
 #[derive(Clone)]
 pub struct Both {
     pub calls: Calls,
-    pub pages: Router,
+    pub pages: Pages,
 }
 
 impl Service<http::Request<Incoming>> for Both {
@@ -143,11 +173,10 @@ impl Service<http::Request<Incoming>> for Both {
     type Future = Answering;
 
     fn call(&self, request: http::Request<Incoming>) -> Answering {
-        if etcd::is_grpc(request.headers()) {
+        if is_grpc(request.headers()) && request.version() == http::Version::HTTP_2 {
             return Answering::Call { call: self.calls.call(request) };
         }
-        let page = tower_service::Service::call(&mut self.pages.clone(), request);
-        Answering::Page { page }
+        Answering::Page { page: self.pages.call(request) }
     }
 }
 

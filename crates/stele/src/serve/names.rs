@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use stele_bigtable::Api;
 use stele_bigtable::client::{Client, Options as BigtableOptions};
+use stele_bigtable::{Api, reserved};
 use stele_mounttable::access::AccessList;
 use stele_mounttable::dns::{Sockets, Zone};
 use stele_mounttable::rows::Limits;
@@ -19,9 +19,8 @@ use super::settings::{Given, Port};
 use super::shutdown::Phases;
 use crate::name::{first_nodes, tokens};
 
-/// Where the rows of names are. Clients can look at them there as at any rows.
-pub const PROJECT: &str = "stele-system";
-pub const INSTANCE: &str = "names";
+/// The instance of the rows of names, in the project that only this server reaches.
+const INSTANCE: &str = "names";
 
 const DNS_PORT: u16 = 8053;
 const GRACE: Duration = Duration::from_secs(60);
@@ -113,7 +112,7 @@ pub async fn start(
     phases: &'static Phases,
     tasks: &TaskTracker,
 ) -> anyhow::Result<Server> {
-    let mut client = BigtableOptions::new("in process", PROJECT, INSTANCE);
+    let mut client = BigtableOptions::new("in process", reserved::PROJECT, INSTANCE);
     client.deadline = Some(ROW_DEADLINE);
     let client = Client::in_process(api.services(), client);
     let options = Options {

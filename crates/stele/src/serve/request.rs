@@ -1,94 +1,98 @@
-//! The body of a request on its way in: lets a message pass only when the
-//! intake has room for all of it, and does not wait for ever for its bytes.
+//! The body of a request on its way in: its bytes are charged to the call's
+//! memory as they arrive, and they must keep arriving.
 
-use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use stele_bigtable::MESSAGE_BYTES_MAX;
-use tokio::time::{Instant, Sleep};
+use stele_grpc::memory::{CallMemory, Waiting};
 use tonic::Status;
 
 use super::framing::{Framing, Start};
-use super::intake::Hold;
+use super::pace::Pace;
 use super::settings::Size;
 
-/// How long a message that has begun may take, and the slowest rate at which
-/// a large one may come beyond that.
-const MESSAGE_TIME_MIN: Duration = Duration::from_secs(30);
-const MESSAGE_BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-
-pub struct RequestBody {
-    inner: Incoming,
-    hold: Arc<Hold>,
+pub struct RequestBody<B = Incoming> {
+    inner: B,
+    memory: CallMemory,
     framing: Framing,
-    /// Bytes that were received but may not pass before there is room.
+    /// The size of the message that is being received.
+    announced: usize,
+    /// Whether its memory is charged as it arrives.
+    in_steps: bool,
+    pace: Pace,
+    /// Bytes that were received but may not pass before their memory is granted.
     held_back: Option<HeldBack>,
-    /// When the message that is being received must be complete.
-    overdue: Option<Pin<Box<Sleep>>>,
-    message_bytes: usize,
 }
 
 struct HeldBack {
     data: Bytes,
-    room: Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>,
+    memory: Waiting,
 }
 
-impl RequestBody {
-    pub fn new(inner: Incoming, hold: Arc<Hold>) -> RequestBody {
+impl<B> RequestBody<B> {
+    pub fn new(inner: B, memory: CallMemory) -> RequestBody<B> {
         RequestBody {
             inner,
-            hold,
+            memory,
             framing: Framing::default(),
+            announced: 0,
+            in_steps: false,
+            pace: Pace::default(),
             held_back: None,
-            overdue: None,
-            message_bytes: 0,
         }
     }
 
-    /// Looks at bytes as they come. Gives them back if they may pass.
+    /// Charges bytes as they arrive. Returns them if they may pass.
     fn admit(&mut self, data: Bytes) -> Result<Option<Bytes>, Status> {
-        self.hold.received.fetch_add(data.len() as u64, Ordering::Relaxed);
-        let Some(start) = self.framing.advance(&data) else { return Ok(Some(data)) };
-        check(start)?;
-        self.overdue = None;
-        self.message_bytes = start.bytes;
-        if self.hold.try_take(start.bytes) {
+        self.memory.note_received(data.len());
+        if let Some(start) = self.framing.advance(&data) {
+            check(start)?;
+            self.pace.restart();
+            self.announced = start.bytes;
+            self.in_steps = !self.memory.begin_message(start.bytes);
+        }
+        if !self.in_steps {
             return Ok(Some(data));
         }
-        let room = Box::pin(self.hold.clone().take(start.bytes));
-        self.held_back = Some(HeldBack { data, room });
-        Ok(None)
+        Ok(match self.memory.charge_arrived(self.arrived(), self.announced) {
+            None => Some(data),
+            Some(memory) => {
+                self.held_back = Some(HeldBack { data, memory });
+                None
+            }
+        })
     }
 
-    /// Keeps the time of a message that does not go on.
+    /// Ends a message whose bytes do not keep arriving.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if !self.framing.within_message() {
+            self.pace.restart();
+            self.memory.between_messages();
             return Poll::Pending;
         }
-        let bytes = self.message_bytes as u64;
-        let overdue = self.overdue.get_or_insert_with(|| {
-            let extra = Duration::from_secs(bytes / MESSAGE_BYTES_PER_SECOND_MIN);
-            Box::pin(tokio::time::sleep_until(Instant::now() + MESSAGE_TIME_MIN + extra))
-        });
-        ready!(overdue.as_mut().poll(cx));
+        let (arrived, memory) = (self.arrived(), &self.memory);
+        let after = ready!(self.pace.poll_overdue(cx, arrived, || memory.hinders_others()));
         Poll::Ready(Status::deadline_exceeded(format!(
-            "a message of {} did not arrive in time",
-            Size(bytes)
+            "only {arrived} bytes of a message of {} arrived within {:.1} s",
+            Size(self.announced as u64),
+            after.as_secs_f32(),
         )))
+    }
+
+    /// Bytes of the message that have arrived.
+    fn arrived(&self) -> usize {
+        self.announced.saturating_sub(self.framing.message_left())
     }
 }
 
 fn check(start: Start) -> Result<(), Status> {
     if start.flag > 1 {
         return Err(Status::invalid_argument(format!(
-            "a message begins with the flag {}, which is none of gRPC's",
+            "invalid gRPC frame: the compression flag is {}, expected 0 or 1",
             start.flag
         )));
     }
@@ -102,7 +106,10 @@ fn check(start: Start) -> Result<(), Status> {
     Ok(())
 }
 
-impl Body for RequestBody {
+impl<B> Body for RequestBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin,
+{
     type Data = Bytes;
     type Error = Status;
 
@@ -113,9 +120,11 @@ impl Body for RequestBody {
         let this = &mut *self;
         loop {
             if let Some(held_back) = &mut this.held_back {
-                let room = ready!(held_back.room.as_mut().poll(cx));
+                let granted = ready!(held_back.memory.as_mut().poll(cx));
                 let data = this.held_back.take().map(|held_back| held_back.data);
-                return Poll::Ready(match room {
+                // The time in which the client could not send does not count.
+                this.pace.restart();
+                return Poll::Ready(match granted {
                     Ok(()) => data.map(|data| Ok(Frame::data(data))),
                     Err(status) => Some(Err(status)),
                 });

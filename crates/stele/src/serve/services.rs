@@ -9,29 +9,28 @@ use stele_bigtable::client::{Client, Options};
 use stele_bigtable::{Api, proto};
 use stele_catalogue::{Catalogues, Server as CatalogueServer};
 use stele_grpc::Services;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 
-/// The services whose health is told, beside that of the whole server ("").
-const SERVICES: [&str; 7] = [
-    "",
+use super::health::Reporter;
+
+/// The services whose health is reported, beside catalogues.
+const SERVICES: [&str; 5] = [
     "google.bigtable.v2.Bigtable",
     "google.bigtable.admin.v2.BigtableTableAdmin",
     "google.bigtable.admin.v2.BigtableInstanceAdmin",
     "google.longrunning.Operations",
-    CATALOGUES,
     stele_mounttable::proto::SERVICE,
 ];
 const CATALOGUES: &str = "stele.catalogue.v1.Catalogues";
 
-/// All gRPC services, and who tells of their health.
+/// All gRPC services, and the reporter of their health.
 pub async fn grpc(
     api: &Api,
     catalogues: Option<Arc<Catalogues>>,
     names: stele_mounttable::Server,
-) -> anyhow::Result<(Services, HealthReporter)> {
+) -> anyhow::Result<(Services, Reporter)> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    set_health(&health, ServingStatus::Serving).await;
+    let reported = SERVICES.into_iter().chain(catalogues.is_some().then_some(CATALOGUES));
+    let health = Reporter::new(health, reported).await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -42,11 +41,7 @@ pub async fn grpc(
     let broken = "the descriptors of the API";
     let services = match catalogues {
         Some(catalogues) => api.services().with(CatalogueServer::new(catalogues)),
-        None => {
-            let mut health = health.clone();
-            health.clear_service_status(CATALOGUES).await;
-            api.services()
-        }
+        None => api.services(),
     };
     let services = services
         .with(names.service())
@@ -57,14 +52,9 @@ pub async fn grpc(
 }
 
 /// The pages of traces, whose tables are those of an instance of their own.
-pub fn traces(api: &Api) -> Router {
-    use stele_traces::http::{INSTANCE, PROJECT, router};
+/// Their requests hold at most `memory_bytes`.
+pub fn traces(api: &Api, memory_bytes: u64) -> Router {
+    use stele_traces::http::{INSTANCE, PROJECT, router_within};
     let options = Options::new("this process", PROJECT, INSTANCE);
-    router(Client::in_process(api.services(), options))
-}
-
-pub async fn set_health(health: &HealthReporter, status: ServingStatus) {
-    for service in SERVICES {
-        health.set_service_status(service, status).await;
-    }
+    router_within(Client::in_process(api.services(), options), memory_bytes)
 }

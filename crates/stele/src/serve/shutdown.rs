@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 
+use super::Server;
 use super::home::Home;
-use super::{Server, services};
 
 /// How often a draining server looks whether all calls have ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -76,7 +76,7 @@ impl Signals {
 impl Server {
     /// Lets requests finish, ends those that do not, and closes the store.
     pub async fn shut_down(self, grace: Duration) -> anyhow::Result<()> {
-        services::set_health(&self.health, ServingStatus::NotServing).await;
+        self.health.set(ServingStatus::NotServing).await;
         self.phases.draining.cancel();
         self.tasks.close();
         let deadline = Instant::now() + grace;

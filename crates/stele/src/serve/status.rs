@@ -10,7 +10,7 @@ use super::home::Home;
 use super::http::Shown;
 use super::listen::{ListeningPort, Ports};
 use super::metrics::Process;
-use crate::output::{bytes, count};
+use crate::output::{bytes, count, things};
 
 /// Where a server listens and keeps its data.
 #[derive(Clone, Debug)]
@@ -22,13 +22,16 @@ pub struct Place {
     pub data: PathBuf,
     pub ephemeral: bool,
     pub tls: bool,
+    /// Whether clients must show a certificate.
+    pub client_certificates: bool,
+    /// How many rules inject faults, if any may.
+    pub injects: Option<usize>,
 }
 
 impl Place {
     pub fn new(ports: &Ports, home: &Home) -> anyhow::Result<Place> {
-        let address = |port: &Option<ListeningPort>| {
-            port.as_ref().map(|port| port.listener.local_addr()).transpose()
-        };
+        let address =
+            |port: &Option<ListeningPort>| port.as_ref().map(ListeningPort::address).transpose();
         Ok(Place {
             grpc: address(&ports.grpc)?,
             http: address(&ports.http)?,
@@ -37,6 +40,8 @@ impl Place {
             data: home.dir.clone(),
             ephemeral: home.is_temporary(),
             tls: ports.tls,
+            client_certificates: false,
+            injects: None,
         })
     }
 }
@@ -98,7 +103,22 @@ impl Page {
         }
         let kept = if place.ephemeral { "temporary, removed at exit" } else { "durable" };
         self.line("data", format!("{} ({kept})", place.data.display()));
-        self.line("transport", if place.tls { "TLS" } else { "plain text, anonymous" });
+        self.line("transport", if place.tls { "TLS" } else { "plain text" });
+        let callers = match place.client_certificates {
+            true => "anybody with a certificate of the client CA may read and write everything",
+            false => "anonymous: anybody who reaches a port may read and write",
+        };
+        self.line("callers", callers);
+        if let Some(injector) = &shown.injector {
+            let rules = injector.rules();
+            self.line(
+                "fault injection",
+                format!("on, {}", things(rules.rules.len() as u64, "rule")),
+            );
+            for rule in &rules.rules {
+                self.line("", rule);
+            }
+        }
         self.line("up for", whole_seconds(shown.metrics.started.elapsed()));
         self.line("memory of the process", bytes(process.resident_bytes));
         self.line("processor time", format!("{:.1} s", process.cpu_seconds));
@@ -108,10 +128,10 @@ impl Page {
     }
 
     fn store(&mut self, shown: &Shown) {
-        let stats = shown.store.stats();
+        let stats = shown.parts.store.stats();
         let of = |used: u64, limit: u64| format!("{} of {}", bytes(used), bytes(limit));
         self.raw("<h2>Store</h2><table>");
-        self.line("tables", count(shown.store.tables().len() as u64));
+        self.line("tables", count(shown.parts.store.tables().len() as u64));
         let memory = of(stats.memory_used_bytes as u64, stats.memory_limit_bytes as u64);
         self.line("cells in memory", memory);
         self.line("cached blocks", of(stats.cache.bytes, stats.cache.capacity_bytes));

@@ -10,8 +10,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
+use webpki::EndEntityCert;
 
 use super::settings::Tls;
+use crate::private;
 
 /// Says which cryptography this process uses. Before anything needs it.
 pub fn install_provider() {
@@ -22,7 +24,8 @@ pub fn install_provider() {
 /// What accepts connections that speak one of `protocols`.
 pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     let chain = certificates(&tls.cert, "--tls-cert")?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key)
+    let key = private::read_secret(&tls.key).map_err(|error| anyhow!("--tls-key {error:#}"))?;
+    let key = PrivateKeyDer::from_pem_slice(&key)
         .map_err(|error| anyhow!("--tls-key {}: {error}", tls.key.display()))?;
     let config = match &tls.client_ca {
         Some(path) => ServerConfig::builder().with_client_cert_verifier(client_verifier(path)?),
@@ -33,6 +36,14 @@ pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     })?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The DNS names of a server's certificate.
+pub fn certificate_names(tls: &Tls) -> anyhow::Result<Vec<String>> {
+    let chain = certificates(&tls.cert, "--tls-cert")?;
+    let first = chain.first().and_then(|first| EndEntityCert::try_from(first).ok());
+    let names = first.iter().flat_map(|first| first.valid_dns_names());
+    Ok(names.map(str::to_string).collect())
 }
 
 fn client_verifier(

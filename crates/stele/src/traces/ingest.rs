@@ -7,16 +7,13 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::json;
 use stele_traces::ingest::{Files, Format, Ingested, git};
-use stele_traces::store::NewCommit;
-use stele_traces::{CommitIndex, Params, Store};
+use stele_traces::store::Commit;
+use stele_traces::{Error, Params, Store};
 
 use super::progress::Progress;
 use super::{Place, told};
 use crate::Outcome;
 use crate::output::{json_line, things};
-
-/// Commits that are registered together.
-const BATCH_COMMITS: usize = 2_000;
 
 /// Store results from files. Doing it again changes nothing.
 #[derive(Args)]
@@ -29,7 +26,11 @@ Examples:
 
 JUnit reports, Criterion's directories, Google Benchmark's JSON and our own JSON
 are told apart by how they begin. Results are as old as their files, unless
-these or --time say otherwise; of two results the newer one counts.")]
+these or --time say otherwise; of two results the newer one counts.
+
+A table follows the first-parent line of one branch. Results of a commit that is
+not on it, such as that of a pull request, are refused and nothing is stored;
+with --skip-off-branch the command then exits with 0.")]
 pub struct Ingest {
     #[command(flatten)]
     place: Place,
@@ -38,9 +39,13 @@ pub struct Ingest {
     /// A git repository whose commits are registered first.
     #[arg(long, value_name = "DIR")]
     repo: Option<PathBuf>,
-    /// Its main branch.
-    #[arg(long, default_value = "HEAD")]
-    branch: String,
+    /// The branch that the table follows [default: the default branch of
+    /// origin, or else main or master]
+    #[arg(long, requires = "repo", verbatim_doc_comment)]
+    branch: Option<String>,
+    /// If the commit is not on the branch, store nothing and exit with 0.
+    #[arg(long, requires = "repo")]
+    skip_off_branch: bool,
     /// The commit of files that name none: a hash, @ and an index, or with
     /// --repo any name that git knows [default with --repo: HEAD]
     #[arg(long, verbatim_doc_comment)]
@@ -56,15 +61,57 @@ pub struct Ingest {
     time: Option<f64>,
 }
 
+/// What a repository says about an ingest.
+struct Checkout {
+    branch: String,
+    /// The commits of the branch's first-parent line, the oldest first.
+    line: Vec<Commit>,
+    /// The commit of files that name none, unless it is given by index.
+    commit: Option<String>,
+}
+
+impl Checkout {
+    /// Whether the table has the commit, or will have it once it follows the
+    /// line.
+    async fn is_followed(&self, store: &Store) -> anyhow::Result<bool> {
+        let Some(hash) = &self.commit else { return Ok(true) };
+        if self.line.iter().rev().any(|commit| commit.hash == *hash) {
+            return Ok(true);
+        }
+        match store.find_commit(hash).await {
+            Ok(_) => Ok(true),
+            Err(Error::UnknownCommit(_)) => Ok(false),
+            Err(error) => Err(told(error)),
+        }
+    }
+}
+
+/// A branch as people call it.
+fn short(branch: &str) -> &str {
+    let names = ["refs/heads/", "refs/remotes/"];
+    names.iter().find_map(|prefix| branch.strip_prefix(prefix)).unwrap_or(branch)
+}
+
 impl Ingest {
     pub fn run(self) -> anyhow::Result<Outcome> {
         if self.paths.is_empty() && self.repo.is_none() {
             bail!("there is nothing to ingest: give files, or --repo");
         }
-        let (commits, Ingested { results, skipped, .. }) = self.place.run(async |store| {
-            let commits = self.register(&store).await?;
-            Ok((commits, self.store(&store).await?))
+        let checkout = self.checkout()?;
+        let done = self.place.run(async |store| {
+            let Some(checkout) = checkout else {
+                return Ok(Some((0, self.store(&store, None).await?)));
+            };
+            if !checkout.is_followed(&store).await? {
+                return self.skip(&checkout).map(|()| None);
+            }
+            let commit = checkout.commit.clone();
+            let commits = self.register(&store, checkout).await?;
+            Ok(Some((commits, self.store(&store, commit).await?)))
         })?;
+        let Some((commits, Ingested { results, skipped, .. })) = done else {
+            return Ok(Outcome::Sound);
+        };
         let mut out = io::stdout().lock();
         if self.place.json {
             let told = json!({"commits": commits, "results": results, "skipped": skipped});
@@ -81,51 +128,74 @@ impl Ingest {
         Ok(Outcome::Sound)
     }
 
-    /// Registers the commits that are new.
-    async fn register(&self, store: &Store) -> anyhow::Result<u64> {
-        let Some(repo) = &self.repo else { return Ok(0) };
-        let commits = git::commits(repo, &self.branch).map_err(told)?;
-        let known = match store.head().await.map_err(told)? {
-            None => 0,
-            Some((head, stored)) => {
-                let here = commits.get(head.0 as usize);
-                if here.is_none_or(|here| here.hash != stored.hash) {
-                    bail!(
-                        "@{} of the table is {}, which is not commit {} of {}: is it another \
-                         repository, or was its history changed?",
-                        head.0,
-                        stored.hash,
-                        head.0,
-                        repo.display()
-                    );
-                }
-                head.0 as usize + 1
-            }
+    /// What the repository says, if one is given: the line of commits that the
+    /// table follows, and the commit of files that name none.
+    fn checkout(&self) -> anyhow::Result<Option<Checkout>> {
+        let Some(repo) = &self.repo else { return Ok(None) };
+        let branch = match &self.branch {
+            Some(branch) => branch.clone(),
+            None => git::main_branch(repo).map_err(told)?,
         };
-        let mut progress = Progress::new();
-        let new: Vec<NewCommit> = commits
-            .into_iter()
-            .zip(0..)
-            .skip(known)
-            .map(|(commit, index)| NewCommit { commit, index: Some(CommitIndex(index)) })
-            .collect();
-        for (at, part) in new.chunks(BATCH_COMMITS).enumerate() {
-            store.register(part).await.map_err(told)?;
-            let done = at * BATCH_COMMITS + part.len();
-            progress.show(done as f64 / new.len() as f64, done as u64, "commits");
-        }
-        progress.clear();
-        Ok(new.len() as u64)
+        let line = git::commits(repo, &branch).map_err(told)?;
+        let commit = match self.commit.as_deref() {
+            _ if self.paths.is_empty() => None,
+            Some(index) if index.starts_with('@') => None,
+            name => Some(git::resolve(repo, name.unwrap_or("HEAD")).map_err(told)?),
+        };
+        Ok(Some(Checkout { branch, line, commit }))
     }
 
-    async fn store(&self, store: &Store) -> anyhow::Result<Ingested> {
+    /// Registers the commits of the line that are new.
+    async fn register(&self, store: &Store, checkout: Checkout) -> anyhow::Result<u64> {
+        let mut progress = Progress::new();
+        let show = |done: usize, total: usize| {
+            progress.show(done as f64 / total as f64, done as u64, "commits");
+        };
+        let registered = store.follow(checkout.line, show).await;
+        progress.clear();
+        registered.map_err(|error| match error {
+            Error::Conflict(what) => {
+                let branch = short(&checkout.branch);
+                anyhow!("{branch}: {what}\nhint: --branch names the branch that the table follows")
+            }
+            other => told(other),
+        })
+    }
+
+    /// Reports that nothing was stored, because the commit is not on the
+    /// branch. An error unless that was expected.
+    fn skip(&self, checkout: &Checkout) -> anyhow::Result<()> {
+        let commit = checkout.commit.as_deref().unwrap_or("HEAD");
+        let what = format!(
+            "commit {commit} is not on the first-parent line of {}, which the table follows",
+            short(&checkout.branch)
+        );
+        if !self.skip_off_branch {
+            bail!(
+                "{what}: nothing was stored\nhint: pass --skip-off-branch to succeed without \
+                 storing, or --branch if the table follows another branch"
+            );
+        }
+        let mut out = io::stdout().lock();
+        if self.place.json {
+            json_line(
+                &mut out,
+                &json!({"commits": 0, "results": 0, "skipped": 0, "off_branch": commit}),
+            )?;
+        } else {
+            writeln!(out, "nothing stored: {what}")?;
+        }
+        Ok(())
+    }
+
+    async fn store(&self, store: &Store, commit: Option<String>) -> anyhow::Result<Ingested> {
         if self.paths.is_empty() {
             return Ok(Ingested::default());
         }
         let files = Files {
             paths: self.paths.clone(),
             labels: self.labels()?,
-            commit: self.commit()?,
+            commit: commit.or_else(|| self.commit.clone()),
             time_micros: self.time_micros()?,
             format: self.format,
         };
@@ -144,18 +214,6 @@ impl Ingest {
         };
         let pairs: Vec<_> = self.params.iter().map(pair).collect::<Result<_, _>>()?;
         Params::new(pairs).map_err(told)
-    }
-
-    /// The hash of the commit of files that name none.
-    fn commit(&self) -> anyhow::Result<Option<String>> {
-        match (&self.repo, self.commit.as_deref()) {
-            (_, Some(index)) if index.starts_with('@') => Ok(Some(index.into())),
-            (Some(repo), name) => {
-                let resolved = git::resolve(repo, name.unwrap_or(&self.branch));
-                resolved.map(Some).map_err(told)
-            }
-            (None, name) => Ok(name.map(str::to_string)),
-        }
     }
 
     fn time_micros(&self) -> anyhow::Result<Option<i64>> {

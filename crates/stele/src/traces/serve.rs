@@ -2,9 +2,11 @@
 //! kept elsewhere.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use clap::Args;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -12,13 +14,20 @@ use hyper_util::service::TowerToHyperService;
 use stele_bigtable::client::Client;
 use stele_traces::http::{INSTANCE, router};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::Outcome;
 use crate::connection::{Connection, advise};
+use crate::private::harden_process;
+use crate::serve::Sites;
 
 /// How long a client may take to say what it wants.
 const HEAD_WAIT: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long requests may go on after a signal to stop.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Serve the traces of another Bigtable over HTTP.
 #[derive(Args)]
@@ -33,46 +42,85 @@ pub struct Serve {
     /// The Bigtable that keeps the tables; goes before --endpoint.
     #[arg(long, value_name = "ENDPOINT")]
     bigtable: Option<String>,
+    /// More names of this server that requests may give as their host, with commas.
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    allowed_host: Vec<String>,
+    /// Web origins whose pages may use this server, such as https://host, with commas.
+    #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
+    cors_origin: Vec<String>,
     #[command(flatten)]
     connection: Connection,
 }
 
 impl Serve {
     pub fn run(self) -> anyhow::Result<Outcome> {
+        harden_process();
         let mut options = self.connection.clone().within(INSTANCE).options()?;
         if let Some(endpoint) = &self.bigtable {
             options.endpoint = endpoint.clone();
         }
+        let sites = Arc::new(Sites::new(self.allowed_host.clone(), self.cors_origin.clone())?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         runtime.context("starting threads")?.block_on(async {
+            // First of all, so that no signal finds the process half prepared.
+            let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
+            let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
             let client = Client::connect(options).await.map_err(advise)?;
             let listener = TcpListener::bind(self.listen).await;
             let listener = listener.with_context(|| format!("listening on {}", self.listen))?;
             println!("traces at http://{}/traces", listener.local_addr()?);
+            let connections = Connections::default();
+            let pages = sites.guard(router(client));
             tokio::select! {
-                () = accept(listener, client) => {}
-                stop = tokio::signal::ctrl_c() => stop.context("listening for signals")?,
+                () = connections.accept(listener, pages) => {}
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
             }
+            connections.finish().await;
             Ok(Outcome::Sound)
         })
     }
 }
 
-async fn accept(listener: TcpListener, client: Client) {
-    let pages = router(client);
-    loop {
-        let Ok((connection, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let service = TowerToHyperService::new(pages.clone());
-        tokio::spawn(async move {
-            let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
-            let served = builder.serve_connection(TokioIo::new(connection), service).await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "a connection ended");
-            }
-        });
+/// The connections of the server, which end when their requests have been answered.
+#[derive(Default)]
+struct Connections {
+    tasks: TaskTracker,
+    ending: CancellationToken,
+}
+
+impl Connections {
+    async fn accept(&self, listener: TcpListener, pages: Router) {
+        loop {
+            let Ok((connection, _)) = listener.accept().await else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            let service = TowerToHyperService::new(pages.clone());
+            let ending = self.ending.clone();
+            self.tasks.spawn(async move {
+                let mut builder = http1::Builder::new();
+                builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
+                let mut served =
+                    std::pin::pin!(builder.serve_connection(TokioIo::new(connection), service));
+                let ended = match ending.run_until_cancelled(served.as_mut()).await {
+                    Some(ended) => ended,
+                    None => {
+                        served.as_mut().graceful_shutdown();
+                        served.await
+                    }
+                };
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended");
+                }
+            });
+        }
+    }
+
+    /// Lets the requests that are being answered finish.
+    async fn finish(&self) {
+        self.ending.cancel();
+        self.tasks.close();
+        let _ = tokio::time::timeout(GRACE, self.tasks.wait()).await;
     }
 }

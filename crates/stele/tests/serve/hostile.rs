@@ -33,7 +33,7 @@ impl HalfSent {
 }
 
 /// Begins a call on a connection of its own and sends no more than `sent`.
-pub async fn begin(server: &Server, timeout: &str, sent: &'static [u8]) -> HalfSent {
+pub async fn begin(server: &Server, timeout: &str, sent: impl Into<Bytes>) -> HalfSent {
     let tcp = tokio::net::TcpStream::connect(server.address("grpc")).await.unwrap();
     let (client, connection) = h2::client::handshake(tcp).await.unwrap();
     tokio::spawn(connection);
@@ -45,18 +45,20 @@ pub async fn begin(server: &Server, timeout: &str, sent: &'static [u8]) -> HalfS
         .unwrap();
     let mut client = client.ready().await.unwrap();
     let (response, mut body) = client.send_request(request, false).unwrap();
-    body.send_data(Bytes::from_static(sent), false).unwrap();
+    body.send_data(sent.into(), false).unwrap();
     HalfSent { response, _body: body }
 }
 
-/// Announces a message, sends nothing of it, and returns once the server has
-/// taken note.
+/// Sends a message but for its last byte, and returns once the server has
+/// received all of that.
 pub async fn half_sent(server: &Server, bytes: u32) -> HalfSent {
     let before = server.metric("stele_request_memory_bytes").unwrap();
-    let mut prefix = vec![0];
-    prefix.extend(bytes.to_be_bytes());
-    let held = begin(server, "1H", Vec::leak(prefix)).await;
-    let noted = || server.metric("stele_request_memory_bytes").unwrap() > before;
+    let mut sent = vec![0];
+    sent.extend(bytes.to_be_bytes());
+    sent.resize(sent.len() + bytes as usize - 1, 0);
+    let held = begin(server, "1H", sent).await;
+    let charged = before + f64::from(bytes - 1);
+    let noted = || server.metric("stele_request_memory_bytes").unwrap() >= charged;
     until("the message is noted", noted).await;
     held
 }
@@ -98,9 +100,9 @@ async fn nonsense_is_answered_by_closing_the_connection() {
 #[tokio::test]
 async fn messages_that_cannot_be_are_refused_by_their_first_bytes() {
     let server = Server::start(&["--ephemeral"]);
-    let too_large = begin(&server, "1H", &[0, 0xFF, 0xFF, 0xFF, 0xFF]).await;
+    let too_large = begin(&server, "1H", vec![0, 0xFF, 0xFF, 0xFF, 0xFF]).await;
     assert_eq!(too_large.status().await, Some(Code::ResourceExhausted));
-    let bad_flag = begin(&server, "1H", &[9, 0, 0, 0, 1, 0]).await;
+    let bad_flag = begin(&server, "1H", vec![9, 0, 0, 0, 1, 0]).await;
     assert_eq!(bad_flag.status().await, Some(Code::InvalidArgument));
     server.assert_healthy().await;
     assert_eq!(server.metric("stele_request_memory_bytes"), Some(0.0));

@@ -2,10 +2,12 @@
 //! started anew for every promise.
 
 mod hostile;
+mod inject;
 mod keeping;
 mod metastore;
 mod requests;
 mod secure;
+#[allow(dead_code, reason = "support shared with the tests in hostile/")]
 mod server;
 mod services;
 mod settings;

@@ -1,6 +1,7 @@
 //! TLS: who is let in, and what is said about bad files.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ impl Authority {
 pub fn save(dir: &Path, name: &str, text: &str) -> String {
     let path = dir.join(name);
     fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     path.to_str().unwrap().to_string()
 }
 

@@ -103,6 +103,35 @@ impl Server {
         text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
     }
 
+    /// The most memory that the process ever had resident, in bytes.
+    pub fn peak_rss(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// The processor time that the process has used so far.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// Waits until the process has nothing more to do.
+    pub async fn until_idle(&self) {
+        let begun = Instant::now();
+        let mut before = self.cpu_time();
+        let mut idle = 0;
+        while idle < 5 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let now = self.cpu_time();
+            idle = if now == before { idle + 1 } else { 0 };
+            before = now;
+            assert!(begun.elapsed() < PATIENCE, "the server is never idle");
+        }
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -18,6 +18,10 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     assert_eq!(by_file.data(), at("by-file"));
     assert!(by_file.ready["http"].is_null());
 
+    let not_ephemeral = command(&["serve", "--config", &file, "--ephemeral=false"]);
+    drop(by_file);
+    assert_eq!(Server::spawn(not_ephemeral).data(), at("by-file"));
+
     let mut by_environment = command(&["serve"]);
     by_environment.env("STELE_CONFIG", &file).env("STELE_DATA", at("by-environment"));
     by_environment.env("STELE_HTTP_PORT", "0");

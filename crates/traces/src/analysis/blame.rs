@@ -30,22 +30,23 @@ pub struct Blame {
 /// earliest sighting, and the most suspected ones are named.
 pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
     let verdicts = Verdicts::new(labels);
-    let mut ranges: BTreeMap<(String, Digest), Vec<(u32, u32)>> = BTreeMap::new();
-    for trace in &grid.traces {
+    let mut ranges: BTreeMap<(&str, Digest), Vec<(u32, u32)>> = BTreeMap::new();
+    // The trace, counted from 1, that last had each digest of the grid.
+    let mut seen_in = vec![0u32; grid.digests.len() + 1];
+    for (trace, at) in grid.traces.iter().zip(1..) {
         let Cells::Digests(cells) = &trace.cells else { continue };
         let Some(test) = trace.params.get(test_key) else { continue };
         let mut before: Option<u32> = None;
-        let mut seen: Vec<u32> = Vec::new();
         for (index, number) in grid.columns.iter().zip(cells) {
+            steps::count();
             if *number == 0 {
                 continue;
             }
+            let is_new = std::mem::replace(&mut seen_in[*number as usize], at) != at;
             let digest = grid.digests[*number as usize - 1];
-            let untriaged = verdicts.label(Some(test), digest) == Label::Untriaged;
-            if untriaged && !seen.contains(number) {
-                seen.push(*number);
+            if is_new && verdicts.label(Some(test), digest) == Label::Untriaged {
                 let first = before.map_or(index.0, |before| before + 1);
-                ranges.entry((test.into(), digest)).or_default().push((first, index.0));
+                ranges.entry((test, digest)).or_default().push((first, index.0));
             }
             before = Some(index.0);
         }
@@ -55,13 +56,13 @@ pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
         .map(|((test, digest), ranges)| {
             let (first, last) = most_suspected(&ranges);
             let (first, last) = (CommitIndex(first), CommitIndex(last));
-            Blame { test, digest, traces: ranges.len(), first, last }
+            Blame { test: test.into(), digest, traces: ranges.len(), first, last }
         })
         .collect();
     // What came last is looked at first.
     found.sort_by(|one, other| {
-        let key = |it: &Blame| (std::cmp::Reverse(it.last), it.test.clone(), it.digest);
-        key(one).cmp(&key(other))
+        let newest = other.last.cmp(&one.last);
+        newest.then_with(|| (&one.test, one.digest).cmp(&(&other.test, other.digest)))
     });
     found
 }
@@ -69,13 +70,27 @@ pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
 /// The run of suspects that begins with the first of those in most ranges.
 fn most_suspected(ranges: &[(u32, u32)]) -> (u32, u32) {
     let end = ranges.iter().map(|range| range.1).min().unwrap_or(0);
-    let begin = ranges.iter().map(|range| range.0).filter(|first| *first <= end).min();
-    let begin = begin.unwrap_or(end).max(end.saturating_sub(SUSPECTS_MAX));
-    let count = |index: u32| ranges.iter().filter(|it| it.0 <= index && index <= it.1).count();
-    // Counts only rise towards the end: all ranges reach it or begin later.
-    let most = count(end);
-    let first = (begin..=end).find(|index| count(*index) == most).unwrap_or(end);
-    (first, end)
+    // All ranges end there or later, so those that begin by then share what
+    // follows the last of their beginnings.
+    let begins = ranges.iter().map(|range| {
+        steps::count();
+        range.0
+    });
+    let first = begins.filter(|first| *first <= end).max().unwrap_or(end);
+    (first.max(end.saturating_sub(SUSPECTS_MAX)), end)
+}
+
+/// Counts the steps of an analysis, in tests only.
+mod steps {
+    #[cfg(test)]
+    std::thread_local! {
+        pub static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    pub fn count() {
+        #[cfg(test)]
+        TAKEN.set(TAKEN.get() + 1);
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +136,36 @@ mod tests {
         let grid = grid(&[(",name=t,os=a,", "1122"), (",name=t,os=b,", "1----2")]);
         let found = blame(&grid, "name", &positive("t", &[1]));
         assert_eq!((found[0].first.0, found[0].last.0), (12, 12));
+    }
+
+    /// Steps to blame for a grid whose traces have another digest at each
+    /// commit, the same ones in all traces.
+    fn steps_of(traces: u32, columns: u32) -> u64 {
+        let digest = |number: u32| {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&number.to_be_bytes());
+            Digest(bytes)
+        };
+        let trace = |at: u32| GridTrace {
+            params: Params::parse(&format!(",name=t,os={at},")).unwrap(),
+            cells: Cells::Digests((1..=columns).collect()),
+        };
+        let grid = Grid {
+            columns: (0..columns).map(CommitIndex).collect(),
+            traces: (0..traces).map(trace).collect(),
+            digests: (1..=columns).map(digest).collect(),
+            skipped: 0,
+        };
+        let before = steps::TAKEN.get();
+        assert_eq!(blame(&grid, "name", &BTreeMap::new()).len(), columns as usize);
+        steps::TAKEN.get() - before
+    }
+
+    #[test]
+    fn ever_new_digests_take_steps_in_proportion_to_the_cells() {
+        let (small, wide, tall) = (steps_of(10, 100), steps_of(10, 10_000), steps_of(1_000, 100));
+        assert!(small >= 1_000, "{small}");
+        assert!(wide <= 110 * small && tall <= 110 * small, "{small} {wide} {tall}");
     }
 
     #[test]

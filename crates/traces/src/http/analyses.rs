@@ -3,16 +3,17 @@
 
 use axum::extract::State;
 use serde_json::{Value, json};
+use stele_grpc::offload::in_place;
 
 use super::answer::{Answer, Answered};
 use super::query::{labels_of, shown_commits};
 use super::request::Args;
 use super::tables::{Named, Tables};
-use crate::analysis::{self, StepOptions};
+use crate::analysis::{self, Step, StepOptions};
 use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::row_name::Kind;
-use crate::store::{Cells, Store, Window};
+use crate::store::{Cells, Grid, Store, Window};
 use crate::tile::CommitIndex;
 
 /// How far back a result still counts for a commit without one.
@@ -36,9 +37,10 @@ pub async fn diff(State(tables): State<Tables>, Named(store): Named, args: Args)
         last,
     };
     let _turn = tables.heavy().await;
-    let before = store.grid(kind, window(from), &query).await?;
-    let after = store.grid(kind, window(to), &query).await?;
-    let (mut different, same) = analysis::diff(&before, &after);
+    let mut held = [tables.grid_memory(), tables.grid_memory()];
+    let before = store.grid_within(kind, window(from), &query, &mut held[0]).await?;
+    let after = store.grid_within(kind, window(to), &query, &mut held[1]).await?;
+    let (mut different, same) = in_place(|| analysis::diff(&before, &after));
     let total = different.len();
     different.truncate(limit);
     Ok(Answer::ok(json!({
@@ -108,18 +110,9 @@ pub async fn steps(State(tables): State<Tables>, Named(store): Named, args: Args
     };
     let limit = args.number("limit", LISTED_MAX)?.unwrap_or(LISTED);
     let _turn = tables.heavy().await;
-    let grid = store.grid(Kind::Numbers, window, &query).await?;
-    let mut found = Vec::new();
-    for trace in &grid.traces {
-        let Cells::Numbers(cells) = &trace.cells else { continue };
-        let points = grid.columns.iter().copied().zip(cells.iter().copied());
-        let points: Vec<_> = points.filter(|(_, number)| !number.is_nan()).collect();
-        let id = trace.params.id();
-        let steps = analysis::steps(&points, options);
-        found.extend(steps.into_iter().map(|step| (id.clone(), step)));
-    }
-    // The clearest first.
-    found.sort_by(|one, other| other.1.score.total_cmp(&one.1.score));
+    let mut held = tables.grid_memory();
+    let grid = store.grid_within(Kind::Numbers, window, &query, &mut held).await?;
+    let found = in_place(|| steps_of(&grid, options));
     let total = found.len();
     let listed: Vec<Value> = found
         .into_iter()
@@ -133,15 +126,31 @@ pub async fn steps(State(tables): State<Tables>, Named(store): Named, args: Args
     Ok(Answer::ok(json!({"traces": grid.traces.len(), "total": total, "steps": listed})))
 }
 
+/// The steps of all traces of a grid, the clearest first.
+fn steps_of(grid: &Grid, options: StepOptions) -> Vec<(String, Step)> {
+    let mut found = Vec::new();
+    for trace in &grid.traces {
+        let Cells::Numbers(cells) = &trace.cells else { continue };
+        let points = grid.columns.iter().copied().zip(cells.iter().copied());
+        let points: Vec<_> = points.filter(|(_, number)| !number.is_nan()).collect();
+        let id = trace.params.id();
+        let steps = analysis::steps(&points, options);
+        found.extend(steps.into_iter().map(|step| (id.clone(), step)));
+    }
+    found.sort_by(|one, other| other.1.score.total_cmp(&one.1.score));
+    found
+}
+
 pub async fn blame(State(tables): State<Tables>, Named(store): Named, args: Args) -> Answered {
     args.only(&["q", "n", "first", "last", "limit"])?;
     let query = args.query()?;
     let window = args.window(&store).await?;
     let limit = args.number("limit", LISTED_MAX)?.unwrap_or(LISTED);
     let _turn = tables.heavy().await;
-    let grid = store.grid(Kind::Digests, window, &query).await?;
+    let mut held = tables.grid_memory();
+    let grid = store.grid_within(Kind::Digests, window, &query, &mut held).await?;
     let labels = labels_of(&store, &grid).await?;
-    let mut found = analysis::blame(&grid, &store.settings().test_key, &labels);
+    let mut found = in_place(|| analysis::blame(&grid, &store.settings().test_key, &labels));
     let total = found.len();
     found.truncate(limit);
     let (first, last) =

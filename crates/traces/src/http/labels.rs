@@ -1,12 +1,13 @@
 //! Triage: what has been decided about digests, and deciding it.
 
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::HeaderMap;
 use serde_json::json;
 
 use super::answer::{Answer, Answered};
 use super::request::{Args, json as json_body};
-use super::tables::Named;
+use super::tables::{Named, Tables};
 use crate::digest::Digest;
 use crate::store::NewLabel;
 
@@ -22,8 +23,13 @@ pub async fn show(Named(store): Named, args: Args) -> Answered {
     Ok(Answer::ok(json!({"test": test, "labels": labels})))
 }
 
-pub async fn change(Named(store): Named, headers: HeaderMap, from: Body) -> Answered {
-    let new: NewLabel = json_body(&headers, from).await?;
+pub async fn change(
+    State(tables): State<Tables>,
+    Named(store): Named,
+    headers: HeaderMap,
+    from: Body,
+) -> Answered {
+    let new: NewLabel = json_body(&tables, &headers, from).await?;
     let labelled = store.label(&new).await?;
     Ok(Answer::ok(json!({"test": new.test, "digest": new.digest, "labelled": labelled})))
 }

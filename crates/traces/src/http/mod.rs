@@ -21,14 +21,23 @@ use stele_bigtable::client::Client;
 pub use tables::Tables;
 
 use crate::error::Error;
+use crate::memory::Memory;
 use answer::Answer;
 
 /// The project and instance of the tables that `stele serve` shows.
 pub const PROJECT: &str = "stele";
 pub const INSTANCE: &str = "traces";
 
+/// The memory of a server that serves nothing else.
+const MEMORY_BYTES: u64 = 768 << 20;
+
 /// Everything below /traces, over the tables of one client.
 pub fn router(client: Client) -> Router {
+    router_within(client, MEMORY_BYTES)
+}
+
+/// The same, where requests hold about so much memory in all.
+pub fn router_within(client: Client, memory_bytes: u64) -> Router {
     let table = Router::new()
         .route("/", get(tables::show))
         .route("/commits", get(results::commits).post(results::register))
@@ -51,7 +60,7 @@ pub fn router(client: Client) -> Router {
         .nest("/v1/tables/{table}", table)
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Tables::new(client));
+        .with_state(Tables::new(client, Memory::new(memory_bytes)));
     Router::new()
         .route("/traces/", get(|| async { Redirect::permanent("/traces") }))
         .nest("/traces", api)

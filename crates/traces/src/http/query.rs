@@ -73,7 +73,8 @@ pub async fn grid(
     };
     let with_options = args.flag("options")?;
     let turn = tables.heavy().await;
-    let mut grid = store.grid(kind, window, &query).await?;
+    let mut held = tables.grid_memory();
+    let mut grid = store.grid_within(kind, window, &query, &mut held).await?;
     let labels = labels_of(&store, &grid).await?;
     if let Some(wanted) = wanted {
         let standings = standings(&grid, &store.settings().test_key, &labels);
@@ -89,11 +90,11 @@ pub async fn grid(
     };
     let (pieces, response) = Pieces::new("application/json");
     let document = Document { grid, commits, labels, options, limit, kind };
+    drop(turn);
     tokio::spawn(async move {
-        // A reader who has left wants nothing more. The turn lasts as long as
-        // the grid is held.
+        // A reader who has left wants nothing more.
         let _ = tokio::time::timeout(ANSWER_WAIT, document.write(pieces)).await;
-        drop(turn);
+        drop(held);
     });
     Ok(response)
 }

@@ -13,7 +13,9 @@ use serde::de::DeserializeOwned;
 use tokio_stream::StreamExt;
 
 use super::answer::Answer;
+use super::tables::Tables;
 use crate::error::{Error, Result};
+use crate::memory::Held;
 use crate::query::{Query, percent_decoded};
 use crate::row_name::Kind;
 use crate::store::{COMMITS_MAX, Store, Window};
@@ -156,9 +158,16 @@ impl Args {
     }
 }
 
-/// The bytes of a body of at most `max`. Types that any web page can make a
+/// The bytes of a body of at most `max`, charged to `held` as they arrive. Types that any web page can make a
 /// browser send without asking are refused, so that no foreign page writes here.
-pub async fn body(headers: &HeaderMap, body: Body, types: &[&str], max: usize) -> Result<Bytes> {
+pub async fn body(
+    headers: &HeaderMap,
+    body: Body,
+    types: &[&str],
+    max: usize,
+    held: &mut Held,
+) -> Result<Bytes> {
+    let max = max.min(usize::try_from(held.limit()).unwrap_or(usize::MAX));
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let given = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if !types.iter().any(|known| known.eq_ignore_ascii_case(given)) {
@@ -172,14 +181,14 @@ pub async fn body(headers: &HeaderMap, body: Body, types: &[&str], max: usize) -
     if declared.is_some_and(|bytes| bytes > max) {
         return Err(too_large(max));
     }
-    let arrived = tokio::time::timeout(BODY_WAIT, gathered(body, max, PIECE_WAIT)).await;
+    let arrived = tokio::time::timeout(BODY_WAIT, gathered(body, max, PIECE_WAIT, held)).await;
     arrived.map_err(|_| Error::invalid("the body took too long to arrive"))?
 }
 
 /// A body as it arrives. One that is too large is read on for a while and
 /// dropped, so that its sender hears the answer instead of a broken pipe. One
-/// that stops is given up: whoever reads it holds a turn that others wait for.
-async fn gathered(body: Body, max: usize, wait: Duration) -> Result<Bytes> {
+/// that stops is given up: it holds memory.
+async fn gathered(body: Body, max: usize, wait: Duration, held: &mut Held) -> Result<Bytes> {
     let mut pieces = body.into_data_stream();
     let (mut bytes, mut total) = (BytesMut::new(), 0usize);
     loop {
@@ -190,6 +199,7 @@ async fn gathered(body: Body, max: usize, wait: Duration) -> Result<Bytes> {
             piece.map_err(|error| Error::invalid(format!("the body did not arrive: {error}")))?;
         total += piece.len();
         if total <= max {
+            held.cover(total as u64).await?;
             bytes.extend_from_slice(&piece);
         } else {
             bytes = BytesMut::new();
@@ -206,8 +216,13 @@ fn too_large(max: usize) -> Error {
 }
 
 /// A body of JSON that is no report of results.
-pub async fn json<T: DeserializeOwned>(headers: &HeaderMap, from: Body) -> Result<T> {
-    let bytes = body(headers, from, &["application/json"], JSON_BYTES_MAX).await?;
+pub async fn json<T: DeserializeOwned>(
+    tables: &Tables,
+    headers: &HeaderMap,
+    from: Body,
+) -> Result<T> {
+    let mut held = tables.body_memory();
+    let bytes = body(headers, from, &["application/json"], JSON_BYTES_MAX, &mut held).await?;
     serde_json::from_slice(&bytes).map_err(|error| Error::invalid(format!("the body: {error}")))
 }
 
@@ -234,8 +249,8 @@ mod tests {
     async fn a_body_that_stops_is_given_up() {
         let half = tokio_stream::iter([Ok::<_, std::io::Error>("{\"commit\"")]);
         let never = half.chain(tokio_stream::pending());
-        let wait = Duration::from_millis(1);
-        let error = gathered(Body::from_stream(never), 100, wait).await.unwrap_err();
+        let (wait, mut held) = (Duration::from_millis(1), Held::uncounted());
+        let error = gathered(Body::from_stream(never), 100, wait, &mut held).await.unwrap_err();
         assert_eq!(error.to_string(), "the body stopped after 9 bytes");
     }
 
@@ -244,12 +259,13 @@ mod tests {
         let mut headers = json_headers();
         headers.insert(header::CONTENT_LENGTH, "101".parse().unwrap());
         let never = tokio_stream::pending::<Result<Bytes, std::io::Error>>();
-        let types = ["application/json"];
-        let answer = body(&headers, Body::from_stream(never), &types, 100).await;
+        let (types, mut held) = (["application/json"], Held::uncounted());
+        let answer = body(&headers, Body::from_stream(never), &types, 100, &mut held).await;
         assert!(matches!(answer, Err(Error::TooLarge(_))));
-        let exact = body(&json_headers(), Body::from("x".repeat(100)), &types, 100).await;
+        let exact =
+            body(&json_headers(), Body::from("x".repeat(100)), &types, 100, &mut held).await;
         assert_eq!(exact.unwrap().len(), 100);
-        let more = body(&json_headers(), Body::from("x".repeat(101)), &types, 100).await;
+        let more = body(&json_headers(), Body::from("x".repeat(101)), &types, 100, &mut held).await;
         assert!(matches!(more, Err(Error::TooLarge(_))));
     }
 }

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::json;
+use stele_grpc::offload::offload;
 
 use super::answer::{Answer, Answered};
 use super::query::commit;
@@ -19,6 +20,8 @@ use crate::tile::CommitIndex;
 /// Commits in one answer.
 const COMMITS_MAX: usize = 10_000;
 const COMMITS_SHOWN: usize = 256;
+/// What the entries of a report take in memory, against its bytes.
+const DECODED_FACTOR: u64 = 3;
 
 pub async fn put(
     State(tables): State<Tables>,
@@ -32,12 +35,14 @@ pub async fn put(
     let time = args.float("time")?.map(|seconds| (seconds * 1e6) as i64);
     let labels = labels(args.all("param"))?;
     let commit = args.one("commit")?;
-    let _turn = tables.heavy().await;
     let types = ["application/json", "application/xml", "text/xml", "application/octet-stream"];
-    let bytes = body(&headers, from, &types, RESULTS_BYTES_MAX).await?;
-    // Reading a large report takes a while; others go on meanwhile.
-    let reports = tokio::task::spawn_blocking(move || Reader::new(labels).read(format, &bytes));
-    let reports = reports.await.map_err(|_| Error::invalid("the report cannot be read"))??;
+    let mut held = tables.body_memory();
+    let bytes = body(&headers, from, &types, RESULTS_BYTES_MAX, &mut held).await?;
+    let decoded = (bytes.len() as u64).saturating_mul(DECODED_FACTOR);
+    held.cover(decoded.min(held.limit())).await?;
+    let _turn = tables.heavy().await;
+    let reports = offload(move || Reader::new(labels).read(format, &bytes)).await;
+    let reports = reports.map_err(|status| Error::Busy(status.message().into()))??;
     let skipped: usize = reports.iter().map(|report| report.skipped).sum();
     let puts = reports.into_iter().map(|report| {
         let commit = report.commit.or(commit.map(str::to_string));
@@ -79,8 +84,13 @@ struct Registered {
     index: Option<CommitIndex>,
 }
 
-pub async fn register(Named(store): Named, headers: HeaderMap, from: Body) -> Answered {
-    let given: Commits = json_body(&headers, from).await?;
+pub async fn register(
+    State(tables): State<Tables>,
+    Named(store): Named,
+    headers: HeaderMap,
+    from: Body,
+) -> Answered {
+    let given: Commits = json_body(&tables, &headers, from).await?;
     let commits: Vec<NewCommit> = given
         .commits
         .into_iter()

@@ -17,9 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::answer::{Answer, Answered};
 use super::request::{Args, json as json_body};
 use crate::error::{Error, Result};
+use crate::memory::{Held, Memory};
 use crate::store::{Settings, Store};
 
-/// Requests that hold whole grids or bodies, at once.
+/// Requests that read grids or store results, at once.
 const HEAVY_MAX: usize = 4;
 /// Tables that are kept open.
 const OPEN_MAX: usize = 1000;
@@ -33,12 +34,13 @@ struct Shared {
     client: Client,
     open: Mutex<HashMap<String, Store>>,
     heavy: Arc<Semaphore>,
+    memory: Memory,
 }
 
 impl Tables {
-    pub fn new(client: Client) -> Tables {
+    pub fn new(client: Client, memory: Memory) -> Tables {
         let (open, heavy) = (Mutex::default(), Arc::new(Semaphore::new(HEAVY_MAX)));
-        Tables { shared: Arc::new(Shared { client, open, heavy }) }
+        Tables { shared: Arc::new(Shared { client, open, heavy, memory }) }
     }
 
     pub async fn open(&self, id: &str) -> Result<Store> {
@@ -59,10 +61,21 @@ impl Tables {
         open.insert(id.into(), store);
     }
 
-    /// Waits for a turn to hold much memory.
+    /// Waits for a turn to do much work. Nobody waits for a client while
+    /// holding one: a slow client would keep all others waiting.
     pub async fn heavy(&self) -> OwnedSemaphorePermit {
         let turn = self.shared.heavy.clone().acquire_owned().await;
         turn.expect("the semaphore is never closed")
+    }
+
+    /// The memory of a grid that is about to be read.
+    pub fn grid_memory(&self) -> Held {
+        Held::of(&self.shared.memory.grids)
+    }
+
+    /// The memory of a body that is about to arrive.
+    pub fn body_memory(&self) -> Held {
+        Held::of(&self.shared.memory.bodies)
     }
 }
 
@@ -121,7 +134,7 @@ struct NewTable {
 }
 
 pub async fn init(State(tables): State<Tables>, headers: HeaderMap, body: Body) -> Answered {
-    let new: NewTable = json_body(&headers, body).await?;
+    let new: NewTable = json_body(&tables, &headers, body).await?;
     check_id(&new.table)?;
     let default = Settings::default();
     let settings = Settings {

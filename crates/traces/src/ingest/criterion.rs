@@ -63,7 +63,8 @@ pub fn read(bytes: &[u8], labels: &Params) -> Result<Report> {
     Ok(report)
 }
 
-/// Reads all benchmarks below a directory such as `target/criterion`.
+/// Reads all benchmarks below a directory such as `target/criterion`. They are
+/// as old as the newest of their files.
 pub fn read_directory(directory: &Path, labels: &Params) -> Result<Report> {
     let mut report = Report::default();
     let mut found = Vec::new();
@@ -71,11 +72,20 @@ pub fn read_directory(directory: &Path, labels: &Params) -> Result<Report> {
     found.sort();
     for new in found {
         let benchmark = parse(&new.join("benchmark.json"))?;
-        let estimates = parse(&new.join("estimates.json"))?;
+        let estimates = new.join("estimates.json");
+        // The directory itself does not change when files within it do.
+        report.time_micros = report.time_micros.max(modified_micros(&estimates));
+        let estimates = parse(&estimates)?;
         report.entries.extend(Measured { benchmark, estimates }.entries(labels)?);
     }
     report.entries = super::last_of_each(report.entries);
     Ok(report)
+}
+
+fn modified_micros(path: &Path) -> Option<i64> {
+    let modified = std::fs::metadata(path).ok()?.modified().ok()?;
+    let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_micros()).ok()
 }
 
 /// Directories named `new` that hold a measurement. Links are not followed.
@@ -155,7 +165,12 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("report")).unwrap();
         std::fs::write(new.join("benchmark.json"), BENCHMARK).unwrap();
         std::fs::write(new.join("estimates.json"), ESTIMATES).unwrap();
-        let read_here = read_directory(dir.path(), &Params::default()).unwrap();
+        // An older run left its results beside the new ones.
+        let made = std::time::UNIX_EPOCH + std::time::Duration::from_micros(1_700_000_000_000_000);
+        let estimates = File::options().write(true).open(new.join("estimates.json")).unwrap();
+        estimates.set_modified(made).unwrap();
+        let mut read_here = read_directory(dir.path(), &Params::default()).unwrap();
+        assert_eq!(read_here.time_micros.take(), Some(1_700_000_000_000_000));
         let sent =
             format!(r#"{{"benchmarks":[{{"benchmark":{BENCHMARK},"estimates":{ESTIMATES}}}]}}"#);
         assert_eq!(read_here, read(sent.as_bytes(), &Params::default()).unwrap());

@@ -25,6 +25,35 @@ pub fn commits(repository: &Path, branch: &str) -> Result<Vec<Commit>> {
     told.lines().map(commit).collect()
 }
 
+/// The branch that a table follows if none is given: the default branch of
+/// `origin`, or else `main` or `master`, there or here, or else the only branch
+/// of a repository without remotes. The checked-out commit decides nothing:
+/// continuous integration checks out feature branches, and merge commits of
+/// pull requests that no branch has.
+pub fn main_branch(repository: &Path) -> Result<String> {
+    let refs =
+        run(repository, &["for-each-ref", "--format=%(refname)", "refs/remotes", "refs/heads"])?;
+    let refs: Vec<&str> = refs.lines().collect();
+    let wanted = [
+        "refs/remotes/origin/HEAD",
+        "refs/remotes/origin/main",
+        "refs/remotes/origin/master",
+        "refs/heads/main",
+        "refs/heads/master",
+    ];
+    let found = wanted.into_iter().find(|name| refs.contains(name));
+    let only = || match refs[..] {
+        [only] if only.starts_with("refs/heads/") => Some(only),
+        _ => None,
+    };
+    found.or_else(only).map(str::to_string).ok_or_else(|| {
+        Error::invalid(format!(
+            "cannot tell which branch of {} is the main branch: pass --branch",
+            repository.display()
+        ))
+    })
+}
+
 /// The hash of what a name means, such as `HEAD~3`.
 pub fn resolve(repository: &Path, name: &str) -> Result<String> {
     let commit = format!("{name}^{{commit}}");
@@ -68,6 +97,28 @@ mod tests {
         let found = commit("abc\x1fAda <ada@example.org>\x1f12\x1fa \x1f b").unwrap();
         assert_eq!((found.time, found.subject.as_str()), (12, "a \x1f b"));
         assert!(commit("abc").is_err());
+    }
+
+    #[test]
+    fn the_main_branch_is_that_of_the_origin_before_any_local_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = |arguments: &[&str]| run(dir.path(), arguments).unwrap();
+        git(&["init", "-q", "-b", "trunk"]);
+        assert!(main_branch(dir.path()).is_err(), "there is no branch yet");
+        let who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"];
+        git(&[&who[..], &["commit", "-q", "--allow-empty", "-m", "one"]].concat());
+        let found = || main_branch(dir.path()).map_err(|error| error.to_string());
+        assert_eq!(found().unwrap(), "refs/heads/trunk");
+        git(&["checkout", "-q", "-b", "feature"]);
+        assert!(found().unwrap_err().contains("--branch"));
+        for name in ["refs/heads/master", "refs/heads/main", "refs/remotes/origin/main"] {
+            git(&["update-ref", name, "HEAD"]);
+            assert_eq!(found().unwrap(), name);
+        }
+        git(&["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk"]);
+        assert_eq!(found().unwrap(), "refs/remotes/origin/main", "trunk was not fetched");
+        git(&["update-ref", "refs/remotes/origin/trunk", "HEAD"]);
+        assert_eq!(found().unwrap(), "refs/remotes/origin/HEAD");
     }
 
     #[test]

@@ -7,14 +7,19 @@ use super::Store;
 use super::commits::COMMITS_MAX;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::memory::Held;
 use crate::param_set::ParamSet;
 use crate::params::Params;
 use crate::query::Query;
 use crate::row_name::Kind;
 use crate::tile::{CommitIndex, Offset, Tile};
 
-/// Cells that one grid may hold.
+/// Cells that one grid may hold, whatever memory there is.
 const CELLS_MAX: usize = 64 << 20;
+/// What a trace of a grid takes beside its cells, about.
+const TRACE_BYTES: u64 = 256;
+/// What a digest of a grid takes, about.
+const DIGEST_BYTES: u64 = 64;
 
 /// Which commits are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +76,29 @@ impl Cells {
 impl Store {
     /// The traces that `query` means over the commits of a window.
     pub async fn grid(&self, kind: Kind, window: Window, query: &Query) -> Result<Grid> {
+        self.grid_within(kind, window, query, &mut Held::uncounted()).await
+    }
+
+    /// The same, charged to `held` while it grows and at its end.
+    pub async fn grid_within(
+        &self,
+        kind: Kind,
+        window: Window,
+        query: &Query,
+        held: &mut Held,
+    ) -> Result<Grid> {
+        let grid = self.read_grid(kind, window, query, held).await?;
+        held.settle(grid.bytes());
+        Ok(grid)
+    }
+
+    async fn read_grid(
+        &self,
+        kind: Kind,
+        window: Window,
+        query: &Query,
+        held: &mut Held,
+    ) -> Result<Grid> {
         match window {
             Window::Range { first, last } => {
                 if last < first {
@@ -86,9 +114,10 @@ impl Store {
                     )));
                 }
                 let columns = (first.0..=last.0).map(CommitIndex).collect();
-                self.fill(kind, columns, query).await
+                let mut charged = Charged { before: 0, held };
+                self.fill(kind, columns, query, &mut charged).await
             }
-            Window::Dense { count, last } => self.dense(kind, count, last, query).await,
+            Window::Dense { count, last } => self.dense(kind, count, last, query, held).await,
         }
     }
 
@@ -101,6 +130,7 @@ impl Store {
         count: usize,
         last: Option<CommitIndex>,
         query: &Query,
+        held: &mut Held,
     ) -> Result<Grid> {
         if count == 0 || count > COMMITS_MAX {
             return Err(Error::invalid(format!("ask for 1 to {COMMITS_MAX} commits, not {count}")));
@@ -112,7 +142,8 @@ impl Store {
             let mut columns = self.marked(last, asked).await?;
             let Some(oldest) = columns.last().copied() else { return Ok(found) };
             columns.reverse();
-            let grid = self.fill(kind, columns, query).await?.with_data();
+            let mut charged = Charged { before: found.bytes(), held };
+            let grid = self.fill(kind, columns, query, &mut charged).await?.with_data();
             found = grid.followed_by(found, kind);
             if found.columns.len() >= count {
                 return Ok(found.newest(count));
@@ -125,7 +156,13 @@ impl Store {
     }
 
     /// Reads the cells of these commits, which ascend.
-    async fn fill(&self, kind: Kind, columns: Vec<CommitIndex>, query: &Query) -> Result<Grid> {
+    async fn fill(
+        &self,
+        kind: Kind,
+        columns: Vec<CommitIndex>,
+        query: &Query,
+        charged: &mut Charged<'_>,
+    ) -> Result<Grid> {
         let mut tiles: BTreeMap<Tile, Vec<(Offset, usize)>> = BTreeMap::new();
         for (at, index) in columns.iter().enumerate() {
             let (tile, offset) = self.tile_of(*index);
@@ -143,6 +180,7 @@ impl Store {
                     .into_iter()
                     .filter_map(|(offset, value)| Some((places[usize::from(offset)]?, value)));
                 filling.add(trace.params, cells, tiles.len() > 1)?;
+                charged.cover(filling.bytes()).await?;
             }
             filling.skipped += scan.skipped;
         }
@@ -163,6 +201,19 @@ impl Store {
             }
         }
         Ok(all)
+    }
+}
+
+/// What a grid that is being filled is charged to, beside newer columns that
+/// are held before it.
+struct Charged<'h> {
+    before: u64,
+    held: &'h mut Held,
+}
+
+impl Charged<'_> {
+    async fn cover(&mut self, bytes: u64) -> Result<()> {
+        self.held.cover(self.before + bytes).await
     }
 }
 
@@ -189,6 +240,11 @@ impl Filling {
             numbers: HashMap::new(),
             skipped: 0,
         }
+    }
+
+    /// The memory it takes, about.
+    fn bytes(&self) -> u64 {
+        grid_bytes(self.kind, self.traces.len(), self.columns, self.ids.len())
     }
 
     fn add(
@@ -253,7 +309,25 @@ impl Filling {
     }
 }
 
+/// The memory of a grid with so many traces, columns and digests, about.
+fn grid_bytes(kind: Kind, traces: usize, columns: usize, digests: usize) -> u64 {
+    let cell = match kind {
+        Kind::Digests => size_of::<u32>(),
+        Kind::Numbers => size_of::<f64>(),
+    };
+    traces as u64 * (TRACE_BYTES + (columns * cell) as u64) + digests as u64 * DIGEST_BYTES
+}
+
 impl Grid {
+    /// The memory it takes, about.
+    fn bytes(&self) -> u64 {
+        let kind = match self.traces.first().map(|trace| &trace.cells) {
+            Some(Cells::Numbers(_)) => Kind::Numbers,
+            _ => Kind::Digests,
+        };
+        grid_bytes(kind, self.traces.len(), self.columns.len(), self.digests.len())
+    }
+
     fn empty() -> Grid {
         Grid { columns: vec![], traces: vec![], digests: vec![], skipped: 0 }
     }

@@ -1,7 +1,8 @@
 //! The rows of one table of traces: who writes which row, in which order, and
 //! what may be remembered between calls.
 //!
-//! `settings` make and open a table. `put` writes results: it needs commits
+//! `settings` make and open a table. `registration` gives commits their
+//! indexes. `put` writes results: it needs commits
 //! (`commits`), the tile's ordered param set (`param_sets`) and digest ids
 //! (`digest_map`, `digest_ids`), marks the commit and lists the ids
 //! (`listing`), and remembers the rows it has met (`tile_rows`). `scan` reads the traces of a tile, `grid` lays tiles side by
@@ -21,19 +22,21 @@ mod options;
 mod parallel;
 mod param_sets;
 mod put;
+mod registration;
 mod scan;
 mod settings;
 mod tile_rows;
 
 use std::sync::Arc;
 
-pub use commits::{COMMITS_MAX, Commit, NewCommit};
+pub use commits::{COMMITS_MAX, Commit};
 pub use copy::{Copied, copy};
 pub use grid::{Cells, Grid, GridTrace, Window};
 pub use history::History;
 pub use labels::{Label, Labelled, Labels, NewLabel};
 use parking_lot::Mutex;
 pub use put::{Entry, Put, Stored, Value};
+pub use registration::NewCommit;
 pub use scan::{TileTrace, Tiles};
 pub use settings::Settings;
 use stele_bigtable::client::Table;

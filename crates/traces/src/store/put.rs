@@ -321,13 +321,15 @@ impl Iterator for Parts<'_> {
     }
 }
 
-/// An error that names every row that was not written.
+/// An error that counts the rows that were not written and names the first ones.
 pub(super) fn written(keys: &[Bytes], outcomes: Vec<client::Result<()>>) -> Result<()> {
     let of = outcomes.len();
     let mut first = None;
     let mut failed = Vec::new();
+    let mut count = 0;
     for (key, outcome) in keys.iter().zip(outcomes) {
         if let Err(error) = outcome {
+            count += 1;
             if failed.len() < FAILED_NAMED_MAX {
                 failed.push(key.escape_ascii().to_string());
             }
@@ -336,7 +338,7 @@ pub(super) fn written(keys: &[Bytes], outcomes: Vec<client::Result<()>>) -> Resu
     }
     match first {
         None => Ok(()),
-        Some(why) => Err(Error::Partial { failed, of, why }),
+        Some(why) => Err(Error::Partial { failed, count, of, why }),
     }
 }
 
@@ -371,6 +373,21 @@ mod tests {
 
     fn put(entries: Vec<Entry>) -> Put {
         Put { commit: "abcdef1".into(), time_micros: 1, entries }
+    }
+
+    #[test]
+    fn an_error_counts_all_rows_that_failed_and_names_some() {
+        let keys: Vec<Bytes> = (0..250).map(|at| Bytes::from(format!("row {at}"))).collect();
+        let failed = |at: usize| match at % 2 {
+            0 => Ok(()),
+            _ => Err(client::Error::Options("refused".into())),
+        };
+        let error = written(&keys, (0..250).map(failed).collect()).unwrap_err();
+        assert!(
+            error.to_string().starts_with("125 of 250 rows were not written, the first is row 1:")
+        );
+        let Error::Partial { failed, .. } = error else { panic!("{error}") };
+        assert_eq!(failed.len(), FAILED_NAMED_MAX);
     }
 
     #[test]

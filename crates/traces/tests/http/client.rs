@@ -1,11 +1,16 @@
 //! Requests to the API without a network.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use stele_traces::http::router;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_stream::Stream;
 use tower_service::Service;
 
 use crate::support::Served;
@@ -63,6 +68,12 @@ impl Web {
         self.raw("POST", &format!("/traces/v1{page}"), "application/json", body).await
     }
 
+    /// A body that stops after its first byte, and tells when it has.
+    pub async fn slow(&self, page: &str, stopped: UnboundedSender<()>) -> Answer {
+        let body = Body::from_stream(Stopping { first: Some("{"), stopped: Some(stopped) });
+        self.raw("POST", &format!("/traces/v1{page}"), "application/json", body).await
+    }
+
     pub async fn raw(&self, method: &str, uri: &str, content: &str, body: Body) -> Answer {
         let request = Request::builder().method(method).uri(uri).header("content-type", content);
         let request = request.body(body).unwrap();
@@ -74,5 +85,25 @@ impl Web {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
         Answer { asked, status, content_type, body }
+    }
+}
+
+/// A stream of one piece that never ends.
+struct Stopping {
+    first: Option<&'static str>,
+    stopped: Option<UnboundedSender<()>>,
+}
+
+impl Stream for Stopping {
+    type Item = std::io::Result<&'static str>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        if let Some(stopped) = self.stopped.take() {
+            let _ = stopped.send(());
+        }
+        Poll::Pending
     }
 }

@@ -8,6 +8,9 @@ mod schema;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use client::Web;
 use serde_json::{Value, json};
 use support::hash;
@@ -190,6 +193,30 @@ async fn a_giant_upload_is_refused_without_being_kept() {
     let web = Web::new();
     filled(&web).await;
     web.giant("/tables/t/results", 300 << 20).await.is(413);
+}
+
+#[tokio::test]
+async fn slow_uploads_delay_nobody() {
+    let web = Arc::new(Web::new());
+    filled(&web).await;
+    let (stopped, mut uploads) = tokio::sync::mpsc::unbounded_channel();
+    let mut slow = tokio::task::JoinSet::new();
+    for page in ["/tables/t/results", "/tables/t/commits"].repeat(8) {
+        let (web, stopped) = (web.clone(), stopped.clone());
+        slow.spawn(async move { web.slow(page, stopped).await });
+    }
+    let beside_them = async {
+        for _ in 0..16 {
+            uploads.recv().await.unwrap();
+        }
+        assert_eq!(web.get("/tables/t/query").await.is(200)["total"], 6);
+        assert_eq!(web.get("/tables/t/blame?n=10").await.is(200)["total"], 12);
+        let put = json!({"commit": hash(7), "results": [{"params": {"name": "t"}, "value": 1}]});
+        web.post("/tables/t/results", put).await.is(200);
+    };
+    // Far less than it takes until a body that stops is given up.
+    tokio::time::timeout(Duration::from_secs(25), beside_them).await.unwrap();
+    slow.abort_all();
 }
 
 #[tokio::test]

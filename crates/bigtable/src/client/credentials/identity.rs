@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use http::{Request, Uri, header};
 use serde::Deserialize;
+use stele_grpc::keeps_secrets;
 
 use super::http::send;
 use super::jwt::SigningKey;
@@ -92,6 +93,9 @@ impl Identity {
     pub fn from_json(json: &[u8]) -> Result<Identity, String> {
         let uri = |text: Option<String>| {
             let text = text.unwrap_or_else(|| TOKEN_URI.into());
+            if !text.contains("://") || !keeps_secrets(&text) {
+                return Err(format!("the token_uri {text:?} is neither https nor on this machine"));
+            }
             text.parse::<Uri>().map_err(|error| format!("the token_uri {text:?}: {error}"))
         };
         match serde_json::from_slice(json).map_err(|error| error.to_string())? {

@@ -47,6 +47,9 @@ pub fn disk_full() -> io::Error {
 pub struct Faults {
     pub rates: FaultRates,
     due: Vec<Due>,
+    lasting: Vec<Lasting>,
+    planned: Option<Planned>,
+    struck: bool,
 }
 
 /// A failure that waits for its operation.
@@ -56,9 +59,97 @@ struct Due {
     error: io::Error,
 }
 
+/// A failure of every such operation.
+struct Lasting {
+    operation: Operation,
+    path_part: String,
+    fault: Fault,
+}
+
+/// What can go wrong with a file operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// EIO: the disk failed.
+    Disk,
+    /// EMFILE: the process has too many open files.
+    OpenFiles,
+    /// ENOSPC: the disk is full.
+    Full,
+}
+
+impl Fault {
+    pub fn error(self) -> io::Error {
+        const EMFILE: i32 = 24;
+        match self {
+            Fault::Disk => disk_error(),
+            Fault::OpenFiles => io::Error::from_raw_os_error(EMFILE),
+            Fault::Full => disk_full(),
+        }
+    }
+
+    /// Whether such an operation can fail in this way.
+    fn applies(self, operation: Operation) -> bool {
+        use Operation::{
+            Create, CreateDir, List, Lock, Open, Rename, SetLen, Sync, SyncDir, Write,
+        };
+        match self {
+            Fault::Disk => true,
+            Fault::OpenFiles => matches!(operation, Create | Open | List | SyncDir | Lock),
+            Fault::Full => {
+                matches!(operation, Create | Write | SetLen | Sync | Rename | CreateDir | Lock)
+            }
+        }
+    }
+}
+
+/// One failure among all operations that can fail in its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    pub fault: Fault,
+    /// How many such operations succeed before.
+    pub after: u64,
+    /// All later ones fail as well.
+    pub lasts: bool,
+}
+
 impl Faults {
     pub fn add(&mut self, operation: Operation, path_part: &str, error: io::Error) {
         self.due.push(Due { operation, path_part: path_part.to_string(), error });
+    }
+
+    /// Makes every such operation fail.
+    pub fn add_lasting(&mut self, operation: Operation, path_part: &str, fault: Fault) {
+        self.lasting.push(Lasting { operation, path_part: path_part.to_string(), fault });
+    }
+
+    pub fn plan(&mut self, planned: Planned) {
+        self.planned = Some(planned);
+    }
+
+    /// Whether the planned failure has come.
+    pub fn has_struck(&self) -> bool {
+        self.struck
+    }
+
+    /// Nothing fails any more.
+    pub fn clear(&mut self) {
+        *self = Faults::default();
+    }
+
+    fn strike_planned(&mut self, operation: Operation) -> io::Result<()> {
+        let Some(planned) = self.planned.as_mut().filter(|it| it.fault.applies(operation)) else {
+            return Ok(());
+        };
+        if planned.after > 0 {
+            planned.after -= 1;
+            return Ok(());
+        }
+        self.struck = true;
+        let error = planned.fault.error();
+        if !planned.lasts {
+            self.planned = None;
+        }
+        Err(error)
     }
 
     /// The failure of this operation, if it is to fail.
@@ -68,7 +159,14 @@ impl Faults {
         path: &Path,
         random: &dyn Random,
     ) -> io::Result<()> {
+        self.strike_planned(operation)?;
         let shown = path.to_string_lossy();
+        let hit = |lasting: &&Lasting| {
+            lasting.operation == operation && shown.contains(&lasting.path_part)
+        };
+        if let Some(lasting) = self.lasting.iter().find(hit) {
+            return Err(lasting.fault.error());
+        }
         let due = self
             .due
             .iter()

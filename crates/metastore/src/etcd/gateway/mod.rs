@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method as Verb, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Full, StreamBody};
+use stele_grpc::memory::{CallMemory, Share};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Status};
 
@@ -18,6 +19,8 @@ use super::methods::Method;
 use super::rpc::{Answer, MESSAGE_BYTES_MAX};
 use super::wire::FRAME_BYTES;
 use super::{Etcd, PageBody};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Where each method is found.
 const PATHS: &[(&str, Method)] = &[
@@ -48,13 +51,13 @@ const PATHS: &[(&str, Method)] = &[
 const UNSERVED: [&str; 5] = ["auth/", "lock/", "election/", "cluster/member/", "maintenance/"];
 
 /// What the gateway calls `path`, which comes without `/v3/`.
-fn method(path: &str) -> Option<Method> {
+pub fn method(path: &str) -> Option<Method> {
     PATHS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method)
 }
 
 pub async fn call<B>(etcd: &Etcd, verb: &Verb, path: &str, body: B) -> Response<PageBody>
 where
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let Some(method) = method(path) else {
         let unserved = UNSERVED.iter().any(|prefix| path.starts_with(prefix));
@@ -82,23 +85,73 @@ where
     match answered {
         Err(status) => failed(&status),
         Ok(answer) if method.answers_many() => streamed(answer, Transcoder::new(method)),
-        Ok(answer) => match whole(answer).await {
-            Ok(message) => match Transcoder::new(method).response(&message) {
-                Ok(text) => page(StatusCode::OK, text),
-                Err(status) => failed(&status),
-            },
+        Ok(answer) => match transcoded(answer, Transcoder::new(method)).await {
+            Ok(text) => page(StatusCode::OK, text),
             Err(status) => failed(&status),
         },
     }
 }
 
+/// The longest response that is put into JSON.
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
+/// A response takes this many times its bytes while it becomes JSON.
+const JSON_FACTOR: u64 = 8;
+/// Longer messages are transcoded on another thread.
+const TRANSCODED_IN_PLACE_MAX: usize = 64 << 10;
+
+/// JSON, with the memory that it is charged to.
+struct Charged {
+    text: Vec<u8>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// An answer as JSON. Large ones wait until there is memory for them.
+async fn transcoded(answer: Answer, transcoder: Transcoder) -> Result<Bytes, Status> {
+    let mut pieces = match answer {
+        Answer::One(message) if message.len() <= TRANSCODED_IN_PLACE_MAX => {
+            return Ok(transcoder.response(&message[FRAME_BYTES..])?.into());
+        }
+        Answer::One(message) => Box::pin(tokio_stream::once(Ok(message))),
+        Answer::Many(pieces) => pieces,
+    };
+    let mut message = Vec::new();
+    let mut share = None;
+    while let Some(piece) = pieces.next().await {
+        message.extend_from_slice(&piece?);
+        if let Some(&[_, a, b, c, d]) = message.first_chunk::<FRAME_BYTES>()
+            && share.is_none()
+        {
+            let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
+            if bytes > RESPONSE_BYTES_MAX {
+                return Err(Status::resource_exhausted(format!(
+                    "a response of {bytes} bytes is too large for JSON: set a limit, or use gRPC"
+                )));
+            }
+            let memory = CallMemory::current().responses();
+            share = Some(memory.take(JSON_FACTOR * bytes as u64).await?);
+        }
+    }
+    let share = share.ok_or_else(|| Status::internal("the response is empty"))?;
+    let text = stele_grpc::offload::offload(move || transcoder.response(&message[FRAME_BYTES..]));
+    Ok(Bytes::from_owner(Charged { text: text.await??, _share: share }))
+}
+
 async fn read<B>(mut body: B) -> Result<Bytes, Status>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
     let mut text = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Status::cancelled("the client has gone away"))?;
+        let frame = frame.map_err(|error| -> Status {
+            let error: BoxError = error.into();
+            interruption(&*error)
+        })?;
         if let Some(data) = frame.data_ref() {
             text.extend_from_slice(data);
         }
@@ -110,18 +163,24 @@ where
     Ok(text.freeze())
 }
 
-/// The one message of an answer, without its frame.
-async fn whole(answer: Answer) -> Result<Bytes, Status> {
-    match answer {
-        Answer::One(message) => Ok(message.slice(FRAME_BYTES..)),
-        Answer::Many(mut pieces) => {
-            let mut message = Vec::new();
-            while let Some(piece) = pieces.next().await {
-                message.extend_from_slice(&piece?);
-            }
-            Ok(Bytes::from(message).slice(FRAME_BYTES..))
+fn is_timeout(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::TimedOut
+}
+
+/// Why the body of a request ended early: as the server says that refused it, or
+/// because the client has gone away.
+fn interruption(error: &(dyn std::error::Error + 'static)) -> Status {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(status) = error.downcast_ref::<Status>() {
+            return Status::new(status.code(), status.message());
         }
+        if error.downcast_ref::<std::io::Error>().is_some_and(is_timeout) {
+            return Status::deadline_exceeded("the request did not arrive in time");
+        }
+        cause = error.source();
     }
+    Status::cancelled("the client has gone away")
 }
 
 /// An object on a line for each message; the first that fails is the last.
@@ -148,7 +207,7 @@ fn streamed(answer: Answer, transcoder: Transcoder) -> Response<PageBody> {
 }
 
 fn failed(status: &Status) -> Response<PageBody> {
-    page(http_status(status.code()), described(status))
+    page(http_status(status.code()), described(status).into())
 }
 
 /// An error as an object.
@@ -157,8 +216,8 @@ fn described(status: &Status) -> Vec<u8> {
     error.to_string().into_bytes()
 }
 
-fn page(status: StatusCode, text: Vec<u8>) -> Response<PageBody> {
-    let mut response = Response::new(PageBody::new(Full::new(Bytes::from(text))));
+fn page(status: StatusCode, text: Bytes) -> Response<PageBody> {
+    let mut response = Response::new(PageBody::new(Full::new(text)));
     *response.status_mut() = status;
     let kind = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, kind);

@@ -9,6 +9,7 @@ use serde_json::de::IoRead;
 use tokio_stream::Stream;
 use tonic::Status;
 
+use super::BoxError;
 use super::json::Transcoder;
 use crate::etcd::rpc::MESSAGE_BYTES_MAX;
 
@@ -84,7 +85,7 @@ impl Scanned {
 
 impl<B> Stream for Objects<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
     type Item = Result<Bytes, Status>;
 
@@ -109,9 +110,9 @@ where
                         this.received.extend_from_slice(data);
                     }
                 }
-                Some(Err(_)) => {
+                Some(Err(error)) => {
                     this.ended = true;
-                    return Poll::Ready(Some(Err(Status::cancelled("the client has gone away"))));
+                    return Poll::Ready(Some(Err(super::interruption(&*error.into()))));
                 }
                 None => {
                     this.ended = true;

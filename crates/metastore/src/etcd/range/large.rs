@@ -36,7 +36,7 @@ pub async fn answer(
     etcd.header(end.revision).write(&mut head);
     set_len(&mut head, measured + tail.len())?;
     // Compact does not stop what has begun.
-    let mut scan = etcd.node().open_range(&query.at(scan.at()), Floor::Retained)?;
+    let mut scan = etcd.node().open_range(&query.at(scan.at()), Floor::Begun)?;
     let etcd = etcd.clone();
     Ok(Answer::Many(generate(move |out| async move {
         out.send(head.freeze()).await;

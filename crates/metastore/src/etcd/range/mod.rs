@@ -21,9 +21,9 @@ use super::response::range_field;
 use super::rpc::Answer;
 use super::wire::{self, Fields};
 use super::{Etcd, proto, request};
-use crate::Result;
 use crate::command::RangeQuery;
 use crate::state::Floor;
+use crate::{Error, Result};
 
 /// Pieces are about this long: longer ones fall out of the processor's cache
 /// before they are sent.
@@ -61,9 +61,17 @@ fn key(etcd: &Etcd, query: &RangeQuery) -> Result<Answer> {
 async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
     let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
     let mut pieces = Pieces::new(etcd.budget());
+    // What is sorted is kept twice for a moment: by few at a time.
+    let _turn = match scan.streams() {
+        true => None,
+        false => Some(etcd.sorting().acquire().await.map_err(|_| Error::Stopped)?),
+    };
     loop {
         let sink = &mut |view: crate::state::KeyView<'_>| pieces.push(view);
         if let Some(end) = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)? {
+            if !scan.streams() && !pieces.fit() {
+                return Err(Error::TooManyRequests);
+            }
             // The header stands in front, and is known only now.
             let mut head = wire::begin(64);
             etcd.header(end.revision).write(&mut head);
@@ -74,5 +82,7 @@ async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
             drop(pieces);
             return large::answer(etcd, query, scan, measured).await;
         }
+        // Nothing may be found for long.
+        tokio::task::yield_now().await;
     }
 }

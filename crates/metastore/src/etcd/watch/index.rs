@@ -4,29 +4,28 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
+use super::ranges::Ranges;
 use crate::command::KeyRange;
 use crate::watch::Event;
 
-/// Watchers by what they watch: single keys are looked up, ranges gone through.
+/// Watchers by what they watch.
 #[derive(Default)]
 pub struct Index {
     keys: HashMap<Bytes, Vec<i64>>,
-    ranges: BTreeMap<i64, KeyRange>,
+    ranges: Ranges,
 }
 
 impl Index {
     pub fn add(&mut self, id: i64, range: &KeyRange) {
         match range.single_key() {
             Some(key) => self.keys.entry(key.clone()).or_default().push(id),
-            None => {
-                self.ranges.insert(id, range.clone());
-            }
+            None => self.ranges.add(id, range),
         }
     }
 
     pub fn remove(&mut self, id: i64, range: &KeyRange) {
         let Some(key) = range.single_key() else {
-            self.ranges.remove(&id);
+            self.ranges.remove(id);
             return;
         };
         if let Some(ids) = self.keys.get_mut(key) {
@@ -38,7 +37,15 @@ impl Index {
     }
 
     pub fn is_watched(&self, key: &[u8]) -> bool {
-        self.keys.contains_key(key) || self.ranges.values().any(|range| range.contains(key))
+        if self.keys.contains_key(key) {
+            return true;
+        }
+        let mut found = false;
+        self.ranges.containing(key, &mut |_| {
+            found = true;
+            false
+        });
+        found
     }
 
     /// The events of each watcher, in their order.
@@ -46,11 +53,17 @@ impl Index {
         let mut shares: BTreeMap<i64, Vec<&Event>> = BTreeMap::new();
         for event in events {
             let key = event.key();
-            let single = self.keys.get(key).into_iter().flatten().copied();
-            let ranges = self.ranges.iter().filter(|(_, range)| range.contains(key));
-            for id in single.chain(ranges.map(|(id, _)| *id)) {
-                shares.entry(id).or_default().push(event);
+            for id in self.keys.get(key).into_iter().flatten() {
+                shares.entry(*id).or_default().push(event);
             }
+            self.ranges.containing(key, &mut |id| {
+                let share = shares.entry(id).or_default();
+                // A range may be found twice.
+                if !share.last().is_some_and(|last| std::ptr::eq(*last, event)) {
+                    share.push(event);
+                }
+                true
+            });
         }
         shares
     }

@@ -7,6 +7,7 @@
 
 mod index;
 mod message;
+mod ranges;
 mod watcher;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +47,9 @@ struct WatchStream {
     ended: BTreeSet<i64>,
     index: Index,
     next_id: i64,
-    /// Watchers that lag, as it was last told to the counters.
+    /// How many watchers lag, and how many want to be told of progress.
     lagging: i64,
+    progress_wanted: usize,
     /// When watchers that asked for it are told that nothing has happened.
     progress_at: Instant,
     progress_every: Duration,
@@ -68,6 +70,7 @@ impl WatchStream {
             index: Index::default(),
             next_id: 0,
             lagging: 0,
+            progress_wanted: 0,
             progress_at: Instant::now() + progress_every,
             progress_every,
             events: Vec::new(),
@@ -78,7 +81,7 @@ impl WatchStream {
         // A client that has said all it wants goes on watching.
         let mut asking = true;
         loop {
-            let lagging = self.count_lagging() > 0;
+            let lagging = self.lagging > 0;
             tokio::select! {
                 request = requests.next(), if asking => match request {
                     Some(message) => self.request(decode(message?)?).await?,
@@ -86,21 +89,16 @@ impl WatchStream {
                 },
                 () = self.live.changed(), if !self.watchers.is_empty() => self.follow().await?,
                 () = std::future::ready(()), if lagging => self.catch_up().await?,
-                () = tokio::time::sleep_until(self.progress_at), if self.wants_progress() => {
+                () = tokio::time::sleep_until(self.progress_at), if self.progress_wanted > 0 => {
                     self.notify_progress().await;
                 }
             }
         }
     }
 
-    fn count_lagging(&mut self) -> i64 {
-        let lagging = self.watchers.values().filter(|watcher| watcher.lagging.is_some()).count();
-        let lagging = i64::try_from(lagging).unwrap_or(i64::MAX);
-        if lagging != self.lagging {
-            self.etcd.counters().slow_watchers.add(lagging - self.lagging);
-            self.lagging = lagging;
-        }
-        lagging
+    fn add_lagging(&mut self, by: i64) {
+        self.lagging += by;
+        self.etcd.counters().slow_watchers.add(by);
     }
 
     async fn request(&mut self, request: WatchRequest) -> Result<()> {
@@ -154,14 +152,23 @@ impl WatchStream {
             self.live = hub.cursor(self.etcd.node().revision() + 1);
             self.progress_at = Instant::now() + self.progress_every;
         }
-        if watcher.next < self.live.next() {
+        if !self.is_behind_live(watcher.next) {
             watcher.lagging = Some(hub.cursor(watcher.next));
+            self.add_lagging(1);
         } else {
             self.index.add(id, &watcher.range);
         }
+        self.progress_wanted += usize::from(watcher.progress_notify);
         self.watchers.insert(id, watcher);
         self.etcd.counters().watchers.add(1);
         id
+    }
+
+    /// Whether a watcher that wants events from a revision on gets them all from
+    /// the cursor that the watchers share.
+    fn is_behind_live(&self, next: i64) -> bool {
+        let inside = self.live.is_inside_revision();
+        next > self.live.next() || next == self.live.next() && !inside
     }
 
     fn is_taken(&self, id: i64) -> bool {
@@ -171,6 +178,10 @@ impl WatchStream {
     fn remove(&mut self, id: i64) -> bool {
         let Some(watcher) = self.watchers.remove(&id) else { return false };
         self.index.remove(id, &watcher.range);
+        self.progress_wanted -= usize::from(watcher.progress_notify);
+        if watcher.lagging.is_some() {
+            self.add_lagging(-1);
+        }
         self.etcd.counters().watchers.add(-1);
         true
     }
@@ -233,17 +244,18 @@ impl WatchStream {
         let ids: Vec<i64> = self.watchers.iter().filter_map(lagging).collect();
         for id in ids {
             let Some(watcher) = self.watchers.get_mut(&id) else { continue };
-            let Some(mut cursor) = watcher.lagging.take() else { continue };
+            let Some(cursor) = &mut watcher.lagging else { continue };
             let mut events = std::mem::take(&mut self.events);
             let range = &watcher.range;
             let until = self.live.next() - 1;
             match cursor.take(until, &mut |key| range.contains(key), &mut events) {
                 Ok(()) => {
                     let reached = cursor.next();
-                    if reached >= self.live.next() {
+                    let caught_up = reached >= self.live.next();
+                    if caught_up && !self.live.is_inside_revision() {
+                        watcher.lagging = None;
                         self.index.add(id, &watcher.range);
-                    } else {
-                        watcher.lagging = Some(cursor);
+                        self.add_lagging(-1);
                     }
                     let all: Vec<&Event> = events.iter().collect();
                     self.send(id, reached - 1, all).await;
@@ -256,6 +268,8 @@ impl WatchStream {
             }
             events.clear();
             self.events = events;
+            // History is read in this task: others have their turn in between.
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -303,10 +317,6 @@ impl WatchStream {
             self.out.send(WatchMessage::new(header, NO_ID).encode(&[], false)).await;
         }
         Ok(())
-    }
-
-    fn wants_progress(&self) -> bool {
-        self.watchers.values().any(|watcher| watcher.progress_notify)
     }
 
     /// Tells idle watchers that asked for it how far they are.

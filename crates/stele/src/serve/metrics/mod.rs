@@ -12,14 +12,16 @@ pub use methods::{Method, Methods};
 pub use process::Process;
 pub use text::{process_numbers, render};
 
-use super::intake::Intake;
+use stele_grpc::memory::CallPools;
 
 pub struct Metrics {
     pub started: Instant,
     pub methods: Methods,
     /// Calls that the end of the server waits for.
     pub in_flight: AtomicU64,
-    pub intake: Intake,
+    pub memory: CallPools,
+    /// Streams that were reset because their clients did not read.
+    pub streams_stalled: AtomicU64,
     pub grpc: Connections,
     pub http: Connections,
     pub metastore: Connections,
@@ -33,12 +35,13 @@ pub struct Connections {
 }
 
 impl Metrics {
-    pub fn new(intake: Intake) -> Metrics {
+    pub fn new(memory: CallPools) -> Metrics {
         Metrics {
             started: Instant::now(),
             methods: Methods::default(),
             in_flight: AtomicU64::new(0),
-            intake,
+            memory,
+            streams_stalled: AtomicU64::new(0),
             grpc: Connections::default(),
             http: Connections::default(),
             metastore: Connections::default(),

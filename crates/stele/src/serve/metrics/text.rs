@@ -5,14 +5,25 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stele_engine::StoreStats;
+use stele_grpc::offload;
 use tonic::Code;
 
+use super::super::inject::Totals;
 use super::methods::{self, Method};
 use super::{Metrics, Process};
 
 /// What `/metrics` answers.
-pub fn render(metrics: &Metrics, store: &StoreStats) -> String {
+pub fn render(
+    metrics: &Metrics,
+    store: &StoreStats,
+    health: &[(&'static str, Option<String>)],
+    injected: Option<&Totals>,
+) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
+    text.health(health);
+    if let Some(injected) = injected {
+        text.injected(injected);
+    }
     text.calls(metrics);
     text.connections(metrics);
     text.engine(store);
@@ -66,6 +77,22 @@ impl Text {
         self.single(name, "gauge", help, value);
     }
 
+    fn health(&mut self, parts: &[(&'static str, Option<String>)]) {
+        let name = "stele_healthy";
+        self.head(name, "gauge", "Whether a part of the server serves (1) or has failed (0).");
+        for (part, failure) in parts {
+            self.sample(name, &[("part", part)], u8::from(failure.is_none()));
+        }
+    }
+
+    fn injected(&mut self, totals: &Totals) {
+        let name = "stele_injected_faults_total";
+        self.head(name, "counter", "Calls delayed or failed on purpose by fault injection.");
+        for (effect, count) in [("latency", &totals.delayed), ("error", &totals.failed)] {
+            self.sample(name, &[("effect", effect)], count.load(Ordering::Relaxed));
+        }
+    }
+
     fn calls(&mut self, metrics: &Metrics) {
         let called: Vec<_> =
             metrics.methods.all().into_iter().filter(|method| method.calls() > 0).collect();
@@ -96,9 +123,22 @@ impl Text {
         }
         let in_flight = metrics.in_flight.load(Ordering::Relaxed);
         self.gauge("stele_grpc_requests_in_flight", "Calls that are being served.", in_flight);
-        let intake = &metrics.intake;
-        self.gauge("stele_request_memory_bytes", "Bytes of requests being served.", intake.used());
-        self.gauge("stele_request_memory_limit_bytes", "What these may be.", intake.limit());
+        let memory = &metrics.memory;
+        let pools = [
+            ("request", memory.requests_used(), memory.requests_limit()),
+            ("response", memory.responses().used(), memory.responses().limit()),
+        ];
+        for (pool, used, limit) in pools {
+            let name = format!("stele_{pool}_memory_bytes");
+            self.gauge(&name, &format!("Memory held by {pool}s being served."), used);
+            let name = format!("stele_{pool}_memory_limit_bytes");
+            self.gauge(&name, &format!("Limit of stele_{pool}_memory_bytes."), limit);
+        }
+        let stalled = metrics.streams_stalled.load(Ordering::Relaxed);
+        let help = "Responses that were ended because the client did not read them.";
+        self.counter("stele_streams_stalled_total", help, stalled);
+        let waiting = offload::in_place_now();
+        self.gauge("stele_calls_waiting_in_place", "Calls that occupy a thread to wait.", waiting);
     }
 
     fn histogram(&mut self, name: &str, method: &Method) {
@@ -119,7 +159,8 @@ impl Text {
     }
 
     fn connections(&mut self, metrics: &Metrics) {
-        let ports = [("grpc", &metrics.grpc), ("http", &metrics.http)];
+        let ports =
+            [("grpc", &metrics.grpc), ("http", &metrics.http), ("metastore", &metrics.metastore)];
         self.head("stele_connections", "gauge", "Connections that are open.");
         for (port, connections) in ports {
             let open = connections.open.load(Ordering::Relaxed);
@@ -146,8 +187,12 @@ impl Text {
         self.counter("stele_log_syncs_total", "Syncs of the log.", log.syncs);
         self.gauge("stele_log_queued_bytes", "Bytes waiting for it.", store.log_queued_bytes);
         self.head("stele_throttled_total", "counter", "Commits that had to wait.");
-        for (reason, count) in [("memory", store.throttled), ("chains", store.throttled_by_chains)]
-        {
+        let reasons = [
+            ("memory", store.throttled),
+            ("chains", store.throttled_by_chains),
+            ("log", store.throttled_by_log),
+        ];
+        for (reason, count) in reasons {
             self.sample("stele_throttled_total", &[("reason", reason)], count);
         }
         self.counter("stele_flushes_total", "Memory fragments written to disk.", store.flushes);

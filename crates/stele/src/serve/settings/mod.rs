@@ -5,15 +5,19 @@
 mod units;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use serde::Deserialize;
 pub use units::{ClusterId, Port, Size, Time};
 
+use super::inject::{Injector, Rules};
 use super::metastore::MetastoreSettings;
 use super::names::NameSettings;
+use super::sites::Sites;
+use super::tls;
 
 const DATA_DIR: &str = "stele-data";
 const MEMORY: Size = Size(512 << 20);
@@ -98,10 +102,10 @@ pub struct Given {
     /// What its history may take; older history goes first [default: 4GiB]
     #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_HISTORY")]
     pub metastore_history: Option<Size>,
-    /// What cells, cached blocks and requests may take together [default: 512MiB]
+    /// What the server may use for data, requests and responses, metastore included [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
-    /// What requests being served may take [default: half of --memory]
+    /// What requests being served may take [default: 3/16 of --memory]
     #[arg(long, value_name = "SIZE", env = "STELE_REQUEST_MEMORY")]
     pub request_memory: Option<Size>,
     /// How long a large request waits for room before it is refused [default: 30s]
@@ -116,6 +120,19 @@ pub struct Given {
     /// Clients must show a certificate that these authorities (PEM) signed
     #[arg(long, value_name = "FILE", env = "STELE_TLS_CLIENT_CA")]
     pub tls_client_ca: Option<PathBuf>,
+    /// More names of this server that HTTP requests may give as their host, with commas
+    #[arg(long, value_name = "HOSTS", env = "STELE_ALLOWED_HOST", value_delimiter = ',')]
+    pub allowed_host: Option<Vec<String>>,
+    /// Web origins whose pages may use the HTTP ports, such as https://host, with commas
+    #[arg(long, value_name = "ORIGINS", env = "STELE_CORS_ORIGIN", value_delimiter = ',')]
+    pub cors_origin: Option<Vec<String>>,
+    /// Delay calls or fail them on purpose, as in "ReadRows:latency=50ms,unavailable=1%"; may be
+    /// repeated; '' only allows `stele inject`
+    #[arg(long, value_name = "RULE", env = "STELE_INJECT")]
+    pub inject: Option<Vec<String>>,
+    /// Which calls are hit; the same seed hits the same again [default: 0]
+    #[arg(long, value_name = "N", env = "STELE_INJECT_SEED")]
+    pub inject_seed: Option<u64>,
     /// What is logged: error, warn, info, debug, trace, or a filter [default: $RUST_LOG or info]
     #[arg(long, value_name = "LEVEL", env = "STELE_LOG")]
     pub log: Option<String>,
@@ -170,9 +187,14 @@ pub struct Settings {
     pub metastore_port: Port,
     pub metastore: MetastoreSettings,
     pub memory: Size,
-    pub request_memory: Size,
+    /// `None` is a share of the memory.
+    pub request_memory: Option<Size>,
     pub request_wait: Duration,
     pub tls: Option<Tls>,
+    pub allowed_hosts: Vec<String>,
+    pub cors_origins: Vec<String>,
+    /// The rules of fault injection and their seed; `None` is a server without.
+    pub inject: Option<(Vec<String>, u64)>,
     pub log: Option<String>,
     pub log_format: LogFormat,
     pub shutdown_grace: Duration,
@@ -190,11 +212,22 @@ impl Settings {
         Settings::merge(flags.given, file)
     }
 
+    /// What injects faults, if anything does.
+    pub fn injector(&self) -> anyhow::Result<Option<Arc<Injector>>> {
+        let Some((rules, seed)) = &self.inject else { return Ok(None) };
+        let rules = Rules::parse(rules, *seed).map_err(|why| anyhow!("--inject: {why}"))?;
+        Ok(Some(Arc::new(Injector::new(rules))))
+    }
+
+    /// Which requests of browsers are served.
+    pub fn sites(&self) -> anyhow::Result<Sites> {
+        let certified = self.tls.as_ref().map(tls::certificate_names).transpose()?;
+        let hosts = self.allowed_hosts.iter().cloned().chain(certified.unwrap_or_default());
+        Sites::new(hosts.chain([self.listen.clone()]), self.cors_origins.clone())
+    }
+
     fn merge(first: Given, then: Given) -> anyhow::Result<Settings> {
-        let data = match data(&first)? {
-            Some(data) => data,
-            None => data(&then)?.unwrap_or_else(|| Data::Dir(DATA_DIR.into())),
-        };
+        let data = data(&first, &then)?;
         let memory = first.memory.or(then.memory).unwrap_or(MEMORY);
         if memory < MEMORY_MIN {
             bail!("--memory {memory} is too little: give at least {MEMORY_MIN}");
@@ -213,16 +246,19 @@ impl Settings {
                 .or(then.metastore_port)
                 .unwrap_or(Port::Number(2379)),
             memory,
-            request_memory: first
-                .request_memory
-                .or(then.request_memory)
-                .unwrap_or(Size(memory.0 / 2)),
+            request_memory: first.request_memory.or(then.request_memory),
             request_wait: seconds(first.request_wait.or(then.request_wait), 30),
             tls: tls(
                 first.tls_cert.or(then.tls_cert),
                 first.tls_key.or(then.tls_key),
                 first.tls_client_ca.or(then.tls_client_ca),
             )?,
+            allowed_hosts: first.allowed_host.or(then.allowed_host).unwrap_or_default(),
+            cors_origins: first.cors_origin.or(then.cors_origin).unwrap_or_default(),
+            inject: first
+                .inject
+                .or(then.inject)
+                .map(|rules| (rules, first.inject_seed.or(then.inject_seed).unwrap_or(0))),
             log: first.log.or(then.log),
             log_format: first.log_format.or(then.log_format).unwrap_or_default(),
             shutdown_grace: seconds(first.shutdown_grace.or(then.shutdown_grace), 5),
@@ -237,18 +273,22 @@ fn read_file(path: &Path) -> anyhow::Result<Given> {
     toml::from_str(&text).with_context(|| format!("the settings in {}", path.display()))
 }
 
-/// Where one place wants the data, if it says so.
-fn data(given: &Given) -> anyhow::Result<Option<Data>> {
-    match (&given.data, given.ephemeral) {
-        (Some(dir), Some(true)) => bail!(
-            "ephemeral data is not kept, so it has no place in {}: give either --data or --ephemeral",
-            dir.display()
-        ),
-        (Some(dir), _) => Ok(Some(Data::Dir(dir.clone()))),
-        (None, Some(true)) => Ok(Some(Data::Ephemeral)),
-        (None, Some(false)) => Ok(Some(Data::Dir(DATA_DIR.into()))),
-        (None, None) => Ok(None),
+/// Where the data lives. `--ephemeral=false` cancels `ephemeral = true` of a later
+/// source and says nothing about the directory.
+fn data(first: &Given, then: &Given) -> anyhow::Result<Data> {
+    for (given, ephemeral) in [(first, first.ephemeral), (then, first.ephemeral.or(then.ephemeral))]
+    {
+        match (&given.data, ephemeral == Some(true)) {
+            (Some(dir), true) => bail!(
+                "ephemeral data is not kept in {}: give either --data or --ephemeral",
+                dir.display()
+            ),
+            (Some(dir), false) => return Ok(Data::Dir(dir.clone())),
+            (None, true) => return Ok(Data::Ephemeral),
+            (None, false) => {}
+        }
     }
+    Ok(Data::Dir(DATA_DIR.into()))
 }
 
 fn tls(
@@ -268,6 +308,7 @@ fn tls(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::shares::Shares;
 
     fn file(text: &str) -> Given {
         toml::from_str(text).unwrap()
@@ -280,7 +321,10 @@ mod tests {
             file("grpc-port = 1\nhttp-port = \"off\"\nmemory = \"64MiB\"\nshutdown-grace = \"1s\"");
         let settings = Settings::merge(first, then).unwrap();
         assert_eq!((settings.grpc_port, settings.http_port), (Port::Off, Port::Off));
-        assert_eq!((settings.memory, settings.request_memory), (Size(64 << 20), Size(32 << 20)));
+        assert_eq!((settings.memory, settings.request_memory), (Size(64 << 20), None));
+        let shares = Shares::of(&settings);
+        assert_eq!((shares.cells, shares.requests), (16 << 20, 12 << 20));
+        assert_eq!((shares.metastore_cells, shares.metastore_cache), (4 << 20, 4 << 20));
         assert_eq!(settings.shutdown_grace, Duration::from_secs(1));
         assert_eq!(settings.listen, "127.0.0.1");
         assert_eq!(settings.data, Data::Dir("stele-data".into()));
@@ -297,6 +341,16 @@ mod tests {
         let flags = Given { ephemeral: None, ..flags };
         let merged = Settings::merge(flags, file("ephemeral = true")).unwrap();
         assert_eq!(merged.data, Data::Dir("y".into()));
+    }
+
+    #[test]
+    fn ephemeral_false_leaves_the_directory_to_the_file() {
+        let flags = Given { ephemeral: Some(false), ..Given::default() };
+        let merged = |text| Settings::merge(flags.clone(), file(text)).unwrap().data;
+        assert_eq!(merged("data = 'x'"), Data::Dir("x".into()));
+        assert_eq!(merged("data = 'x'\nephemeral = true"), Data::Dir("x".into()));
+        assert_eq!(merged("ephemeral = true"), Data::Dir("stele-data".into()));
+        assert_eq!(merged(""), Data::Dir("stele-data".into()));
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! A plot of lines over time, as SVG.
+#![forbid(unsafe_code)]
 
 use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
+/// One line of a plot.
 pub struct Line {
     pub label: String,
     pub colour: &'static str,
     pub points: Vec<(f64, f64)>,
 }
 
+/// Lines over a common x axis.
 pub struct Plot {
     pub title: String,
     pub x_label: String,
@@ -26,6 +29,7 @@ const BOTTOM: f64 = 50.0;
 const STEPS: u32 = 5;
 
 impl Plot {
+    /// Writes the plot into a file.
     pub fn write(&self, path: &Path) -> Result<()> {
         let svg = self.svg()?;
         std::fs::write(path, svg).with_context(|| format!("writing {}", path.display()))

@@ -1,0 +1,88 @@
+//! A soak: ordinary load and hostile clients on one server for a long time,
+//! while a well-behaved client measures its own latency and the server's memory
+//! is watched. Writes a sample per second as CSV and a plot beside it, and
+//! fails if the well-behaved client was refused or the memory bound was
+//! exceeded.
+
+mod attack;
+mod honest;
+mod load;
+mod record;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as bt;
+use stele_bench_wire::Flags;
+use tonic::transport::{Channel, Endpoint};
+
+pub type Client = bt::bigtable_client::BigtableClient<Channel>;
+
+const FLAGS: &[&str] = &["target", "server-pid", "seconds", "memory-mib", "csv", "seed", "attacks"];
+const INSTANCE: &str = "projects/p/instances/i";
+pub const TABLE: &str = "projects/p/instances/i/tables/soak";
+pub const FAMILY: &str = "cf";
+/// Rows of the table that everybody reads and writes.
+pub const ROWS: u64 = 20_000;
+/// The largest message that any client here sends or is sent.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<()> {
+    let flags = Flags::parse(FLAGS);
+    let target = flags.text("target", "127.0.0.1:8086");
+    let pid: u32 = flags.get("server-pid", 0);
+    ensure!(pid != 0, "--server-pid is needed: the memory of that process is watched");
+    let seconds = Duration::from_secs(flags.get("seconds", 1200));
+    let memory_bytes = flags.get::<u64>("memory-mib", 512) << 20;
+    let csv = PathBuf::from(flags.text("csv", "docs/soak.csv"));
+    let seed: u64 = flags.get("seed", 1);
+
+    load::prepare(&target).await.context("preparing the table")?;
+    let until = Instant::now() + seconds;
+    let mut tasks = tokio::task::JoinSet::new();
+    load::spawn(&mut tasks, &target, seed, until).await?;
+    for (number, attack) in attack::chosen(&flags.text("attacks", "all"))?.enumerate() {
+        tasks.spawn(attack::repeat(attack, target.clone(), seed + 1_000 + number as u64, until));
+    }
+    let samples = honest::run(&target, pid, until).await?;
+    tasks.shutdown().await;
+
+    record::write(&samples, &csv)?;
+    let bound = memory_bytes * 5 / 4 + (64 << 20) + 3 * MESSAGE_BYTES_MAX;
+    record::judge(&samples, bound)
+}
+
+/// A connection of its own.
+pub async fn connect(target: &str) -> Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{target}"))?;
+    Ok(endpoint.tcp_nodelay(true).connect_timeout(Duration::from_secs(10)).connect().await?)
+}
+
+pub async fn client(target: &str) -> Result<Client> {
+    Ok(Client::new(connect(target).await?).max_decoding_message_size(256 << 20))
+}
+
+pub fn key(number: u64) -> bytes::Bytes {
+    format!("row{number:08}").into()
+}
+
+pub fn set_cell(qualifier: &str, value: bytes::Bytes) -> bt::Mutation {
+    let cell = bt::mutation::SetCell {
+        family_name: FAMILY.into(),
+        column_qualifier: qualifier.to_string().into(),
+        // The server's own time.
+        timestamp_micros: -1,
+        value,
+    };
+    bt::Mutation { mutation: Some(bt::mutation::Mutation::SetCell(cell)) }
+}
+
+pub fn rows_of(keys: Vec<bytes::Bytes>) -> Option<bt::RowSet> {
+    Some(bt::RowSet { row_keys: keys, row_ranges: vec![] })
+}
+
+pub fn filter(filter: bt::row_filter::Filter) -> Option<bt::RowFilter> {
+    Some(bt::RowFilter { filter: Some(filter) })
+}

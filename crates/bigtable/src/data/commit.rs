@@ -1,0 +1,97 @@
+//! How a commit enters the store: it waits asynchronously until it is admitted,
+//! for a bounded time, and is then applied without waiting.
+
+use stele_engine::{Commit, Txn};
+use stele_grpc::offload::in_place_if_large;
+
+use super::{Data, mutation};
+use crate::error::{Error, Result};
+use crate::table::Table;
+
+impl Data {
+    /// Applies a commit whose mutations were checked against `table`, without
+    /// waiting for the disk. `SchemaChanged` if the table is another now.
+    /// `cost` tells how long that takes; see `mutation::cost`.
+    pub(super) async fn apply(
+        &self,
+        table: &Table,
+        commit: &Commit,
+        commit_max_txn: Txn,
+        cost: usize,
+    ) -> Result<Txn> {
+        let store = self.tables.store();
+        // Most commits are admitted by the first attempt.
+        let attempt = || match store.try_admit(commit)? {
+            None => Ok::<_, stele_engine::Error>(None),
+            Some(permit) => {
+                let (id, schema) = (table.id, &table.schema);
+                store.apply_under_schema(permit, commit, commit_max_txn, id, schema).map(Some)
+            }
+        };
+        let applied = match in_place_if_large(cost, attempt) {
+            Ok(None) => match store.admit(commit).await {
+                Ok(permit) => {
+                    let (id, schema) = (table.id, &table.schema);
+                    in_place_if_large(cost, || {
+                        store.apply_under_schema(permit, commit, commit_max_txn, id, schema)
+                    })
+                }
+                Err(error) => Err(error),
+            },
+            Ok(Some(txn)) => Ok(txn),
+            Err(error) => Err(error),
+        };
+        applied.map_err(|error| match error {
+            stele_engine::Error::UnknownColumnFamily { table, family } => {
+                mutation::unknown_family(&table, &String::from_utf8_lossy(&family.0))
+            }
+            other => Error::Engine(other),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use stele_engine::world::sim::SimFiles;
+    use stele_engine::world::{ManualClock, SeededRandom, World};
+    use stele_engine::{CommitBuilder, Options, Store};
+
+    use super::*;
+    use crate::data::retries::is_outdated;
+    use crate::table::{Definition, Family, Successor, Tables};
+
+    const NAME: &str = "projects/p/instances/i/tables/t";
+
+    fn definition() -> Definition {
+        Definition { families: [("f".to_string(), Family::default())].into(), ..Default::default() }
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_was_checked_before_the_table_changed_is_not_applied() {
+        let (clock, random) = (Arc::new(ManualClock::at(1)), Arc::new(SeededRandom::new(1)));
+        let world = World {
+            clock: clock.clone(),
+            files: Arc::new(SimFiles::new(1)),
+            random: random.clone(),
+            spawner: None,
+        };
+        let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
+        let tables = Arc::new(Tables::open(Arc::new(store)).unwrap());
+        let data = Data::new(tables.clone(), clock, random).unwrap();
+        let old = tables.create(NAME, definition()).unwrap();
+        let mut commit = CommitBuilder::new();
+        commit.table(old.id).row(b"r").set(b"f", b"q", 1, b"v");
+        let commit = commit.finish();
+        data.apply(&old, &commit, Txn::MAX, 0).await.unwrap();
+
+        let emptied = ["f".to_string()].into();
+        let again = |_: &Definition| Ok(Successor { definition: definition(), emptied });
+        let new = tables.alter(NAME, again).unwrap();
+        let error = data.apply(&old, &commit, Txn::MAX, 0).await.unwrap_err();
+        assert!(is_outdated(&error), "{error}");
+        data.apply(&new, &commit, Txn::MAX, 0).await.unwrap();
+    }
+}

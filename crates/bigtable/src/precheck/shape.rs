@@ -1,0 +1,276 @@
+//! The parts of a message, counted in its wire form.
+
+use tonic::Status;
+
+/// Prost refuses to decode messages that nest deeper.
+const DEPTH_MAX: usize = 100;
+/// What the allocator adds to an allocation, roughly.
+const ALLOCATION_BYTES: usize = 16;
+/// Fields that a shape lists at most.
+const FIELDS_MAX: usize = 8;
+/// Bytes of fields that are described by no shape at most, and what one of
+/// their bytes may take decoded.
+const OPAQUE_BYTES_MAX: usize = 64 << 10;
+const OPAQUE_DECODED_PER_BYTE: usize = 150;
+
+/// The fields of a message that take memory of their own when it is decoded.
+/// Others are part of the message, or share the bytes of the wire form.
+pub struct Shape {
+    pub fields: &'static [Field],
+}
+
+pub struct Field {
+    tag: u32,
+    holds: Holds,
+    counter: Counter,
+    repeated: bool,
+    /// Bytes of an element of a repeated field, or of the allocation for a
+    /// single one.
+    bytes: usize,
+    /// Bytes that the server needs for each element beside the message.
+    handling_bytes: usize,
+}
+
+impl Field {
+    /// A field that is there once. Decoding keeps `bytes` for it outside of
+    /// its message.
+    pub const fn single(tag: u32, holds: Holds, bytes: usize) -> Field {
+        let counter = Counter::None;
+        Field { tag, holds, counter, repeated: false, bytes, handling_bytes: 0 }
+    }
+
+    /// A string.
+    pub const fn text(tag: u32) -> Field {
+        Field::single(tag, Holds::Text, 0)
+    }
+
+    /// A list of elements of this size.
+    pub const fn list(tag: u32, holds: Holds, bytes: usize, counter: Counter) -> Field {
+        Field { tag, holds, counter, repeated: true, bytes, handling_bytes: 0 }
+    }
+
+    /// The same field, counted.
+    pub const fn counted(self, counter: Counter) -> Field {
+        Field { counter, ..self }
+    }
+
+    /// The same field, with what the server needs to handle an element.
+    pub const fn handled(self, handling_bytes: usize) -> Field {
+        Field { handling_bytes, ..self }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub enum Holds {
+    Message(&'static Shape),
+    /// A string, which is copied.
+    Text,
+    /// Bytes, which are shared with the wire form.
+    Bytes,
+    /// A message that no request has to carry: only its length is limited.
+    Opaque,
+}
+
+/// Which elements are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    None,
+    /// Elements that the request is made for: mutations, row keys, families.
+    Main,
+    /// A second list, which has a limit of its own.
+    Second,
+    /// Parts of values and types.
+    Nested,
+}
+
+/// Parts of values and types in one request at most.
+const NESTED_MAX: usize = 10_000;
+
+/// What was found in a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Elements by counter.
+    pub main: usize,
+    pub second: usize,
+    nested: usize,
+    /// Bytes that the message takes decoded beside its wire form.
+    pub decoded_bytes: usize,
+    opaque_bytes: usize,
+}
+
+impl Survey {
+    /// Looks at all parts of a message. Fails for bytes that are not a message.
+    pub fn of(shape: &Shape, message: &[u8]) -> Result<Survey, Status> {
+        let mut survey = Survey::default();
+        survey.message(shape, message, 0)?;
+        if survey.nested > NESTED_MAX {
+            return Err(Status::invalid_argument(format!(
+                "Too many nested values and types: {} provided; limit {NESTED_MAX}",
+                survey.nested
+            )));
+        }
+        if survey.opaque_bytes > OPAQUE_BYTES_MAX {
+            return Err(Status::invalid_argument(format!(
+                "The request has fields of {} bytes that are not supported; limit {OPAQUE_BYTES_MAX}",
+                survey.opaque_bytes
+            )));
+        }
+        Ok(survey)
+    }
+
+    fn message(&mut self, shape: &Shape, mut bytes: &[u8], depth: usize) -> Result<(), Status> {
+        if depth > DEPTH_MAX {
+            return Err(unreadable("it nests too deep"));
+        }
+        let mut elements = [0u32; FIELDS_MAX];
+        while !bytes.is_empty() {
+            let (tag, payload) = next_field(&mut bytes)?;
+            let Some(payload) = payload else { continue };
+            let Some(at) = shape.fields.iter().position(|field| field.tag == tag) else { continue };
+            elements[at] += 1;
+            self.field(&shape.fields[at], payload, depth)?;
+        }
+        for (field, elements) in shape.fields.iter().zip(elements) {
+            self.decoded_bytes += match (field.repeated, elements as usize) {
+                (_, 0) => 0,
+                (true, elements) => vector_bytes(elements, field.bytes),
+                (false, elements) => elements * field.bytes,
+            };
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, field: &Field, payload: &[u8], depth: usize) -> Result<(), Status> {
+        match field.counter {
+            Counter::None => {}
+            Counter::Main => self.main += 1,
+            Counter::Second => self.second += 1,
+            Counter::Nested => self.nested += 1,
+        }
+        self.decoded_bytes += field.handling_bytes;
+        match &field.holds {
+            Holds::Message(inside) => self.message(inside, payload, depth + 1)?,
+            Holds::Text => self.decoded_bytes += payload.len() + ALLOCATION_BYTES,
+            Holds::Bytes => {}
+            Holds::Opaque => {
+                self.opaque_bytes += payload.len();
+                self.decoded_bytes += payload.len() * OPAQUE_DECODED_PER_BYTE;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a vector takes that is filled one by one: its capacity doubles, and
+/// while it grows the old elements are there twice.
+fn vector_bytes(elements: usize, bytes: usize) -> usize {
+    const FIRST_CAPACITY: usize = 4;
+    let capacity = elements.next_power_of_two().max(FIRST_CAPACITY);
+    let copied = if elements > FIRST_CAPACITY { capacity / 2 } else { 0 };
+    (capacity + copied) * bytes + ALLOCATION_BYTES
+}
+
+/// Takes the next field off a message. Returns its tag, and its payload if it
+/// is one of known length.
+fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), Status> {
+    let key = varint(bytes)?;
+    let tag = u32::try_from(key >> 3).map_err(|_| unreadable("a tag is too large"))?;
+    let skipped = match key & 7 {
+        0 => {
+            varint(bytes)?;
+            return Ok((tag, None));
+        }
+        1 => 8,
+        2 => {
+            let length = usize::try_from(varint(bytes)?).unwrap_or(usize::MAX);
+            let Some((payload, rest)) = bytes.split_at_checked(length) else {
+                return Err(unreadable("it is truncated"));
+            };
+            *bytes = rest;
+            return Ok((tag, Some(payload)));
+        }
+        5 => 4,
+        // Groups, too: no field of this API is one, and what is in them
+        // could not be counted.
+        _ => return Err(unreadable("a field has an invalid wire type")),
+    };
+    match bytes.split_at_checked(skipped) {
+        Some((_, rest)) => *bytes = rest,
+        None => return Err(unreadable("it is truncated")),
+    }
+    Ok((tag, None))
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, Status> {
+    if let Some((&byte, rest)) = bytes.split_first()
+        && byte < 0x80
+    {
+        *bytes = rest;
+        return Ok(u64::from(byte));
+    }
+    prost::encoding::decode_varint(bytes).map_err(|error| unreadable(&error.to_string()))
+}
+
+fn unreadable(why: &str) -> Status {
+    Status::invalid_argument(format!("The message cannot be read: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static LEAF: Shape = Shape { fields: &[Field::text(1)] };
+    static ROOT: Shape = Shape {
+        fields: &[
+            Field::list(2, Holds::Message(&LEAF), 100, Counter::Main),
+            Field::single(3, Holds::Opaque, 0),
+        ],
+    };
+
+    fn survey(bytes: &[u8]) -> Result<Survey, Status> {
+        Survey::of(&ROOT, bytes)
+    }
+
+    #[test]
+    fn elements_are_counted_and_sized_by_the_capacity_of_their_vector() {
+        assert_eq!(survey(&[]).unwrap(), Survey::default());
+        let one = survey(&[0x12, 0]).unwrap();
+        assert_eq!((one.main, one.decoded_bytes), (1, 400 + ALLOCATION_BYTES));
+        let many = survey(&[0x12, 0].repeat(1000)).unwrap();
+        assert_eq!((many.main, many.decoded_bytes), (1000, 1536 * 100 + ALLOCATION_BYTES));
+        let text = survey(&[0x12, 4, 0x0A, 2, b'a', b'b']).unwrap();
+        assert_eq!(text.decoded_bytes, one.decoded_bytes + 2 + ALLOCATION_BYTES);
+    }
+
+    #[test]
+    fn other_fields_are_skipped_and_hide_nothing() {
+        let others =
+            [0x08, 0xFF, 0x01, 0x22, 3, 1, 2, 3, 0x29, 0, 0, 0, 0, 0, 0, 0, 0, 0x35, 0, 0, 0, 0];
+        let bytes = [&[0x12, 0][..], &others, &[0x12, 0]].concat();
+        assert_eq!(survey(&bytes).unwrap().main, 2);
+    }
+
+    #[test]
+    fn bytes_that_are_not_a_message_are_refused() {
+        for bytes in
+            [&[0x12][..], &[0x12, 5, 1], &[0x80], &[0x12, 1, 0x0A], &[0x29, 0], &[0x13], &[0x1C]]
+        {
+            let status = survey(bytes).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument, "{bytes:?}");
+            assert!(status.message().starts_with("The message cannot be read"), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn fields_without_a_shape_are_limited_by_their_length() {
+        let opaque = |length: usize| {
+            let mut bytes = vec![0x1A];
+            prost::encoding::encode_varint(length as u64, &mut bytes);
+            bytes.resize(bytes.len() + length, 0);
+            survey(&bytes)
+        };
+        assert_eq!(opaque(10).unwrap().decoded_bytes, 10 * OPAQUE_DECODED_PER_BYTE);
+        assert!(opaque(OPAQUE_BYTES_MAX).is_ok());
+        assert!(opaque(OPAQUE_BYTES_MAX + 1).is_err());
+    }
+}

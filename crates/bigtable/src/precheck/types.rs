@@ -1,0 +1,50 @@
+//! Types of values, which nest; their fields have the same numbers in both
+//! services.
+
+use std::mem::size_of;
+
+use super::shape::{Counter, Field, Holds, Shape};
+use crate::proto::{admin, v2};
+
+/// The larger of the two services' types.
+const TYPE_BYTES: usize = if size_of::<v2::Type>() > size_of::<admin::Type>() {
+    size_of::<v2::Type>()
+} else {
+    size_of::<admin::Type>()
+};
+
+/// A type within another.
+const fn inner(tag: u32) -> Field {
+    Field::single(tag, Holds::Message(&TYPE), TYPE_BYTES).counted(Counter::Nested)
+}
+
+const fn boxed(tag: u32, shape: &'static Shape) -> Field {
+    Field::single(tag, Holds::Message(shape), TYPE_BYTES)
+}
+
+pub static TYPE: Shape = Shape {
+    fields: &[
+        // The encoding of strings holds one.
+        Field::text(2),
+        boxed(3, &ELEMENT),
+        boxed(4, &PAIR),
+        boxed(6, &PAIR),
+        boxed(7, &STRUCT),
+        // Names in schema bundles.
+        Field::text(13),
+        Field::text(14),
+    ],
+};
+
+/// Arrays.
+static ELEMENT: Shape = Shape { fields: &[inner(1)] };
+
+/// Maps and aggregates.
+static PAIR: Shape = Shape { fields: &[inner(1), inner(2)] };
+
+pub static STRUCT: Shape =
+    Shape { fields: &[Field::list(1, Holds::Message(&MEMBER), MEMBER_BYTES, Counter::Nested)] };
+
+/// A field of a struct: its name and its type.
+const MEMBER_BYTES: usize = size_of::<String>() + TYPE_BYTES;
+static MEMBER: Shape = Shape { fields: &[Field::text(1), inner(2)] };

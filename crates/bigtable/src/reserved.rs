@@ -1,0 +1,83 @@
+//! The project that belongs to the server itself: its services keep their tables
+//! there, and only calls made within the process reach it.
+
+use stele_grpc::InProcess;
+use tonic::Status;
+
+use crate::data::request;
+use crate::proto::v2;
+
+/// The reserved project.
+pub const PROJECT: &str = "stele-system";
+const PREFIX: &str = "projects/stele-system";
+
+/// Refuses a resource of the reserved project, unless the call was made within the
+/// process. Existing and missing resources are refused alike.
+pub fn check(extensions: &http::Extensions, name: &str) -> Result<(), Status> {
+    if !is_reserved(name) || InProcess::is_set(extensions) {
+        return Ok(());
+    }
+    Err(Status::permission_denied(format!(
+        "project {PROJECT} is reserved for this server's services"
+    )))
+}
+
+fn is_reserved(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A request of the data API, by the resources that it names.
+pub trait Named {
+    fn resources(&self) -> [&str; 3];
+}
+
+macro_rules! named {
+    ($($request:ty: $first:ident $(, $other:ident)*;)*) => {$(
+        impl Named for $request {
+            fn resources(&self) -> [&str; 3] {
+                let mut resources = [&*self.$first, "", ""];
+                let others: &[&str] = &[$(&self.$other),*];
+                resources[1..=others.len()].copy_from_slice(others);
+                resources
+            }
+        }
+    )*};
+}
+
+named! {
+    request::ReadRows: table_name, authorized_view_name, materialized_view_name;
+    request::CheckAndMutateRow: table_name, authorized_view_name;
+    v2::MutateRowRequest: table_name, authorized_view_name;
+    v2::MutateRowsRequest: table_name, authorized_view_name;
+    v2::ReadModifyWriteRowRequest: table_name, authorized_view_name;
+    v2::SampleRowKeysRequest: table_name, authorized_view_name, materialized_view_name;
+    v2::PingAndWarmRequest: name;
+}
+
+/// Refuses a request of the data API that names a resource of the reserved project.
+pub fn check_request(extensions: &http::Extensions, request: &impl Named) -> Result<(), Status> {
+    request.resources().iter().try_for_each(|name| check(extensions, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_the_reserved_project_are_reserved() {
+        for name in
+            ["projects/stele-system", "projects/stele-system/instances/-", "projects/stele-system/"]
+        {
+            let refused = check(&http::Extensions::new(), name).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{name}");
+        }
+        for name in [
+            "",
+            "projects/p",
+            "projects/stele-systems/instances/i",
+            "projects/stele/instances/stele-system",
+        ] {
+            check(&http::Extensions::new(), name).unwrap();
+        }
+    }
+}

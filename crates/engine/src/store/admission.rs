@@ -1,0 +1,515 @@
+//! Admission: a commit enters the store only when memory and log have space
+//! for it and the chains of its tables are not too long. Who cannot enter at
+//! once waits, in a future or in a blocked thread, for a bounded time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::stats::Delay;
+use super::waiters::Stage;
+use super::{Shared, Store, choose};
+use crate::budget::{Charge, Reservation};
+use crate::cell::commit::Commit;
+use crate::error::{Error, Result};
+use crate::log::Promise;
+use crate::prepare::{Prepared, Unknown};
+use crate::sync::Park;
+use crate::table::Table;
+use crate::workers::choose::Choice;
+use crate::workers::claims::Work;
+
+/// By how much a commit is delayed when a chain begins to be too long.
+const CHAIN_PAUSE: Duration = Duration::from_millis(1);
+/// How often that is doubled at most.
+const CHAIN_PAUSE_DOUBLED_MAX: usize = 6;
+/// How often a blocked thread looks again by itself.
+const RECHECK: Duration = Duration::from_millis(100);
+/// When a refused caller should try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The right to apply one commit without waiting: memory and log space are
+/// reserved for it. Both are released on drop.
+pub struct Permit<'a> {
+    pub(super) memory: Charge,
+    pub(super) promise: Promise<'a>,
+    /// The commit as it was checked, unless the permit had to be waited for.
+    pub(super) prepared: Option<Prepared<'a>>,
+}
+
+/// What a commit needs.
+struct Need {
+    tables: Vec<Arc<Table>>,
+    /// Bytes of memory, and of the commit.
+    memory_bytes: usize,
+    commit_bytes: usize,
+}
+
+impl Need {
+    fn of(prepared: &Prepared<'_>, commit: &Commit) -> Need {
+        Need {
+            tables: tables_of(prepared).cloned().collect(),
+            memory_bytes: prepared.memory_bytes(),
+            commit_bytes: commit.bytes().len(),
+        }
+    }
+}
+
+fn tables_of<'p>(prepared: &'p Prepared<'_>) -> impl Iterator<Item = &'p Arc<Table>> {
+    prepared.tables.iter().map(|table| &table.table)
+}
+
+enum Attempt<'a> {
+    Admitted(Permit<'a>),
+    Busy(Need),
+}
+
+impl Store {
+    /// Admits a commit if it need not wait; `None` if it would have to. An
+    /// error says that the commit is invalid or that the store takes none.
+    pub fn try_admit<'a>(&'a self, commit: &'a Commit) -> Result<Option<Permit<'a>>> {
+        self.check_open()?;
+        match self.shared.attempt(commit)? {
+            Attempt::Admitted(permit) => Ok(Some(permit)),
+            Attempt::Busy(_) => Ok(None),
+        }
+    }
+
+    /// Waits until a commit can enter: for memory (first come, first served),
+    /// for the log, and for the chains of the tables that it touches. Needs no
+    /// particular executor. `Overloaded` when too many wait already, or after
+    /// `AdmissionOptions::wait_max`; dropping the future releases everything.
+    ///
+    /// Without a spawner nothing waits: the background work that a commit
+    /// would have to wait for happens inside the first poll.
+    pub fn admit<'a>(&'a self, commit: &'a Commit) -> Admission<'a> {
+        Admission { store: self, commit, waiting: None }
+    }
+}
+
+/// Waits for a [`Permit`]; see [`Store::admit`].
+pub struct Admission<'a> {
+    store: &'a Store,
+    commit: &'a Commit,
+    waiting: Option<Waiting<'a>>,
+}
+
+impl<'a> Future for Admission<'a> {
+    type Output = Result<Permit<'a>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Err(error) = this.store.check_open() {
+            return Poll::Ready(Err(error));
+        }
+        if this.waiting.is_none() {
+            let shared = &*this.store.shared;
+            match shared.attempt(this.commit) {
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(Attempt::Admitted(permit)) => return Poll::Ready(Ok(permit)),
+                Ok(Attempt::Busy(need)) => match Waiting::enter(shared, need, Mode::Async) {
+                    Err(error) => return Poll::Ready(Err(error)),
+                    Ok(waiting) => this.waiting = Some(waiting),
+                },
+            }
+        }
+        let waiting = this.waiting.as_mut().expect("it was just put there");
+        let Poll::Ready(outcome) = waiting.poll(context) else { return Poll::Pending };
+        this.waiting = None;
+        Poll::Ready(outcome.and_then(|(memory, promise)| {
+            let promise = promise.ok_or(Error::NoLogKept)?;
+            Ok(Permit { memory, promise, prepared: None })
+        }))
+    }
+}
+
+impl Shared {
+    /// Admits a commit in this thread, which waits if it has to.
+    pub(super) fn admit_blocking<'a>(&'a self, commit: &'a Commit) -> Result<Permit<'a>> {
+        let need = match self.attempt(commit)? {
+            Attempt::Admitted(permit) => return Ok(permit),
+            Attempt::Busy(need) => need,
+        };
+        let (memory, promise) = Waiting::enter(self, need, Mode::Blocking)?.block()?;
+        let promise = promise.ok_or(Error::NoLogKept)?;
+        Ok(Permit { memory, promise, prepared: None })
+    }
+
+    /// Waits, for as long as it takes, until a commit of the caller's log can
+    /// enter: it must not be refused any more. Returns its memory.
+    pub(super) fn admit_logged(&self, prepared: &Prepared<'_>, commit: &Commit) -> Result<Charge> {
+        self.check_failure()?;
+        if self.tables.world.spawner.is_none() {
+            return self.make_way(prepared);
+        }
+        let memory_bytes = self.memory_share(prepared.memory_bytes());
+        if !self.is_slowed(tables_of(prepared))
+            && let Some(memory) = self.tables.budget.try_reserve(memory_bytes)
+        {
+            return Ok(memory);
+        }
+        let need = Need::of(prepared, commit);
+        Ok(Waiting::enter(self, need, Mode::Logged)?.block()?.0)
+    }
+
+    pub(super) fn prepare<'a>(&self, commit: &'a Commit) -> Result<Prepared<'a>> {
+        let tables = &self.tables;
+        let (limits, folds) = (&tables.options.limits, &tables.folds);
+        Prepared::new(commit, &tables.all(), limits, folds, Unknown::Refuse)
+    }
+
+    fn attempt<'a>(&'a self, commit: &'a Commit) -> Result<Attempt<'a>> {
+        self.check_failure()?;
+        let log = self.log.own().ok_or(Error::NoLogKept)?;
+        let prepared = self.prepare(commit)?;
+        let commit_bytes = commit.bytes().len();
+        if self.tables.world.spawner.is_none() {
+            let memory = self.make_way(&prepared)?;
+            let promise = log.promise(commit_bytes)?;
+            return Ok(Attempt::Admitted(Permit { memory, promise, prepared: Some(prepared) }));
+        }
+        let busy = || Ok(Attempt::Busy(Need::of(&prepared, commit)));
+        if self.is_slowed(tables_of(&prepared))
+            || self.is_queue_full()
+            || self.waiters.any_for_queue()
+        {
+            return busy();
+        }
+        let memory_bytes = self.memory_share(prepared.memory_bytes());
+        let Some(memory) = self.tables.budget.try_reserve(memory_bytes) else { return busy() };
+        let Some(promise) = log.try_promise(commit_bytes)? else { return busy() };
+        Ok(Attempt::Admitted(Permit { memory, promise, prepared: Some(prepared) }))
+    }
+
+    /// Without workers the writer itself does what it would wait for.
+    fn make_way(&self, prepared: &Prepared<'_>) -> Result<Charge> {
+        let clock = &*self.tables.world.clock;
+        if self.is_slowed(tables_of(prepared)) {
+            self.counters.for_chains.measure(clock, || self.compact_due())?;
+        }
+        if self.is_queue_full() {
+            let queued_bytes_max = self.tables.options.memory.log_queue_bytes_max;
+            let wait = || self.log.wait_queue_below(queued_bytes_max);
+            self.counters.for_log.measure(clock, wait)?;
+        }
+        let bytes = self.memory_share(prepared.memory_bytes());
+        match self.tables.budget.try_reserve(bytes) {
+            Some(memory) => Ok(memory),
+            None => self.counters.for_memory.measure(clock, || self.make_room(bytes)),
+        }
+    }
+
+    fn make_room(&self, bytes: usize) -> Result<Charge> {
+        loop {
+            if let Some(charge) = self.tables.budget.try_reserve(bytes) {
+                return Ok(charge);
+            }
+            if !self.flush_best()? {
+                // What is left belongs to other stores of the process.
+                return Ok(self.tables.budget.charge(bytes));
+            }
+        }
+    }
+
+    /// What a commit reserves of the budget. Half at most, which flushes can
+    /// always free: memory is over the budget by the rest of a larger commit
+    /// until that is flushed.
+    fn memory_share(&self, bytes: usize) -> usize {
+        bytes.min(self.tables.budget.limit() / 2)
+    }
+
+    fn is_queue_full(&self) -> bool {
+        self.log.queued_bytes() >= self.tables.options.memory.log_queue_bytes_max
+    }
+
+    fn is_slowed<'t>(&self, mut tables: impl Iterator<Item = &'t Arc<Table>>) -> bool {
+        let chain_slow = self.tables.options.compact.chain_slow;
+        tables.any(|table| table.chain_longest() >= chain_slow && !table.is_dropped())
+    }
+
+    /// Whether writers of one of the tables have to stop until compaction has
+    /// caught up. A chain that compaction cannot shorten, because of damage,
+    /// stops nobody.
+    fn is_stopped(&self, need: &Need) -> bool {
+        let options = &self.tables.options.compact;
+        let too_long = |table: &&Arc<Table>| {
+            table.chain_longest() >= options.chain_stop && !table.is_dropped()
+        };
+        let can_shrink = |table: &Arc<Table>| {
+            choose::all_due(table, options).into_iter().any(|due| {
+                let Choice { tablet, group, .. } = due.choice;
+                let work = Work::Compact { table: table.id, tablet, group };
+                due.length >= options.chain_stop && !self.troubles.is_damaged(work)
+            })
+        };
+        need.tables.iter().filter(too_long).any(can_shrink)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// A future: the timer wakes it, the log's thread does the writing.
+    Async,
+    /// A thread that waits.
+    Blocking,
+    /// The same for a commit that must not be refused for waiting too long.
+    Logged,
+}
+
+/// A commit that waits to be admitted.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    mode: Mode,
+    ticket: u64,
+    need: Need,
+    stage: Stage,
+    /// When the commit is refused.
+    deadline: Option<Instant>,
+    /// The end of the delay for long chains; `None` when it is over.
+    pause_until: Option<Instant>,
+    reservation: Option<Reservation>,
+    memory: Option<Charge>,
+    /// The log's thread was told to make space.
+    space_requested: bool,
+    /// Since when this stage keeps the commit waiting.
+    stage_since: Option<Instant>,
+}
+
+type Outcome<'a> = Result<(Charge, Option<Promise<'a>>)>;
+
+impl<'a> Waiting<'a> {
+    fn enter(shared: &'a Shared, need: Need, mode: Mode) -> Result<Waiting<'a>> {
+        let options = &shared.tables.options;
+        let bounded = mode != Mode::Logged;
+        let waiters_max = if bounded { options.admission.waiters_max } else { usize::MAX };
+        let Some(ticket) = shared.waiters.enter(waiters_max) else {
+            return Err(Error::Overloaded {
+                what: "too many commits wait to be admitted",
+                retry_after: RETRY_AFTER,
+            });
+        };
+        let now = Instant::now();
+        let longest = need.tables.iter().map(|table| table.chain_longest()).max().unwrap_or(0);
+        let too_long = longest.checked_sub(options.compact.chain_slow);
+        Ok(Waiting {
+            shared,
+            mode,
+            ticket,
+            need,
+            stage: Stage::Chains,
+            deadline: bounded.then(|| now + options.admission.wait_max),
+            pause_until: too_long.map(|too_long| now + chain_pause(too_long)),
+            reservation: None,
+            memory: None,
+            space_requested: false,
+            stage_since: None,
+        })
+    }
+
+    fn block(mut self) -> Outcome<'a> {
+        let park = Park::new();
+        let waker = park.waker();
+        loop {
+            if let Poll::Ready(outcome) = self.poll(&mut Context::from_waker(&waker)) {
+                return outcome;
+            }
+            match self.pause_until.filter(|_| self.stage == Stage::Chains) {
+                Some(until) => {
+                    park.sleep(until.saturating_duration_since(Instant::now()));
+                    self.pause_until = None;
+                }
+                None => park.wait(RECHECK),
+            }
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a>> {
+        loop {
+            // Before the stage is looked at, so that no wake-up is missed.
+            let timer = match self.mode {
+                Mode::Async => self.pause_until.into_iter().chain(self.deadline).min(),
+                Mode::Blocking | Mode::Logged => None,
+            };
+            self.shared.waiters.watch(self.ticket, self.stage, context.waker(), timer);
+            if let Err(error) = self.check() {
+                return Poll::Ready(Err(error));
+            }
+            let next = match self.stage {
+                Stage::Chains => self.poll_chains().map(|()| Stage::Queue),
+                Stage::Queue => match self.poll_queue() {
+                    Ok(over) => over.map(|()| Stage::Memory),
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+                Stage::Memory => match self.poll_memory(context) {
+                    Ok(over) => over.map(|()| Stage::Space),
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+                Stage::Space => match self.poll_space() {
+                    Ok(Poll::Ready(promise)) => {
+                        self.end_stage();
+                        let memory = self.memory.take().expect("it was reserved before");
+                        return Poll::Ready(Ok((memory, promise)));
+                    }
+                    Ok(Poll::Pending) => Poll::Pending,
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+            };
+            let Poll::Ready(next) = next else {
+                self.begin_stage();
+                return Poll::Pending;
+            };
+            self.end_stage();
+            let over = std::mem::replace(&mut self.stage, next);
+            if over == Stage::Queue {
+                // The next one may find the queue short enough, too.
+                self.shared.waiters.watch(self.ticket, next, context.waker(), timer);
+                self.shared.waiters.wake_first(over);
+            }
+        }
+    }
+
+    /// Whether it makes sense to wait on.
+    fn check(&self) -> Result<()> {
+        let shared = self.shared;
+        if shared.is_stopping() {
+            return Err(Error::Closed);
+        }
+        shared.check_failure()?;
+        let trouble = match self.stage {
+            Stage::Chains if shared.troubles.any() && shared.is_stopped(&self.need) => {
+                let mut tables = self.need.tables.iter();
+                tables.find_map(|table| shared.troubles.of_chains(table.id))
+            }
+            _ => None,
+        };
+        if let Some(error) = trouble {
+            return Err(error);
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            let what = match self.stage {
+                Stage::Chains => "compaction is behind",
+                Stage::Queue | Stage::Space => "the log is behind",
+                Stage::Memory => "memory is full and flushing is behind",
+            };
+            return Err(Error::Overloaded { what, retry_after: RETRY_AFTER });
+        }
+        Ok(())
+    }
+
+    /// Slows writers down while compaction falls behind, and stops them before
+    /// reads have too many runs to look in.
+    fn poll_chains(&mut self) -> Poll<()> {
+        let shared = self.shared;
+        if !shared.is_slowed(self.need.tables.iter()) {
+            self.pause_until = None;
+            return Poll::Ready(());
+        }
+        shared.claims.urgent.raise();
+        let over = |until: Instant| self.mode == Mode::Async && Instant::now() >= until;
+        if self.pause_until.is_some_and(over) {
+            self.pause_until = None;
+        }
+        if self.pause_until.is_some() || shared.is_stopped(&self.need) {
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_queue(&mut self) -> Result<Poll<()>> {
+        let shared = self.shared;
+        if !shared.is_queue_full() {
+            return Ok(Poll::Ready(()));
+        }
+        if self.mode == Mode::Async {
+            shared.log.request_write();
+            // Short again meanwhile: then nobody may come to wake this one.
+            return Ok(if shared.is_queue_full() { Poll::Pending } else { Poll::Ready(()) });
+        }
+        self.begin_stage();
+        shared.log.wait_queue_below(shared.tables.options.memory.log_queue_bytes_max)?;
+        Ok(Poll::Ready(()))
+    }
+
+    fn poll_memory(&mut self, context: &mut Context<'_>) -> Result<Poll<()>> {
+        let budget = &self.shared.tables.budget;
+        let bytes = self.shared.memory_share(self.need.memory_bytes);
+        let reservation = self.reservation.get_or_insert_with(|| budget.reserve(bytes));
+        let Poll::Ready(memory) = Pin::new(reservation).poll(context) else {
+            if let Some(error) = self.shared.troubles.of_flush() {
+                return Err(error);
+            }
+            self.shared.claims.urgent.raise();
+            return Ok(Poll::Pending);
+        };
+        self.reservation = None;
+        self.memory = Some(memory);
+        Ok(Poll::Ready(()))
+    }
+
+    fn poll_space(&mut self) -> Result<Poll<Option<Promise<'a>>>> {
+        let Some(log) = self.shared.log.own() else { return Ok(Poll::Ready(None)) };
+        if self.mode != Mode::Async {
+            return Ok(Poll::Ready(Some(log.promise(self.need.commit_bytes)?)));
+        }
+        if let Some(promise) = log.try_promise(self.need.commit_bytes)? {
+            return Ok(Poll::Ready(Some(promise)));
+        }
+        if self.space_requested
+            && let Some(error) = log.take_space_error()
+        {
+            return Err(error);
+        }
+        self.space_requested = true;
+        log.request_space(self.need.commit_bytes);
+        Ok(Poll::Pending)
+    }
+
+    fn begin_stage(&mut self) {
+        if self.stage_since.is_none() {
+            self.stage_since = Some(Instant::now());
+            self.delay().count();
+        }
+    }
+
+    fn end_stage(&mut self) {
+        if let Some(since) = self.stage_since.take() {
+            self.delay().add(since.elapsed());
+        }
+    }
+
+    fn delay(&self) -> &'a Delay {
+        let counters = &self.shared.counters;
+        match self.stage {
+            Stage::Chains => &counters.for_chains,
+            Stage::Queue | Stage::Space => &counters.for_log,
+            Stage::Memory => &counters.for_memory,
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.end_stage();
+        self.shared.waiters.leave(self.ticket);
+    }
+}
+
+/// By how much a commit is delayed when a chain has so many runs too many.
+/// Twice as long for every two of them: writers come down to what compaction
+/// can do before they have to stop.
+fn chain_pause(too_many: usize) -> Duration {
+    CHAIN_PAUSE * (1 << (too_many / 2).min(CHAIN_PAUSE_DOUBLED_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_a_chain_the_more_a_commit_is_delayed_up_to_a_limit() {
+        let pauses = [0, 1, 2, 5, 11, 12, usize::MAX].map(chain_pause);
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [1, 1, 2, 4, 32, 64, 64]);
+    }
+}

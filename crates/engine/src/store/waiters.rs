@@ -1,0 +1,220 @@
+//! Commits that wait to be admitted: who waits for what, whom to wake when
+//! something has changed, and the timer that ends delays and waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex};
+
+/// What a commit waits for, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Shorter chains of its tables.
+    Chains,
+    /// A shorter log queue.
+    Queue,
+    /// Memory.
+    Memory,
+    /// Space in the log.
+    Space,
+}
+
+#[derive(Default)]
+pub struct Waiters {
+    state: Mutex<State>,
+    /// The timer's next wake-up has changed.
+    changed: Condvar,
+    /// Commits that wait for the log queue.
+    for_queue: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// By order of arrival.
+    waiting: BTreeMap<u64, Waiter>,
+    last_ticket: u64,
+    timers: BTreeSet<(Instant, u64)>,
+    ended: bool,
+}
+
+struct Waiter {
+    stage: Stage,
+    waker: Option<Waker>,
+    timer: Option<Instant>,
+}
+
+impl Waiters {
+    /// Adds a waiter and returns its ticket; `None` when `waiters_max` wait
+    /// already.
+    pub fn enter(&self, waiters_max: usize) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.waiting.len() >= waiters_max {
+            return None;
+        }
+        state.last_ticket += 1;
+        let ticket = state.last_ticket;
+        state.waiting.insert(ticket, Waiter { stage: Stage::Chains, waker: None, timer: None });
+        Some(ticket)
+    }
+
+    /// Has the waiter woken when its stage may be over, or at `timer`. To be
+    /// called before the waiter looks whether it is over.
+    pub fn watch(&self, ticket: u64, stage: Stage, waker: &Waker, timer: Option<Instant>) {
+        let mut state = self.state.lock();
+        let State { waiting, timers, .. } = &mut *state;
+        let waiter = waiting.get_mut(&ticket).expect("a waiter has entered before");
+        if waiter.stage != stage {
+            self.count(waiter.stage, stage);
+            waiter.stage = stage;
+        }
+        match &mut waiter.waker {
+            Some(known) => known.clone_from(waker),
+            None => waiter.waker = Some(waker.clone()),
+        }
+        if waiter.timer != timer {
+            if let Some(old) = waiter.timer {
+                timers.remove(&(old, ticket));
+            }
+            waiter.timer = timer;
+            if let Some(timer) = timer {
+                timers.insert((timer, ticket));
+                if timers.first() == Some(&(timer, ticket)) {
+                    self.changed.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Removes a waiter. The next one in its stage looks whether it is its turn.
+    pub fn leave(&self, ticket: u64) {
+        let stage = {
+            let mut state = self.state.lock();
+            let waiter = state.waiting.remove(&ticket).expect("a waiter leaves once");
+            if let Some(timer) = waiter.timer {
+                state.timers.remove(&(timer, ticket));
+            }
+            self.count(waiter.stage, Stage::Chains);
+            waiter.stage
+        };
+        self.wake_first(stage);
+    }
+
+    fn count(&self, from: Stage, to: Stage) {
+        if from == Stage::Queue {
+            self.for_queue.fetch_sub(1, Ordering::AcqRel);
+        }
+        if to == Stage::Queue {
+            self.for_queue.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether commits wait for the log queue, so that none overtakes them.
+    pub fn any_for_queue(&self) -> bool {
+        self.for_queue.load(Ordering::Acquire) > 0
+    }
+
+    /// Wakes the waiter that has been in a stage for longest. When it goes on,
+    /// or gives up, it wakes the next.
+    pub fn wake_first(&self, stage: Stage) {
+        let waker = {
+            let mut state = self.state.lock();
+            let mut waiting = state.waiting.values_mut();
+            waiting.find(|waiter| waiter.stage == stage).and_then(|waiter| waiter.waker.clone())
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes all waiters of a stage.
+    pub fn wake(&self, stage: Stage) {
+        self.wake_if(|waiter| waiter.stage == stage);
+    }
+
+    /// Wakes all waiters: the store has failed or closes.
+    pub fn wake_all(&self) {
+        self.wake_if(|_| true);
+    }
+
+    fn wake_if(&self, chosen: impl Fn(&Waiter) -> bool) {
+        let wakers: Vec<Waker> = {
+            let state = self.state.lock();
+            let waiting = state.waiting.values().filter(|waiter| chosen(waiter));
+            waiting.filter_map(|waiter| waiter.waker.clone()).collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The body of the timer's thread. Waits are measured in real time also
+    /// where the clock of the world is simulated: with threads, time is real.
+    pub fn run_timer(&self) {
+        let mut state = self.state.lock();
+        while !state.ended {
+            let Some(&(due, ticket)) = state.timers.first() else {
+                self.changed.wait(&mut state);
+                continue;
+            };
+            let now = Instant::now();
+            if now < due {
+                self.changed.wait_for(&mut state, due - now);
+                continue;
+            }
+            state.timers.remove(&(due, ticket));
+            let waiter = state.waiting.get_mut(&ticket).expect("timers are removed with waiters");
+            waiter.timer = None;
+            if let Some(waker) = &waiter.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// Ends the timer.
+    pub fn end_timer(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sync::Park;
+
+    #[test]
+    fn a_timer_wakes_its_waiter_and_ends_when_told_to() {
+        let waiters = Arc::new(Waiters::default());
+        let (timer, park) = (waiters.clone(), Park::new());
+        let thread = thread::spawn(move || timer.run_timer());
+        let ticket = waiters.enter(1).unwrap();
+        assert!(waiters.enter(1).is_none(), "one waits already");
+        let due = Instant::now() + Duration::from_millis(5);
+        waiters.watch(ticket, Stage::Memory, &park.waker(), Some(due));
+        park.wait(Duration::from_secs(60));
+        assert!(Instant::now() >= due);
+        waiters.leave(ticket);
+        assert!(waiters.enter(1).is_some());
+        waiters.end_timer();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_passes_its_turn_on() {
+        let (waiters, first, second) = (Waiters::default(), Park::new(), Park::new());
+        let tickets = [&first, &second].map(|park| {
+            let ticket = waiters.enter(2).unwrap();
+            waiters.watch(ticket, Stage::Queue, &park.waker(), None);
+            ticket
+        });
+        assert!(waiters.any_for_queue());
+        waiters.wake_first(Stage::Queue);
+        first.wait(Duration::from_secs(60));
+        waiters.leave(tickets[0]);
+        second.wait(Duration::from_secs(60));
+        waiters.leave(tickets[1]);
+        assert!(!waiters.any_for_queue());
+    }
+}

@@ -1,0 +1,126 @@
+//! A lock whose holder must not panic. What the lock guards may be half
+//! changed then, and nothing that the store does afterwards could be trusted,
+//! so the process ends, and recovery starts from what is on disk.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::WaitTimeoutResult;
+
+/// Ends the process.
+fn abort(what: impl fmt::Display) -> ! {
+    tracing::error!("{what}: the process ends");
+    eprintln!("stele: {what}: the process ends");
+    std::process::abort()
+}
+
+/// Ends the process if the thread begins to panic while this is held.
+pub struct AbortOnPanic {
+    what: &'static str,
+    was_panicking: bool,
+}
+
+impl AbortOnPanic {
+    #[inline]
+    pub fn during(what: &'static str) -> AbortOnPanic {
+        // What a panicking thread drops may do orderly work.
+        AbortOnPanic { what, was_panicking: thread::panicking() }
+    }
+}
+
+impl Drop for AbortOnPanic {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.was_panicking && thread::panicking() {
+            abort(format_args!("panic {}", self.what));
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Mutex<T> {
+    inner: parking_lot::Mutex<T>,
+}
+
+pub struct MutexGuard<'a, T> {
+    // Dropped first: the process ends before anybody gets the lock.
+    _abort: AbortOnPanic,
+    held: parking_lot::MutexGuard<'a, T>,
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    #[inline]
+    fn new(held: parking_lot::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard { _abort: AbortOnPanic::during("under a lock of the engine"), held }
+    }
+
+    /// Runs `step` with the lock released, and takes it again.
+    pub fn unlocked<U>(guard: &mut Self, step: impl FnOnce() -> U) -> U {
+        parking_lot::MutexGuard::unlocked(&mut guard.held, step)
+    }
+}
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex { inner: parking_lot::Mutex::new(value) }
+    }
+
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard::new(self.inner.lock())
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.held
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.held
+    }
+}
+
+#[derive(Default)]
+pub struct Condvar {
+    inner: parking_lot::Condvar,
+}
+
+impl Condvar {
+    pub const fn new() -> Condvar {
+        Condvar { inner: parking_lot::Condvar::new() }
+    }
+
+    pub fn notify_one(&self) {
+        self.inner.notify_one();
+    }
+
+    pub fn notify_all(&self) {
+        self.inner.notify_all();
+    }
+
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.inner.wait(&mut guard.held);
+    }
+
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> WaitTimeoutResult {
+        self.inner.wait_for(&mut guard.held, limit)
+    }
+
+    pub fn wait_while_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        condition: impl FnMut(&mut T) -> bool,
+        limit: Duration,
+    ) -> WaitTimeoutResult {
+        self.inner.wait_while_for(&mut guard.held, condition, limit)
+    }
+}

@@ -1,0 +1,136 @@
+//! Claims: who works on which part of a store. A flush has the memory of one
+//! group of a table for itself, a compaction has one chain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::signal::Signal;
+use crate::cell::commit::TableId;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex};
+
+/// A piece of background work that is done by one thread at a time. Who needs
+/// several claims takes them in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    Compact {
+        table: TableId,
+        tablet: usize,
+        group: usize,
+    },
+    Flush {
+        table: TableId,
+        group: usize,
+    },
+    /// All memory at one index, in a store that keeps no log.
+    FlushAll,
+}
+
+impl Work {
+    pub fn is_flush(&self) -> bool {
+        matches!(self, Work::Flush { .. } | Work::FlushAll)
+    }
+}
+
+#[derive(Default)]
+pub struct Claims {
+    state: Mutex<State>,
+    released: Condvar,
+    flushes: AtomicUsize,
+    /// Raised when a claim is released: there may be work again.
+    pub urgent: Signal,
+    pub background: Signal,
+}
+
+#[derive(Default)]
+struct State {
+    held: BTreeSet<Work>,
+    /// How many threads wait for a claim: workers do not take it meanwhile.
+    awaited: BTreeMap<Work, usize>,
+}
+
+impl Claims {
+    /// Takes a claim that nobody holds or waits for.
+    pub fn try_take(&self, work: Work) -> Option<Claim<'_>> {
+        let mut state = self.state.lock();
+        let free = !state.awaited.contains_key(&work) && state.held.insert(work);
+        free.then(|| self.claimed(work))
+    }
+
+    /// Waits for a claim and takes it.
+    pub fn take(&self, work: Work) -> Claim<'_> {
+        let mut state = self.state.lock();
+        if !state.held.insert(work) {
+            *state.awaited.entry(work).or_default() += 1;
+            while !state.held.insert(work) {
+                self.released.wait(&mut state);
+            }
+            let awaited = state.awaited.get_mut(&work).expect("counted above");
+            *awaited -= 1;
+            if *awaited == 0 {
+                state.awaited.remove(&work);
+            }
+        }
+        self.claimed(work)
+    }
+
+    fn claimed(&self, work: Work) -> Claim<'_> {
+        self.flushes.fetch_add(work.is_flush().into(), Ordering::Relaxed);
+        Claim { claims: self, work }
+    }
+
+    pub fn is_held(&self, work: Work) -> bool {
+        self.state.lock().held.contains(&work)
+    }
+
+    /// Whether any memory is being flushed.
+    pub fn is_flushing(&self) -> bool {
+        self.flushes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Has idle workers look for work.
+    pub fn raise(&self) {
+        self.urgent.raise();
+        self.background.raise();
+    }
+}
+
+/// The right to do a piece of work, released on drop.
+pub struct Claim<'a> {
+    claims: &'a Claims,
+    pub work: Work,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.claims.state.lock().held.remove(&self.work);
+        self.claims.flushes.fetch_sub(self.work.is_flush().into(), Ordering::Relaxed);
+        self.claims.released.notify_all();
+        self.claims.raise();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_that_somebody_waits_for_goes_to_who_waits() {
+        let claims = Claims::default();
+        let work = Work::Flush { table: TableId(1), group: 0 };
+        let held = claims.try_take(work).unwrap();
+        assert!(claims.try_take(work).is_none() && claims.is_flushing());
+        assert!(claims.try_take(Work::Flush { table: TableId(1), group: 1 }).is_some());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(claims.take(work)));
+            while claims.state.lock().awaited.is_empty() {
+                thread::yield_now();
+            }
+            drop(held);
+            waits.join().unwrap();
+        });
+        assert!(claims.try_take(work).is_some());
+        assert!(!claims.is_flushing());
+    }
+}

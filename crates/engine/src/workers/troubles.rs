@@ -1,0 +1,213 @@
+//! Background work that failed: it rests for a while before it is tried again,
+//! and what keeps failing is reported to callers and operators.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::claims::Work;
+use crate::cell::commit::TableId;
+use crate::error::Error;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// How long work rests after its first failure; twice as long after each
+/// further one, up to the maximum.
+const REST: Duration = Duration::from_secs(1);
+const COMPACT_REST_MAX: Duration = Duration::from_secs(60);
+/// A flush is tried again each second: writers wait for it.
+const FLUSH_REST_MAX: Duration = REST;
+/// Work that has failed so often without a success in between will hardly
+/// succeed the next time.
+const FAILURES_MAX: u32 = 3;
+/// Trouble of this age is told to those who wait for the work.
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub struct Troubles {
+    failing: Mutex<BTreeMap<Work, Failing>>,
+    /// Whether any work is failing.
+    any: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Failing {
+    error: Error,
+    since: Instant,
+    failures: u32,
+    retry_at: Instant,
+}
+
+impl Failing {
+    /// What to tell those who wait for the work: at once when the disk is
+    /// full, else when it has failed for some time.
+    fn verdict(&self) -> Option<Error> {
+        let tell = matches!(self.error, Error::DiskFull { .. })
+            || (self.failures > 1 && self.since.elapsed() >= GRACE);
+        tell.then(|| self.error.clone())
+    }
+}
+
+/// Background work that failed and was not done since.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    pub work: Work,
+    pub error: Error,
+    /// How long ago it failed for the first time.
+    pub age: Duration,
+    /// How often it has failed.
+    pub failures: u32,
+}
+
+impl Troubles {
+    pub fn failed(&self, work: Work, error: &Error) {
+        let now = Instant::now();
+        let mut all = self.failing.lock();
+        let failing = all.entry(work).or_insert_with(|| Failing {
+            error: error.clone(),
+            since: now,
+            failures: 0,
+            retry_at: now,
+        });
+        failing.error = error.clone();
+        let doubled = REST * (1 << failing.failures.min(10));
+        let rest_max = if work.is_flush() { FLUSH_REST_MAX } else { COMPACT_REST_MAX };
+        let full = matches!(error, Error::DiskFull { .. });
+        failing.retry_at = now + if full { REST } else { doubled.min(rest_max) };
+        failing.failures = failing.failures.saturating_add(1);
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub fn succeeded(&self, work: Work) {
+        if self.any() {
+            let mut all = self.failing.lock();
+            all.remove(&work);
+            self.any.store(!all.is_empty(), Ordering::Release);
+        }
+    }
+
+    /// Forgets the work of a dropped table.
+    pub fn forget(&self, dropped: TableId) {
+        let mut all = self.failing.lock();
+        all.retain(|work, _| match work {
+            Work::Compact { table, .. } | Work::Flush { table, .. } => *table != dropped,
+            Work::FlushAll => true,
+        });
+        self.any.store(!all.is_empty(), Ordering::Release);
+    }
+
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether the work is not to be tried now.
+    pub fn rests(&self, work: Work) -> bool {
+        let resting = |failing: &Failing| Instant::now() < failing.retry_at;
+        self.any() && self.failing.lock().get(&work).is_some_and(resting)
+    }
+
+    /// Whether a flush has failed and is not to be tried now.
+    pub fn flush_rests(&self) -> bool {
+        let now = Instant::now();
+        let rests = |(work, failing): (&Work, &Failing)| work.is_flush() && now < failing.retry_at;
+        self.any() && self.failing.lock().iter().any(rests)
+    }
+
+    /// How long until the next work has rested.
+    pub fn next_retry(&self) -> Option<Duration> {
+        if !self.any() {
+            return None;
+        }
+        let now = Instant::now();
+        let all = self.failing.lock();
+        all.values().filter_map(|failing| failing.retry_at.checked_duration_since(now)).min()
+    }
+
+    /// Why memory is not flushed, if those who wait for it are to know.
+    pub fn of_flush(&self) -> Option<Error> {
+        if !self.any() {
+            return None;
+        }
+        let all = self.failing.lock();
+        let mut flushes = all.iter().filter(|(work, _)| work.is_flush());
+        flushes.find_map(|(_, failing)| failing.verdict())
+    }
+
+    /// Why the chains of a table are not compacted, if those who wait for it
+    /// are to know.
+    pub fn of_chains(&self, table: TableId) -> Option<Error> {
+        let of_table =
+            |work: &Work| matches!(work, Work::Compact { table: of, .. } if *of == table);
+        if !self.any() {
+            return None;
+        }
+        let all = self.failing.lock();
+        let mut chains = all.iter().filter(|(work, _)| of_table(work));
+        chains.find_map(|(_, failing)| failing.verdict())
+    }
+
+    /// Whether a chain cannot be compacted because of what its files hold.
+    pub fn is_damaged(&self, work: Work) -> bool {
+        let damaged = |failing: &Failing| {
+            failing.failures >= FAILURES_MAX
+                && matches!(failing.error, Error::CellDisorder(_) | Error::DataLoss { .. })
+        };
+        self.any() && self.failing.lock().get(&work).is_some_and(damaged)
+    }
+
+    pub fn all(&self) -> Vec<Trouble> {
+        let all = self.failing.lock();
+        let trouble = |(work, failing): (&Work, &Failing)| Trouble {
+            work: *work,
+            error: failing.error.clone(),
+            age: failing.since.elapsed(),
+            failures: failing.failures,
+        };
+        all.iter().map(trouble).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLUSH: Work = Work::Flush { table: TableId(1), group: 0 };
+    const COMPACT: Work = Work::Compact { table: TableId(2), tablet: 0, group: 0 };
+
+    fn full() -> Error {
+        Error::DiskFull { doing: "writing", path: "f".into() }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_at_once_and_forgotten_with_the_next_success() {
+        let troubles = Troubles::default();
+        troubles.failed(FLUSH, &full());
+        assert!(matches!(troubles.of_flush(), Some(Error::DiskFull { .. })));
+        assert!(troubles.of_chains(TableId(1)).is_none());
+        assert!(troubles.rests(FLUSH) && !troubles.rests(COMPACT));
+        assert!(troubles.next_retry().is_some_and(|rest| rest <= REST));
+        troubles.succeeded(FLUSH);
+        assert!(troubles.of_flush().is_none() && !troubles.any() && troubles.all().is_empty());
+    }
+
+    #[test]
+    fn a_first_failure_of_another_kind_is_not_told_before_it_was_tried_again() {
+        let troubles = Troubles::default();
+        troubles.failed(FLUSH, &Error::Closed);
+        assert!(troubles.of_flush().is_none());
+        assert_eq!(troubles.all().len(), 1);
+    }
+
+    #[test]
+    fn a_chain_of_bad_files_is_told_apart_from_a_bad_disk() {
+        let troubles = Troubles::default();
+        for _ in 0..FAILURES_MAX {
+            assert!(!troubles.is_damaged(COMPACT));
+            troubles.failed(COMPACT, &Error::CellDisorder(String::new()));
+        }
+        assert!(troubles.is_damaged(COMPACT));
+        troubles.failed(COMPACT, &full());
+        assert!(!troubles.is_damaged(COMPACT));
+        troubles.forget(TableId(2));
+        assert!(!troubles.any());
+    }
+}

@@ -1,0 +1,116 @@
+//! A panic where the store cannot go on ends the process: what was being
+//! changed would be half changed, or somebody would wait for ever.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stele_engine::schema::{Family, Schema};
+use stele_engine::world::sim::SimFiles;
+use stele_engine::world::{Clock, SeededRandom, SystemClock, Threads, World};
+use stele_engine::*;
+
+const CASE: &str = "STELE_PANIC_CASE";
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// A clock that panics when a thread of this name looks at it.
+struct Bomb(Option<&'static str>);
+
+impl Clock for Bomb {
+    fn now_micros(&self) -> i64 {
+        1_000_000
+    }
+
+    fn elapsed(&self) -> Duration {
+        let current = std::thread::current();
+        let name = current.name().unwrap_or_default();
+        assert!(self.0.is_none_or(|thread| !name.starts_with(thread)), "a bug");
+        Duration::ZERO
+    }
+}
+
+fn open(clock: Arc<dyn Clock>) -> (Store, TableId) {
+    let world = World {
+        clock,
+        files: Arc::new(SimFiles::new(1)),
+        random: Arc::new(SeededRandom::new(1)),
+        spawner: Some(Arc::new(Threads)),
+    };
+    let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
+    let schema = Schema::with_families([Family::new("f")]).unwrap();
+    let table = store.create_table("t", schema).unwrap();
+    (store, table)
+}
+
+fn write(store: &Store, table: TableId) -> Txn {
+    let mut commit = CommitBuilder::new();
+    commit.table(table).row(b"r").set(b"f", b"", 0, b"v");
+    store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap()
+}
+
+/// What the child process does; it returns only if it was not aborted.
+fn misbehave(case: &str) {
+    match case {
+        "worker" => {
+            let (store, table) = open(Arc::new(Bomb(Some("stele-urgent"))));
+            write(&store, table);
+            std::thread::sleep(FORGOTTEN);
+        }
+        "apply" => {
+            let (store, table) = open(Arc::new(Bomb(Some("writer"))));
+            let thread = std::thread::Builder::new().name("writer".to_string());
+            std::thread::scope(|scope| {
+                let _ = thread.spawn_scoped(scope, || write(&store, table)).unwrap().join();
+            });
+        }
+        "callback" => {
+            let (store, table) = open(Arc::new(SystemClock::new()));
+            let txn = write(&store, table);
+            let _ = std::thread::spawn(move || {
+                store.on_durable(txn, |_| panic!("a bug"));
+                let _ = store.sync(txn);
+            })
+            .join();
+        }
+        "none" => {
+            let (store, table) = open(Arc::new(Bomb(None)));
+            write(&store, table);
+            let _ = std::panic::catch_unwind(|| panic!("outside of the store"));
+            write(&store, table);
+        }
+        other => panic!("no case {other}"),
+    }
+}
+
+#[test]
+fn a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not() {
+    if let Ok(case) = std::env::var(CASE) {
+        return misbehave(&case);
+    }
+    for (case, aborts) in [("worker", true), ("apply", true), ("callback", true), ("none", false)] {
+        let name = "a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not";
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CASE, case)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if begun.elapsed() > FORGOTTEN / 2 {
+                child.kill().unwrap();
+                panic!("{case}: the process goes on");
+            }
+            std::thread::yield_now();
+        };
+        const SIGABRT: i32 = 6;
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, aborts.then_some(SIGABRT), "{case}: {status}");
+        assert_eq!(status.success(), !aborts, "{case}: {status}");
+    }
+}

@@ -1,0 +1,539 @@
+//! The memory of one call: the bytes of its newest request message as they
+//! arrive, then what the message takes decoded.
+//!
+//! Memory is charged as it comes to be used, so a message that was only
+//! announced holds nothing. Several messages that have half arrived could then
+//! wait for each other for ever; therefore there is one *turn*: its holder may
+//! exceed the limit and so can always finish. It is taken by whoever finds the
+//! pool exhausted, and by every message over a quarter of the pool, so that
+//! such messages are served one at a time.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+
+use super::{MemoryPool, Share};
+
+/// Messages up to this size are charged whole when they begin, to a part of
+/// the memory that large ones cannot take.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// The part of the memory for requests that is kept for small messages.
+const SMALL_PART: u64 = 4;
+/// Messages over this part of the pool are served one at a time.
+const ALONE_PART: u64 = 4;
+/// Decoded sizes up to this are not worth counting.
+const DECODED_BYTES_FREE: u64 = 4 << 10;
+/// Large messages are charged in steps of this size while they arrive.
+const STEP_BYTES: u64 = 256 << 10;
+/// What the transport holds of a message that waits: its flow-control window.
+const UNREAD_BYTES: u64 = 1 << 20;
+/// Messages that may wait at a time, however little memory there is.
+const WAITERS_MIN: u64 = 64;
+
+/// The memory that all calls of a server share.
+pub struct CallPools {
+    small_limit: u64,
+    small_used: AtomicU64,
+    requests: Arc<MemoryPool>,
+    turn: Arc<Semaphore>,
+    turn_wanted: AtomicUsize,
+    /// Messages that may wait: their unread bytes take memory too.
+    waiters_max: usize,
+    responses: Arc<MemoryPool>,
+    held: Arc<MemoryPool>,
+}
+
+impl CallPools {
+    /// Divides `requests` bytes among requests and `responses` among responses;
+    /// a call waits at most `wait` for either.
+    pub fn new(requests: u64, responses: u64, wait: Duration) -> CallPools {
+        let small_limit = requests / SMALL_PART;
+        CallPools {
+            small_limit,
+            small_used: AtomicU64::new(0),
+            requests: MemoryPool::new("a request", requests - small_limit, wait),
+            turn: Arc::new(Semaphore::new(1)),
+            turn_wanted: AtomicUsize::new(0),
+            waiters_max: (2 * requests / UNREAD_BYTES).max(WAITERS_MIN) as usize,
+            responses: MemoryPool::new("a response", responses / 2, wait),
+            held: MemoryPool::new("a response", responses / 2, wait),
+        }
+    }
+
+    /// Bytes that requests hold now.
+    pub fn requests_used(&self) -> u64 {
+        self.requests.used() + self.small_used.load(Ordering::Relaxed)
+    }
+
+    pub fn requests_limit(&self) -> u64 {
+        self.requests.limit() + self.small_limit
+    }
+
+    /// For frames of responses that the transport has not sent yet.
+    pub fn responses(&self) -> &Arc<MemoryPool> {
+        &self.responses
+    }
+
+    /// For what services hold of responses before they become frames. A pool
+    /// of its own: a stream that holds much must be able to send it.
+    pub fn held(&self) -> &Arc<MemoryPool> {
+        &self.held
+    }
+
+    fn try_take_small(&self, bytes: u64) -> bool {
+        let before = self.small_used.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before.saturating_add(bytes) <= self.small_limit;
+        if !fits {
+            self.small_used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    fn is_alone(&self, bytes: u64) -> bool {
+        bytes > self.requests.limit() / ALONE_PART
+    }
+}
+
+/// The memory that one network call holds. Clones are the same call.
+///
+/// Without a server in front (calls within the process) nothing is counted.
+#[derive(Clone, Default)]
+pub struct CallMemory(Option<Arc<Held>>);
+
+struct Held {
+    pools: &'static CallPools,
+    /// Charged to the part for small messages.
+    small: AtomicU64,
+    large: Mutex<Large>,
+    received: AtomicU64,
+    /// The response has begun: later messages are of a stream.
+    answered: AtomicBool,
+}
+
+/// What a call holds of the pool.
+#[derive(Default)]
+struct Large {
+    share: Option<Share>,
+    /// How much of the share is for the decoded message.
+    decoded: u64,
+    /// How much of the part for small messages is for it.
+    decoded_small: u64,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<CallMemory> = const { RefCell::new(CallMemory(None)) };
+}
+
+/// Memory that a call is waiting for.
+pub type Waiting = std::pin::Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
+impl CallMemory {
+    /// The memory of a new call.
+    pub fn new(pools: &'static CallPools) -> CallMemory {
+        let (small, received) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (large, answered) = (Mutex::default(), AtomicBool::new(false));
+        CallMemory(Some(Arc::new(Held { pools, small, large, received, answered })))
+    }
+
+    /// The memory of the call that these extensions belong to, or of the call
+    /// that is being polled.
+    pub fn of(extensions: &http::Extensions) -> CallMemory {
+        extensions.get::<CallMemory>().cloned().unwrap_or_else(CallMemory::current)
+    }
+
+    /// The memory of the call that is being polled by this thread.
+    pub fn current() -> CallMemory {
+        CURRENT.with_borrow(CallMemory::clone)
+    }
+
+    /// Polls a call, or a part of one, of which this is the memory.
+    pub fn within<T>(&mut self, poll: impl FnOnce() -> T) -> T {
+        struct Restore<'a>(&'a mut CallMemory);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                CURRENT.with_borrow_mut(|current| std::mem::swap(current, self.0));
+            }
+        }
+        CURRENT.with_borrow_mut(|current| std::mem::swap(current, self));
+        let _restore = Restore(self);
+        poll()
+    }
+
+    /// Runs a call within the process, whose memory is not counted.
+    pub async fn uncounted<F: Future>(call: F) -> F::Output {
+        let mut call = std::pin::pin!(call);
+        let poll =
+            |cx: &mut std::task::Context<'_>| CallMemory(None).within(|| call.as_mut().poll(cx));
+        std::future::poll_fn(poll).await
+    }
+
+    /// The pool that services take memory from for what they hold of large
+    /// responses.
+    pub fn responses(&self) -> Arc<MemoryPool> {
+        static UNLIMITED: std::sync::LazyLock<Arc<MemoryPool>> =
+            std::sync::LazyLock::new(|| MemoryPool::new("a response", u64::MAX, Duration::ZERO));
+        match &self.0 {
+            Some(held) => held.pools.held.clone(),
+            None => UNLIMITED.clone(),
+        }
+    }
+
+    /// Charges what the newest message takes in addition when it is decoded.
+    /// Waits until that is free, or for the turn.
+    pub async fn charge_decoded(&self, bytes: usize) -> Result<(), Status> {
+        match self.missing_for_decoded(bytes) {
+            None => Ok(()),
+            Some((held, missing)) => Held::wait_for(held, missing).await,
+        }
+    }
+
+    /// Charges the decoded size only if that needs no waiting.
+    pub fn try_charge_decoded(&self, bytes: usize) -> Result<(), Status> {
+        match self.missing_for_decoded(bytes) {
+            None => Ok(()),
+            Some((held, missing)) => Err(held.pools.requests.exhausted(missing)),
+        }
+    }
+
+    fn missing_for_decoded(&self, bytes: usize) -> Option<(Arc<Held>, u64)> {
+        let (held, bytes) = (self.0.as_ref()?, bytes as u64);
+        if bytes <= DECODED_BYTES_FREE {
+            return None;
+        }
+        let mut large = held.large.lock();
+        held.return_decoded(&mut large);
+        if bytes <= SMALL_BYTES_MAX && held.pools.try_take_small(bytes) {
+            held.small.fetch_add(bytes, Ordering::Relaxed);
+            large.decoded_small = bytes;
+            return None;
+        }
+        let charged = held.try_add(&mut large, bytes);
+        large.decoded = bytes;
+        (!charged).then(|| (held.clone(), bytes))
+    }
+
+    /// Counts bytes of the request as they arrive.
+    pub fn note_received(&self, bytes: usize) {
+        if let Some(held) = &self.0 {
+            held.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that the call has received.
+    pub fn received(&self) -> u64 {
+        self.0.as_ref().map_or(0, |held| held.received.load(Ordering::Relaxed))
+    }
+
+    /// Starts a message of this size; what the one before it held is returned.
+    /// Returns true if all of it is charged; otherwise it is to be charged by
+    /// [`CallMemory::charge_arrived`].
+    pub fn begin_message(&self, bytes: usize) -> bool {
+        let Some(held) = &self.0 else { return true };
+        let bytes = bytes as u64;
+        held.give_back();
+        if bytes <= SMALL_BYTES_MAX && held.pools.try_take_small(bytes) {
+            held.small.store(bytes, Ordering::Relaxed);
+            return true;
+        }
+        false
+    }
+
+    /// Charges a large message of `announced` bytes of which `arrived` are
+    /// there. Returns what to wait for if they cannot be had at once.
+    pub fn charge_arrived(&self, arrived: usize, announced: usize) -> Option<Waiting> {
+        let held = self.0.as_ref()?;
+        let mut large = held.large.lock();
+        let charged = large.share.as_ref().map_or(0, |share| share.bytes() - large.decoded);
+        if arrived as u64 <= charged {
+            return None;
+        }
+        let wanted = (arrived as u64).next_multiple_of(STEP_BYTES).min(announced as u64);
+        let missing = wanted.max(arrived as u64) - charged;
+        if held.try_add(&mut large, missing) {
+            return None;
+        }
+        drop(large);
+        Some(Box::pin(Held::wait_for(held.clone(), missing)))
+    }
+
+    /// Whether this call keeps others waiting, so that it must not be slow.
+    pub fn hinders_others(&self) -> bool {
+        self.0.as_ref().is_some_and(|held| {
+            held.pools.turn_wanted.load(Ordering::Relaxed) > 0 && held.large.lock().turn.is_some()
+        })
+    }
+
+    /// Passes the turn on once the call's memory fits into the pool. Called
+    /// when the response begins, which may take much longer than the request.
+    pub fn release_turn(&self) {
+        let Some(held) = &self.0 else { return };
+        held.answered.store(true, Ordering::Relaxed);
+        let Some(mut large) = held.large.try_lock() else { return };
+        if large.turn.is_some() && held.pools.requests.used() <= held.pools.requests.limit() {
+            large.turn = None;
+        }
+    }
+
+    /// Passes the turn on when the service of a stream asks for its next
+    /// message and none has begun: the client may be silent for hours.
+    pub fn between_messages(&self) {
+        if let Some(held) = &self.0
+            && held.answered.load(Ordering::Relaxed)
+        {
+            held.large.lock().turn = None;
+        }
+    }
+}
+
+impl Held {
+    /// Adds to the share without waiting, if that is possible.
+    fn try_add(&self, large: &mut Large, bytes: u64) -> bool {
+        let pool = &self.pools.requests;
+        let total = large.share.as_ref().map_or(0, Share::bytes) + bytes;
+        if large.turn.is_none() && self.pools.is_alone(total) {
+            large.turn = self.pools.turn.clone().try_acquire_owned().ok();
+        }
+        if large.turn.is_some() {
+            add(&mut large.share, pool.take_now(bytes));
+            return true;
+        }
+        if self.pools.is_alone(total) {
+            return false;
+        }
+        match &mut large.share {
+            Some(share) => share.try_grow(bytes),
+            share => {
+                *share = pool.try_take(bytes);
+                share.is_some()
+            }
+        }
+    }
+
+    /// Waits for memory or for the turn, whichever comes first.
+    async fn wait_for(self: Arc<Self>, bytes: u64) -> Result<(), Status> {
+        let pools = self.pools;
+        let total = self.large.lock().share.as_ref().map_or(0, Share::bytes) + bytes;
+        let alone = pools.is_alone(total);
+        let waiting = pools.turn_wanted.fetch_add(1, Ordering::Relaxed);
+        let _wanted = Wanted(pools);
+        if waiting >= pools.waiters_max {
+            return Err(pools.requests.exhausted(bytes));
+        }
+        let free = async {
+            match alone {
+                true => std::future::pending().await,
+                false => match pools.requests.queued(bytes) {
+                    Ok(queued) => Ok((queued.await, None)),
+                    Err(refused) => Err(refused),
+                },
+            }
+        };
+        let turn = async {
+            let turn = pools.turn.clone().acquire_owned().await.ok();
+            Ok((pools.requests.take_now(bytes), turn))
+        };
+        let either = async {
+            tokio::select! { biased; granted = free => granted, granted = turn => granted }
+        };
+        let granted = tokio::time::timeout(pools.requests.wait(), either).await;
+        let (share, turn) = granted.unwrap_or_else(|_| Err(pools.requests.exhausted(bytes)))?;
+        let mut large = self.large.lock();
+        add(&mut large.share, share);
+        if turn.is_some() {
+            large.turn = turn;
+        }
+        Ok(())
+    }
+
+    /// Returns what the decoded form of the message before held.
+    fn return_decoded(&self, large: &mut Large) {
+        let (decoded, small) = (large.decoded, large.decoded_small);
+        (large.decoded, large.decoded_small) = (0, 0);
+        if let Some(share) = &mut large.share {
+            share.shrink(decoded);
+        }
+        if small > 0 {
+            self.small.fetch_sub(small, Ordering::Relaxed);
+            self.pools.small_used.fetch_sub(small, Ordering::Relaxed);
+        }
+    }
+
+    fn give_back(&self) {
+        let small = self.small.swap(0, Ordering::Relaxed);
+        if small > 0 {
+            self.pools.small_used.fetch_sub(small, Ordering::Relaxed);
+        }
+        let large = std::mem::take(&mut *self.large.lock());
+        drop(large);
+    }
+}
+
+fn add(share: &mut Option<Share>, more: Share) {
+    match share {
+        Some(share) => share.join(more),
+        share => *share = Some(more),
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let small = *self.small.get_mut();
+        if small > 0 {
+            self.pools.small_used.fetch_sub(small, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts a call that waits for the turn.
+struct Wanted(&'static CallPools);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.turn_wanted.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// 4 MiB for large messages, 4/3 MiB for small ones.
+    fn pools(wait: Duration) -> &'static CallPools {
+        Box::leak(Box::new(CallPools::new(16 * MIB as u64 / 3, MIB as u64, wait)))
+    }
+
+    fn long() -> &'static CallPools {
+        pools(Duration::from_secs(600))
+    }
+
+    #[test]
+    fn small_messages_are_counted_whole_and_returned() {
+        let pools = long();
+        let calls: Vec<_> = (0..21).map(|_| CallMemory::new(pools)).collect();
+        assert!(calls.iter().all(|call| call.begin_message(64 << 10)));
+        assert_eq!(pools.requests_used(), 21 * (64 << 10));
+        let next = CallMemory::new(pools);
+        assert!(!next.begin_message(64 << 10), "too many of them count as large ones");
+        assert!(next.charge_arrived(64 << 10, 64 << 10).is_none());
+        drop((calls, next));
+        assert_eq!(pools.requests_used(), 0);
+    }
+
+    #[test]
+    fn an_announced_message_holds_only_what_has_arrived() {
+        let pools = long();
+        let call = CallMemory::new(pools);
+        assert!(!call.begin_message(256 * MIB));
+        assert_eq!(pools.requests_used(), 0);
+        assert!(call.charge_arrived(1, 256 * MIB).is_none());
+        assert_eq!(pools.requests_used(), STEP_BYTES);
+        assert!(call.charge_arrived(300 << 10, 256 * MIB).is_none());
+        assert_eq!(pools.requests_used(), 2 * STEP_BYTES);
+        assert!(!call.begin_message(100 << 10));
+        assert_eq!(pools.requests_used(), 0, "the message before was handled");
+        assert!(call.charge_arrived(1, 100 << 10).is_none());
+        assert_eq!(pools.requests_used(), 100 << 10);
+    }
+
+    #[tokio::test]
+    async fn messages_over_a_quarter_of_the_pool_are_served_one_at_a_time() {
+        let pools = long();
+        let (first, second) = (CallMemory::new(pools), CallMemory::new(pools));
+        assert!(first.charge_arrived(100 * MIB, 100 * MIB).is_none());
+        assert!(second.charge_arrived(MIB, 2 * MIB).is_some(), "the pool is exhausted");
+        let waiting = second.charge_arrived(2 * MIB, 2 * MIB).unwrap();
+        let waiting = tokio::spawn(waiting);
+        while !first.hinders_others() {
+            tokio::task::yield_now().await;
+        }
+        drop(first);
+        waiting.await.unwrap().unwrap();
+        assert_eq!(pools.requests_used(), 2 * MIB as u64);
+        assert!(!second.hinders_others());
+    }
+
+    #[tokio::test]
+    async fn messages_that_fill_the_pool_together_all_arrive_in_the_end() {
+        let pools = long();
+        let whole = 900 << 10;
+        let arriving = |call: CallMemory| async move {
+            call.begin_message(whole);
+            for arrived in (100 << 10..=whole).step_by(100 << 10) {
+                if let Some(waiting) = call.charge_arrived(arrived, whole) {
+                    waiting.await.unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+            call.charge_decoded(whole).await.unwrap();
+        };
+        let calls = (0..32).map(|_| tokio::spawn(arriving(CallMemory::new(pools))));
+        for call in calls.collect::<Vec<_>>() {
+            call.await.unwrap();
+        }
+        assert_eq!(pools.requests_used(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_decoded_size_is_charged_until_the_next_message() {
+        let pools = long();
+        let mut call = CallMemory::new(pools);
+        assert!(call.begin_message(1000));
+        call.charge_decoded(50 << 10).await.unwrap();
+        assert_eq!((pools.requests.used(), pools.requests_used()), (0, 1000 + (50 << 10)));
+        let waited = call.within(|| CallMemory::current().try_charge_decoded(500 << 10));
+        waited.unwrap();
+        assert_eq!(pools.requests_used(), 1000 + (500 << 10));
+        assert!(call.begin_message(10));
+        assert_eq!(pools.requests_used(), 10);
+        assert!(CallMemory::current().0.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_message_that_finds_neither_memory_nor_the_turn_is_refused() {
+        let pools = pools(Duration::ZERO);
+        let first = CallMemory::new(pools);
+        assert!(first.charge_arrived(5 * MIB, 5 * MIB).is_none());
+        let refused = CallMemory::new(pools).charge_decoded(MIB).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        first.release_turn();
+        assert!(CallMemory::new(pools).charge_decoded(MIB).await.is_err(), "over the limit");
+    }
+
+    #[tokio::test]
+    async fn the_number_of_messages_that_wait_is_bounded() {
+        let pools = long();
+        let first = CallMemory::new(pools);
+        assert!(first.charge_arrived(5 * MIB, 5 * MIB).is_none());
+        let waiting = || CallMemory::new(pools).charge_arrived(MIB, MIB).unwrap();
+        let others: Vec<_> = (0..WAITERS_MIN).map(|_| tokio::spawn(waiting())).collect();
+        while pools.turn_wanted.load(Ordering::Relaxed) < others.len() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(waiting().await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+        drop(first);
+        for other in others {
+            other.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_within_the_process_are_not_counted() {
+        let pools = long();
+        let call = CallMemory::new(pools);
+        let inner = CallMemory::uncounted(async { CallMemory::current().0.is_none() });
+        let mut inner = std::pin::pin!(inner);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let polled = call.clone().within(|| inner.as_mut().poll(&mut cx));
+        assert_eq!(polled, std::task::Poll::Ready(true));
+        CallMemory::default().charge_decoded(1 << 40).await.unwrap();
+        assert!(CallMemory::default().responses().try_take(1 << 40).is_some());
+    }
+}

@@ -1,0 +1,194 @@
+//! The one place that decides what leaves the runtime's threads. Work that may
+//! take long or wait (for the disk, for a lock) would otherwise keep every
+//! other call of its thread waiting.
+//!
+//! [`offload`] moves work to another thread and is preferred. [`in_place`] is
+//! for work that borrows from its caller or that rarely waits: the runtime
+//! moves its other tasks to another thread meanwhile. Both are bounded, because
+//! the runtime has only so many threads: `offload` queues, and calls that may
+//! wait in place are held back at the server's edge while [`crowded`].
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Pieces of offloaded work that run at the same time.
+const OFFLOADED_MAX: usize = 64;
+/// Calls that wait in place at the same time before others are held back.
+const IN_PLACE_MAX: usize = 256;
+/// Threads that a runtime needs for both, and for what cannot be held back.
+pub const BLOCKING_THREADS_MAX: usize = 2 * (OFFLOADED_MAX + IN_PLACE_MAX);
+/// How long work waits for its thread before it is refused.
+const QUEUE_WAIT: Duration = Duration::from_secs(30);
+
+/// What a call may do, as the method table of a service states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Computes for less than a millisecond and waits for nothing.
+    Small,
+    /// May wait for the disk or for a lock.
+    Waits,
+    /// May compute for long: hashing, counting, compiling, decoding much.
+    Computes,
+}
+
+impl Cost {
+    /// Runs the work of a call where its cost allows it to run.
+    pub async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        match self {
+            Cost::Small => Ok(work()),
+            Cost::Waits | Cost::Computes => offload(work).await,
+        }
+    }
+}
+
+static OFFLOADED: Semaphore = Semaphore::const_new(OFFLOADED_MAX);
+
+/// Runs work on a thread that may be kept busy. A panic of the work becomes
+/// INTERNAL; RESOURCE_EXHAUSTED if no thread is free for long.
+pub async fn offload<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    let permit = match tokio::time::timeout(QUEUE_WAIT, OFFLOADED.acquire()).await {
+        Ok(permit) => permit.expect("the semaphore is never closed"),
+        Err(_) => return Err(overloaded()),
+    };
+    // The permit belongs to the work: a call that is given up leaves it running.
+    let running = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    running.await.map_err(|stopped| match stopped.is_panic() {
+        true => Status::internal("the call failed by a defect of the server"),
+        false => Status::unavailable("the server is shutting down"),
+    })
+}
+
+fn overloaded() -> Status {
+    let retry = ErrorDetails::with_retry_info(Some(Duration::from_secs(1)));
+    let message = "the server is busy: no thread was free for this call; try again later";
+    Status::with_error_details(tonic::Code::ResourceExhausted, message, retry)
+}
+
+static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
+static HELD_BACK: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
+
+/// Runs work that may wait on the current thread. Within a task of a runtime
+/// with several threads, the other tasks are moved to another thread first;
+/// elsewhere there are none.
+pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => {
+            let _counted = InPlace::enter();
+            tokio::task::block_in_place(work)
+        }
+        _ => work(),
+    }
+}
+
+/// To copy this many bytes takes about as long as other calls of a thread
+/// should wait.
+const LARGE_BYTES: usize = 4 << 20;
+
+/// Runs work that takes about as long as copying so many bytes: at once if
+/// they are few, otherwise [`in_place`].
+pub fn in_place_if_large<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes > LARGE_BYTES { in_place(work) } else { work() }
+}
+
+struct InPlace;
+
+impl InPlace {
+    fn enter() -> InPlace {
+        IN_PLACE.fetch_add(1, Ordering::SeqCst);
+        InPlace
+    }
+}
+
+impl Drop for InPlace {
+    fn drop(&mut self) {
+        if IN_PLACE.fetch_sub(1, Ordering::SeqCst) == IN_PLACE_MAX {
+            let woken = std::mem::take(&mut *HELD_BACK.lock());
+            woken.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// The number of calls that wait in place now.
+pub fn in_place_now() -> usize {
+    IN_PLACE.load(Ordering::Relaxed)
+}
+
+/// Whether so many calls wait in place that no other should begin to.
+pub fn crowded() -> bool {
+    in_place_now() >= IN_PLACE_MAX
+}
+
+/// Holds a call back while [`crowded`].
+pub fn poll_uncrowded(cx: &mut Context<'_>) -> Poll<()> {
+    if !crowded() {
+        return Poll::Ready(());
+    }
+    let mut held_back = HELD_BACK.lock();
+    // Again under the lock: whoever leaves afterwards finds the waker.
+    if IN_PLACE.load(Ordering::SeqCst) < IN_PLACE_MAX {
+        return Poll::Ready(());
+    }
+    if !held_back.iter().any(|waker| waker.will_wake(cx.waker())) {
+        held_back.push(cx.waker().clone());
+    }
+    Poll::Pending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn offloaded_work_answers_and_its_panic_is_an_error() {
+        assert_eq!(offload(|| 7).await.unwrap(), 7);
+        assert_eq!(Cost::Computes.run(|| 8).await.unwrap(), 8);
+        let failed = offload(|| -> u8 { panic!("as the test wants it") }).await.unwrap_err();
+        assert_eq!(failed.code(), tonic::Code::Internal);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn others_go_on_while_a_call_waits_in_place() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let waiting = tokio::spawn(async move { in_place(|| receive.recv().unwrap()) });
+        let other = tokio::spawn(async move { send.send(9).unwrap() });
+        other.await.unwrap();
+        assert_eq!(waiting.await.unwrap(), 9);
+        assert_eq!(in_place(|| 1), 1);
+    }
+
+    #[test]
+    fn calls_are_held_back_while_too_many_wait_in_place() {
+        struct Woken(AtomicUsize);
+        impl std::task::Wake for Woken {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let woken = std::sync::Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(poll_uncrowded(&mut cx).is_ready());
+        let mut entered: Vec<_> = (0..IN_PLACE_MAX).map(|_| InPlace::enter()).collect();
+        assert!(poll_uncrowded(&mut cx).is_pending() && poll_uncrowded(&mut cx).is_pending());
+        // Other tests of this process may wait in place too.
+        entered.truncate(IN_PLACE_MAX - 8);
+        drop(entered);
+        assert!(poll_uncrowded(&mut cx).is_ready());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    }
+}

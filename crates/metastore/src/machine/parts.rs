@@ -1,0 +1,230 @@
+//! Large entries in bounded memory.
+//!
+//! An entry may change more keys than memory should hold at once: a deletion
+//! of a million keys is one revision. So a [`Batch`] commits parts of its
+//! entry ahead of the rest. Readers do not notice: all cells of a part have
+//! revisions that are published with the end of the entry. A crash in between
+//! is harmless: the position in the log is stored with the end only, so the
+//! entry is applied again from its beginning, on a view of the state that does
+//! not reach up to the revisions of its parts, and writes the same cells again.
+//! Tables without revisions (counts, leases, numbers) change with the end.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use stele_engine::{BatchLimits, CommitBuilder, Scan};
+
+use super::batch::{Batch, Old, bounds};
+use crate::command::{KeyRange, Kv};
+use crate::error::Result;
+use crate::state::{Change, ChangeKind, Tail, VALUE, is_expired, tables, value_spec};
+
+/// A part is committed when it has about this many bytes.
+pub const PART_BYTES: usize = 8 << 20;
+/// What is read of a range at once. A range of no more is deleted without
+/// parts.
+const CHUNK_BYTES: usize = 4 << 20;
+const CHUNK_KEYS: usize = 4096;
+/// What a staged change takes beside its key, about.
+pub const CHANGE_BYTES: usize = 160;
+
+/// A live key of a range that is being deleted.
+struct Live {
+    key: Bytes,
+    value_bytes: usize,
+    lease: i64,
+    /// Kept when somebody wants it.
+    tail: Option<Bytes>,
+}
+
+/// Deletions that are committed together.
+#[derive(Default)]
+struct Part {
+    changes: Vec<Change>,
+    lease_rows: BTreeSet<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Batch<'_> {
+    /// Deletes the live keys of a range in key order. Gives the previous tails
+    /// to `prev`, if it is there. Returns how many there were.
+    pub fn delete_range(
+        &mut self,
+        range: &KeyRange,
+        mut prev: Option<&mut Vec<Kv>>,
+    ) -> Result<i64> {
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let mut changed = self.live_changes_of(range);
+        let mut spec = value_spec(self.base());
+        spec.rows.push(range.rows());
+        let mut scan = self.state.store.scan(self.state.tables.user, spec.clone())?;
+        let mut last: Option<Bytes> = None;
+        let (mut deleted, mut parted, mut part) = (0, false, Part::default());
+        let mut found = VecDeque::new();
+        loop {
+            let keeps_tails = prev.is_some() || self.makes_events() && !parted;
+            let read = read_chunk(&mut scan, keeps_tails, &mut found);
+            if let Some(live) = found.back() {
+                last = Some(live.key.clone());
+            }
+            let done = match read {
+                // A part has waited for disk space for longer than the engine
+                // keeps a row that was begun: continue after the last key. The
+                // base has not moved, so the data is the same.
+                Err(error) if is_expired(&error) => {
+                    let mut rest = spec.clone();
+                    if let Some(last) = &last {
+                        rest.rows[0].start = [&last[..], &[0]].concat();
+                    }
+                    scan = self.state.store.scan(self.state.tables.user, rest)?;
+                    false
+                }
+                read => read?,
+            };
+            if !parted && (!done || self.staged_bytes() > PART_BYTES) {
+                parted = true;
+                self.drop_events();
+            }
+            while let Some(live) = found.pop_front() {
+                while changed.front().is_some_and(|key| *key < live.key) {
+                    deleted += self.delete_changed(changed.pop_front(), &mut prev)?;
+                }
+                if self.has_changed(&live.key) {
+                    // The batch knows better than the store.
+                    let same = changed.pop_front_if(|key| *key == live.key);
+                    deleted += self.delete_changed(same, &mut prev)?;
+                    continue;
+                }
+                deleted += 1;
+                if let (Some(prev), Some(tail)) = (&mut prev, &live.tail) {
+                    prev.push(Kv { key: live.key.clone(), tail: tail.clone() });
+                }
+                if parted {
+                    self.delete_in_part(&mut part, live);
+                    if part.bytes >= PART_BYTES {
+                        self.commit_part(std::mem::take(&mut part))?;
+                    }
+                } else {
+                    let Live { key, value_bytes, lease, tail } = live;
+                    self.delete_old(&key, Old { value_bytes, lease, tail: tail.as_ref() });
+                }
+            }
+            if done {
+                break;
+            }
+        }
+        while !changed.is_empty() {
+            deleted += self.delete_changed(changed.pop_front(), &mut prev)?;
+        }
+        if parted {
+            self.commit_part(part)?;
+            self.move_base();
+        }
+        Ok(deleted)
+    }
+
+    /// Keys of a range that this batch has put and not deleted.
+    fn live_changes_of(&self, range: &KeyRange) -> VecDeque<Bytes> {
+        let rows = range.rows();
+        let changed = self.changed_keys().range::<[u8], _>(bounds(&rows));
+        changed.filter(|(_, change)| change.is_alive()).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Deletes a key that this batch has put. Returns how many that were.
+    fn delete_changed(
+        &mut self,
+        key: Option<Bytes>,
+        prev: &mut Option<&mut Vec<Kv>>,
+    ) -> Result<i64> {
+        let Some(key) = key else { return Ok(0) };
+        let Some(tail) = self.newest(&key)? else { return Ok(0) };
+        self.delete(&key, &tail);
+        if let Some(prev) = prev {
+            prev.push(Kv { key, tail });
+        }
+        Ok(1)
+    }
+
+    fn delete_in_part(&mut self, part: &mut Part, live: Live) {
+        let (revision, sub) = self.next_place();
+        self.count_deletion(&live.key, live.value_bytes);
+        part.bytes += 2 * live.key.len() + CHANGE_BYTES;
+        if live.lease != 0 {
+            let row = tables::owned_row(live.lease, &live.key);
+            if self.is_first_proposal() {
+                part.bytes += row.len();
+                part.lease_rows.insert(row);
+            } else {
+                // An earlier proposal of the entry may have read the rows of
+                // the lease; when it is applied again, it must find them.
+                self.drop_lease_row(row);
+            }
+        }
+        let key = live.key;
+        part.changes.push(Change { revision, sub, kind: ChangeKind::Delete, key, lost: None });
+    }
+
+    fn commit_part(&mut self, part: Part) -> Result<()> {
+        if part.changes.is_empty() {
+            return Ok(());
+        }
+        let tables = &self.state.tables;
+        let mut commit = CommitBuilder::new();
+        commit.table(tables.user);
+        for change in &part.changes {
+            commit.row(&change.key).mark(VALUE, b"", change.revision, b"");
+        }
+        commit.table(tables.changes);
+        for change in &part.changes {
+            change.push(&mut commit, self.numbers.time_micros);
+        }
+        if !part.lease_rows.is_empty() {
+            commit.table(tables.lease_keys);
+        }
+        for row in &part.lease_rows {
+            commit.row(row).delete_row();
+        }
+        self.commit_ahead(commit.finish())?;
+        self.stage_counts(part.changes.iter().map(|change| (&change.key, -1)));
+        Ok(())
+    }
+
+    /// Commits what has been staged so far, between two proposals, if that is
+    /// much.
+    pub(super) fn commit_staged_if_large(&mut self) -> Result<()> {
+        if self.staged_bytes() <= PART_BYTES {
+            return Ok(());
+        }
+        let mut commit = CommitBuilder::new();
+        self.push_changes(&mut commit, false);
+        self.commit_ahead(commit.finish())?;
+        self.forget_staged();
+        self.move_base();
+        Ok(())
+    }
+}
+
+/// Reads live keys, a bounded number of them. Returns whether they were the
+/// last.
+fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<Live>) -> Result<bool> {
+    let mut bytes = 0;
+    loop {
+        let limits =
+            BatchLimits { bytes: CHUNK_BYTES, cells: CHUNK_KEYS, ..BatchLimits::default() };
+        let end = scan.next_batch(limits, &mut |cell| {
+            let old = Tail::parse(cell.value);
+            bytes += cell.row.len() + cell.value.len();
+            found.push_back(Live {
+                key: Bytes::copy_from_slice(cell.row),
+                value_bytes: old.value.len(),
+                lease: old.lease,
+                tail: keeps_tails.then(|| Bytes::copy_from_slice(cell.value)),
+            });
+        })?;
+        if end.done || bytes >= CHUNK_BYTES || found.len() >= CHUNK_KEYS {
+            return Ok(end.done);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Files that nobody but this user may read: the data directory of a server, and
+//! files that hold secrets.
+
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit, umask};
+use stele_engine::world::DIR_MODE;
+
+/// Everyone but the owner.
+const OTHERS: u32 = 0o077;
+
+/// Makes a server keep what it holds to itself: new files are readable by this user
+/// only, and a crash writes no memory image to disk.
+pub fn harden_process() {
+    umask(Mode::from_raw_mode(OTHERS));
+    let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
+    if let Err(error) = setrlimit(Resource::Core, limit) {
+        tracing::debug!(%error, "core dumps stay enabled");
+    }
+}
+
+/// Removes the permissions of other users from a data directory that exists. A
+/// directory that this process cannot change is refused.
+pub fn narrow_data_dir(dir: &Path) -> anyhow::Result<()> {
+    let shown = dir.display();
+    let metadata = match fs::metadata(dir) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("--data {shown}")),
+    };
+    let mode = metadata.permissions().mode();
+    if !metadata.is_dir() || mode & OTHERS == 0 {
+        return Ok(());
+    }
+    let user = geteuid();
+    if metadata.uid() != user.as_raw() && !user.is_root() {
+        bail!(
+            "--data {shown} belongs to user {} and other users may open it (mode {:03o}): choose \
+             a directory of user {}, for instance a new one below it",
+            metadata.uid(),
+            mode & 0o777,
+            user.as_raw(),
+        );
+    }
+    fs::set_permissions(dir, Permissions::from_mode(mode & !OTHERS))
+        .with_context(|| format!("removing the permissions of others from --data {shown}"))?;
+    tracing::info!(dir = %shown, was = format!("{:03o}", mode & 0o777), now = format!("{DIR_MODE:03o}"),
+        "other users may no longer open the data directory");
+    Ok(())
+}
+
+/// Reads a file that holds a secret. One that other users may read is refused;
+/// a group may read it if it belongs to root, as mounted secrets do.
+pub fn read_secret(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let named = || path.display().to_string();
+    let mut file = File::open(path).with_context(named)?;
+    let metadata = file.metadata().with_context(named)?;
+    let mode = metadata.permissions().mode();
+    if metadata.is_file() && is_too_open(mode, metadata.uid() == 0) {
+        bail!(
+            "{} holds a secret and other users may open it (mode {:03o}): run chmod 600 on it",
+            path.display(),
+            mode & 0o777,
+        );
+    }
+    let mut secret = Vec::new();
+    file.read_to_end(&mut secret).with_context(named)?;
+    Ok(secret)
+}
+
+fn is_too_open(mode: u32, of_root: bool) -> bool {
+    let allowed = if of_root { 0o740 } else { 0o700 };
+    mode & 0o777 & !allowed != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &Path, mode: u32) -> std::path::PathBuf {
+        let path = dir.join(format!("{mode:o}"));
+        fs::write(&path, "secret").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_secret_that_others_may_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [0o600, 0o400] {
+            assert_eq!(read_secret(&file(dir.path(), mode)).unwrap(), b"secret");
+        }
+        for mode in [0o644, 0o604, 0o602] {
+            let refused = read_secret(&file(dir.path(), mode)).unwrap_err().to_string();
+            assert!(refused.contains("chmod 600") && refused.contains(&format!("{mode:o}")));
+        }
+        assert!(!is_too_open(0o100_640, true) && is_too_open(0o100_640, false));
+        assert!(is_too_open(0o660, true) && is_too_open(0o644, true));
+    }
+
+    #[test]
+    fn a_data_directory_is_narrowed_to_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = || fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777;
+        for wide in [0o755, 0o770, 0o707, 0o700] {
+            fs::set_permissions(dir.path(), Permissions::from_mode(wide)).unwrap();
+            narrow_data_dir(dir.path()).unwrap();
+            assert_eq!(mode(), 0o700, "{wide:o}");
+        }
+        narrow_data_dir(&dir.path().join("not there")).unwrap();
+    }
+}

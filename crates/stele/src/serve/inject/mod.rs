@@ -1,0 +1,160 @@
+//! Fault injection: calls are delayed or answered with errors on purpose, so that people
+//! can test how their programs retry. Off unless the server was started with `--inject`.
+//!
+//! A `Rule` says which calls are hit and how; an `Injector` stands between the gRPC
+//! ports and their services and applies all rules (`peek` finds out which table a call
+//! is about). `admin` lists and replaces the rules of a running server.
+
+mod admin;
+mod peek;
+mod rule;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use admin::{PATH, Shown, Wanted, router};
+use parking_lot::RwLock;
+pub use rule::Rule;
+use stele_grpc::{Answering, Dispatch, Intercept, MethodPath};
+use tonic::Status;
+use tonic::body::Body;
+
+/// The rules of a server, which may change while it runs.
+pub struct Injector {
+    rules: RwLock<Arc<Rules>>,
+    totals: Arc<Totals>,
+}
+
+/// Calls that were hit since the server was started.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub delayed: AtomicU64,
+    pub failed: AtomicU64,
+}
+
+/// Rules in the order in which they are applied.
+#[derive(Debug, Default)]
+pub struct Rules {
+    pub rules: Vec<Rule>,
+    pub seed: u64,
+}
+
+impl Rules {
+    /// Reads rules; a text may hold several, with `;` between them.
+    pub fn parse(texts: &[String], seed: u64) -> Result<Rules, String> {
+        let texts = texts.iter().flat_map(|text| text.split(';')).map(str::trim);
+        let rules = texts.filter(|text| !text.is_empty()).map(str::parse);
+        Ok(Rules { rules: rules.collect::<Result<_, _>>()?, seed })
+    }
+
+    /// What happens to a call: all delays together, and the first error.
+    fn draw(&self, path: MethodPath<'_>, table: Option<&str>) -> (Duration, Option<Status>) {
+        let (mut latency, mut answer) = (Duration::ZERO, None);
+        for (place, rule) in self.rules.iter().enumerate() {
+            if answer.is_none() && rule.covers(path) && rule.is_about(table) {
+                let fault = rule.draw(self.seed, place as u64);
+                latency += fault.latency;
+                answer = fault.error.map(|code| rule.status(code));
+            }
+        }
+        (latency, answer)
+    }
+}
+
+impl Injector {
+    pub fn new(rules: Rules) -> Injector {
+        Injector { rules: RwLock::new(Arc::new(rules)), totals: Arc::default() }
+    }
+
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    pub fn rules(&self) -> Arc<Rules> {
+        self.rules.read().clone()
+    }
+
+    /// Replaces all rules; counters begin again.
+    pub fn set(&self, rules: Rules) {
+        tracing::warn!(rules = rules.rules.len(), "the rules of fault injection were replaced");
+        *self.rules.write() = Arc::new(rules);
+    }
+}
+
+impl Intercept for Injector {
+    fn intercept(&self, request: http::Request<Body>, next: Dispatch) -> Answering {
+        let (rules, totals) = (self.rules(), self.totals.clone());
+        let Some(path) = MethodPath::of(request.uri()) else { return next.call(request) };
+        let mut covering = rules.rules.iter().filter(|rule| rule.covers(path)).peekable();
+        if covering.peek().is_none() {
+            return next.call(request);
+        }
+        let asks_for_table = covering.any(Rule::asks_for_table);
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let (table, body) = match asks_for_table {
+                true => peek::table(body).await,
+                false => (None, body),
+            };
+            // It was one a moment ago.
+            let path = MethodPath::of(&head.uri);
+            let (latency, answer) =
+                path.map_or((Duration::ZERO, None), |path| rules.draw(path, table.as_deref()));
+            if !latency.is_zero() {
+                totals.delayed.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(latency).await;
+            }
+            match answer {
+                Some(status) => {
+                    totals.failed.fetch_add(1, Ordering::Relaxed);
+                    Ok(status.into_http())
+                }
+                None => next.call(http::Request::from_parts(head, body)).await,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_grpc::Services;
+    use tokio::time::Instant;
+
+    fn services(rules: &[&str]) -> (Services, Arc<Injector>) {
+        let texts: Vec<_> = rules.iter().map(|rule| rule.to_string()).collect();
+        let injector = Arc::new(Injector::new(Rules::parse(&texts, 3).unwrap()));
+        (Services::default().intercepted_by(injector.clone()), injector)
+    }
+
+    async fn called(services: &Services, path: &str) -> http::Response<Body> {
+        let request = http::Request::builder().uri(path).header("content-type", "application/grpc");
+        services.call(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    fn message(response: &http::Response<Body>) -> String {
+        Status::from_header_map(response.headers()).unwrap().message().to_string()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn latencies_add_up_and_the_first_error_is_answered() {
+        let rules = ["*:latency=2s", "A:latency=3s;B:aborted=100%", "B:internal=100%,latency=1h"];
+        assert!(Rules::parse(&rules.map(String::from), 0).is_err(), "an hour is too long");
+        let (services, injector) =
+            services(&["*:latency=2s", "A:latency=3s;B:aborted=100%", "B:internal=100%"]);
+        let begun = Instant::now();
+        // There is no service behind it, so what is passed on is UNIMPLEMENTED.
+        assert!(message(&called(&services, "/s/A").await).contains("unknown service"));
+        assert_eq!(begun.elapsed(), Duration::from_secs(5));
+        let begun = Instant::now();
+        let answer = called(&services, "/s/B").await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+        assert_eq!(answer.headers()["grpc-status"], "10");
+        assert!(message(&answer).contains("injected fault"), "{answer:?}");
+        injector.set(Rules::default());
+        let begun = Instant::now();
+        assert!(message(&called(&services, "/s/B").await).contains("unknown service"));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,101 @@
+//! The pace of a request body: after a time without conditions its bytes must
+//! keep arriving at a rate, and sooner if others wait for the memory it holds.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+use super::times::times;
+
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+/// The rate of a body that keeps others waiting, over each interval of
+/// `Times::body_hindering`.
+const HINDERING_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+
+/// Watches one message, from when it first had to be waited for.
+#[derive(Default)]
+pub struct Pace(Option<Watch>);
+
+struct Watch {
+    since: Instant,
+    /// When it was looked at last, and how much had arrived by then.
+    looked: Instant,
+    arrived: usize,
+    next_look: Pin<Box<Sleep>>,
+}
+
+impl Pace {
+    /// Starts anew: a new message, or time that the client could not use.
+    pub fn restart(&mut self) {
+        self.0 = None;
+    }
+
+    /// Ready with the time that has passed when `arrived` bytes are too few.
+    pub fn poll_overdue(
+        &mut self,
+        cx: &mut Context<'_>,
+        arrived: usize,
+        hinders_others: impl Fn() -> bool,
+    ) -> Poll<Duration> {
+        let watch = self.0.get_or_insert_with(|| Watch::new(arrived));
+        loop {
+            ready!(watch.next_look.as_mut().poll(cx));
+            let now = Instant::now();
+            let passed = now - watch.since;
+            if passed >= allowed(arrived as u64) {
+                return Poll::Ready(passed);
+            }
+            let wanted = (now - watch.looked).as_secs_f64() * HINDERING_BYTES_PER_SECOND_MIN as f64;
+            if ((arrived - watch.arrived) as f64) < wanted && hinders_others() {
+                return Poll::Ready(passed);
+            }
+            *watch = Watch { since: watch.since, ..Watch::new(arrived) };
+        }
+    }
+}
+
+impl Watch {
+    fn new(arrived: usize) -> Watch {
+        let now = Instant::now();
+        let next_look = Box::pin(tokio::time::sleep_until(now + times().body_hindering));
+        Watch { since: now, looked: now, arrived, next_look }
+    }
+}
+
+/// The time in which a body must be received up to this point.
+fn allowed(arrived: u64) -> Duration {
+    let millis = arrived.saturating_mul(1000) / BYTES_PER_SECOND_MIN;
+    times().body + Duration::from_millis(millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_has_half_a_minute_and_then_must_keep_its_rate() {
+        let begun = Instant::now();
+        let mut pace = Pace::default();
+        let after = poll_fn(|cx| pace.poll_overdue(cx, 0, || false)).await;
+        assert!((30..=31).contains(&after.as_secs()), "{after:?}");
+        let rest = poll_fn(|cx| pace.poll_overdue(cx, 10 << 20, || false)).await;
+        assert!((70..=71).contains(&rest.as_secs()), "{rest:?}");
+        pace.restart();
+        let hindering = poll_fn(|cx| pace.poll_overdue(cx, 200 << 20, || true)).await;
+        assert_eq!(hindering.as_secs(), 1);
+        assert!(begun.elapsed() < Duration::from_secs(80));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_begins_to_hinder_others_is_noticed_at_once() {
+        let begun = Instant::now();
+        let mut pace = Pace::default();
+        let hinders = || begun.elapsed() > Duration::from_secs(5);
+        let after = poll_fn(|cx| pace.poll_overdue(cx, 0, hinders)).await;
+        assert!((5..=7).contains(&after.as_secs()), "{after:?}");
+    }
+}

@@ -1,0 +1,46 @@
+//! How the memory of the process is divided (docs/operations.md). The shares
+//! add up to `--memory`; connections, compactions and caches of the services
+//! are the quarter by which the process may exceed it.
+
+use super::settings::{Port, Settings};
+
+/// The shares are given in sixteenths.
+const PARTS: u64 = 16;
+
+/// What each user of memory may take, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Cells of tables that are not on disk yet.
+    pub cells: u64,
+    /// Blocks of tables, decompressed.
+    pub cache: u64,
+    /// Requests, as they arrived and decoded.
+    pub requests: u64,
+    /// Responses that were not sent yet.
+    pub responses: u64,
+    /// The same as the first two for the metastore; nothing if it is off.
+    pub metastore_cells: u64,
+    pub metastore_cache: u64,
+    /// Grids of traces, and results that are being stored.
+    pub traces: u64,
+}
+
+impl Shares {
+    pub fn of(settings: &Settings) -> Shares {
+        let part = settings.memory.0 / PARTS;
+        let metastore = match settings.metastore_port {
+            Port::Off => 0,
+            Port::Number(_) => part,
+        };
+        let requests = settings.request_memory.map_or(3 * part, |size| size.0);
+        Shares {
+            cells: 4 * part,
+            cache: 5 * part - 2 * metastore,
+            requests,
+            responses: 2 * part,
+            metastore_cells: metastore,
+            metastore_cache: metastore,
+            traces: 2 * part,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The task of one HTTP/2 stream, ended when its client does not read.
+//!
+//! hyper does not poll a response body while the stream has no flow-control
+//! window: it holds the frame that the body gave last and waits. So the body
+//! cannot know that its time is over; the task around it can. The body notes
+//! when it handed over a frame, and if it is not asked for another in time the
+//! task ends, which resets the stream and frees all that it held.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use hyper::rt::Executor;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep};
+
+use super::metrics::Metrics;
+use super::times::times;
+
+/// Whether a response waits for its client.
+#[derive(Clone, Copy, Default)]
+pub struct Sending {
+    /// When the body gave its last frame; `None` while the body itself is
+    /// waited for.
+    since: Option<Instant>,
+    /// The deadline of the call.
+    deadline: Option<Instant>,
+    /// Whether the response holds memory that others could wait for.
+    is_charged: bool,
+}
+
+thread_local! {
+    /// Of the stream that this thread polls.
+    static SENDING: Cell<Sending> = const { Cell::new(Sending {
+        since: None,
+        deadline: None,
+        is_charged: false,
+    }) };
+}
+
+/// Notes that the body of the stream being polled has given a frame.
+pub fn handed_over(deadline: Option<Instant>, is_charged: bool) {
+    SENDING.set(Sending { since: Some(Instant::now()), deadline, is_charged });
+}
+
+/// Notes that the body of the stream being polled has nothing to give yet.
+pub fn not_ready() {
+    SENDING.set(Sending::default());
+}
+
+/// Runs the streams of connections.
+#[derive(Clone, Copy)]
+pub struct Streams {
+    pub metrics: &'static Metrics,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        let sending = Sending::default();
+        tokio::spawn(StreamTask { stream, sending, look: None, metrics: self.metrics });
+    }
+}
+
+pin_project! {
+    struct StreamTask<F> {
+        #[pin]
+        stream: F,
+        sending: Sending,
+        // When to look next whether the client reads.
+        look: Option<Pin<Box<Sleep>>>,
+        metrics: &'static Metrics,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for StreamTask<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        SENDING.set(*this.sending);
+        let polled = this.stream.poll(cx);
+        *this.sending = SENDING.take();
+        if polled.is_ready() || this.sending.since.is_none() {
+            *this.look = None;
+            return polled;
+        }
+        loop {
+            let hindering = {
+                let memory = &this.metrics.memory;
+                memory.responses().waiting() > 0 || memory.held().waiting() > 0
+            };
+            let now = Instant::now();
+            let Some(end) = this.sending.end(hindering) else { return Poll::Pending };
+            if now >= end {
+                this.metrics.streams_stalled.fetch_add(1, Ordering::Relaxed);
+                return Poll::Ready(());
+            }
+            // Others may begin to wait meanwhile.
+            let next = end.min(now + times().stall_hindering);
+            let look = match &mut *this.look {
+                Some(look) if look.deadline() <= next && !look.is_elapsed() => look,
+                look => look.insert(Box::pin(tokio::time::sleep_until(next))),
+            };
+            if look.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Sending {
+    /// When the stream is to be ended if its client does not read.
+    fn end(&self, hindering: bool) -> Option<Instant> {
+        let stall = match hindering && self.is_charged {
+            true => times().stall_hindering,
+            false => times().stall,
+        };
+        let end = self.since? + stall;
+        // A client that reads on just after the deadline hears of it.
+        let deadline = self.deadline.map(|deadline| deadline + times().deadline_grace);
+        Some(deadline.map_or(end, |deadline| end.min(deadline)))
+    }
+}

@@ -1,0 +1,66 @@
+//! How long the server waits for its clients. What a client owes (a
+//! handshake, the rest of a request, space for a response) must come within
+//! these times; an idle connection owes nothing.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// Multiplies every time below. For tests only, so that they need not wait
+/// (docs/testing.md).
+const SCALE: &str = "STELE_TEST_TIME_SCALE";
+
+pub struct Times {
+    /// From accepting a connection to its first byte.
+    pub first_byte: Duration,
+    /// For the handshake of TLS.
+    pub handshake: Duration,
+    /// From the first byte to the end of the preface of HTTP/2.
+    pub preface: Duration,
+    /// From the first byte to the first request.
+    pub first_request: Duration,
+    /// For the head of an HTTP/1 request.
+    pub head: Duration,
+    /// For a request body without any rate that it must keep.
+    pub body: Duration,
+    /// The same while other requests wait for its memory.
+    pub body_hindering: Duration,
+    /// For a client to read on: no flow-control window, no space in its socket.
+    pub stall: Duration,
+    /// The same while other responses wait for the memory that it holds.
+    pub stall_hindering: Duration,
+    /// For a client that does not read, from the deadline of its call to the
+    /// reset of the stream.
+    pub deadline_grace: Duration,
+    /// Between the pings of a silent connection, and for their answers.
+    pub ping: Duration,
+    pub ping_answer: Duration,
+}
+
+impl Times {
+    fn scaled(scale: f64) -> Times {
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into()).mul_f64(scale);
+        Times {
+            first_byte: seconds(60),
+            handshake: seconds(20),
+            preface: seconds(10),
+            first_request: seconds(300),
+            head: seconds(30),
+            body: seconds(30),
+            body_hindering: seconds(1),
+            stall: seconds(60),
+            stall_hindering: seconds(2),
+            deadline_grace: seconds(2),
+            ping: seconds(60),
+            ping_answer: seconds(20),
+        }
+    }
+}
+
+/// The times of this process.
+pub fn times() -> &'static Times {
+    static TIMES: LazyLock<Times> = LazyLock::new(|| {
+        let scale = std::env::var(SCALE).ok().and_then(|scale| scale.parse::<f64>().ok());
+        Times::scaled(scale.filter(|scale| (1e-3..=1e3).contains(scale)).unwrap_or(1.0))
+    });
+    &TIMES
+}

@@ -1,0 +1,101 @@
+//! The body of an HTTP request on its way in: charged to the memory for
+//! requests as it arrives, and ended when it does not keep arriving.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use stele_grpc::memory::{CallMemory, CallPools, Waiting};
+
+use super::pace::Pace;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub struct Upload<B = Incoming> {
+    inner: B,
+    memory: CallMemory,
+    arrived: usize,
+    pace: Pace,
+    /// Its client may be silent between two messages for as long as it likes.
+    is_endless: bool,
+    /// Bytes that may not pass before their memory is granted.
+    held_back: Option<(Bytes, Waiting)>,
+}
+
+impl<B> Upload<B> {
+    pub fn new(inner: B, memory: CallMemory, is_endless: bool) -> Upload<B> {
+        Upload { inner, memory, arrived: 0, pace: Pace::default(), is_endless, held_back: None }
+    }
+}
+
+/// The request with a body that is watched, and with the memory of its call.
+pub fn watched(
+    request: http::Request<Incoming>,
+    pools: &'static CallPools,
+) -> http::Request<Upload> {
+    let memory = CallMemory::new(pools);
+    let is_endless = stele_metastore::etcd::is_endless(request.uri().path());
+    let mut request = request.map(|body| Upload::new(body, memory.clone(), is_endless));
+    request.extensions_mut().insert(memory);
+    request
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        loop {
+            if let Some((_, memory)) = &mut this.held_back {
+                let granted = ready!(memory.as_mut().poll(cx));
+                let held_back = this.held_back.take();
+                this.pace.restart();
+                return Poll::Ready(match granted {
+                    Ok(()) => held_back.map(|(data, _)| Ok(Frame::data(data))),
+                    Err(status) => Some(Err(status.into())),
+                });
+            }
+            let memory = &this.memory;
+            let frame = match Pin::new(&mut this.inner).poll_frame(cx) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending if this.is_endless && !memory.hinders_others() => {
+                    return Poll::Pending;
+                }
+                Poll::Pending => {
+                    let hinders = || memory.hinders_others();
+                    ready!(this.pace.poll_overdue(cx, this.arrived, hinders));
+                    return Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())));
+                }
+            };
+            let data = match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => return Poll::Ready(None),
+            };
+            memory.note_received(data.len());
+            this.arrived += data.len();
+            match memory.charge_arrived(this.arrived, this.arrived) {
+                None => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Some(waiting) => this.held_back = Some((data, waiting)),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held_back.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

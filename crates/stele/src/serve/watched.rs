@@ -1,0 +1,172 @@
+//! The bytes of a connection, watched: what has been read of it, and whether
+//! its client takes what is written.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::times::times;
+
+/// The first bytes of every HTTP/2 connection.
+const PREFACE_BYTES: u64 = 24;
+
+/// What is known of a connection by those who watch it.
+#[derive(Clone, Default)]
+pub struct Heard(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    read_bytes: AtomicU64,
+    has_request: AtomicBool,
+}
+
+impl Heard {
+    /// Notes that a request has come.
+    pub fn note_request(&self) {
+        if !self.0.has_request.load(Ordering::Relaxed) {
+            self.0.has_request.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns when the client did not complete its preface in time.
+    pub async fn no_preface(&self) {
+        tokio::time::sleep(times().preface).await;
+        if self.0.read_bytes.load(Ordering::Relaxed) >= PREFACE_BYTES {
+            std::future::pending().await
+        }
+    }
+
+    /// Returns when no request has come in time.
+    pub async fn no_request(&self) {
+        tokio::time::sleep(times().first_request).await;
+        if self.0.has_request.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
+}
+
+pub struct Watched<I> {
+    inner: I,
+    heard: Heard,
+    /// Whether enough was read to stop counting.
+    is_heard: bool,
+    /// Runs while the client takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Watched<I> {
+    pub fn new(inner: I, heard: Heard) -> Watched<I> {
+        Watched { inner, heard, is_heard: false, stalled: None }
+    }
+
+    /// Ends the connection when writing has been impossible for long.
+    fn unless_stalled<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| {
+            Box::pin(tokio::time::sleep_until(Instant::now() + times().stall))
+        });
+        match stalled.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.unless_stalled(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        self.unless_stalled(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        self.unless_stalled(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut_down = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.unless_stalled(cx, shut_down)
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, into);
+        if !self.is_heard {
+            let bytes = (into.filled().len() - before) as u64;
+            let read_bytes = self.heard.0.read_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            self.is_heard = read_bytes >= PREFACE_BYTES;
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_given_up() {
+        let (client, server) = duplex(10);
+        let mut server = Watched::new(server, Heard::default());
+        let begun = Instant::now();
+        let failed = server.write_all(&[0; 11]).await.unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() >= times().stall);
+        drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_preface_is_noticed_and_a_whole_one_is_not() {
+        let heard = Heard::default();
+        let (mut client, server) = duplex(100);
+        let mut server = Watched::new(server, heard.clone());
+        client.write_all(&[0; 23]).await.unwrap();
+        server.read_exact(&mut [0; 23]).await.unwrap();
+        heard.no_preface().await;
+        client.write_all(&[0; 1]).await.unwrap();
+        server.read_exact(&mut [0; 1]).await.unwrap();
+        let waited = tokio::time::timeout(10 * times().preface, heard.no_preface());
+        assert!(waited.await.is_err());
+        heard.no_request().await;
+        heard.note_request();
+        let waited = tokio::time::timeout(10 * times().first_request, heard.no_request());
+        assert!(waited.await.is_err());
+    }
+}

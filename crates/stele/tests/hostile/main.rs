@@ -1,0 +1,14 @@
+//! Attacks on a running server, one test each: a client that is broken or
+//! malicious must not stop the server, exhaust its memory, or keep other
+//! clients waiting. One module per area; each server is the real binary.
+
+mod doors;
+mod metastore;
+mod reads;
+#[path = "../serve/server.rs"]
+#[allow(dead_code, reason = "support shared with the tests in serve/")]
+mod server;
+mod services;
+mod streams;
+mod tombstones;
+mod writes;

@@ -1,0 +1,106 @@
+//! The memory that requests hold: grids while they are read and answered, and
+//! bodies while they arrive and are stored. Each is charged to a pool that all
+//! requests of a server share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stele_grpc::memory::{MemoryPool, Share};
+
+use crate::error::{Error, Result};
+
+/// How long a request waits for memory that others hold.
+const WAIT: Duration = Duration::from_secs(30);
+/// Memory is charged in steps of this size.
+const STEP: u64 = 1 << 20;
+/// Each pool has at least this.
+const POOL_MIN: u64 = 64 << 20;
+
+/// What the requests of a server may hold. Grids and bodies have pools of their
+/// own, so that slow uploads keep nobody from reading.
+pub struct Memory {
+    pub grids: Arc<MemoryPool>,
+    pub bodies: Arc<MemoryPool>,
+}
+
+impl Memory {
+    /// Of `bytes`, two thirds are for grids and one third for bodies.
+    pub fn new(bytes: u64) -> Memory {
+        let pool = |what, bytes: u64| MemoryPool::new(what, bytes.max(POOL_MIN), WAIT);
+        Memory {
+            grids: pool("the memory for grids of traces", bytes / 3 * 2),
+            bodies: pool("the memory for bodies of results", bytes / 3),
+        }
+    }
+}
+
+/// What one request holds.
+pub struct Held {
+    /// Without a pool nothing is counted.
+    share: Option<Share>,
+    limit: u64,
+}
+
+impl Held {
+    /// For commands, which have a process of their own.
+    pub fn uncounted() -> Held {
+        Held { share: None, limit: u64::MAX }
+    }
+
+    pub fn of(pool: &Arc<MemoryPool>) -> Held {
+        Held { share: Some(pool.take_now(0)), limit: pool.limit() }
+    }
+
+    /// The most that one request may hold.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Makes sure that this much is charged in all. Waits a while if others
+    /// hold it.
+    pub async fn cover(&mut self, bytes: u64) -> Result<()> {
+        let Some(share) = &mut self.share else { return Ok(()) };
+        let charged = share.bytes();
+        if bytes <= charged {
+            return Ok(());
+        }
+        if bytes > self.limit {
+            return Err(Error::TooLarge(format!(
+                "this takes more than the {} bytes of memory that one request may use: narrow \
+                 the query or the window",
+                self.limit
+            )));
+        }
+        let more = (bytes - charged).max(STEP).min(self.limit - charged);
+        share.grow(more).await.map_err(|status| Error::Busy(status.message().into()))
+    }
+
+    /// Returns what is charged beyond this.
+    pub fn settle(&mut self, bytes: u64) {
+        if let Some(share) = &mut self.share {
+            share.shrink(share.bytes().saturating_sub(bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_share_a_pool_and_what_nobody_can_have_is_refused() {
+        let memory = Memory::new(0);
+        let mut one = Held::of(&memory.grids);
+        one.cover(POOL_MIN - STEP).await.unwrap();
+        let mut other = Held::of(&memory.grids);
+        other.cover(1).await.unwrap();
+        let busy = other.cover(2 * STEP).await.unwrap_err();
+        assert_eq!((busy.status(), busy.kind()), (503, "busy"), "{busy}");
+        let large = other.cover(POOL_MIN + 1).await.unwrap_err();
+        assert_eq!(large.status(), 413, "{large}");
+        one.settle(0);
+        other.cover(2 * STEP).await.unwrap();
+        Held::of(&memory.bodies).cover(POOL_MIN).await.unwrap();
+        Held::uncounted().cover(u64::MAX).await.unwrap();
+    }
+}
