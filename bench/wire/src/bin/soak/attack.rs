@@ -9,7 +9,9 @@ use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as bt;
 use stele_bench_wire::Rng;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tonic::Streaming;
 
 use crate::load::LARGE_ROW;
 use crate::{FAMILY, ROWS, TABLE, client, filter, key, rows_of, set_cell};
@@ -59,13 +61,44 @@ pub fn chosen(names: &str) -> Result<impl Iterator<Item = Attack>> {
     Ok(chosen.into_iter())
 }
 
-/// Attacks over and over, with pauses of random length. That the server ends or
-/// refuses an attack is what should happen.
+/// Repeats an attack, with pauses of random length. The server is expected to
+/// end or refuse it.
 pub async fn repeat(attack: Attack, target: String, seed: u64, until: Instant) {
     let mut rng = Rng::new(seed);
     while Instant::now() < until {
         let _ = timeout(Duration::from_secs(90), once(attack, &target, &mut rng)).await;
         sleep(Duration::from_millis(100 + rng.below(3_000))).await;
+    }
+}
+
+/// Keeps `scans` scans that match nothing and `readers` stalled readers of a
+/// large cell going: each one that ends is started again.
+pub fn spawn_steady(
+    tasks: &mut JoinSet<()>,
+    target: &str,
+    scans: usize,
+    readers: usize,
+    until: Instant,
+) {
+    for _ in 0..scans {
+        let target = target.to_string();
+        tasks.spawn(async move {
+            while Instant::now() < until {
+                if no_match_scan(&target).await.is_err() {
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        });
+    }
+    for _ in 0..readers {
+        let target = target.to_string();
+        tasks.spawn(async move {
+            while Instant::now() < until {
+                let stalled = stalled_reader(&target).await;
+                // Longer than the server lets a reader stall.
+                sleep(Duration::from_secs(if stalled.is_ok() { 70 } else { 1 })).await;
+            }
+        });
     }
 }
 
@@ -83,27 +116,27 @@ async fn once(attack: Attack, target: &str, rng: &mut Rng) -> Result<()> {
 }
 
 async fn no_match_scans(target: &str, rng: &mut Rng) -> Result<()> {
-    let mut scans = tokio::task::JoinSet::new();
+    let mut scans = JoinSet::new();
     for _ in 0..8 {
-        let mut client = client(target).await?;
-        let cancelled = rng.below(2) == 0;
+        let target = target.to_string();
+        let limit = Duration::from_millis(if rng.below(2) == 0 { 30 } else { 60_000 });
         scans.spawn(async move {
-            let pattern = Bytes::from_static(b"nothing has this value");
-            let request = bt::ReadRowsRequest {
-                table_name: TABLE.into(),
-                filter: filter(bt::row_filter::Filter::ValueRegexFilter(pattern)),
-                ..Default::default()
-            };
-            let patience = Duration::from_secs(if cancelled { 0 } else { 60 });
-            let scan = async {
-                let mut rows = client.read_rows(request).await?.into_inner();
-                while rows.message().await?.is_some() {}
-                anyhow::Ok(())
-            };
-            let _ = timeout(patience + Duration::from_millis(30), scan).await;
+            let _ = timeout(limit, no_match_scan(&target)).await;
         });
     }
     while scans.join_next().await.is_some() {}
+    Ok(())
+}
+
+async fn no_match_scan(target: &str) -> Result<()> {
+    let pattern = Bytes::from_static(b"nothing has this value");
+    let request = bt::ReadRowsRequest {
+        table_name: TABLE.into(),
+        filter: filter(bt::row_filter::Filter::ValueRegexFilter(pattern)),
+        ..Default::default()
+    };
+    let mut rows = client(target).await?.read_rows(request).await?.into_inner();
+    while rows.message().await?.is_some() {}
     Ok(())
 }
 
@@ -140,16 +173,20 @@ async fn decode_bomb(target: &str, rng: &mut Rng) -> Result<()> {
 async fn stalled_readers(target: &str, rng: &mut Rng) -> Result<()> {
     let mut readers = Vec::new();
     for _ in 0..32 {
-        let mut client = client(target).await?;
-        let rows = rows_of(vec![LARGE_ROW.into()]);
-        let request = bt::ReadRowsRequest { table_name: TABLE.into(), rows, ..Default::default() };
-        if let Ok(Ok(answer)) = timeout(Duration::from_secs(5), client.read_rows(request)).await {
-            readers.push(answer.into_inner());
-        }
+        readers.extend(stalled_reader(target).await);
     }
     sleep(Duration::from_secs(rng.below(70))).await;
     drop(readers);
     Ok(())
+}
+
+/// Starts to read a large cell. The reader stalls until it is dropped.
+async fn stalled_reader(target: &str) -> Result<Streaming<bt::ReadRowsResponse>> {
+    let rows = rows_of(vec![LARGE_ROW.into()]);
+    let request = bt::ReadRowsRequest { table_name: TABLE.into(), rows, ..Default::default() };
+    let mut client = client(target).await?;
+    let answer = timeout(Duration::from_secs(5), client.read_rows(request)).await??;
+    Ok(answer.into_inner())
 }
 
 async fn slow_body(target: &str, rng: &mut Rng) -> Result<()> {
@@ -189,7 +226,7 @@ async fn expensive_filter(target: &str, rng: &mut Rng) -> Result<()> {
 }
 
 async fn contended_row(target: &str) -> Result<()> {
-    let mut callers = tokio::task::JoinSet::new();
+    let mut callers = JoinSet::new();
     for _ in 0..32 {
         let mut client = client(target).await?;
         callers.spawn(async move {

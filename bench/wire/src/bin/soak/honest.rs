@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as bt;
+use hdrhistogram::Histogram;
 use stele_bench_wire::{Rng, new_hist, proc_usage};
 
 use crate::{Client, INSTANCE, ROWS, TABLE, client, key, load, set_cell};
@@ -25,19 +26,36 @@ pub struct Sample {
     pub errors: u64,
 }
 
-pub async fn run(target: &str, pid: u32, until: Instant) -> Result<Vec<Sample>> {
+/// The latencies, in nanoseconds, of pings, reads and writes.
+pub type Times = [Histogram<u64>; 3];
+
+/// The whole soak: a sample per second, and all latencies.
+pub struct Course {
+    pub samples: Vec<Sample>,
+    pub times: Times,
+}
+
+pub async fn run(target: &str, pid: u32, until: Instant) -> Result<Course> {
     let mut client = client(target).await?;
     let mut rng = Rng::new(7);
     let started = Instant::now();
-    let mut samples = Vec::new();
+    let mut course = Course { samples: Vec::new(), times: no_times() };
     while Instant::now() < until {
-        samples.push(second(&mut client, &mut rng, started, pid).await);
+        let (sample, times) = second(&mut client, &mut rng, started, pid).await;
+        course.samples.push(sample);
+        for (all, times) in course.times.iter_mut().zip(&times) {
+            all.add(times)?;
+        }
     }
-    Ok(samples)
+    Ok(course)
 }
 
-async fn second(client: &mut Client, rng: &mut Rng, started: Instant, pid: u32) -> Sample {
-    let mut times = [new_hist(), new_hist(), new_hist()];
+fn no_times() -> Times {
+    [new_hist(), new_hist(), new_hist()]
+}
+
+async fn second(client: &mut Client, rng: &mut Rng, started: Instant, pid: u32) -> (Sample, Times) {
+    let mut times = no_times();
     let (begun, mut errors) = (Instant::now(), 0);
     while begun.elapsed() < INTERVAL {
         for (kind, times) in times.iter_mut().enumerate() {
@@ -56,7 +74,7 @@ async fn second(client: &mut Client, rng: &mut Rng, started: Instant, pid: u32) 
         tokio::time::sleep(PAUSE).await;
     }
     let p99 = |kind: usize| times[kind].value_at_quantile(0.99) as f64 / 1e6;
-    Sample {
+    let sample = Sample {
         seconds: started.elapsed().as_secs_f64(),
         rss_bytes: proc_usage(&[pid]).1,
         ping_p99_ms: p99(0),
@@ -65,7 +83,8 @@ async fn second(client: &mut Client, rng: &mut Rng, started: Instant, pid: u32) 
         worst_ms: times.iter().map(|times| times.max()).max().unwrap_or(0) as f64 / 1e6,
         calls: times.iter().map(|times| times.len()).sum(),
         errors,
-    }
+    };
+    (sample, times)
 }
 
 async fn ping(client: &mut Client) -> Result<()> {

@@ -3,6 +3,9 @@
 //! is watched. Writes a sample per second as CSV and a plot beside it, and
 //! fails if the well-behaved client was refused or the memory bound was
 //! exceeded.
+//!
+//! With `--scans N --stalled M` there is no ordinary load, and instead of random
+//! attacks N scans without a match and M stalled readers at all times.
 
 mod attack;
 mod honest;
@@ -19,7 +22,17 @@ use tonic::transport::{Channel, Endpoint};
 
 pub type Client = bt::bigtable_client::BigtableClient<Channel>;
 
-const FLAGS: &[&str] = &["target", "server-pid", "seconds", "memory-mib", "csv", "seed", "attacks"];
+const FLAGS: &[&str] = &[
+    "target",
+    "server-pid",
+    "seconds",
+    "memory-mib",
+    "csv",
+    "seed",
+    "attacks",
+    "scans",
+    "stalled",
+];
 const INSTANCE: &str = "projects/p/instances/i";
 pub const TABLE: &str = "projects/p/instances/i/tables/soak";
 pub const FAMILY: &str = "cf";
@@ -42,16 +55,22 @@ async fn main() -> Result<()> {
     load::prepare(&target).await.context("preparing the table")?;
     let until = Instant::now() + seconds;
     let mut tasks = tokio::task::JoinSet::new();
-    load::spawn(&mut tasks, &target, seed, until).await?;
-    for (number, attack) in attack::chosen(&flags.text("attacks", "all"))?.enumerate() {
-        tasks.spawn(attack::repeat(attack, target.clone(), seed + 1_000 + number as u64, until));
+    let (scans, stalled) = (flags.get("scans", 0), flags.get("stalled", 0));
+    if scans + stalled > 0 {
+        attack::spawn_steady(&mut tasks, &target, scans, stalled, until);
+    } else {
+        load::spawn(&mut tasks, &target, seed, until).await?;
+        for (number, attack) in attack::chosen(&flags.text("attacks", "all"))?.enumerate() {
+            let seed = seed + 1_000 + number as u64;
+            tasks.spawn(attack::repeat(attack, target.clone(), seed, until));
+        }
     }
-    let samples = honest::run(&target, pid, until).await?;
+    let course = honest::run(&target, pid, until).await?;
     tasks.shutdown().await;
 
-    record::write(&samples, &csv)?;
+    record::write(&course.samples, &csv)?;
     let bound = memory_bytes * 5 / 4 + (64 << 20) + 3 * MESSAGE_BYTES_MAX;
-    record::judge(&samples, bound)
+    record::judge(&course, bound)
 }
 
 /// A connection of its own.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use stele_bench_plot::{Line, Plot};
 
-use crate::honest::Sample;
+use crate::honest::{Course, Sample};
 
 /// Writes the samples as CSV and, beside them, as SVG.
 pub fn write(samples: &[Sample], csv: &Path) -> Result<()> {
@@ -49,22 +49,17 @@ fn plot(samples: &[Sample]) -> Plot {
 }
 
 /// Prints a summary; an error when something that must hold did not.
-pub fn judge(samples: &[Sample], rss_bound: u64) -> Result<()> {
-    let median_of = |value: fn(&Sample) -> f64| {
-        let mut values: Vec<f64> = samples.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or_default()
-    };
+pub fn judge(course: &Course, rss_bound: u64) -> Result<()> {
+    let samples = &course.samples;
+    let [ping, read, write] =
+        [0, 1, 2].map(|kind| course.times[kind].value_at_quantile(0.99) as f64 / 1e6);
     let worst = samples.iter().map(|sample| sample.worst_ms).fold(0.0, f64::max);
     let rss = samples.iter().map(|sample| sample.rss_bytes).max().unwrap_or(0);
     let errors: u64 = samples.iter().map(|sample| sample.errors).sum();
     let calls: u64 = samples.iter().map(|sample| sample.calls).sum();
     println!(
-        "{} s, {calls} calls, {errors} refused; p99 of a second (median over the seconds): ping {:.1} ms, read {:.1} ms, write {:.1} ms; longest call {worst:.0} ms; RSS at most {} MB of {} MB allowed",
+        "{} s, {calls} calls, {errors} refused; p99: ping {ping:.1} ms, read {read:.1} ms, write {write:.1} ms; longest call {worst:.0} ms; RSS at most {} MB of {} MB allowed",
         samples.len(),
-        median_of(|sample| sample.ping_p99_ms),
-        median_of(|sample| sample.read_p99_ms),
-        median_of(|sample| sample.write_p99_ms),
         rss / 1_000_000,
         rss_bound / 1_000_000,
     );
