@@ -263,12 +263,14 @@ impl<'a> Work<'a> {
     /// removed when the last of them lets go.
     fn swap(&self, runs: Vec<Run>) {
         let Choice { tablet, group, runs: ref place, .. } = *self.choice;
-        self.table.change(|version| {
-            version.tablets[tablet].chains[group].runs.splice(place.clone(), runs);
-            let named = version.file_names();
-            let gone = self.runs().iter().flat_map(Run::links);
-            gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
+        let named = self.table.change(|version| {
+            let chain = &mut version.tablets[tablet].chains[group];
+            chain.runs.splice(place.clone(), runs.iter().cloned());
+            version.file_names()
         });
+        // A version that names them again cannot come: others only add new files.
+        let gone = self.runs().iter().flat_map(Run::links);
+        gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
     }
 }
 

@@ -278,11 +278,13 @@ fn publish(tables: &Tables, all: Vec<Written>, edit: Option<ConfigEdit>) -> Resu
     };
     for (written, links) in all.into_iter().zip(links) {
         let Written { victim, sealed, txn_max, .. } = written;
+        let run = |link: Option<Arc<Link>>| link.and_then(|link| Run::new(vec![link]));
+        let runs: Vec<Option<Run>> = links.into_iter().map(run).collect();
         victim.table.change(|version| {
             version.memory[victim.group].sealed.drain(..sealed.len());
-            for (tablet, link) in version.tablets.iter_mut().zip(links) {
+            for (tablet, run) in version.tablets.iter_mut().zip(&runs) {
                 let chain = &mut tablet.chains[victim.group];
-                chain.runs.extend(link.and_then(|link| Run::new(vec![link])));
+                chain.runs.extend(run.clone());
                 chain.flushed_through = txn_max;
             }
         });
