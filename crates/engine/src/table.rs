@@ -13,7 +13,7 @@ use crate::link::Link;
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{ArcSwap, Guard};
+use crate::sync::{ArcSwap, Guard, Mutex};
 use crate::tablet::{Chain, Tablet};
 use crate::txn::Txn;
 
@@ -24,11 +24,21 @@ pub struct Table {
     /// Runs in the longest chain of the version, below the number of that
     /// version.
     chain_longest: AtomicU64,
+    /// What was found out last about the length of the chains.
+    shrinkable: Mutex<Option<Shrinkable>>,
     dropped: AtomicBool,
     /// The newest commit that touched any row.
     newest: AtomicU64,
     /// The newest commit that deleted a range of rows.
     range_deleted: AtomicU64,
+}
+
+/// Whether compaction can shorten chains, as of a version and an event.
+#[derive(Clone, Copy)]
+struct Shrinkable {
+    version: u64,
+    event: u64,
+    answer: bool,
 }
 
 /// What a table is made of at one moment.
@@ -128,6 +138,7 @@ impl Table {
             name,
             chain_longest: AtomicU64::new(longest_of(&version)),
             version: ArcSwap::from_pointee(version),
+            shrinkable: Mutex::new(None),
             dropped: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             range_deleted: AtomicU64::new(0),
@@ -187,6 +198,21 @@ impl Table {
     /// Runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
         (self.chain_longest.load(Ordering::Relaxed) & ((1 << RUNS_BITS) - 1)) as usize
+    }
+
+    /// Whether compaction can shorten the chains that are too long: `find_out`
+    /// is called once for each version and event, however many ask.
+    pub fn can_shrink(&self, event: u64, find_out: impl FnOnce() -> bool) -> bool {
+        let mut known = self.shrinkable.lock();
+        let version = self.version().number;
+        match *known {
+            Some(known) if (known.version, known.event) == (version, event) => known.answer,
+            _ => {
+                let answer = find_out();
+                *known = Some(Shrinkable { version, event, answer });
+                answer
+            }
+        }
     }
 
     /// No config names the table any more: its files go with their last

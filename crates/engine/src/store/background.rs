@@ -329,7 +329,9 @@ impl Shared {
                 let work = Work::Compact { table: table.id, tablet, group };
                 let _claim = self.claims.take(work);
                 if let Some(choice) = choose::whole_chain(table, tablet, group) {
-                    compact(&self.tables, table, choice, self)?;
+                    // It may have met damage, for which nobody has to wait.
+                    compact(&self.tables, table, choice, self)
+                        .inspect_err(|_| self.waiters.wake_all())?;
                     self.troubles.succeeded(work);
                 }
             }
