@@ -26,7 +26,7 @@ use crate::txn::Txn;
 use crate::workers::choose::{self, Choice, Due};
 use crate::workers::claims::{Claim, Work};
 use crate::workers::compact::{Keeper, compact, compact_part};
-use crate::workers::serialize::{LogKeeper, Victim};
+use crate::workers::serialize::{LogKeeper, Readiness, Victim};
 use crate::world::{Joiner, Priority, Spawner};
 
 /// The threads of a lane, at least.
@@ -231,12 +231,16 @@ impl Shared {
 
     /// Claims the flush that is due.
     fn claim_flush(&self, writers_wait: bool) -> Option<(Claim<'_>, Victim)> {
-        let free = |victim: &Victim| {
+        let readiness = |victim: &Victim| {
             let work = self.flush_work(victim);
-            !self.claims.is_held(work) && !self.troubles.rests(work)
+            match (self.claims.is_held(work), self.troubles.rests(work)) {
+                (true, _) => Readiness::Flushing,
+                (false, true) => Readiness::Resting,
+                (false, false) => Readiness::Free,
+            }
         };
         let pinned = |txn| self.pinned_bytes(txn);
-        let (victim, reason) = serialize::due(&self.tables, &pinned, &free, writers_wait)?;
+        let (victim, reason) = serialize::due(&self.tables, &pinned, &readiness, writers_wait)?;
         let table = &victim.table.name;
         tracing::debug!(%table, group = victim.group, ?reason, "flushing");
         let claim = self.claims.try_take(self.flush_work(&victim))?;
@@ -396,5 +400,65 @@ impl LogKeeper for Shared {
 
     fn release_below(&self, segment: u64) -> Result<()> {
         self.log.with_writer(|writer| writer.release_below(segment)).unwrap_or(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cell::commit::{CommitBuilder, TableId};
+    use crate::options::Options;
+    use crate::schema::{Family, Schema};
+    use crate::store::{Store, Wait};
+    use crate::workers::serialize::Reason;
+    use crate::world::sim::SimFiles;
+    use crate::world::{ManualClock, SeededRandom, World};
+
+    fn open(options: Options) -> Store {
+        let world = World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(SimFiles::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner: None,
+        };
+        Store::open(Path::new("/store"), options, world).unwrap()
+    }
+
+    fn make(store: &Store, name: &str) -> TableId {
+        store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
+    }
+
+    fn write(store: &Store, table: TableId, row: &[u8], value_bytes: usize) {
+        let mut commit = CommitBuilder::new();
+        commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    }
+
+    #[test]
+    fn a_flush_that_rests_keeps_no_other_table_from_being_flushed() {
+        let mut options = Options::default();
+        options.memory.budget_bytes = 1 << 20;
+        options.flush.budget_percent = 50;
+        let store = open(options);
+        let [failing, sound] = ["failing", "sound"].map(|name| make(&store, name));
+        write(&store, failing, b"r", 400_000);
+        write(&store, sound, b"r", 100_000);
+        let due = |failing_is: Readiness, writers_wait: bool| {
+            let readiness = |victim: &Victim| {
+                if victim.table.id == failing { failing_is } else { Readiness::Free }
+            };
+            let due = serialize::due(&store.shared.tables, &|_| 0, &readiness, writers_wait);
+            due.map(|(victim, reason)| (victim.table.id, reason))
+        };
+        assert_eq!(due(Readiness::Free, true), Some((failing, Reason::Memory)));
+        // Its memory will soon be free: nobody else has to be flushed for it.
+        assert_eq!(due(Readiness::Flushing, true), None);
+        // This one's will not.
+        assert_eq!(due(Readiness::Resting, true), Some((sound, Reason::Memory)));
+        assert_eq!(due(Readiness::Resting, false), None, "half of the rest is free");
+        write(&store, sound, b"s", 250_000);
+        assert_eq!(due(Readiness::Resting, false), Some((sound, Reason::Memory)));
     }
 }
