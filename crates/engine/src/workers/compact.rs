@@ -211,8 +211,8 @@ impl<'a> Work<'a> {
 
     fn open_added(&self, part: &Part) -> Result<Option<Arc<Link>>> {
         let Some(file) = &part.file else { return Ok(None) };
-        let link = self.tables.open_link_as(file, part.cache_id)?;
-        link.fragment()?;
+        let link = self.tables.open_link_as(file, part.warmed.id())?;
+        part.warmed.hand_over(link.fragment()?);
         Ok(Some(link))
     }
 
