@@ -409,7 +409,13 @@ mod tests {
 
     use super::*;
     use crate::cell::commit::{CommitBuilder, TableId};
+    use crate::cell::key::{self, Kind};
+    use crate::cell::rows::RowRange;
+    use crate::config::{ConfigEdit, FileConfig, Splice};
+    use crate::error::Error;
+    use crate::fragment::{FragmentOptions, FragmentWriter};
     use crate::options::Options;
+    use crate::run::Run;
     use crate::schema::{Family, Schema};
     use crate::store::{Store, Wait};
     use crate::workers::serialize::Reason;
@@ -460,5 +466,62 @@ mod tests {
         assert_eq!(due(Readiness::Resting, false), None, "half of the rest is free");
         write(&store, sound, b"s", 250_000);
         assert_eq!(due(Readiness::Resting, false), Some((sound, Reason::Memory)));
+    }
+
+    /// Puts a file into the chain whose cells are out of order.
+    fn add_disordered_file(store: &Store, table: TableId) -> FileConfig {
+        let tables = &store.shared.tables;
+        let (name, path) = tables.mint();
+        let files = &tables.world.files;
+        let options = FragmentOptions::default();
+        let mut writer = FragmentWriter::create(files, &path, options).unwrap();
+        writer.accept_any_order();
+        let txn = Txn::from_raw(1).unwrap();
+        for row in [b"a", b"c", b"b", b"d"] {
+            let mut cell = Vec::new();
+            key::push_column(&mut cell, row, b"f", b"q");
+            key::push_cell_tail(&mut cell, 0, txn, Kind::Put);
+            writer.add(&cell, b"v").unwrap();
+        }
+        let meta = writer.finish().unwrap();
+        let rows = RowRange::new("a", "e");
+        let (bytes, cells) = (meta.stored_bytes, meta.cells);
+        let file =
+            FileConfig { name, bytes, cells, rows, txn_min: txn, txn_max: txn, joins: false };
+        tables.sync_names().unwrap();
+        let splice = Splice {
+            table,
+            tablet: 0,
+            group: 0,
+            remove: Vec::new(),
+            add: vec![file.clone()],
+            flushed_through: None,
+        };
+        tables.edit(&[ConfigEdit::Splice(splice)]).unwrap();
+        let run = Run::new(vec![tables.open_link(&file).unwrap()]);
+        let table = tables.get(table).unwrap();
+        table.change(|version| version.tablets[0].chains[0].runs.extend(run.clone()));
+        file
+    }
+
+    #[test]
+    fn a_file_whose_cells_are_out_of_order_is_set_aside_and_the_others_are_compacted() {
+        let mut options = Options::default();
+        options.compact.chain_min = 2;
+        let store = open(options);
+        let table = make(&store, "t");
+        let bad = add_disordered_file(&store, table);
+        for row in [b"b", b"c"] {
+            write(&store, table, row, 10);
+            store.flush(table).unwrap();
+        }
+        assert_eq!(store.stats().fragments_damaged, 0);
+        let error = store.compact(table).unwrap_err();
+        let path = store.shared.tables.path(bad.name);
+        assert!(matches!(&error, Error::DataLoss { path: of, .. } if *of == path), "{error}");
+        assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 3));
+        // The file stays, and what is newer is merged behind it.
+        while store.step().unwrap() {}
+        assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 2));
     }
 }
