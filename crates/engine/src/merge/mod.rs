@@ -13,6 +13,8 @@ mod view;
 
 pub use columns::{Columns, FamilyColumns};
 pub use cursor::Cursor;
+#[cfg(test)]
+pub use kway::steps;
 pub use kway::{Covered, Merge};
 pub use read::Reader;
 pub use rewrite::{Out, Rewrite, RewriteRules, Rewritten};

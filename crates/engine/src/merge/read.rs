@@ -39,10 +39,21 @@ pub struct Reader<'a, C> {
 }
 
 impl<C: Cursor> Reader<'_, C> {
-    /// Goes back into the row that was begun, after its last entry taken. The
-    /// tombstones over that place are taken anew: those met before may have
+    /// Goes back into the row that was begun, after its last entry taken, in
+    /// the same runs as before or in others with the same cells.
+    pub fn resume(&mut self, same_runs: bool) -> Result<()> {
+        if !same_runs {
+            self.take_coverage()?;
+        }
+        self.state.target.clear();
+        self.state.target.extend_from_slice(&self.state.key);
+        self.state.target.push(0);
+        self.merge.seek(&self.state.target)
+    }
+
+    /// Takes the tombstones over the last entry anew: those met before may have
     /// been dropped meanwhile, and with them the txns of what they spared.
-    pub fn resume(&mut self) -> Result<()> {
+    fn take_coverage(&mut self) -> Result<()> {
         let parts = self.state.parts.expect("a row was begun");
         let snapshot = self.rules.snapshot;
         let row = &self.state.row;
@@ -57,10 +68,7 @@ impl<C: Cursor> Reader<'_, C> {
         if parts.column_end > parts.family_end {
             self.take_tombstones(parts.column_end)?;
         }
-        self.state.target.clear();
-        self.state.target.extend_from_slice(&self.state.key);
-        self.state.target.push(0);
-        self.merge.seek(&self.state.target)
+        Ok(())
     }
 
     /// Takes the tombstones that stand right behind a prefix of the last key.
