@@ -17,7 +17,7 @@ use crate::prepare::{Prepared, PreparedTable, Unknown};
 use crate::table::Table;
 use crate::tables::Tables;
 use crate::txn::Txn;
-use crate::workers::serialize::{self, LogKeeper};
+use crate::workers::serialize::{self, LogKeeper, Readiness, Victim};
 
 /// The stream of the log that holds the commits of tables.
 pub const TABLES_STREAM: u16 = 0;
@@ -145,7 +145,8 @@ impl<'a> Replay<'a> {
         self.unweighed_bytes = 0;
         let keeper = ReplayKeeper { tables: self.tables, last: self.last };
         // All of the log is there already: its length is no reason to flush.
-        while let Some((victim, _)) = serialize::due(self.tables, &|_| 0, &|_| true, false) {
+        let free = |_: &Victim| Readiness::Free;
+        while let Some((victim, _)) = serialize::due(self.tables, &|_| 0, &free, false) {
             self.settle()?;
             if !serialize::serialize(self.tables, &victim, &keeper)? {
                 break;

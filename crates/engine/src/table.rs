@@ -12,7 +12,7 @@ use crate::config::FileName;
 use crate::link::Link;
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Guard, Mutex};
 use crate::tablet::{Chain, Tablet};
 use crate::txn::Txn;
@@ -21,10 +21,11 @@ pub struct Table {
     pub id: TableId,
     pub name: String,
     version: ArcSwap<TableVersion>,
-    /// Runs in the longest chain of the version.
-    chain_longest: AtomicUsize,
-    /// Held by whoever makes the next version.
-    changing: Mutex<()>,
+    /// Runs in the longest chain of the version, below the number of that
+    /// version.
+    chain_longest: AtomicU64,
+    /// What was found out last about the length of the chains.
+    shrinkable: Mutex<Option<Shrinkable>>,
     dropped: AtomicBool,
     /// The newest commit that touched any row.
     newest: AtomicU64,
@@ -32,9 +33,19 @@ pub struct Table {
     range_deleted: AtomicU64,
 }
 
+/// Whether compaction can shorten chains, as of a version and an event.
+#[derive(Clone, Copy)]
+struct Shrinkable {
+    version: u64,
+    event: u64,
+    answer: bool,
+}
+
 /// What a table is made of at one moment.
 #[derive(Clone)]
 pub struct TableVersion {
+    /// Greater than that of every version before it.
+    pub number: u64,
     pub schema: Arc<Schema>,
     /// One for each group of the schema.
     pub memory: Vec<GroupMemory>,
@@ -71,6 +82,15 @@ impl TableVersion {
     fn doom_files(&self) {
         self.chains().flat_map(Chain::links).for_each(|link| link.doom());
     }
+}
+
+/// How many bits of `Table::chain_longest` count runs.
+const RUNS_BITS: u32 = 24;
+
+/// The length of the longest chain, in a number that grows with the version.
+fn longest_of(version: &TableVersion) -> u64 {
+    let runs = (version.chain_longest() as u64).min((1 << RUNS_BITS) - 1);
+    version.number << RUNS_BITS | runs
 }
 
 fn load_txn(txn: &AtomicU64) -> Txn {
@@ -116,9 +136,9 @@ impl Table {
         Table {
             id,
             name,
-            chain_longest: AtomicUsize::new(version.chain_longest()),
+            chain_longest: AtomicU64::new(longest_of(&version)),
             version: ArcSwap::from_pointee(version),
-            changing: Mutex::new(()),
+            shrinkable: Mutex::new(None),
             dropped: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             range_deleted: AtomicU64::new(0),
@@ -149,16 +169,24 @@ impl Table {
     }
 
     /// Makes the next version from the current one. What `change` reads of it
-    /// cannot be changed by another meanwhile.
-    pub fn change<T>(&self, change: impl FnOnce(&mut TableVersion) -> T) -> T {
-        let _changing = self.changing.lock();
-        let mut next = TableVersion::clone(&self.version.load());
-        let result = change(&mut next);
-        if self.is_dropped() {
-            next.doom_files();
-        }
-        self.chain_longest.store(next.chain_longest(), Ordering::Relaxed);
-        self.version.store(Arc::new(next));
+    /// is current when the next version takes its place: `change` is called
+    /// again if another thread was faster. No lock is held, so that nobody
+    /// waits for a thread with low priority.
+    pub fn change<T>(&self, change: impl Fn(&mut TableVersion) -> T) -> T {
+        let mut made = None;
+        self.version.rcu(|current| {
+            let mut next = TableVersion::clone(current);
+            next.number += 1;
+            let result = change(&mut next);
+            if self.is_dropped() {
+                next.doom_files();
+            }
+            made = Some((result, longest_of(&next)));
+            next
+        });
+        let (result, longest) = made.expect("a version was made");
+        // That of a newer version stays.
+        self.chain_longest.fetch_max(longest, Ordering::Relaxed);
         result
     }
 
@@ -169,7 +197,22 @@ impl Table {
 
     /// Runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
-        self.chain_longest.load(Ordering::Relaxed)
+        (self.chain_longest.load(Ordering::Relaxed) & ((1 << RUNS_BITS) - 1)) as usize
+    }
+
+    /// Whether compaction can shorten the chains that are too long: `find_out`
+    /// is called once for each version and event, however many ask.
+    pub fn can_shrink(&self, event: u64, find_out: impl FnOnce() -> bool) -> bool {
+        let mut known = self.shrinkable.lock();
+        let version = self.version().number;
+        match *known {
+            Some(known) if (known.version, known.event) == (version, event) => known.answer,
+            _ => {
+                let answer = find_out();
+                *known = Some(Shrinkable { version, event, answer });
+                answer
+            }
+        }
     }
 
     /// No config names the table any more: its files go with their last

@@ -115,8 +115,12 @@ impl Tables {
             tablets.push(Tablet { rows: tablet.rows.clone(), chains });
         }
         let memory = config.schema.groups().iter().map(|_| GroupMemory::new(&self.budget));
-        let version =
-            TableVersion { schema: config.schema.clone(), memory: memory.collect(), tablets };
+        let version = TableVersion {
+            number: 0,
+            schema: config.schema.clone(),
+            memory: memory.collect(),
+            tablets,
+        };
         Ok(Table::new(config.id, config.name.clone(), version))
     }
 

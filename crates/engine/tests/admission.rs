@@ -240,14 +240,25 @@ fn a_full_log_queue_is_written_for_those_who_wait() {
     let mut options = options();
     options.memory.log_queue_bytes_max = 1000;
     options.log.linger = FORGOTTEN * 2;
-    let (store, table) = open(&SimFiles::new(1), options);
-    let commits: Vec<_> = (0..20).map(|row| commit(table, &format!("{row:03}"), 900)).collect();
+    let sim = SimFiles::new(1);
+    let (store, table) = open(&sim, options);
+    write(&store, table, "000", 900);
+    // Nothing is written until the first commit has to wait for it.
+    let mut held = Some(sim.hold(Operation::Write, "log", ""));
+    let commits: Vec<_> = (1..20).map(|row| commit(table, &format!("{row:03}"), 900)).collect();
     for commit in &commits {
-        let permit = block_on(store.admit(commit)).unwrap();
+        let mut admission = Box::pin(store.admit(commit));
+        let permit = match poll_once(&mut admission) {
+            Poll::Ready(permit) => permit.unwrap(),
+            Poll::Pending => {
+                held.take();
+                block_on(admission).unwrap()
+            }
+        };
         store.apply_admitted(permit, commit, Txn::MAX).unwrap();
     }
-    assert_eq!(rows(&store, table).len(), commits.len());
-    assert!(store.stats().throttled_by_log > 0, "{:?}", store.stats());
+    assert_eq!(rows(&store, table).len(), 1 + commits.len());
+    assert!(held.is_none() && store.stats().throttled_by_log > 0, "{:?}", store.stats());
 }
 
 #[test]

@@ -5,25 +5,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stele_engine::schema::{Family, Schema};
-use stele_engine::world::sim::SimFiles;
+use stele_engine::world::sim::{Operation, SimFiles};
 use stele_engine::world::{SeededRandom, SystemClock, Threads, World};
 use stele_engine::*;
 
 const WRITERS: u64 = 32;
-const COMMITS: u64 = 90;
-/// The largest commit, with its key.
+const COMMITS: u64 = 96;
+/// Each writer begins with so many commits of this size that wait for nothing:
+/// more than the log queue takes.
+const FIRST_COMMITS: u64 = 16;
+const FIRST_VALUE_BYTES: usize = 5_000;
+/// The values of the others.
+const VALUE_BYTES: [usize; 4] = [100, 5_000, VALUE_BYTES_MAX, 20_000];
 const VALUE_BYTES_MAX: usize = 40_000;
 /// Longer than this nobody waits who is not forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(120);
+/// The thread that the test itself compacts in.
+const COMPACTOR: &str = "compactor";
 
 fn options() -> Options {
     let mut options = Options::default();
     options.memory.budget_bytes = 4 << 20;
     options.memory.log_queue_bytes_max = 64 << 10;
     options.log.segment_bytes = 1 << 20;
+    options.admission.wait_max = FORGOTTEN * 4;
     options.flush.fragment_bytes = 512 << 10;
     options.compact = CompactOptions {
         chain_min: 2,
@@ -49,14 +57,34 @@ fn row(writer: u64, number: u64) -> Vec<u8> {
     format!("{writer:03}.{number:05}").into_bytes()
 }
 
+fn value_bytes(writer: u64, number: u64) -> usize {
+    if number < FIRST_COMMITS {
+        return FIRST_VALUE_BYTES;
+    }
+    VALUE_BYTES[(writer + number) as usize % VALUE_BYTES.len()]
+}
+
 fn write(store: &Store, table: TableId, writer: u64) {
     for number in 0..COMMITS {
-        let value_bytes = [100, 5_000, VALUE_BYTES_MAX, 20_000][(writer + number) as usize % 4];
-        let wait = [Wait::Accepted, Wait::Written, Wait::Durable][number as usize % 3];
-        let mut commit = CommitBuilder::new();
-        let value = vec![number as u8; value_bytes];
-        commit.table(table).row(&row(writer, number)).set(b"f", b"", 0, &value);
-        store.apply(&commit.finish(), Txn::MAX, wait).unwrap();
+        let wait = match number {
+            0..FIRST_COMMITS => Wait::Accepted,
+            _ => [Wait::Accepted, Wait::Written, Wait::Durable][number as usize % 3],
+        };
+        put(store, table, &row(writer, number), value_bytes(writer, number), wait);
+    }
+}
+
+fn put(store: &Store, table: TableId, row: &[u8], value_bytes: usize, wait: Wait) {
+    let mut commit = CommitBuilder::new();
+    commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
+    store.apply(&commit.finish(), Txn::MAX, wait).unwrap();
+}
+
+fn until(what: &str, store: &Store, done: impl Fn(&StoreStats) -> bool) {
+    let begun = Instant::now();
+    while !done(&store.stats()) {
+        assert!(begun.elapsed() < FORGOTTEN, "never: {what}: {:?}", store.stats());
+        thread::yield_now();
     }
 }
 
@@ -66,12 +94,32 @@ fn rows(store: &Store, table: TableId) -> Vec<Vec<u8>> {
     found
 }
 
+/// The test holds up the log, then the flushes, then the compaction, until
+/// writers wait for each of them, so every limit is met however fast the
+/// machine is.
 #[test]
 fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_forgotten() {
     let sim = SimFiles::new(1);
     let store = Arc::new(open(&sim));
     let schema = Schema::with_families([Family::new("f")]).unwrap();
     let table = store.create_table("t", schema).unwrap();
+    let first_rows = [b"!0".to_vec(), b"!1".to_vec()];
+    for row in &first_rows {
+        put(&store, table, row, 10, Wait::Durable);
+        store.flush(table).unwrap();
+    }
+
+    // Whoever compacts the chain has it for itself.
+    let held_merge = sim.hold(Operation::Create, "frag", COMPACTOR);
+    let compactor = {
+        let store = store.clone();
+        let compact = move || store.compact(table).unwrap();
+        thread::Builder::new().name(COMPACTOR.to_string()).spawn(compact).unwrap()
+    };
+    until("the compaction begins", &store, |_| held_merge.waiting() == 1);
+    let held_flush = sim.hold(Operation::Create, "frag", "stele-urgent");
+    let held_log = sim.hold(Operation::Write, "log", "");
+
     let (told, done) = mpsc::channel();
     for writer in 0..WRITERS {
         let (store, told) = (store.clone(), told.clone());
@@ -82,27 +130,36 @@ fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_f
             told.send(writer).unwrap();
         });
     }
+    until("all wait for the log", &store, |stats| stats.throttled_by_log >= WRITERS);
+    drop(held_log);
+    // A few of them can be done before memory is full.
+    until("most wait for memory", &store, |stats| stats.throttled >= WRITERS / 2);
+    drop(held_flush);
+    let chain_stop = options().compact.chain_stop;
+    until("the chain stops them", &store, |stats| {
+        stats.chain_longest >= chain_stop && stats.throttled_by_chains > 0
+    });
+    drop(held_merge);
     let mut finished: Vec<u64> =
         (0..WRITERS).map(|_| done.recv_timeout(FORGOTTEN).expect("every writer ends")).collect();
     finished.sort_unstable();
     assert_eq!(finished, (0..WRITERS).collect::<Vec<_>>());
+    compactor.join().unwrap();
 
+    let all = || (0..WRITERS).flat_map(|writer| (0..COMMITS).map(move |number| (writer, number)));
+    let offered: usize = all().map(|(writer, number)| value_bytes(writer, number)).sum();
     let stats = store.stats();
-    println!("{stats:?}");
-    // All that was offered is ten times the budget, and each limit was met.
-    let offered = WRITERS * COMMITS * 16_000;
-    assert!(offered > 10 * stats.memory_limit_bytes as u64);
-    assert!(stats.throttled > WRITERS && stats.throttled_micros > 0, "{stats:?}");
-    assert!(stats.throttled_by_chains > 0 && stats.throttled_by_chains_micros > 0, "{stats:?}");
-    assert!(stats.throttled_by_log > 0, "{stats:?}");
+    assert!(offered > 10 * stats.memory_limit_bytes, "{offered} bytes, {stats:?}");
+    assert!(stats.throttled_micros > 0, "{stats:?}");
+    assert!(stats.throttled_by_chains_micros > 0, "{stats:?}");
+    assert!(stats.throttled_by_log_micros > 0, "{stats:?}");
     // One commit counts twice while it moves from its permit to its place, and
     // a fragment takes memory by the chunk.
     let slack = VALUE_BYTES_MAX + budget::CHUNK_BYTES;
     assert!(stats.memory_peak_bytes <= stats.memory_limit_bytes + slack, "{stats:?}");
 
-    let expected: Vec<Vec<u8>> = (0..WRITERS)
-        .flat_map(|writer| (0..COMMITS).map(move |number| row(writer, number)))
-        .collect();
+    let mut expected = first_rows.to_vec();
+    expected.extend(all().map(|(writer, number)| row(writer, number)));
     store.sync(Txn::MAX).unwrap();
     assert!(rows(&store, table) == expected, "a commit is missing");
     let left = sim.crash();

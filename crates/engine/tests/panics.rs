@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stele_engine::cell::key::{self, Kind};
+use stele_engine::memory::MemoryFragment;
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{Clock, SeededRandom, SystemClock, Threads, World};
@@ -73,6 +75,20 @@ fn misbehave(case: &str) {
             })
             .join();
         }
+        "latch" => {
+            let fragment = MemoryFragment::new(&budget::MemoryBudget::new(1 << 20));
+            let keys = [b"a", b"b", b"c"].map(|row| {
+                let mut cell = Vec::new();
+                key::push_column(&mut cell, row, b"f", b"");
+                key::push_cell_tail(&mut cell, 0, Txn::from_raw(1).unwrap(), Kind::Put);
+                cell
+            });
+            let cells = keys.iter().map(|cell| {
+                assert!(*cell != keys[2], "a bug");
+                (cell.as_slice(), b"v".as_slice().into())
+            });
+            let _ = std::thread::scope(|scope| scope.spawn(|| fragment.insert_all(cells)).join());
+        }
         "none" => {
             let (store, table) = open(Arc::new(Bomb(None)));
             write(&store, table);
@@ -88,7 +104,8 @@ fn a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not() {
     if let Ok(case) = std::env::var(CASE) {
         return misbehave(&case);
     }
-    for (case, aborts) in [("worker", true), ("apply", true), ("callback", true), ("none", false)] {
+    let fatal = ["worker", "apply", "callback", "latch"].map(|case| (case, true));
+    for (case, aborts) in fatal.into_iter().chain([("none", false)]) {
         let name = "a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not";
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])

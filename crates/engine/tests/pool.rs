@@ -240,7 +240,6 @@ fn a_table_is_compacted_and_written_while_another_is_in_a_large_compaction() {
     options.compact.chain_slow = 6;
     options.compact.chain_stop = 8;
     options.compact.output_bytes = 20_000;
-    options.admission.wait_max = Duration::from_secs(20);
     let world = world(Arc::new(gate.clone()), Some(Arc::new(Threads)));
     let store = Store::open(Path::new("/store"), options, world).unwrap();
     let (large, small) = (make(&store, "large"), make(&store, "small"));

@@ -2,10 +2,14 @@
 //! where most of the blocks read were in the cache, readers are at work, and
 //! the new blocks go there too.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::cache::{BlockCache, Cached};
+use crate::fragment::Fragment;
 use crate::fragment::block::Block;
 
 /// The share of the cache that one output may fill before anybody can read it.
@@ -41,19 +45,54 @@ impl Heat {
     }
 }
 
-/// Puts the hot blocks of a file into the cache while it is written.
-pub struct Warmer {
+/// The blocks of a new file that are in the cache before the file is open.
+/// They are removed with the last clone, unless the open fragment has taken
+/// charge of them.
+pub struct Warmed {
     cache: Arc<BlockCache>,
     /// The file's name in the cache.
     id: u64,
+    offsets: Mutex<Vec<u64>>,
+}
+
+impl Warmed {
+    pub fn new(cache: &Arc<BlockCache>) -> Arc<Warmed> {
+        let id = cache.next_file_id();
+        Arc::new(Warmed { cache: cache.clone(), id, offsets: Mutex::default() })
+    }
+
+    /// The file's name in the cache.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// From now on the blocks are removed with the fragment.
+    pub fn hand_over(&self, fragment: &Fragment) {
+        if !mem::take(&mut *self.offsets.lock()).is_empty() {
+            fragment.note_blocks_cached();
+        }
+    }
+}
+
+impl Drop for Warmed {
+    fn drop(&mut self) {
+        for &offset in self.offsets.get_mut().iter() {
+            self.cache.remove(self.id, offset);
+        }
+    }
+}
+
+/// Puts the hot blocks of a file into the cache while it is written.
+pub struct Warmer {
+    warmed: Arc<Warmed>,
     heat: Arc<Heat>,
     bytes_left: u64,
 }
 
 impl Warmer {
-    pub fn new(cache: &Arc<BlockCache>, id: u64, heat: &Arc<Heat>) -> Warmer {
-        let bytes_left = cache.stats().capacity_bytes / CACHE_SHARE;
-        Warmer { cache: cache.clone(), id, heat: heat.clone(), bytes_left }
+    pub fn new(warmed: &Arc<Warmed>, heat: &Arc<Heat>) -> Warmer {
+        let bytes_left = warmed.cache.capacity_bytes() / CACHE_SHARE;
+        Warmer { warmed: warmed.clone(), heat: heat.clone(), bytes_left }
     }
 
     /// A block was written.
@@ -64,7 +103,9 @@ impl Warmer {
         }
         self.bytes_left -= bytes;
         let block = Block::parse(raw.to_vec()).expect("a block that was just built is sound");
-        self.cache.insert(self.id, offset, Cached::Block(Arc::new(block)));
+        let Warmed { cache, id, offsets } = &*self.warmed;
+        offsets.lock().push(offset);
+        cache.insert(*id, offset, Cached::Block(Arc::new(block)));
     }
 }
 

@@ -31,7 +31,7 @@ pub use compression::Compression;
 pub use cursor::{CursorOptions, EntryPlace, FragmentCursor};
 pub use filter::row_hash;
 pub use footer::{FORMAT_VERSION, FragmentMeta};
-pub use heat::{Heat, Warmer};
+pub use heat::{Heat, Warmed, Warmer};
 pub use reader::Fragment;
 pub use verify::{BlockInfo, VerifyReport};
 pub use writer::{ENTRY_BYTES_MAX, FragmentOptions, FragmentWriter};

@@ -120,6 +120,11 @@ impl Fragment {
         Ok(())
     }
 
+    /// Any block may be in the cache.
+    pub(super) fn note_blocks_cached(&self) {
+        self.blocks_cached.iter().for_each(|cached| cached.store(true, Ordering::Relaxed));
+    }
+
     /// Its name in the cache, never used again in this process.
     pub fn id(&self) -> u64 {
         self.id

@@ -44,6 +44,7 @@ impl<C: Cursor> Merge<C> {
 
     /// Goes to the first entry at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        count_step();
         self.order.clear();
         for cursor in &mut self.cursors {
             cursor.seek(key)?;
@@ -53,6 +54,7 @@ impl<C: Cursor> Merge<C> {
     }
 
     pub fn advance(&mut self) -> Result<()> {
+        count_step();
         let first = self.order[0];
         self.cursors[first].next()?;
         if !self.cursors[first].valid() {
@@ -179,4 +181,24 @@ impl<C: Cursor> Merge<C> {
     fn before(&self, a: usize, b: usize) -> bool {
         self.cursors[a].key().cmp(self.cursors[b].key()).then(a.cmp(&b)).is_lt()
     }
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+fn count_step() {}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn count_step() {
+    STEPS.set(STEPS.get() + 1);
+}
+
+/// How many steps and seeks the merges of this thread have made.
+#[cfg(test)]
+pub fn steps() -> usize {
+    STEPS.get()
 }

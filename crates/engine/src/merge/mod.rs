@@ -7,11 +7,16 @@ mod cursor;
 mod kway;
 mod read;
 mod rewrite;
+mod skip;
+mod state;
+mod view;
 
 pub use columns::{Columns, FamilyColumns};
 pub use cursor::Cursor;
+#[cfg(test)]
+pub use kway::steps;
 pub use kway::{Covered, Merge};
-pub use read::{
-    CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState, Reader, Sink,
-};
+pub use read::Reader;
 pub use rewrite::{Out, Rewrite, RewriteRules, Rewritten};
+pub use state::ReadState;
+pub use view::{CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, Sink};

@@ -1,141 +1,18 @@
 //! What a reader sees: the cells of merged runs at a snapshot, after deletes,
 //! folds, purge policy and the caller's own restrictions.
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::columns::Columns;
-use super::coverage::{Coverage, SEEN, Stripe};
+use super::coverage::{SEEN, Stripe};
 use super::cursor::Cursor;
 use super::kway::Merge;
-use crate::cell::commit::TimeRange;
-use crate::cell::fold::{FoldId, Folds};
+use super::state::{Bound, Change, ColumnState, Place, ReadState};
+use super::view::{CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, Sink};
+use crate::cell::fold::FoldId;
 use crate::cell::key::{self, KeyParts, Kind, Level};
 use crate::cell::span::RangeDeletes;
 use crate::error::{Error, Result};
-use crate::fragment::EntryPlace;
-use crate::schema::{FamilyRef, Ranks, Schema};
 use crate::txn::Txn;
-
-/// A cell as a reader sees it. Borrowed: the sink copies what it keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellView<'a> {
-    pub row: &'a [u8],
-    pub family: &'a [u8],
-    pub qualifier: &'a [u8],
-    pub timestamp: i64,
-    /// The commit that wrote it, or zero once that makes no difference.
-    pub txn: Txn,
-    /// An erasure kept as history; shown only to readers that ask for it.
-    pub marker: bool,
-    pub value: &'a [u8],
-}
-
-/// What a read may see. Fixed for as long as a row is being read.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadRules<'a> {
-    pub snapshot: Txn,
-    /// The purge clock, fixed when the scan is opened.
-    pub now_micros: i64,
-    pub schema: &'a Schema,
-    pub folds: &'a Folds,
-    pub columns: &'a Columns,
-    pub times: TimeRange,
-    /// Newest versions of each column to return, after all else.
-    pub versions: Option<u32>,
-    /// Whether to show markers. They count as versions either way.
-    pub markers: bool,
-}
-
-/// How much one call may do. A call stops at the first limit it reaches.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadBudget {
-    pub rows: usize,
-    pub cells: usize,
-    pub bytes: usize,
-    /// Entries to examine, whether returned or not; a long value counts as
-    /// several.
-    pub work: usize,
-    /// The sink wants nothing more.
-    pub stopped: bool,
-    /// The call ends before a cell whose value is longer.
-    pub value_bytes: usize,
-    /// The length of such a value.
-    pub long_value: Option<usize>,
-}
-
-/// So many bytes of a value cost as much work as an entry.
-const BYTES_PER_WORK: usize = 4 << 10;
-
-impl ReadBudget {
-    pub const UNLIMITED: ReadBudget = ReadBudget {
-        rows: usize::MAX,
-        cells: usize::MAX,
-        bytes: usize::MAX,
-        work: usize::MAX,
-        stopped: false,
-        value_bytes: usize::MAX,
-        long_value: None,
-    };
-
-    /// A cell has been returned.
-    pub fn pay_cell(&mut self, cell: &CellView<'_>) {
-        let names = cell.row.len() + cell.family.len() + cell.qualifier.len();
-        self.cells -= 1;
-        self.bytes = self.bytes.saturating_sub(names + cell.value.len() + 16);
-    }
-
-    /// An entry has been examined.
-    fn pay_entry(&mut self, value: &[u8]) {
-        self.work = self.work.saturating_sub(1 + value.len() / BYTES_PER_WORK);
-    }
-
-    /// Ends the call before the next entry.
-    pub fn stop(&mut self) {
-        self.work = 0;
-        self.stopped = true;
-    }
-
-    pub fn spent(&self) -> bool {
-        self.cells == 0 || self.bytes == 0 || self.work == 0
-    }
-}
-
-/// Why a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadEnd {
-    /// Everything before the bound has been read.
-    Bound,
-    /// A limit of the budget was reached; there may be more.
-    Budget,
-}
-
-/// Where a reader is. It owns all that it needs to go on in other runs with
-/// the same cells, so nothing is pinned between two calls.
-#[derive(Clone, Debug, Default)]
-pub struct ReadState {
-    /// The last entry taken; empty before the first.
-    key: Vec<u8>,
-    parts: Option<KeyParts>,
-    row: Vec<u8>,
-    qualifier: Vec<u8>,
-    coverage: Coverage,
-    family: Option<FamilyRef>,
-    row_returned: bool,
-    column: ColumnState,
-    /// Operands of the version at hand, newest first, still without a base.
-    pending: Vec<(FoldId, Vec<u8>)>,
-    pending_txn: Txn,
-    /// Where to skip to; kept only for its memory.
-    target: Vec<u8>,
-    /// Deleted cells passed since range tombstones were last consulted.
-    covered_steps: usize,
-}
-
-/// How many deleted cells are passed one by one before it is worth a look
-/// whether a range tombstone covers what follows.
-const STEPS_BEFORE_LEAP: usize = 16;
 
 /// The newest range tombstone of each list over a row.
 fn covering(
@@ -144,56 +21,6 @@ fn covering(
     snapshot: Txn,
 ) -> impl Iterator<Item = (Stripe, Txn)> {
     spans.iter().filter_map(move |spans| Some((SEEN, spans.covering(row, snapshot)?)))
-}
-
-#[derive(Clone, Debug, Default)]
-struct ColumnState {
-    wanted: bool,
-    ranks: Ranks,
-    returned: u32,
-    /// The timestamp of the version at hand.
-    version: Option<i64>,
-    /// The sink wants no more of the column.
-    closed: bool,
-    /// The version of the last deleted cell.
-    covered: Option<i64>,
-}
-
-impl ReadState {
-    /// Forgets the place but keeps the buffers.
-    pub fn clear(&mut self) {
-        self.key.clear();
-        self.parts = None;
-        self.coverage.enter_row(std::iter::empty());
-        self.family = None;
-        self.row_returned = false;
-        self.column = ColumnState::default();
-        self.pending.clear();
-    }
-
-    /// The row being read, when the reader stopped inside one.
-    pub fn row(&self) -> Option<&[u8]> {
-        self.parts.map(|_| self.row.as_slice())
-    }
-
-    /// Whether more of the row may come, given the runs it was read from.
-    pub fn row_goes_on<C: Cursor>(&self, merge: &Merge<C>) -> bool {
-        let Some(parts) = self.parts else { return false };
-        merge.valid() && merge.key().starts_with(&self.key[..parts.row_end])
-    }
-
-    /// The row at hand is over: it counts if any of it was returned.
-    pub fn settle_row(&mut self, budget: &mut ReadBudget) {
-        if self.row_returned {
-            budget.rows = budget.rows.saturating_sub(1);
-            self.row_returned = false;
-        }
-    }
-
-    /// The prefix of the row being read.
-    pub fn row_prefix(&self) -> Option<&[u8]> {
-        self.parts.map(|parts| &self.key[..parts.row_end])
-    }
 }
 
 /// Reads merged runs from where they stand.
@@ -211,43 +38,22 @@ pub struct Reader<'a, C> {
     pub once: bool,
 }
 
-/// Tells the sink where a cell is.
-pub type PlaceNote = Cell<Option<EntryPlace>>;
-
-/// Takes the cells as they are found, and decides how the read goes on.
-pub type Sink<'s> = dyn FnMut(&CellView<'_>) -> Flow + 's;
-
-/// How a read goes on behind a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flow {
-    /// With the next cell.
-    Continue,
-    /// With the next column: older versions of this one are skipped.
-    NextColumn,
-    /// With the next row.
-    NextRow,
-    /// Not at all: nothing more is wanted, and a scan is done.
-    Stop,
-}
-
-/// A sink without a verdict takes all cells.
-impl From<()> for Flow {
-    fn from(_: ()) -> Flow {
-        Flow::Continue
-    }
-}
-
-impl From<ControlFlow<()>> for Flow {
-    fn from(flow: ControlFlow<()>) -> Flow {
-        if flow.is_break() { Flow::Stop } else { Flow::Continue }
-    }
-}
-
 impl<C: Cursor> Reader<'_, C> {
-    /// Goes back into the row that was begun, after its last entry taken. The
-    /// tombstones over that place are taken anew: those met before may have
+    /// Goes back into the row that was begun, after its last entry taken, in
+    /// the same runs as before or in others with the same cells.
+    pub fn resume(&mut self, same_runs: bool) -> Result<()> {
+        if !same_runs {
+            self.take_coverage()?;
+        }
+        self.state.target.clear();
+        self.state.target.extend_from_slice(&self.state.key);
+        self.state.target.push(0);
+        self.merge.seek(&self.state.target)
+    }
+
+    /// Takes the tombstones over the last entry anew: those met before may have
     /// been dropped meanwhile, and with them the txns of what they spared.
-    pub fn resume(&mut self) -> Result<()> {
+    fn take_coverage(&mut self) -> Result<()> {
         let parts = self.state.parts.expect("a row was begun");
         let snapshot = self.rules.snapshot;
         let row = &self.state.row;
@@ -262,10 +68,7 @@ impl<C: Cursor> Reader<'_, C> {
         if parts.column_end > parts.family_end {
             self.take_tombstones(parts.column_end)?;
         }
-        self.state.target.clear();
-        self.state.target.extend_from_slice(&self.state.key);
-        self.state.target.push(0);
-        self.merge.seek(&self.state.target)
+        Ok(())
     }
 
     /// Takes the tombstones that stand right behind a prefix of the last key.
@@ -483,46 +286,9 @@ impl<C: Cursor> Reader<'_, C> {
         self.skip_to_target(budget)
     }
 
-    /// Leaves a deleted cell, for as many others as are known to be deleted.
-    fn pass_covered(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
-        let state = &mut *self.state;
-        state.covered_steps += 1;
-        if state.covered_steps >= STEPS_BEFORE_LEAP && !self.spans.is_empty() {
-            state.covered_steps = 0;
-            if self.leap_spans()? {
-                return Ok(());
-            }
-        }
-        // What is below the same version is older, and deleted too.
-        if self.state.column.covered.replace(parts.timestamp) == Some(parts.timestamp) {
-            return self.skip_version(parts, budget);
-        }
-        self.merge.advance()
-    }
-
-    /// Moves every run that has nothing newer than a range tombstone over the
-    /// current row to the end of that tombstone. Tells whether any was moved.
-    fn leap_spans(&mut self) -> Result<bool> {
-        let mut moved = false;
-        for spans in self.spans {
-            let over = spans.span_over(&self.state.row, self.rules.snapshot);
-            let Some((rows, txn)) = over else { continue };
-            let end = rows.end.as_deref().map(key::row_start);
-            moved |= self.merge.leap_covered(end.as_deref(), txn)?;
-        }
-        Ok(moved)
-    }
-
     /// Whether a newer entry of the same version has been shown.
     fn is_superseded(&self, parts: &KeyParts) -> bool {
         self.state.column.version == Some(parts.timestamp) && self.state.pending.is_empty()
-    }
-
-    /// Leaves the version at hand.
-    fn skip_version(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
-        self.aim_at_prefix(parts.column_end);
-        key::push_past_version(&mut self.state.target, parts.timestamp);
-        self.skip_to_target(budget)
     }
 
     /// Whether an entry that has not been taken yet may be a cell to return.
@@ -533,24 +299,6 @@ impl<C: Cursor> Reader<'_, C> {
             && parts.level == Level::Cell
             && parts.txn <= self.rules.snapshot
             && self.rules.columns.wants_family(parts.family(entry))
-    }
-
-    /// Goes on behind the last entry taken as the sink asked.
-    #[cold]
-    fn follow(&mut self, flow: Flow, budget: &mut ReadBudget) -> Result<()> {
-        let parts = self.state.parts.expect("an entry has been taken");
-        match flow {
-            Flow::Continue => Ok(()),
-            Flow::NextColumn => {
-                self.state.column.closed = true;
-                self.skip_past(parts.column_end, budget)
-            }
-            Flow::NextRow => self.skip_past(parts.row_end, budget),
-            Flow::Stop => {
-                budget.stop();
-                Ok(())
-            }
-        }
     }
 
     /// Whether everything wanted has been returned.
@@ -567,51 +315,6 @@ impl<C: Cursor> Reader<'_, C> {
         let Some(last) = end.strip_suffix(&[0]) else { return false };
         let parts = self.state.parts.expect("an entry has been taken");
         self.state.qualifier == last && parts.family(&self.state.key) == family
-    }
-
-    /// Leaves the rest of the current family or column.
-    fn skip_past(&mut self, prefix_end: usize, budget: &mut ReadBudget) -> Result<()> {
-        self.aim_at_prefix(prefix_end);
-        key::push_past(&mut self.state.target);
-        self.skip_to_target(budget)
-    }
-
-    /// Leaves unwanted columns for the next wanted one of the family, or for
-    /// the next family.
-    fn skip_to_wanted(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
-        let family = parts.family(&self.state.key);
-        let wanted = self.rules.columns.next_wanted(family, &self.state.qualifier);
-        let Some(qualifier) = wanted else { return self.skip_past(parts.family_end, budget) };
-        self.aim_at_prefix(parts.family_end);
-        key::push_qualifier(&mut self.state.target, qualifier);
-        self.skip_to_target(budget)
-    }
-
-    /// Whether the cell is newer than any wanted one, and it does not matter
-    /// how many such there are.
-    fn skips_newer_than(&self, parts: &KeyParts) -> bool {
-        parts.timestamp > self.rules.times.max
-            && self.state.family.is_some_and(|family| {
-                self.rules.schema.purge(family).ignores_newer_than(self.rules.times.max)
-            })
-    }
-
-    /// Leaves the versions that are too new.
-    fn skip_newer(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
-        self.aim_at_prefix(parts.column_end);
-        key::push_seek_timestamp(&mut self.state.target, self.rules.times.max);
-        self.skip_to_target(budget)
-    }
-
-    fn aim_at_prefix(&mut self, prefix_end: usize) {
-        self.state.target.clear();
-        self.state.target.extend_from_slice(&self.state.key[..prefix_end]);
-    }
-
-    fn skip_to_target(&mut self, budget: &mut ReadBudget) -> Result<()> {
-        let steps = self.merge.skip_to(&self.state.target)?;
-        budget.work = budget.work.saturating_sub(steps);
-        Ok(())
     }
 
     /// Whether nothing more of the current column can be returned.
@@ -729,54 +432,6 @@ fn show(
     budget.pay_cell(&cell);
     state.row_returned = true;
     flow
-}
-
-/// Where reading ends. Most keys are told from it by their first bytes.
-struct Bound<'a> {
-    key: &'a [u8],
-    word: u64,
-}
-
-impl Bound<'_> {
-    fn new(key: &[u8]) -> Bound<'_> {
-        Bound { key, word: first_word(key) }
-    }
-
-    #[inline(always)]
-    fn is_after(&self, key: &[u8]) -> bool {
-        let word = first_word(key);
-        word < self.word || word == self.word && key < self.key
-    }
-}
-
-/// The first eight bytes as a number of the same order; zeros where there are
-/// fewer.
-#[inline(always)]
-fn first_word(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(chunk) => u64::from_be_bytes(*chunk),
-        None => key
-            .iter()
-            .enumerate()
-            .fold(0, |word, (at, &byte)| word | u64::from(byte) << (56 - 8 * at)),
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Place {
-    parts: KeyParts,
-    change: Change,
-}
-
-/// The highest level at which an entry differs from the one before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Change {
-    /// Another row, but the same column of it.
-    NextRow,
-    Row,
-    Family,
-    Column,
-    None,
 }
 
 /// Keys were checked when they were written and again by checksum.

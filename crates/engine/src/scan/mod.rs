@@ -43,6 +43,8 @@ pub struct Scan {
     rows_left: usize,
     cells_left: usize,
     state: ReadState,
+    /// The number of the version that `state` has read.
+    state_version: u64,
     /// Set while a row has been begun and not finished.
     row_pin: Option<RowPin>,
     /// The last row that a batch ended behind.
@@ -94,6 +96,7 @@ impl Scan {
             ranges,
             now_micros,
             state: ReadState::default(),
+            state_version: 0,
             row_pin: None,
             passed_row: None,
             large_from: None,
@@ -154,6 +157,7 @@ impl Scan {
             let pass =
                 Pass { version: &version, rules: &rules, spec: &spec, mid_row: false, places };
             let mid_row = self.read_ranges(pass, &mut budget, sink)?;
+            self.state_version = version.number;
             self.cells_left -= cells - budget.cells;
             self.rows_left = budget.rows;
             self.row_pin = mid_row.then_some(pin);
@@ -265,7 +269,7 @@ impl Scan {
             once: false,
         };
         if begun {
-            reader.resume()?;
+            reader.resume(pass.version.number == self.state_version)?;
         } else {
             reader.merge.seek(&key::row_start(&range.start))?;
         }
@@ -358,4 +362,81 @@ struct Pass<'a> {
     mid_row: bool,
     /// Where the places of cells are noted.
     places: Option<&'a PlaceNote>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cell::commit::{CommitBuilder, TimeRange};
+    use crate::merge::steps;
+    use crate::options::Options;
+    use crate::schema::{Family, Schema};
+    use crate::store::{Store, Wait};
+    use crate::world::sim::SimFiles;
+    use crate::world::{ManualClock, SeededRandom, World};
+
+    /// A column with so many cells, and before each of them a delete of one
+    /// time: that of the cell or another.
+    fn deleted_times(count: i64, of_cells: bool) -> (Store, TableId) {
+        let world = World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(SimFiles::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner: None,
+        };
+        let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
+        let schema = Schema::with_families([Family::new("f")]).unwrap();
+        let table = store.create_table("t", schema).unwrap();
+        for at in 0..count {
+            let deleted = if of_cells { 2 * at } else { 2 * at + 1 };
+            let times = TimeRange { min: deleted, max: deleted };
+            let mut delete = CommitBuilder::new();
+            delete.table(table).row(b"r").delete_cells(b"f", b"q", times);
+            let mut set = CommitBuilder::new();
+            set.table(table).row(b"r").set(b"f", b"q", 2 * at, b"v");
+            for commit in [delete.finish(), set.finish()] {
+                store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
+            }
+        }
+        (store, table)
+    }
+
+    #[test]
+    fn many_deletes_of_times_in_one_column_are_not_read_again_for_each_batch() {
+        for reverse in [false, true] {
+            let cost = |count: i64| {
+                let (store, table) = deleted_times(count, false);
+                let spec = ScanSpec { reverse, ..ScanSpec::default() };
+                let mut scan = store.scan(table, spec).unwrap();
+                let (before, mut cells) = (steps(), 0);
+                let limits = BatchLimits { cells: 4, ..BatchLimits::default() };
+                while !scan.next_batch(limits, &mut |_: &CellView<'_>| cells += 1).unwrap().done {}
+                assert_eq!(cells, count);
+                steps() - before
+            };
+            let (few, many) = (cost(400), cost(800));
+            assert!(many <= 2 * few + 64 && few <= 400 * 8, "{few} steps, then {many}");
+        }
+    }
+
+    #[test]
+    fn a_row_goes_on_after_its_deletes_were_compacted_away_between_two_batches() {
+        let (store, table) = deleted_times(40, true);
+        let mut scan = store.scan(table, ScanSpec::default()).unwrap();
+        let limits = BatchLimits { cells: 4, ..BatchLimits::default() };
+        let mut times = Vec::new();
+        loop {
+            let end = scan.next_batch(limits, &mut |cell: &CellView<'_>| {
+                times.push(cell.timestamp);
+            });
+            if end.unwrap().done {
+                break;
+            }
+            store.flush(table).unwrap();
+            store.compact(table).unwrap();
+        }
+        assert_eq!(times, (0..40).rev().map(|at| 2 * at).collect::<Vec<_>>());
+    }
 }

@@ -79,7 +79,7 @@ impl Scan {
             let state = &mut self.state;
             let mut reader = Reader { merge, state, rules, spans, places, once: false };
             if begun {
-                reader.resume()?;
+                reader.resume(pass.version.number == self.state_version)?;
             } else {
                 reader.merge.seek(&prefix)?;
             }

@@ -237,13 +237,16 @@ impl Shared {
         let too_long = |table: &&Arc<Table>| {
             table.chain_longest() >= options.chain_stop && !table.is_dropped()
         };
-        let can_shrink = |table: &Arc<Table>| {
+        let find_out = |table: &Arc<Table>| {
             choose::all_due(table, options).into_iter().any(|due| {
                 let Choice { tablet, group, .. } = due.choice;
                 let work = Work::Compact { table: table.id, tablet, group };
                 due.length >= options.chain_stop && !self.troubles.is_damaged(work)
             })
         };
+        // Thousands may be woken by one event.
+        let event = self.waiters.event();
+        let can_shrink = |table: &Arc<Table>| table.can_shrink(event, || find_out(table));
         need.tables.iter().filter(too_long).any(can_shrink)
     }
 }
@@ -505,7 +508,78 @@ fn chain_pause(too_many: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::task::Waker;
+
     use super::*;
+    use crate::cell::commit::CommitBuilder;
+    use crate::options::Options;
+    use crate::schema::{Family, Schema};
+    use crate::store::Wait;
+    use crate::txn::Txn;
+    use crate::world::sim::SimFiles;
+    use crate::world::{Joiner, Priority, SeededRandom, Spawner, SystemClock, World};
+
+    /// Starts no worker at all.
+    struct Nobody;
+
+    impl Spawner for Nobody {
+        fn spawn(
+            &self,
+            _: &str,
+            _: Priority,
+            _: Box<dyn FnOnce() + Send>,
+        ) -> io::Result<Box<dyn Joiner>> {
+            Ok(Box::new(Nobody))
+        }
+    }
+
+    impl Joiner for Nobody {
+        fn join(self: Box<Self>) {}
+    }
+
+    #[test]
+    fn however_many_wait_for_a_chain_it_is_looked_at_once_per_event() {
+        const WAITERS: usize = 200;
+        let world = World {
+            clock: Arc::new(SystemClock::new()),
+            files: Arc::new(SimFiles::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner: Some(Arc::new(Nobody)),
+        };
+        let mut options = Options::default();
+        options.compact.chain_min = 2;
+        options.compact.chain_slow = 3;
+        options.compact.chain_stop = 3;
+        let store = Store::open(Path::new("/store"), options, world).unwrap();
+        let schema = Schema::with_families([Family::new("f")]).unwrap();
+        let table = store.create_table("t", schema).unwrap();
+        let mut commit = CommitBuilder::new();
+        commit.table(table).row(b"r").set(b"f", b"", 0, b"v");
+        let commit = commit.finish();
+        for _ in 0..3 {
+            store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
+            store.flush(table).unwrap();
+        }
+        let mut waiting: Vec<_> = (0..WAITERS).map(|_| Box::pin(store.admit(&commit))).collect();
+        let mut poll_all = || {
+            let before = choose::looks();
+            for admission in &mut waiting {
+                let polled = admission.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
+            }
+            choose::looks() - before
+        };
+        let (first, again) = (poll_all(), poll_all());
+        assert!(first <= 1 && again <= 1, "{first} looks, then {again}");
+        store.shared.waiters.wake(Stage::Chains);
+        let woken = poll_all();
+        assert!(woken <= 1, "{woken} looks after an event");
+        store.compact(table).unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting[0].as_mut().poll(&mut context).is_ready(), "the chain is short");
+    }
 
     #[test]
     fn the_longer_a_chain_the_more_a_commit_is_delayed_up_to_a_limit() {

@@ -26,7 +26,7 @@ use crate::txn::Txn;
 use crate::workers::choose::{self, Choice, Due};
 use crate::workers::claims::{Claim, Work};
 use crate::workers::compact::{Keeper, compact, compact_part};
-use crate::workers::serialize::{LogKeeper, Victim};
+use crate::workers::serialize::{LogKeeper, Readiness, Victim};
 use crate::world::{Joiner, Priority, Spawner};
 
 /// The threads of a lane, at least.
@@ -231,12 +231,16 @@ impl Shared {
 
     /// Claims the flush that is due.
     fn claim_flush(&self, writers_wait: bool) -> Option<(Claim<'_>, Victim)> {
-        let free = |victim: &Victim| {
+        let readiness = |victim: &Victim| {
             let work = self.flush_work(victim);
-            !self.claims.is_held(work) && !self.troubles.rests(work)
+            match (self.claims.is_held(work), self.troubles.rests(work)) {
+                (true, _) => Readiness::Flushing,
+                (false, true) => Readiness::Resting,
+                (false, false) => Readiness::Free,
+            }
         };
         let pinned = |txn| self.pinned_bytes(txn);
-        let (victim, reason) = serialize::due(&self.tables, &pinned, &free, writers_wait)?;
+        let (victim, reason) = serialize::due(&self.tables, &pinned, &readiness, writers_wait)?;
         let table = &victim.table.name;
         tracing::debug!(%table, group = victim.group, ?reason, "flushing");
         let claim = self.claims.try_take(self.flush_work(&victim))?;
@@ -329,7 +333,9 @@ impl Shared {
                 let work = Work::Compact { table: table.id, tablet, group };
                 let _claim = self.claims.take(work);
                 if let Some(choice) = choose::whole_chain(table, tablet, group) {
-                    compact(&self.tables, table, choice, self)?;
+                    // It may have met damage, for which nobody has to wait.
+                    compact(&self.tables, table, choice, self)
+                        .inspect_err(|_| self.waiters.wake_all())?;
                     self.troubles.succeeded(work);
                 }
             }
@@ -394,5 +400,128 @@ impl LogKeeper for Shared {
 
     fn release_below(&self, segment: u64) -> Result<()> {
         self.log.with_writer(|writer| writer.release_below(segment)).unwrap_or(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cell::commit::{CommitBuilder, TableId};
+    use crate::cell::key::{self, Kind};
+    use crate::cell::rows::RowRange;
+    use crate::config::{ConfigEdit, FileConfig, Splice};
+    use crate::error::Error;
+    use crate::fragment::{FragmentOptions, FragmentWriter};
+    use crate::options::Options;
+    use crate::run::Run;
+    use crate::schema::{Family, Schema};
+    use crate::store::{Store, Wait};
+    use crate::workers::serialize::Reason;
+    use crate::world::sim::SimFiles;
+    use crate::world::{ManualClock, SeededRandom, World};
+
+    fn open(options: Options) -> Store {
+        let world = World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(SimFiles::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner: None,
+        };
+        Store::open(Path::new("/store"), options, world).unwrap()
+    }
+
+    fn make(store: &Store, name: &str) -> TableId {
+        store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
+    }
+
+    fn write(store: &Store, table: TableId, row: &[u8], value_bytes: usize) {
+        let mut commit = CommitBuilder::new();
+        commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    }
+
+    #[test]
+    fn a_flush_that_rests_keeps_no_other_table_from_being_flushed() {
+        let mut options = Options::default();
+        options.memory.budget_bytes = 1 << 20;
+        options.flush.budget_percent = 50;
+        let store = open(options);
+        let [failing, sound] = ["failing", "sound"].map(|name| make(&store, name));
+        write(&store, failing, b"r", 400_000);
+        write(&store, sound, b"r", 100_000);
+        let due = |failing_is: Readiness, writers_wait: bool| {
+            let readiness = |victim: &Victim| {
+                if victim.table.id == failing { failing_is } else { Readiness::Free }
+            };
+            let due = serialize::due(&store.shared.tables, &|_| 0, &readiness, writers_wait);
+            due.map(|(victim, reason)| (victim.table.id, reason))
+        };
+        assert_eq!(due(Readiness::Free, true), Some((failing, Reason::Memory)));
+        // Its memory will soon be free: nobody else has to be flushed for it.
+        assert_eq!(due(Readiness::Flushing, true), None);
+        // This one's will not.
+        assert_eq!(due(Readiness::Resting, true), Some((sound, Reason::Memory)));
+        assert_eq!(due(Readiness::Resting, false), None, "half of the rest is free");
+        write(&store, sound, b"s", 250_000);
+        assert_eq!(due(Readiness::Resting, false), Some((sound, Reason::Memory)));
+    }
+
+    /// Puts a file into the chain whose cells are out of order.
+    fn add_disordered_file(store: &Store, table: TableId) -> FileConfig {
+        let tables = &store.shared.tables;
+        let (name, path) = tables.mint();
+        let files = &tables.world.files;
+        let options = FragmentOptions::default();
+        let mut writer = FragmentWriter::create(files, &path, options).unwrap();
+        writer.accept_any_order();
+        let txn = Txn::from_raw(1).unwrap();
+        for row in [b"a", b"c", b"b", b"d"] {
+            let mut cell = Vec::new();
+            key::push_column(&mut cell, row, b"f", b"q");
+            key::push_cell_tail(&mut cell, 0, txn, Kind::Put);
+            writer.add(&cell, b"v").unwrap();
+        }
+        let meta = writer.finish().unwrap();
+        let rows = RowRange::new("a", "e");
+        let (bytes, cells) = (meta.stored_bytes, meta.cells);
+        let file =
+            FileConfig { name, bytes, cells, rows, txn_min: txn, txn_max: txn, joins: false };
+        tables.sync_names().unwrap();
+        let splice = Splice {
+            table,
+            tablet: 0,
+            group: 0,
+            remove: Vec::new(),
+            add: vec![file.clone()],
+            flushed_through: None,
+        };
+        tables.edit(&[ConfigEdit::Splice(splice)]).unwrap();
+        let run = Run::new(vec![tables.open_link(&file).unwrap()]);
+        let table = tables.get(table).unwrap();
+        table.change(|version| version.tablets[0].chains[0].runs.extend(run.clone()));
+        file
+    }
+
+    #[test]
+    fn a_file_whose_cells_are_out_of_order_is_set_aside_and_the_others_are_compacted() {
+        let mut options = Options::default();
+        options.compact.chain_min = 2;
+        let store = open(options);
+        let table = make(&store, "t");
+        let bad = add_disordered_file(&store, table);
+        for row in [b"b", b"c"] {
+            write(&store, table, row, 10);
+            store.flush(table).unwrap();
+        }
+        assert_eq!(store.stats().fragments_damaged, 0);
+        let error = store.compact(table).unwrap_err();
+        let path = store.shared.tables.path(bad.name);
+        assert!(matches!(&error, Error::DataLoss { path: of, .. } if *of == path), "{error}");
+        assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 3));
+        // The file stays, and what is newer is merged behind it.
+        while store.step().unwrap() {}
+        assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 2));
     }
 }

@@ -173,7 +173,7 @@ impl Store {
         let schema = Arc::new(schema.succeeding(old, emptied, now));
         let edit = ConfigEdit::SetSchema { table: table.id, schema: schema.clone() };
         self.shared.tables.edit(&[edit])?;
-        table.change(|version| version.schema = schema);
+        table.change(|version| version.schema = schema.clone());
         Ok(())
     }
 

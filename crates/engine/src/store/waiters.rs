@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 
 /// What a commit waits for, in this order.
@@ -21,6 +21,8 @@ pub enum Stage {
     Space,
 }
 
+const STAGES: usize = Stage::Space as usize + 1;
+
 #[derive(Default)]
 pub struct Waiters {
     state: Mutex<State>,
@@ -28,12 +30,16 @@ pub struct Waiters {
     changed: Condvar,
     /// Commits that wait for the log queue.
     for_queue: AtomicUsize,
+    /// How often chains may have changed for those who wait for them.
+    events: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     /// By order of arrival.
     waiting: BTreeMap<u64, Waiter>,
+    /// How many wait in each stage.
+    counts: [usize; STAGES],
     last_ticket: u64,
     timers: BTreeSet<(Instant, u64)>,
     ended: bool,
@@ -56,6 +62,7 @@ impl Waiters {
         state.last_ticket += 1;
         let ticket = state.last_ticket;
         state.waiting.insert(ticket, Waiter { stage: Stage::Chains, waker: None, timer: None });
+        state.counts[Stage::Chains as usize] += 1;
         Some(ticket)
     }
 
@@ -63,10 +70,12 @@ impl Waiters {
     /// called before the waiter looks whether it is over.
     pub fn watch(&self, ticket: u64, stage: Stage, waker: &Waker, timer: Option<Instant>) {
         let mut state = self.state.lock();
-        let State { waiting, timers, .. } = &mut *state;
+        let State { waiting, counts, timers, .. } = &mut *state;
         let waiter = waiting.get_mut(&ticket).expect("a waiter has entered before");
         if waiter.stage != stage {
             self.count(waiter.stage, stage);
+            counts[waiter.stage as usize] -= 1;
+            counts[stage as usize] += 1;
             waiter.stage = stage;
         }
         match &mut waiter.waker {
@@ -96,6 +105,7 @@ impl Waiters {
                 state.timers.remove(&(timer, ticket));
             }
             self.count(waiter.stage, Stage::Chains);
+            state.counts[waiter.stage as usize] -= 1;
             waiter.stage
         };
         self.wake_first(stage);
@@ -119,8 +129,11 @@ impl Waiters {
     /// or gives up, it wakes the next.
     pub fn wake_first(&self, stage: Stage) {
         let waker = {
-            let mut state = self.state.lock();
-            let mut waiting = state.waiting.values_mut();
+            let state = self.state.lock();
+            if state.counts[stage as usize] == 0 {
+                return;
+            }
+            let mut waiting = state.waiting.values();
             waiting.find(|waiter| waiter.stage == stage).and_then(|waiter| waiter.waker.clone())
         };
         waker.into_iter().for_each(Waker::wake);
@@ -128,12 +141,24 @@ impl Waiters {
 
     /// Wakes all waiters of a stage.
     pub fn wake(&self, stage: Stage) {
-        self.wake_if(|waiter| waiter.stage == stage);
+        if stage == Stage::Chains {
+            self.events.fetch_add(1, Ordering::AcqRel);
+        }
+        if self.state.lock().counts[stage as usize] > 0 {
+            self.wake_if(|waiter| waiter.stage == stage);
+        }
     }
 
     /// Wakes all waiters: the store has failed or closes.
     pub fn wake_all(&self) {
+        self.events.fetch_add(1, Ordering::AcqRel);
         self.wake_if(|_| true);
+    }
+
+    /// The number of the last event for those who wait for chains. What one of
+    /// them finds out then holds for the others.
+    pub fn event(&self) -> u64 {
+        self.events.load(Ordering::Acquire)
     }
 
     fn wake_if(&self, chosen: impl Fn(&Waiter) -> bool) {

@@ -1,13 +1,15 @@
-//! A lock whose holder must not panic. What the lock guards may be half
-//! changed then, and nothing that the store does afterwards could be trusted,
-//! so the process ends, and recovery starts from what is on disk.
+//! Locks whose holder must not panic while it may change what they guard. That
+//! may be half changed then, and nothing that the store does afterwards could
+//! be trusted, so the process ends, and recovery starts from what is on disk.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::WaitTimeoutResult;
+use parking_lot::{RwLockReadGuard, WaitTimeoutResult};
+
+const UNDER_LOCK: &str = "under a lock of the engine";
 
 /// Ends the process.
 fn abort(what: impl fmt::Display) -> ! {
@@ -53,7 +55,7 @@ pub struct MutexGuard<'a, T> {
 impl<'a, T> MutexGuard<'a, T> {
     #[inline]
     fn new(held: parking_lot::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        MutexGuard { _abort: AbortOnPanic::during("under a lock of the engine"), held }
+        MutexGuard { _abort: AbortOnPanic::during(UNDER_LOCK), held }
     }
 
     /// Runs `step` with the lock released, and takes it again.
@@ -83,6 +85,59 @@ impl<T> Deref for MutexGuard<'_, T> {
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.held
+    }
+}
+
+/// Readers change nothing, so they may panic.
+#[derive(Default)]
+pub struct RwLock<T> {
+    inner: parking_lot::RwLock<T>,
+}
+
+pub struct RwLockWriteGuard<'a, T> {
+    // Dropped first: the process ends before anybody gets the lock.
+    _abort: AbortOnPanic,
+    held: parking_lot::RwLockWriteGuard<'a, T>,
+}
+
+impl<T> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock { inner: parking_lot::RwLock::new(value) }
+    }
+
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.inner.read()
+    }
+
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let held = self.inner.write();
+        RwLockWriteGuard { _abort: AbortOnPanic::during(UNDER_LOCK), held }
+    }
+}
+
+impl<T> RwLockWriteGuard<'_, T> {
+    /// Lets those go first who wait for the lock.
+    #[inline]
+    pub fn bump(guard: &mut Self) {
+        parking_lot::RwLockWriteGuard::bump(&mut guard.held);
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.held
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.held

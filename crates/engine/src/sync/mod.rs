@@ -1,6 +1,6 @@
 //! Locks, condition variables and atomics, as the rooms that share state among
-//! threads see them. Ordinarily those of parking_lot, arc-swap and std, with a
-//! mutex whose holder must not panic (`fatal`); with the
+//! threads see them. Ordinarily those of parking_lot, arc-swap and std, with
+//! locks whose holder must not panic (`fatal`); with the
 //! feature `shuttle` stand-ins of the same names, whose every step is chosen by
 //! the schedule that a test explores (`tests/shuttle`).
 //!
@@ -32,8 +32,8 @@ pub use swap::{ArcSwap, Guard};
 #[cfg(not(feature = "shuttle"))]
 pub use arc_swap::{ArcSwap, Guard};
 #[cfg(not(feature = "shuttle"))]
-pub use fatal::{AbortOnPanic, Condvar, Mutex, MutexGuard};
+pub use fatal::{AbortOnPanic, Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::atomic;

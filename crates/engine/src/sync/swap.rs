@@ -44,7 +44,7 @@ impl<T> ArcSwap<T> {
 
     /// Replaces the pointer by what `change` makes of it, again if somebody
     /// else was faster.
-    pub fn rcu(&self, change: impl Fn(&Arc<T>) -> T) {
+    pub fn rcu(&self, mut change: impl FnMut(&Arc<T>) -> T) {
         loop {
             let before = self.load_full();
             let next = Arc::new(change(&before));

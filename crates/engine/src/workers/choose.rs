@@ -44,6 +44,8 @@ const JOINED_FILE_SHARE: u64 = 64;
 
 /// All chains of a table that are to be compacted, and which of their runs.
 pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
     let version = table.version();
     let mut all = Vec::new();
     for (tablet, chains) in version.tablets.iter().map(|tablet| &tablet.chains).enumerate() {
@@ -60,6 +62,17 @@ pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
         }
     }
     all
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread has looked for what is due.
+#[cfg(test)]
+pub fn looks() -> usize {
+    LOOKS.get()
 }
 
 /// What is due among the runs that are newer than those of a choice.

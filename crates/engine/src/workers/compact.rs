@@ -21,7 +21,7 @@ use super::serialize::give_up;
 use crate::cell::rows::RowRange;
 use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fragment::{CursorOptions, Heat};
 use crate::link::{Link, timestamp_max};
 use crate::merge::{Merge, RewriteRules};
@@ -143,10 +143,23 @@ impl<'a> Work<'a> {
         let mut inputs = self.inputs(&rows);
         let proceed = || keeper.proceed(self.table);
         let part = write_part(self.tables, &mut inputs, &rules, bytes_max, &proceed);
-        if let Err(error) = &part {
-            self.runs().iter().flat_map(Run::links).for_each(|link| link.note_failure(error));
+        part.map_err(|error| {
+            let error = self.attributed(error, &rows, &proceed);
+            self.runs().iter().flat_map(Run::links).for_each(|link| link.note_failure(&error));
+            error
+        })
+    }
+
+    /// Names the file to which entries out of order belong: the merge only
+    /// sees that they are.
+    fn attributed(&self, error: Error, rows: &RowRange, proceed: &dyn Fn() -> bool) -> Error {
+        if !matches!(error, Error::CellDisorder(_)) {
+            return error;
         }
-        part
+        let links = self.runs().iter().flat_map(|run| run.links_of(rows));
+        let mut checked = links.take_while(|_| proceed());
+        let wrong = checked.find_map(|link| link.fragment().ok()?.verify().err());
+        wrong.unwrap_or(error)
     }
 
     /// Makes the runs one, without a new file. `None` when the table is gone.
@@ -211,8 +224,8 @@ impl<'a> Work<'a> {
 
     fn open_added(&self, part: &Part) -> Result<Option<Arc<Link>>> {
         let Some(file) = &part.file else { return Ok(None) };
-        let link = self.tables.open_link_as(file, part.cache_id)?;
-        link.fragment()?;
+        let link = self.tables.open_link_as(file, part.warmed.id())?;
+        part.warmed.hand_over(link.fragment()?);
         Ok(Some(link))
     }
 
@@ -263,12 +276,14 @@ impl<'a> Work<'a> {
     /// removed when the last of them lets go.
     fn swap(&self, runs: Vec<Run>) {
         let Choice { tablet, group, runs: ref place, .. } = *self.choice;
-        self.table.change(|version| {
-            version.tablets[tablet].chains[group].runs.splice(place.clone(), runs);
-            let named = version.file_names();
-            let gone = self.runs().iter().flat_map(Run::links);
-            gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
+        let named = self.table.change(|version| {
+            let chain = &mut version.tablets[tablet].chains[group];
+            chain.runs.splice(place.clone(), runs.iter().cloned());
+            version.file_names()
         });
+        // A version that names them again cannot come: others only add new files.
+        let gone = self.runs().iter().flat_map(Run::links);
+        gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
     }
 }
 

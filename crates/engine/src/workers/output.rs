@@ -8,7 +8,7 @@ use crate::cell::rows::{RowRange, successor};
 use crate::cell::span::Spans;
 use crate::config::{FileConfig, FileName};
 use crate::error::Result;
-use crate::fragment::{FragmentOptions, FragmentWriter, Heat, Warmer};
+use crate::fragment::{FragmentOptions, FragmentWriter, Heat, Warmed, Warmer};
 use crate::merge::{Cursor, Merge, Out, Rewrite, RewriteRules};
 use crate::tables::Tables;
 use crate::txn::Txn;
@@ -18,8 +18,8 @@ pub struct Part {
     /// A finished, synced file that no config names yet; `None` when nothing
     /// was left to write.
     pub file: Option<FileConfig>,
-    /// The file's name in the cache.
-    pub cache_id: u64,
+    /// What of it is in the cache.
+    pub warmed: Arc<Warmed>,
     /// The row that it stopped before; `None`: no rows are left.
     pub end: Option<Vec<u8>>,
 }
@@ -46,7 +46,7 @@ pub fn write_part<C: Cursor>(
 ) -> Result<Option<Part>> {
     let Inputs { merge, spans, txns, heat } = inputs;
     let group = &rules.schema.groups()[rules.group];
-    let cache_id = tables.cache.next_file_id();
+    let warmed = Warmed::new(&tables.cache);
     let mut output = Output {
         tables,
         options: FragmentOptions {
@@ -55,14 +55,14 @@ pub fn write_part<C: Cursor>(
         },
         txns: *txns,
         bytes_max,
-        cache_id,
+        warmed: warmed.clone(),
         heat: heat.clone(),
         open: None,
     };
     match Rewrite::new(rules, merge, spans, &mut output).run(proceed) {
         Ok(Some(done)) => {
             let file = output.finish(done.spans)?;
-            Ok(Some(Part { file, cache_id, end: done.end }))
+            Ok(Some(Part { file, warmed, end: done.end }))
         }
         Ok(None) => {
             output.abandon();
@@ -81,7 +81,7 @@ struct Output<'a> {
     options: FragmentOptions,
     txns: (Txn, Txn),
     bytes_max: u64,
-    cache_id: u64,
+    warmed: Arc<Warmed>,
     heat: Arc<Heat>,
     open: Option<Open>,
 }
@@ -108,7 +108,7 @@ impl Output<'_> {
             let (name, path) = self.tables.mint();
             let files = &self.tables.world.files;
             let mut writer = FragmentWriter::create(files, &path, self.options)?;
-            writer.set_warmer(Warmer::new(&self.tables.cache, self.cache_id, &self.heat));
+            writer.set_warmer(Warmer::new(&self.warmed, &self.heat));
             self.open = Some(Open { name, path, writer });
         }
         Ok(self.open.as_mut().expect("it was just opened"))

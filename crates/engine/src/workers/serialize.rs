@@ -58,6 +58,16 @@ pub enum Reason {
     Replay,
 }
 
+/// Whether a group can be flushed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    Free,
+    /// It is being flushed: its memory will soon be free.
+    Flushing,
+    /// Its flush failed and is not to be tried again yet: its memory stays.
+    Resting,
+}
+
 struct Candidate {
     victim: Victim,
     bytes: usize,
@@ -66,23 +76,31 @@ struct Candidate {
     sealed: bool,
 }
 
-/// The flush that is due, if any, among the groups that are free: the others
-/// are being flushed. `pinned` tells how many bytes of log are kept for the
-/// sake of a txn and all after it.
+/// The flush that is due, if any, among the groups that are free. `pinned`
+/// tells how many bytes of log are kept for the sake of a txn and all after it.
 pub fn due(
     tables: &Tables,
     pinned: &dyn Fn(Txn) -> u64,
-    free: &dyn Fn(&Victim) -> bool,
+    readiness: &dyn Fn(&Victim) -> Readiness,
     writers_wait: bool,
 ) -> Option<(Victim, Reason)> {
     let options = &tables.options.flush;
-    let (candidates, busy): (Vec<_>, Vec<_>) =
-        candidates(tables).into_iter().partition(|candidate| free(&candidate.victim));
-    // What is being flushed will soon be free.
-    let busy_bytes: usize = busy.iter().map(|candidate| candidate.bytes).sum();
-    let used = tables.budget.used().saturating_sub(busy_bytes);
-    let short = used > tables.budget.limit() / 100 * options.budget_percent
-        || (writers_wait && busy.is_empty());
+    let (mut free, mut flushing, mut flushing_bytes, mut resting_bytes) = (Vec::new(), false, 0, 0);
+    for candidate in candidates(tables) {
+        match readiness(&candidate.victim) {
+            Readiness::Free => free.push(candidate),
+            Readiness::Flushing => {
+                flushing = true;
+                flushing_bytes += candidate.bytes;
+            }
+            Readiness::Resting => resting_bytes += candidate.bytes,
+        }
+    }
+    let candidates = free;
+    // The others have to do with the memory that does not rest.
+    let used = tables.budget.used().saturating_sub(flushing_bytes + resting_bytes);
+    let limit = tables.budget.limit().saturating_sub(resting_bytes);
+    let short = used > limit / 100 * options.budget_percent || (writers_wait && !flushing);
     let largest = candidates.iter().max_by_key(|candidate| candidate.bytes)?;
     if largest.bytes >= options.fragment_bytes {
         return Some((largest.victim.clone(), Reason::Size));
@@ -278,11 +296,13 @@ fn publish(tables: &Tables, all: Vec<Written>, edit: Option<ConfigEdit>) -> Resu
     };
     for (written, links) in all.into_iter().zip(links) {
         let Written { victim, sealed, txn_max, .. } = written;
+        let run = |link: Option<Arc<Link>>| link.and_then(|link| Run::new(vec![link]));
+        let runs: Vec<Option<Run>> = links.into_iter().map(run).collect();
         victim.table.change(|version| {
             version.memory[victim.group].sealed.drain(..sealed.len());
-            for (tablet, link) in version.tablets.iter_mut().zip(links) {
+            for (tablet, run) in version.tablets.iter_mut().zip(&runs) {
                 let chain = &mut tablet.chains[victim.group];
-                chain.runs.extend(link.and_then(|link| Run::new(vec![link])));
+                chain.runs.extend(run.clone());
                 chain.flushed_through = txn_max;
             }
         });

@@ -101,7 +101,11 @@ impl Troubles {
 
     /// Whether the work is not to be tried now.
     pub fn rests(&self, work: Work) -> bool {
-        let resting = |failing: &Failing| Instant::now() < failing.retry_at;
+        self.rests_at(work, Instant::now())
+    }
+
+    fn rests_at(&self, work: Work, now: Instant) -> bool {
+        let resting = |failing: &Failing| now < failing.retry_at;
         self.any() && self.failing.lock().get(&work).is_some_and(resting)
     }
 
@@ -114,10 +118,13 @@ impl Troubles {
 
     /// How long until the next work has rested.
     pub fn next_retry(&self) -> Option<Duration> {
+        self.next_retry_at(Instant::now())
+    }
+
+    fn next_retry_at(&self, now: Instant) -> Option<Duration> {
         if !self.any() {
             return None;
         }
-        let now = Instant::now();
         let all = self.failing.lock();
         all.values().filter_map(|failing| failing.retry_at.checked_duration_since(now)).min()
     }
@@ -179,12 +186,13 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_at_once_and_forgotten_with_the_next_success() {
-        let troubles = Troubles::default();
+        let (troubles, begun) = (Troubles::default(), Instant::now());
         troubles.failed(FLUSH, &full());
         assert!(matches!(troubles.of_flush(), Some(Error::DiskFull { .. })));
         assert!(troubles.of_chains(TableId(1)).is_none());
-        assert!(troubles.rests(FLUSH) && !troubles.rests(COMPACT));
-        assert!(troubles.next_retry().is_some_and(|rest| rest <= REST));
+        assert!(troubles.rests_at(FLUSH, begun) && !troubles.rests_at(COMPACT, begun));
+        assert!(!troubles.rests_at(FLUSH, Instant::now() + REST));
+        assert!(troubles.next_retry_at(begun).is_some_and(|rest| rest >= REST));
         troubles.succeeded(FLUSH);
         assert!(troubles.of_flush().is_none() && !troubles.any() && troubles.all().is_empty());
     }

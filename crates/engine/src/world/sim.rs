@@ -7,6 +7,7 @@
 
 mod content;
 mod faults;
+mod hold;
 mod machine;
 mod names;
 
@@ -19,6 +20,8 @@ use parking_lot::Mutex;
 
 use super::files::{DirLock, File, Files};
 pub use faults::{Fault, FaultRates, Operation, Planned, disk_error, disk_full};
+pub use hold::Hold;
+use hold::Holds;
 use machine::Machine;
 
 /// The file system of one simulated machine. Clones share it.
@@ -28,6 +31,7 @@ use machine::Machine;
 #[derive(Clone)]
 pub struct SimFiles {
     machine: Arc<Mutex<Machine>>,
+    holds: Arc<Holds>,
 }
 
 /// What was done since the machine came up.
@@ -47,7 +51,7 @@ impl SimFiles {
     }
 
     fn on(machine: Machine) -> SimFiles {
-        SimFiles { machine: Arc::new(Mutex::new(machine)) }
+        SimFiles { machine: Arc::new(Mutex::new(machine)), holds: Arc::default() }
     }
 
     /// Cuts the power: gives what survived, with locks released. From now on
@@ -91,6 +95,13 @@ impl SimFiles {
         self.machine.lock().faults.clear();
     }
 
+    /// Makes the threads whose name contains `thread_part` wait, until the hold
+    /// is dropped, before they create, read, write or sync a file whose path
+    /// contains `path_part`.
+    pub fn hold(&self, operation: Operation, path_part: &str, thread_part: &str) -> Hold {
+        self.holds.add(operation, path_part, thread_part)
+    }
+
     pub fn set_fault_rates(&self, rates: FaultRates) {
         self.machine.lock().faults.rates = rates;
     }
@@ -132,13 +143,14 @@ impl SimFiles {
     }
 
     fn handle(&self, path: &Path, number: u64, writable: bool) -> Arc<dyn File> {
-        let machine = Arc::clone(&self.machine);
-        Arc::new(SimFile { machine, path: path.to_path_buf(), number, writable })
+        let (machine, holds) = (Arc::clone(&self.machine), Arc::clone(&self.holds));
+        Arc::new(SimFile { machine, holds, path: path.to_path_buf(), number, writable })
     }
 }
 
 impl Files for SimFiles {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.holds.pass(Operation::Create, path);
         let number = self.machine.lock().create(path)?;
         Ok(self.handle(path, number, true))
     }
@@ -185,6 +197,7 @@ impl Files for SimFiles {
 
 struct SimFile {
     machine: Arc<Mutex<Machine>>,
+    holds: Arc<Holds>,
     /// The name it was opened by.
     path: PathBuf,
     number: u64,
@@ -199,15 +212,18 @@ impl SimFile {
 
 impl File for SimFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.holds.pass(Operation::Read, &self.path);
         self.machine.lock().read(&self.path, self.number, buf, offset)
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.expect_writable()?;
+        self.holds.pass(Operation::Write, &self.path);
         self.machine.lock().write(&self.path, self.number, buf, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.holds.pass(Operation::Sync, &self.path);
         self.machine.lock().sync(&self.path, self.number)
     }
 

@@ -34,19 +34,38 @@ impl Machine {
         Machine { disk, store: Arc::new(store), table }
     }
 
+    /// Opens the store again, with nobody at work.
+    pub fn open_again(disk: &Disk) -> Store {
+        let world = World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(disk.clone()),
+            random: Arc::new(SeededRandom::new(2)),
+            spawner: None,
+        };
+        Store::open(Path::new(DIR), small(), world).unwrap()
+    }
+
     /// The fragments that lie on the disk.
     pub fn fragments(&self) -> Vec<String> {
-        let listed = self.disk.list(&Path::new(DIR).join(FRAGMENTS_DIR)).unwrap();
-        listed.into_iter().map(|name| name.display().to_string()).collect()
+        fragments(&self.disk)
     }
 
     /// The fragments that the configuration names.
     pub fn named_fragments(&self) -> Vec<String> {
-        let configs = self.store.configs().unwrap();
-        let mut names: Vec<_> = configs.files().map(|file| file.name.to_string()).collect();
-        names.sort();
-        names
+        named_fragments(&self.store)
     }
+}
+
+pub fn fragments(disk: &Disk) -> Vec<String> {
+    let listed = disk.list(&Path::new(DIR).join(FRAGMENTS_DIR)).unwrap();
+    listed.into_iter().map(|name| name.display().to_string()).collect()
+}
+
+pub fn named_fragments(store: &Store) -> Vec<String> {
+    let configs = store.configs().unwrap();
+    let mut names: Vec<_> = configs.files().map(|file| file.name.to_string()).collect();
+    names.sort();
+    names
 }
 
 /// Sizes that keep a run short: a cache that holds nothing, so that every read

@@ -9,7 +9,7 @@ use std::thread;
 
 use stele_engine::config::{ChainConfig, FileName};
 use stele_engine::verify;
-use stele_engine::world::sim::{Operation, SimFiles, disk_full};
+use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
 use stele_engine::world::{Files, Joiner, Priority, Spawner, Threads, World};
 use stele_engine::*;
 
@@ -379,6 +379,39 @@ fn a_compaction_leaves_the_cache_as_warm_as_it_was() {
     assert_eq!(read_all(), 0);
     store.compact(table).unwrap();
     assert_eq!(read_all(), 0, "blocks in use are in the cache under their new names");
+}
+
+#[test]
+fn outputs_that_are_given_up_and_files_that_are_gone_leave_nothing_in_the_cache() {
+    let machine = Machine::new(1);
+    let store = machine.open_with(options());
+    let table = three_runs(&store);
+    let read_all = || {
+        for number in 0..ROWS {
+            cells_in(&store, table, ScanSpec::row(row(number).as_bytes()));
+        }
+    };
+    read_all();
+    let warm = store.stats().cache;
+    // The file cannot be synced, its name cannot be, and the configuration
+    // cannot name it.
+    for (operation, path_part, error) in [
+        (Operation::Sync, ".frag", disk_error()),
+        (Operation::SyncDir, "fragments", disk_error()),
+        (Operation::Write, "manifest", disk_full()),
+    ] {
+        machine.sim.fail_next(operation, path_part, error);
+        assert!(store.compact(table).is_err(), "{operation:?}");
+        assert_eq!(store.stats().cache.bytes, warm.bytes, "{operation:?}");
+    }
+    read_all();
+    assert_eq!(store.stats().cache.misses, warm.misses, "what is in use stays");
+    // Nobody has read the new files: what is cached of them came with them.
+    store.compact(table).unwrap();
+    let cache = store.stats().cache;
+    assert!(cache.bytes > cache.resident_bytes);
+    store.drop_table(table).unwrap();
+    assert_eq!(store.stats().cache.bytes, 0);
 }
 
 #[test]

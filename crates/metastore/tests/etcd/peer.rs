@@ -21,7 +21,7 @@ use tonic_prost::ProstCodec;
 use crate::server;
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server and the way to it.
 #[derive(Clone)]

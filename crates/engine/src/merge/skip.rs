@@ -1,0 +1,118 @@
+//! How a reader leaves what it does not want: the rest of a version, a column,
+//! a family or a row, and what range tombstones delete.
+
+use super::cursor::Cursor;
+use super::read::Reader;
+use super::view::{Flow, ReadBudget};
+use crate::cell::key::{self, KeyParts};
+use crate::error::Result;
+
+/// How many deleted cells are passed one by one before it is worth a look
+/// whether a range tombstone covers what follows.
+const STEPS_BEFORE_LEAP: usize = 16;
+
+impl<C: Cursor> Reader<'_, C> {
+    /// Leaves a deleted cell, for as many others as are known to be deleted.
+    pub(super) fn pass_covered(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        let state = &mut *self.state;
+        state.covered_steps += 1;
+        if state.covered_steps >= STEPS_BEFORE_LEAP && !self.spans.is_empty() {
+            state.covered_steps = 0;
+            if self.leap_spans()? {
+                return Ok(());
+            }
+        }
+        // What is below the same version is older, and deleted too.
+        if self.state.column.covered.replace(parts.timestamp) == Some(parts.timestamp) {
+            return self.skip_version(parts, budget);
+        }
+        self.merge.advance()
+    }
+
+    /// Moves every run that has nothing newer than a range tombstone over the
+    /// current row to the end of that tombstone. Tells whether any was moved.
+    fn leap_spans(&mut self) -> Result<bool> {
+        let mut moved = false;
+        for spans in self.spans {
+            let over = spans.span_over(&self.state.row, self.rules.snapshot);
+            let Some((rows, txn)) = over else { continue };
+            let end = rows.end.as_deref().map(key::row_start);
+            moved |= self.merge.leap_covered(end.as_deref(), txn)?;
+        }
+        Ok(moved)
+    }
+
+    /// Leaves the version at hand.
+    pub(super) fn skip_version(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        self.aim_at_prefix(parts.column_end);
+        key::push_past_version(&mut self.state.target, parts.timestamp);
+        self.skip_to_target(budget)
+    }
+
+    /// Goes on behind the last entry taken as the sink asked.
+    #[cold]
+    pub(super) fn follow(&mut self, flow: Flow, budget: &mut ReadBudget) -> Result<()> {
+        let parts = self.state.parts.expect("an entry has been taken");
+        match flow {
+            Flow::Continue => Ok(()),
+            Flow::NextColumn => {
+                self.state.column.closed = true;
+                self.skip_past(parts.column_end, budget)
+            }
+            Flow::NextRow => self.skip_past(parts.row_end, budget),
+            Flow::Stop => {
+                budget.stop();
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves the rest of the current family or column.
+    pub(super) fn skip_past(&mut self, prefix_end: usize, budget: &mut ReadBudget) -> Result<()> {
+        self.aim_at_prefix(prefix_end);
+        key::push_past(&mut self.state.target);
+        self.skip_to_target(budget)
+    }
+
+    /// Leaves unwanted columns for the next wanted one of the family, or for
+    /// the next family.
+    pub(super) fn skip_to_wanted(
+        &mut self,
+        parts: &KeyParts,
+        budget: &mut ReadBudget,
+    ) -> Result<()> {
+        let family = parts.family(&self.state.key);
+        let wanted = self.rules.columns.next_wanted(family, &self.state.qualifier);
+        let Some(qualifier) = wanted else { return self.skip_past(parts.family_end, budget) };
+        self.aim_at_prefix(parts.family_end);
+        key::push_qualifier(&mut self.state.target, qualifier);
+        self.skip_to_target(budget)
+    }
+
+    /// Whether the cell is newer than any wanted one, and it does not matter
+    /// how many such there are.
+    pub(super) fn skips_newer_than(&self, parts: &KeyParts) -> bool {
+        parts.timestamp > self.rules.times.max
+            && self.state.family.is_some_and(|family| {
+                self.rules.schema.purge(family).ignores_newer_than(self.rules.times.max)
+            })
+    }
+
+    /// Leaves the versions that are too new.
+    pub(super) fn skip_newer(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+        self.aim_at_prefix(parts.column_end);
+        key::push_seek_timestamp(&mut self.state.target, self.rules.times.max);
+        self.skip_to_target(budget)
+    }
+
+    pub(super) fn aim_at_prefix(&mut self, prefix_end: usize) {
+        self.state.target.clear();
+        self.state.target.extend_from_slice(&self.state.key[..prefix_end]);
+    }
+
+    pub(super) fn skip_to_target(&mut self, budget: &mut ReadBudget) -> Result<()> {
+        let steps = self.merge.skip_to(&self.state.target)?;
+        budget.work = budget.work.saturating_sub(steps);
+        Ok(())
+    }
+}

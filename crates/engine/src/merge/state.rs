@@ -1,0 +1,131 @@
+//! Where a reader is: in which row, family and column, and what it has met on
+//! the way there.
+
+use super::coverage::Coverage;
+use super::cursor::Cursor;
+use super::kway::Merge;
+use super::view::ReadBudget;
+use crate::cell::fold::FoldId;
+use crate::cell::key::KeyParts;
+use crate::schema::{FamilyRef, Ranks};
+use crate::txn::Txn;
+
+/// Where a reader is. It owns all that it needs to go on in other runs with
+/// the same cells, so nothing is pinned between two calls.
+#[derive(Clone, Debug, Default)]
+pub struct ReadState {
+    /// The last entry taken; empty before the first.
+    pub(super) key: Vec<u8>,
+    pub(super) parts: Option<KeyParts>,
+    pub(super) row: Vec<u8>,
+    pub(super) qualifier: Vec<u8>,
+    pub(super) coverage: Coverage,
+    pub(super) family: Option<FamilyRef>,
+    pub(super) row_returned: bool,
+    pub(super) column: ColumnState,
+    /// Operands of the version at hand, newest first, still without a base.
+    pub(super) pending: Vec<(FoldId, Vec<u8>)>,
+    pub(super) pending_txn: Txn,
+    /// Where to skip to; kept only for its memory.
+    pub(super) target: Vec<u8>,
+    /// Deleted cells passed since range tombstones were last consulted.
+    pub(super) covered_steps: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ColumnState {
+    pub(super) wanted: bool,
+    pub(super) ranks: Ranks,
+    pub(super) returned: u32,
+    /// The timestamp of the version at hand.
+    pub(super) version: Option<i64>,
+    /// The sink wants no more of the column.
+    pub(super) closed: bool,
+    /// The version of the last deleted cell.
+    pub(super) covered: Option<i64>,
+}
+
+impl ReadState {
+    /// Forgets the place but keeps the buffers.
+    pub fn clear(&mut self) {
+        self.key.clear();
+        self.parts = None;
+        self.coverage.enter_row(std::iter::empty());
+        self.family = None;
+        self.row_returned = false;
+        self.column = ColumnState::default();
+        self.pending.clear();
+    }
+
+    /// The row being read, when the reader stopped inside one.
+    pub fn row(&self) -> Option<&[u8]> {
+        self.parts.map(|_| self.row.as_slice())
+    }
+
+    /// Whether more of the row may come, given the runs it was read from.
+    pub fn row_goes_on<C: Cursor>(&self, merge: &Merge<C>) -> bool {
+        let Some(parts) = self.parts else { return false };
+        merge.valid() && merge.key().starts_with(&self.key[..parts.row_end])
+    }
+
+    /// The row at hand is over: it counts if any of it was returned.
+    pub fn settle_row(&mut self, budget: &mut ReadBudget) {
+        if self.row_returned {
+            budget.rows = budget.rows.saturating_sub(1);
+            self.row_returned = false;
+        }
+    }
+
+    /// The prefix of the row being read.
+    pub fn row_prefix(&self) -> Option<&[u8]> {
+        self.parts.map(|parts| &self.key[..parts.row_end])
+    }
+}
+
+/// Where reading ends. Most keys are told from it by their first bytes.
+pub(super) struct Bound<'a> {
+    key: &'a [u8],
+    word: u64,
+}
+
+impl Bound<'_> {
+    pub(super) fn new(key: &[u8]) -> Bound<'_> {
+        Bound { key, word: first_word(key) }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_after(&self, key: &[u8]) -> bool {
+        let word = first_word(key);
+        word < self.word || word == self.word && key < self.key
+    }
+}
+
+/// The first eight bytes as a number of the same order; zeros where there are
+/// fewer.
+#[inline(always)]
+fn first_word(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(chunk) => u64::from_be_bytes(*chunk),
+        None => key
+            .iter()
+            .enumerate()
+            .fold(0, |word, (at, &byte)| word | u64::from(byte) << (56 - 8 * at)),
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) parts: KeyParts,
+    pub(super) change: Change,
+}
+
+/// The highest level at which an entry differs from the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    /// Another row, but the same column of it.
+    NextRow,
+    Row,
+    Family,
+    Column,
+    None,
+}

@@ -1,0 +1,112 @@
+//! Operations that wait until a test lets them go on, so that a test can build
+//! up a backlog instead of hoping that the machine is slow.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::faults::Operation;
+
+/// All holds of a machine.
+#[derive(Default)]
+pub struct Holds {
+    /// Whether there is a hold, for a look without the lock.
+    any: AtomicBool,
+    held: Mutex<Vec<Held>>,
+    released: Condvar,
+}
+
+struct Held {
+    number: u64,
+    operation: Operation,
+    path_part: String,
+    thread_part: String,
+    waiting: usize,
+}
+
+impl Held {
+    fn matches(&self, operation: Operation, path: &Path) -> bool {
+        self.operation == operation
+            && path.to_string_lossy().contains(&self.path_part)
+            && thread::current().name().unwrap_or_default().contains(&self.thread_part)
+    }
+}
+
+impl Holds {
+    pub fn add(self: &Arc<Self>, operation: Operation, path_part: &str, thread: &str) -> Hold {
+        let (path_part, thread_part) = (path_part.to_string(), thread.to_string());
+        let mut held = self.held.lock();
+        let number = held.last().map_or(0, |last| last.number + 1);
+        held.push(Held { number, operation, path_part, thread_part, waiting: 0 });
+        self.any.store(true, Ordering::Release);
+        Hold { holds: self.clone(), number }
+    }
+
+    /// Waits for as long as a hold matches the operation.
+    pub fn pass(&self, operation: Operation, path: &Path) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut held = self.held.lock();
+        while let Some(hold) = held.iter_mut().find(|hold| hold.matches(operation, path)) {
+            let number = hold.number;
+            hold.waiting += 1;
+            self.released.wait(&mut held);
+            if let Some(hold) = held.iter_mut().find(|hold| hold.number == number) {
+                hold.waiting -= 1;
+            }
+        }
+    }
+}
+
+/// Keeps operations waiting until it is dropped.
+pub struct Hold {
+    holds: Arc<Holds>,
+    number: u64,
+}
+
+impl Hold {
+    /// How many operations wait.
+    pub fn waiting(&self) -> usize {
+        let held = self.holds.held.lock();
+        let found = held.iter().find(|hold| hold.number == self.number);
+        found.map_or(0, |hold| hold.waiting)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut held = self.holds.held.lock();
+        held.retain(|hold| hold.number != self.number);
+        self.holds.any.store(!held.is_empty(), Ordering::Release);
+        self.holds.released.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_operation_waits_and_no_other_does() {
+        let holds = Arc::new(Holds::default());
+        let hold = holds.add(Operation::Write, "log", "");
+        let other = holds.add(Operation::Write, "log", "another thread");
+        holds.pass(Operation::Sync, Path::new("/d/log"));
+        holds.pass(Operation::Write, Path::new("/d/fragment"));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| holds.pass(Operation::Write, Path::new("/d/log")));
+            while hold.waiting() == 0 {
+                thread::yield_now();
+            }
+            assert!(!waits.is_finished() && other.waiting() == 0);
+            drop(hold);
+            waits.join().unwrap();
+        });
+        drop(other);
+        holds.pass(Operation::Write, Path::new("/d/log"));
+    }
+}
