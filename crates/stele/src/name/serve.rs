@@ -21,7 +21,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use super::reach::read;
 use super::rows::{Rows, runtime};
 use crate::Outcome;
-use crate::private::{harden_process, read_secret};
+use crate::private::{harden_process, read_secret, read_secret_text};
 
 /// Serve names from the rows of a Bigtable. Any number of servers may share them.
 #[derive(Args)]
@@ -151,7 +151,7 @@ impl Serve {
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(None);
         };
-        let identity = Identity::from_pem(read(certificate)?, read_secret(key)?);
+        let identity = Identity::from_pem(read(certificate)?, read_secret(key)?.expose());
         let mut config = ServerTlsConfig::new().identity(identity);
         if let Some(ca) = &self.tls_client_ca {
             config =
@@ -164,8 +164,8 @@ impl Serve {
 /// The tokens of a file; without one there are none.
 pub fn tokens(path: Option<&std::path::Path>) -> anyhow::Result<Tokens> {
     let Some(path) = path else { return Ok(Tokens::default()) };
-    let text = String::from_utf8(read_secret(path)?).with_context(|| path.display().to_string())?;
-    Tokens::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
+    let text = read_secret_text(path)?;
+    Tokens::parse(text.expose()).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 /// The first nodes of a file; without one everybody may do everything.
