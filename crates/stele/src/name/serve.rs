@@ -41,6 +41,9 @@ pub struct Serve {
     /// The zone that DNS answers for.
     #[arg(long, value_name = "ZONE", default_value = "stele", value_parser = Zone::new)]
     dns_zone: Zone,
+    /// The name or IP address of this server in the zone's NS record [default: where DNS listens].
+    #[arg(long, value_name = "HOST")]
+    dns_host: Option<String>,
     /// A JSON file with nodes and their permissions; what is missing is made.
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
@@ -95,7 +98,7 @@ impl Serve {
                 Sockets::take(at).await.with_context(|| format!("listening on {at} for DNS"))?;
             dns_address = Some(sockets.address()?.to_string());
             let stopped = stop.clone().cancelled_owned();
-            tokio::spawn(sockets.serve(table.clone(), self.dns_zone.clone(), stopped));
+            tokio::spawn(sockets.serve(table.clone(), self.zone()?, stopped));
         }
         if self.sweep > 0 {
             tokio::spawn(table.clone().sweep_forever(Duration::from_secs(self.sweep)));
@@ -132,6 +135,14 @@ impl Serve {
         // Watches have no end of their own.
         let _ = tokio::time::timeout(Duration::from_secs(5), serving).await;
         Ok(())
+    }
+
+    fn zone(&self) -> anyhow::Result<Zone> {
+        let zone = self.dns_zone.clone();
+        match &self.dns_host {
+            Some(host) => zone.served_at(host).map_err(|error| anyhow!("--dns-host {error}")),
+            None => Ok(zone),
+        }
     }
 
     fn options(&self) -> anyhow::Result<Options> {

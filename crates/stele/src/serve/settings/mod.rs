@@ -66,6 +66,9 @@ pub struct Given {
     /// The zone that DNS answers for [default: stele]
     #[arg(long, value_name = "ZONE", env = "STELE_DNS_ZONE")]
     pub dns_zone: Option<String>,
+    /// The name or IP address of this server in the zone's NS record [default: where DNS listens]
+    #[arg(long, value_name = "HOST", env = "STELE_DNS_HOST")]
+    pub dns_host: Option<String>,
     /// A JSON file with nodes of the tree of names and their permissions; what is missing is made
     #[arg(long, value_name = "FILE", env = "STELE_NAMES_PERMISSIONS")]
     pub names_permissions: Option<PathBuf>,
