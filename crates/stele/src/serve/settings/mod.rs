@@ -218,7 +218,7 @@ impl Settings {
     /// What injects faults, if anything does.
     pub fn injector(&self) -> anyhow::Result<Option<Arc<Injector>>> {
         let Some((rules, seed)) = &self.inject else { return Ok(None) };
-        let rules = Rules::parse(rules, *seed).map_err(|why| anyhow!("--inject: {why}"))?;
+        let rules = Rules::parse_known(rules, *seed).map_err(|why| anyhow!("--inject: {why}"))?;
         Ok(Some(Arc::new(Injector::new(rules))))
     }
 
