@@ -25,7 +25,11 @@ static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| {
         tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
         tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
     ];
-    sets.into_iter().flat_map(methods_of).collect()
+    let admin = stele_bigtable::proto::ADMIN_METHODS.lines().filter_map(|line| {
+        let (service, name) = line.split_once('/')?;
+        Some(Method { service: service.into(), name: name.into() })
+    });
+    sets.into_iter().flat_map(methods_of).chain(admin).collect()
 });
 
 fn methods_of(descriptors: &[u8]) -> Vec<Method> {
@@ -80,7 +84,10 @@ mod tests {
             "*",
             "Bigtable/*",
             "ReadRows",
-            "BigtableTableAdmin/CreateTable",
+            "CreateTable",
+            "BigtableTableAdmin/DropRowRange",
+            "BigtableInstanceAdmin/ListInstances",
+            "google.longrunning.Operations/GetOperation",
             "Catalogues/Get",
             "Mounttable/Resolve",
             "etcdserverpb.KV/Put",
