@@ -23,11 +23,7 @@ pub fn key_range(space: &Space, range: Option<&Range>) -> Result<RowRange> {
 }
 
 impl Catalogues {
-    pub fn count(
-        &self,
-        request: &CountRequest,
-        cancellation: &Cancellation,
-    ) -> Result<CountReply> {
+    pub fn count(&self, request: &CountRequest, cancellation: &Cancellation) -> Result<CountReply> {
         let catalogue = self.readable(request.catalogue.as_ref())?;
         let rows = key_range(&catalogue.space, request.range.as_ref())?;
         let moment = self.moment(request.at)?;
