@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 use tonic_build::manual::{Builder, Method, Service};
+use tonic_build::{Method as _, Service as _};
 
 fn main() -> Result<(), Box<dyn Error>> {
     data_api()?;
@@ -103,12 +104,22 @@ fn admin_services() -> Result<(), Box<dyn Error>> {
             CODEC,
         ))
         .build();
+    let services = [&instances, &operations, &table_service(true)];
+    let methods: String = services.into_iter().map(methods_of).collect();
+    std::fs::write(PathBuf::from(std::env::var("OUT_DIR")?).join("admin.methods"), methods)?;
     Builder::new().compile(&[instances, operations]);
     Builder::new().build_client(false).compile(&[table_service(true)]);
     let clients = PathBuf::from(std::env::var("OUT_DIR")?).join("clients");
     std::fs::create_dir_all(&clients)?;
     Builder::new().build_server(false).out_dir(clients).compile(&[table_service(false)]);
     Ok(())
+}
+
+/// `service/method` of each method, one to a line.
+fn methods_of(service: &Service) -> String {
+    let service_name = format!("{}.{}", service.package(), service.identifier());
+    let line = |method: &Method| format!("{service_name}/{}\n", method.identifier());
+    service.methods().iter().map(line).collect()
 }
 
 fn snake_case(name: &str) -> String {

@@ -1,6 +1,6 @@
 //! Generates the messages of the etcd API and the native API from our own
-//! `.proto` files, and keeps the descriptors of etcd's for the JSON gateway.
-//! Needs no protobuf compiler.
+//! `.proto` files, and keeps the descriptors: etcd's for the JSON gateway, both
+//! for the names of methods. Needs no protobuf compiler.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ fn native_api(root: &Path) -> Result<(), Box<dyn Error>> {
     let file = root.join("metastore.proto");
     println!("cargo::rerun-if-changed={}", file.display());
     let descriptors = protox::compile([&file], [root])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("metastore.descriptors"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())
 }

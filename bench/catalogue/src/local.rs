@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use bytes::Bytes;
 use stele_catalogue::proto::*;
-use stele_catalogue::service::{Answer, Direction, Get, Walk, WalkSink};
+use stele_catalogue::service::{Answer, Cancellation, Direction, Get, Walk, WalkSink};
 use stele_catalogue::{Catalogues, Fid};
 use stele_engine::world::World;
 use stele_engine::{Options, Store};
@@ -66,7 +66,8 @@ impl Local {
         let fids = vec![Bytes::copy_from_slice(fid.bytes())];
         let request = CreateRequest { fids: fids.clone(), flags: 0 };
         local.service.settle(local.service.create(&request)?)?;
-        let stat = local.service.stat(&StatRequest { fids })?.reply.stats[0];
+        let stat =
+            local.service.stat(&StatRequest { fids }, &Cancellation::never())?.reply.stats[0];
         if stat.records < records {
             for first in (stat.records..records).step_by(10_000) {
                 local.put(first..records.min(first + 10_000), Flag::NoWait as u32)?;
@@ -107,7 +108,8 @@ impl Local {
     pub fn get(&self, keys: Vec<Key>, target: &Option<Target>, flags: u32) -> Result<Vec<u8>> {
         let request = GetRequest { catalogue: target.clone(), keys, flags, at: 0 };
         let mut touch = Touch::default();
-        Get::new(self.service.clone(), request)?.step(&mut touch, usize::MAX)?;
+        let mut get = Get::new(self.service.clone(), request)?;
+        while get.step(&mut touch, usize::MAX)? {}
         Ok(touch.cookie)
     }
 

@@ -40,5 +40,9 @@ pub mod longrunning {
     include!(concat!(env!("OUT_DIR"), "/google.longrunning.Operations.rs"));
 }
 
+/// The methods of the admin services as `service/method`, one to a line: these
+/// services have no descriptors.
+pub const ADMIN_METHODS: &str = include_str!(concat!(env!("OUT_DIR"), "/admin.methods"));
+
 /// The descriptors of the data API, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bigtable.descriptors"));

@@ -16,7 +16,7 @@ use crate::limits::{RECORD_OVERHEAD_BYTES, REQUEST_BYTES_MAX, STREAMS_BYTES_MAX}
 use crate::proto::catalogues_server::Catalogues as Served;
 use crate::proto::*;
 use crate::server::routed;
-use crate::service::{Catalogues, Written};
+use crate::service::{Cancellation, Catalogues, Waiting, Written};
 
 /// Room for streams is counted in pieces of this size.
 const PIECE_BYTES: usize = 1 << 10;
@@ -72,7 +72,22 @@ impl Calls {
         Ok(cost.run(move || work(&service, &request)).await??)
     }
 
-    /// The same for a call that may write: the reply waits until it is durable.
+    /// The same for work that may take long: it ends when the call is dropped.
+    async fn run_cancellable<R: Send + 'static, T: Send + 'static>(
+        &self,
+        cost: Cost,
+        request: R,
+        work: impl FnOnce(&Arc<Catalogues>, &R, &Cancellation) -> Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let waiting = Waiting::default();
+        let cancellation = waiting.cancellation();
+        let done = self.run(cost, request, move |service, it| work(service, it, &cancellation));
+        let done = done.await;
+        drop(waiting);
+        done
+    }
+
+    /// Runs a call that may write: the reply waits until it is durable.
     async fn write<R: Send + 'static, T: Send + 'static>(
         &self,
         cost: Cost,
@@ -162,7 +177,12 @@ impl Served for Calls {
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListReply>, Status> {
-        replied(self.run(cost::LIST, request.into_inner(), |service, it| service.list(it)).await?)
+        replied(
+            self.run_cancellable(cost::LIST, request.into_inner(), |service, it, cancellation| {
+                service.list(it, cancellation)
+            })
+            .await?,
+        )
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<WriteReply>, Status> {
@@ -226,7 +246,12 @@ impl Served for Calls {
         &self,
         request: Request<DelRangeRequest>,
     ) -> Result<Response<WriteReply>, Status> {
-        self.write(cost::DEL_RANGE, request.into_inner(), |service, it| service.del_range(it)).await
+        let written = self
+            .run_cancellable(cost::DEL_RANGE, request.into_inner(), |service, it, cancellation| {
+                service.del_range(it, cancellation)
+            })
+            .await?;
+        replied(self.service.settled(written).await?)
     }
 
     async fn get(&self, _: Request<GetRequest>) -> Result<Response<Self::GetStream>, Status> {
@@ -242,11 +267,21 @@ impl Served for Calls {
     }
 
     async fn count(&self, request: Request<CountRequest>) -> Result<Response<CountReply>, Status> {
-        replied(self.run(cost::COUNT, request.into_inner(), |service, it| service.count(it)).await?)
+        replied(
+            self.run_cancellable(cost::COUNT, request.into_inner(), |service, it, cancellation| {
+                service.count(it, cancellation)
+            })
+            .await?,
+        )
     }
 
     async fn stat(&self, request: Request<StatRequest>) -> Result<Response<StatReply>, Status> {
-        self.write(cost::STAT, request.into_inner(), |service, it| service.stat(it)).await
+        let written = self
+            .run_cancellable(cost::STAT, request.into_inner(), |service, it, cancellation| {
+                service.stat(it, cancellation)
+            })
+            .await?;
+        replied(self.service.settled(written).await?)
     }
 
     async fn pin(&self, _: Request<PinRequest>) -> Result<Response<PinReply>, Status> {
@@ -276,7 +311,34 @@ impl Served for Calls {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use stele_engine::world::World;
+    use stele_engine::{Options, Store};
+
     use super::*;
+
+    #[tokio::test]
+    async fn long_work_ends_when_its_call_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
+        let calls = Calls::new(Arc::new(Catalogues::open(Arc::new(store)).unwrap()));
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let (ended, ends) = mpsc::channel();
+        let work = move |_: &Arc<Catalogues>, (): &(), cancellation: &Cancellation| {
+            begun.send(()).unwrap();
+            while cancellation.check().is_ok() {
+                std::thread::yield_now();
+            }
+            ended.send(()).unwrap();
+            Ok(())
+        };
+        tokio::select! {
+            _ = calls.run_cancellable(Cost::Computes, (), work) => panic!("nobody ends it"),
+            begun = begins => begun.unwrap(),
+        }
+        ends.recv().unwrap();
+    }
 
     #[test]
     fn a_stream_ends_at_its_limit_and_all_streams_at_theirs() {

@@ -17,7 +17,7 @@ pub struct ShortVectors;
 
 impl Precheck for ShortVectors {
     fn check(message: &[u8]) -> Result<usize, Status> {
-        let fields = fields(message);
+        let fields = fields(message)?;
         if fields > FIELDS_MAX {
             let what = format!("a message has {VECTOR_MAX} elements at most: use a stream");
             return Err(Status::invalid_argument(what));
@@ -33,13 +33,19 @@ const ELEMENT_BYTES: usize = 256;
 
 /// Counts the fields of a message, up to one more than it may have. Bytes that
 /// cannot be read are not counted: the decoder says what is wrong with them.
-fn fields(mut message: &[u8]) -> usize {
+/// Groups, which no message here has, are refused: the decoder would skip them
+/// and read on.
+fn fields(mut message: &[u8]) -> Result<usize, Status> {
     let mut fields = 0;
     while let Some(tag) = varint(&mut message) {
         let skipped = match tag & 7 {
             0 => varint(&mut message).map(|_| 0),
             1 => Some(8),
             2 => varint(&mut message),
+            3 | 4 => {
+                let what = "the message has a group, a kind of field that is not used here";
+                return Err(Status::invalid_argument(what));
+            }
             5 => Some(4),
             _ => None,
         };
@@ -51,7 +57,7 @@ fn fields(mut message: &[u8]) -> usize {
             break;
         }
     }
-    fields
+    Ok(fields)
 }
 
 fn varint(message: &mut &[u8]) -> Option<u64> {
@@ -82,5 +88,18 @@ mod tests {
         assert!(most >= VECTOR_MAX * size_of::<Key>());
         assert!(check(&request(VECTOR_MAX + 100).encode_to_vec()).is_err());
         assert_eq!((check(&[0xFF; 40]).unwrap(), check(&[]).unwrap()), (0, 0));
+    }
+
+    #[test]
+    fn elements_behind_a_group_are_not_overlooked() {
+        // An unknown field 15: a group with nothing in it, which prost skips.
+        let (start, end) = (15 << 3 | 3, 15 << 3 | 4);
+        let elements = DelRequest { keys: vec![Key::default(); 7], ..Default::default() };
+        let mut message = vec![start, end];
+        elements.encode(&mut message).unwrap();
+        assert_eq!(DelRequest::decode(&message[..]).unwrap().keys.len(), 7);
+        let refused = ShortVectors::check(&message).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains("group"), "{refused}");
     }
 }

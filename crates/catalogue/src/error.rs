@@ -30,6 +30,8 @@ pub enum Error {
     /// No room for the request now.
     #[error("{0}")]
     Exhausted(String),
+    #[error("the caller has gone away: nothing was changed")]
+    Cancelled,
     #[error(transparent)]
     Engine(#[from] engine::Error),
 }
@@ -47,6 +49,7 @@ impl Error {
             Error::Reserved(_) => Code::PermissionDenied,
             Error::Unpinned(_) | Error::Forgotten(_) => Code::Aborted,
             Error::Exhausted(_) => Code::ResourceExhausted,
+            Error::Cancelled => Code::Cancelled,
             // What was read is not held any more; from the start it may be.
             Error::Engine(engine::Error::SnapshotExpired { .. }) => Code::Aborted,
             Error::Engine(error) => engine_code(error),

@@ -20,7 +20,7 @@ use crate::limits::{MESSAGE_BYTES_MAX, REPLY_BYTES};
 use crate::proto::catalogues_server::CataloguesServer;
 use crate::proto::{GetRequest, NextRequest};
 use crate::reply::{GetFrame, NextFrame};
-use crate::service::{Catalogues, Direction, Get, Walk};
+use crate::service::{Answer, Catalogues, Direction, Get, Walk, WalkSink};
 
 const NAME: &str = "stele.catalogue.v1.Catalogues";
 const GET: &str = "/stele.catalogue.v1.Catalogues/Get";
@@ -66,7 +66,8 @@ impl Service<http::Request<Body>> for Server {
         let direction = match request.uri().path() {
             GET => {
                 return answer(request, move |request: GetRequest| {
-                    Ok(Answers(Some(Get::new(service, request)?)))
+                    let get = Some(Get::new(service, request)?);
+                    Ok(Answers { get, frame: None })
                 });
             }
             NEXT => Direction::Forward,
@@ -76,7 +77,7 @@ impl Service<http::Request<Body>> for Server {
         answer(request, move |request: NextRequest| {
             let walk = Walk::new(service, request, direction)?;
             let pinned = walk.pinned()?.map(|txn| txn.raw());
-            Ok(Records { walk: Some(walk), pinned })
+            Ok(Records { walk: Some(walk), pinned, frame: None })
         })
     }
 }
@@ -102,20 +103,29 @@ where
 }
 
 /// The messages of a Get.
-struct Answers(Option<Get>);
+struct Answers {
+    get: Option<Get>,
+    /// The message at hand, which may take several steps.
+    frame: Option<GetFrame>,
+}
 
 impl Messages for Answers {
     type Error = Error;
 
     fn next(&mut self) -> Result<Next> {
-        let Some(get) = &mut self.0 else { return Ok(Next::End) };
-        let mut frame = GetFrame::default();
-        if get.step(&mut frame, REPLY_BYTES)? {
+        let Some(get) = &mut self.get else { return Ok(Next::End) };
+        let frame = self.frame.get_or_insert_default();
+        let more = get.step(frame, REPLY_BYTES)?;
+        if more && frame.bytes() < REPLY_BYTES {
+            return Ok(Next::Yield);
+        }
+        let frame = self.frame.take().unwrap_or_default();
+        if more {
             return Ok(Next::Message(frame.finish()));
         }
         let cookie = get.catalogue_cookie();
         let message = frame.finish_last(get.found, &cookie);
-        self.0 = None;
+        self.get = None;
         Ok(Next::Message(message))
     }
 }
@@ -124,6 +134,8 @@ impl Messages for Answers {
 struct Records {
     walk: Option<Walk>,
     pinned: Option<u64>,
+    /// The message at hand, which may take several steps.
+    frame: Option<NextFrame>,
 }
 
 impl Messages for Records {
@@ -131,8 +143,13 @@ impl Messages for Records {
 
     fn next(&mut self) -> Result<Next> {
         let Some(walk) = &mut self.walk else { return Ok(Next::End) };
-        let mut frame = NextFrame::default();
-        if walk.step(&mut frame, REPLY_BYTES)? {
+        let frame = self.frame.get_or_insert_default();
+        let more = walk.step(frame, REPLY_BYTES)?;
+        if more && frame.bytes() < REPLY_BYTES {
+            return Ok(Next::Yield);
+        }
+        let frame = self.frame.take().unwrap_or_default();
+        if more {
             return Ok(Next::Message(frame.finish()));
         }
         let cookie = walk.catalogue_cookie();
@@ -145,4 +162,91 @@ impl Messages for Records {
 /// What the generated service cannot answer, because it is routed past it.
 pub(crate) fn routed<T>() -> Result<Response<T>, Status> {
     Err(Status::internal("this call is answered by the Server"))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use stele_engine::world::World;
+    use stele_engine::{Options, Store};
+
+    use super::*;
+    use crate::fid::Fid;
+    use crate::flags::Flag;
+    use crate::proto::{DelRequest, Key, PutRequest, Record, Start, Target};
+
+    fn service(dir: &std::path::Path) -> Arc<Catalogues> {
+        let mut options = Options::default();
+        options.log.sync = false;
+        let store = Store::open(dir, options, World::real()).unwrap();
+        Arc::new(Catalogues::open(Arc::new(store)).unwrap())
+    }
+
+    fn target() -> Option<Target> {
+        let fid = Bytes::copy_from_slice(Fid::of_id(1000).unwrap().bytes());
+        Some(Target { fid, ..Default::default() })
+    }
+
+    fn keys(count: u32) -> impl Iterator<Item = Bytes> {
+        (0..count).map(|number| Bytes::copy_from_slice(&number.to_be_bytes()))
+    }
+
+    fn key(key: Bytes) -> Key {
+        Key { key, ..Default::default() }
+    }
+
+    /// Puts a record, and `deleted` more that are deleted again.
+    fn fill(service: &Catalogues, deleted: u32) {
+        let flags = Flag::CreateCatalogue as u32 | Flag::NoCookies as u32;
+        let last = Bytes::copy_from_slice(&[0xFF; 4]);
+        let records = keys(deleted).chain([last]).map(|key| Record { key, ..Default::default() });
+        let request = PutRequest { catalogue: target(), records: records.collect(), flags };
+        service.settle(service.put(&request).unwrap()).unwrap();
+        if deleted > 0 {
+            let keys = keys(deleted).map(key).collect();
+            let request = DelRequest { catalogue: target(), keys, flags: 0 };
+            service.settle(service.del(&request).unwrap()).unwrap();
+        }
+    }
+
+    /// How often the messages yield, and how many there are.
+    fn run(mut messages: impl Messages<Error = Error>) -> (usize, usize) {
+        let (mut yields, mut sent) = (0, 0);
+        loop {
+            match messages.next().unwrap() {
+                Next::Yield => yields += 1,
+                Next::Message(_) => sent += 1,
+                Next::Wait(_) => panic!("there is nothing to wait for"),
+                Next::End => return (yields, sent),
+            }
+        }
+    }
+
+    #[test]
+    fn a_get_of_many_absent_keys_yields_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let service = service(dir.path());
+        fill(&service, 0);
+        let keys = keys(5_000).map(key).collect();
+        let request = GetRequest { catalogue: target(), keys, ..Default::default() };
+        let get = Some(Get::new(service, request).unwrap());
+        let (yields, sent) = run(Answers { get, frame: None });
+        assert!(yields >= 9, "{yields} yields");
+        assert_eq!(sent, 1, "all answers fit into one message");
+    }
+
+    #[test]
+    fn a_walk_over_many_deleted_records_yields_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let service = service(dir.path());
+        fill(&service, 99_000);
+        for direction in [Direction::Forward, Direction::Backward] {
+            let starts = vec![Start { edge: true, count: 9, ..Default::default() }];
+            let request = NextRequest { catalogue: target(), starts, ..Default::default() };
+            let walk = Some(Walk::new(service.clone(), request, direction).unwrap());
+            let (yields, sent) = run(Records { walk, pinned: None, frame: None });
+            assert!(yields >= 3, "{direction:?}: {yields} yields");
+            assert_eq!(sent, 1, "{direction:?}");
+        }
+    }
 }

@@ -2,13 +2,15 @@
 
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
+use crate::Secret;
+
 /// Used for `https` endpoints.
 #[derive(Clone, Default)]
 pub struct Tls {
     /// Certificates to trust, in PEM, instead of the system's.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate and key, in PEM.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub identity: Option<(Vec<u8>, Secret<Vec<u8>>)>,
 }
 
 impl Tls {
@@ -18,7 +20,9 @@ impl Tls {
             None => ClientTlsConfig::new().with_native_roots(),
         };
         match &self.identity {
-            Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
+            Some((certificate, key)) => {
+                config.identity(Identity::from_pem(certificate, key.expose()))
+            }
             None => config,
         }
     }
@@ -40,7 +44,7 @@ mod tests {
 
     #[test]
     fn keys_are_not_shown() {
-        let identity = Some((b"certificate".to_vec(), b"secret".to_vec()));
+        let identity = Some((b"certificate".to_vec(), Secret::new(b"secret".to_vec())));
         let shown = format!("{:?}", Tls { ca: None, identity });
         assert_eq!(shown, "Tls { ca: false, identity: true }");
     }

@@ -22,8 +22,10 @@ use crate::rows::{Counters, Kind, Limits, NewChild, NodeRows};
 
 /// Passes that mending may take; each makes the damage smaller.
 const PASSES_MAX: u32 = 100;
-/// Rows and references that a check keeps at once, a few hundred bytes each.
-const CHECKED_MAX: usize = 1_000_000;
+/// Rows and references that a check keeps at once, a few hundred bytes each: in
+/// a process of its own, and in a server beside other calls.
+pub const CHECKED_MAX: usize = 1_000_000;
+pub const CHECKED_MAX_SERVED: usize = 250_000;
 /// Problems that a report lists.
 const PROBLEMS_MAX: usize = 100_000;
 
@@ -270,9 +272,14 @@ fn counters(counted: &BTreeMap<String, i64>, told: &BTreeMap<String, i64>) -> Ve
 /// Mends until a check finds nothing that can be mended. Returns what was
 /// wrong and what is left. Nobody else should write meanwhile.
 pub async fn mend(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
+    mend_within(rows, CHECKED_MAX).await
+}
+
+/// The same, keeping about so many rows and references at once.
+pub async fn mend_within(rows: &NodeRows, checked_max: usize) -> Result<(Vec<Problem>, Report)> {
     let mut mended = Vec::new();
     for _ in 0..PASSES_MAX {
-        let report = check(rows).await?;
+        let report = check_within(rows, checked_max).await?;
         let (counters, structure): (Vec<_>, Vec<_>) =
             report.problems.iter().partition(|problem| matches!(problem, Problem::Counter { .. }));
         let mut progress = false;
@@ -292,10 +299,10 @@ pub async fn mend(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
         });
         rows.counters.set(right).await?;
         mended.extend(counters.into_iter().cloned());
-        let report = check(rows).await?;
+        let report = check_within(rows, checked_max).await?;
         return Ok((mended, report));
     }
-    Ok((mended, check(rows).await?))
+    Ok((mended, check_within(rows, checked_max).await?))
 }
 
 /// Mends one thing if it still is as it was found. What changes meanwhile is

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use stele_grpc::Secret;
 use tonic::metadata::MetadataMap;
 use webpki::EndEntityCert;
 
@@ -20,8 +21,8 @@ const BLESSING_URI: &str = "blessing:";
 pub struct ShownCertificate(pub CertificateDer<'static>);
 
 /// Blessings by token.
-#[derive(Clone, Default)]
-pub struct Tokens(Arc<HashMap<String, Vec<String>>>);
+#[derive(Clone, Debug, Default)]
+pub struct Tokens(Arc<HashMap<Secret, Vec<String>>>);
 
 impl Tokens {
     /// Reads lines of a token and its blessings, with commas between them.
@@ -41,7 +42,7 @@ impl Tokens {
             if Caller::with(blessings.clone()).blessings().len() != blessings.len() {
                 return Err(format!("line {number}: {} cannot be blessings", blessings.join(",")));
             }
-            if tokens.insert(token.to_string(), blessings).is_some() {
+            if tokens.insert(Secret::new(token), blessings).is_some() {
                 return Err(format!("line {number}: the token was given before"));
             }
         }
@@ -91,6 +92,8 @@ mod tests {
         let tokens = Tokens::parse("# people\ns3cret alice,dev:u:alice\n\n other bob \n").unwrap();
         let caller = tokens.caller(&metadata("Bearer s3cret"), None).unwrap();
         assert_eq!(caller, Caller::with(["alice", "dev:u:alice"]));
+        let shown = format!("{tokens:?}");
+        assert!(shown.contains("alice") && !shown.contains("s3cret"), "{shown}");
         assert_eq!(tokens.caller(&MetadataMap::new(), None).unwrap(), Caller::anonymous());
         for unknown in ["Bearer x", "s3cret", "Basic s3cret"] {
             let error = tokens.caller(&metadata(unknown), None).unwrap_err();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt};
@@ -28,6 +28,9 @@ const ANSWERS_AHEAD: usize = 64;
 const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 const DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Checks of all rows take memory, so they run one after the other.
+static CHECKING: Semaphore = Semaphore::const_new(1);
 
 /// Names over gRPC. Cheap to clone.
 #[derive(Clone)]
@@ -258,9 +261,21 @@ impl Service for Server {
         let (table, fix) = (self.table.clone(), request.get_ref().fix);
         Ok(replies(move |out| async move {
             table.authorize_at_root(&call).await?;
+            let (rows, checked_max) = (table.rows(), fsck::CHECKED_MAX_SERVED);
+            let check = async {
+                let _only = CHECKING.acquire().await;
+                fsck::check_within(rows, checked_max).await
+            };
             let (mended, report) = match fix {
-                true => fsck::mend(table.rows()).await?,
-                false => (Vec::new(), fsck::check(table.rows()).await?),
+                true => {
+                    let _only = CHECKING.acquire().await;
+                    fsck::mend_within(rows, checked_max).await?
+                }
+                // It changes nothing, so it ends when its caller goes away.
+                false => tokio::select! {
+                    () = out.closed() => return Ok(()),
+                    report = check => (Vec::new(), report?),
+                },
             };
             for reply in proto::fsck_replies(&mended, &report) {
                 if out.send(reply).await.is_err() {
@@ -274,7 +289,38 @@ impl Service for Server {
 
 #[cfg(test)]
 mod tests {
+    use stele_bigtable::Api;
+    use stele_bigtable::client::{Client, Options};
+    use stele_engine::Store;
+    use stele_engine::world::World;
+
     use super::*;
+
+    #[tokio::test]
+    async fn checks_run_one_at_a_time_and_end_with_their_callers() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), Default::default(), World::real()).unwrap();
+        let services = Api::new(Arc::new(store)).unwrap().services();
+        let client = Client::in_process(services, Options::new("in process", "names", "tests"));
+        let table = Mounttable::new(&client, Default::default()).unwrap();
+        let server = Server::new(table.clone(), Tokens::default());
+        let check = async || {
+            let request = Request::new(proto::FsckRequest { fix: false });
+            server.fsck(request).await.unwrap().into_inner()
+        };
+        let running = CHECKING.acquire().await.unwrap();
+        let waiting = check().await;
+        assert_eq!(Arc::strong_count(&table), 3, "one is of the task");
+        drop(waiting);
+        let ended = async {
+            while Arc::strong_count(&table) > 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
+        drop(running);
+        assert!(check().await.next().await.unwrap().is_ok());
+    }
 
     #[test]
     fn deadlines_are_read_as_grpc_writes_them() {

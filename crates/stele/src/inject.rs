@@ -123,7 +123,7 @@ impl Server {
             return Ok(config.with_no_client_auth());
         };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
-        let key = PrivateKeyDer::from_pem_slice(&key).context("--tls-key")?;
+        let key = PrivateKeyDer::from_pem_slice(key.expose()).context("--tls-key")?;
         Ok(config.with_client_auth_cert(chain.context("--tls-cert")?, key)?)
     }
 

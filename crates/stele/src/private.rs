@@ -6,10 +6,11 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit, umask};
 use stele_engine::world::DIR_MODE;
+use stele_grpc::Secret;
 
 /// Everyone but the owner.
 const OTHERS: u32 = 0o077;
@@ -56,7 +57,7 @@ pub fn narrow_data_dir(dir: &Path) -> anyhow::Result<()> {
 
 /// Reads a file that holds a secret. One that other users may read is refused;
 /// a group may read it if it belongs to root, as mounted secrets do.
-pub fn read_secret(path: &Path) -> anyhow::Result<Vec<u8>> {
+pub fn read_secret(path: &Path) -> anyhow::Result<Secret<Vec<u8>>> {
     let named = || path.display().to_string();
     let mut file = File::open(path).with_context(named)?;
     let metadata = file.metadata().with_context(named)?;
@@ -70,7 +71,15 @@ pub fn read_secret(path: &Path) -> anyhow::Result<Vec<u8>> {
     }
     let mut secret = Vec::new();
     file.read_to_end(&mut secret).with_context(named)?;
-    Ok(secret)
+    Ok(Secret::new(secret))
+}
+
+/// The same for a secret that is text, without the spaces around it.
+pub fn read_secret_text(path: &Path) -> anyhow::Result<Secret> {
+    // The bytes are not part of the error.
+    let text = String::from_utf8(read_secret(path)?.into_exposed());
+    let text = text.map_err(|_| anyhow!("{} is not UTF-8 text", path.display()))?;
+    Ok(Secret::new(text.trim()))
 }
 
 fn is_too_open(mode: u32, of_root: bool) -> bool {
@@ -93,12 +102,19 @@ mod tests {
     fn a_secret_that_others_may_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         for mode in [0o600, 0o400] {
-            assert_eq!(read_secret(&file(dir.path(), mode)).unwrap(), b"secret");
+            assert_eq!(read_secret(&file(dir.path(), mode)).unwrap().expose(), b"secret");
         }
         for mode in [0o644, 0o604, 0o602] {
             let refused = read_secret(&file(dir.path(), mode)).unwrap_err().to_string();
             assert!(refused.contains("chmod 600") && refused.contains(&format!("{mode:o}")));
         }
+        let text = file(dir.path(), 0o400);
+        assert_eq!(read_secret_text(&text).unwrap().expose(), "secret");
+        let path = dir.path().join("bytes");
+        fs::write(&path, b"s3cret\xff").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let refused = format!("{:?}", read_secret_text(&path).unwrap_err());
+        assert!(refused.contains("not UTF-8") && !refused.contains("115"), "{refused}");
         assert!(!is_too_open(0o100_640, true) && is_too_open(0o100_640, false));
         assert!(is_too_open(0o660, true) && is_too_open(0o644, true));
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use stele_engine::{FirstCell, View};
 
+use super::effort::Effort;
 use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
@@ -65,12 +66,16 @@ impl Get {
         if self.cookies { self.service.catalogue_cookie(&self.catalogue) } else { Vec::new() }
     }
 
-    /// Answers keys until there are `bytes` of answers. Tells whether there
-    /// are more.
+    /// Answers keys until there are `bytes` of answers, or until that has taken
+    /// about a millisecond. Returns whether there are more.
     pub fn step(&mut self, answer: &mut impl Answer, bytes: usize) -> Result<bool> {
         self.moment.as_ref().map_or(Ok(()), Moment::renew)?;
+        let mut effort = Effort::default();
         while self.next < self.keys.len() && answer.bytes() < bytes {
             self.read_next(answer)?;
+            if effort.is_spent_by_lookup() {
+                break;
+            }
         }
         // The deathrow begins only after this is set.
         if self.catalogue.is_dropped() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{Commit, CommitBuilder, Txn, View, Wait};
 
-use super::{Catalogues, Direction, Walk, WalkSink, Written, check_fids};
+use super::{Cancellation, Catalogues, Direction, Walk, WalkSink, Written, check_fids};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::fid::{self, Fid};
@@ -213,7 +213,11 @@ impl Catalogues {
     }
 
     /// The meta-catalogue read from a fid, in numeric order.
-    pub fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
+    pub fn list(
+        self: &Arc<Self>,
+        request: &ListRequest,
+        cancellation: &Cancellation,
+    ) -> Result<ListReply> {
         let flags = Flags::check(request.flags, flags::LIST)?;
         if request.count as usize > VECTOR_MAX {
             return Err(Error::invalid(format!("a list has {VECTOR_MAX} catalogues at most")));
@@ -235,8 +239,11 @@ impl Catalogues {
         };
         let mut listing = Listing::default();
         let mut walk = Walk::new(self.clone(), next, Direction::Forward)?;
-        while walk.step(&mut listing, usize::MAX)? {}
+        while walk.step(&mut listing, usize::MAX)? {
+            cancellation.check()?;
+        }
         for listed in &mut listing.reply.catalogues {
+            cancellation.check()?;
             let fid = Fid::from_wire(&listed.fid)?;
             if !flags.has(Flag::NoCookies)
                 && let Some(open) = self.lookup_fid(fid)?
@@ -249,7 +256,11 @@ impl Catalogues {
 
     /// Records and bytes, as counted with every commit. The reply rests on
     /// the newest commit.
-    pub fn stat(self: &Arc<Self>, request: &StatRequest) -> Result<Written<StatReply>> {
+    pub fn stat(
+        self: &Arc<Self>,
+        request: &StatRequest,
+        cancellation: &Cancellation,
+    ) -> Result<Written<StatReply>> {
         let mut stats = Vec::new();
         for fid in check_fids(&request.fids)? {
             let Some(catalogue) = self.lookup_fid(fid)?.filter(|found| !found.is_dropped()) else {
@@ -257,7 +268,8 @@ impl Catalogues {
                 continue;
             };
             let totals = if fid.is_reserved() {
-                self.count_space(&catalogue, &catalogue.space.rows(), View::Durable)?
+                let (rows, go_on) = (catalogue.space.rows(), || cancellation.check());
+                self.count_rows(&catalogue, &rows, View::Durable, go_on)?
             } else {
                 catalogue.totals()
             };

@@ -2,8 +2,10 @@
 //! each that writes is one commit of the engine.
 
 mod admission;
+mod cancellation;
 mod change;
 mod deathrow;
+mod effort;
 mod get;
 mod manage;
 mod range;
@@ -16,6 +18,7 @@ use parking_lot::Mutex;
 use stele_engine::world::{Clock, SystemClock};
 use stele_engine::{CommitBuilder, Store, TableId, Txn, View, Wait};
 
+pub use self::cancellation::{Cancellation, Waiting};
 pub use self::deathrow::Collector;
 use self::deathrow::Deathrow;
 pub use self::get::{Answer, Get};

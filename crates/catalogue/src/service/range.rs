@@ -2,12 +2,11 @@
 
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, View};
 
-use super::{Catalogues, Written, change, check_key};
+use super::{Cancellation, Catalogues, Written, change, check_key};
 use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
 use crate::layout::Space;
-use crate::pins::Moment;
 use crate::proto::{CountReply, CountRequest, DelRangeRequest, Range, WriteReply};
 
 /// The rows of a space whose keys lie in a range; all without one.
@@ -24,37 +23,27 @@ pub fn key_range(space: &Space, range: Option<&Range>) -> Result<RowRange> {
 }
 
 impl Catalogues {
-    pub fn count(&self, request: &CountRequest) -> Result<CountReply> {
+    pub fn count(&self, request: &CountRequest, cancellation: &Cancellation) -> Result<CountReply> {
         let catalogue = self.readable(request.catalogue.as_ref())?;
         let rows = key_range(&catalogue.space, request.range.as_ref())?;
         let moment = self.moment(request.at)?;
-        let totals = self.count_at(&catalogue, &rows, &moment)?;
+        let go_on = || cancellation.check().and_then(|()| moment.renew());
+        let totals = self.count_rows(&catalogue, &rows, moment.view(), go_on)?;
         if catalogue.is_dropped() {
             return Err(Error::NoCatalogue(catalogue.fid));
         }
         Ok(CountReply { records: totals.records as u64, bytes: totals.bytes as u64 })
     }
 
-    fn count_at(&self, catalogue: &Catalogue, rows: &RowRange, moment: &Moment) -> Result<Totals> {
-        self.count_rows(catalogue, rows, moment.view(), || moment.renew())
-    }
-
-    pub(super) fn count_space(
-        &self,
-        catalogue: &Catalogue,
-        rows: &RowRange,
-        view: View,
-    ) -> Result<Totals> {
-        self.count_rows(catalogue, rows, view, || Ok(()))
-    }
-
-    fn count_rows(
+    /// Counts the records of a range, asking between batches whether to go on.
+    pub(super) fn count_rows(
         &self,
         catalogue: &Catalogue,
         rows: &RowRange,
         view: View,
         go_on: impl Fn() -> Result<()>,
     ) -> Result<Totals> {
+        go_on()?;
         let mut totals = Totals::default();
         if rows.is_empty() {
             return Ok(totals);
@@ -74,7 +63,11 @@ impl Catalogues {
     /// Deletes the records of a range by one commit, however many they are.
     /// They are counted first, so that the totals stay right; until that is
     /// done nobody else writes to the catalogue.
-    pub fn del_range(&self, request: &DelRangeRequest) -> Result<Written<WriteReply>> {
+    pub fn del_range(
+        &self,
+        request: &DelRangeRequest,
+        cancellation: &Cancellation,
+    ) -> Result<Written<WriteReply>> {
         let flags = Flags::check(request.flags, flags::DEL_RANGE)?;
         let target = request.catalogue.as_ref();
         let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
@@ -89,7 +82,8 @@ impl Catalogues {
             return Err(Error::NoCatalogue(fid));
         }
         let mut txn = self.store.progress().1;
-        let found = self.count_space(&catalogue, &rows, View::Latest)?;
+        let go_on = || cancellation.check();
+        let found = self.count_rows(&catalogue, &rows, View::Latest, go_on)?;
         if found.records > 0 {
             let mut commit = CommitBuilder::new();
             commit.table(catalogue.space.table).delete_range(&rows);
@@ -101,5 +95,44 @@ impl Catalogues {
         let count = found.records as u64;
         let reply = WriteReply { count, applied: true, txn: txn.raw(), ..Default::default() };
         Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use stele_engine::world::World;
+    use stele_engine::{Options, Store};
+
+    use super::super::Waiting;
+    use super::*;
+    use crate::fid::{Fid, META};
+    use crate::proto::{ListRequest, PutRequest, Record, StatRequest, Target};
+
+    #[test]
+    fn counting_for_nobody_ends_and_deletes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
+        let service = Arc::new(Catalogues::open(Arc::new(store)).unwrap());
+        let fid = Bytes::copy_from_slice(Fid::of_id(1000).unwrap().bytes());
+        let catalogue = Some(Target { fid, ..Default::default() });
+        let records = vec![Record { key: "k".into(), ..Default::default() }];
+        let flags = Flag::CreateCatalogue as u32;
+        let put = PutRequest { catalogue: catalogue.clone(), records, flags };
+        service.settle(service.put(&put).unwrap()).unwrap();
+        let gone = Waiting::default().cancellation();
+        let count = CountRequest { catalogue: catalogue.clone(), ..Default::default() };
+        let delete = DelRangeRequest { catalogue, ..Default::default() };
+        assert!(matches!(service.count(&count, &gone), Err(Error::Cancelled)));
+        assert!(matches!(service.del_range(&delete, &gone), Err(Error::Cancelled)));
+        let stat = StatRequest { fids: vec![Bytes::copy_from_slice(META.bytes())] };
+        assert!(matches!(service.stat(&stat, &gone), Err(Error::Cancelled)));
+        let list = ListRequest { count: 9, ..Default::default() };
+        assert!(matches!(service.list(&list, &gone), Err(Error::Cancelled)));
+        let never = Cancellation::never();
+        assert_eq!(service.count(&count, &never).unwrap().records, 1);
+        assert_eq!(service.del_range(&delete, &never).unwrap().reply.count, 1);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Txn};
 
+use super::effort::Effort;
 use super::range::key_range;
 use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
@@ -91,14 +92,21 @@ impl Walk {
         self.service.catalogue_cookie(&self.catalogue)
     }
 
-    /// Gives records until the sink has `bytes`. Tells whether there is more.
+    /// Gives records until the sink has `bytes`, or until that has taken about a
+    /// millisecond: records that are deleted cost time and give nothing. Returns
+    /// whether there is more.
     pub fn step(&mut self, sink: &mut impl WalkSink, bytes: usize) -> Result<bool> {
         self.moment.renew()?;
+        let mut effort = Effort::default();
         while self.at < self.starts.len() && sink.bytes() < bytes {
             let room = bytes - sink.bytes();
-            if let Some(code) = self.step_start(sink, room)? {
+            let code = self.step_start(sink, room)?;
+            if let Some(code) = code {
                 sink.end(self.at as u32, code, self.count);
                 (self.at, self.count, self.scan) = (self.at + 1, 0, None);
+            }
+            if effort.is_spent_by_batch(code.is_some()) {
+                break;
             }
         }
         // The deathrow begins only after this is set.
@@ -140,7 +148,8 @@ impl Walk {
             copied += value.len();
             count += 1;
         };
-        let limits = BatchLimits { bytes: room, ..BatchLimits::default() };
+        let limits =
+            BatchLimits { bytes: room, work: Effort::BATCH_WORK, ..BatchLimits::default() };
         let batch = if self.flags.has(Flag::NoCookies) {
             scan.next_batch(limits, &mut |cell| give(cell, &[]))?
         } else {

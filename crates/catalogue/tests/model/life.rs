@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_catalogue::fid::{DEATHROW, META};
 use stele_catalogue::proto::*;
-use stele_catalogue::service::{Answer, Direction, Get, Walk, WalkSink};
+use stele_catalogue::service::{Answer, Cancellation, Direction, Get, Walk, WalkSink};
 use stele_catalogue::{Catalogues, Error, Fid, Result, Written};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::{Options, Store, Txn};
@@ -170,7 +170,7 @@ impl Life {
         assert!(same(self.durable(), &self.read_all()), "{at}: {:?}", self.durable());
         for (fid, kept) in &self.newest().live {
             let request = StatRequest { fids: vec![wire(*fid)] };
-            let stat = self.service.stat(&request).unwrap().reply.stats[0];
+            let stat = self.service.stat(&request, &Cancellation::never()).unwrap().reply.stats[0];
             assert_eq!(
                 (stat.records, stat.bytes),
                 (kept.records.len() as u64, kept.bytes()),
@@ -367,8 +367,8 @@ impl Life {
         let range = self.range();
         let mut next = self.newest().clone();
         let catalogue = self.target(fid);
-        let written =
-            self.service.del_range(&DelRangeRequest { catalogue, range: range.clone(), flags });
+        let request = DelRangeRequest { catalogue, range: range.clone(), flags };
+        let written = self.service.del_range(&request, &Cancellation::never());
         let Some(kept) = next.live.get_mut(&fid) else {
             assert!(matches!(written, Err(Error::NoCatalogue(_))) || self.power.is_out());
             return;

@@ -20,6 +20,9 @@ pub mod proto {
     tonic::include_proto!("stele.metastore.v1");
 }
 
+/// The descriptors of all messages and services.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/metastore.descriptors"));
+
 /// What the paths of all calls begin with.
 pub const PATH: &str = "/stele.metastore.v1.Metastore/";
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 pub use stele_bigtable::client::Tls;
-use stele_grpc::{chain, keeps_secrets};
+use stele_grpc::{Secret, chain, keeps_secrets};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint as Uri;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -26,10 +26,10 @@ pub type Channel = MounttableClient<tonic::transport::Channel>;
 pub type Answer<R> = std::result::Result<Response<R>, Status>;
 
 /// How a client is known, and whom it trusts.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// Sent to the roots, and to servers that `trusted_servers` names.
-    pub token: Option<String>,
+    pub token: Option<Secret>,
     /// Plain text without.
     pub tls: Option<Tls>,
     /// Send the token in plain text to hosts other than this one too.
@@ -49,17 +49,6 @@ impl Credentials {
             None => pattern.eq_ignore_ascii_case(host),
         };
         self.tls.is_some() && self.trusted_servers.iter().any(matches)
-    }
-}
-
-impl std::fmt::Debug for Credentials {
-    /// Neither tokens nor keys are shown.
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Credentials")
-            .field("token", &self.token.is_some())
-            .field("tls", &self.tls.is_some())
-            .field("trusted_servers", &self.trusted_servers)
-            .finish_non_exhaustive()
     }
 }
 
@@ -147,9 +136,11 @@ impl Connections {
         if let Some(token) = &self.credentials.token
             && self.may_see_token(server)
         {
-            let header: MetadataValue<Ascii> = format!("Bearer {token}")
+            let mut header: MetadataValue<Ascii> = format!("Bearer {}", token.expose())
                 .parse()
                 .map_err(|_| Error::Unauthenticated("the token cannot be sent".into()))?;
+            // Not shown in debug output, and not kept by the transport.
+            header.set_sensitive(true);
             request.metadata_mut().insert("authorization", header);
         }
         Ok(request)
@@ -252,6 +243,16 @@ mod tests {
         {
             assert!(!shows_token(&plain, other), "{other}");
         }
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        let connections = connections(true, &[]);
+        let request = connections.request("root.example.com:1", ()).unwrap();
+        let sent = request.metadata().get("authorization").unwrap();
+        assert_eq!(sent, "Bearer secret");
+        let shown = format!("{:?} {request:?}", connections.credentials);
+        assert!(!shown.contains("Bearer") && !shown.contains("\"secret"), "{shown}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use hickory_server::proto::op::ResponseCode;
-use hickory_server::proto::rr::rdata::{A, AAAA, NS, SOA, SRV, TXT};
+use hickory_server::proto::rr::rdata::{A, AAAA, HINFO, NS, SOA, SRV, TXT};
 use hickory_server::proto::rr::{Name, RData, Record, RecordType};
 
 use super::zone::{Meaning, Zone};
@@ -47,7 +47,23 @@ impl Answer {
     }
 }
 
-pub async fn answer(table: &Mounttable, zone: &Zone, asked: &Name, kind: RecordType) -> Answer {
+/// How a question for ANY is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Any {
+    /// With everything: over TCP, where the sender is who it claims to be.
+    Full,
+    /// With one small record (RFC 8482): over UDP a forged question would make
+    /// this server send a large answer to somebody else.
+    Minimal,
+}
+
+pub async fn answer(
+    table: &Mounttable,
+    zone: &Zone,
+    asked: &Name,
+    kind: RecordType,
+    any: Any,
+) -> Answer {
     let node = match zone.meaning(asked) {
         None => return Answer::code(ResponseCode::Refused),
         Some(Meaning::Nothing) => return Answer::of(zone, ResponseCode::NXDomain, vec![]),
@@ -60,30 +76,42 @@ pub async fn answer(table: &Mounttable, zone: &Zone, asked: &Name, kind: RecordT
     };
     let servers = match servers(table, &node).await {
         Ok(Some(servers)) => servers,
+        // The zone itself is there, whatever is below its root.
+        Ok(None) if node.is_root() => Vec::new(),
         Ok(None) => return Answer::of(zone, ResponseCode::NXDomain, vec![]),
         Err(error) => {
             tracing::warn!(%error, "a DNS question could not be answered");
             return Answer::code(ResponseCode::ServFail);
         }
     };
+    if kind == RecordType::ANY && any == Any::Minimal {
+        return Answer::of(zone, ResponseCode::NoError, vec![minimal(asked)]);
+    }
     let ttl = ttl(&servers, table.now());
     let mut answer =
         Answer::of(zone, ResponseCode::NoError, records(zone, asked, kind, &servers, ttl));
     if node.is_root() && matches!(kind, RecordType::SOA | RecordType::NS | RecordType::ANY) {
-        answer
-            .records
-            .extend(apex(zone).into_iter().filter(|record| wanted(kind, record.record_type())));
-        answer.authority.clear();
+        answer.records.extend(apex(zone).filter(|record| wanted(kind, record.record_type())));
+        if !answer.records.is_empty() {
+            answer.authority.clear();
+        }
+        let host = zone.name_server().and_then(|(name, address)| Some((name, address?)));
+        answer.additional.extend(
+            host.filter(|_| kind != RecordType::SOA)
+                .map(|(name, address)| address_record(&name, address, ADDRESS_SECONDS)),
+        );
     }
     if answer.records.iter().any(|record| record.record_type() == RecordType::SRV) {
-        answer.additional = hosts(zone, &servers, ttl);
+        answer.additional.extend(hosts(zone, &servers, ttl));
     }
     answer
 }
 
 /// The live servers of exactly this node; `None` if nobody may know of it.
 async fn servers(table: &Mounttable, node: &NodeName) -> Result<Option<Vec<Server>>, Error> {
-    table.ready().await?;
+    if !table.is_in_use().await? {
+        return Ok(None);
+    }
     let call = Call::by(Caller::anonymous());
     match table.public_servers(&call, node).await {
         Ok(servers) => Ok(servers),
@@ -181,12 +209,21 @@ fn soa(zone: &Zone) -> Record {
     let origin = zone.origin();
     let mail = Name::from_utf8("names").and_then(|name| name.append_domain(origin));
     let mail = mail.unwrap_or_else(|_| origin.clone());
-    let soa = SOA::new(origin.clone(), mail, 1, 3600, 600, 86_400, NEGATIVE_SECONDS);
+    let server = zone.name_server().map_or_else(|| origin.clone(), |(name, _)| name);
+    let soa = SOA::new(server, mail, 1, 3600, 600, 86_400, NEGATIVE_SECONDS);
     Record::from_rdata(origin.clone(), NEGATIVE_SECONDS, RData::SOA(soa))
 }
 
-fn apex(zone: &Zone) -> [Record; 2] {
-    let origin = zone.origin().clone();
-    let ns = Record::from_rdata(origin.clone(), ADDRESS_SECONDS, RData::NS(NS(origin)));
-    [soa(zone), ns]
+/// What the zone says of itself.
+fn apex(zone: &Zone) -> impl Iterator<Item = Record> {
+    let ns = zone.name_server().map(|(server, _)| {
+        Record::from_rdata(zone.origin().clone(), ADDRESS_SECONDS, RData::NS(NS(server)))
+    });
+    [soa(zone)].into_iter().chain(ns)
+}
+
+/// The answer to ANY that RFC 8482 recommends.
+fn minimal(asked: &Name) -> Record {
+    let data = HINFO::new("RFC8482".into(), String::new());
+    Record::from_rdata(asked.clone(), ADDRESS_SECONDS, RData::HINFO(data))
 }

@@ -13,13 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_server::net::runtime::Time;
+use hickory_server::net::xfer::Protocol;
 use hickory_server::proto::op::{Edns, Metadata, OpCode, ResponseCode};
 use hickory_server::proto::rr::{DNSClass, Record};
 use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
 use hickory_server::zone_handler::MessageResponseBuilder;
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::Semaphore;
 
-use self::answer::Answer;
+use self::answer::{Answer, Any};
 pub use self::zone::Zone;
 use crate::tree::Mounttable;
 
@@ -29,6 +31,8 @@ const TCP_IDLE: Duration = Duration::from_secs(10);
 const RESPONSES_AHEAD: usize = 32;
 /// What fits into a datagram that is not cut on its way.
 const PAYLOAD_MAX: u16 = 1232;
+/// Questions that are answered at the same time; others are told to try later.
+const ANSWERS_MAX: usize = 1024;
 
 /// The ports of a DNS server, taken and not yet served.
 pub struct Sockets {
@@ -50,7 +54,12 @@ impl Sockets {
 
     /// Answers until `stop` comes.
     pub async fn serve(self, table: Arc<Mounttable>, zone: Zone, stop: impl Future<Output = ()>) {
-        let mut server = hickory_server::Server::new(Handler { table, zone });
+        let zone = match self.address() {
+            Ok(address) => zone.listening_on(address.ip()),
+            Err(_) => zone,
+        };
+        let answering = Semaphore::new(ANSWERS_MAX);
+        let mut server = hickory_server::Server::new(Handler { table, zone, answering });
         server.register_socket(self.udp);
         server.register_listener(self.tcp, TCP_IDLE, RESPONSES_AHEAD);
         stop.await;
@@ -63,10 +72,15 @@ impl Sockets {
 struct Handler {
     table: Arc<Mounttable>,
     zone: Zone,
+    answering: Semaphore,
 }
 
 impl Handler {
     async fn answer(&self, request: &Request) -> Answer {
+        // Datagrams may come faster than rows can be read.
+        let Ok(_permit) = self.answering.try_acquire() else {
+            return Answer::code(ResponseCode::ServFail);
+        };
         if request.metadata.op_code != OpCode::Query {
             return Answer::code(ResponseCode::NotImp);
         }
@@ -74,7 +88,9 @@ impl Handler {
         if query.query_class() != DNSClass::IN {
             return Answer::code(ResponseCode::Refused);
         }
-        answer::answer(&self.table, &self.zone, query.original().name(), query.query_type()).await
+        let any = if request.protocol() == Protocol::Udp { Any::Minimal } else { Any::Full };
+        let (name, kind) = (query.original().name(), query.query_type());
+        answer::answer(&self.table, &self.zone, name, kind, any).await
     }
 }
 

@@ -15,6 +15,15 @@ const ADDRESSES: &str = "addr";
 #[derive(Clone, Debug)]
 pub struct Zone {
     origin: Name,
+    name_server: Option<NameServer>,
+}
+
+/// Where the server of a zone is found, as its NS record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameServer {
+    /// A name of another zone, which has its address.
+    Name(Name),
+    Address(IpAddr),
 }
 
 /// What a name of the zone means.
@@ -34,7 +43,40 @@ impl Zone {
         if origin.is_root() {
             return Err("the root cannot be a zone of names: give one such as stele".into());
         }
-        Ok(Zone { origin: origin.to_lowercase() })
+        Ok(Zone { origin: origin.to_lowercase(), name_server: None })
+    }
+
+    /// With the name or the IP address of the zone's server.
+    pub fn served_at(mut self, host: &str) -> Result<Zone, String> {
+        self.name_server = Some(match host.trim_matches(['[', ']']).parse() {
+            Ok(address) => NameServer::Address(address),
+            Err(_) => {
+                let mut name = Name::from_utf8(host).map_err(|error| format!("{host}: {error}"))?;
+                name.set_fqdn(true);
+                if name.is_root() || self.origin.zone_of(&name) {
+                    return Err(format!("{host}: give an IP address, or a name outside the zone"));
+                }
+                NameServer::Name(name)
+            }
+        });
+        Ok(self)
+    }
+
+    /// With the address that it is served at, unless another one is known or
+    /// this stands for all addresses of the machine.
+    pub fn listening_on(mut self, address: IpAddr) -> Zone {
+        if self.name_server.is_none() && !address.is_unspecified() {
+            self.name_server = Some(NameServer::Address(address));
+        }
+        self
+    }
+
+    /// The name of the zone's server, and its address if this zone has it.
+    pub fn name_server(&self) -> Option<(Name, Option<IpAddr>)> {
+        match self.name_server.as_ref()? {
+            NameServer::Name(name) => Some((name.clone(), None)),
+            NameServer::Address(address) => Some((self.host(*address)?, Some(*address))),
+        }
     }
 
     pub fn origin(&self) -> &Name {
@@ -128,5 +170,28 @@ mod tests {
             "7f000001.addr.stele."
         );
         assert!(Zone::new(".").is_err() && Zone::new("").is_err());
+    }
+
+    #[test]
+    fn a_zone_is_served_where_it_can_be_found() {
+        let zone = || Zone::new("stele").unwrap();
+        let address: IpAddr = "127.0.0.1".parse().unwrap();
+        assert_eq!(zone().name_server(), None);
+        assert_eq!(zone().listening_on("0.0.0.0".parse().unwrap()).name_server(), None);
+        let found = zone().listening_on(address).name_server().unwrap();
+        assert_eq!((found.0.to_string(), found.1), ("7f000001.addr.stele.".into(), Some(address)));
+        for (host, name, address) in [
+            ("ns1.example.com", "ns1.example.com.", None),
+            ("10.0.0.1", "0a000001.addr.stele.", Some("10.0.0.1")),
+            ("[::1]", "00000000000000000000000000000001.addr.stele.", Some("::1")),
+        ] {
+            let zone = zone().served_at(host).unwrap().listening_on("127.0.0.2".parse().unwrap());
+            let found = zone.name_server().unwrap();
+            let expected = address.map(|address| address.parse().unwrap());
+            assert_eq!((found.0.to_string(), found.1), (name.into(), expected), "{host}");
+        }
+        for bad in ["ns.stele", ".", "a..b"] {
+            assert!(zone().served_at(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -174,6 +174,15 @@ impl Mounttable {
         Ok(self.client.list_tables().await?.contains(&self.options.table))
     }
 
+    /// Whether there are names to ask for. Creates no tables, so that a
+    /// question from anywhere on the network leaves nothing behind.
+    pub async fn is_in_use(&self) -> Result<bool> {
+        if !self.ready.initialized() && !self.has_tables().await? {
+            return Ok(false);
+        }
+        self.ready().await.map(|()| true)
+    }
+
     pub fn rows(&self) -> &NodeRows {
         &self.rows
     }

@@ -5,18 +5,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stele_mounttable::Mounttable;
 use stele_mounttable::dns::{Sockets, Zone};
+use stele_mounttable::{Mounttable, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use crate::world::{Grace, World, root};
 
 const A: u16 = 1;
+const NS: u16 = 2;
 const SOA: u16 = 6;
+const HINFO: u16 = 13;
 const TXT: u16 = 16;
 const AAAA: u16 = 28;
 const SRV: u16 = 33;
+const ANY: u16 = 255;
 
 const NO_ERROR: u8 = 0;
 const NX_DOMAIN: u8 = 3;
@@ -104,6 +107,17 @@ async fn ask(server: SocketAddr, name: &str, kind: u16) -> Answer {
     parse(&bytes[..length])
 }
 
+async fn ask_over_tcp(server: SocketAddr, name: &str, kind: u16) -> Answer {
+    let mut stream = TcpStream::connect(server).await.unwrap();
+    let question = question(name, kind);
+    stream.write_all(&(question.len() as u16).to_be_bytes()).await.unwrap();
+    stream.write_all(&question).await.unwrap();
+    let length = stream.read_u16().await.unwrap();
+    let mut bytes = vec![0; usize::from(length)];
+    stream.read_exact(&mut bytes).await.unwrap();
+    parse(&bytes)
+}
+
 async fn world() -> World {
     let nodes = r#"{
         "": {"Admin": {"In": ["root"]}, "Read": {"In": ["..."]}},
@@ -171,14 +185,52 @@ async fn questions_come_over_tcp_too_and_garbage_ends_nothing() {
     for garbage in [&b""[..], b"\0", &[0xff; 12], &[0xc0; 600]] {
         socket.send_to(garbage, server).await.unwrap();
     }
-    let mut stream = TcpStream::connect(server).await.unwrap();
-    let question = question("web.services.stele", A);
-    stream.write_all(&(question.len() as u16).to_be_bytes()).await.unwrap();
-    stream.write_all(&question).await.unwrap();
-    let length = stream.read_u16().await.unwrap();
-    let mut bytes = vec![0; usize::from(length)];
-    stream.read_exact(&mut bytes).await.unwrap();
-    assert_eq!(parse(&bytes).answers.len(), 1);
+    assert_eq!(ask_over_tcp(server, "web.services.stele", A).await.answers.len(), 1);
+}
+
+#[tokio::test]
+async fn a_forged_question_for_everything_gets_little() {
+    let world = world().await;
+    let server = serve(&world.table).await;
+    for name in ["web.services.stele", "stele"] {
+        let little = ask(server, name, ANY).await;
+        let kinds: Vec<_> = little.answers.iter().map(|record| record.kind).collect();
+        assert_eq!((kinds, little.additional.len()), (vec![HINFO], 0), "{name}");
+        assert_eq!(&little.answers[0].data[..], b"\x07RFC8482\0");
+    }
+    assert_eq!(ask(server, "none.stele", ANY).await.code, NX_DOMAIN);
+    // Over TCP nobody is answered who did not ask.
+    let all = ask_over_tcp(server, "web.services.stele", ANY).await;
+    let has = |kind| all.answers.iter().any(|record| record.kind == kind);
+    assert!(has(A) && has(AAAA) && has(SRV) && has(TXT), "{all:?}");
+}
+
+#[tokio::test]
+async fn the_server_of_the_zone_has_an_address() {
+    let world = world().await;
+    let server = serve(&world.table).await;
+    let found = ask(server, "stele", NS).await;
+    assert_eq!((found.code, found.answers.len(), found.answers[0].kind), (NO_ERROR, 1, NS));
+    assert!(found.answers[0].data.starts_with(b"\x087f000001\x04addr"), "{found:?}");
+    let [address] = &found.additional[..] else { panic!("{found:?}") };
+    assert_eq!((address.kind, &address.data[..]), (A, &[127, 0, 0, 1][..]));
+}
+
+#[tokio::test]
+async fn a_question_makes_no_tables() {
+    let world = World::in_process(Grace::None).await;
+    let options = Options { table: "unused".into(), ..Options::default() };
+    let table = Mounttable::new(&world.rows.client, options).unwrap();
+    let server = serve(&table).await;
+    for name in ["web.services.stele", "x.stele"] {
+        assert_eq!(ask(server, name, A).await.code, NX_DOMAIN);
+    }
+    assert_eq!(ask(server, "stele", SOA).await.answers[0].kind, SOA);
+    let tables = world.rows.client.list_tables().await.unwrap();
+    assert!(!tables.iter().any(|table| table.starts_with("unused")), "{tables:?}");
+    // Those that are made later are found.
+    table.ready().await.unwrap();
+    assert_eq!(ask(server, "stele", A).await.code, NO_ERROR);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stele_mounttable::access::{ADMIN, Permissions, READ};
 use stele_mounttable::client::{Credentials, Namespace, Options as ClientOptions, Publisher};
@@ -17,6 +17,9 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::world::{Grace, Rows, World};
 
+/// Longer than anything here takes; reached only when something hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A server of names on a port. Ends with the runtime.
 struct Served {
     address: SocketAddr,
@@ -29,9 +32,13 @@ impl Served {
     }
 
     async fn with_tokens(tokens: &str) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Served::on(listener, tokens).await
+    }
+
+    async fn on(listener: TcpListener, tokens: &str) -> Served {
         let rows = Rows::new().await;
         let table = rows.server(Options::default());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let service = Server::new(table, Tokens::parse(tokens).unwrap()).service();
         let serving = tonic::transport::Server::builder()
@@ -246,6 +253,30 @@ async fn roots_are_rooted_and_the_first_that_answers_is_used() {
     assert_eq!(told.matches("tcp connect error").count(), 1, "{told}");
     let nowhere = Namespace::new([] as [String; 0], ClientOptions::default()).unwrap();
     assert!(matches!(nowhere.resolve("a").await, Err(Error::NotRooted(_))));
+}
+
+#[tokio::test]
+async fn a_publisher_retries_long_before_its_period_and_mounts_for_three() {
+    // A server that is away for a moment.
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let names = Namespace::new([format!("/{address}")], ClientOptions::default()).unwrap();
+    let names = Arc::new(names);
+    let hour = Duration::from_secs(3600);
+    let publisher = Publisher::new(names.clone(), hour);
+    publisher.add_name("pub/a");
+    publisher.add_server("h:1", Flags::default());
+    let mut statuses = publisher.statuses();
+    let pair = ("pub/a".to_string(), "h:1".to_string());
+    let failed = statuses.wait_for(|all| all.get(&pair).is_some_and(|it| it.last_error.is_some()));
+    tokio::time::timeout(PATIENCE, failed).await.unwrap().unwrap();
+    let _served = Served::on(TcpListener::bind(address).await.unwrap(), "").await;
+    let mounted = statuses.wait_for(|all| all[&pair].mounted);
+    tokio::time::timeout(PATIENCE, mounted).await.expect("it is retried soon").unwrap();
+    let server = &names.resolve("pub/a").await.unwrap().servers[0];
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    let left_hours = (server.deadline_micros - now) as f64 / hour.as_micros() as f64;
+    assert!((2.5..=3.01).contains(&left_hours), "{left_hours}");
+    drop(publisher);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use stele_mounttable::Error;
 use stele_mounttable::client::{Credentials, Namespace, Options};
 use tonic::Code;
 
-use crate::private::read_secret;
+use crate::private::read_secret_text;
 pub use crate::reach::read;
 use crate::reach::{ENDPOINT, TlsFiles};
 
@@ -74,15 +74,9 @@ impl Reach {
     }
 
     fn options(&self) -> anyhow::Result<Options> {
-        let token = match &self.token_file {
-            Some(path) => {
-                Some(String::from_utf8(read_secret(path)?).context("the token is not text")?)
-            }
-            None => None,
-        };
+        let token = self.token_file.as_deref().map(read_secret_text).transpose()?;
         let speaks_tls = self.tls || self.tls_files.is_given();
         let tls = speaks_tls.then(|| self.tls_files.read()).transpose()?;
-        let token = token.map(|token| token.trim().to_string());
         Ok(Options {
             credentials: Credentials {
                 token,

@@ -21,7 +21,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use super::reach::read;
 use super::rows::{Rows, runtime};
 use crate::Outcome;
-use crate::private::{harden_process, read_secret};
+use crate::private::{harden_process, read_secret, read_secret_text};
 
 /// Serve names from the rows of a Bigtable. Any number of servers may share them.
 #[derive(Args)]
@@ -41,6 +41,9 @@ pub struct Serve {
     /// The zone that DNS answers for.
     #[arg(long, value_name = "ZONE", default_value = "stele", value_parser = Zone::new)]
     dns_zone: Zone,
+    /// The name or IP address of this server in the zone's NS record [default: where DNS listens].
+    #[arg(long, value_name = "HOST")]
+    dns_host: Option<String>,
     /// A JSON file with nodes and their permissions; what is missing is made.
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
@@ -95,7 +98,7 @@ impl Serve {
                 Sockets::take(at).await.with_context(|| format!("listening on {at} for DNS"))?;
             dns_address = Some(sockets.address()?.to_string());
             let stopped = stop.clone().cancelled_owned();
-            tokio::spawn(sockets.serve(table.clone(), self.dns_zone.clone(), stopped));
+            tokio::spawn(sockets.serve(table.clone(), self.zone()?, stopped));
         }
         if self.sweep > 0 {
             tokio::spawn(table.clone().sweep_forever(Duration::from_secs(self.sweep)));
@@ -134,6 +137,14 @@ impl Serve {
         Ok(())
     }
 
+    fn zone(&self) -> anyhow::Result<Zone> {
+        let zone = self.dns_zone.clone();
+        match &self.dns_host {
+            Some(host) => zone.served_at(host).map_err(|error| anyhow!("--dns-host {error}")),
+            None => Ok(zone),
+        }
+    }
+
     fn options(&self) -> anyhow::Result<Options> {
         Ok(Options {
             first_nodes: first_nodes(self.permissions.as_deref())?,
@@ -151,7 +162,7 @@ impl Serve {
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(None);
         };
-        let identity = Identity::from_pem(read(certificate)?, read_secret(key)?);
+        let identity = Identity::from_pem(read(certificate)?, read_secret(key)?.expose());
         let mut config = ServerTlsConfig::new().identity(identity);
         if let Some(ca) = &self.tls_client_ca {
             config =
@@ -164,8 +175,8 @@ impl Serve {
 /// The tokens of a file; without one there are none.
 pub fn tokens(path: Option<&std::path::Path>) -> anyhow::Result<Tokens> {
     let Some(path) = path else { return Ok(Tokens::default()) };
-    let text = String::from_utf8(read_secret(path)?).with_context(|| path.display().to_string())?;
-    Tokens::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
+    let text = read_secret_text(path)?;
+    Tokens::parse(text.expose()).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 /// The first nodes of a file; without one everybody may do everything.

@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
-use stele_grpc::memory::{CallMemory, MemoryPool, Share};
+use stele_grpc::memory::CallMemory;
 use stele_grpc::{Answering, Services, offload};
 use stele_metastore::etcd;
 use stele_mounttable::identity::ShownCertificate;
@@ -27,7 +26,7 @@ use tonic::{Code, Status};
 
 use super::limits::{self, Limits};
 use super::metrics::{Method, Metrics};
-use super::outgoing::{CHARGED_BYTES_MIN, Outgoing};
+use super::outgoing::{Outgoing, Prepaid};
 use super::request::RequestBody;
 use super::shutdown::Phases;
 use super::stream;
@@ -185,8 +184,7 @@ impl Body for ResponseBody {
             Poll::Ready(Ok(other)) => other,
             Poll::Ready(Err(status)) => Some(Ok(Frame::trailers(trailers(&status)))),
             Poll::Pending => {
-                // Nothing is kept for a frame that may never come.
-                this.prepaid.share = None;
+                this.prepaid.release();
                 // A client that does not take what it was given is still slow.
                 if this.outgoing.as_ref().is_none_or(Outgoing::is_sent) {
                     stream::not_ready();
@@ -202,7 +200,10 @@ impl Body for ResponseBody {
         match frame {
             Some(Ok(frame)) if frame.is_data() => {
                 let frame = match this.record.as_ref() {
-                    Some(record) => this.prepaid.charge(frame, record, this.outgoing),
+                    Some(record) => {
+                        let responses = record.metrics.memory.responses();
+                        this.prepaid.charge(frame, responses, record.awaited, this.outgoing)
+                    }
                     None => frame,
                 };
                 stream::handed_over(deadline, this.outgoing.is_some());
@@ -255,84 +256,6 @@ fn poll_last(
         ready!(outgoing.poll_sent(cx));
     }
     Poll::Ready(last.take().map(Ok))
-}
-
-/// Memory for the next frame of a response whose frames are large. It is taken
-/// before the frame is made, so that many responses cannot exceed their memory
-/// together; the first frame is charged when it is there.
-#[derive(Default)]
-struct Prepaid {
-    /// The size of the last frame, if it was charged.
-    wanted: u64,
-    share: Option<Share>,
-    waiting: Option<Taking>,
-}
-
-/// A share that is being waited for.
-type Taking = Pin<Box<dyn Future<Output = Result<Share, Status>> + Send>>;
-
-impl Prepaid {
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        responses: &Arc<MemoryPool>,
-        outgoing: Option<&Outgoing>,
-    ) -> Poll<Result<(), Status>> {
-        if self.share.is_some() {
-            return Poll::Ready(Ok(()));
-        }
-        if self.waiting.is_none() {
-            if self.wanted == 0 && !is_far_exceeded(responses) {
-                return Poll::Ready(Ok(()));
-            }
-            self.share = responses.try_take(self.wanted);
-            if self.share.is_some() {
-                return Poll::Ready(Ok(()));
-            }
-            // Nobody waits for memory while holding some that others wait for.
-            if let Some(outgoing) = outgoing {
-                ready!(outgoing.poll_sent(cx));
-            }
-            let (responses, bytes) = (responses.clone(), self.wanted);
-            self.waiting = Some(Box::pin(async move { responses.take(bytes).await }));
-        }
-        let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
-        let granted = ready!(waiting.as_mut().poll(cx));
-        self.waiting = None;
-        Poll::Ready(granted.map(|share| self.share = Some(share)))
-    }
-
-    /// Charges a frame that is large.
-    fn charge(
-        &mut self,
-        frame: Frame<Bytes>,
-        record: &Record,
-        outgoing: &mut Option<Outgoing>,
-    ) -> Frame<Bytes> {
-        let bytes = frame.data_ref().map_or(0, Bytes::len);
-        if bytes < CHARGED_BYTES_MIN {
-            (self.wanted, self.share) = (0, None);
-            return frame;
-        }
-        let bytes = bytes as u64;
-        // An endless stream may be idle next: it must not wait for memory then.
-        self.wanted = if record.awaited { bytes } else { 0 };
-        let responses = record.metrics.memory.responses();
-        let mut share = self.share.take().unwrap_or_else(|| responses.take_now(0));
-        let (prepaid, wanted) = (share.bytes(), bytes);
-        match prepaid < wanted {
-            true => share.grow_now(wanted - prepaid),
-            false => share.shrink(prepaid - wanted),
-        }
-        let outgoing = outgoing.get_or_insert_with(Outgoing::default);
-        frame.map_data(|data| outgoing.charge(data, share))
-    }
-}
-
-/// Whether so much more than its limit is in use that even responses that may
-/// be small have to wait.
-fn is_far_exceeded(responses: &MemoryPool) -> bool {
-    responses.used() > responses.limit() + responses.limit() / 4
 }
 
 fn trailers(status: &Status) -> HeaderMap {

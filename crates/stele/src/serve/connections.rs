@@ -2,11 +2,12 @@
 //! or until the server does.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::routing::future::RouteFuture;
@@ -295,22 +296,28 @@ where
     C: Future<Output = Result<(), E>>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut silent = Box::pin(async {
+    let mut silence = Box::pin(async {
         tokio::select! {
             () = heard.no_preface() => false,
             () = heard.no_request() => true,
         }
     });
+    // Its timers are left alone once they are of no use, since this is polled
+    // with every turn of the connection.
+    let silent = poll_fn(|cx| match heard.has_request() {
+        true => Poll::Pending,
+        false => silence.as_mut().poll(cx),
+    });
     tokio::select! {
         biased;
         ended = connection.as_mut() => return ended.map_err(Into::into),
         () = within.phases.draining.cancelled() => {}
-        has_preface = silent.as_mut() => match has_preface {
+        has_preface = silent => match has_preface {
             true => tracing::debug!("closing a connection without a request"),
             false => return Err("the preface of the connection did not come in time".into()),
         },
     }
-    drop(silent);
+    drop(silence);
     shut_down(connection.as_mut());
     connection.await.map_err(Into::into)
 }

@@ -1,15 +1,17 @@
 //! The health of a server's parts: its tables, with all that is kept in them, and its
 //! metastore. `/health`, gRPC health on both ports and a metric report the same.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stele_engine::Store;
+use stele_engine::{Store, Trouble, Work};
 use stele_metastore::Node;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::shutdown::Phases;
+use crate::output::things;
 
 /// How often gRPC health catches up with the parts.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -29,14 +31,26 @@ pub struct Failure {
     pub reason: String,
 }
 
+/// Background work of the store that keeps failing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingWork {
+    /// `flush` or `compaction`.
+    pub work: &'static str,
+    /// `None` is all tables.
+    pub table: Option<String>,
+    pub failures: u32,
+    /// What fails, why, and what happens next.
+    pub reason: String,
+}
+
 impl Parts {
     /// Every part with the reason why it does not serve, if it does not.
     pub fn all(&self) -> Vec<(&'static str, Option<String>)> {
-        let tables = self.store.failure().map(|failure| failure.to_string());
+        let tables = self.store.failure().map(|failure| reason_of_store(&failure));
         let mut all = vec![("tables", tables)];
         if let Some(node) = &self.metastore {
             let failure = node.group().failure();
-            all.push(("metastore", failure.map(|failure| failure.to_string())));
+            all.push(("metastore", failure.map(|failure| reason_of_metastore(&failure))));
         }
         all
     }
@@ -45,6 +59,75 @@ impl Parts {
     pub fn failures(&self) -> Vec<Failure> {
         let all = self.all().into_iter();
         all.filter_map(|(part, reason)| Some(Failure { part, reason: reason? })).collect()
+    }
+
+    /// Flushes and compactions that fail. One compaction that fails, as it does
+    /// when a file is damaged, leaves the rest of the store alone.
+    pub fn failing_work(&self) -> Vec<FailingWork> {
+        let troubles = self.store.troubles();
+        if troubles.is_empty() {
+            return Vec::new();
+        }
+        let tables: BTreeMap<_, _> = self.store.tables().into_iter().collect();
+        let named = |table| Some(tables.get(table).cloned().unwrap_or_default());
+        let failing = troubles.iter().map(|trouble| match &trouble.work {
+            Work::Compact { table, .. } => FailingWork::new("compaction", named(table), trouble),
+            Work::Flush { table, .. } => FailingWork::new("flush", named(table), trouble),
+            Work::FlushAll => FailingWork::new("flush", None, trouble),
+        });
+        failing.collect()
+    }
+
+    /// What is wrong although the server serves.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<_> =
+            self.failing_work().into_iter().map(|failing| failing.reason).collect();
+        let damaged = self.store.stats().fragments_damaged;
+        if damaged > 0 {
+            warnings.push(format!(
+                "{damaged} data files cannot be read: reads of their rows fail; run `stele engine \
+                 verify` on a copy, and restore from a backup"
+            ));
+        }
+        warnings
+    }
+}
+
+impl FailingWork {
+    fn new(work: &'static str, table: Option<String>, trouble: &Trouble) -> FailingWork {
+        let Trouble { error, age, failures, .. } = trouble;
+        let of = table.as_ref().map_or("all tables".into(), |table| format!("table {table:?}"));
+        let attempts = things(u64::from(*failures), "attempt");
+        let reason = format!(
+            "the {work} of {of} fails ({attempts} in {} s): {error}; it is retried",
+            age.as_secs()
+        );
+        FailingWork { work, table, failures: *failures, reason }
+    }
+}
+
+/// Why the store does not take writes, and what to do.
+fn reason_of_store(failure: &stele_engine::Error) -> String {
+    match failure {
+        stele_engine::Error::Stopped(cause) => format!(
+            "writes have stopped, reads go on: {cause}; remove the cause and restart the server"
+        ),
+        other => format!(
+            "memory cannot be written to disk, and writes fail once it is full: {other}; the \
+             server retries every second"
+        ),
+    }
+}
+
+/// Why the metastore does not serve, and what to do.
+fn reason_of_metastore(failure: &stele_metastore::Error) -> String {
+    match failure {
+        stele_metastore::Error::Stopped => {
+            "the metastore has no leader: it is starting, or it has stopped and the log says why"
+                .into()
+        }
+        stele_metastore::Error::Engine(cause) => reason_of_store(cause),
+        other => format!("{other}; remove the cause and restart the server"),
     }
 }
 
@@ -112,7 +195,7 @@ impl Reporters {
             match reason {
                 None => reporter.set(ServingStatus::Serving).await,
                 Some(reason) => {
-                    tracing::error!(part, reason, "does not serve");
+                    tracing::error!(part, reason, "a part of the server has failed");
                     reporter.set(ServingStatus::NotServing).await;
                 }
             }
@@ -166,8 +249,31 @@ mod tests {
         assert_eq!(next().await, ServingStatus::NotServing as i32);
         let failures = parts.failures();
         assert_eq!(failures[0].part, "tables");
-        assert!(!failures[0].reason.is_empty());
+        let reason = &failures[0].reason;
+        assert!(reason.starts_with("writes have stopped, reads go on: "), "{reason}");
+        assert!(reason.contains("/log/") && reason.ends_with("restart the server"), "{reason}");
         phases.draining.cancel();
         following.await.unwrap();
+    }
+
+    #[test]
+    fn every_failure_has_a_reason_that_says_what_to_do() {
+        use stele_engine::Error;
+
+        let error = Error::io("writing fragment", "/d/1.frag".as_ref(), disk_error());
+        let flush = reason_of_store(&error);
+        assert!(flush.starts_with("memory cannot be written to disk"), "{flush}");
+        assert!(flush.contains("/d/1.frag") && flush.contains("retries"), "{flush}");
+        let stopped = reason_of_store(&Error::Stopped(Arc::new(error.clone())));
+        assert!(stopped.contains("/d/1.frag") && stopped.contains("restart"), "{stopped}");
+        let metastore = reason_of_metastore(&stele_metastore::Error::Stopped);
+        assert!(!metastore.contains("etcdserver"), "{metastore}");
+        let trouble =
+            Trouble { work: Work::FlushAll, error, age: Duration::from_secs(9), failures: 3 };
+        let compaction = FailingWork::new("compaction", Some("t".into()), &trouble).reason;
+        let begins = "the compaction of table \"t\" fails (3 attempts in 9 s): writing fragment";
+        assert!(compaction.starts_with(begins), "{compaction}");
+        let all = FailingWork::new("flush", None, &trouble).reason;
+        assert!(all.starts_with("the flush of all tables fails"), "{all}");
     }
 }

@@ -32,11 +32,12 @@ pub fn router(shown: Shown) -> Router {
 
 async fn health(State(shown): State<Shown>) -> impl IntoResponse {
     let draining = shown.parts.phases.draining.is_cancelled();
-    described(draining, &shown.parts.failures())
+    described(draining, &shown.parts.failures(), &shown.parts.warnings())
 }
 
-/// The answer of /health: the reason of every part that does not serve.
-fn described(draining: bool, failures: &[Failure]) -> (StatusCode, String) {
+/// The answer of /health: the reason of every part that does not serve, and
+/// what is wrong beside that.
+fn described(draining: bool, failures: &[Failure], warnings: &[String]) -> (StatusCode, String) {
     let mut text = String::new();
     for Failure { part, reason } in failures {
         text += &format!("{part}: {reason}\n");
@@ -44,16 +45,25 @@ fn described(draining: bool, failures: &[Failure]) -> (StatusCode, String) {
     if draining {
         text += "shutting down\n";
     }
-    match text.is_empty() {
-        true => (StatusCode::OK, "ok\n".into()),
-        false => (StatusCode::SERVICE_UNAVAILABLE, text),
+    let status = match text.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    if status == StatusCode::OK {
+        text += "ok\n";
     }
+    for warning in warnings {
+        text += &format!("warning: {warning}\n");
+    }
+    (status, text)
 }
 
 async fn numbers(State(shown): State<Shown>) -> impl IntoResponse {
     let health = shown.parts.all();
     let injected = shown.injector.as_ref().map(|injector| injector.totals());
-    let text = metrics::render(shown.metrics, &shown.parts.store.stats(), &health, injected);
+    let failing = shown.parts.failing_work();
+    let stats = shown.parts.store.stats();
+    let text = metrics::render(shown.metrics, &stats, &health, &failing, injected);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
@@ -67,10 +77,12 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_or_cannot_write_is_not_healthy() {
-        assert_eq!(described(false, &[]), (StatusCode::OK, "ok\n".into()));
-        assert_eq!(described(true, &[]).0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(described(false, &[], &[]), (StatusCode::OK, "ok\n".into()));
+        assert_eq!(described(true, &[], &[]).0, StatusCode::SERVICE_UNAVAILABLE);
+        let warned = described(false, &[], &["a file is damaged".into()]);
+        assert_eq!(warned, (StatusCode::OK, "ok\nwarning: a file is damaged\n".into()));
         let failure = |part| Failure { part, reason: "the disk is gone".into() };
-        let (status, text) = described(false, &[failure("tables"), failure("metastore")]);
+        let (status, text) = described(false, &[failure("tables"), failure("metastore")], &[]);
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(text, "tables: the disk is gone\nmetastore: the disk is gone\n");
     }

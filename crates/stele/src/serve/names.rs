@@ -34,6 +34,7 @@ pub struct NameSettings {
     /// `None` is the usual port, or no DNS if somebody else has it.
     dns_port: Option<Port>,
     dns_zone: String,
+    dns_host: Option<String>,
     permissions: Option<PathBuf>,
     tokens: Option<PathBuf>,
     admin: Vec<String>,
@@ -52,6 +53,7 @@ impl NameSettings {
         NameSettings {
             dns_port: either(&first.dns_port, &then.dns_port),
             dns_zone: either(&first.dns_zone, &then.dns_zone).unwrap_or_else(|| "stele".into()),
+            dns_host: either(&first.dns_host, &then.dns_host),
             permissions: either(&first.names_permissions, &then.names_permissions),
             tokens: either(&first.names_tokens, &then.names_tokens),
             admin: admin.split(',').filter(|one| !one.is_empty()).map(Into::into).collect(),
@@ -75,6 +77,12 @@ impl DnsPort {
     pub async fn take(settings: &NameSettings, listen: &str) -> anyhow::Result<DnsPort> {
         let zone =
             Zone::new(&settings.dns_zone).map_err(|error| anyhow::anyhow!("--dns-zone {error}"))?;
+        let zone = match &settings.dns_host {
+            Some(host) => {
+                zone.served_at(host).map_err(|error| anyhow::anyhow!("--dns-host {error}"))?
+            }
+            None => zone,
+        };
         let port = match settings.dns_port {
             Some(Port::Off) => return Ok(DnsPort { sockets: None, zone }),
             Some(Port::Number(port)) => port,

@@ -1,17 +1,21 @@
 //! Frames of responses on their way out. Each large one is charged to the
 //! memory for responses until the transport has sent it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use http_body::Frame;
 use parking_lot::Mutex;
-use stele_grpc::memory::Share;
+use stele_grpc::memory::{MemoryPool, Share};
+use tonic::Status;
 
 /// Smaller frames are not counted one by one: what a connection may hold of
 /// them is bounded by its number of streams.
-pub const CHARGED_BYTES_MIN: usize = 4 << 10;
+const CHARGED_BYTES_MIN: usize = 4 << 10;
 
 /// The charged frames of one response that were not sent yet.
 #[derive(Clone, Default)]
@@ -69,11 +73,93 @@ impl Drop for Charged {
     }
 }
 
+/// Memory for the next frame of a response whose frames are large. It is taken
+/// before the frame is made, so that many responses cannot exceed their memory
+/// together; the first frame is charged when it is there.
+#[derive(Default)]
+pub struct Prepaid {
+    /// The size of the last frame, if it was charged.
+    wanted: u64,
+    share: Option<Share>,
+    waiting: Option<Taking>,
+}
+
+/// A share that is being waited for.
+type Taking = Pin<Box<dyn Future<Output = Result<Share, Status>> + Send>>;
+
+impl Prepaid {
+    /// Takes memory for the next frame.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        responses: &Arc<MemoryPool>,
+        outgoing: Option<&Outgoing>,
+    ) -> Poll<Result<(), Status>> {
+        if self.share.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.waiting.is_none() {
+            if self.wanted == 0 && !is_far_exceeded(responses) {
+                return Poll::Ready(Ok(()));
+            }
+            self.share = responses.try_take(self.wanted);
+            if self.share.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            // Nobody waits for memory while holding some that others wait for.
+            if let Some(outgoing) = outgoing {
+                ready!(outgoing.poll_sent(cx));
+            }
+            let (responses, bytes) = (responses.clone(), self.wanted);
+            self.waiting = Some(Box::pin(async move { responses.take(bytes).await }));
+        }
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
+        let granted = ready!(waiting.as_mut().poll(cx));
+        self.waiting = None;
+        Poll::Ready(granted.map(|share| self.share = Some(share)))
+    }
+
+    /// Returns what is kept for a frame that may never come.
+    pub fn release(&mut self) {
+        self.share = None;
+    }
+
+    /// Charges a frame that is large. `awaited` is a response that ends by itself.
+    pub fn charge(
+        &mut self,
+        frame: Frame<Bytes>,
+        responses: &Arc<MemoryPool>,
+        awaited: bool,
+        outgoing: &mut Option<Outgoing>,
+    ) -> Frame<Bytes> {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        if bytes < CHARGED_BYTES_MIN {
+            (self.wanted, self.share) = (0, None);
+            return frame;
+        }
+        let bytes = bytes as u64;
+        // An endless stream may be idle next: it must not wait for memory then.
+        self.wanted = if awaited { bytes } else { 0 };
+        let mut share = self.share.take().unwrap_or_else(|| responses.take_now(0));
+        let (prepaid, wanted) = (share.bytes(), bytes);
+        match prepaid < wanted {
+            true => share.grow_now(wanted - prepaid),
+            false => share.shrink(prepaid - wanted),
+        }
+        let outgoing = outgoing.get_or_insert_with(Outgoing::default);
+        frame.map_data(|data| outgoing.charge(data, share))
+    }
+}
+
+/// Whether so much more than its limit is in use that even responses that may
+/// be small have to wait.
+fn is_far_exceeded(responses: &MemoryPool) -> bool {
+    responses.used() > responses.limit() + responses.limit() / 4
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use stele_grpc::memory::MemoryPool;
 
     use super::*;
 

@@ -140,6 +140,12 @@ impl Page {
         self.line("longest chain", stats.chain_longest);
         self.line("flushes, compactions", format!("{}, {}", stats.flushes, stats.compactions));
         self.line("log syncs", count(stats.log.syncs));
+        for failure in shown.parts.failures() {
+            self.line("failed", format!("{}: {}", failure.part, failure.reason));
+        }
+        for warning in shown.parts.warnings() {
+            self.line("warning", warning);
+        }
         self.raw("</table>");
     }
 

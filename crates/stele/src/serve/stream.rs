@@ -22,6 +22,8 @@ use super::times::times;
 /// Whether a response waits for its client.
 #[derive(Clone, Copy, Default)]
 pub struct Sending {
+    /// The body has given a frame since the clock was read last.
+    is_fresh: bool,
     /// When the body gave its last frame; `None` while the body itself is
     /// waited for.
     since: Option<Instant>,
@@ -34,6 +36,7 @@ pub struct Sending {
 thread_local! {
     /// Of the stream that this thread polls.
     static SENDING: Cell<Sending> = const { Cell::new(Sending {
+        is_fresh: false,
         since: None,
         deadline: None,
         is_charged: false,
@@ -42,7 +45,8 @@ thread_local! {
 
 /// Notes that the body of the stream being polled has given a frame.
 pub fn handed_over(deadline: Option<Instant>, is_charged: bool) {
-    SENDING.set(Sending { since: Some(Instant::now()), deadline, is_charged });
+    // The clock is read only if the stream then has to wait: most need not.
+    SENDING.set(Sending { is_fresh: true, since: None, deadline, is_charged });
 }
 
 /// Notes that the body of the stream being polled has nothing to give yet.
@@ -82,6 +86,9 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         SENDING.set(*this.sending);
         let polled = this.stream.poll(cx);
         *this.sending = SENDING.take();
+        if polled.is_pending() && std::mem::take(&mut this.sending.is_fresh) {
+            this.sending.since = Some(Instant::now());
+        }
         if polled.is_ready() || this.sending.since.is_none() {
             *this.look = None;
             return polled;

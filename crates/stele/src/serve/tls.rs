@@ -25,7 +25,7 @@ pub fn install_provider() {
 pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     let chain = certificates(&tls.cert, "--tls-cert")?;
     let key = private::read_secret(&tls.key).map_err(|error| anyhow!("--tls-key {error:#}"))?;
-    let key = PrivateKeyDer::from_pem_slice(&key)
+    let key = PrivateKeyDer::from_pem_slice(key.expose())
         .map_err(|error| anyhow!("--tls-key {}: {error}", tls.key.display()))?;
     let config = match &tls.client_ca {
         Some(path) => ServerConfig::builder().with_client_cert_verifier(client_verifier(path)?),

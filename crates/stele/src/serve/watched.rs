@@ -28,9 +28,13 @@ struct State {
 impl Heard {
     /// Notes that a request has come.
     pub fn note_request(&self) {
-        if !self.0.has_request.load(Ordering::Relaxed) {
+        if !self.has_request() {
             self.0.has_request.store(true, Ordering::Relaxed);
         }
+    }
+
+    pub fn has_request(&self) -> bool {
+        self.0.has_request.load(Ordering::Relaxed)
     }
 
     /// Returns when the client did not complete its preface in time.
@@ -44,7 +48,7 @@ impl Heard {
     /// Returns when no request has come in time.
     pub async fn no_request(&self) {
         tokio::time::sleep(times().first_request).await;
-        if self.0.has_request.load(Ordering::Relaxed) {
+        if self.has_request() {
             std::future::pending().await
         }
     }

@@ -86,6 +86,9 @@ async fn rules_are_replaced_while_the_server_runs_if_that_was_switched_on() {
     let wrong = inject(&server, &["set", "PingAndWarm:internal=200%"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("0% to 100%"));
+    let unknown = inject(&server, &["set", "PingAndWorm:internal=1%"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no service has such a method"));
     let kept = client.ping_and_warm(ping()).await.unwrap_err();
     assert_eq!(kept.code(), Code::Internal, "a bad rule changes nothing");
     assert!(inject(&server, &["clear"]).status.success());
@@ -104,4 +107,9 @@ fn faults_cannot_be_injected_into_a_server_that_was_not_started_for_it() {
     let told =
         refused(&mut command(&["serve", "--ephemeral", "--inject", "ReadRows:unavailable=1"]));
     assert!(told.contains("--inject") && told.contains("0% to 100%"), "{told}");
+    let told = refused(&mut command(&["serve", "--ephemeral", "--inject", "ReadRow:latency=1s"]));
+    assert!(
+        told.contains("--inject") && told.contains("did you mean Bigtable/ReadRows?"),
+        "{told}"
+    );
 }

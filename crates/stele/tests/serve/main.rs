@@ -1,6 +1,7 @@
 //! `stele serve` as people, programs and clients meet it: the real binary,
 //! started anew for every promise.
 
+mod full_disk;
 mod hostile;
 mod inject;
 mod keeping;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use http::{Request, Uri, header};
 use serde::Deserialize;
-use stele_grpc::keeps_secrets;
+use stele_grpc::{Secret, keeps_secrets};
 
 use super::http::send;
 use super::jwt::SigningKey;
@@ -23,7 +23,7 @@ const GCLOUD_FILE: &str = "application_default_credentials.json";
 
 pub enum Identity {
     ServiceAccount { email: String, key: Box<SigningKey>, token_uri: Uri },
-    User { client_id: String, client_secret: String, refresh_token: String, token_uri: Uri },
+    User { client_id: String, client_secret: Secret, refresh_token: Secret, token_uri: Uri },
     Machine { metadata: Uri },
 }
 
@@ -108,6 +108,8 @@ impl Identity {
             }
             File::AuthorizedUser { client_id, client_secret, refresh_token, token_uri } => {
                 let token_uri = uri(token_uri)?;
+                let (client_secret, refresh_token) =
+                    (Secret::new(client_secret), Secret::new(refresh_token));
                 Ok(Identity::User { client_id, client_secret, refresh_token, token_uri })
             }
         }
@@ -125,8 +127,8 @@ impl Identity {
                 &[
                     ("grant_type", "refresh_token"),
                     ("client_id", client_id),
-                    ("client_secret", client_secret),
-                    ("refresh_token", refresh_token),
+                    ("client_secret", client_secret.expose()),
+                    ("refresh_token", refresh_token.expose()),
                 ],
             ),
             Identity::Machine { metadata } => {

@@ -75,7 +75,7 @@ async fn set(State(injector): Switch, peer: Asker, body: Bytes) -> Response {
         Err(refused) => return *refused,
     };
     let wanted = serde_json::from_slice(&body).map_err(|error| error.to_string());
-    match wanted.and_then(|Wanted { rules, seed }| Rules::parse(&rules, seed)) {
+    match wanted.and_then(|Wanted { rules, seed }| Rules::parse_known(&rules, seed)) {
         Ok(rules) => {
             injector.set(rules);
             shown(&injector)

@@ -3,9 +3,11 @@
 //!
 //! A `Rule` says which calls are hit and how; an `Injector` stands between the gRPC
 //! ports and their services and applies all rules (`peek` finds out which table a call
-//! is about). `admin` lists and replaces the rules of a running server.
+//! is about, `known` which methods there are). `admin` lists and replaces the rules of a
+//! running server.
 
 mod admin;
+mod known;
 mod peek;
 mod rule;
 
@@ -42,10 +44,17 @@ pub struct Rules {
 
 impl Rules {
     /// Reads rules; a text may hold several, with `;` between them.
-    pub fn parse(texts: &[String], seed: u64) -> Result<Rules, String> {
+    fn parse(texts: &[String], seed: u64) -> Result<Rules, String> {
         let texts = texts.iter().flat_map(|text| text.split(';')).map(str::trim);
         let rules = texts.filter(|text| !text.is_empty()).map(str::parse);
         Ok(Rules { rules: rules.collect::<Result<_, _>>()?, seed })
+    }
+
+    /// Reads rules, all of which some call must be able to match.
+    pub fn parse_known(texts: &[String], seed: u64) -> Result<Rules, String> {
+        let rules = Rules::parse(texts, seed)?;
+        rules.rules.iter().try_for_each(known::check)?;
+        Ok(rules)
     }
 
     /// What happens to a call: all delays together, and the first error.

@@ -82,6 +82,11 @@ impl Rule {
         service && self.method.as_ref().is_none_or(|method| method == path.method)
     }
 
+    /// The method that it is about, if that is one only.
+    pub fn method(&self) -> Option<&str> {
+        self.method.as_deref()
+    }
+
     /// Returns whether the rule is about some table only.
     pub fn asks_for_table(&self) -> bool {
         self.table.is_some()

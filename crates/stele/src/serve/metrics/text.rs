@@ -1,5 +1,6 @@
 //! All numbers in the text format of Prometheus.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use stele_engine::StoreStats;
 use stele_grpc::offload;
 use tonic::Code;
 
+use super::super::health::FailingWork;
 use super::super::inject::Totals;
 use super::methods::{self, Method};
 use super::{Metrics, Process};
@@ -17,10 +19,12 @@ pub fn render(
     metrics: &Metrics,
     store: &StoreStats,
     health: &[(&'static str, Option<String>)],
+    failing: &[FailingWork],
     injected: Option<&Totals>,
 ) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
     text.health(health);
+    text.failing(failing);
     if let Some(injected) = injected {
         text.injected(injected);
     }
@@ -82,6 +86,20 @@ impl Text {
         self.head(name, "gauge", "Whether a part of the server serves (1) or has failed (0).");
         for (part, failure) in parts {
             self.sample(name, &[("part", part)], u8::from(failure.is_none()));
+        }
+    }
+
+    fn failing(&mut self, failing: &[FailingWork]) {
+        let name = "stele_background_failures";
+        let help = "Failed attempts of background work that has not succeeded since, by table.";
+        self.head(name, "gauge", help);
+        let mut attempts: BTreeMap<_, u32> = BTreeMap::new();
+        for failing in failing {
+            let table = failing.table.as_deref().unwrap_or_default();
+            *attempts.entry((failing.work, table)).or_default() += failing.failures;
+        }
+        for ((work, table), failures) in attempts {
+            self.sample(name, &[("work", work), ("table", table)], failures);
         }
     }
 
@@ -202,6 +220,8 @@ impl Text {
         self.gauge("stele_chain_longest", "Fragments in the longest chain.", store.chain_longest);
         self.gauge("stele_fragments", "Fragments on disk.", store.fragments);
         self.gauge("stele_fragment_bytes", "Bytes of these.", store.fragment_bytes);
+        let damaged = store.fragments_damaged;
+        self.gauge("stele_fragments_damaged", "Fragments that cannot be read.", damaged);
     }
 
     fn process(&mut self, process: &Process) {
@@ -265,5 +285,24 @@ mod tests {
         has("h_bucket{method=\"/x/Y\",le=\"+Inf\"} 2");
         has("h_sum{method=\"/x/Y\"} 100.00004");
         has("h_count{method=\"/x/Y\"} 2");
+    }
+
+    #[test]
+    fn failing_work_is_counted_by_kind_and_table() {
+        let of = |work, table: &str, failures| FailingWork {
+            work,
+            table: (!table.is_empty()).then(|| table.to_string()),
+            failures,
+            reason: String::new(),
+        };
+        let mut text = Text(String::new());
+        // Two groups of a table are one sample.
+        text.failing(&[of("compaction", "t", 2), of("flush", "", 7), of("compaction", "t", 3)]);
+        let samples: Vec<_> = text.0.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            "stele_background_failures{work=\"compaction\",table=\"t\"} 5",
+            "stele_background_failures{work=\"flush\",table=\"\"} 7",
+        ];
+        assert_eq!(samples, expected);
     }
 }

@@ -66,6 +66,9 @@ pub struct Given {
     /// The zone that DNS answers for [default: stele]
     #[arg(long, value_name = "ZONE", env = "STELE_DNS_ZONE")]
     pub dns_zone: Option<String>,
+    /// The name or IP address of this server in the zone's NS record [default: where DNS listens]
+    #[arg(long, value_name = "HOST", env = "STELE_DNS_HOST")]
+    pub dns_host: Option<String>,
     /// A JSON file with nodes of the tree of names and their permissions; what is missing is made
     #[arg(long, value_name = "FILE", env = "STELE_NAMES_PERMISSIONS")]
     pub names_permissions: Option<PathBuf>,
@@ -215,7 +218,7 @@ impl Settings {
     /// What injects faults, if anything does.
     pub fn injector(&self) -> anyhow::Result<Option<Arc<Injector>>> {
         let Some((rules, seed)) = &self.inject else { return Ok(None) };
-        let rules = Rules::parse(rules, *seed).map_err(|why| anyhow!("--inject: {why}"))?;
+        let rules = Rules::parse_known(rules, *seed).map_err(|why| anyhow!("--inject: {why}"))?;
         Ok(Some(Arc::new(Injector::new(rules))))
     }
 
