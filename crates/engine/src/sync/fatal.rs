@@ -1,6 +1,6 @@
 //! A lock whose holder must not panic. What the lock guards may be half
-//! changed then, and nothing that the store does afterwards could be trusted,
-//! so the process ends, and recovery starts from what is on disk.
+//! changed then, and nothing that is done afterwards could be trusted, so the
+//! process ends, and recovery starts from what is on disk.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -53,7 +53,7 @@ pub struct MutexGuard<'a, T> {
 impl<'a, T> MutexGuard<'a, T> {
     #[inline]
     fn new(held: parking_lot::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        MutexGuard { _abort: AbortOnPanic::during("under a lock of the engine"), held }
+        MutexGuard { _abort: AbortOnPanic::during("under a lock"), held }
     }
 
     /// Runs `step` with the lock released, and takes it again.
