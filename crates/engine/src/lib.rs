@@ -67,3 +67,9 @@ pub use store::{Admission, LOG_DIR, Permit, Resources, Store, StoreStats, Troubl
 pub use sync::AbortOnPanic;
 pub use tables::FRAGMENTS_DIR;
 pub use txn::Txn;
+
+/// Locks whose holders must not panic: the process ends then, because what they
+/// guard may be half changed.
+pub mod fatal {
+    pub use crate::sync::{Condvar, Mutex, MutexGuard};
+}

@@ -373,3 +373,57 @@ async fn changes_of_locks_are_watched_and_survive_a_restart() {
     assert_eq!(lock.holders[0].token, held.token());
     assert_eq!(client.keep_alive(session.id()).await.unwrap(), 60);
 }
+
+struct Wakes(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_lock_is_woken_by_changes_of_that_lock_alone() {
+    let member = Member::start().await;
+    let client = member.client().await;
+    let holder = client.session(60).await.unwrap();
+    let lock = holder.acquire("lock", Mode::Exclusive).await.unwrap();
+    let waiter = client.session(60).await.unwrap();
+    let native = Native::new(member.node().clone());
+    let request = AcquireRequest {
+        key: "lock".into(),
+        client_id: waiter.id(),
+        shared: false,
+        no_wait: false,
+    };
+    let mut acquiring = native.acquire(tonic::Request::new(request));
+    let wakes = Arc::new(Wakes(Default::default()));
+    let waker = std::task::Waker::from(wakes.clone());
+    let mut context = std::task::Context::from_waker(&waker);
+    let woken = || wakes.0.load(std::sync::atomic::Ordering::SeqCst);
+    // Polled until its place in the queue has been answered, and once more.
+    assert!(acquiring.as_mut().poll(&mut context).is_pending());
+    soon(async {
+        while woken() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(acquiring.as_mut().poll(&mut context).is_pending());
+    let before = woken();
+    for at in 0..100 {
+        client.put(format!("other/{at}"), "").await.unwrap();
+        let other = holder.acquire(format!("lock/{at}"), Mode::Shared).await.unwrap();
+        other.release().await.unwrap();
+    }
+    assert_eq!(woken(), before, "200 changes of other keys and locks");
+    lock.release().await.unwrap();
+    soon(async {
+        while woken() == before {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let granted = acquiring.await.unwrap().into_inner();
+    assert!(granted.granted);
+}

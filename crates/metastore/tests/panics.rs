@@ -1,5 +1,6 @@
-//! A panic while an entry of the log is applied ends the process: the state of
-//! the machine may be half changed, and every later proposal would wait for ever.
+//! A panic while an entry of the log is applied and answered, or under a lock,
+//! ends the process: what is in memory may be half changed, and every later
+//! proposal would wait for ever.
 
 #[expect(dead_code, reason = "only the world is needed here")]
 #[path = "consensus/machine.rs"]
@@ -11,22 +12,25 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use machine::{block_on, settings};
+use stele_engine::world::World;
 use stele_engine::world::sim::SimFiles;
-use stele_metastore::Error;
 use stele_metastore::consensus::{Committed, Group, Machine, Position};
+use stele_metastore::{Error, Node, node};
 
 const CASE: &str = "STELE_PANIC_CASE";
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Panics at a proposal.
-struct Bomb;
+/// Panics at a proposal, or answers it twice.
+struct Bomb {
+    answers_twice: bool,
+}
 
 impl Machine for Bomb {
     type Answer = ();
 
     fn apply(&self, entry: Committed) -> Result<Vec<()>, Error> {
-        assert!(entry.proposals.is_empty(), "a bug");
-        Ok(Vec::new())
+        assert!(self.answers_twice || entry.proposals.is_empty(), "a bug");
+        Ok(vec![(); 2 * entry.proposals.len()])
     }
 
     fn applied(&self) -> Position {
@@ -38,18 +42,19 @@ impl Machine for Bomb {
     }
 }
 
-#[test]
-fn a_panic_in_apply_aborts_the_process() {
-    if std::env::var(CASE).is_ok() {
-        block_on(async {
-            let group = Group::open(settings(SimFiles::new(1)), Arc::new(Bomb)).await.unwrap();
-            let _ = group.propose(Bytes::from_static(b"proposal")).await;
-        });
-        return;
-    }
+fn propose(answers_twice: bool) {
+    block_on(async {
+        let bomb = Arc::new(Bomb { answers_twice });
+        let group = Group::open(settings(SimFiles::new(1)), bomb).await.unwrap();
+        let _ = group.propose(Bytes::from_static(b"proposal")).await;
+    });
+}
+
+/// Runs a test of this file again in a process of its own, which must abort.
+fn assert_aborts(test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_panic_in_apply_aborts_the_process", "--nocapture"])
-        .env(CASE, "apply")
+        .args(["--exact", test, "--nocapture"])
+        .env(CASE, test)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -67,4 +72,39 @@ fn a_panic_in_apply_aborts_the_process() {
     };
     const SIGABRT: i32 = 6;
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(SIGABRT), "{status}");
+}
+
+fn is_child() -> bool {
+    std::env::var(CASE).is_ok()
+}
+
+#[test]
+fn a_panic_in_apply_aborts_the_process() {
+    match is_child() {
+        true => propose(false),
+        false => assert_aborts("a_panic_in_apply_aborts_the_process"),
+    }
+}
+
+#[test]
+fn a_panic_while_an_entry_is_answered_aborts_the_process() {
+    match is_child() {
+        true => propose(true),
+        false => assert_aborts("a_panic_while_an_entry_is_answered_aborts_the_process"),
+    }
+}
+
+#[test]
+fn a_panic_under_a_lock_outside_apply_aborts_the_process() {
+    if !is_child() {
+        return assert_aborts("a_panic_under_a_lock_outside_apply_aborts_the_process");
+    }
+    block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = node::Settings::new(dir.path().to_path_buf(), World::real());
+        let node = Node::open(settings).await.unwrap();
+        // A call would end with INTERNAL, and its lock would be free again.
+        let leases = std::panic::AssertUnwindSafe(node.leases());
+        let _ = std::panic::catch_unwind(|| leases.choose_id(|| panic!("a bug")));
+    });
 }

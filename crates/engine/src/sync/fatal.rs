@@ -1,6 +1,6 @@
-//! Locks whose holder must not panic while it may change what they guard. That
-//! may be half changed then, and nothing that the store does afterwards could
-//! be trusted, so the process ends, and recovery starts from what is on disk.
+//! Locks whose holder must not panic while it may change what they guard. The
+//! guarded state may be half changed then and cannot be trusted, so the process
+//! aborts, and recovery starts from what is on disk.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{RwLockReadGuard, WaitTimeoutResult};
 
-const UNDER_LOCK: &str = "under a lock of the engine";
+const UNDER_LOCK: &str = "under a lock";
 
 /// Ends the process.
 fn abort(what: impl fmt::Display) -> ! {

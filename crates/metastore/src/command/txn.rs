@@ -80,6 +80,24 @@ pub enum Op {
 }
 
 impl Txn {
+    /// Whether it compares more than single keys.
+    pub fn compares_ranges(&self) -> bool {
+        let nested = |op: &Op| matches!(op, Op::Txn(txn) if txn.compares_ranges());
+        self.compares.iter().any(|compare| compare.range.single_key().is_none())
+            || self.success.iter().chain(&self.failure).any(nested)
+    }
+
+    /// Whether it compares or reads more than single keys.
+    pub fn reads_ranges(&self) -> bool {
+        let wide = |op: &Op| match op {
+            Op::Range(query) => query.range.single_key().is_none(),
+            Op::Txn(txn) => txn.reads_ranges(),
+            Op::Put(_) | Op::Delete(_) => false,
+        };
+        self.compares.iter().any(|compare| compare.range.single_key().is_none())
+            || self.success.iter().chain(&self.failure).any(wide)
+    }
+
     /// Whether neither branch can change anything.
     pub fn is_read_only(&self) -> bool {
         self.success.iter().chain(&self.failure).all(|op| match op {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
-use parking_lot::Mutex;
 use stele_engine::AbortOnPanic;
+use stele_engine::fatal::Mutex;
 use tokio_stream::{Stream, StreamExt};
 
 use super::log::RaftLog;
@@ -104,7 +104,6 @@ impl<M: Machine> Applier<M> {
         // The runtime would catch a panic, and the group would stand still.
         let abort = AbortOnPanic::during("while a log entry was applied");
         let answers = self.machine.apply(Committed { index, term, proposals, awaited });
-        drop(abort);
         let answers = answers.map_err(|error| {
             let told = io::Error::other(error.to_string());
             self.waiting.failure.lock().get_or_insert(error);
@@ -114,6 +113,7 @@ impl<M: Machine> Applier<M> {
         if ticket > 0 {
             self.waiting.answer(ticket, answers);
         }
+        drop(abort);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use openraft::errors::{ClientWriteError, Fatal, RaftError};
 use openraft::impls::BasicNode;
 use openraft::{Config, Raft, SnapshotPolicy};
+use stele_engine::AbortOnPanic;
 use tokio::sync::oneshot;
 
 use super::apply::{Applier, Waiting};
@@ -61,7 +62,11 @@ impl<M: Machine> Group<M> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.map_err(|error| Error::Internal(format!("no runtime: {error}")))?;
         let handle = runtime.handle().clone();
-        let run = move || runtime.block_on(run(settings, machine, of_thread, ready));
+        let run = move || {
+            // Whoever proposes would wait for ever.
+            let _abort = AbortOnPanic::during("on the thread of the Raft group");
+            runtime.block_on(run(settings, machine, of_thread, ready));
+        };
         let thread = thread::Builder::new().name("stele-raft".to_string()).spawn(run);
         let thread = thread.map_err(|error| Error::Internal(format!("no thread: {error}")))?;
         let group = Group { shared, machine: of_group, thread: Some(thread), runtime: handle };

@@ -2,25 +2,23 @@
 //! records, and one State record with the vote. Entries stay in memory until
 //! they are applied; nobody asks for older ones while there is one member.
 
-use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
-use openraft::{EntryPayload, OptionalSend};
-use parking_lot::Mutex;
-use stele_engine::log::{self, ItemKind, LogItem, LogReader, LogWriter};
+use stele_engine::fatal::Mutex;
+use stele_engine::log::{self, LogReader, LogWriter};
 use stele_engine::world::{Clock, DirLock};
 
+use super::entries::Entries;
 use super::head::Head;
-use super::record::{State, decode_entry, encode_entry};
-use super::types::{
-    Entry, LogId, Membership, Snapshot, SnapshotMeta, StoredMembership, Types, Vote,
-};
+use super::record::{State, encode_entry};
+use super::replay::{Replay, check};
+use super::types::{Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, Types, Vote};
 use super::{Position, Settings};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
@@ -55,78 +53,6 @@ pub struct Progress {
     /// How long the last append took, and all of them.
     pub append_micros: AtomicU64,
     pub append_times: Histogram,
-}
-
-/// What is known of the entries.
-struct Entries {
-    /// Up to here the library is not told of any entry.
-    purged: Position,
-    last: Position,
-    /// Those that are not applied: up to `last`, without holes.
-    held: VecDeque<Entry>,
-    /// Index and term of the first entry of each term, ascending.
-    terms: Vec<Position>,
-    /// Every membership in the log, and before them the last one purged.
-    memberships: Vec<(Position, Membership)>,
-}
-
-impl Entries {
-    fn index_of_first_held(&self) -> u64 {
-        self.last.index + 1 - self.held.len() as u64
-    }
-
-    fn push(&mut self, entry: Entry) {
-        let position = Position::of(&entry.log_id);
-        self.note(position, &entry.payload);
-        self.held.push_back(entry);
-    }
-
-    /// Takes note of an entry that follows the last one.
-    fn note(
-        &mut self,
-        position: Position,
-        payload: &EntryPayload<super::types::Gathered, u64, openraft::impls::BasicNode>,
-    ) {
-        if self.terms.last().is_none_or(|last| last.term != position.term) {
-            self.terms.push(position);
-        }
-        if let EntryPayload::Membership(membership) = payload {
-            self.memberships.push((position, membership.clone()));
-        }
-        self.last = position;
-    }
-
-    /// The position of an index in the log, or of the last one purged.
-    fn position(&self, index: u64) -> Position {
-        let after = self.terms.partition_point(|first| first.index <= index);
-        let term = after.checked_sub(1).map_or(self.purged.term, |at| self.terms[at].term);
-        Position { index, term }
-    }
-
-    /// Forgets all entries after `index`.
-    fn cut_after(&mut self, index: u64) {
-        let kept = (index + 1).saturating_sub(self.index_of_first_held());
-        self.held.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
-        self.terms.retain(|first| first.index <= index);
-        self.memberships.retain(|(at, _)| at.index <= index);
-        self.last = self.position(index);
-    }
-
-    /// Forgets what an earlier membership was, up to `index`.
-    fn purge(&mut self, purged: Position) {
-        let needed = self.memberships.partition_point(|(at, _)| at.index <= purged.index);
-        self.memberships.drain(..needed.saturating_sub(1));
-        let needed = self.terms.partition_point(|first| first.index <= purged.index);
-        self.terms.drain(..needed.saturating_sub(1));
-        self.purged = purged;
-    }
-
-    /// The membership in force after the entry at `index`.
-    fn membership(&self, index: u64) -> (Position, Membership) {
-        let after = self.memberships.partition_point(|(at, _)| at.index <= index);
-        let found = after.checked_sub(1).and_then(|at| self.memberships.get(at));
-        found.cloned().unwrap_or_default()
-    }
 }
 
 impl RaftLog {
@@ -277,111 +203,6 @@ impl Inner {
     }
 }
 
-/// The log as it is read.
-struct Replay<'a> {
-    log_dir: &'a Path,
-    applied: Position,
-    entries: Entries,
-}
-
-impl<'a> Replay<'a> {
-    fn new(log_dir: &'a Path, applied: Position) -> Replay<'a> {
-        let entries = Entries {
-            purged: Position::default(),
-            last: Position::default(),
-            held: VecDeque::new(),
-            terms: Vec::new(),
-            memberships: Vec::new(),
-        };
-        Replay { log_dir, applied, entries }
-    }
-
-    fn item(&mut self, item: &LogItem) -> stele_engine::Result<()> {
-        if item.stream != RAFT_STREAM {
-            return Ok(());
-        }
-        let damaged =
-            |what: &str| Err(stele_engine::Error::data_loss(self.log_dir, item.offset, what));
-        match item.kind {
-            ItemKind::State => {}
-            ItemKind::Cut => match item.index.checked_sub(1) {
-                Some(index) if index >= self.applied.index => {
-                    if index < self.entries.last.index {
-                        self.entries.cut_after(index);
-                    }
-                }
-                _ => return damaged("entries were cut off that had been applied"),
-            },
-            ItemKind::Data => {
-                let last = self.entries.last.index;
-                if last > 0 && item.index != last + 1 {
-                    return damaged("an entry is missing before this one");
-                }
-                // The payload may be a slice of a large read; keep only the entry.
-                let payload = bytes::Bytes::copy_from_slice(&item.payload);
-                match decode_entry(item.index, payload) {
-                    Err(what) => return damaged(what),
-                    Ok(entry) if item.index > self.applied.index => self.entries.push(entry),
-                    Ok(entry) => {
-                        self.entries.note(Position::of(&entry.log_id), &entry.payload);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(self, state: &State) -> Entries {
-        let mut entries = self.entries;
-        entries.memberships.retain(|(at, _)| at.index > state.membership_at.index);
-        entries.memberships.insert(0, (state.membership_at, state.membership.clone()));
-        if entries.last.index < state.purged.index {
-            entries.last = state.purged;
-            entries.terms = vec![state.purged];
-        }
-        // What is applied is on disk without the log.
-        entries.purge(self.applied);
-        entries
-    }
-}
-
-/// Refuses a log that is another member's, or of another age than the machine.
-fn check(
-    dir: &Path,
-    member: u64,
-    state: &State,
-    entries: &Entries,
-    applied: Position,
-) -> Result<()> {
-    let refuse = |what: String| Err(Error::Config(format!("{}: {what}", dir.display())));
-    if state.member != member {
-        let owner = state.member;
-        return refuse(format!("this is the log of member {owner:x}, not of member {member:x}"));
-    }
-    let (last, purged) = (entries.last.index, state.purged.index);
-    if last < applied.index {
-        return refuse(format!(
-            "the log ends at entry {last}, but the state has applied entry {}: the log was lost or \
-             exchanged; restore both together",
-            applied.index
-        ));
-    }
-    if applied.index < purged {
-        return refuse(format!(
-            "the log begins after entry {purged}, but the state has applied only up to entry {}: \
-             the state was lost or exchanged; restore both together",
-            applied.index
-        ));
-    }
-    if entries.position(applied.index).term != applied.term {
-        return refuse(format!(
-            "the log and the state differ about entry {}: they are not of the same member",
-            applied.index
-        ));
-    }
-    Ok(())
-}
-
 fn failed(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
@@ -472,12 +293,13 @@ impl RaftLogStorage<Types> for RaftLog {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use openraft::EntryPayload;
     use openraft::impls::BasicNode;
     use openraft::vote::leader_id_std::CommittedLeaderId;
     use stele_engine::world::sim::SimFiles;
     use stele_engine::world::{ManualClock, SeededRandom, World};
 
-    use super::super::types::Gathered;
+    use super::super::types::{Gathered, Membership};
     use super::*;
 
     fn open(sim: &SimFiles, applied: Position) -> RaftLog {

@@ -14,12 +14,14 @@
 //! cost. `docs/format-raft-log.md` has the bytes.
 
 mod apply;
+mod entries;
 mod group;
 mod head;
 mod log;
 mod network;
 mod queue;
 mod record;
+mod replay;
 mod types;
 
 use std::path::PathBuf;

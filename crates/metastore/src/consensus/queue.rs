@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use stele_engine::fatal::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
 use super::Settings;

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
+use super::results::reserve;
 use super::{Etcd, decode, proto, request, response};
-use crate::command::{Answer, Command, Reply};
+use crate::command::{Answer, Command, Reply, Txn};
 use crate::{Error, Result};
 
 /// The largest request that is proposed.
@@ -17,9 +18,11 @@ pub async fn put(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
     check_size(&message)?;
     let put = request::put(decode(message)?)?;
     etcd.counters().puts.add(1);
-    match etcd.node().propose(Command::Put(put)).await? {
+    let command = Command::Put(put);
+    let reserved = reserve(etcd, &command).await?;
+    match etcd.node().propose(command).await? {
         Answer { revision, reply: Reply::Put(answer) } => {
-            Ok(response::put(etcd.header(revision), &answer))
+            Ok(reserved.charge(response::put(etcd.header(revision), &answer)))
         }
         other => Err(unexpected(&other)),
     }
@@ -29,9 +32,11 @@ pub async fn delete_range(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
     check_size(&message)?;
     let delete = request::delete_range(decode(message)?)?;
     etcd.counters().deletes.add(1);
-    match etcd.node().propose(Command::Delete(delete)).await? {
+    let command = Command::Delete(delete);
+    let reserved = reserve(etcd, &command).await?;
+    match etcd.node().propose(command).await? {
         Answer { revision, reply: Reply::Delete(answer) } => {
-            Ok(response::delete_range(etcd.header(revision), &answer))
+            Ok(reserved.charge(response::delete_range(etcd.header(revision), &answer)))
         }
         other => Err(unexpected(&other)),
     }
@@ -43,20 +48,31 @@ pub async fn txn(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
     let serializable = is_serializable(&request);
     let txn = request::txn(request)?;
     etcd.counters().txns.add(1);
-    let answered = if txn.is_read_only() {
-        if !serializable {
-            etcd.node().barrier().await?;
+    let command = Command::Txn(txn);
+    let reserved = reserve(etcd, &command).await?;
+    let answered = match &command {
+        Command::Txn(txn) if txn.is_read_only() => {
+            if !serializable {
+                etcd.node().barrier().await?;
+            }
+            read_txn(etcd, txn)?
         }
-        // Ranges of any size are read.
-        stele_grpc::offload::in_place(|| etcd.node().read_txn(&txn))?
-    } else {
-        etcd.node().propose(Command::Txn(txn)).await?
+        _ => etcd.node().propose(command).await?,
     };
     match answered {
         Answer { revision, reply: Reply::Txn(answer) } => {
-            Ok(response::txn(etcd.header(revision), &answer))
+            Ok(reserved.charge(response::txn(etcd.header(revision), &answer)))
         }
         other => Err(unexpected(&other)),
+    }
+}
+
+/// Runs a transaction that only reads. One that reads ranges, which may be of
+/// any size, keeps no other call waiting.
+fn read_txn(etcd: &Etcd, txn: &Txn) -> Result<Answer> {
+    match txn.reads_ranges() {
+        true => stele_grpc::offload::in_place(|| etcd.node().read_txn(txn)),
+        false => etcd.node().read_txn(txn),
     }
 }
 

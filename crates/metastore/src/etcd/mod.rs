@@ -22,6 +22,7 @@ pub mod proto;
 mod range;
 mod request;
 mod response;
+mod results;
 mod rpc;
 mod service;
 mod snapshot;

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::Running;
 use super::batch::owned;
 use crate::command::{
-    Delete, DeleteAnswer, Kv, OWNER_BYTES, Put, PutAnswer, ROW_BYTES_MAX, RangeAnswer, RangeQuery,
-    VERSION_OF_BOUNDS, within,
+    Command, Delete, DeleteAnswer, Kv, OWNER_BYTES, Op, Put, PutAnswer, ROW_BYTES_MAX, RangeAnswer,
+    RangeQuery, Txn, VERSION_OF_BOUNDS, within,
 };
 use crate::error::{Error, Result};
 use crate::state::{Tail, pick};
@@ -122,13 +122,8 @@ impl Running<'_> {
         if query.count_only || !self.bounds_results() {
             return Ok(());
         }
-        let now = self.batch.revision();
-        let at = if query.revision <= 0 { now } else { query.revision };
-        let limit = usize::try_from(query.limit).unwrap_or(0);
-        let limited = limit > 0 && query.in_key_order() && !query.filters();
-        let rows_max = limited.then(|| limit.saturating_add(1));
         let left = RESULT_BYTES_MAX.saturating_sub(self.result_bytes);
-        let bytes = self.batch.measure(&query.range, at, rows_max, left)?;
+        let bytes = self.measure_range(query, left)?;
         self.add_result(bytes)
     }
 
@@ -168,5 +163,57 @@ impl Running<'_> {
             }
         }
         Ok(RangeAnswer { revision: now, kvs, more, count })
+    }
+
+    /// Bytes of keys and values that a command would return, at most.
+    pub fn measure_results(&self, command: &Command) -> Result<usize> {
+        match command {
+            Command::Put(put) => self.measure_put(put),
+            Command::Delete(delete) => self.measure_delete(delete),
+            Command::Txn(txn) => self.measure_txn(txn),
+            _ => Ok(0),
+        }
+    }
+
+    fn measure_put(&self, put: &Put) -> Result<usize> {
+        let kept = if put.prev_kv { self.batch.newest(&put.key)? } else { None };
+        Ok(kept.map_or(0, |tail| put.key.len() + tail.len()))
+    }
+
+    fn measure_delete(&self, delete: &Delete) -> Result<usize> {
+        if !delete.prev_kv {
+            return Ok(0);
+        }
+        self.batch.measure(&delete.range, self.batch.revision(), None, RESULT_BYTES_MAX)
+    }
+
+    /// The larger of the two branches: which one it will be is not known.
+    fn measure_txn(&self, txn: &Txn) -> Result<usize> {
+        let branch = |ops: &[Op]| {
+            ops.iter().try_fold(0usize, |sum, op| {
+                let bytes = match op {
+                    Op::Range(query) => self.measure_range(query, RESULT_BYTES_MAX)?,
+                    Op::Put(put) => self.measure_put(put)?,
+                    Op::Delete(delete) => self.measure_delete(delete)?,
+                    Op::Txn(txn) => self.measure_txn(txn)?,
+                };
+                Ok::<_, Error>(sum.saturating_add(bytes).min(RESULT_BYTES_MAX))
+            })
+        };
+        Ok(branch(&txn.success)?.max(branch(&txn.failure)?))
+    }
+
+    /// Bytes that a range inside a transaction returns, about; stops counting
+    /// above `bytes_max`.
+    fn measure_range(&self, query: &RangeQuery, bytes_max: usize) -> Result<usize> {
+        if query.count_only {
+            return Ok(0);
+        }
+        let now = self.batch.revision();
+        let at = if query.revision <= 0 { now } else { query.revision };
+        let limit = usize::try_from(query.limit).unwrap_or(0);
+        let limited = limit > 0 && query.in_key_order() && !query.filters();
+        let rows_max = limited.then(|| limit.saturating_add(1));
+        self.batch.measure(&query.range, at, rows_max, bytes_max)
     }
 }

@@ -9,6 +9,8 @@
 
 mod batch;
 mod execute;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod kv;
 mod lease;
 mod lock;
@@ -23,7 +25,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use stele_engine::fatal::{Mutex, MutexGuard};
 use stele_engine::world::{Clock, World};
 use stele_engine::{Commit, Resources, Store};
 
@@ -32,11 +34,13 @@ use crate::consensus::{Committed, Machine, Position};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::lease::Leases;
-use crate::state::{Found, Identity, Numbers, Sample, State};
+use crate::state::{Floor, Found, Identity, Numbers, Sample, Seen, State};
 use crate::watch::Hub;
 use batch::{Batch, Finished};
+pub use kv::RESULT_BYTES_MAX;
 pub use lease::{EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX};
 use room::Room;
+pub use txn::COMPARED_KEYS_MAX;
 
 /// Applies log entries to the state.
 pub struct Applier {
@@ -168,6 +172,8 @@ pub(crate) struct Running<'a> {
     /// Bytes of what the transaction at hand returns and of the values that it
     /// keeps, as far as they have been checked.
     pub result_bytes: usize,
+    /// Keys of ranges that compares may still read.
+    pub compared_left: usize,
 }
 
 impl Applier {
@@ -227,6 +233,7 @@ impl Applier {
             version: 0,
             awaited: entry.awaited,
             result_bytes: 0,
+            compared_left: usize::MAX,
         };
         let mut answers = Vec::with_capacity(proposals.len());
         for proposal in &proposals {
@@ -339,35 +346,49 @@ impl Running<'_> {
 /// Runs a transaction that changes nothing on the state as it is.
 pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
     assert!(txn.is_read_only(), "a transaction that writes is proposed");
-    loop {
-        let answer = read_txn_once(state, leases, txn)?;
-        // The waterline may have passed the revision during the reading.
-        if answer.revision >= state.waterline() {
-            return Ok(answer);
-        }
-    }
+    on_newest(state, leases, |running| {
+        running.check_alarms(false)?;
+        let reply = Reply::Txn(running.txn(txn)?);
+        Ok(Answer { revision: running.batch.revision(), reply })
+    })
 }
 
-fn read_txn_once(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
-    let numbers = Numbers {
-        revision: state.revision(),
-        compacted: state.compacted(),
-        waterline: state.waterline(),
-        ..Numbers::default()
-    };
-    let nothing = |_: &Commit| Ok(());
-    let mut running = Running {
-        batch: Batch::new(state, numbers, false, &nothing),
-        leases,
-        deleted_keys_max: 0,
-        newest_sample: None,
-        version: VERSION,
-        awaited: true,
-        result_bytes: 0,
-    };
-    running.check_alarms(false)?;
-    let reply = Reply::Txn(running.txn(txn)?);
-    Ok(Answer { revision: numbers.revision, reply })
+/// Refuses a transaction whose compares read too much of the state as it is.
+pub fn check_compares(state: &State, leases: &Leases, txn: &Txn) -> Result<()> {
+    on_newest(state, leases, |running| running.path(txn).map(drop))
+}
+
+/// What a command would return at most if it were applied now, in bytes.
+pub fn measure(state: &State, leases: &Leases, command: &Command) -> Result<usize> {
+    on_newest(state, leases, |running| running.measure_results(command))
+}
+
+/// Runs what changes nothing on the state as it is.
+fn on_newest<T>(
+    state: &State,
+    leases: &Leases,
+    mut run: impl FnMut(&mut Running<'_>) -> Result<T>,
+) -> Result<T> {
+    state.read_retained(0, Floor::Retained, |revision, _| {
+        let numbers = Numbers {
+            revision,
+            compacted: state.compacted(),
+            waterline: state.waterline(),
+            ..Numbers::default()
+        };
+        let nothing = |_: &Commit| Ok(());
+        let mut running = Running {
+            batch: Batch::new(state, numbers, false, &nothing),
+            leases,
+            deleted_keys_max: 0,
+            newest_sample: None,
+            version: VERSION,
+            awaited: true,
+            result_bytes: 0,
+            compared_left: COMPARED_KEYS_MAX + 1,
+        };
+        run(&mut running).map(Seen::MaybeLess)
+    })
 }
 
 fn done((): ()) -> Reply {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use stele_engine::fatal::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 

@@ -3,10 +3,16 @@
 
 use std::cmp::Ordering;
 
+use stele_engine::Flow;
+
 use super::Running;
 use crate::command::{Compare, Op, OpAnswer, Operand, Relation, Txn, TxnAnswer};
 use crate::error::{Error, Result};
 use crate::state::Tail;
+
+/// Keys that the compares of one transaction may read. A transaction is checked
+/// before it is proposed: what is in the log is applied whatever it reads.
+pub const COMPARED_KEYS_MAX: usize = 100_000;
 
 /// Which branch was chosen, in the order in which the path meets the
 /// transactions.
@@ -14,15 +20,21 @@ type Path = Vec<bool>;
 
 impl Running<'_> {
     pub fn txn(&mut self, txn: &Txn) -> Result<TxnAnswer> {
-        let mut path = Path::new();
-        self.choose(txn, &mut path)?;
+        let path = self.path(txn)?;
         self.check_path(txn, &mut path.iter(), &mut Running::check_write_op)?;
         self.check_path(txn, &mut path.iter(), &mut Running::check_range_op)?;
         self.check_path(txn, &mut path.iter(), &mut Running::check_range_op_bytes)?;
         self.execute_path(txn, &mut path.iter())
     }
 
-    fn choose(&self, txn: &Txn, path: &mut Path) -> Result<()> {
+    /// Compares, and chooses the branches of a transaction.
+    pub fn path(&mut self, txn: &Txn) -> Result<Path> {
+        let mut path = Path::new();
+        self.choose(txn, &mut path)?;
+        Ok(path)
+    }
+
+    fn choose(&mut self, txn: &Txn, path: &mut Path) -> Result<()> {
         let mut holds = true;
         for compare in &txn.compares {
             holds = holds && self.compare(compare)?;
@@ -36,9 +48,10 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Every key of the range must stand in the relation. An empty range is
-    /// like one key of zeros, which has no value to compare.
-    fn compare(&self, compare: &Compare) -> Result<bool> {
+    /// Every key of the range must stand in the relation: the first that does
+    /// not decides. An empty range is like one key of zeros, which has no value
+    /// to compare.
+    fn compare(&mut self, compare: &Compare) -> Result<bool> {
         let (mut any, mut all) = (false, true);
         if let Some(key) = compare.range.single_key() {
             if let Some(tail) = self.batch.newest(key)? {
@@ -46,10 +59,18 @@ impl Running<'_> {
                 all = holds(compare, &Tail::parse(&tail));
             }
         } else {
-            self.batch.each(&compare.range, self.batch.revision(), None, &mut |view| {
+            let left = &mut self.compared_left;
+            self.batch.each_until(&compare.range, self.batch.revision(), None, &mut |view| {
                 any = true;
-                all = all && holds(compare, &view.fields());
+                all = holds(compare, &view.fields());
+                *left = left.saturating_sub(1);
+                if all && *left > 0 { Flow::Continue } else { Flow::Stop }
             })?;
+            if all && *left == 0 {
+                let limit = COMPARED_KEYS_MAX as u64;
+                let what = "keys compared in one transaction";
+                return Err(Error::Limit { what, size: limit + 1, limit });
+            }
         }
         if any {
             return Ok(all);
@@ -137,5 +158,41 @@ fn holds(compare: &Compare, found: &Tail<'_>) -> bool {
         Relation::Less => ordering.is_lt(),
         Relation::NotEqual => ordering.is_ne(),
         Relation::Any => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::KeyRange;
+    use crate::machine::fixture::Fixture;
+    use crate::machine::on_newest;
+
+    #[test]
+    fn the_first_key_of_a_range_that_decides_a_compare_is_the_last_that_is_read() {
+        let member = Fixture::new();
+        member.put_all((0..3000).map(|at| format!("{at:04}")));
+        member.put("0700", "newer");
+        let (state, leases) = (&member.parts.state, &member.parts.leases);
+        let compared = |left: usize, range: KeyRange, operand: Operand, relation| {
+            on_newest(state, leases, |running| {
+                running.compared_left = left;
+                let compare = Compare { range: range.clone(), relation, operand: operand.clone() };
+                let holds = running.compare(&compare)?;
+                Ok((holds, left - running.compared_left))
+            })
+        };
+        let (all, many) = (KeyRange::all, usize::MAX);
+        let none = compared(many, all(), Operand::Version(0), Relation::Equal).unwrap();
+        assert_eq!(none, (false, 1));
+        let unchanged = compared(many, all(), Operand::Mod(3), Relation::Less).unwrap();
+        assert_eq!(unchanged, (false, 701));
+        let every = compared(many, all(), Operand::Mod(4), Relation::Less).unwrap();
+        assert_eq!(every, (true, 3000));
+        let refused = compared(1000, all(), Operand::Mod(4), Relation::Less).unwrap_err();
+        assert!(matches!(refused, Error::Limit { .. }), "{refused}");
+        assert!(compared(1000, all(), Operand::Mod(3), Relation::Less).is_ok());
+        let one = compared(0, KeyRange::single("0001"), Operand::Mod(4), Relation::Less).unwrap();
+        assert_eq!(one, (true, 0), "single keys are not counted");
     }
 }

@@ -97,7 +97,8 @@ async fn follow(
         cursor.changed().await;
         let mut taken = Vec::new();
         let next = cursor.next();
-        match cursor.take(i64::MAX, &mut |key| wanted.range.contains(key), &mut taken) {
+        let in_range = &mut |key: &[u8]| wanted.range.contains(key);
+        match cursor.take_in_turn(i64::MAX, in_range, &mut taken).await {
             Ok(()) => {}
             Err(Error::Compacted { compacted }) => {
                 return Error::TooOld { revision: next, waterline: compacted };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use stele_engine::fatal::Mutex;
 use stele_engine::world::Clock;
 use tokio::sync::Notify;
 

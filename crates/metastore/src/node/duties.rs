@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use stele_engine::fatal::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 

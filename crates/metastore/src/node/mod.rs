@@ -3,43 +3,48 @@
 //! A [`Node`] is a member's state with its share in the Raft group. Writes are
 //! proposed and answered when they are applied; reads look at the state, after
 //! a `barrier` if they must not be stale. What nobody asks for is done by
-//! `duties`: leases run out, history is dropped (`retention`), alarms clear.
-//! What somebody wants gone at once is purged (`purge`).
+//! `duties`: leases run out, history is dropped (`retention`), alarms clear
+//! (`quota`). What somebody wants gone at once is purged (`purge`). The time
+//! that a write gets is told by `clocks`.
 //! Transactions that met a conflict are let through oldest first (`admission`).
 
 mod admission;
+mod clocks;
 mod duties;
 mod purge;
+mod quota;
 mod retention;
 mod settings;
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use admission::Admission;
 pub use admission::Attempt;
-use bytes::Bytes;
+use clocks::Clocks;
 use duties::Duties;
 pub use retention::Retention;
 pub use settings::{ExecuteLimits, Settings};
 use stele_engine::world::Clock;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
-use crate::command::{
-    Alarm, AlarmAction, Answer, Command, Execute, KeyRange, Op, RangeQuery, Txn, pack, within,
-};
+use crate::command::{Alarm, Answer, Command, Execute, KeyRange, RangeQuery, Txn, pack};
 use crate::consensus::{self, Group};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::lease::{Leases, TTL_SECONDS_MAX};
-use crate::machine::{self, Applier, EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX, Opened, takes_space};
+use crate::machine::{self, Applier, EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX, Opened};
 use crate::state::{Floor, Hash, Identity, KeyView, RangeScan, RangeSummary, State};
 use crate::watch::Hub;
 
-/// An open member.
+/// An open member. [`Node::close`] returns when nothing uses its directory any
+/// more. Dropping it instead does not wait: a duty or a purge that is under way
+/// keeps the directory until it ends, and the next start applies the log again.
 pub struct Node {
     shared: Arc<Shared>,
     duties: Duties,
+    /// Ends when the work on other threads has.
+    work_ended: mpsc::Receiver<Infallible>,
 }
 
 /// What requests and duties share.
@@ -52,12 +57,13 @@ pub(crate) struct Shared {
     admission: Admission,
     last: duties::Last,
     settings: Settings,
-    /// The group's clock when the member was opened, and the running clock then.
-    clock_at_open: (i64, Duration),
+    clocks: Clocks,
     /// There may be something to do for the duties.
     nudge: Arc<Notify>,
     /// Held by the one that hashes.
     hashing: Arc<tokio::sync::Mutex<()>>,
+    /// Held by work on other threads, which may go on without its caller.
+    work: mpsc::Sender<Infallible>,
 }
 
 /// Bytes of the data.
@@ -104,9 +110,10 @@ impl Node {
         let group = Group::open(of_group, applier.clone()).await?;
         // Entries that were applied again have taken their time.
         leases.refresh();
-        let clock_at_open = (applier.history().0.clock_micros, settings.world.clock.elapsed());
+        let clocks = Clocks::start(settings.world.clock.clone(), applier.history().0.clock_micros);
         let admission = Admission::new(settings.world.clock.clone());
         let nudge = leases.earlier();
+        let (work, work_ended) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             group,
             applier,
@@ -115,18 +122,20 @@ impl Node {
             leases,
             admission,
             last: duties::Last::default(),
-            clock_at_open,
+            clocks,
             settings,
             nudge,
             hashing: Arc::default(),
+            work,
         });
         let duties = Duties::start(&shared);
-        Ok(Node { shared, duties })
+        Ok(Node { shared, duties, work_ended })
     }
 
     /// Proposes a command. Answered when it is applied.
     pub async fn propose(&self, command: Command) -> Result<Answer> {
         self.shared.check_alarm(&command)?;
+        self.shared.check_compares(&command)?;
         self.shared.check_quota(&command).await?;
         let answer = self.shared.propose(&command).await;
         self.shared.nudge_if_due();
@@ -189,6 +198,12 @@ impl Node {
     /// A transaction that only reads, on local state.
     pub fn read_txn(&self, txn: &Txn) -> Result<Answer> {
         machine::read_txn(&self.shared.state, &self.shared.leases, txn)
+    }
+
+    /// Bytes of keys and values that a command would return at most if it were
+    /// applied now.
+    pub fn measure(&self, command: &Command) -> Result<usize> {
+        machine::measure(&self.shared.state, &self.shared.leases, command)
     }
 
     /// Returns when a read of local state is linearizable.
@@ -313,10 +328,13 @@ impl Node {
     pub async fn hash(&self, revision: i64) -> Result<Hash> {
         // One at a time: each reads everything.
         let turn = self.shared.hashing.clone().lock_owned().await;
-        let state = self.shared.state.clone();
+        let (state, work) = (self.shared.state.clone(), self.shared.work.clone());
         offload(move || {
-            let _turn = turn;
-            state.hash(revision)
+            let hash = state.hash(revision);
+            // The state first: whoever closes the node waits for the work.
+            drop(state);
+            drop((turn, work));
+            hash
         })
         .await
     }
@@ -334,18 +352,24 @@ impl Node {
         duties::run(&self.shared).await
     }
 
-    /// Stops the duties and the group, and leaves everything on disk.
+    /// Stops the duties and the group, and leaves everything on disk. Returns
+    /// when the directory can be opened again, unless a cursor is left.
     pub async fn close(self) -> Result<()> {
-        let Node { shared, duties } = self;
+        let Node { shared, duties, mut work_ended } = self;
         duties.stop().await;
         // The duties have ended, and calls only borrow the node.
         let Some(shared) = Arc::into_inner(shared) else {
             return Err(Error::Internal("the metastore is still in use: it was not closed".into()));
         };
-        shared.group.close().await?;
-        // So that the next start has no log to apply again.
-        let state = &shared.state;
-        Ok(state.store.flush(state.tables.user)?)
+        let Shared { group, state, work, .. } = shared;
+        let closed = match group.close().await {
+            // So that the next start has no log to apply again.
+            Ok(()) => state.store.flush(state.tables.user).map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        drop(work);
+        while work_ended.recv().await.is_some() {}
+        closed
     }
 
     fn check_readable(&self) -> Result<()> {
@@ -358,59 +382,20 @@ impl Shared {
         if let Some(error) = self.applier.missing_room() {
             return Err(error);
         }
-        let time_micros = self.bounded_time();
+        let time_micros = self.clocks.proposal_micros(|| self.state.sampled_time());
         self.group.propose(pack(command, time_micros)?).await?
     }
 
-    /// The wall clock, unless it has run far ahead of the group's clock since
-    /// time was last sampled. Stored times never run back, so one wrong
-    /// clock would otherwise spoil lookups by time for good.
-    fn bounded_time(&self) -> i64 {
-        const AHEAD_MICROS_MAX: i64 = 3600 * 1_000_000;
-        let wall_micros = self.clock().now_micros();
-        let Some((time_micros, clock_micros)) = self.state.sampled_time() else {
-            return wall_micros;
-        };
-        let ran = self.group_clock().saturating_sub(clock_micros).max(0);
-        wall_micros.min(time_micros.saturating_add(ran).saturating_add(AHEAD_MICROS_MAX))
-    }
-
-    /// How long the group has been running, as far as this member knows.
-    fn group_clock(&self) -> i64 {
-        let (clock_micros, since) = self.clock_at_open;
-        let ran = self.clock().elapsed().saturating_sub(since).as_micros();
-        clock_micros.saturating_add(i64::try_from(ran).unwrap_or(i64::MAX))
-    }
-
-    /// Refuses what there is no space for, and raises the alarm.
-    async fn check_quota(&self, command: &Command) -> Result<()> {
-        if !takes_space(command) {
+    /// Refuses a transaction whose compares would keep all others waiting while
+    /// they read a large range. Ranges that are not large need no look.
+    fn check_compares(&self, command: &Command) -> Result<()> {
+        let Command::Txn(txn) = command else { return Ok(()) };
+        if !txn.compares_ranges()
+            || self.state.counts.read().total() <= machine::COMPARED_KEYS_MAX as i64
+        {
             return Ok(());
         }
-        if self.state.has_alarm(Alarm::NoSpace) {
-            return Err(Error::NoSpace);
-        }
-        let quota_bytes = self.settings.quota_bytes;
-        if quota_bytes <= 0 || self.state.live_bytes() + cost_bytes(command) <= quota_bytes {
-            return Ok(());
-        }
-        let member = self.state.identity.member_id;
-        let activate = AlarmAction::Activate { member, alarm: Alarm::NoSpace };
-        self.propose(&Command::Alarm(activate)).await?;
-        Err(Error::NoSpace)
-    }
-
-    /// Alarms are stored together: an unbounded number of them is refused.
-    fn check_alarm(&self, command: &Command) -> Result<()> {
-        const ALARMS_MAX: usize = 1000;
-        let Command::Alarm(AlarmAction::Activate { member, alarm }) = command else {
-            return Ok(());
-        };
-        let standing = self.state.alarms();
-        if standing.contains(&(*member, *alarm)) {
-            return Ok(());
-        }
-        within("alarms", standing.len() + 1, ALARMS_MAX)
+        stele_grpc::offload::in_place(|| machine::check_compares(&self.state, &self.leases, txn))
     }
 
     /// Tells the duties when a write gave them something to do.
@@ -418,15 +403,6 @@ impl Shared {
         if self.clears_alarm() || self.samples_by_bytes() {
             self.nudge.notify_one();
         }
-    }
-
-    /// Whether the alarm of this member has no reason any more.
-    fn clears_alarm(&self) -> bool {
-        let mine = (self.state.identity.member_id, Alarm::NoSpace);
-        let low_water = self.settings.quota_bytes / 10 * 9;
-        self.state.has_alarm(Alarm::NoSpace)
-            && self.state.alarms().contains(&mine)
-            && self.state.live_bytes() <= low_water
     }
 
     fn samples_by_bytes(&self) -> bool {
@@ -437,38 +413,6 @@ impl Shared {
     fn clock(&self) -> &dyn Clock {
         &*self.settings.world.clock
     }
-}
-
-/// What a command may add to the data, at most, as etcd reckons it.
-fn cost_bytes(command: &Command) -> i64 {
-    const PUT_BYTES: usize = 256;
-    const LEASE_BYTES: usize = 64;
-    fn of_put(key: &Bytes, value: Option<&Bytes>) -> usize {
-        key.len() + value.map_or(0, Bytes::len) + PUT_BYTES
-    }
-    fn of_txn(txn: &Txn) -> usize {
-        let of_ops = |ops: &[Op]| {
-            ops.iter()
-                .map(|op| match op {
-                    Op::Put(put) => of_put(&put.key, put.value.as_ref()),
-                    Op::Txn(txn) => of_txn(txn),
-                    Op::Range(_) | Op::Delete(_) => 0,
-                })
-                .sum::<usize>()
-        };
-        of_ops(&txn.success).max(of_ops(&txn.failure))
-    }
-    let bytes = match command {
-        Command::Put(put) => of_put(&put.key, put.value.as_ref()),
-        Command::Txn(txn) => of_txn(txn),
-        Command::LeaseGrant { .. } | Command::Acquire(_) => LEASE_BYTES,
-        Command::Execute(execute) => {
-            let puts = execute.writes.iter().filter(|write| write.value.is_some());
-            puts.map(|write| of_put(&write.key, write.value.as_ref())).sum()
-        }
-        _ => 0,
-    };
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 fn random_id(settings: &Settings) -> u64 {

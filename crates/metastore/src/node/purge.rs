@@ -15,11 +15,17 @@ pub async fn purge(shared: &Arc<Shared>, revision: i64) -> Result<()> {
     shared.propose(&Command::Waterline { revision }).await?;
     // Not the node itself, which may be closed while this goes on.
     let (state, applier) = (shared.state.clone(), shared.applier.clone());
+    // Whoever closes the node waits for this.
+    let work = shared.work.clone();
     // Merging reads and writes all keys: not in a thread that others wait for.
-    super::offload(move || give_back(&state, &applier)).await
+    let purged = super::offload(move || {
+        let _held = work;
+        give_back(state, applier)
+    });
+    purged.await
 }
 
-fn give_back(state: &State, applier: &Applier) -> Result<()> {
+fn give_back(state: Arc<State>, applier: Arc<Applier>) -> Result<()> {
     let (store, tables) = (&state.store, &state.tables);
     // The line counts once it is on disk without the log.
     store.flush(tables.user)?;

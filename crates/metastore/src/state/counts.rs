@@ -226,10 +226,13 @@ impl State {
             count += self.count_by_reading(edge, estimate.revision)?;
         }
         if newer > 0 {
-            self.changes(revision + 1, estimate.revision, &mut |change| match change.kind {
-                ChangeKind::Create if range.contains(&change.key) => count -= 1,
-                ChangeKind::Delete if range.contains(&change.key) => count += 1,
-                _ => {}
+            self.changes(revision + 1, estimate.revision, &mut |change| {
+                step();
+                match change.kind {
+                    ChangeKind::Create if range.contains(&change.key) => count -= 1,
+                    ChangeKind::Delete if range.contains(&change.key) => count += 1,
+                    _ => {}
+                }
             })?;
         }
         Ok(count)
@@ -239,7 +242,10 @@ impl State {
         let mut count = 0;
         let mut spec = value_spec(revision);
         spec.rows.push(range.rows());
-        self.store.read(self.tables.user, spec, |_| count += 1)?;
+        self.store.read(self.tables.user, spec, |_| {
+            step();
+            count += 1;
+        })?;
         Ok(count)
     }
 
@@ -259,6 +265,20 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Counts what counting looks at.
+#[cfg(not(test))]
+fn step() {}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn step() {
+    STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
 /// Divides the keys of a bucket: the first key and the number of keys of each
@@ -323,5 +343,38 @@ mod tests {
         keys[half] = Bytes::from(vec![b'0'; START_BYTES_MAX + 1]);
         let cut = pieces(&Bytes::new(), &keys);
         assert_eq!(cut, [(Bytes::new(), 2 * half as i64), (keys[2 * half].clone(), half as i64)]);
+    }
+
+    /// What a count costs, and what it says.
+    fn counted(state: &State, range: &KeyRange, revision: i64) -> (i64, i64) {
+        STEPS.with(|steps| steps.set(0));
+        let count = state.count(range, revision).unwrap();
+        (STEPS.with(std::cell::Cell::get), count)
+    }
+
+    #[test]
+    fn a_count_at_an_older_revision_reads_the_keys_or_the_changes_whichever_are_fewer() {
+        const KEYS: i64 = 12_000;
+        let newer = CHANGES_WALKED_MIN + 1000;
+        let member = crate::machine::fixture::Fixture::new();
+        let state = &member.parts.state;
+        for from in (0..KEYS).step_by(4000) {
+            member.put_all((from..from + 4000).map(|at| format!("key{at:06}")));
+        }
+        let old = state.revision();
+        for at in 0..newer {
+            member.put_all(std::iter::once(format!("new{at:06}")));
+        }
+        let all = KeyRange::all();
+        let edges = 2 * BUCKET_KEYS_MAX;
+        let (steps, count) = counted(state, &all, old);
+        assert_eq!(count, KEYS);
+        assert!(steps <= newer + edges, "{steps} steps for {newer} changes");
+        let some = KeyRange::prefix("key0001");
+        let (steps, count) = counted(state, &some, old);
+        assert_eq!(count, 100);
+        assert!(steps <= 100 + edges, "{steps} steps for 100 keys");
+        let (steps, count) = counted(state, &all, state.revision());
+        assert_eq!((steps <= edges, count), (true, KEYS + newer), "{steps} steps");
     }
 }

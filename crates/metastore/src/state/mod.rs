@@ -15,6 +15,7 @@ mod hash;
 mod lock;
 mod numbers;
 mod read;
+mod retained;
 pub(crate) mod tables;
 mod tail;
 
@@ -25,13 +26,15 @@ pub use lock::{Holder, KeyLockInfo, Waiter};
 pub use numbers::{Numbers, Sample};
 pub(crate) use read::is_expired;
 pub use read::{Floor, RangeScan, RangeSummary, pick};
+pub use retained::Seen;
 pub use tables::{Identity, LOCK, Tables, VALUE};
 pub use tail::{KeyView, Tail, push_varint, varint, varint_len};
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
+use stele_engine::fatal::Mutex;
 use stele_engine::{Columns, Commit, FamilyColumns, ScanSpec, Store, TimeRange, View};
 
 use crate::command::Alarm;
@@ -58,6 +61,8 @@ pub struct State {
     applied_term: AtomicU64,
     pub counts: RwLock<Counts>,
     alarms: Mutex<Vec<(u64, Alarm)>>,
+    /// Whether there are any, for calls that only want to know that.
+    alarmed: AtomicBool,
 }
 
 /// What was found in the store when it was opened, for whoever applies.
@@ -73,6 +78,7 @@ impl State {
         let tables = Tables::open(&store, new)?;
         let numbers = tables.read_numbers(&store)?;
         let samples = tables.read_samples(&store)?;
+        let alarms = tables.read_alarms(&store)?;
         let state = State {
             revision: AtomicI64::new(numbers.revision),
             compacted: AtomicI64::new(numbers.compacted),
@@ -89,7 +95,8 @@ impl State {
             applied_index: AtomicU64::new(numbers.applied.index),
             applied_term: AtomicU64::new(numbers.applied.term),
             counts: RwLock::new(Counts::load(&store, &tables, numbers.revision)?),
-            alarms: Mutex::new(tables.read_alarms(&store)?),
+            alarmed: AtomicBool::new(!alarms.is_empty()),
+            alarms: Mutex::new(alarms),
             identity: tables.identity(&store)?,
             store,
             tables,
@@ -149,15 +156,21 @@ impl State {
     }
 
     pub fn alarms(&self) -> Vec<(u64, Alarm)> {
+        if !self.alarmed.load(Ordering::Acquire) {
+            return Vec::new();
+        }
         self.alarms.lock().clone()
     }
 
     pub fn has_alarm(&self, wanted: Alarm) -> bool {
-        self.alarms.lock().iter().any(|(_, alarm)| *alarm == wanted)
+        self.alarmed.load(Ordering::Acquire)
+            && self.alarms.lock().iter().any(|(_, alarm)| *alarm == wanted)
     }
 
     pub(crate) fn set_alarms(&self, alarms: Vec<(u64, Alarm)>) {
+        let alarmed = !alarms.is_empty();
         *self.alarms.lock() = alarms;
+        self.alarmed.store(alarmed, Ordering::Release);
     }
 
     /// Makes a log entry's changes the state. Called in the order of the log.
@@ -208,14 +221,9 @@ impl State {
 
     /// The lock of a key, as it is now.
     pub fn lock_info(&self, key: &[u8]) -> Result<Option<KeyLockInfo>> {
-        loop {
-            let revision = self.revision();
-            let found = self.lock_info_at(key, revision)?;
-            // The waterline may have passed the revision during the read.
-            if revision >= self.waterline() {
-                return Ok(found);
-            }
-        }
+        self.read_retained(0, Floor::Retained, |revision, _| {
+            self.lock_info_at(key, revision).map(Seen::MaybeLess)
+        })
     }
 
     /// The lock of a key at a revision, which is retained.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use stele_engine::{BatchLimits, RowRange, Scan};
 
+use super::retained::Seen;
 use super::tail::{KeyView, Tail};
 use super::{State, value_spec};
 use crate::command::{Kv, Order, RangeQuery, Target};
@@ -140,8 +141,7 @@ impl State {
         floor: Floor,
         sink: &mut dyn FnMut(KeyView<'_>),
     ) -> Result<RangeSummary> {
-        loop {
-            let (at, revision) = self.resolve(query.revision, floor)?;
+        self.read_retained(query.revision, floor, |at, revision| {
             let mut count = 0;
             self.store.read_row(self.tables.user, key, &value_spec(at), |cell| {
                 count += 1;
@@ -149,15 +149,9 @@ impl State {
                     give(KeyView { key, tail: cell.value }, query.keys_only, sink);
                 }
             })?;
-            // The waterline may pass the revision during the read, and then a
-            // version that should have been seen is skipped.
-            if count > 0 || at >= self.waterline() {
-                return Ok(RangeSummary { more: false, count, revision });
-            }
-            if query.revision > 0 {
-                self.check_floor(at, if floor == Floor::Compacted { Floor::Begun } else { floor })?;
-            }
-        }
+            let summary = RangeSummary { more: false, count, revision };
+            Ok(if count > 0 { Seen::All(summary) } else { Seen::MaybeLess(summary) })
+        })
     }
 }
 
@@ -288,7 +282,8 @@ impl RangeScan {
                 matching += 1;
                 kept.push(kv);
             }
-            if limit > 0 && kept.len() > 2 * limit.max(KEPT_MIN) {
+            let many = kept.len() > 2 * limit.max(KEPT_MIN) || kept_bytes > SORTED_BYTES_MAX / 2;
+            if limit > 0 && kept.len() > limit && many {
                 pick(&self.query, &mut kept);
                 kept_bytes = kept.iter().map(|kv| kv.key.len() + kv.tail.len()).sum();
             }
@@ -397,4 +392,39 @@ pub(crate) fn is_expired(error: &Error) -> bool {
 
 fn within(value: i64, min: i64, max: i64) -> bool {
     (min == 0 || value >= min) && (max == 0 || value <= max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Command, KeyRange, Put};
+    use crate::machine::fixture::Fixture;
+
+    #[test]
+    fn a_filtered_range_is_given_out_as_it_is_found() {
+        let member = Fixture::new();
+        for key in ["a", "b", "c", "d"] {
+            let put = Put::new(key, vec![7; 100 << 10]);
+            member.propose(Command::Put(put)).unwrap();
+        }
+        let state = &member.parts.state;
+        let query = RangeQuery { mod_min: 3, ..RangeQuery::new(KeyRange::all()) };
+        let mut range = state.open_range(&query, Floor::Compacted).unwrap();
+        assert!(range.streams());
+        let (mut batches, mut keys) = (0, Vec::new());
+        loop {
+            batches += 1;
+            let mut in_batch = 0;
+            let end = range.next(state, 100 << 10, &mut |view| {
+                in_batch += 1;
+                keys.push(view.key.to_vec());
+            });
+            assert!(in_batch <= 2, "{in_batch} large values at once");
+            if end.unwrap().is_some() {
+                break;
+            }
+        }
+        assert_eq!(keys, [b"b", b"c", b"d"]);
+        assert!(batches > 1);
+    }
 }

@@ -3,15 +3,17 @@
 //! A cursor that keeps up walks the ring, whose events are encoded once and
 //! shared. One that fell behind the ring reads from history, a stretch of
 //! revisions at a time, until it is back. So a slow watcher costs no memory
-//! and holds nobody up.
+//! and holds nobody up. Few read history at the same time; the others queue for
+//! their turn.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use parking_lot::RwLock;
+use stele_engine::fatal::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::event::Event;
 use crate::error::{Error, Result};
@@ -33,6 +35,9 @@ pub struct Hub {
     ring: RwLock<Ring>,
     newest: watch::Sender<i64>,
     cursors: AtomicUsize,
+    /// For those that read history, and how often that was done.
+    history_turns: Arc<Semaphore>,
+    history_reads: AtomicU64,
     /// Calls that wait for a lock, by its key.
     lock_waiters: Mutex<HashMap<Bytes, Weak<Notify>>>,
 }
@@ -54,6 +59,9 @@ struct Group {
     events: Vec<Event>,
 }
 
+/// Leave to read history, until it is dropped.
+pub struct HistoryTurn(#[allow(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+
 /// A place in the stream of changes.
 pub struct Cursor {
     hub: Arc<Hub>,
@@ -73,8 +81,27 @@ impl Hub {
             ring: RwLock::new(ring),
             newest: watch::Sender::new(newest),
             cursors: AtomicUsize::new(0),
+            history_turns: Arc::new(Semaphore::new(Hub::history_readers_max())),
+            history_reads: AtomicU64::new(0),
             lock_waiters: Mutex::default(),
         }
+    }
+
+    /// How many may read history at the same time: half of the processors, so
+    /// that those that lag do not take all of them.
+    pub fn history_readers_max() -> usize {
+        std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+    }
+
+    /// Queues for leave to read history.
+    pub fn history_turn(&self) -> impl Future<Output = HistoryTurn> + Send + use<> {
+        let turn = self.history_turns.clone().acquire_owned();
+        async move { HistoryTurn(turn.await.expect("the semaphore is never closed")) }
+    }
+
+    /// How often a stretch of history was read.
+    pub fn history_reads(&self) -> u64 {
+        self.history_reads.load(Ordering::Relaxed)
     }
 
     /// Notified whenever the lock of a key changes.
@@ -193,6 +220,11 @@ impl Cursor {
         self.next
     }
 
+    /// The revision `next()`, and how many of its changes have been passed.
+    pub fn position(&self) -> (i64, u32) {
+        (self.next, self.next_sub)
+    }
+
     /// Whether some events of revision `next()` have been taken, and more may
     /// follow.
     pub fn is_inside_revision(&self) -> bool {
@@ -211,15 +243,45 @@ impl Cursor {
         wanted: &mut dyn FnMut(&[u8]) -> bool,
         out: &mut Vec<Event>,
     ) -> Result<()> {
+        match self.take_recent(until, wanted, out) {
+            None => Ok(()),
+            Some(to) => self.take_history(to, wanted, out),
+        }
+    }
+
+    /// The same; what must be read from history waits for its turn.
+    pub async fn take_in_turn(
+        &mut self,
+        until: i64,
+        wanted: &mut (dyn FnMut(&[u8]) -> bool + Send),
+        out: &mut Vec<Event>,
+    ) -> Result<()> {
+        let Some(to) = self.take_recent(until, wanted, out) else { return Ok(()) };
+        let _turn = self.hub.history_turn().await;
+        self.take_history(to, wanted, out)
+    }
+
+    /// Whether the next events are to be read from history.
+    pub fn needs_history(&self) -> bool {
+        self.next < self.hub.ring.read().floor || self.next_sub > 0
+    }
+
+    /// Takes events from the ring. Returns the revision up to which history is
+    /// to be read instead, if that is so.
+    fn take_recent(
+        &mut self,
+        until: i64,
+        wanted: &mut dyn FnMut(&[u8]) -> bool,
+        out: &mut Vec<Event>,
+    ) -> Option<i64> {
         let ring = self.hub.ring.read();
         let until = until.min(ring.newest);
         if self.next > until {
-            return Ok(());
+            return None;
         }
         if self.next < ring.floor || self.next_sub > 0 {
             let to = if self.next < ring.floor { until.min(ring.floor - 1) } else { self.next };
-            drop(ring);
-            return self.take_history(to, wanted, out);
+            return Some(to);
         }
         let (groups, known) = ring.groups_from(self.next, until);
         drop(ring);
@@ -230,7 +292,7 @@ impl Cursor {
             }
         }
         self.move_to(known + 1, 0);
-        Ok(())
+        None
     }
 
     fn take_history(
@@ -263,6 +325,7 @@ impl Cursor {
         out: &mut Vec<Event>,
     ) -> Result<(i64, u32)> {
         let state = &self.hub.state;
+        self.hub.history_reads.fetch_add(1, Ordering::Relaxed);
         let mut scan = state.open_changes((self.next, self.next_sub), to)?;
         let (mut taken, mut bytes, mut examined) = (0, 0, 0);
         let mut last = self.next;

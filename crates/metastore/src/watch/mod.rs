@@ -4,4 +4,4 @@ mod event;
 mod hub;
 
 pub use event::{Event, EventKind};
-pub use hub::{Cursor, Hub};
+pub use hub::{Cursor, HistoryTurn, Hub};

@@ -351,3 +351,17 @@ fn a_range_of_too_many_keys_is_not_deleted_at_once_and_the_limit_is_named() {
     assert_eq!(member.delete(KeyRange::single("b1")).deleted, 1);
     assert_eq!(member.delete(KeyRange::all()).deleted, 3);
 }
+
+#[test]
+fn a_range_that_is_sorted_in_memory_is_bounded_after_its_limit() {
+    const VALUE_BYTES: usize = 1 << 20;
+    let mut member = Member::new();
+    for at in 0..65 {
+        member.propose(Command::Put(Put::new(format!("{at:02}"), vec![7; VALUE_BYTES]))).unwrap();
+    }
+    let sorted = RangeQuery { target: Target::Mod, ..RangeQuery::new(KeyRange::all()) };
+    let refusal = refused(member.range(&sorted));
+    assert!(matches!(refusal, Error::Limit { .. }), "{refusal}");
+    let newest = RangeQuery { limit: 1, order: Order::Descend, ..sorted };
+    assert_eq!(member.keys(&newest), ["64"], "what the limit leaves out is not kept");
+}

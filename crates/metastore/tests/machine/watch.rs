@@ -205,3 +205,42 @@ fn a_key_that_one_transaction_puts_and_deletes_is_told_of_both() {
         member.restart();
     }
 }
+
+fn poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> std::task::Poll<T> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::Pin::new(future).poll(&mut context)
+}
+
+#[tokio::test]
+async fn watchers_that_lag_read_history_in_turn_and_those_that_do_not_lag_go_on() {
+    let mut member = Member::new();
+    member.put("k", "before anybody watched");
+    let hub = member.parts().hub.clone();
+    let mut live = hub.cursor(3);
+    member.put("k", "recent");
+    let mut turns = Vec::new();
+    for _ in 0..Hub::history_readers_max() {
+        turns.push(hub.history_turn().await);
+    }
+    let wants_all = || |_: &[u8]| true;
+    let (mut events, mut wanted) = (Vec::new(), wants_all());
+    let mut taking = Box::pin(live.take_in_turn(i64::MAX, &mut wanted, &mut events));
+    assert!(poll(&mut taking).is_ready(), "the ring has what it wants");
+    drop(taking);
+    assert_eq!(events.len(), 1);
+    let mut cursors: Vec<_> = (0..5).map(|_| hub.cursor(2)).collect();
+    let mut taken: Vec<Vec<Event>> = vec![Vec::new(); cursors.len()];
+    let mut wanted: Vec<_> = cursors.iter().map(|_| wants_all()).collect();
+    let lagging = cursors.iter_mut().zip(&mut wanted).zip(&mut taken);
+    let mut lagging: Vec<_> = lagging
+        .map(|((cursor, wanted), taken)| Box::pin(cursor.take_in_turn(i64::MAX, wanted, taken)))
+        .collect();
+    assert!(lagging.iter_mut().all(|taking| poll(taking).is_pending()));
+    assert_eq!(hub.history_reads(), 0, "all of them queue");
+    drop(turns);
+    for taking in lagging {
+        taking.await.unwrap();
+    }
+    assert_eq!(hub.history_reads(), 5);
+    assert!(taken.iter().all(|events| events.len() == 1));
+}

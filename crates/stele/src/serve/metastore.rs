@@ -26,7 +26,7 @@ use stele_grpc::{Services, is_grpc};
 use stele_metastore::Node;
 use stele_metastore::etcd::{self, Etcd};
 use stele_metastore::node::{self, Retention};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::banner::reachable;
 use super::call::{Call, Calls, ResponseBody};
@@ -52,6 +52,8 @@ const SERVICES: [&str; 6] = [
 /// How long the end waits for calls to let go of the node, and how often it looks.
 const FAREWELL: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
+/// How long the end waits for a purge that is under way.
+const PURGE_WAIT: Duration = Duration::from_secs(10);
 
 /// What the metastore is told.
 #[derive(Clone, Copy, Debug)]
@@ -141,12 +143,30 @@ impl Metastore {
         let deadline = Instant::now() + FAREWELL;
         loop {
             match Arc::try_unwrap(node) {
-                Ok(last) => return last.close().await.context("closing the metastore"),
+                Ok(last) => return close(last).await,
                 // A call that does not end still holds it: the log is enough.
-                Err(_) if Instant::now() >= deadline => return Ok(()),
+                Err(_) if Instant::now() >= deadline => {
+                    tracing::warn!(
+                        "the metastore was not closed: a call still uses it; the next start \
+                         applies its log again"
+                    );
+                    return Ok(());
+                }
                 Err(shared) => node = shared,
             }
             tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Closes the node. Everything is flushed before it waits for a purge whose
+/// caller has gone.
+async fn close(node: Node) -> anyhow::Result<()> {
+    match timeout(PURGE_WAIT, node.close()).await {
+        Ok(closed) => closed.context("closing the metastore"),
+        Err(_) => {
+            tracing::warn!("a purge of the metastore is interrupted: compact again to free space");
+            Ok(())
         }
     }
 }

@@ -9,13 +9,14 @@ use bytes::{Bytes, BytesMut};
 use http::{Method as Verb, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Full, StreamBody};
-use stele_grpc::memory::{CallMemory, Share};
+use stele_grpc::memory::CallMemory;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Status};
 
 use self::json::Transcoder;
 use self::objects::Objects;
 use super::methods::Method;
+use super::results::charged;
 use super::rpc::{Answer, MESSAGE_BYTES_MAX};
 use super::wire::FRAME_BYTES;
 use super::{Etcd, PageBody};
@@ -99,18 +100,6 @@ const JSON_FACTOR: u64 = 8;
 /// Longer messages are transcoded on another thread.
 const TRANSCODED_IN_PLACE_MAX: usize = 64 << 10;
 
-/// JSON, with the memory that it is charged to.
-struct Charged {
-    text: Vec<u8>,
-    _share: Share,
-}
-
-impl AsRef<[u8]> for Charged {
-    fn as_ref(&self) -> &[u8] {
-        &self.text
-    }
-}
-
 /// An answer as JSON. Large ones wait until there is memory for them.
 async fn transcoded(answer: Answer, transcoder: Transcoder) -> Result<Bytes, Status> {
     let mut pieces = match answer {
@@ -139,7 +128,7 @@ async fn transcoded(answer: Answer, transcoder: Transcoder) -> Result<Bytes, Sta
     }
     let share = share.ok_or_else(|| Status::internal("the response is empty"))?;
     let text = stele_grpc::offload::offload(move || transcoder.response(&message[FRAME_BYTES..]));
-    Ok(Bytes::from_owner(Charged { text: text.await??, _share: share }))
+    Ok(charged(text.await??, share))
 }
 
 async fn read<B>(mut body: B) -> Result<Bytes, Status>
@@ -241,4 +230,49 @@ fn http_status(code: Code) -> StatusCode {
         Code::DeadlineExceeded => 504,
     };
     StatusCode::from_u16(number).expect("numbers of statuses")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use stele_grpc::memory::CallPools;
+
+    use super::super::proto::{KeyValue, RangeResponse};
+    use super::super::wire;
+    use super::*;
+
+    fn answer(bytes: usize) -> Answer {
+        let kv = KeyValue { value: vec![7; bytes].into(), ..Default::default() };
+        let framed = wire::framed(&RangeResponse { kvs: vec![kv], ..Default::default() });
+        // In pieces, as a large range comes.
+        let pieces: Vec<_> =
+            framed.chunks(100 << 10).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        Answer::Many(Box::pin(tokio_stream::iter(pieces)))
+    }
+
+    /// Turns a range into JSON in a call whose memory is counted.
+    async fn transcoded(pools: &'static CallPools, answer: Answer) -> Result<Bytes, Status> {
+        let mut memory = CallMemory::new(pools);
+        let mut call = pin!(super::transcoded(answer, Transcoder::new(Method::Range)));
+        std::future::poll_fn(move |context| memory.within(|| call.as_mut().poll(context))).await
+    }
+
+    #[tokio::test]
+    async fn json_is_charged_to_the_memory_of_responses_before_it_is_made() {
+        let pools: &'static CallPools =
+            Box::leak(Box::new(CallPools::new(1 << 20, 16 << 20, Duration::ZERO)));
+        let first = transcoded(pools, answer(700 << 10)).await.unwrap();
+        assert!(first.len() > 700 << 10);
+        assert!(pools.held().used() >= JSON_FACTOR * (700 << 10));
+        let refused = transcoded(pools, answer(700 << 10)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        drop(first);
+        assert_eq!(pools.held().used(), 0);
+        transcoded(pools, answer(700 << 10)).await.unwrap();
+        let too_large = transcoded(pools, answer(RESPONSE_BYTES_MAX + 1)).await.unwrap_err();
+        assert_eq!(too_large.code(), Code::ResourceExhausted);
+        assert!(too_large.message().contains("set a limit"), "{}", too_large.message());
+    }
 }

@@ -1,31 +1,36 @@
 //! The Watch service. A stream carries many watchers. Those that are up to
 //! date follow one cursor, so that an event is looked at once however many
-//! there are (`index`); one that asked for history has a cursor of its own
-//! until it has caught up. A client that reads slowly costs a place in the
+//! there are (`index`); those that asked for history are read for together
+//! until they have caught up (`behind`). A client that reads slowly costs a place in the
 //! stream of changes, not a queue: what it has not taken is read again from
 //! the ring, or from the store when the ring has moved on.
 
+mod behind;
 mod index;
 mod message;
 mod ranges;
 mod watcher;
+mod watchers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tonic::Status;
 
+use self::behind::Behind;
 use self::index::Index;
 use self::message::WatchMessage;
 use self::watcher::Watcher;
+use self::watchers::Watchers;
 use super::generate::{Out, generate};
 use super::proto::watch_request::RequestUnion;
 use super::proto::{WatchCancelRequest, WatchCreateRequest, WatchRequest};
 use super::rpc::Messages;
 use super::{Etcd, decode};
-use crate::watch::{Cursor, Event};
+use crate::watch::{Cursor, Event, HistoryTurn};
 use crate::{Error, Result};
 
 /// The id of an answer that is for no watcher, or for all.
@@ -36,20 +41,22 @@ pub fn stream(etcd: &Etcd, requests: Messages) -> Messages {
     generate(move |out| WatchStream::new(etcd, out).run(requests))
 }
 
+type Turn = Pin<Box<dyn Future<Output = HistoryTurn> + Send>>;
+
 struct WatchStream {
     etcd: Etcd,
     out: Out,
     /// Where those watchers are that do not lag.
     live: Cursor,
-    watchers: BTreeMap<i64, Watcher>,
+    watchers: Watchers,
+    behind: Behind,
+    /// Leave to read history for those behind, while it is waited for.
+    turn: Option<Turn>,
     /// Ids of watchers that needed history which is gone. As with etcd they are
     /// taken until the client cancels them.
     ended: BTreeSet<i64>,
     index: Index,
     next_id: i64,
-    /// How many watchers lag, and how many want to be told of progress.
-    lagging: i64,
-    progress_wanted: usize,
     /// When watchers that asked for it are told that nothing has happened.
     progress_at: Instant,
     progress_every: Duration,
@@ -65,12 +72,12 @@ impl WatchStream {
             etcd,
             out,
             live,
-            watchers: BTreeMap::new(),
+            watchers: Watchers::default(),
+            behind: Behind::default(),
+            turn: None,
             ended: BTreeSet::new(),
             index: Index::default(),
             next_id: 0,
-            lagging: 0,
-            progress_wanted: 0,
             progress_at: Instant::now() + progress_every,
             progress_every,
             events: Vec::new(),
@@ -81,24 +88,26 @@ impl WatchStream {
         // A client that has said all it wants goes on watching.
         let mut asking = true;
         loop {
-            let lagging = self.lagging > 0;
+            let behind = !self.behind.is_empty();
+            let (at_once, in_turn) = (behind && self.turn.is_none(), self.turn.is_some());
             tokio::select! {
                 request = requests.next(), if asking => match request {
                     Some(message) => self.request(decode(message?)?).await?,
                     None => asking = false,
                 },
                 () = self.live.changed(), if !self.watchers.is_empty() => self.follow().await?,
-                () = std::future::ready(()), if lagging => self.catch_up().await?,
-                () = tokio::time::sleep_until(self.progress_at), if self.progress_wanted > 0 => {
+                () = std::future::ready(()), if at_once => self.catch_up(None).await?,
+                turn = granted(&mut self.turn), if in_turn => {
+                    self.turn = None;
+                    self.catch_up(Some(turn)).await?;
+                }
+                () = tokio::time::sleep_until(self.progress_at),
+                    if self.watchers.wants_progress() =>
+                {
                     self.notify_progress().await;
                 }
             }
         }
-    }
-
-    fn add_lagging(&mut self, by: i64) {
-        self.lagging += by;
-        self.etcd.counters().slow_watchers.add(by);
     }
 
     async fn request(&mut self, request: WatchRequest) -> Result<()> {
@@ -152,13 +161,14 @@ impl WatchStream {
             self.live = hub.cursor(self.etcd.node().revision() + 1);
             self.progress_at = Instant::now() + self.progress_every;
         }
-        if !self.is_behind_live(watcher.next) {
-            watcher.lagging = Some(hub.cursor(watcher.next));
-            self.add_lagging(1);
+        watcher.lagging = !self.is_behind_live(watcher.next);
+        if watcher.lagging {
+            let next = watcher.next;
+            self.behind.add(id, &watcher.range, next, || hub.cursor(next));
+            self.etcd.counters().slow_watchers.add(1);
         } else {
             self.index.add(id, &watcher.range);
         }
-        self.progress_wanted += usize::from(watcher.progress_notify);
         self.watchers.insert(id, watcher);
         self.etcd.counters().watchers.add(1);
         id
@@ -172,15 +182,16 @@ impl WatchStream {
     }
 
     fn is_taken(&self, id: i64) -> bool {
-        self.watchers.contains_key(&id) || self.ended.contains(&id)
+        self.watchers.contains(id) || self.ended.contains(&id)
     }
 
     fn remove(&mut self, id: i64) -> bool {
-        let Some(watcher) = self.watchers.remove(&id) else { return false };
-        self.index.remove(id, &watcher.range);
-        self.progress_wanted -= usize::from(watcher.progress_notify);
-        if watcher.lagging.is_some() {
-            self.add_lagging(-1);
+        let Some(watcher) = self.watchers.remove(id) else { return false };
+        if watcher.lagging {
+            self.behind.remove(id);
+            self.etcd.counters().slow_watchers.add(-1);
+        } else {
+            self.index.remove(id, &watcher.range);
         }
         self.etcd.counters().watchers.add(-1);
         true
@@ -210,8 +221,8 @@ impl WatchStream {
     async fn follow(&mut self) -> Result<()> {
         let mut events = std::mem::take(&mut self.events);
         let index = &self.index;
-        let taken = self.live.take(i64::MAX, &mut |key| index.is_watched(key), &mut events);
-        match taken {
+        let wanted = &mut |key: &[u8]| index.is_watched(key);
+        match self.live.take_in_turn(i64::MAX, wanted, &mut events).await {
             Ok(()) => {
                 let revision = self.live.next() - 1;
                 for (id, of_watcher) in self.index.distribute(&events) {
@@ -228,8 +239,8 @@ impl WatchStream {
 
     /// Those who follow need history that is gone.
     async fn fall_behind(&mut self, compacted: i64) {
-        let lost = |(id, watcher): (&i64, &Watcher)| {
-            (watcher.lagging.is_none() && watcher.next < compacted).then_some(*id)
+        let lost = |(id, watcher): (i64, &Watcher)| {
+            (!watcher.lagging && watcher.next < compacted).then_some(id)
         };
         let lost: Vec<i64> = self.watchers.iter().filter_map(lost).collect();
         for id in lost {
@@ -238,46 +249,56 @@ impl WatchStream {
         self.live = self.etcd.node().watch().cursor(compacted);
     }
 
-    /// Brings a stretch of history to each watcher that lags.
-    async fn catch_up(&mut self) -> Result<()> {
-        let lagging = |(id, watcher): (&i64, &Watcher)| watcher.lagging.is_some().then_some(*id);
-        let ids: Vec<i64> = self.watchers.iter().filter_map(lagging).collect();
-        for id in ids {
-            let Some(watcher) = self.watchers.get_mut(&id) else { continue };
-            let Some(cursor) = &mut watcher.lagging else { continue };
-            let mut events = std::mem::take(&mut self.events);
-            let range = &watcher.range;
-            let until = self.live.next() - 1;
-            match cursor.take(until, &mut |key| range.contains(key), &mut events) {
-                Ok(()) => {
-                    let reached = cursor.next();
-                    let caught_up = reached >= self.live.next();
-                    if caught_up && !self.live.is_inside_revision() {
-                        watcher.lagging = None;
-                        self.index.add(id, &watcher.range);
-                        self.add_lagging(-1);
-                    }
-                    let all: Vec<&Event> = events.iter().collect();
-                    self.send(id, reached - 1, all).await;
-                    if let Some(watcher) = self.watchers.get_mut(&id) {
+    /// Brings those who are furthest behind some of what they missed. History is
+    /// read in turn with other streams.
+    async fn catch_up(&mut self, turn: Option<HistoryTurn>) -> Result<()> {
+        if turn.is_none() && self.behind.needs_history() {
+            self.turn = Some(Box::pin(self.etcd.node().watch().history_turn()));
+            return Ok(());
+        }
+        let Some((mut group, until)) = self.behind.pop() else { return Ok(()) };
+        let mut events = std::mem::take(&mut self.events);
+        let taken = group.take(until.min(self.live.next() - 1), &mut events);
+        drop(turn);
+        match taken {
+            Ok(()) => {
+                let reached = group.cursor.next();
+                for (id, of_watcher) in group.distribute(&events) {
+                    self.send(id, reached - 1, of_watcher).await;
+                }
+                for id in group.ids() {
+                    if let Some(watcher) = self.watchers.get_mut(id) {
                         watcher.next = watcher.next.max(reached);
                     }
                 }
-                Err(Error::Compacted { compacted }) => self.cancel_compacted(id, compacted).await,
-                Err(error) => return Err(error),
+                if reached >= self.live.next() && !self.live.is_inside_revision() {
+                    for (id, range) in group.into_ranges() {
+                        self.watchers.caught_up(id);
+                        self.index.add(id, &range);
+                        self.etcd.counters().slow_watchers.add(-1);
+                    }
+                } else {
+                    self.behind.put_back(group);
+                }
             }
-            events.clear();
-            self.events = events;
-            // History is read in this task: others have their turn in between.
-            tokio::task::yield_now().await;
+            Err(Error::Compacted { compacted }) => {
+                for id in group.ids() {
+                    self.cancel_compacted(id, compacted).await;
+                }
+            }
+            Err(error) => return Err(error),
         }
+        events.clear();
+        self.events = events;
+        // History is read in this task: others have their turn in between.
+        tokio::task::yield_now().await;
         Ok(())
     }
 
     /// Sends a watcher those events that it wants. All up to `revision` has
     /// then been told.
     async fn send(&mut self, id: i64, revision: i64, mut events: Vec<&Event>) {
-        let Some(watcher) = self.watchers.get_mut(&id) else { return };
+        let Some(watcher) = self.watchers.get_mut(id) else { return };
         events.retain(|event| watcher.wants(event));
         watcher.next = watcher.next.max(revision + 1);
         if events.is_empty() {
@@ -298,8 +319,9 @@ impl WatchStream {
 
     /// Whether every watcher has been told all up to this revision.
     fn is_told(&self, revision: i64) -> bool {
-        let told = |watcher: &Watcher| watcher.lagging.is_none() && watcher.start <= revision + 1;
-        self.live.next() > revision && self.watchers.values().all(told)
+        let told =
+            |(_, watcher): (i64, &Watcher)| !watcher.lagging && watcher.start <= revision + 1;
+        self.live.next() > revision && self.watchers.iter().all(told)
     }
 
     /// Answers a client that asks how far its watchers are: with one message
@@ -324,11 +346,11 @@ impl WatchStream {
         self.progress_at = Instant::now() + self.progress_every;
         let revision = self.live.next() - 1;
         let mut idle = Vec::new();
-        for (id, watcher) in &mut self.watchers {
+        for (id, watcher) in self.watchers.iter_mut() {
             let told = std::mem::take(&mut watcher.told);
-            let reached = watcher.lagging.is_none() && watcher.start <= revision + 1;
+            let reached = !watcher.lagging && watcher.start <= revision + 1;
             if watcher.progress_notify && !told && reached {
-                idle.push(*id);
+                idle.push(id);
             }
         }
         for id in idle {
@@ -338,12 +360,135 @@ impl WatchStream {
     }
 }
 
+/// Waits for the turn that was asked for.
+async fn granted(turn: &mut Option<Turn>) -> HistoryTurn {
+    match turn {
+        Some(turn) => turn.await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Drop for WatchStream {
     fn drop(&mut self) {
         let left = i64::try_from(self.watchers.len()).unwrap_or(0);
         let counters = self.etcd.counters();
         counters.watchers.add(-left);
-        counters.slow_watchers.add(-self.lagging);
+        counters.slow_watchers.add(-i64::try_from(self.watchers.lagging()).unwrap_or(0));
         counters.watch_streams.add(-1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use prost::Message;
+    use stele_engine::world::World;
+    use tokio::sync::mpsc;
+    use tokio_stream::wrappers::UnboundedReceiverStream;
+
+    use super::super::{Options, proto, wire};
+    use super::*;
+    use crate::command::{Command, Put};
+    use crate::watch::Hub;
+    use crate::{Node, node};
+
+    /// A stream, and the way to ask it for watchers.
+    struct Asked {
+        requests: mpsc::UnboundedSender<Result<bytes::Bytes, Status>>,
+        answers: Messages,
+    }
+
+    impl Asked {
+        fn new(etcd: &Etcd) -> Asked {
+            let (requests, sent) = mpsc::unbounded_channel();
+            let answers = stream(etcd, Box::pin(UnboundedReceiverStream::new(sent)));
+            Asked { requests, answers }
+        }
+
+        async fn create(&mut self, key: String, range_end: &'static str, start_revision: i64) {
+            let (key, range_end) = (key.into(), range_end.into());
+            let create =
+                WatchCreateRequest { key, range_end, start_revision, ..Default::default() };
+            let union = Some(RequestUnion::CreateRequest(create));
+            let request = WatchRequest { request_union: union }.encode_to_vec();
+            self.requests.send(Ok(request.into())).unwrap();
+            assert!(self.next().await.created);
+        }
+
+        async fn next(&mut self) -> proto::WatchResponse {
+            let framed = self.answers.next().await.unwrap().unwrap();
+            proto::WatchResponse::decode(&framed[wire::FRAME_BYTES..]).unwrap()
+        }
+    }
+
+    async fn opened(dir: &std::path::Path) -> Etcd {
+        let settings = node::Settings::new(dir.to_path_buf(), World::real());
+        let node = Node::open(node::Settings { sync: false, ..settings }).await.unwrap();
+        Etcd::new(Arc::new(node), Options::default())
+    }
+
+    async fn put(etcd: &Etcd, key: &str, value: usize) {
+        let put = Put::new(key.to_owned(), vec![7; value]);
+        etcd.node().propose(Command::Put(put)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_event_costs_the_same_however_many_others_watch_on_the_stream() {
+        let dir = tempfile::tempdir().unwrap();
+        let etcd = opened(dir.path()).await;
+        let mut visits = Vec::new();
+        for watchers in [10, 1000] {
+            let mut asked = Asked::new(&etcd);
+            for at in 0..watchers {
+                asked.create(format!("{watchers}/{at}"), "", 0).await;
+            }
+            let before = watchers::VISITED.get();
+            for _ in 0..5 {
+                put(&etcd, &format!("{watchers}/7"), 1).await;
+                assert_eq!(asked.next().await.events.len(), 1);
+            }
+            visits.push(watchers::VISITED.get() - before);
+        }
+        assert_eq!(visits[0], visits[1], "watchers looked at");
+    }
+
+    #[tokio::test]
+    async fn watchers_of_a_stream_that_miss_the_same_share_its_reading() {
+        const REVISIONS: i64 = 40;
+        let dir = tempfile::tempdir().unwrap();
+        let etcd = opened(dir.path()).await;
+        // Nobody watches: all of it is to be read from history.
+        for _ in 0..REVISIONS {
+            put(&etcd, "k", 100 << 10).await;
+        }
+        let hub = etcd.node().watch().clone();
+        let mut reads = Vec::new();
+        for watchers in [1, 20] {
+            let mut turns = Vec::new();
+            for _ in 0..Hub::history_readers_max() {
+                turns.push(hub.history_turn().await);
+            }
+            let before = hub.history_reads();
+            let mut asked = Asked::new(&etcd);
+            for at in 0..watchers {
+                // From different revisions on, keys and ranges.
+                asked.create("k".into(), if at % 2 == 0 { "" } else { "l" }, 2 + at % 3).await;
+            }
+            assert_eq!(hub.history_reads(), before, "the stream waits for its turn");
+            drop(turns);
+            let mut next: Vec<i64> = (0..watchers).map(|at| 2 + at % 3).collect();
+            while next.iter().any(|next| *next < 2 + REVISIONS) {
+                let answer = asked.next().await;
+                for event in answer.events {
+                    let next = &mut next[usize::try_from(answer.watch_id).unwrap()];
+                    assert_eq!(event.kv.unwrap().mod_revision, *next);
+                    *next += 1;
+                }
+            }
+            reads.push(hub.history_reads() - before);
+        }
+        assert!(reads[0] > 2, "{reads:?}");
+        assert!(reads[1] <= reads[0] + 4, "{reads:?} reads for 1 and 20 watchers");
     }
 }

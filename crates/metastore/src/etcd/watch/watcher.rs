@@ -3,7 +3,7 @@
 use crate::command::{KeyRange, RangeEnd};
 use crate::etcd::proto::WatchCreateRequest;
 use crate::etcd::proto::watch_create_request::FilterType;
-use crate::watch::{Cursor, Event, EventKind};
+use crate::watch::{Event, EventKind};
 
 pub struct Watcher {
     pub range: KeyRange,
@@ -11,8 +11,8 @@ pub struct Watcher {
     pub start: i64,
     /// All below has been told.
     pub next: i64,
-    /// Its own place, while that is behind the others'.
-    pub lagging: Option<Cursor>,
+    /// Whether it is behind the others of its stream.
+    pub lagging: bool,
     pub prev_kv: bool,
     pub fragment: bool,
     pub progress_notify: bool,
@@ -48,7 +48,7 @@ impl Watcher {
             range,
             start,
             next: start,
-            lagging: None,
+            lagging: false,
             prev_kv: request.prev_kv,
             fragment: request.fragment,
             progress_notify: request.progress_notify,

@@ -1,14 +1,17 @@
 //! The changes of one log entry while it is being applied: what later
-//! proposals of the entry see, and what becomes one engine commit.
+//! proposals of the entry see (`view`), and what becomes one engine commit.
+
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use prost::Message;
-use stele_engine::{BatchLimits, Commit, CommitBuilder, RowRange, ScanSpec};
+use stele_engine::{Commit, CommitBuilder, ScanSpec};
+pub use view::{bounds, owned};
 
 use super::parts::CHANGE_BYTES;
-use crate::command::{Alarm, KeyRange, Kv};
+use crate::command::Alarm;
 use crate::error::Result;
 use crate::state::{
     Change, ChangeKind, KeyLockInfo, KeyView, LOCK, Numbers, Sample, Staged, State, Tail, VALUE,
@@ -65,7 +68,8 @@ pub struct KeyChange {
     lives_in_base: bool,
     /// Tails by revision, oldest first; `None` is an erasure.
     versions: Vec<(i64, Option<Bytes>)>,
-    locks: Vec<(i64, KeyLockInfo)>,
+    /// Locks by revision, with their stored form.
+    locks: Vec<(i64, KeyLockInfo, Vec<u8>)>,
 }
 
 /// What a key was before it is deleted.
@@ -210,92 +214,6 @@ impl<'a> Batch<'a> {
         self.numbers.revision
     }
 
-    /// The tail of a key as it is now.
-    pub fn newest(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        match self.keys.get(key).and_then(|change| change.versions.last()) {
-            Some((_, tail)) => Ok(tail.clone()),
-            None => self.state.get_by(key, &self.at_base),
-        }
-    }
-
-    /// Gives keys and tails of a range at a revision to `sink`, in key order:
-    /// at least the first `rows_max`.
-    pub fn each(
-        &self,
-        range: &KeyRange,
-        revision: i64,
-        rows_max: Option<usize>,
-        sink: &mut dyn FnMut(KeyView<'_>),
-    ) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let rows = range.rows();
-        let changed = self.keys.range::<[u8], _>(bounds(&rows));
-        let changed: Vec<_> =
-            changed.filter_map(|(key, change)| Some((&key[..], change.at(revision)?))).collect();
-        let mut spec = value_spec(revision.min(self.base));
-        spec.rows.push(rows);
-        // A key that this batch deleted takes the place of one that is wanted.
-        spec.rows_max = rows_max.map(|rows| rows.saturating_add(changed.len()));
-        let mut changed = changed.into_iter().peekable();
-        let mut overlaid = None;
-        self.state.store.read(self.state.tables.user, spec, |cell| {
-            while let Some((key, tail)) = changed.next_if(|(key, _)| *key <= cell.row) {
-                overlaid = Some(key);
-                give(key, tail, sink);
-            }
-            if overlaid != Some(cell.row) {
-                sink(KeyView { key: cell.row, tail: cell.value });
-            }
-        })?;
-        changed.for_each(|(key, tail)| give(key, tail, sink));
-        Ok(())
-    }
-
-    /// Bytes of the live keys of a range at a revision with their values: of
-    /// the first `rows_max`, about. Stops counting above `bytes_max`.
-    pub fn measure(
-        &self,
-        range: &KeyRange,
-        revision: i64,
-        rows_max: Option<usize>,
-        bytes_max: usize,
-    ) -> Result<usize> {
-        if range.is_empty() {
-            return Ok(0);
-        }
-        let rows = range.rows();
-        let changed = self.keys.range::<[u8], _>(bounds(&rows));
-        let changed = changed
-            .filter_map(|(key, change)| Some(key.len() + change.at(revision)?.as_ref()?.len()));
-        let mut bytes: usize = changed.sum();
-        let mut spec = value_spec(revision.min(self.base));
-        spec.rows.push(rows);
-        spec.rows_max = rows_max;
-        let mut scan = self.state.store.scan(self.state.tables.user, spec)?;
-        loop {
-            let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
-                if !self.has_changed(cell.row) {
-                    bytes += cell.row.len() + cell.value.len();
-                }
-            })?;
-            if end.done || bytes > bytes_max {
-                return Ok(bytes);
-            }
-        }
-    }
-
-    /// How many live keys a range has now.
-    pub fn count(&self, range: &KeyRange) -> Result<i64> {
-        let stored = self.state.count(range, self.base)?;
-        if range.is_empty() {
-            return Ok(0);
-        }
-        let changed = self.keys.range::<[u8], _>(bounds(&range.rows()));
-        Ok(stored + changed.map(|(_, change)| change.growth()).sum::<i64>())
-    }
-
     /// Writes a value. `prev` is the key's newest tail.
     pub fn put(&mut self, key: &Bytes, value: &[u8], lease: i64, prev: Option<&Bytes>) {
         let (revision, sub) = self.next_place();
@@ -368,14 +286,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The lock of a key as it is now; free if there is none.
-    pub fn lock(&self, key: &[u8]) -> Result<KeyLockInfo> {
-        match self.keys.get(key).and_then(|change| change.locks.last()) {
-            Some((_, info)) => Ok(info.clone()),
-            None => Ok(self.state.lock_info_at(key, self.base)?.unwrap_or_default()),
-        }
-    }
-
     /// The revision that a change made now gets.
     pub fn revision_of_change(&self) -> i64 {
         if self.sub.is_some() { self.numbers.revision } else { self.numbers.revision + 1 }
@@ -391,53 +301,16 @@ impl<'a> Batch<'a> {
         }
         self.locked.insert(key.clone());
         let locks = &mut self.keys.entry(key.clone()).or_default().locks;
-        locks.retain(|(at, _)| *at != revision);
-        locks.push((revision, info));
+        locks.retain(|(at, ..)| *at != revision);
+        locks.push((revision, info, bytes));
     }
 
     pub fn set_lease(&mut self, id: i64, ttl_seconds: Option<i64>) {
         self.leases.insert(id, ttl_seconds);
     }
 
-    /// The keys that go with a lease, in order.
-    pub fn lease_keys(&self, id: i64) -> Result<Vec<Bytes>> {
-        let rows = self.state.owned_rows(self.state.tables.lease_keys, id)?;
-        Ok(self.owned_keys(id, rows, &self.lease_keys))
-    }
-
-    /// The first keys that go with a lease, at least `keys_max` or about
-    /// `bytes_max` of them if there are so many.
-    pub fn lease_keys_some(
-        &self,
-        id: i64,
-        keys_max: usize,
-        bytes_max: usize,
-    ) -> Result<Vec<Bytes>> {
-        let table = self.state.tables.lease_keys;
-        // A key that this batch detached takes the place of one that is wanted.
-        let prefix = RowRange::prefix(&tables::owned_row(id, b""));
-        let changed = self.lease_keys.range::<[u8], _>(bounds(&prefix));
-        let (count, bytes) =
-            changed.fold((0, 0), |(count, bytes), (row, _)| (count + 1, bytes + row.len()));
-        let rows = self.state.owned_rows_some(table, id, keys_max + count, bytes_max + bytes)?;
-        Ok(self.owned_keys(id, rows, &self.lease_keys))
-    }
-
-    /// The keys whose locks a session holds or waits for, in order.
-    pub fn lock_keys(&self, session: i64) -> Result<Vec<Bytes>> {
-        let rows = self.state.owned_rows(self.state.tables.lock_keys, session)?;
-        Ok(self.owned_keys(session, rows, &self.lock_keys))
-    }
-
     pub fn set_lock_key(&mut self, session: i64, key: &[u8], there: bool) {
         self.lock_keys.insert(tables::owned_row(session, key), there);
-    }
-
-    /// Whether a key of the range changed after a revision in this very batch.
-    pub fn changed_in(&self, range: &KeyRange, after: i64) -> Option<&Change> {
-        let newer = self.changes.iter().map(|(change, _)| change);
-        let mut newer = newer.filter(|change| change.revision > after && change.is_of_value());
-        newer.find(|change| range.contains(&change.key))
     }
 
     /// Adds the rows of `user` and `changes`. Changes below a waterline that
@@ -456,11 +329,10 @@ impl<'a> Batch<'a> {
                     None => commit.mark(VALUE, b"", *revision, b""),
                 };
             }
-            for (revision, info) in &change.locks {
-                let bytes = info.encode_to_vec();
+            for (revision, info, bytes) in &change.locks {
                 match info.is_free() {
-                    false => commit.set(LOCK, b"", *revision, &bytes),
-                    true => commit.mark(LOCK, b"", *revision, &bytes),
+                    false => commit.set(LOCK, b"", *revision, bytes),
+                    true => commit.mark(LOCK, b"", *revision, bytes),
                 };
             }
         }
@@ -545,20 +417,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What an event tells of before: the tail as of the revision before it.
-    /// `prev` is the newest tail, which may be of the same revision.
-    fn tail_before(&self, key: &[u8], revision: i64, prev: &Bytes) -> Option<Bytes> {
-        if Tail::parse(prev).mod_revision < revision {
-            return Some(prev.clone());
-        }
-        let versions = self.keys.get(key).map_or(&[][..], |change| &change.versions);
-        match versions.iter().rev().find(|(at, _)| *at < revision) {
-            Some((_, tail)) => tail.clone(),
-            // Only for keys that one transaction both puts and deletes.
-            None => self.state.get_by(key, &self.at_base).ok().flatten(),
-        }
-    }
-
     fn move_lease(&mut self, key: &[u8], from: i64, to: i64) {
         if from != to {
             if from != 0 {
@@ -569,63 +427,9 @@ impl<'a> Batch<'a> {
             }
         }
     }
-
-    fn owned_keys(
-        &self,
-        owner: i64,
-        mut rows: BTreeSet<Vec<u8>>,
-        changed: &BTreeMap<Vec<u8>, bool>,
-    ) -> Vec<Bytes> {
-        let range = RowRange::prefix(&tables::owned_row(owner, b""));
-        for (row, there) in changed.range::<[u8], _>(bounds(&range)) {
-            if *there {
-                rows.insert(row.clone());
-            } else {
-                rows.remove(row);
-            }
-        }
-        rows.iter().map(|row| Bytes::copy_from_slice(&row[tables::OWNER_BYTES..])).collect()
-    }
-}
-
-impl KeyChange {
-    /// What the batch has of the key at a revision; `None` is nothing.
-    fn at(&self, revision: i64) -> Option<&Option<Bytes>> {
-        let upto = self.versions.iter().rev().find(|(at, _)| *at <= revision);
-        upto.map(|(_, tail)| tail)
-    }
-
-    /// Whether the batch has put the key and not deleted it since.
-    pub fn is_alive(&self) -> bool {
-        self.versions.last().is_some_and(|(_, tail)| tail.is_some())
-    }
-
-    /// 1 if the key came to life in this batch, -1 if it ceased to live.
-    fn growth(&self) -> i64 {
-        let Some((_, newest)) = self.versions.last() else { return 0 };
-        i64::from(newest.is_some()) - i64::from(self.lives_in_base)
-    }
-}
-
-/// Gives a key that the batch changed, unless it is gone.
-fn give(key: &[u8], tail: &Option<Bytes>, sink: &mut dyn FnMut(KeyView<'_>)) {
-    if let Some(tail) = tail {
-        sink(KeyView { key, tail });
-    }
-}
-
-pub fn owned(view: KeyView<'_>) -> Kv {
-    Kv { key: Bytes::copy_from_slice(view.key), tail: Bytes::copy_from_slice(view.tail) }
 }
 
 /// What a key and its value count for.
 fn size_of_entry(key: &[u8], value_bytes: usize) -> i64 {
     i64::try_from(key.len() + value_bytes).unwrap_or(i64::MAX)
-}
-
-type Bounds<'r> = (std::ops::Bound<&'r [u8]>, std::ops::Bound<&'r [u8]>);
-
-pub fn bounds(rows: &RowRange) -> Bounds<'_> {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
-    (Included(&rows.start[..]), rows.end.as_ref().map_or(Unbounded, |end| Excluded(&end[..])))
 }

@@ -1,5 +1,8 @@
 //! A node as the services see it: a group of one, its duties, its restarts.
 
+mod old_logs;
+mod times;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,13 +12,9 @@ use bytes::Bytes;
 use stele_engine::world::sim::{Operation, SimFiles, disk_full};
 use stele_engine::world::{Clock, World};
 use stele_metastore::command::{
-    Alarm, Answer, Command, Delete, Execute, KeyRange, Put, ROW_BYTES_MAX, RangeQuery, Reply,
-    Write, encode,
+    Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
 };
-use stele_metastore::consensus::{self, Committed, Machine, Position};
-use stele_metastore::machine;
 use stele_metastore::node::{Attempt, Retention, Settings};
-use stele_metastore::state::Identity;
 use stele_metastore::{Error, Node};
 
 /// A clock whose wall time and running time are moved apart.
@@ -175,42 +174,6 @@ async fn thousands_of_leases_run_out_in_a_few_entries() {
 }
 
 #[tokio::test]
-async fn history_goes_after_a_day_of_running_whatever_the_wall_clock_says() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
-    let hour = Duration::from_secs(3600);
-    clock.set_wall(1_000_000_000_000_000);
-    let node = open(dir.path(), &clock).await;
-    node.run_duties().await.unwrap();
-    let first = put(&node, "k", "1").await;
-    let second = put(&node, "k", "2").await;
-    clock.run(hour);
-    node.run_duties().await.unwrap();
-    put(&node, "k", "3").await;
-    // The wall clock jumps a month ahead, then back.
-    for jump in [30 * 24, -60 * 24] {
-        let wall = clock.now_micros();
-        clock.set_wall(wall + jump * hour.as_micros() as i64);
-        clock.run(hour);
-        node.run_duties().await.unwrap();
-        assert!(at(&node, first).is_ok(), "nothing is a day old");
-    }
-    clock.run(21 * hour);
-    node.run_duties().await.unwrap();
-    assert!(at(&node, first).is_ok());
-    clock.run(hour);
-    node.run_duties().await.unwrap();
-    assert_eq!(node.waterline(), second);
-    assert!(matches!(at(&node, first), Err(Error::TooOld { .. })));
-    assert_eq!(at(&node, second).unwrap(), [("k".into(), "2".into())]);
-    assert_eq!(node.compacted(), second);
-    // The engine drops what is below the line once the line is on disk.
-    node.close().await.unwrap();
-    let node = open(dir.path(), &clock).await;
-    assert_eq!(node.waterline(), second);
-    assert_eq!(at(&node, second).unwrap(), [("k".into(), "2".into())]);
-}
-
-#[tokio::test]
 async fn history_is_bounded_by_bytes_too() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
     let mut settings = settings(dir.path(), &clock);
@@ -255,27 +218,6 @@ async fn the_quota_is_on_live_bytes_and_its_alarm_clears_itself() {
     node.run_duties().await.unwrap();
     assert_eq!(node.alarms(), []);
     node.propose(small).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_moment_is_read_as_it_was() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
-    let node = open(dir.path(), &clock).await;
-    let mut recorded = vec![(clock.now_micros(), all(&node))];
-    for round in 0..20 {
-        clock.run(Duration::from_millis(1500));
-        put(&node, &format!("k{}", round % 3), &round.to_string()).await;
-        if round % 4 == 0 {
-            node.propose(Command::Delete(Delete::new(KeyRange::single("k1")))).await.unwrap();
-        }
-        recorded.push((clock.now_micros(), all(&node)));
-    }
-    for (time, copy) in &recorded {
-        let revision = node.revision_at(*time).unwrap();
-        assert_eq!(&at(&node, revision).unwrap(), copy);
-        let later = node.revision_at(*time + 1_000_000).unwrap();
-        assert_eq!(&at(&node, later).unwrap(), copy, "until the next change");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -387,81 +329,6 @@ async fn a_disk_too_full_to_apply_refuses_writes_serves_reads_and_recovers_by_it
 
 fn assert_full(error: &Error) {
     assert!(error.to_string().contains("disk is full"), "{error}");
-}
-
-/// Applies entries as versions before the limit on keys did: the engine's
-/// refusal of a long row stopped the group, with the entry in its log.
-struct OldMachine(Arc<machine::Applier>);
-
-impl Machine for OldMachine {
-    type Answer = Result<Answer, Error>;
-
-    fn apply(&self, entry: Committed) -> Result<Vec<Self::Answer>, Error> {
-        let too_long = |proposal: &Bytes| proposal.len() > ROW_BYTES_MAX;
-        if entry.proposals.iter().any(too_long) {
-            return Err(Error::Internal("a row key is over the limit".into()));
-        }
-        self.0.apply(entry)
-    }
-
-    fn applied(&self) -> Position {
-        self.0.applied()
-    }
-
-    fn flushed(&self) -> u64 {
-        self.0.flushed()
-    }
-}
-
-#[tokio::test]
-async fn a_directory_that_a_long_key_had_stopped_opens_again() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
-    let settings = settings(dir.path(), &clock);
-    let world = settings.world.clone();
-    let identity = || Identity { cluster_id: 1, member_id: 2 };
-    let state = dir.path().join("state");
-    let opened = machine::open(&state, settings.machine.clone(), world.clone(), identity).unwrap();
-    let of_group = consensus::Settings::new(dir.path().join("log"), world, 2);
-    let machine = Arc::new(OldMachine(opened.applier.clone()));
-    let group = consensus::Group::open(of_group, machine).await.unwrap();
-    let logged = |put: Put| encode(&Command::Put(put), 1);
-    group.propose(logged(Put::new("before", "1"))).await.unwrap().unwrap();
-    group.propose(logged(Put::new(vec![b'k'; 5 << 20], "2"))).await.unwrap_err();
-    assert!(group.propose(logged(Put::new("after", "3"))).await.is_err(), "the group has stopped");
-    drop(group);
-    drop(opened);
-    for round in 0..2 {
-        let node = open(dir.path(), &clock).await;
-        put(&node, &format!("round {round}"), "").await;
-        let keys: Vec<String> = all(&node).into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys[0], "before");
-        assert_eq!(keys.len(), round + 2);
-        let long = Put::new(vec![b'k'; 5 << 20], "");
-        let refused = node.propose(Command::Put(long)).await.unwrap_err();
-        assert!(matches!(refused, Error::Limit { .. }), "{refused}");
-    }
-}
-
-#[tokio::test]
-async fn a_wall_clock_that_was_wrong_does_not_spoil_times_for_good() {
-    const HOUR_MICROS: i64 = 3_600_000_000;
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::<TestClock>::default());
-    let start = 1_000 * HOUR_MICROS;
-    clock.set_wall(start);
-    let node = open(dir.path(), &clock).await;
-    // The first round sets the clocks, a later one samples.
-    node.run_duties().await.unwrap();
-    put(&node, "a", "right").await;
-    clock.run(Duration::from_secs(1200));
-    node.run_duties().await.unwrap();
-    clock.set_wall(start + 24 * 365 * 80 * HOUR_MICROS);
-    put(&node, "a", "decades ahead").await;
-    clock.set_wall(start + HOUR_MICROS / 3);
-    let back = put(&node, "a", "right again").await;
-    clock.run(Duration::from_secs(3 * 3600));
-    put(&node, "a", "three hours later").await;
-    let found = node.revision_at(start + 2 * HOUR_MICROS).unwrap();
-    assert_eq!(found, back, "times run on from what is at most an hour ahead");
 }
 
 #[tokio::test]

@@ -1,0 +1,79 @@
+//! What a member knows of the entries of its log: those that are not applied,
+//! and of all of them the terms and memberships.
+
+use std::collections::VecDeque;
+
+use openraft::EntryPayload;
+use openraft::impls::BasicNode;
+
+use super::Position;
+use super::types::{Entry, Gathered, Membership};
+
+/// What is known of the entries.
+#[derive(Default)]
+pub struct Entries {
+    /// Up to here the library is not told of any entry.
+    pub purged: Position,
+    pub last: Position,
+    /// Those that are not applied: up to `last`, without holes.
+    pub held: VecDeque<Entry>,
+    /// Index and term of the first entry of each term, ascending.
+    pub terms: Vec<Position>,
+    /// Every membership in the log, and before them the last one purged.
+    pub memberships: Vec<(Position, Membership)>,
+}
+
+impl Entries {
+    pub fn index_of_first_held(&self) -> u64 {
+        self.last.index + 1 - self.held.len() as u64
+    }
+
+    pub fn push(&mut self, entry: Entry) {
+        let position = Position::of(&entry.log_id);
+        self.note(position, &entry.payload);
+        self.held.push_back(entry);
+    }
+
+    /// Takes note of an entry that follows the last one.
+    pub fn note(&mut self, position: Position, payload: &EntryPayload<Gathered, u64, BasicNode>) {
+        if self.terms.last().is_none_or(|last| last.term != position.term) {
+            self.terms.push(position);
+        }
+        if let EntryPayload::Membership(membership) = payload {
+            self.memberships.push((position, membership.clone()));
+        }
+        self.last = position;
+    }
+
+    /// The position of an index in the log, or of the last one purged.
+    pub fn position(&self, index: u64) -> Position {
+        let after = self.terms.partition_point(|first| first.index <= index);
+        let term = after.checked_sub(1).map_or(self.purged.term, |at| self.terms[at].term);
+        Position { index, term }
+    }
+
+    /// Forgets all entries after `index`.
+    pub fn cut_after(&mut self, index: u64) {
+        let kept = (index + 1).saturating_sub(self.index_of_first_held());
+        self.held.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+        self.terms.retain(|first| first.index <= index);
+        self.memberships.retain(|(at, _)| at.index <= index);
+        self.last = self.position(index);
+    }
+
+    /// Forgets what an earlier membership was, up to `index`.
+    pub fn purge(&mut self, purged: Position) {
+        let needed = self.memberships.partition_point(|(at, _)| at.index <= purged.index);
+        self.memberships.drain(..needed.saturating_sub(1));
+        let needed = self.terms.partition_point(|first| first.index <= purged.index);
+        self.terms.drain(..needed.saturating_sub(1));
+        self.purged = purged;
+    }
+
+    /// The membership in force after the entry at `index`.
+    pub fn membership(&self, index: u64) -> (Position, Membership) {
+        let after = self.memberships.partition_point(|(at, _)| at.index <= index);
+        let found = after.checked_sub(1).and_then(|at| self.memberships.get(at));
+        found.cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,110 @@
+//! Reads a log back when it is opened, and refuses one that does not belong to
+//! the state beside it.
+
+use std::path::Path;
+
+use stele_engine::log::{ItemKind, LogItem};
+
+use super::Position;
+use super::entries::Entries;
+use super::log::RAFT_STREAM;
+use super::record::{State, decode_entry};
+use crate::error::{Error, Result};
+
+/// The log as it is read.
+pub struct Replay<'a> {
+    log_dir: &'a Path,
+    applied: Position,
+    entries: Entries,
+}
+
+impl<'a> Replay<'a> {
+    pub fn new(log_dir: &'a Path, applied: Position) -> Replay<'a> {
+        Replay { log_dir, applied, entries: Entries::default() }
+    }
+
+    pub fn item(&mut self, item: &LogItem) -> stele_engine::Result<()> {
+        if item.stream != RAFT_STREAM {
+            return Ok(());
+        }
+        let damaged =
+            |what: &str| Err(stele_engine::Error::data_loss(self.log_dir, item.offset, what));
+        match item.kind {
+            ItemKind::State => {}
+            ItemKind::Cut => match item.index.checked_sub(1) {
+                Some(index) if index >= self.applied.index => {
+                    if index < self.entries.last.index {
+                        self.entries.cut_after(index);
+                    }
+                }
+                _ => return damaged("entries were cut off that had been applied"),
+            },
+            ItemKind::Data => {
+                let last = self.entries.last.index;
+                if last > 0 && item.index != last + 1 {
+                    return damaged("an entry is missing before this one");
+                }
+                // The payload may be a slice of a large read; keep only the entry.
+                let payload = bytes::Bytes::copy_from_slice(&item.payload);
+                match decode_entry(item.index, payload) {
+                    Err(what) => return damaged(what),
+                    Ok(entry) if item.index > self.applied.index => self.entries.push(entry),
+                    Ok(entry) => {
+                        self.entries.note(Position::of(&entry.log_id), &entry.payload);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn finish(self, state: &State) -> Entries {
+        let mut entries = self.entries;
+        entries.memberships.retain(|(at, _)| at.index > state.membership_at.index);
+        entries.memberships.insert(0, (state.membership_at, state.membership.clone()));
+        if entries.last.index < state.purged.index {
+            entries.last = state.purged;
+            entries.terms = vec![state.purged];
+        }
+        // What is applied is on disk without the log.
+        entries.purge(self.applied);
+        entries
+    }
+}
+
+/// Refuses a log that is another member's, or of another age than the machine.
+pub fn check(
+    dir: &Path,
+    member: u64,
+    state: &State,
+    entries: &Entries,
+    applied: Position,
+) -> Result<()> {
+    let refuse = |what: String| Err(Error::Config(format!("{}: {what}", dir.display())));
+    if state.member != member {
+        let owner = state.member;
+        return refuse(format!("this is the log of member {owner:x}, not of member {member:x}"));
+    }
+    let (last, purged) = (entries.last.index, state.purged.index);
+    if last < applied.index {
+        return refuse(format!(
+            "the log ends at entry {last}, but the state has applied entry {}: the log was lost or \
+             exchanged; restore both together",
+            applied.index
+        ));
+    }
+    if applied.index < purged {
+        return refuse(format!(
+            "the log begins after entry {purged}, but the state has applied only up to entry {}: \
+             the state was lost or exchanged; restore both together",
+            applied.index
+        ));
+    }
+    if entries.position(applied.index).term != applied.term {
+        return refuse(format!(
+            "the log and the state differ about entry {}: they are not of the same member",
+            applied.index
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Memory for what writes and transactions return. It is reserved before
+//! anything is written, from the pool that all large responses share, so that a
+//! call is refused while it can be refused. Most calls return nothing but a
+//! header and reserve nothing.
+
+use bytes::Bytes;
+use stele_grpc::memory::{CallMemory, Share};
+use stele_grpc::offload::in_place;
+
+use super::Etcd;
+use crate::command::{Command, Delete, KeyRange, Op, Put, Txn};
+use crate::machine::RESULT_BYTES_MAX;
+use crate::{Error, Result};
+
+/// The largest value that an etcd client can put.
+const VALUE_BYTES_MAX: u64 = 1536 << 10;
+/// What is returned is there twice while it is encoded.
+const COPIES: u64 = 2;
+/// A call that may return more than this part of the pool is measured first.
+const UNMEASURED_PART: u64 = 8;
+/// Less than this is not worth counting.
+const FREE_BYTES: u64 = 16 << 10;
+
+/// What is reserved for the results of one call.
+pub struct Reserved(Option<Share>);
+
+/// A response, with the memory that it is charged to.
+pub struct Charged<T> {
+    data: T,
+    _share: Share,
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Charged<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.data.as_ref()
+    }
+}
+
+/// The bytes, which return their share when they are sent.
+pub fn charged<T: AsRef<[u8]> + Send + 'static>(data: T, share: Share) -> Bytes {
+    Bytes::from_owner(Charged { data, _share: share })
+}
+
+/// Reserves memory for what a command returns. What it may return at most is
+/// reserved if that is little beside what is free, otherwise what it would
+/// return now.
+pub async fn reserve(etcd: &Etcd, command: &Command) -> Result<Reserved> {
+    let most = COPIES * most_bytes(command);
+    if most == 0 {
+        return Ok(Reserved(None));
+    }
+    let pool = CallMemory::current().responses();
+    if most <= pool.limit() / UNMEASURED_PART
+        && let Some(share) = pool.try_take(most)
+    {
+        return Ok(Reserved(Some(share)));
+    }
+    let bytes = COPIES * in_place(|| etcd.node().measure(command))? as u64;
+    if bytes <= FREE_BYTES {
+        return Ok(Reserved(None));
+    }
+    let share = pool.take(bytes).await.map_err(|_| Error::TooManyRequests)?;
+    Ok(Reserved(Some(share)))
+}
+
+impl Reserved {
+    /// The response is charged with what it has become.
+    pub fn charge(self, response: Bytes) -> Bytes {
+        let bytes = response.len() as u64;
+        if bytes <= FREE_BYTES {
+            return response;
+        }
+        let unreserved = || CallMemory::current().responses().take_now(0);
+        let mut share = self.0.unwrap_or_else(unreserved);
+        match share.bytes() < bytes {
+            true => share.grow_now(bytes - share.bytes()),
+            false => share.shrink(share.bytes() - bytes),
+        }
+        charged(response, share)
+    }
+}
+
+/// Bytes of keys and values that a command returns, at most or about.
+fn most_bytes(command: &Command) -> u64 {
+    match command {
+        Command::Put(put) => of_put(put),
+        Command::Delete(delete) => of_delete(delete),
+        Command::Txn(txn) => of_txn(txn),
+        _ => 0,
+    }
+}
+
+fn of_put(put: &Put) -> u64 {
+    if put.prev_kv { VALUE_BYTES_MAX } else { 0 }
+}
+
+fn of_delete(delete: &Delete) -> u64 {
+    if delete.prev_kv { of_range(&delete.range, 0) } else { 0 }
+}
+
+fn of_range(range: &KeyRange, limit: i64) -> u64 {
+    let keys = if range.single_key().is_some() { 1 } else { u64::try_from(limit).unwrap_or(0) };
+    match keys {
+        0 => RESULT_BYTES_MAX as u64,
+        keys => keys.saturating_mul(VALUE_BYTES_MAX).min(RESULT_BYTES_MAX as u64),
+    }
+}
+
+fn of_txn(txn: &Txn) -> u64 {
+    let branch = |ops: &[Op]| {
+        let bytes = ops.iter().map(|op| match op {
+            Op::Range(query) if query.count_only => 0,
+            Op::Range(query) => of_range(&query.range, query.limit),
+            Op::Put(put) => of_put(put),
+            Op::Delete(delete) => of_delete(delete),
+            Op::Txn(txn) => of_txn(txn),
+        });
+        bytes.fold(0, u64::saturating_add).min(RESULT_BYTES_MAX as u64)
+    };
+    branch(&txn.success).max(branch(&txn.failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use prost::Message;
+    use stele_engine::world::World;
+    use stele_grpc::memory::CallPools;
+
+    use super::super::{Options, kv, proto, wire};
+    use super::*;
+    use crate::{Node, node};
+
+    const LARGE: usize = 600 << 10;
+
+    /// Runs a call whose memory is counted.
+    async fn counted<T>(pools: &'static CallPools, call: impl Future<Output = T>) -> T {
+        let mut memory = CallMemory::new(pools);
+        let mut call = pin!(call);
+        std::future::poll_fn(move |context| memory.within(|| call.as_mut().poll(context))).await
+    }
+
+    async fn opened(dir: &std::path::Path) -> Etcd {
+        let settings = node::Settings::new(dir.to_path_buf(), World::real());
+        let node = Node::open(node::Settings { sync: false, ..settings }).await.unwrap();
+        Etcd::new(Arc::new(node), Options::default())
+    }
+
+    fn put(key: &'static str, bytes: usize, prev_kv: bool) -> Bytes {
+        let value = vec![7; bytes].into();
+        let put = proto::PutRequest { key: key.into(), value, prev_kv, ..Default::default() };
+        put.encode_to_vec().into()
+    }
+
+    fn delete(key: &'static str) -> Bytes {
+        let delete =
+            proto::DeleteRangeRequest { key: key.into(), prev_kv: true, ..Default::default() };
+        delete.encode_to_vec().into()
+    }
+
+    fn read(key: &'static str) -> Bytes {
+        let range = proto::RangeRequest { key: key.into(), ..Default::default() };
+        let request = Some(proto::request_op::Request::RequestRange(range));
+        let success = vec![proto::RequestOp { request }];
+        proto::TxnRequest { success, ..Default::default() }.encode_to_vec().into()
+    }
+
+    #[tokio::test]
+    async fn what_writes_and_transactions_return_is_charged_until_it_is_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let etcd = opened(dir.path()).await;
+        kv::put(&etcd, put("large", LARGE, false)).await.unwrap();
+        kv::put(&etcd, put("small", 10, false)).await.unwrap();
+        let pools: &'static CallPools =
+            Box::leak(Box::new(CallPools::new(1 << 20, 4 << 20, Duration::ZERO)));
+        let pool = pools.held();
+        let answers = [
+            counted(pools, kv::put(&etcd, put("large", LARGE, true))).await.unwrap(),
+            counted(pools, kv::txn(&etcd, read("large"))).await.unwrap(),
+            counted(pools, kv::put(&etcd, put("small", 10, true))).await.unwrap(),
+        ];
+        let bytes = (answers[0].len() + answers[1].len()) as u64;
+        assert_eq!((pool.used(), bytes > 2 * LARGE as u64), (bytes, true));
+        // The third of this size finds no memory, and nothing has happened.
+        let refused = counted(pools, kv::delete_range(&etcd, delete("large"))).await.unwrap_err();
+        assert!(matches!(refused, Error::TooManyRequests), "{refused}");
+        counted(pools, kv::txn(&etcd, read("small"))).await.expect("little is not counted");
+        drop(answers);
+        assert_eq!(pool.used(), 0);
+        let deleted = counted(pools, kv::delete_range(&etcd, delete("large"))).await.unwrap();
+        let deleted = proto::DeleteRangeResponse::decode(&deleted[wire::FRAME_BYTES..]).unwrap();
+        assert_eq!((deleted.deleted, deleted.prev_kvs[0].value.len()), (1, LARGE));
+    }
+}

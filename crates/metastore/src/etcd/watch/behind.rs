@@ -1,0 +1,102 @@
+//! Watchers that are behind the others of their stream. Those at the same place
+//! in the stream of changes are a group, which reads on together; the group
+//! that is furthest behind reads until it meets the next, and joins it. So a
+//! stretch of history is read once however many watchers of a stream miss it.
+
+use std::collections::BTreeMap;
+
+use super::index::Index;
+use crate::command::KeyRange;
+use crate::watch::{Cursor, Event};
+
+/// All groups, by the place of their cursors.
+#[derive(Default)]
+pub struct Behind(BTreeMap<(i64, u32), Group>);
+
+/// Watchers at the same place.
+pub struct Group {
+    pub cursor: Cursor,
+    index: Index,
+    ranges: BTreeMap<i64, KeyRange>,
+}
+
+impl Behind {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a watcher that wants events from a revision on.
+    pub fn add(&mut self, id: i64, range: &KeyRange, next: i64, cursor: impl FnOnce() -> Cursor) {
+        let new = || Group { cursor: cursor(), index: Index::default(), ranges: BTreeMap::new() };
+        self.0.entry((next, 0)).or_insert_with(new).add(id, range.clone());
+    }
+
+    pub fn remove(&mut self, id: i64) {
+        let of_watcher = self.0.iter().find(|(_, group)| group.ranges.contains_key(&id));
+        let Some((&place, _)) = of_watcher else { return };
+        if let Some(group) = self.0.get_mut(&place) {
+            if let Some(range) = group.ranges.remove(&id) {
+                group.index.remove(id, &range);
+            }
+            if group.ranges.is_empty() {
+                self.0.remove(&place);
+            }
+        }
+    }
+
+    /// Whether the group that is furthest behind has to read history.
+    pub fn needs_history(&self) -> bool {
+        self.0.first_key_value().is_some_and(|(_, group)| group.cursor.needs_history())
+    }
+
+    /// Takes out the group that is furthest behind, and tells up to which
+    /// revision it reads to meet the next.
+    pub fn pop(&mut self) -> Option<(Group, i64)> {
+        let ((own, _), group) = self.0.pop_first()?;
+        let until = self.0.first_key_value().map_or(i64::MAX, |((next, _), _)| own.max(next - 1));
+        Some((group, until))
+    }
+
+    /// Puts a group back, which joins the one at its place.
+    pub fn put_back(&mut self, group: Group) {
+        let place = group.cursor.position();
+        let Some(there) = self.0.get_mut(&place) else {
+            self.0.insert(place, group);
+            return;
+        };
+        let mut joining = group;
+        if there.ranges.len() < joining.ranges.len() {
+            std::mem::swap(there, &mut joining);
+        }
+        for (id, range) in joining.ranges {
+            there.add(id, range);
+        }
+    }
+}
+
+impl Group {
+    fn add(&mut self, id: i64, range: KeyRange) {
+        self.index.add(id, &range);
+        self.ranges.insert(id, range);
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = i64> {
+        self.ranges.keys().copied()
+    }
+
+    /// The watchers, with what they watch.
+    pub fn into_ranges(self) -> BTreeMap<i64, KeyRange> {
+        self.ranges
+    }
+
+    /// Takes the next events that one of the watchers wants.
+    pub fn take(&mut self, until: i64, events: &mut Vec<Event>) -> crate::Result<()> {
+        let index = &self.index;
+        self.cursor.take(until, &mut |key| index.is_watched(key), events)
+    }
+
+    /// The events of each watcher, in their order.
+    pub fn distribute<'a>(&self, events: &'a [Event]) -> BTreeMap<i64, Vec<&'a Event>> {
+        self.index.distribute(events)
+    }
+}

@@ -1,0 +1,277 @@
+//! What the proposals of an entry see: the stored state as of the base of the
+//! batch, and over it what the batch has changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use stele_engine::{BatchLimits, Flow, RowRange};
+
+use super::{Batch, KeyChange};
+use crate::command::{KeyRange, Kv};
+use crate::error::Result;
+use crate::state::{Change, KeyLockInfo, KeyView, Tail, tables, value_spec};
+
+impl Batch<'_> {
+    /// The tail of a key as it is now.
+    pub fn newest(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.keys.get(key).and_then(|change| change.versions.last()) {
+            Some((_, tail)) => Ok(tail.clone()),
+            None => self.state.get_by(key, &self.at_base),
+        }
+    }
+
+    /// Gives keys and tails of a range at a revision to `sink`, in key order:
+    /// at least the first `rows_max`.
+    pub fn each(
+        &self,
+        range: &KeyRange,
+        revision: i64,
+        rows_max: Option<usize>,
+        sink: &mut dyn FnMut(KeyView<'_>),
+    ) -> Result<()> {
+        self.each_until(range, revision, rows_max, &mut |view| {
+            sink(view);
+            Flow::Continue
+        })
+    }
+
+    /// The same, until `sink` returns `Stop`.
+    pub fn each_until(
+        &self,
+        range: &KeyRange,
+        revision: i64,
+        rows_max: Option<usize>,
+        sink: &mut dyn FnMut(KeyView<'_>) -> Flow,
+    ) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        if let Some(key) = range.single_key() {
+            return self.at(key, revision, &mut |view| {
+                sink(view);
+            });
+        }
+        let rows = range.rows();
+        let changed = self.keys.range::<[u8], _>(bounds(&rows));
+        let changed: Vec<_> =
+            changed.filter_map(|(key, change)| Some((&key[..], change.at(revision)?))).collect();
+        let mut spec = value_spec(revision.min(self.base));
+        spec.rows.push(rows);
+        // A key that this batch deleted takes the place of one that is wanted.
+        spec.rows_max = rows_max.map(|rows| rows.saturating_add(changed.len()));
+        let mut changed = changed.into_iter().peekable();
+        let (mut overlaid, mut flow) = (None, Flow::Continue);
+        let mut scan = self.state.store.scan(self.state.tables.user, spec)?;
+        loop {
+            let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
+                while let Some((key, tail)) = changed.next_if(|(key, _)| *key <= cell.row) {
+                    overlaid = Some(key);
+                    if give(key, tail, sink) == Flow::Stop {
+                        flow = Flow::Stop;
+                        return flow;
+                    }
+                }
+                if overlaid != Some(cell.row) {
+                    flow = sink(KeyView { key: cell.row, tail: cell.value });
+                }
+                flow
+            })?;
+            if flow == Flow::Stop {
+                return Ok(());
+            }
+            if end.done {
+                break;
+            }
+        }
+        for (key, tail) in changed {
+            if give(key, tail, sink) == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives one key at a revision to `sink`, if it is there.
+    fn at(&self, key: &[u8], revision: i64, sink: &mut dyn FnMut(KeyView<'_>)) -> Result<()> {
+        if let Some(tail) = self.keys.get(key).and_then(|change| change.at(revision)) {
+            if let Some(tail) = tail {
+                sink(KeyView { key, tail });
+            }
+            return Ok(());
+        }
+        let older = (revision < self.base).then(|| value_spec(revision));
+        let spec = older.as_ref().unwrap_or(&self.at_base);
+        self.state.store.read_row(self.state.tables.user, key, spec, |cell| {
+            sink(KeyView { key, tail: cell.value });
+        })?;
+        Ok(())
+    }
+
+    /// Bytes of the live keys of a range at a revision with their values: of
+    /// the first `rows_max`, about. Stops counting above `bytes_max`.
+    pub fn measure(
+        &self,
+        range: &KeyRange,
+        revision: i64,
+        rows_max: Option<usize>,
+        bytes_max: usize,
+    ) -> Result<usize> {
+        if range.is_empty() {
+            return Ok(0);
+        }
+        if let Some(key) = range.single_key() {
+            return self.measure_one(key, revision);
+        }
+        let rows = range.rows();
+        let changed = self.keys.range::<[u8], _>(bounds(&rows));
+        let changed = changed
+            .filter_map(|(key, change)| Some(key.len() + change.at(revision)?.as_ref()?.len()));
+        let mut bytes: usize = changed.sum();
+        let mut spec = value_spec(revision.min(self.base));
+        spec.rows.push(rows);
+        spec.rows_max = rows_max;
+        let mut scan = self.state.store.scan(self.state.tables.user, spec)?;
+        loop {
+            let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
+                if !self.has_changed(cell.row) {
+                    bytes += cell.row.len() + cell.value.len();
+                }
+                if bytes > bytes_max { Flow::Stop } else { Flow::Continue }
+            })?;
+            if end.done || bytes > bytes_max {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Bytes of one key at a revision with its value.
+    fn measure_one(&self, key: &[u8], revision: i64) -> Result<usize> {
+        let mut bytes = 0;
+        let change = self.keys.get(key).filter(|change| !change.versions.is_empty());
+        if change.is_none_or(|change| change.at(revision).is_some()) {
+            self.at(key, revision, &mut |view| bytes = view.key.len() + view.tail.len())?;
+        }
+        Ok(bytes)
+    }
+
+    /// How many live keys a range has now.
+    pub fn count(&self, range: &KeyRange) -> Result<i64> {
+        let stored = self.state.count(range, self.base)?;
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let changed = self.keys.range::<[u8], _>(bounds(&range.rows()));
+        Ok(stored + changed.map(|(_, change)| change.growth()).sum::<i64>())
+    }
+
+    /// The lock of a key as it is now; free if there is none.
+    pub fn lock(&self, key: &[u8]) -> Result<KeyLockInfo> {
+        match self.keys.get(key).and_then(|change| change.locks.last()) {
+            Some((_, info, _)) => Ok(info.clone()),
+            None => Ok(self.state.lock_info_at(key, self.base)?.unwrap_or_default()),
+        }
+    }
+
+    /// The keys that go with a lease, in order.
+    pub fn lease_keys(&self, id: i64) -> Result<Vec<Bytes>> {
+        let rows = self.state.owned_rows(self.state.tables.lease_keys, id)?;
+        Ok(self.owned_keys(id, rows, &self.lease_keys))
+    }
+
+    /// The first keys that go with a lease, at least `keys_max` or about
+    /// `bytes_max` of them if there are so many.
+    pub fn lease_keys_some(
+        &self,
+        id: i64,
+        keys_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Bytes>> {
+        let table = self.state.tables.lease_keys;
+        // A key that this batch detached takes the place of one that is wanted.
+        let prefix = RowRange::prefix(&tables::owned_row(id, b""));
+        let changed = self.lease_keys.range::<[u8], _>(bounds(&prefix));
+        let (count, bytes) =
+            changed.fold((0, 0), |(count, bytes), (row, _)| (count + 1, bytes + row.len()));
+        let rows = self.state.owned_rows_some(table, id, keys_max + count, bytes_max + bytes)?;
+        Ok(self.owned_keys(id, rows, &self.lease_keys))
+    }
+
+    /// The keys whose locks a session holds or waits for, in order.
+    pub fn lock_keys(&self, session: i64) -> Result<Vec<Bytes>> {
+        let rows = self.state.owned_rows(self.state.tables.lock_keys, session)?;
+        Ok(self.owned_keys(session, rows, &self.lock_keys))
+    }
+
+    /// Whether a key of the range changed after a revision in this very batch.
+    pub fn changed_in(&self, range: &KeyRange, after: i64) -> Option<&Change> {
+        let newer = self.changes.iter().map(|(change, _)| change);
+        let mut newer = newer.filter(|change| change.revision > after && change.is_of_value());
+        newer.find(|change| range.contains(&change.key))
+    }
+
+    /// What an event tells of before: the tail as of the revision before it.
+    /// `prev` is the newest tail, which may be of the same revision.
+    pub(super) fn tail_before(&self, key: &[u8], revision: i64, prev: &Bytes) -> Option<Bytes> {
+        if Tail::parse(prev).mod_revision < revision {
+            return Some(prev.clone());
+        }
+        let versions = self.keys.get(key).map_or(&[][..], |change| &change.versions);
+        match versions.iter().rev().find(|(at, _)| *at < revision) {
+            Some((_, tail)) => tail.clone(),
+            // Only for keys that one transaction both puts and deletes.
+            None => self.state.get_by(key, &self.at_base).ok().flatten(),
+        }
+    }
+
+    fn owned_keys(
+        &self,
+        owner: i64,
+        mut rows: BTreeSet<Vec<u8>>,
+        changed: &BTreeMap<Vec<u8>, bool>,
+    ) -> Vec<Bytes> {
+        let range = RowRange::prefix(&tables::owned_row(owner, b""));
+        for (row, there) in changed.range::<[u8], _>(bounds(&range)) {
+            if *there {
+                rows.insert(row.clone());
+            } else {
+                rows.remove(row);
+            }
+        }
+        rows.iter().map(|row| Bytes::copy_from_slice(&row[tables::OWNER_BYTES..])).collect()
+    }
+}
+
+impl KeyChange {
+    /// What the batch has of the key at a revision; `None` is nothing.
+    fn at(&self, revision: i64) -> Option<&Option<Bytes>> {
+        let upto = self.versions.iter().rev().find(|(at, _)| *at <= revision);
+        upto.map(|(_, tail)| tail)
+    }
+
+    /// Whether the batch has put the key and not deleted it since.
+    pub fn is_alive(&self) -> bool {
+        self.versions.last().is_some_and(|(_, tail)| tail.is_some())
+    }
+
+    /// 1 if the key came to life in this batch, -1 if it ceased to live.
+    pub(super) fn growth(&self) -> i64 {
+        let Some((_, newest)) = self.versions.last() else { return 0 };
+        i64::from(newest.is_some()) - i64::from(self.lives_in_base)
+    }
+}
+
+/// Gives a key that the batch changed, unless it is gone.
+fn give(key: &[u8], tail: &Option<Bytes>, sink: &mut dyn FnMut(KeyView<'_>) -> Flow) -> Flow {
+    tail.as_ref().map_or(Flow::Continue, |tail| sink(KeyView { key, tail }))
+}
+
+pub fn owned(view: KeyView<'_>) -> Kv {
+    Kv { key: Bytes::copy_from_slice(view.key), tail: Bytes::copy_from_slice(view.tail) }
+}
+
+type Bounds<'r> = (std::ops::Bound<&'r [u8]>, std::ops::Bound<&'r [u8]>);
+
+pub fn bounds(rows: &RowRange) -> Bounds<'_> {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    (Included(&rows.start[..]), rows.end.as_ref().map_or(Unbounded, |end| Excluded(&end[..])))
+}

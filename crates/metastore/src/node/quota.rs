@@ -1,0 +1,82 @@
+//! How much data there may be, and the alarm that tells when that is reached.
+
+use bytes::Bytes;
+
+use super::Shared;
+use crate::command::{Alarm, AlarmAction, Command, Op, Txn, within};
+use crate::error::{Error, Result};
+use crate::machine::takes_space;
+
+impl Shared {
+    /// Refuses what there is no space for, and raises the alarm.
+    pub(super) async fn check_quota(&self, command: &Command) -> Result<()> {
+        if !takes_space(command) {
+            return Ok(());
+        }
+        if self.state.has_alarm(Alarm::NoSpace) {
+            return Err(Error::NoSpace);
+        }
+        let quota_bytes = self.settings.quota_bytes;
+        if quota_bytes <= 0 || self.state.live_bytes() + cost_bytes(command) <= quota_bytes {
+            return Ok(());
+        }
+        let member = self.state.identity.member_id;
+        let activate = AlarmAction::Activate { member, alarm: Alarm::NoSpace };
+        self.propose(&Command::Alarm(activate)).await?;
+        Err(Error::NoSpace)
+    }
+
+    /// Alarms are stored together: an unbounded number of them is refused.
+    pub(super) fn check_alarm(&self, command: &Command) -> Result<()> {
+        const ALARMS_MAX: usize = 1000;
+        let Command::Alarm(AlarmAction::Activate { member, alarm }) = command else {
+            return Ok(());
+        };
+        let standing = self.state.alarms();
+        if standing.contains(&(*member, *alarm)) {
+            return Ok(());
+        }
+        within("alarms", standing.len() + 1, ALARMS_MAX)
+    }
+
+    /// Whether the alarm of this member has no reason any more.
+    pub(super) fn clears_alarm(&self) -> bool {
+        let mine = (self.state.identity.member_id, Alarm::NoSpace);
+        let low_water = self.settings.quota_bytes / 10 * 9;
+        self.state.has_alarm(Alarm::NoSpace)
+            && self.state.alarms().contains(&mine)
+            && self.state.live_bytes() <= low_water
+    }
+}
+
+/// What a command may add to the data, at most, as etcd reckons it.
+fn cost_bytes(command: &Command) -> i64 {
+    const PUT_BYTES: usize = 256;
+    const LEASE_BYTES: usize = 64;
+    fn of_put(key: &Bytes, value: Option<&Bytes>) -> usize {
+        key.len() + value.map_or(0, Bytes::len) + PUT_BYTES
+    }
+    fn of_txn(txn: &Txn) -> usize {
+        let of_ops = |ops: &[Op]| {
+            ops.iter()
+                .map(|op| match op {
+                    Op::Put(put) => of_put(&put.key, put.value.as_ref()),
+                    Op::Txn(txn) => of_txn(txn),
+                    Op::Range(_) | Op::Delete(_) => 0,
+                })
+                .sum::<usize>()
+        };
+        of_ops(&txn.success).max(of_ops(&txn.failure))
+    }
+    let bytes = match command {
+        Command::Put(put) => of_put(&put.key, put.value.as_ref()),
+        Command::Txn(txn) => of_txn(txn),
+        Command::LeaseGrant { .. } | Command::Acquire(_) => LEASE_BYTES,
+        Command::Execute(execute) => {
+            let puts = execute.writes.iter().filter(|write| write.value.is_some());
+            puts.map(|write| of_put(&write.key, write.value.as_ref())).sum()
+        }
+        _ => 0,
+    };
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

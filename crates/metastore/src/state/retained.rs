@@ -1,0 +1,138 @@
+//! Reads beside a waterline that moves. A read picks a revision first and reads
+//! then; if the line passes the revision in between, versions that the read
+//! should see are skipped, and a key seems absent that never was.
+
+use super::{Floor, State};
+use crate::error::Result;
+
+/// What a read saw at its revision.
+pub enum Seen<T> {
+    /// What it looked for: versions at a revision are dropped all together.
+    All(T),
+    /// All, unless the waterline has passed the revision.
+    MaybeLess(T),
+}
+
+impl State {
+    /// Reads at a revision (0: the newest), again if what was read may be
+    /// missing versions: the waterline may pass the revision during the read.
+    /// `read` gets the revision to read at, and the newest.
+    pub(crate) fn read_retained<T>(
+        &self,
+        wanted: i64,
+        floor: Floor,
+        mut read: impl FnMut(i64, i64) -> Result<Seen<T>>,
+    ) -> Result<T> {
+        loop {
+            let (at, newest) = self.resolve(wanted, floor)?;
+            #[cfg(test)]
+            tests::interleave();
+            match read(at, newest)? {
+                Seen::All(found) => return Ok(found),
+                Seen::MaybeLess(found) if at >= self.waterline() => return Ok(found),
+                // Resolved again: to a newer revision, or to a refusal.
+                Seen::MaybeLess(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::command::{
+        Acquire, Command, KeyRange, LockMode, Op, OpAnswer, RangeQuery, Reply, Txn,
+    };
+    use crate::error::Error;
+    use crate::machine::fixture::Fixture;
+    use crate::machine::read_txn;
+
+    type Step = Box<dyn FnOnce()>;
+
+    thread_local! {
+        static STEPS: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Runs what a test has come between the choice of a revision and the read.
+    pub fn interleave() {
+        let step = STEPS.with_borrow_mut(Vec::pop);
+        if let Some(step) = step {
+            step();
+        }
+    }
+
+    /// The next read is passed by the waterline: its key is put once more and
+    /// history is dropped up to that.
+    fn pass_next_read(member: &Rc<Fixture>) {
+        let member = member.clone();
+        let step: Step = Box::new(move || {
+            let newest = member.put("k", "passed");
+            member.drop_history(newest);
+        });
+        STEPS.with_borrow_mut(|steps| steps.push(step));
+    }
+
+    fn has_run() -> bool {
+        STEPS.with_borrow(Vec::is_empty)
+    }
+
+    fn value(state: &State, revision: i64) -> Result<Option<Vec<u8>>> {
+        let query = RangeQuery::new(KeyRange::single("k")).at(revision);
+        let mut value = None;
+        let read = state.range(&query, Floor::Retained, &mut |view| {
+            value = Some(view.value().to_vec());
+        })?;
+        assert_eq!(read.count, i64::from(value.is_some()));
+        Ok(value)
+    }
+
+    #[test]
+    fn a_key_is_found_though_the_waterline_passes_during_the_read() {
+        let member = Rc::new(Fixture::new());
+        let state = member.parts.state.clone();
+        let old = member.put("k", "old");
+        assert_eq!(state.get(b"k", old).unwrap().is_some(), true);
+        pass_next_read(&member);
+        assert_eq!(value(&state, 0).unwrap().unwrap(), b"passed");
+        assert!(has_run());
+        assert!(state.get(b"k", old).unwrap().is_none(), "this is what a single look would see");
+        let second = member.put("k", "second");
+        pass_next_read(&member);
+        assert!(matches!(value(&state, second), Err(Error::TooOld { .. })));
+        assert!(has_run());
+    }
+
+    #[test]
+    fn a_transaction_and_a_lock_are_read_though_the_waterline_passes_during_the_read() {
+        let member = Rc::new(Fixture::new());
+        let (state, leases) = (member.parts.state.clone(), member.parts.leases.clone());
+        member.propose(Command::LeaseGrant { id: 7, ttl_seconds: 60 }).unwrap();
+        let acquire = |place| {
+            let (key, session, mode) = (Bytes::from_static(b"k"), 7, LockMode::Exclusive);
+            Command::Acquire(Acquire { key, session, mode, no_wait: false, place })
+        };
+        member.put("k", "old");
+        let get = Op::Range(RangeQuery::new(KeyRange::single("k")));
+        let txn = Txn { success: vec![get], ..Txn::default() };
+        pass_next_read(&member);
+        let Reply::Txn(answer) = read_txn(&state, &leases, &txn).unwrap().reply else { panic!() };
+        let OpAnswer::Range(range) = &answer.ops[0] else { panic!() };
+        assert_eq!((range.kvs.len(), has_run()), (1, true));
+        assert_eq!(range.kvs[0].view().value(), b"passed");
+        // The lock changes once more, and history is dropped up to that.
+        member.propose(acquire(1)).unwrap();
+        let other = member.clone();
+        let step: Step = Box::new(move || {
+            other.propose(acquire(2)).unwrap();
+            other.drop_history(other.parts.state.revision());
+        });
+        STEPS.with_borrow_mut(|steps| steps.push(step));
+        let lock = state.lock_info(b"k").unwrap().expect("somebody holds it all the time");
+        assert_eq!((lock.holders[0].places.len(), has_run()), (2, true));
+    }
+}
