@@ -40,8 +40,17 @@ pub enum Error {
     /// No room for the request now.
     #[error("{0}")]
     Exhausted(String),
+    /// Refused by what all services share: memory, threads.
+    #[error("{}", .0.message())]
+    Refused(Box<Status>),
     #[error(transparent)]
     Engine(#[from] engine::Error),
+}
+
+impl From<Status> for Error {
+    fn from(refused: Status) -> Error {
+        Error::Refused(Box::new(refused))
+    }
 }
 
 impl Error {
@@ -59,6 +68,7 @@ impl Error {
             Error::Aborted(_) => Code::Aborted,
             Error::Deadline(_) => Code::DeadlineExceeded,
             Error::Exhausted(_) => Code::ResourceExhausted,
+            Error::Refused(status) => status.code(),
             Error::Engine(error) => engine_code(error),
         }
     }
@@ -78,6 +88,7 @@ impl From<Error> for Status {
                 let details = ErrorDetails::with_retry_info(Some(retry_after));
                 Status::with_error_details(code, told, details)
             }
+            Error::Refused(status) => *status,
             _ => Status::new(code, told),
         }
     }

@@ -200,6 +200,38 @@ async fn larger_rows_come_in_messages_of_bounded_size() {
 }
 
 #[tokio::test]
+async fn a_row_of_many_cells_over_256_mib_is_refused_by_name_and_rows_behind_it_are_read() {
+    const CELLS: usize = 260;
+    let served = Served::with_table();
+    let mut client = served.client();
+    for from in (0..CELLS).step_by(20) {
+        let cell = |at: usize| set("f", &format!("q{at:03}"), 0, vec![b'v'; 1 << 20]);
+        write(&mut client, "b-large", (from..from + 20).map(cell).collect()).await;
+    }
+    for key in ["a", "c"] {
+        write(&mut client, key, vec![set("f", "q", 0, "v")]).await;
+    }
+    let mut stream = client.read_rows(all()).await.unwrap().into_inner();
+    let mut committed = Vec::new();
+    let status = loop {
+        match stream.message().await {
+            Ok(Some(message)) => {
+                let chunks = message.chunks.into_iter();
+                committed.extend(chunks.filter(|chunk| chunk.row_status.is_some()));
+            }
+            Ok(None) => panic!("the stream ends as if it were complete"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(committed.iter().map(|chunk| &chunk.row_key[..]).collect::<Vec<_>>(), [b"a"]);
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert!(status.message().contains("b-large"), "{status}");
+    let behind = v2::RowSet { row_keys: Vec::new(), row_ranges: vec![range("b-large\0", "z")] };
+    let behind = v2::ReadRowsRequest { rows: Some(behind), ..all() };
+    assert_eq!(found(&mut client, behind).await, ["c"]);
+}
+
+#[tokio::test]
 async fn statistics_count_what_was_seen_and_what_was_sent() {
     let (_served, mut client) = ten_rows().await;
     let request = v2::ReadRowsRequest {

@@ -339,7 +339,13 @@ async fn a_token_belongs_to_one_row_of_one_table() {
         assert_eq!(codes, [0, 0, 0]);
     }
     let single = v2::MutateRowRequest { idempotency, ..mutate("c", vec![add("sum", 1)]) };
-    client.mutate_row(single).await.unwrap();
+    client.mutate_row(single.clone()).await.unwrap();
+    let other = format!("{TABLE}-other");
+    served.api.tables().create(&other, definition()).unwrap();
+    let table_name = other.clone();
+    client.mutate_row(v2::MutateRowRequest { table_name, ..single }).await.unwrap();
+    let others = v2::ReadRowsRequest { table_name: other, ..all() };
+    assert_eq!(read(&mut client, others).await.unwrap().len(), 1);
     let shown = format!("sum:q@0={}", 1i64.to_be_bytes().escape_ascii());
     let rows = read_all(&mut client).await;
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["a", "b", "c"]);

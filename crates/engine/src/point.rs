@@ -15,14 +15,16 @@ use crate::txn::Txn;
 
 impl Shared {
     /// Gives the wanted cells of `row` to `sink`, until that stops the read.
-    /// Returns the txn that the row was read at.
+    /// Returns the txn that the row was read at; `None` if the read ended
+    /// because it had done `work_max`, as `BatchLimits::work` counts it.
     pub fn read_row(
         &self,
         table: &Table,
         row: &[u8],
         spec: &ScanSpec,
+        work_max: usize,
         sink: &mut Sink<'_>,
-    ) -> Result<Txn> {
+    ) -> Result<Option<Txn>> {
         let (version, snapshot) = self.version_for(table, &spec.view)?;
         let schema = &*version.schema;
         let tablet = version.tablets.partition_point(|tablet| tablet.ends_by(row));
@@ -41,6 +43,7 @@ impl Shared {
         let mut budget = ReadBudget {
             cells: spec.cells_max.unwrap_or(usize::MAX),
             rows: spec.rows_max.unwrap_or(usize::MAX),
+            work: work_max,
             ..ReadBudget::UNLIMITED
         };
         let mut state = SPARE.take();
@@ -55,7 +58,10 @@ impl Shared {
         let outcome = reader.read(Some(&bound), &mut budget, sink);
         state.clear();
         SPARE.set(state);
-        outcome.map(|_| snapshot)
+        outcome?;
+        // The sink, too, ends a read by spending its work.
+        let is_whole = budget.work > 0 || budget.stopped || budget.cells == 0;
+        Ok(is_whole.then_some(snapshot))
     }
 
     /// What to read one row from, and at which txn. The version is kept until

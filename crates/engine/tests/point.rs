@@ -148,3 +148,40 @@ fn the_newest_version_is_read_without_a_look_at_those_behind_it() {
         assert_eq!(after - before, 1, "blocks looked at");
     }
 }
+
+#[test]
+fn a_read_that_must_not_take_long_ends_also_among_cells_that_it_does_not_return() {
+    const CELLS: usize = 1000;
+    let world = World {
+        clock: Arc::new(ManualClock::at(1)),
+        files: Arc::new(SimFiles::new(1)),
+        random: Arc::new(SeededRandom::new(1)),
+        spawner: None,
+    };
+    let store = Store::open("/store".as_ref(), Options::default(), world).unwrap();
+    let schema = Schema::with_families([Family::new("f")]).unwrap();
+    let table = store.create_table("t", schema).unwrap();
+    let mut builder = CommitBuilder::new();
+    builder.table(table).row(ROW);
+    for at in 0..CELLS {
+        builder.set(b"f", &at.to_be_bytes(), 0, b"v");
+    }
+    let written = store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+    let read = |work_max: usize, cells_max: Option<usize>| {
+        let (spec, mut cells) = (ScanSpec { cells_max, ..ScanSpec::default() }, 0);
+        let whole = store.try_read_row(table, ROW, &spec, work_max, |_| cells += 1).unwrap();
+        (whole, cells)
+    };
+    assert_eq!(read(usize::MAX, None), (Some(written), CELLS));
+    let (whole, cells) = read(100, None);
+    assert!(whole.is_none() && (1..=100).contains(&cells), "{cells} cells");
+    assert_eq!(read(CELLS, Some(10)), (Some(written), 10), "no more is wanted");
+    let stopped = store.try_read_row(table, ROW, &ScanSpec::default(), 100, |_| Flow::Stop);
+    assert_eq!(stopped.unwrap(), Some(written));
+
+    let mut builder = CommitBuilder::new();
+    builder.table(table).row(ROW).delete_row();
+    let deleted = store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+    assert_eq!(read(100, None), (None, 0));
+    assert_eq!(read(usize::MAX, None), (Some(deleted), 0));
+}

@@ -1,22 +1,18 @@
 //! CheckAndMutateRow: one of two lists of mutations, chosen by the row.
 
-use std::ops::ControlFlow;
+use stele_engine::{CellView, CommitBuilder, Flow, ScanSpec, Txn, View};
+use stele_grpc::offload::in_place_if_large;
 
-use stele_engine::{CellView, CommitBuilder, ScanSpec, Txn, View};
-use stele_grpc::offload::{in_place, in_place_if_large};
-
+use super::pace::Pace;
+use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
+use super::row_read::RowSink;
 use super::rows::check_key;
-use super::{Data, mutation, read, request, target};
+use super::{Data, mutation, plan, request, target};
 use crate::error::{Error, Result};
-use crate::filter::{Filter, Output};
+use crate::filter::{Evaluator, Filter, LargeRow, Output};
 use crate::proto::v2;
 use crate::table::Table;
-
-/// Bytes of a row that are tested on a runtime thread.
-const TEST_BYTES: usize = 1 << 20;
-/// What a cell without its value is worth when work is measured in bytes.
-const CELL_BYTES: usize = 64;
 
 impl Data {
     /// Tells whether the predicate matched.
@@ -26,13 +22,14 @@ impl Data {
     ) -> Result<bool> {
         let request::CheckAndMutateRow { table_name, authorized_view_name, row_key, .. } = &request;
         let lists = [&request.true_mutations, &request.false_mutations];
-        let predicate = read::compile(request.predicate_filter.as_deref());
+        let mut memory = ResponseMemory::of_call();
+        let predicate = plan::compile(request.predicate_filter.as_ref(), &mut memory).await;
         let mut retries = Retries::default();
         loop {
             let table = target::table(&self.tables, table_name, &[authorized_view_name])?;
             check(&table, row_key, lists)?;
             let predicate = predicate.as_ref().map_err(Error::clone)?;
-            let (matched, read_at) = self.test(&table, row_key, predicate)?;
+            let (matched, read_at) = self.test(&table, row_key, predicate, &mut memory).await?;
             let mutations = if matched { lists[0] } else { lists[1] };
             match self.mutate_if_unchanged(&table, row_key, mutations, read_at).await {
                 Ok(txn) => {
@@ -49,53 +46,32 @@ impl Data {
     }
 
     /// Whether any cell of the row passes the predicate, and when that was.
-    fn test(&self, table: &Table, key: &[u8], predicate: &Filter) -> Result<(bool, Txn)> {
-        match self.test_up_to(table, key, predicate, TEST_BYTES)? {
-            Some(tested) => Ok(tested),
-            // A large row, which is read aside from other calls.
-            None => {
-                let tested = in_place(|| self.test_up_to(table, key, predicate, usize::MAX))?;
-                tested.ok_or_else(|| Error::invalid("The row cannot be tested"))
-            }
-        }
-    }
-
-    /// The same; `None` if more than `bytes_max` of the row would have to be read.
-    fn test_up_to(
+    async fn test(
         &self,
         table: &Table,
         key: &[u8],
         predicate: &Filter,
-        bytes_max: usize,
-    ) -> Result<Option<(bool, Txn)>> {
+        memory: &mut ResponseMemory,
+    ) -> Result<(bool, Txn)> {
         // The filter may ask for other rows than this one.
         let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::row(key) };
-        let rest = read::narrow(predicate, table, &mut spec);
+        let rest = plan::narrow(predicate, table, &mut spec);
         if rest.passes_all() {
             spec.cells_max = Some(1);
         }
-        let mut evaluator = rest.evaluator(self.random.clone());
-        let mut any = Any(false);
-        let mut large = None;
-        let mut bytes = 0usize;
-        let read_at = self.tables.store().read_row(table.id, key, &spec, |cell| {
-            bytes = bytes.saturating_add(CELL_BYTES + cell.value.len());
-            large = evaluator.cell(cell, &mut any).err();
-            if any.0 || large.is_some() || bytes > bytes_max {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        })?;
-        if !any.0 && large.is_none() {
-            if bytes > bytes_max {
-                return Ok(None);
-            }
-            large = evaluator.end_row(&mut any).err();
-        }
-        match large {
-            Some(large) => Err(large.error(&table.name)),
-            None => Ok(Some((any.0, read_at))),
+        let evaluator = rest.evaluator(self.random.clone());
+        // A plan is made for one evaluation.
+        let restart = || {
+            let rest = plan::narrow(predicate, table, &mut ScanSpec::row(key));
+            rest.evaluator(self.random.clone())
+        };
+        let mut test = Test { evaluator, restart, any: Any(false), large: None };
+        let memory = (memory, plan::charged_bytes(predicate));
+        let pace = Pace::of_filter(predicate);
+        let read_at = self.read_latest(table, key, &spec, pace, memory, &mut test).await?;
+        match test.end() {
+            Ok(matched) => Ok((matched, read_at)),
+            Err(large) => Err(large.error(&table.name)),
         }
     }
 
@@ -131,6 +107,47 @@ fn check(table: &Table, key: &[u8], lists: [&Vec<v2::Mutation>; 2]) -> Result<()
         in_place_if_large(mutation::cost(list), || mutation::check(table, key, list))?;
     }
     Ok(())
+}
+
+/// A predicate at work on one row.
+struct Test<R> {
+    evaluator: Evaluator,
+    /// Begins the evaluation again.
+    restart: R,
+    any: Any,
+    large: Option<LargeRow>,
+}
+
+impl<R> Test<R> {
+    fn end(mut self) -> Result<bool, LargeRow> {
+        if !self.any.0 && self.large.is_none() {
+            let held = self.evaluator.held_bytes();
+            let end = || self.evaluator.end_row(&mut self.any).err();
+            self.large = in_place_if_large(held, end);
+        }
+        self.large.map_or(Ok(self.any.0), Err)
+    }
+}
+
+impl<R: Fn() -> Evaluator> RowSink for Test<R> {
+    fn cell(&mut self, cell: &CellView<'_>) -> Flow {
+        match self.evaluator.cell(cell, &mut self.any) {
+            Err(large) => {
+                self.large = Some(large);
+                Flow::Stop
+            }
+            Ok(_) if self.any.0 => Flow::Stop,
+            Ok(flow) => flow,
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.evaluator.held_bytes()
+    }
+
+    fn restart(&mut self) {
+        self.evaluator = (self.restart)();
+    }
 }
 
 /// Notes that there was a cell.

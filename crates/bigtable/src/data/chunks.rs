@@ -11,6 +11,11 @@ use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::chunk_fields::{
+    COMMIT, FIELD_1, field_len, put_field, put_value, put_varint, put_wrapper, tag, value_len,
+    varint_len, wrapper_len,
+};
+
 /// Bytes of the frame before a gRPC message: a flag and the length.
 const FRAME_BYTES: usize = 5;
 /// A message is complete when it has reached this size at the end of a row.
@@ -23,22 +28,6 @@ pub const WHOLE_ROW_BYTES_MAX: usize = 7 << 19;
 /// A value longer than this is sent in pieces. Also the size of the messages
 /// that a larger row is spread over.
 const PIECE_BYTES: usize = 1 << 20;
-
-/// Field tags of `CellChunk`, in wire form.
-mod tag {
-    pub const ROW_KEY: u8 = 1 << 3 | 2;
-    pub const FAMILY: u8 = 2 << 3 | 2;
-    pub const QUALIFIER: u8 = 3 << 3 | 2;
-    pub const TIMESTAMP: u8 = 4 << 3;
-    pub const LABEL: u8 = 5 << 3 | 2;
-    pub const VALUE: u8 = 6 << 3 | 2;
-    pub const VALUE_SIZE: u8 = 7 << 3;
-    pub const COMMIT_ROW: u8 = 9 << 3;
-}
-
-/// The only field of a wrapper message, and of a response's chunks.
-const FIELD_1: u8 = 1 << 3 | 2;
-const COMMIT: [u8; 2] = [tag::COMMIT_ROW, 1];
 
 /// A cell as it is sent.
 #[derive(Clone, Copy, Debug)]
@@ -285,59 +274,6 @@ impl Chunks {
         }
         self.ready_bytes += message.len();
         self.ready.push_back(message.freeze());
-    }
-}
-
-fn varint_len(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-fn put_varint(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-fn field_len(len: usize) -> usize {
-    1 + varint_len(len as u64) + len
-}
-
-fn put_field(out: &mut BytesMut, tag: u8, bytes: &[u8]) {
-    out.put_u8(tag);
-    put_varint(out, bytes.len() as u64);
-    out.put_slice(bytes);
-}
-
-/// Of a wrapper message; an empty one has no field inside.
-fn wrapper_len(len: usize) -> usize {
-    field_len(if len == 0 { 0 } else { field_len(len) })
-}
-
-fn put_wrapper(out: &mut BytesMut, tag: u8, bytes: &[u8]) {
-    out.put_u8(tag);
-    if bytes.is_empty() {
-        out.put_u8(0);
-        return;
-    }
-    put_varint(out, field_len(bytes.len()) as u64);
-    put_field(out, FIELD_1, bytes);
-}
-
-fn value_len(len: usize, total: usize) -> usize {
-    let value = if len == 0 { 0 } else { field_len(len) };
-    let size = if total == 0 { 0 } else { 1 + varint_len(total as u64) };
-    value + size
-}
-
-fn put_value(out: &mut BytesMut, value: &[u8], total: usize) {
-    if !value.is_empty() {
-        put_field(out, tag::VALUE, value);
-    }
-    if total != 0 {
-        out.put_u8(tag::VALUE_SIZE);
-        put_varint(out, total as u64);
     }
 }
 

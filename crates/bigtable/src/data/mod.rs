@@ -1,6 +1,7 @@
 //! The data service: reading and writing rows.
 
 mod check;
+mod chunk_fields;
 mod chunks;
 mod commit;
 mod emit;
@@ -10,10 +11,12 @@ mod modify;
 mod mutation;
 mod outcomes;
 mod pace;
+mod plan;
 mod read;
 pub(crate) mod request;
 mod response_memory;
 mod retries;
+mod row_read;
 mod rows;
 mod sample;
 mod server;

@@ -1,12 +1,16 @@
 //! ReadModifyWriteRow: increments and appends, one atomic step.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
-use stele_engine::{Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, Txn, View};
+use stele_engine::{
+    CellView, Columns, Commit, CommitBuilder, FamilyColumns, Flow, RowRange, ScanSpec, View,
+};
 use stele_grpc::offload::in_place_if_large;
 
+use super::pace::Pace;
+use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
+use super::row_read::RowSink;
 use super::rows::check_key;
 use super::{Data, mutation, target};
 use crate::error::{Error, Result};
@@ -18,9 +22,18 @@ use crate::table::Table;
 /// Bytes of all values that one request reads at most.
 const VALUES_BYTES_MAX: usize = 128 << 20;
 
+/// What a value is counted as: it is read, and copied into the commit and then
+/// into the response.
+const COPIES: usize = 2;
+
 /// The columns that the rules name, each with its newest cell, sorted as rows
 /// are read.
-struct Touched<'r>(Vec<Column<'r>>);
+struct Touched<'r> {
+    columns: Vec<Column<'r>>,
+    /// Bytes of the values that were read, and of those that rules append.
+    read_bytes: usize,
+    appended_bytes: usize,
+}
 
 struct Column<'r> {
     family: &'r str,
@@ -43,34 +56,88 @@ impl<'r> Touched<'r> {
         let mut columns: Vec<_> = columns.collect();
         columns.sort_by_key(|column| (column.family, column.qualifier));
         columns.dedup_by_key(|column| (column.family, column.qualifier));
-        Touched(columns)
+        let appended = rules.iter().map(|rule| match &rule.rule {
+            Some(Rule::AppendValue(value)) => value.len(),
+            _ => 0,
+        });
+        Touched { columns, read_bytes: 0, appended_bytes: appended.sum() }
+    }
+
+    /// Refuses values that are too large together.
+    fn check(&self) -> Result<()> {
+        if self.read_bytes <= VALUES_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::Precondition(format!(
+            "The cells that the rules read have more than {VALUES_BYTES_MAX} bytes together: use \
+             several requests"
+        )))
     }
 
     fn newest(&mut self, family: &[u8], qualifier: &[u8]) -> &mut Option<Newest> {
         let place = |column: &Column<'_>| {
             (column.family.as_bytes(), column.qualifier).cmp(&(family, qualifier))
         };
-        let at = self.0.binary_search_by(place).expect("only touched columns are read");
-        &mut self.0[at].newest
+        let at = self.columns.binary_search_by(place).expect("only touched columns are read");
+        &mut self.columns[at].newest
+    }
+}
+
+impl RowSink for Touched<'_> {
+    fn cell(&mut self, cell: &CellView<'_>) -> Flow {
+        self.read_bytes = self.read_bytes.saturating_add(cell.value.len());
+        if self.read_bytes > VALUES_BYTES_MAX {
+            return Flow::Stop;
+        }
+        let newest = Newest { timestamp: cell.timestamp, value: cell.value.to_vec() };
+        *self.newest(cell.family, cell.qualifier) = Some(newest);
+        Flow::Continue
+    }
+
+    fn kept_bytes(&self) -> usize {
+        COPIES * (self.read_bytes.min(VALUES_BYTES_MAX) + self.appended_bytes)
+    }
+
+    fn value_cost(&self, value_bytes: usize) -> usize {
+        // As it is read, before it is kept.
+        (COPIES + 1) * value_bytes
+    }
+
+    fn restart(&mut self) {
+        self.read_bytes = 0;
+        self.columns.iter_mut().for_each(|column| column.newest = None);
     }
 }
 
 impl Data {
-    pub(super) async fn modify(&self, request: v2::ReadModifyWriteRowRequest) -> Result<v2::Row> {
+    /// Returns the changed cells, and the memory that they are charged to.
+    pub(super) async fn modify(
+        &self,
+        request: v2::ReadModifyWriteRowRequest,
+    ) -> Result<(v2::Row, ResponseMemory)> {
         let v2::ReadModifyWriteRowRequest { table_name, authorized_view_name, row_key, .. } =
             &request;
         let cost = request.rules.len() * mutation::MUTATION_COST;
+        let mut memory = ResponseMemory::of_call();
         let mut retries = Retries::default();
         loop {
             let table = target::table(&self.tables, table_name, &[authorized_view_name])?;
-            let (row, commit, read_at) = in_place_if_large(cost, || {
+            let (mut touched, spec) = in_place_if_large(cost, || {
                 check(&table, &request)?;
-                self.modified(&table, &request, &spec(&request.rules))
+                Ok::<_, Error>((Touched::of(&request.rules), spec(&request.rules)))
             })?;
+            let charged = (&mut memory, 0);
+            let pace = Pace::fast();
+            let read_at =
+                self.read_latest(&table, row_key, &spec, pace, charged, &mut touched).await?;
+            touched.check()?;
+            let cost = cost + touched.kept_bytes();
+            let commit = in_place_if_large(cost, || self.modified(&table, &request, &mut touched))?;
             match self.apply(&table, &commit, read_at, cost).await {
                 Ok(txn) => {
+                    drop(commit);
                     self.group.durable(txn).await?;
-                    return Ok(row);
+                    return Ok((row_message(&request, touched), memory));
                 }
                 Err(error) if is_conflict(&error) => retries.conflicted(row_key).await?,
                 Err(error) if is_outdated(&error) => {
@@ -81,31 +148,13 @@ impl Data {
         }
     }
 
-    /// What the rules make of the row as it is now, and when that was.
+    /// What the rules make of the cells that were read.
     fn modified(
         &self,
         table: &Table,
         request: &v2::ReadModifyWriteRowRequest,
-        spec: &ScanSpec,
-    ) -> Result<(v2::Row, stele_engine::Commit, Txn)> {
-        let mut touched = Touched::of(&request.rules);
-        let store = self.tables.store();
-        let mut bytes = 0usize;
-        let read_at = store.read_row(table.id, &request.row_key, spec, |cell| {
-            bytes = bytes.saturating_add(cell.value.len());
-            if bytes > VALUES_BYTES_MAX {
-                return ControlFlow::Break(());
-            }
-            let newest = Newest { timestamp: cell.timestamp, value: cell.value.to_vec() };
-            *touched.newest(cell.family, cell.qualifier) = Some(newest);
-            ControlFlow::Continue(())
-        })?;
-        if bytes > VALUES_BYTES_MAX {
-            return Err(Error::Precondition(format!(
-                "The cells that the rules read have more than {VALUES_BYTES_MAX} bytes together: \
-                 use several requests"
-            )));
-        }
+        touched: &mut Touched<'_>,
+    ) -> Result<Commit> {
         let now = table.definition.granularity.truncate(self.now_micros());
         for rule in &request.rules {
             let newest = touched.newest(rule.family_name.as_bytes(), &rule.column_qualifier);
@@ -116,12 +165,12 @@ impl Data {
         }
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(&request.row_key);
-        for column in &touched.0 {
+        for column in &touched.columns {
             let newest = column.newest.as_ref().expect("every column has a rule");
             let family = column.family.as_bytes();
             commit.set(family, column.qualifier, newest.timestamp, &newest.value);
         }
-        Ok((row_message(request, touched), commit.finish(), read_at))
+        Ok(commit.finish())
     }
 }
 
@@ -193,7 +242,7 @@ fn not_a_number(rule: &v2::ReadModifyWriteRule, size: usize) -> Error {
 
 fn row_message(request: &v2::ReadModifyWriteRowRequest, touched: Touched<'_>) -> v2::Row {
     let mut families: Vec<v2::Family> = Vec::new();
-    for Column { family, qualifier, newest } in touched.0 {
+    for Column { family, qualifier, newest } in touched.columns {
         let newest = newest.expect("every column has a rule");
         let cell = v2::Cell {
             timestamp_micros: newest.timestamp,

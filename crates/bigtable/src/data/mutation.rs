@@ -46,6 +46,18 @@ pub fn cost(mutations: &[v2::Mutation]) -> usize {
     mutations.len() * MUTATION_COST + mutations.iter().map(value).sum::<usize>()
 }
 
+/// About what a mutation takes in a commit.
+pub fn encoded_bytes(mutation: &v2::Mutation) -> usize {
+    const REST_BYTES: usize = 16;
+    match &mutation.mutation {
+        Some(Kind::SetCell(set)) => {
+            let names = set.family_name.len() + set.column_qualifier.len();
+            REST_BYTES + names + set.value.len()
+        }
+        _ => 2 * REST_BYTES,
+    }
+}
+
 /// Refuses a row's mutations unless [`append`] can take them all.
 pub fn check(table: &Table, key: &[u8], mutations: &[v2::Mutation]) -> Result<()> {
     check_key(key)?;

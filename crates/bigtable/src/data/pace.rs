@@ -4,16 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use stele_engine::CellView;
-
 use crate::filter::Filter;
 
 /// Batches that take longer than this are made smaller.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(2);
 /// Batches that take less than this are made larger.
 const BATCH_TIME_MIN: Duration = Duration::from_micros(500);
-/// So many bytes of a value count as an entry, as in the engine.
-const BYTES_PER_WORK: usize = 4 << 10;
 /// Cells of one row between two looks at the clock.
 const CLOCK_CELLS: usize = 64;
 
@@ -28,6 +24,9 @@ pub struct Pace {
 impl Pace {
     /// The largest batch, in entries examined.
     pub const WORK_MAX: usize = 8 << 10;
+    /// What may be examined of a row that is read in one go. Entries count
+    /// whether they are returned, filtered out, deleted or purged.
+    pub const ROW_WORK_MAX: usize = Pace::WORK_MAX / 2;
     /// What a batch may examine at least if the patterns of its filter have no
     /// more than `FAST_STATES` states.
     const FAST_WORK_MIN: usize = 1 << 10;
@@ -58,31 +57,25 @@ impl Pace {
             self.work = (self.work * 2).min(Pace::WORK_MAX);
         }
     }
-
-    /// Limits the reading of one row in one go.
-    pub fn begin_row(&self) -> RowEffort {
-        RowEffort { work: Pace::WORK_MAX / 2, cells: 0, since: None }
-    }
 }
 
-/// What may still be done for one row without a pause.
-pub struct RowEffort {
-    work: usize,
+/// Limits the time of reading one row in one go: a filter may be slow.
+#[derive(Default)]
+pub struct RowClock {
     cells: usize,
     since: Option<Instant>,
 }
 
-impl RowEffort {
-    /// Whether the read has to pause before this cell.
+impl RowClock {
+    /// Whether the read has to pause before the next cell.
     #[inline]
-    pub fn is_spent(&mut self, cell: &CellView<'_>) -> bool {
-        self.work = self.work.saturating_sub(1 + cell.value.len() / BYTES_PER_WORK);
+    pub fn is_late(&mut self) -> bool {
         self.cells += 1;
-        self.work == 0 || self.cells.is_multiple_of(CLOCK_CELLS) && self.is_late()
+        self.cells.is_multiple_of(CLOCK_CELLS) && self.has_passed()
     }
 
     #[cold]
-    fn is_late(&mut self) -> bool {
+    fn has_passed(&mut self) -> bool {
         self.since.get_or_insert_with(Instant::now).elapsed() > BATCH_TIME_MAX
     }
 }

@@ -12,15 +12,14 @@ use stele_grpc::{Messages, Next, Wait};
 
 use super::chunks::{Chunks, MESSAGE_BYTES};
 use super::emit::Emit;
-use super::pace::Pace;
+use super::pace::{Pace, RowClock};
+use super::plan::{Plan, charged_bytes};
 use super::response_memory::ResponseMemory;
 use super::stats::ReadStats;
-use super::{request, rows, target};
 use crate::error::{Error, Result};
-use crate::filter::{self, Evaluator, Filter};
+use crate::filter::Evaluator;
 use crate::proto::v2;
-use crate::proto::v2::read_rows_request::RequestStatsView;
-use crate::table::{Table, Tables};
+use crate::table::Table;
 
 /// Memory for longer values is reserved before they are read.
 const VALUE_BYTES_FREE: usize = MESSAGE_BYTES;
@@ -30,111 +29,6 @@ const VALUE_BYTES_COMMON: usize = 1 << 20;
 /// Copying a longer value, or a longer row that a condition waits for, takes
 /// long.
 const QUICK_BYTES_MAX: usize = 4 << 20;
-
-/// A request that has been checked.
-pub struct Plan {
-    table: Arc<Table>,
-    /// The rows and their order, before the filter narrows them.
-    wanted: ScanSpec,
-    filter: Filter,
-    rows_limit: u64,
-    stats: bool,
-    last_scanned: bool,
-}
-
-impl Plan {
-    pub fn new(
-        tables: &Tables,
-        request: &request::ReadRows,
-        features: &v2::FeatureFlags,
-    ) -> Result<Plan> {
-        let views = [&*request.authorized_view_name, &request.materialized_view_name];
-        let table = target::table(tables, &request.table_name, &views)?;
-        let rows_limit = match u64::try_from(request.rows_limit) {
-            Ok(0) => u64::MAX,
-            Ok(limit) => limit,
-            Err(_) => return Err(Error::invalid("rows_limit must not be negative")),
-        };
-        let stats = match RequestStatsView::try_from(request.request_stats_view) {
-            Ok(view) => view == RequestStatsView::RequestStatsFull,
-            Err(_) => return Err(Error::invalid("Unknown request_stats_view")),
-        };
-        let rows = rows::ranges(request.rows.as_ref())?;
-        let wanted = ScanSpec { rows, reverse: request.reversed, ..ScanSpec::default() };
-        let filter = compile(request.filter.as_deref())?;
-        let last_scanned = features.last_scanned_row_responses;
-        Ok(Plan { table, wanted, filter, rows_limit, stats, last_scanned })
-    }
-
-    /// The scan, and what it leaves of the filter to be done.
-    fn scan(&self) -> (ScanSpec, filter::Plan) {
-        let mut spec = self.wanted.clone();
-        // Whoever asks for statistics wants to know what the filter dropped.
-        let rest = if self.stats {
-            self.filter.plan()
-        } else {
-            narrow(&self.filter, &self.table, &mut spec)
-        };
-        if rest.passes_all() {
-            spec.rows_max = usize::try_from(self.rows_limit).ok();
-        }
-        (spec, rest)
-    }
-
-    /// Begins to read. The deadline is the client's.
-    pub fn read(
-        self,
-        store: &Store,
-        random: &Arc<dyn Random>,
-        deadline: Option<Instant>,
-    ) -> Result<RowMessages> {
-        let (mut spec, rest) = self.scan();
-        let pace = if rest.passes_all() { Pace::fast() } else { Pace::of_filter(&self.filter) };
-        let sink = Sink {
-            emit: Emit::new(self.rows_limit),
-            stats: self.stats.then(ReadStats::new),
-            evaluator: rest.evaluator(random.clone()),
-            error: None,
-        };
-        let mut messages = RowMessages {
-            scan: None,
-            sink,
-            table: self.table.clone(),
-            last_scanned: self.last_scanned,
-            deadline,
-            pace,
-            memory: ResponseMemory::of_call(),
-            value_bytes: VALUE_BYTES_FREE,
-            ended: false,
-        };
-        if let [range] = &spec.rows[..]
-            && let Some(row) = range.single_row()
-        {
-            if messages.read_row(store, row, &spec)? {
-                return Ok(messages);
-            }
-            // Begun again from the request: a plan is made for one evaluation.
-            let (again, rest) = self.scan();
-            spec = again;
-            messages.sink.restart(self.rows_limit, rest.evaluator(random.clone()));
-        }
-        messages.scan = Some(store.scan(messages.table.id, spec)?);
-        Ok(messages)
-    }
-}
-
-/// The filter of a request, from its bytes.
-pub fn compile(filter: Option<&[u8]>) -> Result<Filter> {
-    match filter {
-        Some(bytes) => Filter::decode(bytes),
-        None => Filter::compile(None),
-    }
-}
-
-/// Has the scan leave out what the filter drops.
-pub fn narrow(filter: &Filter, table: &Table, spec: &mut ScanSpec) -> filter::Plan {
-    filter.narrow(table.definition.families.keys().map(String::as_str), spec)
-}
 
 /// The messages of one ReadRows call.
 pub struct RowMessages {
@@ -146,6 +40,7 @@ pub struct RowMessages {
     deadline: Option<Instant>,
     pace: Pace,
     memory: ResponseMemory,
+    filter_bytes: usize,
     /// The longest value that the next batch may read.
     value_bytes: usize,
     ended: bool,
@@ -179,11 +74,55 @@ impl Messages for RowMessages {
 }
 
 impl RowMessages {
+    /// Begins to read. The deadline is the client's; the memory is charged
+    /// with the filter already.
+    pub fn begin(
+        plan: Plan,
+        store: &Store,
+        random: &Arc<dyn Random>,
+        deadline: Option<Instant>,
+        memory: ResponseMemory,
+    ) -> Result<RowMessages> {
+        let (mut spec, rest) = plan.scan();
+        let pace = if rest.passes_all() { Pace::fast() } else { Pace::of_filter(&plan.filter) };
+        let sink = Sink {
+            emit: Emit::new(plan.rows_limit),
+            stats: plan.stats.then(ReadStats::new),
+            evaluator: rest.evaluator(random.clone()),
+            error: None,
+        };
+        let mut messages = RowMessages {
+            scan: None,
+            sink,
+            table: plan.table.clone(),
+            last_scanned: plan.last_scanned,
+            deadline,
+            pace,
+            memory,
+            filter_bytes: charged_bytes(&plan.filter),
+            value_bytes: VALUE_BYTES_FREE,
+            ended: false,
+        };
+        if let [range] = &spec.rows[..]
+            && let Some(row) = range.single_row()
+        {
+            if messages.read_row(store, row, &spec)? {
+                return Ok(messages);
+            }
+            // Begun again from the request: a plan is made for one evaluation.
+            let (again, rest) = plan.scan();
+            spec = again;
+            messages.sink.restart(plan.rows_limit, rest.evaluator(random.clone()));
+        }
+        messages.scan = Some(store.scan(messages.table.id, spec)?);
+        Ok(messages)
+    }
+
     /// What there is to send now.
     fn ready(&mut self) -> Result<Next> {
         match self.sink.chunks().take() {
             Some(message) => {
-                self.memory.set(self.sink.held_bytes());
+                self.memory.set(self.held_bytes());
                 Ok(Next::Message(message))
             }
             None if self.ended => self.sink.check().map(|()| Next::End),
@@ -195,24 +134,27 @@ impl RowMessages {
     /// none.
     fn reserve(&mut self) -> Option<Wait> {
         match self.scan {
-            Some(_) => self.memory.reserve(self.sink.held_bytes() + self.value_bytes),
+            Some(_) => self.memory.reserve(self.held_bytes() + self.value_bytes),
             None => None,
         }
     }
 
-    /// Reads a small row in one go. Returns whether it was small; a larger one
-    /// is to be read in batches from its start.
+    /// Bytes that the stream holds: its filter, and what was read and not sent.
+    fn held_bytes(&self) -> usize {
+        self.filter_bytes + self.sink.held_bytes()
+    }
+
+    /// Reads a small row in one go. Returns whether it was small; a larger one,
+    /// deleted cells included, is to be read in batches from its start.
     fn read_row(&mut self, store: &Store, row: &[u8], spec: &ScanSpec) -> Result<bool> {
-        let mut effort = self.pace.begin_row();
+        let mut clock = RowClock::default();
         let mut large = false;
-        let sink = &mut self.sink;
-        store.read_row(self.table.id, row, spec, |cell| {
-            large = large
-                || sink.held_bytes() + cell.value.len() > MESSAGE_BYTES
-                || effort.is_spent(cell);
+        let (id, sink) = (self.table.id, &mut self.sink);
+        let whole = store.try_read_row(id, row, spec, Pace::ROW_WORK_MAX, |cell| {
+            large = sink.held_bytes() + cell.value.len() > MESSAGE_BYTES || clock.is_late();
             if large { Flow::Stop } else { sink.take(cell, &self.table) }
         })?;
-        if large {
+        if large || whole.is_none() {
             return Ok(false);
         }
         self.sink.end_row(&self.table);
@@ -243,7 +185,7 @@ impl RowMessages {
         // Where one value is long, others often are.
         self.value_bytes = end.long_value.unwrap_or(self.value_bytes.min(VALUE_BYTES_COMMON));
         self.pace.note(begun.elapsed());
-        self.memory.set(self.sink.held_bytes());
+        self.memory.set(self.filter_bytes + self.sink.held_bytes());
         self.sink.check_row(&self.table);
         self.sink.check()?;
         if end.done || self.sink.emit.is_full() {
@@ -373,6 +315,8 @@ mod tests {
 
     use super::*;
     use crate::Api;
+    use crate::data::request;
+    use crate::filter::Filter;
     use crate::table::{Definition, Family};
 
     const TABLE: &str = "projects/p/instances/i/tables/t";
@@ -398,9 +342,15 @@ mod tests {
 
     fn open(api: &Api, request: request::ReadRows) -> RowMessages {
         let request = request::ReadRows { table_name: TABLE.into(), ..request };
-        let plan = Plan::new(api.tables(), &request, &v2::FeatureFlags::default()).unwrap();
+        let filter = match &request.filter {
+            Some(bytes) => Filter::decode(bytes),
+            None => Filter::compile(None),
+        };
+        let features = v2::FeatureFlags::default();
+        let plan = Plan::new(api.tables(), &request, filter, &features).unwrap();
         let random: Arc<dyn Random> = Arc::new(SeededRandom::new(7));
-        plan.read(api.tables().store(), &random, None).unwrap()
+        RowMessages::begin(plan, api.tables().store(), &random, None, ResponseMemory::of_call())
+            .unwrap()
     }
 
     /// The keys of the rows that are sent whole, and how the stream ends.
@@ -472,6 +422,27 @@ mod tests {
             }
             assert!(yields >= 20_000 / Pace::WORK_MAX, "{yields} yields");
         }
+    }
+
+    #[test]
+    fn a_point_read_of_deleted_cells_yields_between_small_batches() {
+        let (_dir, api) = table_with([3, 20_000, 3]);
+        let store = api.tables().store();
+        let table = api.tables().get(TABLE).unwrap();
+        let mut commit = CommitBuilder::new();
+        commit.table(table.id).row(b"b").delete_column(b"f", b"q");
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        let rows = Some(v2::RowSet { row_keys: vec!["b".into()], row_ranges: vec![] });
+        let mut messages = open(&api, request::ReadRows { rows, ..Default::default() });
+        let mut yields = 0;
+        loop {
+            match messages.next().unwrap() {
+                Next::Yield => yields += 1,
+                Next::End => break,
+                Next::Message(_) | Next::Wait(_) => panic!("there is no cell"),
+            }
+        }
+        assert!(yields >= 20_000 / Pace::WORK_MAX, "{yields} yields");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The memory that one stream of rows holds: what it has read and not handed to
-//! the transport yet. It is charged to a pool of the server before it is used,
+//! The memory that one call holds of rows: what it has read and not handed to
+//! the transport yet, and what it reads with. It is charged to a pool of the server before it is used,
 //! so that readers that do not read cannot exhaust the server's memory. Messages
 //! on their way out are charged by the server itself.
 //!
@@ -69,6 +69,27 @@ impl ResponseMemory {
             *lock(&granted) = Some(grant);
             Ok(())
         }))
+    }
+
+    /// Waits until `bytes` in all are charged.
+    pub async fn wait_for(&mut self, bytes: usize) -> Result<(), Status> {
+        while let Some(wait) = self.reserve(bytes) {
+            wait.await?;
+        }
+        Ok(())
+    }
+
+    /// Charges `bytes` in all if that needs no waiting.
+    pub fn try_reserve(&mut self, bytes: usize) -> bool {
+        let share = self.share();
+        let missing = (bytes as u64).saturating_sub(share.bytes());
+        missing == 0 || share.try_grow(missing)
+    }
+
+    /// Passes the turn on, for memory that is kept for as long as the client
+    /// likes.
+    pub fn release_turn(&mut self) {
+        self.turn = None;
     }
 
     /// Notes that `bytes` are in use, neither more nor less.

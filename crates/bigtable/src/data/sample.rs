@@ -1,7 +1,9 @@
 //! SampleRowKeys: keys that divide a table into parts of known size.
 
 use stele_engine::RowRange;
+use stele_grpc::offload::in_place;
 
+use super::response_memory::ResponseMemory;
 use super::{Data, rows, target};
 use crate::error::Result;
 use crate::proto::v2;
@@ -12,11 +14,23 @@ const PART_BYTES_MAX: u64 = 256 << 20;
 const PART_BYTES_MIN: u64 = 16 << 20;
 /// How many parts a table has that is not so large.
 const PARTS: u64 = 16;
+/// What a sample takes beside its key.
+const SAMPLE_BYTES: usize = size_of::<v2::SampleRowKeysResponse>();
 
 impl Data {
     /// Keys within the range asked for at which the table was split or that
     /// divide it by size, then its end; with about the bytes before each.
-    pub(super) fn sample(
+    pub(super) async fn sample(&self, request: &v2::SampleRowKeysRequest) -> Result<Samples> {
+        let mut memory = ResponseMemory::of_call();
+        // The sizes come from the indexes of all fragments, which may have to
+        // be read.
+        let samples = in_place(|| self.samples(request))?;
+        let keys = samples.iter().map(|sample| sample.row_key.len()).sum::<usize>();
+        memory.wait_for(keys + samples.len() * SAMPLE_BYTES).await?;
+        Ok(Samples { samples: samples.into_iter(), _memory: memory })
+    }
+
+    fn samples(
         &self,
         request: &v2::SampleRowKeysRequest,
     ) -> Result<Vec<v2::SampleRowKeysResponse>> {
@@ -53,6 +67,20 @@ impl Data {
             });
         }
         Ok(samples)
+    }
+}
+
+/// Samples that were not sent yet, and the memory that they are charged to.
+pub struct Samples {
+    samples: std::vec::IntoIter<v2::SampleRowKeysResponse>,
+    _memory: ResponseMemory,
+}
+
+impl Iterator for Samples {
+    type Item = v2::SampleRowKeysResponse;
+
+    fn next(&mut self) -> Option<v2::SampleRowKeysResponse> {
+        self.samples.next()
     }
 }
 

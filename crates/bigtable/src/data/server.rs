@@ -13,7 +13,9 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-use super::read::{self, Plan};
+use super::plan::{self, Plan};
+use super::read::{self, RowMessages};
+use super::response_memory::ResponseMemory;
 use super::{Data, features, outcomes, request};
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::name::InstanceName;
@@ -57,9 +59,12 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
         "ReadRows" => {
             let request =
                 read::<request::ReadRows, precheck::ReadRows>(&extensions, &headers, body).await?;
-            let plan = Plan::new(&data.tables, &request, &features::of(&headers))?;
-            let deadline = read::deadline(&headers);
-            Ok(MessageBody::response(plan.read(data.tables.store(), &data.random, deadline)?))
+            let mut memory = ResponseMemory::of_call();
+            let filter = plan::compile(request.filter.as_ref(), &mut memory).await;
+            let plan = Plan::new(&data.tables, &request, filter, &features::of(&headers))?;
+            let (store, deadline) = (data.tables.store(), read::deadline(&headers));
+            let messages = RowMessages::begin(plan, store, &data.random, deadline, memory)?;
+            Ok(MessageBody::response(messages))
         }
         "MutateRow" => {
             data.mutate(read::<_, precheck::MutateRow>(&extensions, &headers, body).await?).await?;
@@ -79,14 +84,14 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
         "ReadModifyWriteRow" => {
             let request =
                 read::<_, precheck::ReadModifyWriteRow>(&extensions, &headers, body).await?;
-            let row = data.modify(request).await?;
+            // Its memory is charged until the response is a frame, which the
+            // server charges.
+            let (row, _memory) = data.modify(request).await?;
             Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
         }
         "SampleRowKeys" => {
-            let samples = data
-                .sample(&read::<_, precheck::SampleRowKeys>(&extensions, &headers, body).await?)?;
-            let framed: Vec<_> = samples.iter().map(unary::framed).collect();
-            Ok(MessageBody::of(framed))
+            let request = read::<_, precheck::SampleRowKeys>(&extensions, &headers, body).await?;
+            Ok(MessageBody::of(data.sample(&request).await?.map(|sample| unary::framed(&sample))))
         }
         "PingAndWarm" => {
             let request = read::<v2::PingAndWarmRequest, Any>(&extensions, &headers, body).await?;

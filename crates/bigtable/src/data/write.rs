@@ -1,6 +1,5 @@
 //! Writing rows: MutateRow and MutateRows.
 
-use prost::Message;
 use stele_engine::{Commit, CommitBuilder, Txn};
 use stele_grpc::offload::{in_place, in_place_if_large};
 
@@ -220,7 +219,11 @@ impl<'t> Batch<'t> {
 
     /// With room for all entries, or for as many as a commit takes.
     fn with_room(table: &'t Table, entries: &[v2::mutate_rows_request::Entry]) -> Batch<'t> {
-        let bytes: usize = entries.iter().map(Message::encoded_len).sum();
+        let bytes = |entry: &v2::mutate_rows_request::Entry| {
+            let mutations = entry.mutations.iter().map(mutation::encoded_bytes);
+            entry.row_key.len() + mutations.sum::<usize>()
+        };
+        let bytes: usize = entries.iter().map(bytes).sum();
         let commit = CommitBuilder::with_capacity(bytes.min(COMMIT_BYTES));
         Batch { commit, ..Batch::new(table) }
     }

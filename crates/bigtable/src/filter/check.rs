@@ -28,13 +28,14 @@ pub fn size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks a filter and brings it into its simplest form. Returns also how many
-/// states its patterns have together.
-pub fn node(filter: &v2::RowFilter) -> Result<(Node, u32)> {
-    let patterns = Patterns::default();
+/// Checks a filter and brings it into its simplest form. Returns also what its
+/// patterns took of the budget; if that puts some off, the filter is not to be
+/// used.
+pub fn node(filter: &v2::RowFilter, budget: PatternBudget) -> Result<(Node, PatternBudget)> {
+    let patterns = RefCell::new(budget);
     let whole = Place { depth: 0, in_condition: false, patterns: &patterns };
     let node = whole.filter(filter).map_err(Error::Invalid)?.node;
-    Ok((node, patterns.into_inner().states_taken()))
+    Ok((node, patterns.into_inner()))
 }
 
 /// What is wrong, after the fields that lead to it.

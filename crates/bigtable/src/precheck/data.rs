@@ -32,7 +32,7 @@ static VALUES: Shape = Shape {
 };
 
 /// SetCell and the deletions: a family, and what takes no memory of its own.
-static FAMILY_FIRST: Shape = Shape { fields: &[Field::text(1)] };
+const FAMILY_FIRST: Holds = Holds::FirstText;
 
 /// AddToCell and MergeToCell.
 static ADDITION: Shape = Shape {
@@ -46,9 +46,9 @@ static ADDITION: Shape = Shape {
 
 static MUTATION: Shape = Shape {
     fields: &[
-        Field::single(1, Holds::Message(&FAMILY_FIRST), 0),
-        Field::single(2, Holds::Message(&FAMILY_FIRST), 0),
-        Field::single(3, Holds::Message(&FAMILY_FIRST), 0),
+        Field::single(1, FAMILY_FIRST, 0),
+        Field::single(2, FAMILY_FIRST, 0),
+        Field::single(3, FAMILY_FIRST, 0),
         Field::single(5, Holds::Message(&ADDITION), 0),
         Field::single(6, Holds::Message(&ADDITION), 0),
     ],
@@ -92,13 +92,8 @@ static CHECK_AND_MUTATE_ROW: Shape = Shape {
 static READ_MODIFY_WRITE_ROW: Shape = Shape {
     fields: &[
         Field::text(1),
-        Field::list(
-            3,
-            Holds::Message(&FAMILY_FIRST),
-            size_of::<v2::ReadModifyWriteRule>(),
-            Counter::Main,
-        )
-        .handled(RULE_BYTES),
+        Field::list(3, FAMILY_FIRST, size_of::<v2::ReadModifyWriteRule>(), Counter::Main)
+            .handled(RULE_BYTES),
         Field::text(4),
         Field::text(6),
     ],

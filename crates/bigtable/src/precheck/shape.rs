@@ -63,6 +63,9 @@ impl Field {
 #[derive(Clone, Copy)]
 pub enum Holds {
     Message(&'static Shape),
+    /// A message of which only the string in its first field is copied. Most
+    /// parts of a large request are such, and need no more than one pass.
+    FirstText,
     /// A string, which is copied.
     Text,
     /// Bytes, which are shared with the wire form.
@@ -150,6 +153,7 @@ impl Survey {
         self.decoded_bytes += field.handling_bytes;
         match &field.holds {
             Holds::Message(inside) => self.message(inside, payload, depth + 1)?,
+            Holds::FirstText => self.decoded_bytes += first_texts(payload)?,
             Holds::Text => self.decoded_bytes += payload.len() + ALLOCATION_BYTES,
             Holds::Bytes => {}
             Holds::Opaque => {
@@ -159,6 +163,17 @@ impl Survey {
         }
         Ok(())
     }
+}
+
+/// What the strings in the first field of a message take.
+fn first_texts(mut bytes: &[u8]) -> Result<usize, Status> {
+    let mut text_bytes = 0;
+    while !bytes.is_empty() {
+        if let (1, Some(text)) = next_field(&mut bytes)? {
+            text_bytes += text.len() + ALLOCATION_BYTES;
+        }
+    }
+    Ok(text_bytes)
 }
 
 /// What a vector takes that is filled one by one: its capacity doubles, and
@@ -172,6 +187,7 @@ fn vector_bytes(elements: usize, bytes: usize) -> usize {
 
 /// Takes the next field off a message. Returns its tag, and its payload if it
 /// is one of known length.
+#[inline]
 fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), Status> {
     let key = varint(bytes)?;
     let tag = u32::try_from(key >> 3).map_err(|_| unreadable("a tag is too large"))?;
@@ -201,6 +217,7 @@ fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), Statu
     Ok((tag, None))
 }
 
+#[inline]
 fn varint(bytes: &mut &[u8]) -> Result<u64, Status> {
     if let Some((&byte, rest)) = bytes.split_first()
         && byte < 0x80
@@ -211,6 +228,7 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, Status> {
     prost::encoding::decode_varint(bytes).map_err(|error| unreadable(&error.to_string()))
 }
 
+#[cold]
 fn unreadable(why: &str) -> Status {
     Status::invalid_argument(format!("The message cannot be read: {why}"))
 }
@@ -220,6 +238,25 @@ mod tests {
     use super::*;
 
     static LEAF: Shape = Shape { fields: &[Field::text(1)] };
+
+    #[test]
+    fn a_message_of_one_string_is_measured_alike_by_its_own_function() {
+        static FAST: Shape = Shape { fields: &[Field::single(2, Holds::FirstText, 0)] };
+        static SLOW: Shape = Shape { fields: &[Field::single(2, Holds::Message(&LEAF), 0)] };
+        let parts: [&[u8]; 6] =
+            [&[0x0A, 2, b'f', b'g'], &[0x12, 1, b'q'], &[0x18, 0x85, 0x01], &[0x0A], &[0x0B], b""];
+        for first in parts {
+            for second in parts {
+                let inside = [first, second].concat();
+                let message = [&[0x12, inside.len() as u8], &inside[..]].concat();
+                let [fast, slow] = [&FAST, &SLOW].map(|shape| {
+                    Survey::of(shape, &message).map_err(|status| status.message().to_string())
+                });
+                assert_eq!(fast, slow, "{message:?}");
+            }
+        }
+    }
+
     static ROOT: Shape = Shape {
         fields: &[
             Field::list(2, Holds::Message(&LEAF), 100, Counter::Main),

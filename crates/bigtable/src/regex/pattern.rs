@@ -15,16 +15,24 @@ use stele_grpc::offload::in_place;
 
 /// Longer than any filter that arrives over the wire.
 const PATTERN_BYTES_MAX: usize = 32 << 10;
-/// Bounds on the engine's program and on its memory for each thread that
-/// matches. Only patterns full of ragged classes reach them before the parser's.
+/// A bound on the engine's program. Only patterns full of ragged classes reach
+/// it before the parser's.
 const PROGRAM_BYTES_MAX: usize = 16 << 20;
+/// Bounds on the states that an engine remembers for each thread that matches.
+/// A few KiB for each state of the pattern are enough for all but contrived
+/// ones, for which matching gets slower instead.
+const CACHE_BYTES_MIN: usize = 64 << 10;
 const CACHE_BYTES_MAX: usize = 2 << 20;
+const CACHE_BYTES_PER_STATE: usize = 4 << 10;
 
-/// What the patterns of one filter may take together: states, and bytes of
-/// compiled programs.
+/// What the patterns of one filter may take together: states, bytes of
+/// compiled programs, and bytes of remembered states beyond the least.
 const FILTER_STATES_MAX: u32 = 64 << 10;
 const FILTER_PROGRAM_BYTES_MAX: usize = 32 << 20;
-/// A pattern of more states takes long to compile.
+const FILTER_CACHE_BYTES_MAX: usize = 8 << 20;
+/// More than a state takes in a compiled program, ragged classes apart.
+const PROGRAM_BYTES_PER_STATE: usize = 512;
+/// Patterns of more states take long to compile: some 200 ns for each state.
 const QUICK_STATES_MAX: u32 = 1 << 10;
 /// The states of a pattern times the bytes of a text, above which matching may
 /// take long.
@@ -34,18 +42,52 @@ const QUICK_STEPS_MAX: usize = 4 << 20;
 pub struct PatternBudget {
     states: u32,
     program_bytes: usize,
+    cache_bytes: usize,
+    memory_bytes: usize,
+    /// Patterns of more states together are not compiled now.
+    quick_states: u32,
+    put_off: bool,
 }
 
 impl Default for PatternBudget {
     fn default() -> Self {
-        PatternBudget { states: FILTER_STATES_MAX, program_bytes: FILTER_PROGRAM_BYTES_MAX }
+        PatternBudget {
+            states: FILTER_STATES_MAX,
+            program_bytes: FILTER_PROGRAM_BYTES_MAX,
+            cache_bytes: FILTER_CACHE_BYTES_MAX,
+            memory_bytes: 0,
+            quick_states: u32::MAX,
+            put_off: false,
+        }
     }
 }
 
 impl PatternBudget {
+    /// For a thread that must not be kept for long: patterns that would take
+    /// long are checked and counted, and match nothing; see
+    /// [`PatternBudget::put_off`].
+    pub fn quick() -> PatternBudget {
+        PatternBudget { quick_states: QUICK_STATES_MAX, ..PatternBudget::default() }
+    }
+
+    /// If some patterns were not compiled because that would take long: how
+    /// many bytes all of them would take, about.
+    pub fn put_off(&self) -> Option<usize> {
+        let states = self.states_taken() as usize;
+        let program = (states * PROGRAM_BYTES_PER_STATE).min(FILTER_PROGRAM_BYTES_MAX);
+        let cache = (states * CACHE_BYTES_PER_STATE).min(FILTER_CACHE_BYTES_MAX);
+        self.put_off.then_some(program + cache)
+    }
+
     /// The states of the patterns that have been compiled, about.
     pub fn states_taken(&self) -> u32 {
         FILTER_STATES_MAX - self.states
+    }
+
+    /// Bytes of the patterns that have been compiled, with what an engine
+    /// remembers at most while one thread matches.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     fn take_states(&mut self, states: u32) -> Result<(), PatternError> {
@@ -53,14 +95,24 @@ impl PatternBudget {
             .states
             .checked_sub(states)
             .ok_or_else(|| too_large_together(&format!("{FILTER_STATES_MAX} states")))?;
+        self.put_off |= self.states_taken() > self.quick_states;
         Ok(())
     }
 
-    fn take_program(&mut self, engine: &meta::Regex) -> Result<(), PatternError> {
-        let left = self.program_bytes.checked_sub(engine.memory_usage());
+    fn take_cache(&mut self, states: u32) -> usize {
+        let wanted = (states as usize * CACHE_BYTES_PER_STATE).min(CACHE_BYTES_MAX);
+        let taken = wanted.min(self.cache_bytes / 4);
+        self.cache_bytes -= taken;
+        taken.max(CACHE_BYTES_MIN)
+    }
+
+    fn take_program(&mut self, engine: &meta::Regex, cache: usize) -> Result<(), PatternError> {
+        let bytes = engine.memory_usage();
+        let left = self.program_bytes.checked_sub(bytes);
         self.program_bytes = left.ok_or_else(|| {
             too_large_together(&format!("{} MiB compiled", FILTER_PROGRAM_BYTES_MAX >> 20))
         })?;
+        self.memory_bytes += bytes + cache;
         Ok(())
     }
 }
@@ -110,21 +162,30 @@ impl Pattern {
             return Err(PatternError::new(PATTERN_BYTES_MAX, message));
         }
         let (hir, states) = parse(pattern)?;
+        // `None` for a pattern that is put off.
         let mut engine = |hir| {
             budget.take_states(states)?;
+            if budget.put_off {
+                return Ok(None);
+            }
+            let cache = budget.take_cache(states);
+            // Callers that cannot wait for another thread compile here.
             let engine = match states > QUICK_STATES_MAX {
-                true => in_place(|| engine(hir)),
-                false => engine(hir),
+                true => in_place(|| engine(hir, cache)),
+                false => engine(hir, cache),
             }?;
-            budget.take_program(&engine)?;
-            Ok(engine)
+            budget.take_program(&engine, cache)?;
+            Ok(Some(engine))
         };
         let asserts = !hir.properties().look_set().is_empty();
         let compiled = match strings(&hir) {
             Some(strings) if !asserts => Compiled::literals(strings, states),
             Some(mut strings) => {
                 let engine = engine(hir)?;
-                strings.retain(|string| matches_whole(&engine, string));
+                let matches = |string: &Vec<u8>| {
+                    engine.as_ref().is_some_and(|engine| matches_whole(engine, string))
+                };
+                strings.retain(matches);
                 Compiled::literals(strings, states)
             }
             None => Compiled::open(hir, states, engine)?,
@@ -189,12 +250,12 @@ impl Compiled {
     fn open(
         hir: Hir,
         states: u32,
-        engine: impl FnOnce(Hir) -> Result<meta::Regex, PatternError>,
+        engine: impl FnOnce(Hir) -> Result<Option<meta::Regex>, PatternError>,
     ) -> Result<Compiled, PatternError> {
         let prefix = prefix(&hir);
         let matcher = match tail(&hir) {
             Some(tail) => Matcher::Prefix(tail),
-            None => Matcher::Engine(engine(hir)?),
+            None => engine(hir)?.map_or(Matcher::Literals(Vec::new()), Matcher::Engine),
         };
         Ok(Compiled { prefix, matcher, states })
     }
@@ -206,14 +267,14 @@ fn matches_whole(engine: &meta::Regex, bytes: &[u8]) -> bool {
 
 /// An engine for the whole text. It finds no positions and searches for nothing,
 /// so captures and prefilters would only cost.
-fn engine(hir: Hir) -> Result<meta::Regex, PatternError> {
+fn engine(hir: Hir, cache_bytes: usize) -> Result<meta::Regex, PatternError> {
     let whole = Hir::concat(vec![Hir::look(Look::Start), hir, Hir::look(Look::End)]);
     let config = meta::Config::new()
         .utf8_empty(false)
         .auto_prefilter(false)
         .which_captures(WhichCaptures::None)
         .nfa_size_limit(Some(PROGRAM_BYTES_MAX))
-        .hybrid_cache_capacity(CACHE_BYTES_MAX);
+        .hybrid_cache_capacity(cache_bytes);
     meta::Builder::new()
         .configure(config)
         .build_from_hir(&whole)
@@ -297,6 +358,34 @@ mod tests {
         }
         let error = Pattern::within(source.as_bytes(), &mut budget).unwrap_err();
         assert!(error.message.contains("65536 states"), "{error}");
+    }
+
+    #[test]
+    fn patterns_that_take_long_are_counted_and_put_off() {
+        let mut budget = PatternBudget::quick();
+        Pattern::within(b"[ab]{500}", &mut budget).unwrap();
+        assert_eq!(budget.put_off(), None);
+        assert!(budget.memory_bytes() > 0);
+        Pattern::within(b"[ab]{700}", &mut budget).unwrap();
+        let bytes = budget.put_off().expect("they take long together");
+        Pattern::within(b"[ab]{500}", &mut budget).unwrap();
+        assert!(budget.put_off() > Some(bytes), "later ones are counted too");
+        assert!(Pattern::within(b"(", &mut budget).is_err(), "and checked");
+    }
+
+    #[test]
+    fn what_the_engines_of_one_filter_remember_is_bounded_together() {
+        const COUNT: usize = 500;
+        let mut budget = PatternBudget::default();
+        // Remembers as many states as it is allowed to.
+        let contrived = "(a|b)*a(a|b){12}";
+        let patterns: Vec<Pattern> = (0..COUNT)
+            .map(|_| Pattern::within(contrived.as_bytes(), &mut budget).unwrap())
+            .collect();
+        let programs = FILTER_PROGRAM_BYTES_MAX - budget.program_bytes;
+        let most = FILTER_CACHE_BYTES_MAX + COUNT * CACHE_BYTES_MIN + programs;
+        assert!(budget.memory_bytes() <= most, "{}", budget.memory_bytes());
+        assert!(patterns[COUNT - 1].matches(&[&b"a"[..], &b"b".repeat(12)].concat()));
     }
 
     #[test]

@@ -292,9 +292,25 @@ impl Store {
         spec: &ScanSpec,
         mut sink: impl FnMut(&CellView<'_>) -> F,
     ) -> Result<Txn> {
+        let whole = self.try_read_row(table, row, spec, usize::MAX, &mut sink)?;
+        Ok(whole.expect("a read without a limit ends at the end of its row"))
+    }
+
+    /// The same for a caller that must not be kept for long: the read ends
+    /// when it has done `work_max`, as [`BatchLimits::work`] counts it, also
+    /// over cells that are deleted or purged. `None` if it ended like that; a
+    /// [`Scan`] of the row reads it in batches.
+    pub fn try_read_row<F: Into<Flow>>(
+        &self,
+        table: TableId,
+        row: &[u8],
+        spec: &ScanSpec,
+        work_max: usize,
+        mut sink: impl FnMut(&CellView<'_>) -> F,
+    ) -> Result<Option<Txn>> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
-        self.shared.read_row(&table, row, spec, &mut |cell| sink(cell).into())
+        self.shared.read_row(&table, row, spec, work_max, &mut |cell| sink(cell).into())
     }
 
     /// Reads the first cell of a row, the newest of its column, and tells where

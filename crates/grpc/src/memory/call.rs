@@ -10,94 +10,22 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use super::{MemoryPool, Share};
+use super::{CallPools, MemoryPool, Share};
 
-/// Messages up to this size are charged whole when they begin, to a part of
-/// the memory that large ones cannot take.
+/// Messages up to this size are charged whole when they begin, to the part of
+/// the memory that is kept for small ones.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// The part of the memory for requests that is kept for small messages.
-const SMALL_PART: u64 = 4;
-/// Messages over this part of the pool are served one at a time.
-const ALONE_PART: u64 = 4;
 /// Decoded sizes up to this are not worth counting.
 const DECODED_BYTES_FREE: u64 = 4 << 10;
 /// Large messages are charged in steps of this size while they arrive.
 const STEP_BYTES: u64 = 256 << 10;
-/// What the transport holds of a message that waits: its flow-control window.
-const UNREAD_BYTES: u64 = 1 << 20;
-/// Messages that may wait at a time, however little memory there is.
-const WAITERS_MIN: u64 = 64;
-
-/// The memory that all calls of a server share.
-pub struct CallPools {
-    small_limit: u64,
-    small_used: AtomicU64,
-    requests: Arc<MemoryPool>,
-    turn: Arc<Semaphore>,
-    turn_wanted: AtomicUsize,
-    /// Messages that may wait: their unread bytes take memory too.
-    waiters_max: usize,
-    responses: Arc<MemoryPool>,
-    held: Arc<MemoryPool>,
-}
-
-impl CallPools {
-    /// Divides `requests` bytes among requests and `responses` among responses;
-    /// a call waits at most `wait` for either.
-    pub fn new(requests: u64, responses: u64, wait: Duration) -> CallPools {
-        let small_limit = requests / SMALL_PART;
-        CallPools {
-            small_limit,
-            small_used: AtomicU64::new(0),
-            requests: MemoryPool::new("a request", requests - small_limit, wait),
-            turn: Arc::new(Semaphore::new(1)),
-            turn_wanted: AtomicUsize::new(0),
-            waiters_max: (2 * requests / UNREAD_BYTES).max(WAITERS_MIN) as usize,
-            responses: MemoryPool::new("a response", responses / 2, wait),
-            held: MemoryPool::new("a response", responses / 2, wait),
-        }
-    }
-
-    /// Bytes that requests hold now.
-    pub fn requests_used(&self) -> u64 {
-        self.requests.used() + self.small_used.load(Ordering::Relaxed)
-    }
-
-    pub fn requests_limit(&self) -> u64 {
-        self.requests.limit() + self.small_limit
-    }
-
-    /// For frames of responses that the transport has not sent yet.
-    pub fn responses(&self) -> &Arc<MemoryPool> {
-        &self.responses
-    }
-
-    /// For what services hold of responses before they become frames. A pool
-    /// of its own: a stream that holds much must be able to send it.
-    pub fn held(&self) -> &Arc<MemoryPool> {
-        &self.held
-    }
-
-    fn try_take_small(&self, bytes: u64) -> bool {
-        let before = self.small_used.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= self.small_limit;
-        if !fits {
-            self.small_used.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        fits
-    }
-
-    fn is_alone(&self, bytes: u64) -> bool {
-        bytes > self.requests.limit() / ALONE_PART
-    }
-}
 
 /// The memory that one network call holds. Clones are the same call.
 ///
@@ -179,7 +107,7 @@ impl CallMemory {
         static UNLIMITED: std::sync::LazyLock<Arc<MemoryPool>> =
             std::sync::LazyLock::new(|| MemoryPool::new("a response", u64::MAX, Duration::ZERO));
         match &self.0 {
-            Some(held) => held.pools.held.clone(),
+            Some(held) => held.pools.held().clone(),
             None => UNLIMITED.clone(),
         }
     }
@@ -360,15 +288,12 @@ impl Held {
         }
         if small > 0 {
             self.small.fetch_sub(small, Ordering::Relaxed);
-            self.pools.small_used.fetch_sub(small, Ordering::Relaxed);
+            self.pools.return_small(small);
         }
     }
 
     fn give_back(&self) {
-        let small = self.small.swap(0, Ordering::Relaxed);
-        if small > 0 {
-            self.pools.small_used.fetch_sub(small, Ordering::Relaxed);
-        }
+        self.pools.return_small(self.small.swap(0, Ordering::Relaxed));
         let large = std::mem::take(&mut *self.large.lock());
         drop(large);
     }
@@ -383,10 +308,7 @@ fn add(share: &mut Option<Share>, more: Share) {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let small = *self.small.get_mut();
-        if small > 0 {
-            self.pools.small_used.fetch_sub(small, Ordering::Relaxed);
-        }
+        self.pools.return_small(*self.small.get_mut());
     }
 }
 
@@ -401,6 +323,7 @@ impl Drop for Wanted {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pools::WAITERS_MIN;
     use super::*;
 
     const MIB: usize = 1 << 20;

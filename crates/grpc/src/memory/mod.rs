@@ -9,6 +9,8 @@
 
 mod call;
 mod pool;
+mod pools;
 
-pub use call::{CallMemory, CallPools, Waiting};
+pub use call::{CallMemory, Waiting};
 pub use pool::{MemoryPool, Share};
+pub use pools::CallPools;

@@ -80,7 +80,10 @@ impl MemoryPool {
     /// Takes `bytes` even if they are not free. For memory that is in use
     /// already, and for owners that must finish before others can.
     pub fn take_now(self: &Arc<Self>, bytes: u64) -> Share {
-        self.used.fetch_add(bytes, Ordering::SeqCst);
+        // Most shares begin empty.
+        if bytes > 0 {
+            self.used.fetch_add(bytes, Ordering::SeqCst);
+        }
         Share { pool: self.clone(), bytes }
     }
 

@@ -90,7 +90,8 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             this.sending.since = Some(Instant::now());
         }
         if polled.is_ready() || this.sending.since.is_none() {
-            *this.look = None;
+            // A timer that is left here wakes the task once in vain, which costs
+            // less than a new timer for each time that the client is waited for.
             return polled;
         }
         loop {

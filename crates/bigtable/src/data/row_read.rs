@@ -1,0 +1,232 @@
+//! Reading one row for a conditional write, as it is now. A small row is read
+//! at once; a larger one in batches, between which other tasks have their turn
+//! and the call can be cancelled. What is kept of a row is charged to the memory
+//! for responses, unless it is little.
+
+use std::time::Instant;
+
+use stele_engine::{BatchLimits, CellView, Flow, RowRange, ScanSpec, Txn};
+use stele_grpc::offload::in_place_if_large;
+
+use super::Data;
+use super::chunks::MESSAGE_BYTES;
+use super::pace::{Pace, RowClock};
+use super::response_memory::ResponseMemory;
+use crate::error::Result;
+use crate::table::Table;
+
+/// What may be kept of a row without being charged: little more than the rest
+/// of a call takes.
+const KEPT_BYTES_FREE: usize = 16 << 10;
+
+/// Takes the cells of a row.
+pub trait RowSink {
+    fn cell(&mut self, cell: &CellView<'_>) -> Flow;
+
+    /// Bytes to be charged for what it keeps of the row.
+    fn kept_bytes(&self) -> usize;
+
+    /// Bytes to be charged at most for one more value of this length.
+    fn value_cost(&self, value_bytes: usize) -> usize {
+        value_bytes
+    }
+
+    /// Forgets what it was given: the row is read again from its start.
+    fn restart(&mut self);
+}
+
+impl Data {
+    /// Gives the wanted cells of a row to `sink`, until that stops the read.
+    /// Returns the txn that they were read at. The memory is charged with what
+    /// the sink keeps, beside `base_bytes`.
+    pub(super) async fn read_latest(
+        &self,
+        table: &Table,
+        row: &[u8],
+        spec: &ScanSpec,
+        mut pace: Pace,
+        (memory, base_bytes): (&mut ResponseMemory, usize),
+        sink: &mut (impl RowSink + Send),
+    ) -> Result<Txn> {
+        let store = self.tables.store();
+        let (mut clock, mut large) = (RowClock::default(), false);
+        let whole = store.try_read_row(table.id, row, spec, Pace::ROW_WORK_MAX, |cell| {
+            let bytes = sink.kept_bytes() + sink.value_cost(cell.value.len());
+            large = bytes > MESSAGE_BYTES
+                || clock.is_late()
+                || bytes > KEPT_BYTES_FREE && !memory.try_reserve(base_bytes + bytes);
+            if large { Flow::Stop } else { sink.cell(cell) }
+        })?;
+        if let Some(txn) = whole
+            && !large
+        {
+            return Ok(txn);
+        }
+        sink.restart();
+        let rows = vec![RowRange::row(row)];
+        let mut scan = store.scan(table.id, ScanSpec { rows, ..spec.clone() })?;
+        let mut value_bytes = MESSAGE_BYTES;
+        let mut oldest = Txn::MAX;
+        loop {
+            let bytes = sink.kept_bytes() + sink.value_cost(value_bytes);
+            memory.wait_for(base_bytes + bytes).await?;
+            let limits = BatchLimits {
+                bytes: MESSAGE_BYTES,
+                work: pace.work(),
+                value_bytes,
+                ..BatchLimits::default()
+            };
+            let begun = Instant::now();
+            let read = || scan.next_batch(limits, &mut |cell: &CellView<'_>| sink.cell(cell));
+            let end = in_place_if_large(value_bytes, read)?;
+            pace.note(begun.elapsed());
+            memory.set(base_bytes + sink.kept_bytes());
+            oldest = oldest.min(end.txn);
+            if end.done {
+                return Ok(oldest);
+            }
+            value_bytes = end.long_value.unwrap_or(MESSAGE_BYTES);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use stele_engine::world::sim::SimFiles;
+    use stele_engine::world::{ManualClock, SeededRandom, World};
+    use stele_engine::{CommitBuilder, Options, Store, Wait};
+    use stele_grpc::memory::{CallMemory, CallPools, MemoryPool};
+
+    use super::*;
+    use crate::proto::v2;
+    use crate::proto::v2::read_modify_write_rule::Rule;
+    use crate::table::{Definition, Family, Tables};
+
+    const NAME: &str = "projects/p/instances/i/tables/t";
+
+    fn data() -> (Data, Arc<Table>) {
+        let (clock, random) = (Arc::new(ManualClock::at(1)), Arc::new(SeededRandom::new(1)));
+        let world = World {
+            clock: clock.clone(),
+            files: Arc::new(SimFiles::new(1)),
+            random: random.clone(),
+            spawner: None,
+        };
+        let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
+        let tables = Arc::new(Tables::open(Arc::new(store)).unwrap());
+        let families = [("f".to_string(), Family::default())].into();
+        let table = tables.create(NAME, Definition { families, ..Default::default() }).unwrap();
+        (Data::new(tables, clock, random).unwrap(), table)
+    }
+
+    /// Writes cells of one column, then perhaps deletes them.
+    fn write(data: &Data, table: &Table, cells: &[Vec<u8>], deleted: bool) {
+        let mut commit = CommitBuilder::new();
+        commit.table(table.id).row(b"row");
+        for (at, value) in cells.iter().enumerate() {
+            commit.set(b"f", b"q", at as i64 * 1000, value);
+        }
+        let store = data.tables.store();
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        if deleted {
+            let mut commit = CommitBuilder::new();
+            commit.table(table.id).row(b"row").delete_column(b"f", b"q");
+            store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        }
+    }
+
+    /// Runs a call whose memory is counted. Returns also the pool.
+    async fn counted<F: Future>(call: F) -> (F::Output, Arc<MemoryPool>) {
+        let pools = CallPools::new(1 << 20, 2 << 20, Duration::from_secs(600));
+        let pools: &'static CallPools = Box::leak(Box::new(pools));
+        let mut memory = CallMemory::new(pools);
+        let mut call = pin!(call);
+        let poll = |cx: &mut std::task::Context<'_>| memory.within(|| call.as_mut().poll(cx));
+        (std::future::poll_fn(poll).await, pools.held().clone())
+    }
+
+    /// Keeps all values, and looks whether they are charged.
+    #[derive(Default)]
+    struct Keeps {
+        values: Vec<usize>,
+        uncharged: usize,
+    }
+
+    impl RowSink for Keeps {
+        fn cell(&mut self, cell: &CellView<'_>) -> Flow {
+            self.values.push(cell.value.len());
+            let charged = CallMemory::current().responses().used() as usize;
+            self.uncharged = self.uncharged.max(self.kept_bytes().saturating_sub(charged));
+            Flow::Continue
+        }
+
+        fn kept_bytes(&self) -> usize {
+            self.values.iter().sum()
+        }
+
+        fn restart(&mut self) {
+            self.values.clear();
+        }
+    }
+
+    async fn read(data: &Data, table: &Table, sink: &mut Keeps) {
+        let mut memory = ResponseMemory::of_call();
+        let (spec, memory) = (ScanSpec::default(), (&mut memory, 0));
+        data.read_latest(table, b"row", &spec, Pace::fast(), memory, sink).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_of_a_row_is_charged_before_it_is_kept() {
+        let (data, table) = data();
+        let cells = |bytes: usize, count: usize| vec![vec![b'v'; bytes]; count];
+        for cells in [cells(100, 3), cells(1 << 10, 100), cells(1 << 20, 5), cells(3 << 20, 1)] {
+            write(&data, &table, &cells, false);
+        }
+        let mut sink = Keeps::default();
+        let ((), pool) = counted(read(&data, &table, &mut sink)).await;
+        assert_eq!(sink.values.len(), 100, "later cells replaced earlier ones");
+        assert!(sink.uncharged <= KEPT_BYTES_FREE, "{} bytes", sink.uncharged);
+        assert_eq!(pool.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn other_tasks_have_their_turn_while_deleted_cells_are_passed() {
+        let (data, table) = data();
+        write(&data, &table, &vec![b"v".to_vec(); 3 * Pace::WORK_MAX], true);
+        let other = tokio::spawn(async {});
+        let mut sink = Keeps::default();
+        read(&data, &table, &mut sink).await;
+        assert!(sink.values.is_empty());
+        assert!(other.is_finished(), "the read yields");
+    }
+
+    #[tokio::test]
+    async fn the_values_of_a_read_modify_write_are_charged_until_they_are_sent() {
+        let (data, table) = data();
+        write(&data, &table, &[vec![b'v'; 300 << 10]], false);
+        let rule = v2::ReadModifyWriteRule {
+            family_name: "f".into(),
+            column_qualifier: "q".into(),
+            rule: Some(Rule::AppendValue("more".into())),
+        };
+        let request = v2::ReadModifyWriteRowRequest {
+            table_name: NAME.into(),
+            row_key: "row".into(),
+            rules: vec![rule],
+            ..Default::default()
+        };
+        let (modified, pool) = counted(data.modify(request)).await;
+        let (row, memory) = modified.unwrap();
+        let value = &row.families[0].columns[0].cells[0].value;
+        assert_eq!(value.len(), (300 << 10) + 4);
+        assert!(pool.used() >= 600 << 10, "{} bytes", pool.used());
+        drop(memory);
+        assert_eq!(pool.used(), 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! The memory that all calls of a server share: a pool for large requests, a
+//! part beside it for small ones, and two pools for responses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::MemoryPool;
+
+/// The part of the memory for requests that is kept for small messages.
+const SMALL_PART: u64 = 4;
+/// Messages over this part of the pool are served one at a time.
+const ALONE_PART: u64 = 4;
+/// What the transport holds of a message that waits: its flow-control window.
+const UNREAD_BYTES: u64 = 1 << 20;
+/// Messages that may wait at a time, however little memory there is.
+pub(super) const WAITERS_MIN: u64 = 64;
+
+/// The memory that all calls of a server share.
+pub struct CallPools {
+    small_limit: u64,
+    small_used: AtomicU64,
+    /// For large requests.
+    pub(super) requests: Arc<MemoryPool>,
+    /// Held by the one request that may exceed the limit.
+    pub(super) turn: Arc<Semaphore>,
+    /// Calls that wait for memory or for the turn.
+    pub(super) turn_wanted: AtomicUsize,
+    /// Messages that may wait: their unread bytes take memory too.
+    pub(super) waiters_max: usize,
+    responses: Arc<MemoryPool>,
+    held: Arc<MemoryPool>,
+}
+
+impl CallPools {
+    /// Divides `requests` bytes among requests and `responses` among responses;
+    /// a call waits at most `wait` for either.
+    pub fn new(requests: u64, responses: u64, wait: Duration) -> CallPools {
+        let small_limit = requests / SMALL_PART;
+        CallPools {
+            small_limit,
+            small_used: AtomicU64::new(0),
+            requests: MemoryPool::new("a request", requests - small_limit, wait),
+            turn: Arc::new(Semaphore::new(1)),
+            turn_wanted: AtomicUsize::new(0),
+            waiters_max: (2 * requests / UNREAD_BYTES).max(WAITERS_MIN) as usize,
+            responses: MemoryPool::new("a response", responses / 2, wait),
+            held: MemoryPool::new("a response", responses / 2, wait),
+        }
+    }
+
+    /// Bytes that requests hold now.
+    pub fn requests_used(&self) -> u64 {
+        self.requests.used() + self.small_used.load(Ordering::Relaxed)
+    }
+
+    pub fn requests_limit(&self) -> u64 {
+        self.requests.limit() + self.small_limit
+    }
+
+    /// For frames of responses that the transport has not sent yet.
+    pub fn responses(&self) -> &Arc<MemoryPool> {
+        &self.responses
+    }
+
+    /// For what services hold of responses before they become frames. A pool
+    /// of its own: a stream that holds much must be able to send it.
+    pub fn held(&self) -> &Arc<MemoryPool> {
+        &self.held
+    }
+
+    /// Charges a small message, if the part for small ones has space.
+    pub(super) fn try_take_small(&self, bytes: u64) -> bool {
+        let before = self.small_used.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before.saturating_add(bytes) <= self.small_limit;
+        if !fits {
+            self.small_used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    pub(super) fn return_small(&self, bytes: u64) {
+        if bytes > 0 {
+            self.small_used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a message of this size is served while no other such is.
+    pub(super) fn is_alone(&self, bytes: u64) -> bool {
+        bytes > self.requests.limit() / ALONE_PART
+    }
+}
