@@ -1,6 +1,6 @@
-"""The Python client etcd3 against the metastore. Its messages are older than
-the protobuf library of today, which takes them only in its Python form:
-run with PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python."""
+"""Tests the metastore with the Python client etcd3. Its generated messages are
+too old for the native protobuf library, so run the tests with
+PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python."""
 
 import hashlib
 import io

@@ -1,5 +1,5 @@
-"""The first calls of clients that are not installed here (Go, Java, HBase, C++),
-in raw gRPC: the answers are those with which these clients go on."""
+"""The first calls of clients that are not installed (Go, Java, HBase, C++), as
+raw gRPC, with the responses that these clients need to continue."""
 
 import urllib.request
 
