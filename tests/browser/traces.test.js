@@ -67,11 +67,11 @@ describe('the traces page', { timeout: 600_000 }, () => {
 
   test('the legend explains the colours and lists the digests of the selected trace', async () => {
     await open('table=gold&n=120&q=name%3Dblurs');
-    assert.match(await text('#legend'), /most common of its test/);
+    assert.match(await text('#legend'), /most common of the test/);
     assert.equal(await browser.evaluate(`document.querySelectorAll('#legend .digest').length`), 0);
     await key('ArrowDown');
     assert.match(await text('#legend'), /^blurs/);
-    assert.match(await browser.evaluate(`document.querySelector('#said').textContent`), /^blurs · .*, [0-9a-f]{10} untriaged$/);
+    assert.match(await browser.evaluate(`document.querySelector('#announcement').textContent`), /^blurs · .*, [0-9a-f]{10} untriaged$/);
     assert.ok((await browser.evaluate(`document.querySelectorAll('#legend .digest').length`)) > 1);
     await open('table=gold&n=120&kind=numbers');
     assert.match(await text('#legend'), /30 % more/);
@@ -178,7 +178,7 @@ describe('the traces page', { timeout: 600_000 }, () => {
     await shot('steps');
     await browser.evaluate(`document.querySelector('.card').click()`);
     await browser.until(`!document.querySelector('#chart-box').hidden && document.querySelector('#detail h2') !== null`);
-    await browser.until(`/brought by/i.test(document.querySelector('#detail').innerText)`);
+    await browser.until(`/introduced by/i.test(document.querySelector('#detail').innerText)`);
     await shot('numbers');
   });
 
