@@ -66,7 +66,7 @@ impl Local {
         let local = Local { service, fid, records };
         let fids = vec![Bytes::copy_from_slice(fid.bytes())];
         let request = CreateRequest { fids: fids.clone(), flags: 0 };
-        local.service.compact(local.service.create(&request)?)?;
+        local.service.settle(local.service.create(&request)?)?;
         let stat = local.service.stat(&StatRequest { fids })?.reply.stats[0];
         if stat.records < records {
             for first in (stat.records..records).step_by(10_000) {
@@ -101,7 +101,7 @@ impl Local {
         let catalogue = self.target(Bytes::new());
         let flags = flags | Flag::NoCookies as u32;
         let written = self.service.put(&PutRequest { catalogue, records, flags })?;
-        self.service.compact(written)?;
+        self.service.settle(written)?;
         Ok(count)
     }
 

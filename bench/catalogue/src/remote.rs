@@ -83,7 +83,7 @@ pub async fn serve_local(local: &Local) -> Result<Handle> {
 }
 
 pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
-    local.settle()?;
+    local.compact()?;
     let handle = serve_local(local).await?;
     let pick = |turn: u64| mix(turn) % local.records;
     let wire = |number: u64| Bytes::copy_from_slice(&key(number));
@@ -151,7 +151,7 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
         rate_async(seconds, async |turn| put(turn * 100, 100).await).await,
     );
     print_ratio("  PUT of 100 over single PUT", many / single);
-    local.settle()
+    local.compact()
 }
 
 /// Returns the frames of the server's response to a NEXT of 1000 records.

@@ -1,5 +1,4 @@
-//! fsck: rows that nobody knows, references to nothing, wrong times, wrong
-//! counters.
+//! fsck: orphaned rows, dangling references, wrong times, wrong counters.
 
 use bytes::Bytes;
 use stele_bigtable::client::Mutation;
@@ -16,7 +15,7 @@ with_both_graces! {
     a_check_in_many_parts_finds_the_same,
     a_reference_of_another_time_is_found_and_mended,
     counters_are_found_and_mended,
-    a_damaged_row_is_told_and_left,
+    a_damaged_row_is_reported_and_not_changed,
 }
 
 fn key(name: &str) -> String {
@@ -28,7 +27,7 @@ async fn kinds(world: &World) -> Vec<&'static str> {
     report.problems.iter().map(fsck::Problem::kind).collect()
 }
 
-/// Makes the root forget the children whose names begin with `bad`.
+/// Removes the root's references to children whose names start with `bad`.
 async fn forget_bad(world: &World) -> usize {
     let rows = world.rows.client.table(&world.rows.table).unwrap();
     let top = rows.read_row(key(""), None).await.unwrap().unwrap();
@@ -41,8 +40,8 @@ async fn forget_bad(world: &World) -> usize {
     forgotten
 }
 
-/// Five good nodes, five subtrees without a reference to them, of which two
-/// have a live server, and a reference to nothing.
+/// Creates five good nodes, five subtrees without a reference to them, of which two
+/// have a live server, and a dangling reference.
 async fn damaged(grace: Grace) -> World {
     let world = World::open(grace).await;
     let rows = world.rows.client.table(&world.rows.table).unwrap();
@@ -128,7 +127,7 @@ async fn counters_are_found_and_mended(grace: Grace) {
     assert!(!all.contains_key("num-nodes-per-user:x"));
 }
 
-async fn a_damaged_row_is_told_and_left(grace: Grace) {
+async fn a_damaged_row_is_reported_and_not_changed(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a", "/h:1", 0).await.unwrap();
     let rows = world.rows.client.table(&world.rows.table).unwrap();

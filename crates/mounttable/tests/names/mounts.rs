@@ -18,7 +18,7 @@ with_both_graces! {
     long_and_reserved_names_are_refused,
 }
 
-async fn mounts_at_any_depth_resolve_with_what_is_left_of_the_name(grace: Grace) {
+async fn mounts_at_any_depth_resolve_with_the_rest_of_the_name(grace: Grace) {
     let world = World::open(grace).await;
     for name in ["stuff", "a/b", "alpha//beta", "x/y/z/w/"] {
         world.mount(&root(), name, "/h:1", 0).await.unwrap();
@@ -56,7 +56,7 @@ async fn unmounting_all_or_one_makes_a_name_lead_nowhere(grace: Grace) {
     world.mount(&root(), "a/c", "/h:1", 0).await.unwrap();
     world.unmount(&root(), "a/c", "/h:1").await.unwrap();
     world.assert_gone(&root(), "a/c").await;
-    // That nothing is there is what was wanted.
+    // Unmounting a missing server succeeds.
     world.unmount(&root(), "never/was", "/h:1").await.unwrap();
 }
 
@@ -90,7 +90,7 @@ async fn deleting_needs_an_empty_node_or_a_subtree(grace: Grace) {
     }
 }
 
-async fn addresses_are_checked_before_anything_is_made(grace: Grace) {
+async fn addresses_are_checked_before_anything_is_created(grace: Grace) {
     let world = World::open(grace).await;
     for good in ["/h:1", "h:1", "@6@tcp@h:1@@0@s@x@@", "/@6@tcp@h:1@@0@s@x@@/suffix"] {
         world.mount(&root(), "good", good, 0).await.unwrap();
@@ -102,7 +102,7 @@ async fn addresses_are_checked_before_anything_is_made(grace: Grace) {
     assert_eq!(world.nodes().await, 2);
 }
 
-async fn a_server_may_take_the_place_of_all_others(grace: Grace) {
+async fn a_server_may_replace_all_others(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a", "/h:1", 0).await.unwrap();
     world.mount(&root(), "a", "/h:2", 0).await.unwrap();
@@ -126,7 +126,7 @@ async fn flags_are_those_of_any_server(grace: Grace) {
     assert_eq!(flags(&mount("/h:1", false, false)).await, (false, false));
     assert_eq!(flags(&mount("/h:2", true, false)).await, (true, false));
     assert_eq!(flags(&mount("/h:3", false, true)).await, (true, true));
-    // A refresh brings its own flags.
+    // A refresh replaces the flags.
     assert_eq!(flags(&mount("/h:2", false, false)).await, (false, true));
 }
 
@@ -150,7 +150,7 @@ async fn long_and_reserved_names_are_refused(grace: Grace) {
         let refused = world.mount(&root(), &name, "/h:1", 0).await;
         assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
     }
-    // As long as a name may be.
+    // The longest valid name.
     let longest = "abcdefg/".repeat(510) + "abcdefg";
     assert_eq!(longest.len(), stele_mounttable::NAME_BYTES_MAX);
     world.mount(&root(), &longest, "/h:1", 0).await.unwrap();
