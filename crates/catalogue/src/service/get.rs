@@ -1,5 +1,5 @@
-//! GET: records by their keys, each found at the place that its cookie tells
-//! or looked for, and given on without a copy.
+//! GET: reads records by key, at the location in its cookie or by lookup, and passes
+//! them on without a copy.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,18 +13,18 @@ use crate::flags::{self, Flag, Flags};
 use crate::pins::Moment;
 use crate::proto::{Code, GetRequest, Key};
 
-/// Takes what is found, key by key.
+/// Receives the results, key by key.
 pub trait Answer {
-    /// The value of the key at hand; not called when there is none.
+    /// Receives the value of the current key; not called if it does not exist.
     fn value(&mut self, value: &[u8]);
-    /// The key at hand is done.
+    /// Finishes the current key.
     fn done(&mut self, code: Code, cookie: &[u8]);
-    /// Bytes gathered so far.
+    /// Returns the number of collected bytes.
     fn bytes(&self) -> usize;
 }
 
-/// A GET that goes on as its answers are taken. All keys are read at the same
-/// moment.
+/// A GET that proceeds as its results are consumed. All keys are read from one
+/// snapshot.
 pub struct Get {
     service: Arc<Catalogues>,
     catalogue: Arc<Catalogue>,
@@ -33,7 +33,7 @@ pub struct Get {
     view: View,
     cookies: bool,
     next: usize,
-    /// How many were found.
+    /// Number of keys found.
     pub found: u64,
     cookie: Vec<u8>,
     row: Vec<u8>,
@@ -46,7 +46,7 @@ impl Get {
         for key in &request.keys {
             check_key(&key.key)?;
             if key.expected.is_some() {
-                return Err(Error::invalid("a key to be found has no expected value"));
+                return Err(Error::invalid("an expected value is not allowed in a Get"));
             }
         }
         let catalogue = service.readable(request.catalogue.as_ref())?;
@@ -60,7 +60,7 @@ impl Get {
         Ok(Get { service, catalogue, keys, moment, view, cookies, next: 0, found: 0, cookie, row })
     }
 
-    /// A cookie for the catalogue, unless none is wanted.
+    /// Returns a cookie for the catalogue, unless NO_COOKIES is set.
     pub fn catalogue_cookie(&self) -> Vec<u8> {
         if self.cookies { self.service.catalogue_cookie(&self.catalogue) } else { Vec::new() }
     }
@@ -72,7 +72,7 @@ impl Get {
         while self.next < self.keys.len() && answer.bytes() < bytes {
             self.read_next(answer)?;
         }
-        // The deathrow begins only after this is set.
+        // A catalogue is removed by the deathrow only after this is set.
         if self.catalogue.is_dropped() {
             return Err(Error::NoCatalogue(self.catalogue.fid));
         }

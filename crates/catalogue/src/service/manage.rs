@@ -1,5 +1,4 @@
-//! CREATE, DELETE, LOOKUP, LIST and STAT: catalogues as records of the
-//! meta-catalogue.
+//! CREATE, DELETE, LOOKUP, LIST and STAT: catalogues as records of the meta-catalogue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,10 +18,11 @@ use crate::proto::{
     Listed, LookupRequest, NextRequest, Start, StatReply, StatRequest, Target,
 };
 
-/// New catalogues and the numbers that they get.
+/// New catalogues and their objects.
 type Created = Vec<(Fid, Object)>;
 
-/// How often others may create catalogues while a creation is looked up.
+/// The number of concurrent creations that a creation tolerates before it takes the
+/// lock.
 pub(super) const OVERTAKEN_MAX: u32 = 4;
 
 /// Catalogues that are being deleted, in the order in which they are locked.
@@ -34,9 +34,9 @@ impl Catalogues {
         let fids = unreserved(&request.fids)?;
         let mut attempts = 0;
         let (codes, made, txn) = loop {
-            // Each creation raises the number, so what was looked up before is
-            // still right if it has not changed. Others create meanwhile, but
-            // they cannot overtake for ever.
+            // Each creation increases the next object, so earlier lookups are still
+            // valid if it has not changed. Concurrent creations are possible, but after
+            // a few attempts the lock excludes them.
             let held = (attempts == OVERTAKEN_MAX).then(|| self.lock_creation());
             let first = held.as_deref().copied().unwrap_or_else(|| *self.lock_creation());
             attempts += 1;
@@ -58,8 +58,8 @@ impl Catalogues {
         Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
     }
 
-    /// The answer to each id of a creation, and the catalogues to create, which
-    /// get the numbers from `first` on.
+    /// Returns the code of each id of a creation, and the catalogues to create, with
+    /// the objects from `first` on.
     fn to_create(&self, fids: &[Fid], flags: Flags, first: Object) -> Result<(Vec<i32>, Created)> {
         let mut made: BTreeMap<Fid, Object> = BTreeMap::new();
         let mut codes = Vec::with_capacity(fids.len());
@@ -80,7 +80,8 @@ impl Catalogues {
         Ok((codes, made.into_iter().collect()))
     }
 
-    /// Rows that make catalogues; the table of catalogues is open in `commit`.
+    /// Appends rows that create catalogues; the table of catalogues is open in
+    /// `commit`.
     pub(super) fn append_new(
         &self,
         commit: &mut CommitBuilder,
@@ -104,7 +105,7 @@ impl Catalogues {
         Ok(found)
     }
 
-    /// Cookies of those that exist.
+    /// Returns the cookies of those that exist.
     fn cookies_of(&self, fids: &[Fid], flags: Flags) -> Result<Vec<Bytes>> {
         if flags.has(Flag::NoCookies) {
             return Ok(Vec::new());
@@ -116,17 +117,17 @@ impl Catalogues {
         fids.iter().map(cookie).collect()
     }
 
-    /// Deletes catalogues in a time that does not depend on what they hold.
-    /// Durable when it returns: until then their readers go on.
+    /// Deletes catalogues in constant time. The deletion is durable when it returns:
+    /// until then readers continue.
     pub fn delete(&self, request: &DeleteRequest) -> Result<Written<CataloguesReply>> {
         let flags = Flags::check(request.flags, flags::DELETE)?;
         let fids = unreserved(&request.fids)?;
         loop {
             let (codes, dying) = self.to_delete(&fids, flags)?;
-            // Others that delete lock in the same order, that of objects.
+            // Deletions always lock in the order of objects.
             let _locked: Vec<_> = dying.values().map(|catalogue| catalogue.lock_all()).collect();
             if dying.values().any(|catalogue| catalogue.is_dropped()) {
-                // Another request has deleted it while this one waited.
+                // Another request deleted it while this one waited.
                 continue;
             }
             let mut txn = self.store.progress().1;
@@ -145,7 +146,7 @@ impl Catalogues {
         }
     }
 
-    /// The answer to each id of a deletion, and the catalogues to delete.
+    /// Returns the code of each id of a deletion, and the catalogues to delete.
     fn to_delete(&self, fids: &[Fid], flags: Flags) -> Result<(Vec<i32>, Dying)> {
         let mut seen = BTreeSet::new();
         let mut dying = Dying::new();
@@ -162,7 +163,7 @@ impl Catalogues {
         Ok((codes, dying))
     }
 
-    /// The commit that moves catalogues to the deathrow.
+    /// Returns the commit that moves catalogues to the deathrow.
     fn condemn<'c>(&self, dying: impl Iterator<Item = &'c Arc<Catalogue>>) -> Commit {
         let since_micros = self.clock.now_micros();
         let mut rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
@@ -216,7 +217,7 @@ impl Catalogues {
     pub fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
         let flags = Flags::check(request.flags, flags::LIST)?;
         if request.count as usize > VECTOR_MAX {
-            return Err(Error::invalid(format!("a list has {VECTOR_MAX} catalogues at most")));
+            return Err(Error::invalid(format!("a list may have at most {VECTOR_MAX} catalogues")));
         }
         let edge = request.start.is_empty();
         if !edge {
@@ -273,7 +274,7 @@ impl Catalogues {
     }
 }
 
-/// Gathers what a list returns.
+/// Collects the results of a list.
 #[derive(Default)]
 struct Listing {
     reply: ListReply,
@@ -295,7 +296,7 @@ impl WalkSink for Listing {
     }
 }
 
-/// The ids of catalogues that users may make or delete.
+/// Parses the ids of catalogues that users may create or delete.
 fn unreserved(fids: &[Bytes]) -> Result<Vec<Fid>> {
     let fids = check_fids(fids)?;
     match fids.iter().find(|fid| fid.is_reserved()) {
@@ -334,7 +335,7 @@ mod tests {
         let service = Catalogues::open(Arc::new(store)).unwrap();
         assert_eq!(create(&service, 1), 1);
         let catalogue = service.lookup_fid(fid(1)).unwrap().unwrap();
-        // As DelRange does while it counts.
+        // DelRange does this while it counts.
         let held = catalogue.lock_all();
         std::thread::scope(|scope| {
             let deleting = [(); 2].map(|()| scope.spawn(|| delete(&service, 1)));
@@ -343,7 +344,7 @@ mod tests {
             }
             drop(held);
             let deleted: u64 = deleting.into_iter().map(|thread| thread.join().unwrap()).sum();
-            assert_eq!(deleted, 1, "only one of them has deleted it");
+            assert_eq!(deleted, 1, "exactly one of them deleted it");
         });
         assert!(service.lookup_fid(fid(1)).unwrap().is_none());
         assert_eq!(service.deathrow_len(), 1);

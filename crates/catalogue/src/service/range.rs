@@ -1,4 +1,4 @@
-//! Whole ranges of keys: counted, and deleted by one commit.
+//! Counts and deletes ranges of keys.
 
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, View};
 
@@ -10,7 +10,7 @@ use crate::layout::Space;
 use crate::pins::Moment;
 use crate::proto::{CountReply, CountRequest, DelRangeRequest, Range, WriteReply};
 
-/// The rows of a space whose keys lie in a range; all without one.
+/// Returns the rows of a space whose keys are in a range; all rows without a range.
 pub fn key_range(space: &Space, range: Option<&Range>) -> Result<RowRange> {
     let Some(range) = range else { return Ok(space.rows()) };
     for key in [Some(&range.start), range.end.as_ref(), Some(&range.prefix)].into_iter().flatten() {

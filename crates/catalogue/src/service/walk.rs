@@ -1,5 +1,5 @@
-//! NEXT and PREV: records in key order from each of several starts, all read
-//! at one moment, as many at a time as their taker has room for.
+//! NEXT and PREV: records in key order from each of several starts, all read from one
+//! snapshot, in batches that the consumer has space for.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ pub enum Direction {
     Backward,
 }
 
-/// Takes the records of the starts, one start after the other.
+/// Receives the records of the starts, one start after the other.
 pub trait WalkSink {
     fn record(&mut self, start: u32, key: &[u8], value: &[u8], cookie: &[u8]);
-    /// All records of the start have been told.
+    /// Finishes the current start.
     fn end(&mut self, start: u32, code: Code, count: u64);
-    /// Bytes gathered so far.
+    /// Returns the number of collected bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -36,12 +36,12 @@ pub struct Walk {
     within: RowRange,
     direction: Direction,
     moment: Moment,
-    /// The start at hand.
+    /// Index of the current start.
     at: usize,
-    /// Its scan, once that is open, and the records it has given.
+    /// The open scan of the current start, and the number of records it has returned.
     scan: Option<Scan>,
     count: u64,
-    /// The cookie of the record at hand; kept for its memory.
+    /// The cookie of the current record; a reused buffer.
     cookie: Vec<u8>,
 }
 
@@ -75,7 +75,7 @@ impl Walk {
         })
     }
 
-    /// Holds the moment that is read, if that was asked for.
+    /// Pins the snapshot that is read, if requested.
     pub fn pinned(&self) -> Result<Option<Txn>> {
         if !self.flags.has(Flag::Pin) {
             return Ok(None);
@@ -83,7 +83,7 @@ impl Walk {
         self.service.pins.hold(self.moment.clone()).map(Some)
     }
 
-    /// A cookie for the catalogue, unless none is wanted.
+    /// Returns a cookie for the catalogue, unless NO_COOKIES is set.
     pub fn catalogue_cookie(&self) -> Vec<u8> {
         if self.flags.has(Flag::NoCookies) {
             return Vec::new();
@@ -108,7 +108,7 @@ impl Walk {
         Ok(self.at < self.starts.len())
     }
 
-    /// Goes on with the start at hand. Tells the code when it is done.
+    /// Continues with the current start. Returns its code when it is finished.
     fn step_start(&mut self, sink: &mut impl WalkSink, room: usize) -> Result<Option<Code>> {
         let start = &self.starts[self.at];
         let wanted = u64::from(start.count);
@@ -128,7 +128,7 @@ impl Walk {
             };
             self.scan = Some(self.service.store.scan(self.catalogue.space.table, spec)?);
         }
-        let scan = self.scan.as_mut().expect("it was just opened");
+        let scan = self.scan.as_mut().expect("the scan was just opened");
         let (space, at) = (&self.catalogue.space, self.at as u32);
         let (object, txn) = (self.catalogue.object, self.moment.txn());
         let (sealer, cookie) = (&self.service.sealer, &mut self.cookie);
@@ -171,7 +171,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// The rows from a start on, in the direction of the walk.
+    /// Returns the rows from a start on, in the direction of the walk.
     fn rows_from(&self, start: &Start) -> RowRange {
         if start.edge {
             return self.within.clone();
@@ -179,7 +179,7 @@ impl Walk {
         let mut row = self.catalogue.space.row(&start.key);
         let beyond = self.flags.has(Flag::ExcludeStart) == (self.direction == Direction::Forward);
         if beyond {
-            // The least key after this one.
+            // The smallest key greater than this one.
             row.push(0);
         }
         let rows = match self.direction {

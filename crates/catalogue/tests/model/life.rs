@@ -1,4 +1,4 @@
-//! One life of a store: steps on the service and on the model, side by side.
+//! One run of a store: steps on the service and on the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ struct Moment {
     txn: Txn,
 }
 
-/// What lives went through, so that a test knows what it has seen.
+/// Counts of events, which show what a test has covered.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub crashes: u32,
-    /// Crashes that took back what nobody had waited for.
+    /// Crashes that lost writes that were not awaited.
     pub lost: u32,
-    /// Records read at the place that a cookie told.
+    /// Records read at the location in a cookie.
     pub places: u64,
 }
 
@@ -39,9 +39,9 @@ pub struct Life {
     /// What may be found after a crash, oldest first; the last is the newest.
     moments: Vec<Moment>,
     pinned: BTreeMap<Txn, Model>,
-    /// Cookies seen so far, good or stale.
+    /// Cookies seen so far, valid or stale.
     cookies: Vec<Bytes>,
-    /// The last ones of records.
+    /// The last cookie of each record.
     of_records: BTreeMap<(Fid, Bytes), Bytes>,
     lives: u64,
     seed: u64,
@@ -96,7 +96,7 @@ impl Life {
         &self.moments.last().unwrap().model
     }
 
-    /// What readers see.
+    /// Returns the state that readers see.
     fn durable(&self) -> &Model {
         let durable = self.service.store().progress().0;
         let seen = self.moments.iter().rev().find(|moment| moment.txn <= durable);
@@ -125,7 +125,7 @@ impl Life {
         }
     }
 
-    /// The power goes out, and the store is opened from what is left.
+    /// Cuts the power, and opens the store from what is left.
     fn crash(&mut self, tally: &mut Tally) {
         tally.places += self.service.counts().places;
         self.power = Powered::new(self.power.sim.crash());
@@ -139,11 +139,11 @@ impl Life {
         });
         tally.crashes += 1;
         tally.lost += u32::from(!same(self.newest(), &found));
-        // Its txns are of an earlier life: all of it is durable.
+        // All of it is durable, because its txns are from an earlier run.
         self.moments = vec![Moment { model: kept.model.clone(), txn: Txn::ZERO }];
     }
 
-    /// All that is stored, read through the service.
+    /// Reads all that is stored through the service.
     fn read_all(&self) -> BTreeMap<Fid, BTreeMap<Bytes, Bytes>> {
         let fids = self.dump(META).into_keys().map(|key| Fid::from_wire(&key).unwrap());
         fids.filter(|fid| !fid.is_reserved()).map(|fid| (fid, self.dump(fid))).collect()
@@ -164,7 +164,7 @@ impl Life {
         seen.groups.remove(0).0.into_iter().collect()
     }
 
-    /// Everything is as it should be, also what nobody asked for.
+    /// Checks all stored data, including data that no step has read.
     fn check_all(&mut self, step: usize) {
         let at = format!("seed {} step {step}", self.seed);
         assert!(same(self.durable(), &self.read_all()), "{at}: {:?}", self.durable());
@@ -190,7 +190,7 @@ impl Life {
         assert_eq!(self.service.deathrow_len(), self.dump(DEATHROW).len(), "{at}");
     }
 
-    /// A write has been answered, or has failed: then it may have happened.
+    /// Records a write that was acknowledged, or has failed and may have happened.
     fn wrote<T>(&mut self, written: Result<Written<T>>, next: Model) -> Option<T> {
         let written = match written {
             Ok(written) => written,
@@ -216,7 +216,7 @@ impl Life {
         Some(Target { fid: wire(fid), cookie: self.cookie() })
     }
 
-    /// Any cookie, whether or not it has to do with the matter.
+    /// Returns any cookie, related or not.
     fn cookie(&self) -> Bytes {
         let cookie = self.chance.of(&self.cookies).clone();
         if cookie.is_empty() || !self.chance.one_in(4) {
@@ -228,7 +228,7 @@ impl Life {
         forged.into()
     }
 
-    /// The last cookie of the record, or any.
+    /// Returns the last cookie of the record, or any.
     fn cookie_of(&self, fid: Fid, key: &Bytes) -> Bytes {
         match self.of_records.get(&(fid, key.clone())) {
             Some(cookie) if !self.chance.one_in(3) => cookie.clone(),
@@ -313,7 +313,7 @@ impl Life {
             Kept { life: self.lives, ..Kept::default() }
         });
         let expected = model::put(&mut kept, &request);
-        // A vector of which nothing is stored makes no catalogue.
+        // A vector of which nothing is stored creates no catalogue.
         if !missing || !kept.records.is_empty() {
             next.live.insert(fid, kept);
         }
@@ -388,7 +388,8 @@ impl Life {
         }
         let txn = *self.chance.of(&pins);
         let then = self.pinned[txn].live.get(&fid);
-        // A deleted catalogue is gone for all; one that was made later is empty.
+        // A deleted catalogue is gone for all readers; one that was created later is
+        // empty.
         let kept = present.map(|present| match then {
             Some(then) if then.life == present.life => then.clone(),
             _ => Kept::default(),
