@@ -71,7 +71,7 @@ impl Calls {
         Ok(cost.run(move || work(&service, &request)).await??)
     }
 
-    /// The same for a call that may write: the reply waits until it is durable.
+    /// Runs a call that may write: the reply waits until the write is durable.
     async fn write<R: Send + 'static, T: Send + 'static>(
         &self,
         cost: Cost,

@@ -32,8 +32,8 @@ const FIELDS_MAX: usize = VECTOR_MAX + 16;
 /// doubles.
 const ELEMENT_BYTES: usize = 256;
 
-/// Counts the fields of a message, up to one more than it may have. Bytes that
-/// cannot be read are not counted: the decoder says what is wrong with them.
+/// Counts the fields of a message, up to one more than it may have. Stops at bytes
+/// that cannot be parsed, because the decoder reports them.
 fn fields(mut message: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(tag) = varint(&mut message) {

@@ -21,6 +21,6 @@ pub const STREAMS_BYTES_MAX: usize = 512 << 20;
 pub const REPLY_BYTES: usize = 64 << 10;
 /// The maximum age of a snapshot that several requests read; it is also released when
 /// it is not used.
-pub const MOMENT_AGE_MAX: Duration = Duration::from_secs(3600);
+pub const SNAPSHOT_AGE_MAX: Duration = Duration::from_secs(3600);
 /// The maximum number of pinned txns.
 pub const PINS_MAX: usize = 1024;

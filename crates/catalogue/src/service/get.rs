@@ -10,7 +10,7 @@ use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
-use crate::pins::Moment;
+use crate::pins::ReadSnapshot;
 use crate::proto::{Code, GetRequest, Key};
 
 /// Receives the results, key by key.
@@ -29,7 +29,7 @@ pub struct Get {
     service: Arc<Catalogues>,
     catalogue: Arc<Catalogue>,
     keys: Vec<Key>,
-    moment: Option<Moment>,
+    snapshot: Option<ReadSnapshot>,
     view: View,
     cookies: bool,
     next: usize,
@@ -50,14 +50,25 @@ impl Get {
             }
         }
         let catalogue = service.readable(request.catalogue.as_ref())?;
-        // For one key the moment need not be held.
+        // A read of one key does not need a snapshot.
         let held = request.at != 0 || request.keys.len() > 1;
-        let moment = held.then(|| service.moment(request.at)).transpose()?;
-        let view = moment.as_ref().map_or(View::Durable, Moment::view);
+        let snapshot = held.then(|| service.read_snapshot(request.at)).transpose()?;
+        let view = snapshot.as_ref().map_or(View::Durable, ReadSnapshot::view);
         let row = catalogue.space.prefix.clone();
         let cookies = !flags.has(Flag::NoCookies);
         let (keys, cookie) = (request.keys, Vec::new());
-        Ok(Get { service, catalogue, keys, moment, view, cookies, next: 0, found: 0, cookie, row })
+        Ok(Get {
+            service,
+            catalogue,
+            keys,
+            snapshot,
+            view,
+            cookies,
+            next: 0,
+            found: 0,
+            cookie,
+            row,
+        })
     }
 
     /// Returns a cookie for the catalogue, unless NO_COOKIES is set.
@@ -65,10 +76,9 @@ impl Get {
         if self.cookies { self.service.catalogue_cookie(&self.catalogue) } else { Vec::new() }
     }
 
-    /// Answers keys until there are `bytes` of answers. Tells whether there
-    /// are more.
+    /// Reads keys until there are `bytes` of results. Returns whether there are more.
     pub fn step(&mut self, answer: &mut impl Answer, bytes: usize) -> Result<bool> {
-        self.moment.as_ref().map_or(Ok(()), Moment::renew)?;
+        self.snapshot.as_ref().map_or(Ok(()), ReadSnapshot::renew)?;
         while self.next < self.keys.len() && answer.bytes() < bytes {
             self.read_next(answer)?;
         }

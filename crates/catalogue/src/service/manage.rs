@@ -33,26 +33,26 @@ impl Catalogues {
         let flags = Flags::check(request.flags, flags::CREATE)?;
         let fids = unreserved(&request.fids)?;
         let mut attempts = 0;
-        let (codes, made, txn) = loop {
+        let (codes, created, txn) = loop {
             // Each creation increases the next object, so earlier lookups are still
             // valid if it has not changed. Concurrent creations are possible, but after
             // a few attempts the lock excludes them.
             let held = (attempts == OVERTAKEN_MAX).then(|| self.lock_creation());
             let first = held.as_deref().copied().unwrap_or_else(|| *self.lock_creation());
             attempts += 1;
-            let (codes, made) = self.to_create(&fids, flags, first)?;
-            if made.is_empty() {
-                break (codes, made, self.store.progress().1);
+            let (codes, created) = self.to_create(&fids, flags, first)?;
+            if created.is_empty() {
+                break (codes, created, self.store.progress().1);
             }
-            let after = first + made.len() as u64;
+            let after = first + created.len() as u64;
             let mut commit = CommitBuilder::new();
             commit.table(self.tables.meta);
-            self.append_new(&mut commit, &made, after);
+            self.append_new(&mut commit, &created, after);
             if let Some(txn) = self.apply_creation(&commit.finish(), first, after, held)? {
-                break (codes, made, txn);
+                break (codes, created, txn);
             }
         };
-        let count = made.len() as u64;
+        let count = created.len() as u64;
         let cookies = self.cookies_of(&fids, flags)?;
         let reply = CataloguesReply { codes, cookies, count, txn: txn.raw() };
         Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
@@ -61,23 +61,23 @@ impl Catalogues {
     /// Returns the code of each id of a creation, and the catalogues to create, with
     /// the objects from `first` on.
     fn to_create(&self, fids: &[Fid], flags: Flags, first: Object) -> Result<(Vec<i32>, Created)> {
-        let mut made: BTreeMap<Fid, Object> = BTreeMap::new();
+        let mut created: BTreeMap<Fid, Object> = BTreeMap::new();
         let mut codes = Vec::with_capacity(fids.len());
         for &fid in fids {
-            let code = if made.contains_key(&fid) || self.lookup_fid(fid)?.is_some() {
+            let code = if created.contains_key(&fid) || self.lookup_fid(fid)?.is_some() {
                 Code::Exists
             } else if !flags.has(Flag::Reuse) && self.is_retired(fid)? {
                 Code::Retired
             } else {
-                made.insert(fid, first + made.len() as u64);
+                created.insert(fid, first + created.len() as u64);
                 Code::Ok
             };
             codes.push(code as i32);
         }
         if flags.has(Flag::AllOrNothing) && codes.iter().any(|code| *code != 0) {
-            made.clear();
+            created.clear();
         }
-        Ok((codes, made.into_iter().collect()))
+        Ok((codes, created.into_iter().collect()))
     }
 
     /// Appends rows that create catalogues; the table of catalogues is open in
@@ -85,11 +85,11 @@ impl Catalogues {
     pub(super) fn append_new(
         &self,
         commit: &mut CommitBuilder,
-        made: &[(Fid, Object)],
+        created: &[(Fid, Object)],
         next_object: Object,
     ) {
         let since_micros = self.clock.now_micros();
-        for &(fid, object) in made {
+        for &(fid, object) in created {
             let entry = Entry { object, since_micros }.encode();
             let row = layout::meta_row(layout::LIVE, fid.bytes());
             commit.row(&row).set(layout::FAMILY, b"", 0, &entry);
@@ -213,7 +213,7 @@ impl Catalogues {
         Ok(reply)
     }
 
-    /// The meta-catalogue read from a fid, in numeric order.
+    /// Lists the meta-catalogue from a fid on, in numeric order.
     pub fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
         let flags = Flags::check(request.flags, flags::LIST)?;
         if request.count as usize > VECTOR_MAX {
@@ -248,8 +248,8 @@ impl Catalogues {
         Ok(listing.reply)
     }
 
-    /// Records and bytes, as counted with every commit. The reply rests on
-    /// the newest commit.
+    /// Returns the numbers of records and bytes, which every commit updates. The reply
+    /// is based on the newest commit.
     pub fn stat(self: &Arc<Self>, request: &StatRequest) -> Result<Written<StatReply>> {
         let mut stats = Vec::new();
         for fid in check_fids(&request.fids)? {

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::fid::{self, Fid};
 use crate::layout::{self, Entry, Object, Space, Tables};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::pins::{Moment, Pins};
+use crate::pins::{Pins, ReadSnapshot};
 use crate::proto::Target;
 use crate::registry::Registry;
 
@@ -160,13 +160,13 @@ impl Catalogues {
 
     /// Pins the current snapshot, for reads of several requests.
     pub fn pin(&self) -> Result<Txn> {
-        self.pins.hold(Moment::new(&self.store, &self.clock))
+        self.pins.hold(ReadSnapshot::new(&self.store, &self.clock))
     }
 
-    /// What a request reads: the txn that it names, or what is durable now.
-    fn moment(&self, at: u64) -> Result<Moment> {
+    /// Returns the snapshot of a request: the pinned txn, or the current durable state.
+    fn read_snapshot(&self, at: u64) -> Result<ReadSnapshot> {
         match at {
-            0 => Ok(Moment::new(&self.store, &self.clock)),
+            0 => Ok(ReadSnapshot::new(&self.store, &self.clock)),
             txn => self.pins.get(txn),
         }
     }

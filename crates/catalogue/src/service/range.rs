@@ -7,7 +7,7 @@ use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
 use crate::layout::Space;
-use crate::pins::Moment;
+use crate::pins::ReadSnapshot;
 use crate::proto::{CountReply, CountRequest, DelRangeRequest, Range, WriteReply};
 
 /// Returns the rows of a space whose keys are in a range; all rows without a range.
@@ -27,16 +27,21 @@ impl Catalogues {
     pub fn count(&self, request: &CountRequest) -> Result<CountReply> {
         let catalogue = self.readable(request.catalogue.as_ref())?;
         let rows = key_range(&catalogue.space, request.range.as_ref())?;
-        let moment = self.moment(request.at)?;
-        let totals = self.count_at(&catalogue, &rows, &moment)?;
+        let snapshot = self.read_snapshot(request.at)?;
+        let totals = self.count_at(&catalogue, &rows, &snapshot)?;
         if catalogue.is_dropped() {
             return Err(Error::NoCatalogue(catalogue.fid));
         }
         Ok(CountReply { records: totals.records as u64, bytes: totals.bytes as u64 })
     }
 
-    fn count_at(&self, catalogue: &Catalogue, rows: &RowRange, moment: &Moment) -> Result<Totals> {
-        self.count_rows(catalogue, rows, moment.view(), || moment.renew())
+    fn count_at(
+        &self,
+        catalogue: &Catalogue,
+        rows: &RowRange,
+        snapshot: &ReadSnapshot,
+    ) -> Result<Totals> {
+        self.count_rows(catalogue, rows, snapshot.view(), || snapshot.renew())
     }
 
     pub(super) fn count_space(
@@ -71,9 +76,9 @@ impl Catalogues {
         Ok(totals)
     }
 
-    /// Deletes the records of a range by one commit, however many they are.
-    /// They are counted first, so that the totals stay right; until that is
-    /// done nobody else writes to the catalogue.
+    /// Deletes any number of records of a range in one commit. They are counted first,
+    /// so that the totals stay correct; other writes to the catalogue wait until that
+    /// is done.
     pub fn del_range(&self, request: &DelRangeRequest) -> Result<Written<WriteReply>> {
         let flags = Flags::check(request.flags, flags::DEL_RANGE)?;
         let target = request.catalogue.as_ref();

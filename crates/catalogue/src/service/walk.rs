@@ -10,7 +10,7 @@ use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
-use crate::pins::Moment;
+use crate::pins::ReadSnapshot;
 use crate::proto::{Code, NextRequest, Start};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Walk {
     flags: Flags,
     within: RowRange,
     direction: Direction,
-    moment: Moment,
+    snapshot: ReadSnapshot,
     /// Index of the current start.
     at: usize,
     /// The open scan of the current start, and the number of records it has returned.
@@ -58,7 +58,7 @@ impl Walk {
         }
         let catalogue = service.readable(request.catalogue.as_ref())?;
         let within = key_range(&catalogue.space, request.within.as_ref())?;
-        let moment = service.moment(request.at)?;
+        let snapshot = service.read_snapshot(request.at)?;
         let (starts, cookie) = (request.starts, Vec::new());
         Ok(Walk {
             service,
@@ -67,7 +67,7 @@ impl Walk {
             flags,
             within,
             direction,
-            moment,
+            snapshot,
             at: 0,
             scan: None,
             count: 0,
@@ -80,7 +80,7 @@ impl Walk {
         if !self.flags.has(Flag::Pin) {
             return Ok(None);
         }
-        self.service.pins.hold(self.moment.clone()).map(Some)
+        self.service.pins.hold(self.snapshot.clone()).map(Some)
     }
 
     /// Returns a cookie for the catalogue, unless NO_COOKIES is set.
@@ -91,17 +91,17 @@ impl Walk {
         self.service.catalogue_cookie(&self.catalogue)
     }
 
-    /// Gives records until the sink has `bytes`. Tells whether there is more.
+    /// Passes on records until the sink has `bytes`. Returns whether there are more.
     pub fn step(&mut self, sink: &mut impl WalkSink, bytes: usize) -> Result<bool> {
-        self.moment.renew()?;
+        self.snapshot.renew()?;
         while self.at < self.starts.len() && sink.bytes() < bytes {
-            let room = bytes - sink.bytes();
-            if let Some(code) = self.step_start(sink, room)? {
+            let space_left = bytes - sink.bytes();
+            if let Some(code) = self.step_start(sink, space_left)? {
                 sink.end(self.at as u32, code, self.count);
                 (self.at, self.count, self.scan) = (self.at + 1, 0, None);
             }
         }
-        // The deathrow begins only after this is set.
+        // A catalogue is removed by the deathrow only after this is set.
         if self.catalogue.is_dropped() {
             return Err(Error::NoCatalogue(self.catalogue.fid));
         }
@@ -109,7 +109,7 @@ impl Walk {
     }
 
     /// Continues with the current start. Returns its code when it is finished.
-    fn step_start(&mut self, sink: &mut impl WalkSink, room: usize) -> Result<Option<Code>> {
+    fn step_start(&mut self, sink: &mut impl WalkSink, space_left: usize) -> Result<Option<Code>> {
         let start = &self.starts[self.at];
         let wanted = u64::from(start.count);
         if self.scan.is_none() {
@@ -123,14 +123,14 @@ impl Walk {
             let spec = ScanSpec {
                 reverse: self.direction == Direction::Backward,
                 rows_max: Some(start.count as usize),
-                view: self.moment.view(),
+                view: self.snapshot.view(),
                 ..ScanSpec::range(rows)
             };
             self.scan = Some(self.service.store.scan(self.catalogue.space.table, spec)?);
         }
         let scan = self.scan.as_mut().expect("the scan was just opened");
         let (space, at) = (&self.catalogue.space, self.at as u32);
-        let (object, txn) = (self.catalogue.object, self.moment.txn());
+        let (object, txn) = (self.catalogue.object, self.snapshot.txn());
         let (sealer, cookie) = (&self.service.sealer, &mut self.cookie);
         let keys_only = self.flags.has(Flag::KeysOnly);
         let (mut count, mut copied) = (0, 0);
@@ -140,7 +140,7 @@ impl Walk {
             copied += value.len();
             count += 1;
         };
-        let limits = BatchLimits { bytes: room, ..BatchLimits::default() };
+        let limits = BatchLimits { bytes: space_left, ..BatchLimits::default() };
         let batch = if self.flags.has(Flag::NoCookies) {
             scan.next_batch(limits, &mut |cell| give(cell, &[]))?
         } else {
@@ -160,7 +160,7 @@ impl Walk {
     fn exists(&self, start: &Start) -> Result<bool> {
         let space = &self.catalogue.space;
         let place = self.service.sealer.open_record(self.catalogue.object, &start.cookie);
-        let view = self.moment.view();
+        let view = self.snapshot.view();
         let mut found = false;
         let row = space.row(&start.key);
         let read =

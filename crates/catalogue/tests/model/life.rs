@@ -15,9 +15,9 @@ use crate::chance::Chance;
 use crate::model::{self, Kept, Model, Outcome, has};
 use crate::power::Powered;
 
-/// A state that a crash may leave, and the commit that made it.
+/// A state that a crash may leave, and the commit that created it.
 #[derive(Clone)]
-struct Moment {
+struct Checkpoint {
     model: Model,
     txn: Txn,
 }
@@ -36,8 +36,8 @@ pub struct Life {
     chance: Chance,
     power: Powered,
     service: Arc<Catalogues>,
-    /// What may be found after a crash, oldest first; the last is the newest.
-    moments: Vec<Moment>,
+    /// States that may be found after a crash, the oldest first.
+    checkpoints: Vec<Checkpoint>,
     pinned: BTreeMap<Txn, Model>,
     /// Cookies seen so far, valid or stale.
     cookies: Vec<Bytes>,
@@ -64,12 +64,12 @@ impl Life {
     pub fn new(seed: u64) -> Life {
         let power = Powered::new(SimFiles::new(seed));
         let service = open(&power).unwrap();
-        let moments = vec![Moment { model: Model::default(), txn: Txn::ZERO }];
+        let checkpoints = vec![Checkpoint { model: Model::default(), txn: Txn::ZERO }];
         Life {
             chance: Chance::new(seed),
             power,
             service,
-            moments,
+            checkpoints,
             pinned: BTreeMap::new(),
             cookies: vec![Bytes::new()],
             of_records: BTreeMap::new(),
@@ -93,14 +93,14 @@ impl Life {
     }
 
     fn newest(&self) -> &Model {
-        &self.moments.last().unwrap().model
+        &self.checkpoints.last().unwrap().model
     }
 
     /// Returns the state that readers see.
     fn durable(&self) -> &Model {
         let durable = self.service.store().progress().0;
-        let seen = self.moments.iter().rev().find(|moment| moment.txn <= durable);
-        &seen.unwrap_or(&self.moments[0]).model
+        let seen = self.checkpoints.iter().rev().find(|checkpoint| checkpoint.txn <= durable);
+        &seen.unwrap_or(&self.checkpoints[0]).model
     }
 
     fn step(&mut self) {
@@ -132,15 +132,16 @@ impl Life {
         self.service = open(&self.power).unwrap();
         self.pinned.clear();
         let found = self.read_all();
-        let kept = self.moments.iter().rev().find(|moment| same(&moment.model, &found));
+        let kept = self.checkpoints.iter().rev().find(|checkpoint| same(&checkpoint.model, &found));
         let kept = kept.unwrap_or_else(|| {
-            let states: Vec<_> = self.moments.iter().map(|moment| &moment.model).collect();
+            let states: Vec<_> =
+                self.checkpoints.iter().map(|checkpoint| &checkpoint.model).collect();
             panic!("seed {}: {found:?} was never a state: {states:?}", self.seed)
         });
         tally.crashes += 1;
         tally.lost += u32::from(!same(self.newest(), &found));
         // All of it is durable, because its txns are from an earlier run.
-        self.moments = vec![Moment { model: kept.model.clone(), txn: Txn::ZERO }];
+        self.checkpoints = vec![Checkpoint { model: kept.model.clone(), txn: Txn::ZERO }];
     }
 
     /// Reads all that is stored through the service.
@@ -196,18 +197,18 @@ impl Life {
             Ok(written) => written,
             Err(error) => {
                 assert!(self.power.is_out(), "seed {}: {error}", self.seed);
-                self.moments.push(Moment { model: next, txn: Txn::MAX });
+                self.checkpoints.push(Checkpoint { model: next, txn: Txn::MAX });
                 return None;
             }
         };
         let (txn, no_wait) = (written.txn, written.no_wait);
-        self.moments.push(Moment { model: next, txn });
+        self.checkpoints.push(Checkpoint { model: next, txn });
         let reply = self.service.settle(written);
         if reply.is_err() {
             assert!(self.power.is_out());
         } else if !no_wait {
-            let last = self.moments.pop().unwrap();
-            self.moments = vec![last];
+            let last = self.checkpoints.pop().unwrap();
+            self.checkpoints = vec![last];
         }
         reply.ok()
     }
@@ -379,8 +380,8 @@ impl Life {
         self.check_written(written, next, (Vec::new(), doomed.len() as u64, true));
     }
 
-    /// A moment to read at, and the catalogue as it was then.
-    fn moment(&self, fid: Fid) -> (u64, Option<Kept>) {
+    /// Returns a txn to read at, and the catalogue at that txn.
+    fn snapshot_of(&self, fid: Fid) -> (u64, Option<Kept>) {
         let present = self.durable().live.get(&fid);
         let pins: Vec<&Txn> = self.pinned.keys().collect();
         if pins.is_empty() || self.chance.one_in(2) {
@@ -399,7 +400,7 @@ impl Life {
 
     fn get(&mut self) {
         let fid = self.chance.fid();
-        let (at, kept) = self.moment(fid);
+        let (at, kept) = self.snapshot_of(fid);
         let key = |key: Bytes| Key { cookie: self.cookie_of(fid, &key), key, expected: None };
         let keys: Vec<Key> = self.chance.keys().into_iter().map(key).collect();
         let request = GetRequest { catalogue: self.target(fid), keys: keys.clone(), flags: 0, at };
@@ -431,7 +432,7 @@ impl Life {
 
     fn walk(&mut self) {
         let fid = self.chance.fid();
-        let (at, kept) = self.moment(fid);
+        let (at, kept) = self.snapshot_of(fid);
         let flags = self.chance.flags(&[
             Flag::Slant as u32,
             Flag::ExcludeStart as u32,
@@ -455,10 +456,10 @@ impl Life {
             within: within.clone(),
             at,
         };
-        let room = 1 + self.chance.below(300) as usize;
+        let bytes = 1 + self.chance.below(300) as usize;
         let mut seen = Seen::default();
         let read = Walk::new(self.service.clone(), request, direction).and_then(|mut walk| {
-            while walk.step(&mut seen, room)? {
+            while walk.step(&mut seen, bytes)? {
                 seen.bytes = 0;
             }
             Ok(())
