@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 /// Repeats `work`, which returns the number of records it handled, for `seconds`, and
 /// returns the records per second.
 pub fn rate(seconds: f64, mut work: impl FnMut(u64) -> u64) -> f64 {
-    let (begun, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
+    let (started, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
     let (mut records, mut turn) = (0, 0);
-    while begun.elapsed() < limit {
+    while started.elapsed() < limit {
         for _ in 0..16 {
             records += work(turn);
             turn += 1;
         }
     }
-    records as f64 / begun.elapsed().as_secs_f64()
+    records as f64 / started.elapsed().as_secs_f64()
 }
 
 /// Does the same as [`rate`] for asynchronous work.
 pub async fn rate_async(seconds: f64, mut work: impl AsyncFnMut(u64) -> u64) -> f64 {
-    let (begun, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
+    let (started, limit) = (Instant::now(), Duration::from_secs_f64(seconds));
     let (mut records, mut turn) = (0, 0);
-    while begun.elapsed() < limit {
+    while started.elapsed() < limit {
         records += work(turn).await;
         turn += 1;
     }
-    records as f64 / begun.elapsed().as_secs_f64()
+    records as f64 / started.elapsed().as_secs_f64()
 }
 
 pub fn print_rate(what: &str, rate: f64) -> f64 {

@@ -100,7 +100,7 @@ pub async fn hold(plan: &Plan, cx: &Context) -> Report {
         let stream = Renewals::open(cx.client(worker), granted[worker]).await;
         streams.push(Arc::new(Mutex::new(stream.expect("a stream of renewals"))));
     }
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let workers = plan.concurrency;
     drive(plan, |worker| {
         let (stream, granted) = (streams[worker].clone(), granted.clone());
@@ -111,7 +111,7 @@ pub async fn hold(plan: &Plan, cx: &Context) -> Report {
                 let turn = turns.fetch_add(1, Ordering::Relaxed);
                 // Each worker renews all its leases once in ten seconds.
                 let share = (granted.len() / workers).max(1) as u64;
-                let due = begun + EVERY.mul_f64(turn as f64 / share as f64);
+                let due = started + EVERY.mul_f64(turn as f64 / share as f64);
                 tokio::time::sleep_until(due).await;
                 let at = worker + (turn % share) as usize * workers;
                 stream.lock().await.renew(granted[at.min(granted.len() - 1)]).await

@@ -61,7 +61,7 @@ pub async fn fan_out(plan: &Plan, cx: &Context) -> Report {
         warmup: 0.0,
         server_pids: plan.server_pids.clone(),
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut report = drive(&plan, |worker| {
         let (value, client) = (cx.value.clone(), cx.client(worker));
         let key = Bytes::from(format!("watch/{worker:06}"));
@@ -86,7 +86,7 @@ pub async fn fan_out(plan: &Plan, cx: &Context) -> Report {
         report.items += seen;
         report.errors += report.ops.saturating_sub(seen);
         report.hist.add(&hist).expect("the same bounds");
-        report.secs = report.secs.max((last - begun).as_secs_f64());
+        report.secs = report.secs.max((last - started).as_secs_f64());
     }
     report
 }

@@ -39,8 +39,8 @@ pub fn reads_while_compacting(scale: &Scale, dir: &Path) -> Result<Vec<Finding>>
         ours.get(&key(rng.below(keys)))?;
         Ok(Some(1))
     })?;
-    let beside = during_compaction(&ours, keys)?;
-    let micros = |quantile| beside.value_at_quantile(quantile) as f64 / 1e3;
+    let during = during_compaction(&ours, keys)?;
+    let micros = |quantile| during.value_at_quantile(quantile) as f64 / 1e3;
     let (p50, p99) = (micros(0.5), micros(0.99));
     Ok(vec![
         Finding::new(format!("fragments that held {keys} cells"), chain as f64, ""),
