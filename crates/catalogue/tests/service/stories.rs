@@ -306,7 +306,7 @@ async fn totals_stay_right_through_overwrites_deletes_and_ranges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_at_a_pinned_txn_see_what_was_then() {
+async fn reads_at_a_pinned_txn_see_the_old_records() {
     let served = Served::new();
     let handle = served.filled(1, 4).await;
     let mut records = handle.next(from(vec![start("k000", 2)], Flag::Pin as u32)).await.unwrap();

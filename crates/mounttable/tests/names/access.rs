@@ -18,15 +18,15 @@ const NODES: &str = r#"{
 }"#;
 
 with_both_graces! {
-    readers_pass_and_others_are_refused_per_subtree,
+    readers_may_pass_and_others_are_rejected_per_subtree,
     versions_guard_permissions_and_change_only_with_them,
-    only_creators_make_nodes_by_setting_permissions,
+    setting_permissions_creates_nodes_only_for_creators,
     nobody_loses_a_node_by_accident,
     strangers_neither_mount_nor_unmount,
     the_mount_tag_alone_and_the_create_tag_alone_suffice,
-    a_template_lets_everybody_have_their_own_and_nobody_anothers,
+    a_template_gives_users_access_to_their_own_node_only,
     a_creator_administers_the_requested_node_and_not_those_above,
-    administrators_of_the_parent_may_delete_what_they_cannot_see,
+    administrators_of_the_parent_may_delete_invisible_nodes,
     first_nodes_have_their_own_permissions_and_those_above_a_copy,
     first_nodes_are_not_changed_by_a_second_start,
 }
@@ -40,7 +40,7 @@ fn refused_by(name: &str, tag: &str, error: Error) {
     }
 }
 
-async fn readers_pass_and_others_are_refused_per_subtree(grace: Grace) {
+async fn readers_may_pass_and_others_are_rejected_per_subtree(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     world.mount(&root(), "stuff", "/h:1", 0).await.unwrap();
     world.mount(&root(), "open/a", "/h:1", 0).await.unwrap();
@@ -77,7 +77,7 @@ async fn versions_guard_permissions_and_change_only_with_them(grace: Grace) {
     assert_eq!(world.nodes().await, 3);
 }
 
-async fn only_creators_make_nodes_by_setting_permissions(grace: Grace) {
+async fn setting_permissions_creates_nodes_only_for_creators(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     let own = Permissions::default().with(ADMIN, ["bob"]);
     let refused = world.table.set_permissions(&bob().call(), "bobs", &own, "").await;
@@ -127,7 +127,7 @@ async fn the_mount_tag_alone_and_the_create_tag_alone_suffice(grace: Grace) {
     refused_by("drop", RESOLVE, world.mount(&alice(), "drop/other", "/h:1", 0).await.unwrap_err());
 }
 
-async fn a_template_lets_everybody_have_their_own_and_nobody_anothers(grace: Grace) {
+async fn a_template_gives_users_access_to_their_own_node_only(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     world.mount(&alice(), "users/alice", "/h:1", 0).await.unwrap();
     world.mount(&alice(), "users/alice/phone/app", "/h:1", 0).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_creator_administers_the_requested_node_and_not_those_above(grace: Gra
     assert_eq!(world.names(&bob(), "open/x/y").await, ["/h:1"]);
 }
 
-async fn administrators_of_the_parent_may_delete_what_they_cannot_see(grace: Grace) {
+async fn administrators_of_the_parent_may_delete_invisible_nodes(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     let bobs = Permissions::default().with(ADMIN, ["bob"]);
     world.table.set_permissions(&bob().call(), "open/bobs", &bobs, "").await.unwrap();
@@ -212,7 +212,7 @@ async fn first_nodes_are_not_changed_by_a_second_start(grace: Grace) {
 }
 
 #[tokio::test]
-async fn permissions_that_match_nobody_are_refused() {
+async fn permissions_that_match_nobody_are_rejected() {
     let world = World::open(Grace::None).await;
     for wrong in ["dev:*", "*", "a:...", "a,b"] {
         let permissions = Permissions::open().with("Read", [wrong]);

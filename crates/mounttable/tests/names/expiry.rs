@@ -12,9 +12,9 @@ use crate::world::{Grace, ReadOnly, World, Writes, alice, root, sound};
 with_both_graces! {
     a_mount_ends_at_its_deadline,
     a_refresh_extends_or_shortens_a_mount,
-    only_what_was_refreshed_is_left_after_the_others_are_touched,
+    only_refreshed_mounts_are_left_after_the_others_are_visited,
     a_hundred_deep_mounts_expire_under_two_hundred_resolves,
-    a_sweep_clears_what_nobody_visits,
+    a_sweep_removes_what_nobody_visits,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ async fn a_hundred_deep_mounts_expire_under_two_hundred_resolves(grace: Grace) {
     assert_eq!(world.nodes().await, 1);
 }
 
-async fn a_sweep_clears_what_nobody_visits(grace: Grace) {
+async fn a_sweep_removes_what_nobody_visits(grace: Grace) {
     let world = World::open(grace).await;
     for number in 0..20 {
         world.mount(&root(), &format!("gone/{number}/x"), "/h:1", 60).await.unwrap();

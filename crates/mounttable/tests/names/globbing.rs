@@ -9,16 +9,16 @@ use crate::with_both_graces;
 use crate::world::{Counted, Grace, World, alice, bob, root};
 
 with_both_graces! {
-    patterns_find_what_they_say,
+    patterns_return_matching_nodes,
     a_mount_at_or_above_the_name_is_the_only_answer,
     missing_and_invisible_names_are_reported_as_errors,
-    everybody_sees_what_they_may,
+    callers_see_only_permitted_nodes,
     a_whole_tree_is_returned_once,
     all_children_of_a_large_node_are_returned,
-    bad_patterns_are_refused,
+    invalid_patterns_are_rejected,
 }
 
-async fn patterns_find_what_they_say(grace: Grace) {
+async fn patterns_return_matching_nodes(grace: Grace) {
     let world = World::open(grace).await;
     for name in ["one/bright/day", "in/the/middle", "of/the/night"] {
         world.mount(&root(), name, "/h:1", 0).await.unwrap();
@@ -111,7 +111,7 @@ async fn missing_and_invisible_names_are_reported_as_errors(grace: Grace) {
     assert_eq!(world.found(&root(), "", "half/open/*").await, ["half/open/door"]);
 }
 
-async fn everybody_sees_what_they_may(grace: Grace) {
+async fn callers_see_only_permitted_nodes(grace: Grace) {
     let nodes = r#"{
         "": {"Admin": {"In": ["root"]}, "Read": {"In": ["..."]}},
         "alices": {"Admin": {"In": ["root", "alice"]}},
@@ -227,7 +227,7 @@ async fn adding_a_child_costs_the_same_however_many_there_are() {
     assert_eq!(costs[1].get("ReadRows"), Some(&2), "the missing row, and its reference");
 }
 
-async fn bad_patterns_are_refused(grace: Grace) {
+async fn invalid_patterns_are_rejected(grace: Grace) {
     let world = World::open(grace).await;
     let (out, _answers) = tokio::sync::mpsc::channel(4);
     for bad in ["/a", "a//b", "[", "a\\"] {

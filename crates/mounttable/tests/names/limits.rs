@@ -11,8 +11,8 @@ use crate::world::{Grace, World, alice, bob, root};
 
 with_both_graces! {
     counters_follow_every_step,
-    limits_are_reached_exactly_and_what_is_freed_can_be_used,
-    servers_are_charged_to_who_made_the_node,
+    limits_are_exact_and_deletions_free_capacity,
+    servers_are_charged_to_the_creator_of_the_node,
 }
 
 async fn counters_follow_every_step(grace: Grace) {

@@ -10,11 +10,11 @@ use crate::with_both_graces;
 use crate::world::{Grace, World, root};
 
 with_both_graces! {
-    orphans_and_dangling_references_are_found_and_mended,
+    orphans_and_dangling_references_are_repaired,
     an_orphan_without_ancestors_gets_them_back,
     a_check_in_many_parts_finds_the_same,
-    a_reference_of_another_time_is_found_and_mended,
-    counters_are_found_and_mended,
+    a_reference_with_another_time_is_repaired,
+    wrong_counters_are_repaired,
     a_damaged_row_is_reported_and_not_changed,
 }
 
@@ -60,7 +60,7 @@ async fn damaged(grace: Grace) -> World {
     world
 }
 
-async fn orphans_and_dangling_references_are_found_and_mended(grace: Grace) {
+async fn orphans_and_dangling_references_are_repaired(grace: Grace) {
     let world = damaged(grace).await;
     let found = kinds(&world).await;
     assert_eq!(found.iter().filter(|kind| **kind == "orphan").count(), 5);
@@ -100,7 +100,7 @@ async fn a_check_in_many_parts_finds_the_same(grace: Grace) {
     }
 }
 
-async fn a_reference_of_another_time_is_found_and_mended(grace: Grace) {
+async fn a_reference_with_another_time_is_repaired(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a", "/h:1", 0).await.unwrap();
     let rows = world.rows.client.table(&world.rows.table).unwrap();
@@ -114,7 +114,7 @@ async fn a_reference_of_another_time_is_found_and_mended(grace: Grace) {
     assert!(report.is_sound(), "{report:?}");
 }
 
-async fn counters_are_found_and_mended(grace: Grace) {
+async fn wrong_counters_are_repaired(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a/b", "/h:1", 0).await.unwrap();
     let numbers = [("num-nodes-per-user:root".to_string(), 7), ("num-nodes-per-user:x".into(), 1)];

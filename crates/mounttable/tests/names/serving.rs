@@ -131,8 +131,8 @@ async fn a_name_leads_from_server_to_server() {
     assert_eq!(names.resolve(&rooted).await.unwrap().names(), ["/h:1/x"]);
     let at = |served: &Served, name: &str| (served.address.to_string(), name.to_string());
     let responsible = async |name: &str| {
-        let places = names.resolve_to_mounttable(name).await.unwrap();
-        (places[0].server.clone(), places[0].name.clone())
+        let locations = names.resolve_to_mounttable(name).await.unwrap();
+        (locations[0].server.clone(), locations[0].name.clone())
     };
     assert_eq!(responsible("mt1/deep/mt2/end").await, at(&low, "end"));
     assert_eq!(responsible("mt1/new/name").await, at(&middle, "new/name"));

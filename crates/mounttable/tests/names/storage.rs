@@ -16,7 +16,7 @@ use crate::with_both_graces;
 use crate::world::{Counted, Grace, World, alice, root, sound};
 
 with_both_graces! {
-    of_four_changes_of_one_snapshot_exactly_the_first_succeeds,
+    only_the_first_of_four_changes_of_one_version_succeeds,
     a_thousand_resolves_read_each_row_once_a_second,
     workers_on_overlapping_trees_leave_nothing,
     mounters_and_deleters_leave_nothing,
@@ -47,7 +47,7 @@ async fn change(rows: &NodeRows, node: &Arc<Node>, which: usize) -> Result<(), E
     }
 }
 
-async fn of_four_changes_of_one_snapshot_exactly_the_first_succeeds(grace: Grace) {
+async fn only_the_first_of_four_changes_of_one_version_succeeds(grace: Grace) {
     let world = World::open(grace).await;
     let name = NodeName::parse("node").unwrap();
     for round in 0..100 {

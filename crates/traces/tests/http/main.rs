@@ -196,7 +196,7 @@ async fn a_giant_upload_is_rejected_without_being_stored() {
 }
 
 #[tokio::test]
-async fn slow_uploads_delay_nobody() {
+async fn slow_uploads_do_not_delay_other_requests() {
     let web = Arc::new(Web::new());
     filled(&web).await;
     let (stopped, mut uploads) = tokio::sync::mpsc::unbounded_channel();

@@ -104,12 +104,12 @@ pub fn generate(document: &Value, schema: &Value, random: &mut Random) -> Value 
             let count = random.below(4);
             (0..count).map(|_| generate(document, &schema["items"], random)).collect()
         }
-        "object" => made_object(document, schema, random),
+        "object" => generate_object(document, schema, random),
         _ => json!(generate_text(schema, random)),
     }
 }
 
-fn made_object(document: &Value, schema: &Value, random: &mut Random) -> Value {
+fn generate_object(document: &Value, schema: &Value, random: &mut Random) -> Value {
     let mut fields = Map::new();
     for (name, own) in schema["properties"].as_object().into_iter().flatten() {
         let required = schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
