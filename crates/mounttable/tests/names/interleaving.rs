@@ -93,9 +93,9 @@ enum Event {
 fn gated(rows: &Rows, operation: usize, events: mpsc::UnboundedSender<Event>) -> Client {
     let gate = move |request: axum::extract::Request, next: axum::middleware::Next| {
         let (go, went) = oneshot::channel();
-        let events_sender = events.send(Event::Waits(operation, go));
+        let sent = events.send(Event::Waits(operation, go));
         async move {
-            events_sender.expect("the scheduler outlives the operations");
+            sent.expect("the scheduler outlives the operations");
             went.await.expect("the scheduler lets every call go on");
             next.run(request).await
         }

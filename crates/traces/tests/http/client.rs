@@ -78,14 +78,14 @@ impl Web {
     pub async fn raw(&self, method: &str, uri: &str, content: &str, body: Body) -> Answer {
         let request = Request::builder().method(method).uri(uri).header("content-type", content);
         let request = request.body(body).unwrap();
-        let request = format!("{method} {uri}");
+        let line = format!("{method} {uri}");
         let response = self.router.clone().call(request).await.unwrap();
         let status = response.status().as_u16();
         let content_type = response.headers().get("content-type");
         let content_type = content_type.map_or("", |value| value.to_str().unwrap()).to_string();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        Answer { request, status, content_type, body }
+        Answer { request: line, status, content_type, body }
     }
 }
 
