@@ -5,18 +5,18 @@
 //! deleted. Four rules maintain it, for a row C below a parent P.
 //!
 //! - A creator writes the reference (which changes P's version), then C, and then
-//! checks whether P still refers to C. If not, it deletes C unless another operation
-//! has changed it since.
+//!   checks whether P still refers to C. If not, it deletes C unless another operation
+//!   has changed it since.
 //! - An operation that changes C has read C and has seen P's reference to that very row
-//! at some time after that (`ensure_known`); without a reference it adds one, which
-//! changes P's version. It writes C only at the version it has read.
+//!   at some time after that (`ensure_known`); without a reference it adds one, which
+//!   changes P's version. It writes C only at the version it has read.
 //! - Delete processes all references that P had at one version. It deletes each row
-//! that it finds at the version it has read. It drops the remaining references, whose
-//! row did not exist or had another id, which changes P's version; it reads their rows
-//! again, deletes those, and deletes P at the version of the drop.
+//!   that it finds at the version it has read. It drops the remaining references, whose
+//!   row did not exist or had another id, which changes P's version; it reads their rows
+//!   again, deletes those, and deletes P at the version of the drop.
 //! - A creator that finds older references to C drops them after it has written its own
-//! row, and reads C again. If that is a row with a dropped id, it restores the
-//! reference, or deletes the row if P has been deleted.
+//!   row, and reads C again. If that is a row with a dropped id, it restores the
+//!   reference, or deletes the row if P has been deleted.
 //!
 //! Proof: let an operation read C at t1, see P's reference at t2 and write C, which
 //! existed all the time, at t3. A reference is removed in three ways only. With the
