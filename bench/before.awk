@@ -1,5 +1,5 @@
-# The binary before a change beside the one after it. Ratios are medians of the
-# ratios of single rounds; above 1 is more operations, or more CPU.
+# Compares the binaries before and after a change. A ratio is the median of the
+# per-round ratios; above 1 means more operations, or more CPU.
 END {
   printf "%-16s %10s %10s %7s %10s %10s %7s %10s %10s\n", "workload", "before/s", "after/s", "ratio", "CPU before", "CPU after", "ratio", "MB before", "MB after"
   for (i = 1; i <= count; i++) {

@@ -1,6 +1,6 @@
-# Reads the lines of JSON that the load generators print, and keeps what every
-# server (label) did under every workload, round after round. The tables are
-# made from that by wire.awk, meta.awk and before.awk.
+# Reads the JSON lines printed by the load generators and collects the results
+# of every server (label) and workload, one value per round. wire.awk, meta.awk
+# and before.awk print tables of them.
 
 function field(name,   part) {
   if (!match($0, "\"" name "\":\"?[^,\"}]*")) return ""
@@ -14,7 +14,7 @@ function median(list,   parts, n, i, j, t) {
   return parts[int((n + 1) / 2)]
 }
 
-# The median of the ratios of two lists, round by round.
+# Returns the median of the per-round ratios of two lists.
 function change(after, before,   a, b, n, i, ratios) {
   n = split(after, a, " "); split(before, b, " ")
   for (i = 1; i <= n; i++) if (b[i] + 0 > 0) ratios = ratios " " (a[i] / b[i])
@@ -26,7 +26,7 @@ function ratio(a, b) { return b ? sprintf("%.2f", a / b) : "-" }
 /^\{/ {
   key = field("workload") " C=" field("c"); who = field("label")
   if (!(key in seen)) { seen[key] = 1; order[++count] = key }
-  # Of ranges and watches the keys and events count.
+  # For ranges and watches the rate is that of keys and events, not of calls.
   rate = field("workload") == "range" || field("workload") == "watch" ? "items_s" : "ops_s"
   ops[who, key] = ops[who, key] " " field(rate)
   cpu[who, key] = cpu[who, key] " " field("srv_cpu_us_op"); rss[who, key] = rss[who, key] " " field("srv_rss_mb")

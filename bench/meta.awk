@@ -1,4 +1,4 @@
-# Medians of the rounds, and the ratios.
+# Prints medians over the rounds, ratios to etcd, and the lowest acceptable ratios.
 BEGIN {
   least["put C=16"] = "3.0"; least["put C=128"] = "2.2"; least["put C=512"] = "2.0"
   least["get C=128"] = "2.0"; least["cas C=128"] = "3 (2)"

@@ -1,4 +1,4 @@
-# Medians of the rounds, and what Stele reaches of the others.
+# Prints medians over the rounds, and Stele's rates relative to the other servers'.
 END {
   printf "%-14s %10s %10s %10s %8s %8s %10s %10s\n", "workload", "stele/s", "null/s", "emul/s", "of null", "of emul", "CPU stele", "CPU null"
   for (i = 1; i <= count; i++) {

@@ -1,5 +1,5 @@
-//! Generates an etcd client from the project's own `.proto` files, so that no
-//! protobuf compiler is needed.
+//! Generates an etcd client from the project's own `.proto` files, without a protobuf
+//! compiler.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
-//! Generates messages and services from `proto/catalogue.proto`. Needs no
-//! protobuf compiler.
+//! Generates messages and services from `proto/catalogue.proto`, without a protobuf
+//! compiler.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Generates the naming API from its `.proto` file. Needs no protobuf compiler.
+//! Generates the naming API from its `.proto` file, without a protobuf compiler.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-// A headless Chromium, spoken to through a pipe with its DevTools protocol.
+// A headless Chromium, controlled through a pipe with the DevTools protocol.
 
 'use strict';
 
@@ -7,8 +7,8 @@ const { mkdtempSync, rmSync, writeFileSync } = require('node:fs');
 const { tmpdir } = require('node:os');
 const path = require('node:path');
 
-// Longer than anything here takes; reached only when something hangs.
-const PATIENCE_MS = 60_000;
+// Longer than any command takes; reached only when Chromium hangs.
+const TIMEOUT_MS = 60_000;
 
 class Chromium {
   static async start(width, height) {
@@ -51,7 +51,7 @@ class Chromium {
       parts.forEach((part) => this.take(JSON.parse(part)));
     });
     const ended = () => {
-      for (const { reject } of this.waiting.values()) reject(new Error('Chromium has ended'));
+      for (const { reject } of this.waiting.values()) reject(new Error('Chromium has exited'));
       this.waiting.clear();
     };
     child.on('exit', ended);
@@ -82,7 +82,7 @@ class Chromium {
     const message = { id, method, params };
     if (this.session) message.sessionId = this.session;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error(`${method} took too long`)), PATIENCE_MS);
+      const timer = setTimeout(() => reject(new Error(`${method} timed out`)), TIMEOUT_MS);
       const after = (done) => (value) => {
         clearTimeout(timer);
         done(value);
@@ -96,7 +96,7 @@ class Chromium {
     return this.send('Page.navigate', { url });
   }
 
-  // The value of an expression in the page; promises are waited for.
+  // Returns the value of an expression in the page; promises are awaited.
   async evaluate(expression) {
     const params = { expression, awaitPromise: true, returnByValue: true };
     const { result, exceptionDetails } = await this.send('Runtime.evaluate', params);
@@ -104,11 +104,11 @@ class Chromium {
     return result.value;
   }
 
-  // Waits in the page, frame by frame, until an expression holds.
+  // Waits in the page, checking at every frame, until an expression is true.
   until(expression) {
     return this.evaluate(`new Promise((done) => {
-      const look = () => { let held = false; try { held = ${expression}; } catch {} held ? done(true) : requestAnimationFrame(look); };
-      look();
+      const check = () => { let held = false; try { held = ${expression}; } catch {} held ? done(true) : requestAnimationFrame(check); };
+      check();
     })`);
   }
 
@@ -139,7 +139,7 @@ class Chromium {
   async stop() {
     const ended = this.child.exitCode !== null || this.child.pid === undefined;
     const exited = ended || new Promise((resolve) => this.child.once('exit', resolve));
-    // Asked to close it ends its own children first, which write into the profile.
+    // On Browser.close it first stops its child processes, which write to the profile.
     this.session = undefined;
     const timer = setTimeout(() => this.child.kill('SIGKILL'), 5_000);
     this.send('Browser.close').catch(() => {});

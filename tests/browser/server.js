@@ -1,4 +1,4 @@
-// A server of its own for the test, and traces that look like real ones.
+// Starts a server for the test and fills it with realistic traces.
 
 'use strict';
 
@@ -32,7 +32,7 @@ async function post(server, page, body) {
   return answer;
 }
 
-// Numbers that are the same in every run.
+// Returns a pseudo-random generator with a fixed seed.
 function seeded(seed) {
   let state = seed >>> 0;
   return () => {
@@ -46,8 +46,8 @@ const DEVICES = [['Android', 'Adreno640'], ['Android', 'MaliG77'], ['iOS', 'Appl
 const AUTHORS = ['Ada Byron <ada@example.org>', 'Grace Hopper <grace@example.org>', 'Alan Turing <alan@example.org>', 'Edsger Dijkstra <edsger@example.org>'];
 const SUBJECTS = ['Use wider lanes in the blur', 'Do not clip twice', 'Roll the shader compiler', 'Snap hairlines to pixels', 'Faster gradients', 'Fix leak in atlas', 'Tidy includes'];
 
-// A table of digests and numbers: some tests change for good, some on one
-// device only, some flicker, and some results are missing.
+// Creates a table of digests and numbers: some tests change permanently, some
+// on one device only, some are flaky, and some results are missing.
 async function fill(server, name, { commits, tests }) {
   await post(server, '', { table: name });
   const random = seeded(42);
@@ -78,14 +78,14 @@ async function fill(server, name, { commits, tests }) {
     for (const trace of traces) {
       if (random() < 0.05 || at < trace.from) continue;
       trace.stored = true;
-      let version = trace.breaks.filter((place) => place <= at).length;
+      let version = trace.breaks.filter((position) => position <= at).length;
       if (at >= trace.own) version += 7;
       if (trace.flaky && random() < 0.15) version += 3;
       const group = trace.test % TESTS.length;
       const params = { name: trace.test < TESTS.length ? TESTS[group] : `${TESTS[group]}_${Math.floor(trace.test / TESTS.length)}`, os: trace.os, gpu: trace.gpu, config: trace.config };
       results.push({ params, digest: letters(trace.test * 16 + version + 1) });
       if (trace.config === 'gl') {
-        const level = trace.base * (1 + 0.18 * trace.breaks.filter((place) => place <= at).length);
+        const level = trace.base * (1 + 0.18 * trace.breaks.filter((position) => position <= at).length);
         results.push({ params: { ...params, measure: 'real_time' }, value: level * (1 + 0.02 * (random() - 0.5)), options: { unit: 'ns' } });
       }
     }

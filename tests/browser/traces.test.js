@@ -1,6 +1,6 @@
-// The page of traces in a real browser: what it shows, how it is used with
-// mouse and keys, and how long a large grid takes. Screenshots are kept in
-// $SCREENSHOTS if that is set.
+// Tests the traces page in a real browser: its contents, its use with mouse and
+// keyboard, and the time to paint a large grid. Saves screenshots to $SCREENSHOTS
+// if that is set.
 
 'use strict';
 
@@ -16,7 +16,7 @@ const LARGE = { commits: 256, tests: 84 };
 const HUGE = { commits: 32, tests: 840 };
 const SHIFT = 8;
 
-describe('the page of traces', { timeout: 600_000 }, () => {
+describe('the traces page', { timeout: 600_000 }, () => {
   let server;
   let browser;
   let filled;
@@ -55,7 +55,7 @@ describe('the page of traces', { timeout: 600_000 }, () => {
       for (let at = 0; at < pixels.length; at += 4 * 7) seen.add(pixels[at] << 16 | pixels[at + 1] << 8 | pixels[at + 2]);
       return seen.size;
     })()`);
-    assert.ok(colours > 8, `only ${colours} colours are on the canvas`);
+    assert.ok(colours > 8, `only ${colours} colours on the canvas`);
     await shot('grid-light');
     await key('t');
     assert.equal(await browser.evaluate('document.documentElement.dataset.theme'), 'dark');
@@ -65,19 +65,19 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await shot('grid-dots');
   });
 
-  test('the legend tells what colours mean, and names the digests of what is chosen', async () => {
+  test('the legend explains the colours and lists the digests of the selected trace', async () => {
     await open('table=gold&n=120&q=name%3Dblurs');
-    assert.match(await text('#legend'), /most common of its test/);
+    assert.match(await text('#legend'), /most common of the test/);
     assert.equal(await browser.evaluate(`document.querySelectorAll('#legend .digest').length`), 0);
     await key('ArrowDown');
     assert.match(await text('#legend'), /^blurs/);
-    assert.match(await browser.evaluate(`document.querySelector('#said').textContent`), /^blurs · .*, [0-9a-f]{10} untriaged$/);
+    assert.match(await browser.evaluate(`document.querySelector('#announcement').textContent`), /^blurs · .*, [0-9a-f]{10} untriaged$/);
     assert.ok((await browser.evaluate(`document.querySelectorAll('#legend .digest').length`)) > 1);
     await open('table=gold&n=120&kind=numbers');
     assert.match(await text('#legend'), /30 % more/);
   });
 
-  test('the builder narrows the grid and can be turned around', async () => {
+  test('the builder filters the grid and can negate a filter', async () => {
     await open('table=gold&n=120');
     const click = (value) => browser.evaluate(`[...document.querySelectorAll('.value')].find((it) => it.textContent === '${value}').click()`);
     await click('Android');
@@ -96,16 +96,16 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await browser.until(`document.body.dataset.traces === '${filled.traces}'`);
   });
 
-  test('a click on a cell tells its commit, its result and who may have brought it', async () => {
+  test('a click on a cell shows its commit, its result and the commits that may have introduced it', async () => {
     await open('table=gold&n=120&q=name=blurs');
     await browser.move(700, 300);
     await browser.until(`!document.querySelector('#tip').hidden`);
     await browser.click(700, 200);
     await browser.until(`document.querySelector('#detail .strip') !== null`);
-    const told = await text('#detail');
-    assert.match(told, /blurs/);
-    assert.match(told, /COMMIT @/i);
-    assert.match(told, /HISTORY/i);
+    const detail = await text('#detail');
+    assert.match(detail, /blurs/);
+    assert.match(detail, /COMMIT @/i);
+    assert.match(detail, /HISTORY/i);
     await shot('detail');
     await browser.click(900, 120);
     await browser.until(`/changed/i.test(document.querySelector('#detail').innerText)`);
@@ -122,9 +122,9 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await browser.click(other, top + 30, SHIFT);
     await browser.until(`/changed from @/i.test(document.querySelector('#detail').innerText) && document.querySelector('#detail .diff') !== null`);
     assert.notEqual(await text('#detail h2'), newest);
-    const told = await text('#detail');
-    const [, from, to] = told.match(/changed from @(\d+) to @(\d+)/i).map(Number);
-    assert.ok(from < to && to > head - 5, told);
+    const detail = await text('#detail');
+    const [, from, to] = detail.match(/changed from @(\d+) to @(\d+)/i).map(Number);
+    assert.ok(from < to && to > head - 5, detail);
     const counted = Number((await text('#detail .diff')).match(/^(\d+) of/)[1]);
     const response = await fetch(`${server.url}/traces/v1/tables/gold/diff?from=@${from}&to=@${to}`);
     assert.equal(counted, (await response.json()).total);
@@ -178,11 +178,11 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await shot('steps');
     await browser.evaluate(`document.querySelector('.card').click()`);
     await browser.until(`!document.querySelector('#chart-box').hidden && document.querySelector('#detail h2') !== null`);
-    await browser.until(`/brought by/i.test(document.querySelector('#detail').innerText)`);
+    await browser.until(`/introduced by/i.test(document.querySelector('#detail').innerText)`);
     await shot('numbers');
   });
 
-  test('a store without tables and a table without results tell what to do', async () => {
+  test('a store without tables and a table without results explain what to do', async () => {
     const fresh = await startServer();
     try {
       await browser.open('about:blank');
@@ -203,7 +203,7 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await browser.until(`document.body.dataset.traces === '${filled.traces}'`);
   });
 
-  test('what went wrong is told in place of the grid, with a way out', async () => {
+  test('an error replaces the grid and offers a way back', async () => {
     await browser.open('about:blank');
     await browser.open(`${server.url}/traces#table=gold&q=os%3D~(`);
     await browser.until(`document.body.dataset.failed !== undefined`);
@@ -236,7 +236,7 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     }
   });
 
-  test('names from results are shown and not obeyed', async () => {
+  test('names in results are escaped', async () => {
     await post(server, '', { table: 'hostile' });
     await post(server, '/hostile/commits', { commits: [{ hash: 'abcdef1', subject: '<img src=x onerror=alert(1)>' }] });
     const params = { name: '<script>window.hacked = 1</script>', 'k,=%': '"><b>' };
@@ -255,19 +255,19 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     assert.ok(traces >= 1000);
     await open('table=large&n=256');
     const painted = Number(await browser.evaluate('document.body.dataset.paintedMs'));
-    console.log(`${traces} traces x 256 commits: asked for, received and painted in ${painted} ms`);
+    console.log(`${traces} traces x 256 commits: requested, received and painted in ${painted} ms`);
     assert.match(await text('#summary'), /1,008 traces × 256 commits/);
     await browser.evaluate(`document.querySelector('#scroller').scrollTop = 1e9`);
     await shot('large');
     const drawn = await browser.evaluate(`(() => {
-      const begun = performance.now();
+      const started = performance.now();
       const scroller = document.querySelector('#scroller');
       for (let at = 0; at < 20; at++) { scroller.scrollTop = at * 700; scroller.dispatchEvent(new Event('scroll')); }
-      return performance.now() - begun;
+      return performance.now() - started;
     })()`);
     assert.ok(Number.isFinite(drawn));
-    // Of 84 names those are taken that are like what is typed. A frame that was
-    // asked for before must not be taken for that of the answer.
+    // Selects the names among 84 that match the typed text. An animation frame that
+    // was requested earlier must not be mistaken for the frame of this response.
     await browser.evaluate(`(() => {
       document.querySelector('#scroller').dispatchEvent(new Event('scroll'));
       const find = document.querySelector('.find');
@@ -281,31 +281,31 @@ describe('the page of traces', { timeout: 600_000 }, () => {
     await browser.until(`document.body.dataset.traces === '${traces}' && document.querySelector('#query').value === ''`);
   });
 
-  test('ten thousand traces are scrolled through, and only what is seen is drawn', async () => {
+  test('ten thousand traces can be scrolled, and only the visible part is drawn', async () => {
     const { traces } = await fill(server, 'huge', HUGE);
     assert.ok(traces >= 10_000);
     await open('table=huge&n=32');
     const painted = Number(await browser.evaluate('document.body.dataset.paintedMs'));
-    console.log(`${traces} traces x 32 commits: asked for, received and painted in ${painted} ms`);
+    console.log(`${traces} traces x 32 commits: requested, received and painted in ${painted} ms`);
     assert.match(await text('#summary'), new RegExp(`${traces.toLocaleString('en-US')} traces .*× 32 commits`));
     const boxes = await browser.evaluate('document.querySelectorAll("main *").length');
-    assert.ok(boxes < 100, `${boxes} elements for a grid on one canvas`);
+    assert.ok(boxes < 100, `${boxes} elements, although the grid is one canvas`);
     await key('ArrowDown');
     for (let page = 0; page < 3; page++) await key('PageDown');
     const scrolled = await browser.evaluate(`document.querySelector('#scroller').scrollTop`);
-    assert.ok(scrolled > 1000, `the selection was not followed: ${scrolled}`);
+    assert.ok(scrolled > 1000, `the grid did not scroll to the selection: ${scrolled}`);
     await browser.evaluate(`document.querySelector('#scroller').scrollTop = 1e9`);
     await shot('huge');
     assert.equal(await browser.evaluate(`document.querySelector('#canvas').height <= 900`), true);
   });
 
-  test('options of a trace are told beside its cell', async () => {
+  test('the tooltip of a cell shows the options of its trace', async () => {
     await open('table=gold&n=120&kind=numbers&q=name=blurs');
     await browser.move(800, 220);
     await browser.until(`/unit ns/.test(document.querySelector('#tip').innerText)`);
   });
 
-  test('nothing went wrong in the page meanwhile', () => {
+  test('the page logged no errors', () => {
     assert.deepEqual(browser.problems, []);
   });
 });

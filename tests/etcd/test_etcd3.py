@@ -1,6 +1,6 @@
-"""The Python client etcd3 against the metastore. Its messages are older than
-the protobuf library of today, which takes them only in its Python form:
-run with PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python."""
+"""Tests the metastore with the Python client etcd3. Its generated messages are
+too old for the native protobuf library, so run the tests with
+PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python."""
 
 import hashlib
 import io
@@ -69,7 +69,7 @@ def test_a_transaction_takes_one_of_two_branches(client):
     assert not done and client.get("/k")[0] == b"z"
 
 
-def test_keys_go_with_their_lease(client):
+def test_keys_are_deleted_with_their_lease(client):
     lease = client.lease(600)
     client.put("/leased", "v", lease=lease)
     assert lease.granted_ttl == 600 and lease.keys == [b"/leased"]
@@ -77,45 +77,45 @@ def test_keys_go_with_their_lease(client):
     assert lease.refresh()[0].TTL == 600
     lease.revoke()
     assert client.get("/leased") == (None, None)
-    with pytest.raises(grpc.RpcError) as refused:
+    with pytest.raises(grpc.RpcError) as rejected:
         client.put("/leased", "v", lease=lease.id)
-    assert refused.value.code() == grpc.StatusCode.NOT_FOUND
+    assert rejected.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_a_watcher_is_told_history_and_then_what_happens(client):
+def test_a_watcher_receives_past_and_then_new_events(client):
     first = client.put("/w/a", "1").header.revision
     client.delete("/w/a")
     events, cancel = client.watch_prefix("/w/", start_revision=first, prev_kv=True)
     timer = threading.Timer(WAIT_SECONDS, cancel)
     timer.start()
-    told = [next(events), next(events)]
+    received = [next(events), next(events)]
     client.put("/w/b", "2")
-    told.append(next(events))
+    received.append(next(events))
     timer.cancel()
     cancel()
-    shown = [(type(event).__name__, event.key, event.value) for event in told]
+    shown = [(type(event).__name__, event.key, event.value) for event in received]
     assert shown == [
         ("PutEvent", b"/w/a", b"1"),
         ("DeleteEvent", b"/w/a", b""),
         ("PutEvent", b"/w/b", b"2"),
     ]
-    assert told[1].prev_value == b"1"
+    assert received[1].prev_value == b"1"
 
 
-def test_a_watcher_of_compacted_history_is_told_so(client):
+def test_a_watcher_of_compacted_history_is_cancelled(client):
     old = client.put("/k", "1").header.revision
     new = client.put("/k", "2").header.revision
     client.compact(new)
     events, cancel = client.watch("/k", start_revision=old)
     timer = threading.Timer(WAIT_SECONDS, cancel)
     timer.start()
-    with pytest.raises(etcd3.exceptions.RevisionCompactedError) as refused:
+    with pytest.raises(etcd3.exceptions.RevisionCompactedError) as rejected:
         next(events)
     timer.cancel()
-    assert refused.value.compacted_revision == new
+    assert rejected.value.compacted_revision == new
 
 
-def test_a_lock_is_taken_and_given_back(client):
+def test_a_lock_is_acquired_and_released(client):
     for _ in range(2):
         with client.lock("one", ttl=60) as lock:
             assert lock.is_acquired()
@@ -123,7 +123,7 @@ def test_a_lock_is_taken_and_given_back(client):
         assert not lock.is_acquired()
 
 
-def test_the_member_tells_about_itself(client, server):
+def test_the_member_reports_its_status(client, server):
     status = client.status()
     assert status.version.startswith("3.") and status.db_size > 0
     members = list(client.members)

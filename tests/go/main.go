@@ -1,5 +1,5 @@
-// Reads rows of many sizes with Google's Go client, which takes a message that
-// ends inside a row for an error.
+// Reads rows of many sizes with Google's Go client, which fails if a message
+// ends inside a row.
 //
 //	BIGTABLE_EMULATOR_HOST=<host:port> go run .
 package main
@@ -19,7 +19,7 @@ const (
 	mib = 1 << 20
 )
 
-// size is how many rows there are of one kind, and what is in them.
+// size describes a group of rows: their number, and the number and size of their cells.
 type size struct {
 	prefix                 string
 	rows, cells, cellBytes int
@@ -41,7 +41,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "Go client:", err)
 		os.Exit(1)
 	}
-	fmt.Println("Go client: all as expected")
+	fmt.Println("Go client: all passed")
 }
 
 func run(ctx context.Context) error {
@@ -131,7 +131,7 @@ func readAll(ctx context.Context, table *bigtable.Table, options []bigtable.Read
 	}
 	for _, size := range sizes {
 		if found[size.prefix] != size.rows {
-			return fmt.Errorf("%d rows of %s, not %d", found[size.prefix], size.prefix, size.rows)
+			return fmt.Errorf("expected %d rows with prefix %s, got %d", size.rows, size.prefix, found[size.prefix])
 		}
 	}
 	return nil
@@ -140,11 +140,11 @@ func readAll(ctx context.Context, table *bigtable.Table, options []bigtable.Read
 func check(row bigtable.Row, size size) error {
 	cells := row["f"]
 	if len(cells) != size.cells {
-		return fmt.Errorf("row %s has %d cells, not %d", row.Key(), len(cells), size.cells)
+		return fmt.Errorf("row %s: expected %d cells, got %d", row.Key(), size.cells, len(cells))
 	}
 	for _, cell := range cells {
 		if len(cell.Value) != size.cellBytes {
-			return fmt.Errorf("row %s has a cell of %d bytes, not %d", row.Key(), len(cell.Value), size.cellBytes)
+			return fmt.Errorf("row %s: expected cells of %d bytes, got %d", row.Key(), size.cellBytes, len(cell.Value))
 		}
 	}
 	return nil

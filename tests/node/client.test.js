@@ -52,7 +52,7 @@ test('tables are created, found, listed and deleted', async () => {
   assert.deepEqual(await table.exists(), [false]);
 });
 
-test('families keep nested gc rules', async () => {
+test('families store nested gc rules', async () => {
   const rule = {versions: 2, age: {seconds: 86400, nanos: 0}, union: true};
   const table = await newTable({families: [{name: 'f', rule}, 'plain']});
   const [families] = await table.getFamilies();
@@ -116,7 +116,7 @@ test('filters are applied', async () => {
   await assert.rejects(read({row: '('}), {code: 3});
 });
 
-test('large values come in pieces and are put together', async () => {
+test('large values are sent in chunks and reassembled', async () => {
   const table = await newTable();
   const value = Buffer.alloc(5_000_000);
   for (let at = 0; at < value.length; at += 4) value.writeUInt32BE(at, at);
@@ -130,7 +130,7 @@ test('large values come in pieces and are put together', async () => {
   assert.equal(rows[0].data.f.r[0].value.toString(), 'after');
 });
 
-test('a stream may be ended early', async () => {
+test('a stream can be ended early', async () => {
   const table = await tenRows();
   const seen = [];
   await new Promise((resolve, reject) => {
@@ -146,7 +146,7 @@ test('a stream may be ended early', async () => {
   assert.equal((await table.getRows())[0].length, 10);
 });
 
-test('bulk writes tell which entries failed', async () => {
+test('bulk writes report which entries failed', async () => {
   const table = await newTable();
   const entry = (key, family) => ({
     method: 'insert', key, data: {[family]: {q: {value: 'v', timestamp: 1000}}},
@@ -160,7 +160,7 @@ test('bulk writes tell which entries failed', async () => {
   assert.deepEqual(ids((await table.getRows())[0]), ['a', 'c']);
 });
 
-test('increments and rules are one step', async () => {
+test('increments and rules are atomic', async () => {
   const table = await newTable();
   const row = table.row('r');
   assert.equal(await increment(row, 5), 5);
@@ -197,7 +197,7 @@ test('rows are dropped by prefix and then all', async () => {
   assert.deepEqual((await table.getRows())[0], []);
 });
 
-test('consistency is reached, and a bogus token is refused', async () => {
+test('consistency is reached, and an invalid token is rejected', async () => {
   const table = await newTable();
   const [token] = await table.generateConsistencyToken();
   assert.deepEqual(await table.checkConsistency(token), [true]);
@@ -207,16 +207,16 @@ test('consistency is reached, and a bogus token is refused', async () => {
   assert.deepEqual([...states.keys()], ['node-c1']);
 });
 
-test('what is missing is told, not waited for', async () => {
+test('calls on a missing table fail without retries', async () => {
   const missing = instance.table('never-made');
   await assert.rejects(missing.getRows(), {code: 5});
   await assert.rejects(missing.row('r').save({f: {q: 'v'}}), error => {
     assert.equal(error.code ?? error.errors[0].code, 5);
     return true;
   });
-  await assert.rejects(createWithBadName(), {code: 3});
+  await assert.rejects(createWithInvalidName(), {code: 3});
 });
 
-function createWithBadName() {
+function createWithInvalidName() {
   return instance.createTable('not a name');
 }

@@ -1,4 +1,4 @@
-"""One server for all tests; a table of its own for each."""
+"""Fixtures: one server for all tests, and a new table for each test."""
 
 import itertools
 import os
@@ -27,11 +27,11 @@ numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def server():
-    """A server that keeps nothing; BIGTABLE_EMULATOR_HOST leads to it."""
+    """An in-memory server, to which BIGTABLE_EMULATOR_HOST points."""
     server = Server("--ephemeral")
     os.environ["BIGTABLE_EMULATOR_HOST"] = server.address
     yield server
-    # Whatever the tests did to it, it ends in order.
+    # The server must exit cleanly whatever the tests did.
     assert server.terminate() == 0
 
 
@@ -42,7 +42,7 @@ def table_id():
 
 @pytest.fixture(scope="session")
 def instance(server):
-    """The instance as the classic client sees it."""
+    """The instance in the classic client."""
     return bigtable.Client(project=PROJECT, admin=True).instance(INSTANCE)
 
 
@@ -60,7 +60,7 @@ def channel(server):
 
 @pytest.fixture(scope="session")
 def raw(channel):
-    """The generated data client: requests as they are, no retries added."""
+    """The generated data client, which sends requests unchanged and does not retry."""
     return BigtableClient(transport=BigtableGrpcTransport(channel=channel))
 
 
@@ -74,7 +74,7 @@ def tables(channel):
 
 @pytest.fixture
 def classic(instance, table_id):
-    """A table with families `f` and `g`, through the classic client."""
+    """A table with families `f` and `g`, in the classic client."""
     table = instance.table(table_id)
     keep_all = column_family.MaxVersionsGCRule(1000)
     table.create(column_families={"f": keep_all, "g": keep_all})
@@ -83,13 +83,13 @@ def classic(instance, table_id):
 
 @pytest.fixture
 def table(data_client, classic):
-    """The same table through the data client."""
+    """The same table in the data client."""
     with data_client.get_table(INSTANCE, classic.table_id) as table:
         yield table
 
 
 def aggregate(kind):
-    """A family whose cells are folded by `kind`: sum, min or max."""
+    """Returns a family whose cells are aggregated with `kind`: sum, min or max."""
     return admin.ColumnFamily(
         value_type={"aggregate_type": {"input_type": {"int64_type": {}}, kind: {}}}
     )
@@ -112,15 +112,15 @@ def name(table_id):
 
 
 def cells(row):
-    """The cells of a row, each as `family:qualifier@millis=value#label`."""
+    """Returns the cells of a row, each as `family:qualifier@millis=value#label`."""
     if row is None:
         return None
-    told = []
+    shown = []
     for cell in row:
         qualifier, value = (
             part.decode("latin-1") for part in (cell.qualifier, cell.value)
         )
         labels = "".join(f"#{label}" for label in cell.labels)
         millis = cell.timestamp_micros // 1000
-        told.append(f"{cell.family}:{qualifier}@{millis}={value}{labels}")
-    return told
+        shown.append(f"{cell.family}:{qualifier}@{millis}={value}{labels}")
+    return shown

@@ -1,5 +1,5 @@
-"""A server process: started on free ports, asked for its addresses by the
-line that says it is ready, ended with the tests."""
+"""A server process for the tests, on free ports. The readiness line that it
+prints contains its addresses."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 
 
 class Server:
-    """`stele serve`, ready. The binary is the one that STELE_BIN names."""
+    """A running `stele serve`. STELE_BIN is the path of the binary."""
 
     def __init__(self, *flags):
         binary = os.environ["STELE_BIN"]
@@ -29,15 +29,15 @@ class Server:
         return f"http://{self.ready['http']}"
 
     def terminate(self):
-        """Ends it as an operator does. Returns the exit code."""
+        """Sends SIGTERM and returns the exit code."""
         self.process.terminate()
-        return self._ended()
+        return self._wait()
 
     def kill(self):
         self.process.kill()
-        return self._ended()
+        return self._wait()
 
-    def _ended(self):
+    def _wait(self):
         code = self.process.wait(timeout=60)
         self.process.stdout.close()
         return code

@@ -21,7 +21,7 @@ def entry(key, value=b"v", family="f"):
 
 
 def run(table_id, steps):
-    """Runs `steps` with the table, in a loop of its own."""
+    """Runs `steps` with the table in a new event loop."""
 
     async def main():
         async with BigtableDataClientAsync(project=PROJECT) as client:
@@ -31,7 +31,7 @@ def run(table_id, steps):
     return asyncio.run(main())
 
 
-def test_rows_are_written_and_read_side_by_side(classic):
+def test_rows_are_written_and_read_concurrently(classic):
     async def steps(_, table):
         numbers = range(200)
         writes = (
@@ -45,7 +45,7 @@ def test_rows_are_written_and_read_side_by_side(classic):
     run(classic.table_id, steps)
 
 
-def test_increments_side_by_side_lose_nothing(classic):
+def test_concurrent_increments_are_all_counted(classic):
     async def steps(_, table):
         rows = await asyncio.gather(
             *(table.read_modify_write_row("r", IncrementRule("f", "n", 1)) for _ in range(100))
@@ -55,7 +55,7 @@ def test_increments_side_by_side_lose_nothing(classic):
     run(classic.table_id, steps)
 
 
-def test_a_stream_that_is_left_early_ends_on_the_server(classic, server):
+def test_a_cancelled_stream_ends_on_the_server(classic, server):
     async def steps(_, table):
         value = b"x" * 100_000
         for start in range(0, 400, 40):
@@ -73,7 +73,7 @@ def test_a_stream_that_is_left_early_ends_on_the_server(classic, server):
     run(classic.table_id, steps)
 
 
-def test_the_batcher_tells_of_what_failed_and_writes_the_rest(classic):
+def test_the_batcher_reports_failed_entries_and_writes_the_others(classic):
     async def steps(_, table):
         with pytest.raises(MutationsExceptionGroup) as raised:
             async with table.mutations_batcher(flush_limit_mutation_count=10) as batcher:

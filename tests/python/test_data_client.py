@@ -1,5 +1,5 @@
-"""The data client: queries, shards, bulk writes, and giving up at once on what
-can never succeed."""
+"""The data client: queries, shards, bulk writes, and permanent errors that are
+not retried."""
 
 import pytest
 from google.api_core import exceptions
@@ -31,7 +31,7 @@ def hundred(table):
     return table
 
 
-def test_a_row_is_read_or_is_not_there(table):
+def test_a_missing_row_reads_as_none(table):
     assert table.read_row("r") is None and not table.row_exists("r")
     table.mutate_row("r", SetCell("f", "q", b"v", timestamp_micros=5000))
     assert cells(table.read_row("r")) == ["f:q@5=v"] and table.row_exists("r")
@@ -53,14 +53,14 @@ def test_queries_have_keys_ranges_and_limits(hundred):
     assert len(hundred.read_rows(ReadRowsQuery())) == 100
 
 
-def test_a_stream_may_be_left_early(hundred):
+def test_a_stream_can_be_abandoned(hundred):
     stream = hundred.read_rows_stream(ReadRowsQuery())
     assert next(stream).row_key == b"r00"
     stream.close()
     assert hundred.row_exists("r99")
 
 
-def test_shards_of_a_query_are_the_whole_of_it(data_client, tables, table_id):
+def test_shards_of_a_query_cover_all_its_rows(data_client, tables, table_id):
     splits = [{"key": f"r{number}0".encode()} for number in range(1, 10)]
     tables.create_table(
         request={
@@ -89,7 +89,7 @@ def test_rows_descend_when_a_read_is_reversed(raw, hundred):
     assert [chunk.row_key for chunk in chunks] == [b"r19", b"r18", b"r17"]
 
 
-def test_statistics_come_last_when_they_are_asked_for(raw, hundred):
+def test_requested_statistics_are_in_the_last_message(raw, hundred):
     request = data.ReadRowsRequest(
         table_name=name(hundred.table_id),
         filter={"row_key_regex_filter": b"r.7"},
@@ -104,7 +104,7 @@ def test_statistics_come_last_when_they_are_asked_for(raw, hundred):
     assert not only.chunks and "request_stats" in only
 
 
-def test_bulk_errors_name_the_entries_and_are_not_tried_again(table):
+def test_bulk_errors_name_the_entries_and_are_not_retried(table):
     entries = [entry("a"), entry("b", family="missing"), entry("c")]
     with pytest.raises(MutationsExceptionGroup) as raised:
         table.bulk_mutate_rows(entries, operation_timeout=60)
@@ -113,15 +113,14 @@ def test_bulk_errors_name_the_entries_and_are_not_tried_again(table):
     assert keys(table.read_rows(ReadRowsQuery())) == ["a", "c"]
 
 
-def test_the_batcher_flushes_at_its_end(table):
+def test_the_batcher_flushes_when_closed(table):
     with table.mutations_batcher(flush_limit_mutation_count=50) as batcher:
         for number in range(500):
             batcher.append(entry(f"{number:03}"))
     assert len(table.read_rows(ReadRowsQuery())) == 500
 
 
-# A call that is tried again ends only with its own time, which the client
-# then tells by another exception.
+# A call that is retried fails only at its own timeout, with another exception.
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -131,7 +130,7 @@ def test_the_batcher_flushes_at_its_end(table):
         lambda table: table.sample_row_keys(operation_timeout=60),
     ],
 )
-def test_a_missing_table_is_told_at_once(data_client, attempt):
+def test_a_missing_table_fails_without_retries(data_client, attempt):
     with data_client.get_table(INSTANCE, "never-made") as table:
         with pytest.raises(exceptions.NotFound, match="never-made"):
             attempt(table)

@@ -1,5 +1,5 @@
-"""What a client is told when something is wrong: the code, and the words that
-clients and their tests look for."""
+"""Errors that clients receive: the code, and the texts that clients and their
+tests compare."""
 
 import pytest
 from google.api_core import exceptions
@@ -48,7 +48,7 @@ MUTATIONS = {
     ),
     "times": ([delete_cells(**times(2000, 2000))], INVALID, "must be less than"),
     "times granularity": ([delete_cells(**times(1, 2000))], INVALID, "granularity mismatch"),
-    "the place": ([set_cell(), set_cell(family_name="x")], NOT_FOUND, "element #1"),
+    "index of the mutation": ([set_cell(), set_cell(family_name="x")], NOT_FOUND, "element #1"),
     "too many": (
         [{"delete_from_row": {}}] * 100_001,
         INVALID,
@@ -58,10 +58,10 @@ MUTATIONS = {
 
 
 @pytest.mark.parametrize("case", MUTATIONS)
-def test_a_wrong_mutation_is_refused_and_leaves_nothing(raw, classic, case):
-    mutations, error, told = MUTATIONS[case]
+def test_an_invalid_mutation_is_rejected_and_writes_nothing(raw, classic, case):
+    mutations, error, message = MUTATIONS[case]
     table = name(classic.table_id)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         raw.mutate_row(table_name=table, row_key=b"r", mutations=mutations)
     entries = [{"row_key": b"good", "mutations": [set_cell()]}]
     entries.append({"row_key": b"r", "mutations": mutations})
@@ -75,15 +75,15 @@ def test_a_wrong_mutation_is_refused_and_leaves_nothing(raw, classic, case):
             entry.index: entry.status for response in responses for entry in response.entries
         }
         assert statuses[0].code == 0 and statuses[1].code == error.grpc_status_code.value[0]
-        assert told in statuses[1].message
+        assert message in statuses[1].message
         assert classic.read_row(b"good") is not None
     assert classic.read_row(b"r") is None
 
 
 @pytest.mark.parametrize(
-    ("key", "told"), [(b"", "Row keys must be non-empty"), (b"k" * 4097, "limit of 4096")]
+    ("key", "message"), [(b"", "Row keys must be non-empty"), (b"k" * 4097, "limit of 4096")]
 )
-def test_a_key_that_no_row_can_have_is_refused(raw, classic, key, told):
+def test_an_invalid_row_key_is_rejected(raw, classic, key, message):
     table = name(classic.table_id)
     rule = {"family_name": "f", "column_qualifier": b"q", "append_value": b"v"}
     for attempt in (
@@ -94,12 +94,12 @@ def test_a_key_that_no_row_can_have_is_refused(raw, classic, key, told):
         ),
         lambda: raw.read_modify_write_row(table_name=table, row_key=key, rules=[rule]),
     ):
-        with pytest.raises(INVALID, match=told):
+        with pytest.raises(INVALID, match=message):
             attempt()
     [response] = raw.mutate_rows(
         table_name=table, entries=[{"row_key": key, "mutations": [set_cell()]}]
     )
-    assert response.entries[0].status.code == 3 and told in response.entries[0].status.message
+    assert response.entries[0].status.code == 3 and message in response.entries[0].status.message
 
 
 def read(**fields):
@@ -182,11 +182,11 @@ CALLS = {
 
 
 @pytest.mark.parametrize("case", CALLS)
-def test_a_wrong_call_is_told_what_is_wrong(raw, classic, case):
-    call, error, told = CALLS[case]
+def test_the_error_of_an_invalid_call_names_the_mistake(raw, classic, case):
+    call, error, message = CALLS[case]
     with pytest.raises(error) as raised:
         call(raw, name(classic.table_id))
-    assert told in raised.value.message
+    assert message in raised.value.message
 
 
 def test_a_range_of_one_key_is_one_row(raw, classic):
@@ -272,10 +272,10 @@ def errors_table(tables):
 
 
 @pytest.mark.parametrize("case", ADMIN)
-def test_wrong_administration_is_told_what_is_wrong(tables, errors_table, case):
-    call, error, told = ADMIN[case]
+def test_the_error_of_an_invalid_admin_call_names_the_mistake(tables, errors_table, case):
+    call, error, message = ADMIN[case]
     with pytest.raises(error) as raised:
         call(tables)
-    assert told in raised.value.message
+    assert message in raised.value.message
     with pytest.raises(NOT_FOUND):
         tables.get_table(name=f"{PARENT}/tables/refused")

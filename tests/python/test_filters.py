@@ -1,4 +1,4 @@
-"""Every filter, on one small table, with what it must let through."""
+"""Every filter, on one small table, with the cells that it must return."""
 
 import datetime
 
@@ -10,7 +10,7 @@ from google.cloud.bigtable_v2 import types as data
 
 from conftest import INSTANCE, PARENT, cells, name
 
-# row -> cells as `cells` tells them: family:qualifier@millis=value.
+# row -> cells as formatted by `cells`: family:qualifier@millis=value.
 ROWS = {
     "apple": ["f:a@3=3", "f:a@2=2", "f:a@1=1", "f:b@1=x", "g:a@5=y"],
     "bean": ["f:b@1=x", "g:a@1=\x00\xff"],
@@ -32,9 +32,9 @@ def filled(data_client, tables):
     )
     with data_client.get_table(INSTANCE, table_id) as table:
         entries = []
-        for key, told in ROWS.items():
+        for key, shown in ROWS.items():
             mutations = []
-            for cell in told:
+            for cell in shown:
                 column, rest = cell.split("@", 1)
                 family, qualifier = column.split(":")
                 millis, value = rest.split("=")
@@ -85,7 +85,7 @@ CASES = {
         f.FamilyNameRegexFilter("g"),
         {"apple": ["g:a@5=y"], "bean": ["g:a@1=\x00\xff"], "cherry": ROWS["cherry"]},
     ),
-    "family that is not there": (f.FamilyNameRegexFilter("none"), {}),
+    "unknown family": (f.FamilyNameRegexFilter("none"), {}),
     "qualifier": (f.ColumnQualifierRegexFilter(b"z+"), {"cherry": ROWS["cherry"]}),
     "qualifier is matched whole": (f.ColumnQualifierRegexFilter(b"z"), {}),
     "value": (f.ValueRegexFilter(b"x"), X),
@@ -188,32 +188,32 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_filter_lets_through(filled, case):
+def test_a_filter_returns_the_expected_cells(filled, case):
     row_filter, expected = CASES[case]
     rows = filled.read_rows(ReadRowsQuery(row_filter=row_filter))
     assert {row.row_key.decode(): cells(row) for row in rows} == expected
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_filter_lets_through_the_same_of_rows_read_one_by_one(filled, case):
+def test_a_filter_returns_the_same_cells_from_rows_read_one_by_one(filled, case):
     row_filter, expected = CASES[case]
     rows = {key: filled.read_row(key, row_filter=row_filter) for key in ROWS}
     assert {key: cells(row) for key, row in rows.items() if row is not None} == expected
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_row_exists_if_the_filter_lets_a_cell_through(filled, case):
+def test_a_row_exists_if_the_filter_returns_a_cell(filled, case):
     row_filter, expected = CASES[case]
     matched = filled.check_and_mutate_row(
         "apple",
         row_filter,
-        # Matched or not, the row stays as it is.
+        # The row is unchanged whether it matches or not.
         true_case_mutations=SetCell("f", "b", b"x", timestamp_micros=1000),
     )
     assert matched == ("apple" in expected)
 
 
-def test_a_sample_is_of_whole_rows(filled):
+def test_a_sample_contains_whole_rows(filled):
     rows = filled.read_rows(ReadRowsQuery(row_filter=f.RowSampleFilter(0.5)))
     for row in rows:
         assert cells(row) == ROWS[row.row_key.decode()]
@@ -226,7 +226,7 @@ def deep(levels):
     return row_filter
 
 
-WRONG = {
+INVALID = {
     "pass_all_filter": {"pass_all_filter": False},
     "block_all_filter": {"block_all_filter": False},
     "strip_value_transformer": {"strip_value_transformer": False},
@@ -260,13 +260,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("told", WRONG)
-def test_a_wrong_filter_is_refused_before_any_row_is_read(raw, tables, told):
+@pytest.mark.parametrize("message", INVALID)
+def test_an_invalid_filter_is_rejected_before_any_row_is_read(raw, tables, message):
     table_id = "empty-and-filtered"
     try:
         tables.create_table(parent=PARENT, table_id=table_id, table={})
     except exceptions.AlreadyExists:
         pass
-    request = data.ReadRowsRequest(table_name=name(table_id), filter=WRONG[told])
-    with pytest.raises(exceptions.InvalidArgument, match=told):
+    request = data.ReadRowsRequest(table_name=name(table_id), filter=INVALID[message])
+    with pytest.raises(exceptions.InvalidArgument, match=message):
         list(raw.read_rows(request=request))

@@ -1,5 +1,5 @@
-"""The first calls of clients that are not installed here (Go, Java, HBase, C++),
-in raw gRPC: the answers are those with which these clients go on."""
+"""The first calls of clients that are not installed (Go, Java, HBase, C++), as
+raw gRPC, with the responses that these clients need to continue."""
 
 import urllib.request
 
@@ -17,7 +17,7 @@ OPERATIONS = "google.longrunning.Operations"
 
 
 def call(channel, service, method, request, **options):
-    """A unary call in bytes. Returns the bytes of the response."""
+    """Makes a unary call with serialized messages and returns the response bytes."""
     return channel.unary_unary(f"/{service}/{method}")(request, timeout=30, **options)
 
 
@@ -38,30 +38,30 @@ def test_a_channel_is_warmed_before_its_instance_has_tables(channel):
     assert call(channel, DATA, "PingAndWarm", raw, metadata=metadata) == b""
 
 
-def test_clients_that_ask_for_sessions_are_told_there_are_none(channel):
+def test_session_calls_are_unimplemented(channel):
     for method in ("GetClientConfiguration", "OpenTable", "OpenAuthorizedView"):
         assert code(channel, DATA, method) == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_instances_clusters_and_app_profiles_are_there_to_be_looked_at(channel, classic):
-    def ask(method, request, response):
+def test_instances_clusters_and_app_profiles_can_be_read(channel, classic):
+    def admin_call(method, request, response):
         return response.deserialize(
             call(channel, INSTANCES, method, type(request).serialize(request))
         )
 
-    listed = ask(
+    listed = admin_call(
         "ListInstances", admin.ListInstancesRequest(parent="projects/p"), admin.ListInstancesResponse
     )
     assert PARENT in [instance.name for instance in listed.instances]
-    instance = ask("GetInstance", admin.GetInstanceRequest(name=PARENT), admin.Instance)
+    instance = admin_call("GetInstance", admin.GetInstanceRequest(name=PARENT), admin.Instance)
     assert instance.state == admin.Instance.State.READY
-    clusters = ask(
+    clusters = admin_call(
         "ListClusters",
         admin.ListClustersRequest(parent="projects/p/instances/-"),
         admin.ListClustersResponse,
     )
     assert f"{PARENT}/clusters/{INSTANCE}-c1" in [cluster.name for cluster in clusters.clusters]
-    profile = ask(
+    profile = admin_call(
         "GetAppProfile",
         admin.GetAppProfileRequest(name=f"{PARENT}/appProfiles/default"),
         admin.AppProfile,
@@ -76,7 +76,7 @@ def test_operations_are_polled_on_the_same_port(channel):
     assert call(channel, OPERATIONS, "ListOperations", b"") == b""
 
 
-def test_what_nobody_serves_is_unimplemented(channel):
+def test_unknown_services_and_methods_are_unimplemented(channel):
     for service, method in [
         (DATA, "NoSuchMethod"),
         ("no.such.Service", "Method"),
@@ -86,7 +86,7 @@ def test_what_nobody_serves_is_unimplemented(channel):
         assert code(channel, service, method) == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_the_http_port_tells_that_all_is_well(server):
+def test_the_http_port_reports_health(server):
     with urllib.request.urlopen(f"{server.http}/health", timeout=30) as page:
         assert page.status == 200
     with urllib.request.urlopen(f"{server.http}/metrics", timeout=30) as page:

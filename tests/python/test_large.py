@@ -1,4 +1,4 @@
-"""Large cells, large rows, and messages that every client can take."""
+"""Large cells, large rows, and message sizes that every client accepts."""
 
 import os
 
@@ -14,29 +14,29 @@ from conftest import name
 
 MIB = 1 << 20
 
-# The client takes many seconds for each 100 MiB, and gives up on a busy machine.
+# The client needs many seconds for each 100 MiB, and times out on a busy machine.
 slow = pytest.mark.skipif(
     "STELE_LONG" not in os.environ, reason="scripts/test --long sends cells of 100 MiB"
 )
 
 
 def pattern(size, seed=0):
-    """Bytes whose pieces differ, so that none can be mistaken for another."""
+    """Returns bytes in which all blocks differ, so that misplaced ones are noticed."""
     return b"".join(
         (seed + block).to_bytes(8, "big") * 128 for block in range(-(-size // 1024))
     )[:size]
 
 
 @pytest.mark.parametrize("size", [0, 1, 256 * 1024, 256 * 1024 + 1, MIB, 5_000_000, 10 * MIB])
-def test_a_cell_comes_back_whole(table, size):
+def test_a_large_cell_is_read_back_unchanged(table, size):
     value = pattern(size)
     table.mutate_row("r", SetCell("f", "q", value))
     [cell] = table.read_row("r")
     assert cell.value == value
 
 
-def test_messages_stay_within_what_clients_take_by_default(server, table):
-    """The Go client in emulator mode takes no message of more than 4 MiB."""
+def test_messages_stay_within_the_default_limit_of_clients(server, table):
+    """The Go client in emulator mode rejects messages of more than 4 MiB."""
     table.mutate_row("r", SetCell("f", "a", pattern(5_000_000)))
     table.bulk_mutate_rows([
         RowMutationEntry(f"s{number}", SetCell("f", "q", pattern(82_000, number)))
@@ -69,7 +69,7 @@ def test_a_thousand_rows_of_82_kb_are_scanned(table):
 
 @slow
 def test_two_cells_of_100_mib_are_one_row(channel, table):
-    """Written one by one; the row is read whole."""
+    """Writes the cells one by one and reads the whole row."""
     size = 100 * MIB
     for number, qualifier in enumerate(("a", "b")):
         table.mutate_row(

@@ -1,4 +1,4 @@
-"""Increments, appends, aggregates and conditional writes, by the data client."""
+"""Increments, appends, aggregates and conditional writes with the data client."""
 
 import pytest
 from google.api_core import exceptions
@@ -59,7 +59,7 @@ def test_rules_see_what_earlier_rules_did(table):
     assert [(cell.qualifier, cell.value) for cell in row] == [(b"n", number(42)), (b"s", b"ab")]
 
 
-def test_the_answer_holds_the_touched_columns_in_read_order(table):
+def test_the_response_contains_the_changed_columns_in_read_order(table):
     table.mutate_row("r", SetCell("f", "untouched", b"v"))
     rules = [AppendValueRule("g", "b", b"1"), AppendValueRule("f", "z", b"2")]
     rules += [AppendValueRule("f", "a", b"3")]
@@ -67,12 +67,12 @@ def test_the_answer_holds_the_touched_columns_in_read_order(table):
     assert [(cell.family, cell.qualifier) for cell in row] == [("f", b"a"), ("f", b"z"), ("g", b"b")]
 
 
-def test_an_empty_append_makes_an_empty_cell(table):
+def test_an_empty_append_creates_an_empty_cell(table):
     table.read_modify_write_row("r", AppendValueRule("f", "s", b""))
     assert [cell.value for cell in table.read_row("r")] == [b""]
 
 
-def test_older_versions_stay_and_time_does_not_run_back(table):
+def test_older_versions_remain_and_timestamps_do_not_decrease(table):
     future = 4_000_000_000_000_000
     table.mutate_row("r", SetCell("f", "s", b"old", timestamp_micros=1000))
     table.read_modify_write_row("r", AppendValueRule("f", "s", b"+"))
@@ -84,7 +84,7 @@ def test_older_versions_stay_and_time_does_not_run_back(table):
     assert len(list(row)) == 3
 
 
-def test_a_cell_that_is_no_number_is_not_incremented(table):
+def test_a_cell_of_other_than_8_bytes_is_not_incremented(table):
     table.mutate_row("r", SetCell("f", "n", b"short", timestamp_micros=1000))
     with pytest.raises(exceptions.FailedPrecondition, match="64-bit values"):
         table.read_modify_write_row(
@@ -93,13 +93,13 @@ def test_a_cell_that_is_no_number_is_not_incremented(table):
     assert cells(table.read_row("r")) == ["f:n@1=short"]
 
 
-def test_additions_are_folded(aggregates):
+def test_additions_are_aggregated(aggregates):
     for value in (5, -3, 40):
         for family in ("sum", "min", "max"):
             aggregates.mutate_row("r", AddToCell(family, "n", value, timestamp_micros=0))
     row = aggregates.read_row("r")
-    told = {cell.family: int.from_bytes(cell.value, "big", signed=True) for cell in row}
-    assert told == {"max": 40, "min": -3, "sum": 42}
+    values = {cell.family: int.from_bytes(cell.value, "big", signed=True) for cell in row}
+    assert values == {"max": 40, "min": -3, "sum": 42}
 
 
 def test_states_are_merged(raw, aggregates):
@@ -121,7 +121,7 @@ def test_states_are_merged(raw, aggregates):
     assert cell.value == number(103) and cell.timestamp_micros == 0
 
 
-def test_aggregates_and_plain_families_are_not_mistaken_for_each_other(aggregates):
+def test_mutations_must_match_the_type_of_the_family(aggregates):
     with pytest.raises(exceptions.InvalidArgument, match="sum is an aggregate"):
         aggregates.mutate_row("r", SetCell("sum", "n", b"v"))
     with pytest.raises(exceptions.InvalidArgument, match="plain is not an aggregate"):
@@ -144,7 +144,7 @@ def test_a_check_chooses_one_of_two_lists(table):
     assert cells(table.read_row("other")) == ["g:else@0=", "g:then@0="]
 
 
-def test_the_list_that_is_not_chosen_may_be_empty_but_not_both(table, raw):
+def test_one_of_the_two_lists_may_be_empty_but_not_both(table, raw):
     only_then = {"true_case_mutations": SetCell("f", "q", b"v")}
     assert table.check_and_mutate_row("absent", None, **only_then) is False
     assert table.read_row("absent") is None
@@ -154,7 +154,7 @@ def test_the_list_that_is_not_chosen_may_be_empty_but_not_both(table, raw):
         )
 
 
-def test_a_list_with_a_wrong_mutation_is_refused_whichever_is_chosen(table):
+def test_an_invalid_mutation_is_rejected_in_either_list(table):
     with pytest.raises(exceptions.NotFound, match="Requested column family not found"):
         table.check_and_mutate_row(
             "r",
@@ -165,7 +165,7 @@ def test_a_list_with_a_wrong_mutation_is_refused_whichever_is_chosen(table):
     assert table.read_row("r") is None
 
 
-def test_mutations_of_a_row_are_done_in_order(table):
+def test_mutations_of_a_row_are_applied_in_order(table):
     table.mutate_row(
         "r",
         [

@@ -1,4 +1,4 @@
-"""Rows are written and read, by the classic client."""
+"""Writing and reading rows with the classic client."""
 
 import datetime
 
@@ -20,8 +20,8 @@ def put(table, key, value=b"v", family="f", qualifier=b"q", millis=None):
     row.commit()
 
 
-def keys(table, **asked):
-    return [row.row_key.decode() for row in table.read_rows(**asked)]
+def keys(table, **options):
+    return [row.row_key.decode() for row in table.read_rows(**options)]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_row_is_written_and_read_back(classic):
     assert classic.read_row(b"missing") is None
 
 
-def test_versions_come_newest_first(classic):
+def test_versions_are_returned_newest_first(classic):
     for millis in (20, 10, 30):
         put(classic, b"r", str(millis).encode(), millis=millis)
     assert list(classic.read_row(b"r").cell_values("f", b"q")) == [
@@ -115,7 +115,7 @@ def test_limits_count_rows_after_the_filter(ten):
     assert keys(ten, filter_=last_three, limit=2) == ["r7", "r8"]
 
 
-def test_bulk_writes_tell_what_went_wrong_row_by_row(classic):
+def test_bulk_writes_report_errors_per_row(classic):
     good, bad, late = (classic.direct_row(key) for key in (b"good", b"bad", b"late"))
     good.set_cell("f", b"q", b"v")
     bad.set_cell("f", b"q", b"left out")
@@ -124,7 +124,7 @@ def test_bulk_writes_tell_what_went_wrong_row_by_row(classic):
     statuses = classic.mutate_rows([good, bad, late])
     assert [status.code for status in statuses] == [0, 5, 0]
     assert "Requested column family not found" in statuses[1].message
-    assert keys(classic) == ["good", "late"], "nothing of the bad row was written"
+    assert keys(classic) == ["good", "late"], "the bad row was not written"
 
 
 def test_the_batcher_writes_everything(classic):
@@ -136,7 +136,7 @@ def test_the_batcher_writes_everything(classic):
     assert len(keys(classic)) == 1000
 
 
-def test_a_conditional_row_takes_one_of_two_ways(classic):
+def test_a_conditional_row_applies_one_of_two_lists(classic):
     put(classic, b"r", b"yes")
     matches = row_filters.ValueRegexFilter(b"yes")
     row = classic.conditional_row(b"r", matches)

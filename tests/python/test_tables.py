@@ -1,4 +1,4 @@
-"""Tables are made, shown, changed and dropped, by the classic client."""
+"""Creating, reading, changing and deleting tables with the classic client."""
 
 import datetime
 
@@ -14,7 +14,7 @@ versions = column_family.MaxVersionsGCRule
 days = lambda count: column_family.MaxAgeGCRule(datetime.timedelta(days=count))
 
 
-def test_a_table_is_made_found_listed_and_dropped(instance, table_id):
+def test_a_table_is_created_found_listed_and_deleted(instance, table_id):
     table = instance.table(table_id)
     assert not table.exists()
     table.create(column_families={"f": versions(10)})
@@ -28,7 +28,7 @@ def test_a_table_is_made_found_listed_and_dropped(instance, table_id):
         table.delete()
 
 
-def test_lists_come_in_pages_sorted_by_name(tables):
+def test_lists_are_paged_and_sorted_by_name(tables):
     parent = "projects/p/instances/pages"
     ids = [f"t{number:02}" for number in range(7)]
     for table_id in reversed(ids):
@@ -62,7 +62,7 @@ RULES = {
 }
 
 
-def test_gc_rules_come_back_as_they_were_given(instance, table_id):
+def test_gc_rules_are_read_back_unchanged(instance, table_id):
     table = instance.table(table_id)
     table.create(column_families=RULES)
     listed = table.list_column_families()
@@ -85,7 +85,7 @@ def test_families_are_added_changed_and_dropped(classic):
             attempt()
 
 
-def test_a_dropped_family_takes_its_cells_along(classic):
+def test_cells_of_a_dropped_family_are_deleted(classic):
     row = classic.direct_row(b"r")
     row.set_cell("f", b"q", b"stays")
     row.set_cell("g", b"q", b"goes")
@@ -96,7 +96,7 @@ def test_a_dropped_family_takes_its_cells_along(classic):
     assert list(classic.read_row(b"r").cells) == ["f"]
 
 
-def test_modifications_are_done_in_order_and_all_or_none(tables, classic):
+def test_modifications_are_applied_in_order_and_atomically(tables, classic):
     table = name(classic.table_id)
     rule = lambda count: {"gc_rule": {"max_num_versions": count}}
     tables.modify_column_families(
@@ -118,7 +118,7 @@ def test_modifications_are_done_in_order_and_all_or_none(tables, classic):
     assert "c" not in tables.get_table(name=table).column_families
 
 
-def test_an_aggregate_stays_the_aggregate_it_is(tables, aggregates):
+def test_the_type_of_an_aggregate_cannot_change(tables, aggregates):
     with pytest.raises(exceptions.InvalidArgument, match="Immutable fields 'value_type"):
         tables.modify_column_families(
             name=name(aggregates.table_id),
@@ -147,7 +147,7 @@ def test_splits_are_the_sampled_keys_and_then_the_end(instance, table_id, data_c
     with data_client.get_table(INSTANCE, table_id) as data:
         samples = data.sample_row_keys()
     assert [key for key, _ in samples] == [*splits, b""]
-    assert samples[-1][1] > 0, "what is only in memory counts"
+    assert samples[-1][1] > 0, "unflushed data is included"
 
 
 def test_a_table_without_splits_has_one_sample(classic):
@@ -174,7 +174,7 @@ def test_rows_are_dropped_by_prefix_and_then_all(classic):
     assert keys() == []
 
 
-def test_views_show_what_they_are_for(tables, classic):
+def test_views_return_their_fields(tables, classic):
     table = name(classic.table_id)
     view = admin.Table.View
     shown = lambda view: tables.get_table(admin.GetTableRequest(name=table, view=view))
@@ -194,7 +194,7 @@ def test_the_classic_client_shows_clusters_and_encryption(classic):
     assert info.encryption_type == enums.EncryptionInfo.EncryptionType.GOOGLE_DEFAULT_ENCRYPTION
 
 
-def test_consistency_tokens_become_consistent_and_bogus_ones_are_refused(tables, classic):
+def test_consistency_tokens_become_consistent_and_invalid_ones_are_rejected(tables, classic):
     table = name(classic.table_id)
     token = tables.generate_consistency_token(name=table).consistency_token
     assert tables.check_consistency(name=table, consistency_token=token).consistent
@@ -202,7 +202,7 @@ def test_consistency_tokens_become_consistent_and_bogus_ones_are_refused(tables,
         tables.check_consistency(name=table, consistency_token="bogus")
 
 
-def test_instances_exist_once_they_are_named(instance, classic):
+def test_an_instance_exists_once_it_is_named(instance, classic):
     assert instance.exists()
     instances, failed = instance._client.list_instances()
     assert INSTANCE in [instance.instance_id for instance in instances] and not failed
@@ -211,7 +211,7 @@ def test_instances_exist_once_they_are_named(instance, classic):
     assert [profile.app_profile_id for profile in instance.list_app_profiles()] == ["default"]
 
 
-def test_what_is_not_there_is_unimplemented_and_leaves_nothing(tables, table_id, instance):
+def test_unsupported_calls_are_unimplemented_and_create_nothing(tables, table_id, instance):
     table = admin.Table(change_stream_config={"retention_period": {"seconds": 86400 * 2}})
     with pytest.raises(exceptions.MethodNotImplemented, match="change_stream_config"):
         tables.create_table(parent=PARENT, table_id=table_id, table=table)

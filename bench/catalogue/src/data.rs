@@ -1,9 +1,10 @@
-//! The records: keys of 16 bytes that look random, values half random.
+//! The benchmark's records: pseudo-random keys of 16 bytes, values half random and half
+//! zero.
 
 use bytes::Bytes;
 
 pub const VALUE_BYTES: usize = 100;
-/// Everything fits.
+/// Large enough to cache all records.
 pub const CACHE_BYTES: u64 = 4 << 30;
 
 pub type Key = [u8; 16];
@@ -31,7 +32,7 @@ pub fn value(number: u64) -> Bytes {
     value.into()
 }
 
-/// Looks at a value, so that it has to be there.
+/// Reads a value, so that it has to be in memory.
 pub fn touch(value: &[u8]) {
     std::hint::black_box(value.first().zip(value.last()));
 }

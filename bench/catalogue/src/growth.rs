@@ -1,5 +1,6 @@
-//! How much longer one GET takes among many records than among few, here and
-//! in the rivals. Both sizes take turns, so that both meet the same machine.
+//! Measures how the time of one GET grows with the number of records, for the catalogue
+//! and for the other stores. Measurements of both sizes alternate, so that both see the
+//! same load of the machine.
 
 use std::path::Path;
 
@@ -9,39 +10,44 @@ use stele_catalogue::proto::{Flag, Key as WireKey};
 
 use crate::data::{key, mix};
 use crate::local::Local;
-use crate::meter::{rate, rate_async, say_time};
+use crate::meter::{print_time, rate, rate_async};
 use crate::remote;
 use crate::rivals::Rival;
 use crate::rivals::lmdb::Lmdb;
 
 const FEW: u64 = 10_000;
 const TURNS: usize = 3;
-/// Keys that are asked for: more than the processor's caches hold records.
-const ASKED: u64 = 200_000;
+/// Number of different keys read: more records than the CPU caches hold.
+const KEYS_READ: u64 = 200_000;
 
-/// Tells the time of one GET among few and among many records.
-fn say(what: &str, mut rates: impl FnMut() -> Result<(f64, f64)>) -> Result<()> {
+/// Prints the time of one GET with few and with many records.
+fn print_growth(what: &str, mut rates: impl FnMut() -> Result<(f64, f64)>) -> Result<()> {
     let mut turns = (0..TURNS).map(|_| rates()).collect::<Result<Vec<_>>>()?;
     turns.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
     let (few, many) = turns[TURNS / 2];
-    say_time(&format!("{what}, {FEW} records"), few);
-    say_time(&format!("{what}, all records"), many);
-    println!("{:<44} {:>12.2} x", "  time over that among few (median of 3)", few / many);
+    print_time(&format!("{what}, {FEW} records"), few);
+    print_time(&format!("{what}, all records"), many);
+    println!(
+        "{:<44} {:>12.2} x",
+        "  time with all records over time with few (median of 3)",
+        few / many
+    );
     Ok(())
 }
 
 fn pick(turn: u64, records: u64) -> u64 {
-    mix(turn % ASKED) % records
+    mix(turn % KEYS_READ) % records
 }
 
 fn rival<R: Rival>(what: &str, few: &R, many: &R, seconds: f64) -> Result<()> {
     let one = |rival: &R| {
-        let get = |turn| rival.get(&[key(pick(turn, rival.records()))]).expect("it can be read");
-        (0..ASKED).for_each(|turn| assert_eq!(get(turn), 1, "the record is there"));
+        let get =
+            |turn| rival.get(&[key(pick(turn, rival.records()))]).expect("the store can be read");
+        (0..KEYS_READ).for_each(|turn| assert_eq!(get(turn), 1, "the record exists"));
         let records = rival.records();
-        rate(seconds, |turn| rival.get(&[key(pick(turn, records))]).expect("it can be read"))
+        rate(seconds, |turn| rival.get(&[key(pick(turn, records))]).expect("the store can be read"))
     };
-    say(what, || Ok((one(few), one(many))))
+    print_growth(what, || Ok((one(few), one(many))))
 }
 
 pub fn measure(dir: &Path, records: u64, seconds: f64) -> Result<()> {
@@ -51,13 +57,13 @@ pub fn measure(dir: &Path, records: u64, seconds: f64) -> Result<()> {
         let get = |turn: u64| {
             let key = Bytes::copy_from_slice(&key(pick(turn, local.records)));
             let keys = vec![WireKey { key, ..Default::default() }];
-            local.get(keys, &target, Flag::NoCookies as u32).expect("the catalogue is there");
+            local.get(keys, &target, Flag::NoCookies as u32).expect("the catalogue exists");
             1
         };
-        (0..ASKED).for_each(|turn| assert_eq!(get(turn), 1));
+        (0..KEYS_READ).for_each(|turn| assert_eq!(get(turn), 1));
         rate(seconds, get)
     };
-    say("in process", || Ok((here(&few), here(&many))))?;
+    print_growth("in process", || Ok((here(&few), here(&many))))?;
 
     let runtime = tokio::runtime::Runtime::new()?;
     let few_served = runtime.block_on(remote::serve_local(&few))?;
@@ -67,10 +73,10 @@ pub fn measure(dir: &Path, records: u64, seconds: f64) -> Result<()> {
             let key = Bytes::copy_from_slice(&key(pick(turn, local.records)));
             let keys = vec![key.into()];
             let none = Flag::NoCookies as u32;
-            handle.get(keys, none, 0).await.expect("the server answers").len() as u64
+            handle.get(keys, none, 0).await.expect("the server responds").len() as u64
         }))
     };
-    say("over gRPC", || Ok((there(&few, &few_served), there(&many, &many_served))))?;
+    print_growth("over gRPC", || Ok((there(&few, &few_served), there(&many, &many_served))))?;
     drop((runtime, few, many));
 
     rival("LMDB", &Lmdb::open(dir, FEW)?, &Lmdb::open(dir, records)?, seconds)?;

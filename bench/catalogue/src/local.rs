@@ -1,4 +1,4 @@
-//! The service without the wire.
+//! Measures the service in process, without gRPC.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use stele_engine::world::World;
 use stele_engine::{Options, Store};
 
 use crate::data::{CACHE_BYTES, key, mix, touch, value};
-use crate::meter::{rate, say, say_ratio};
+use crate::meter::{print_rate, print_ratio, rate};
 
 pub struct Local {
     pub service: Arc<Catalogues>,
@@ -20,7 +20,7 @@ pub struct Local {
     pub records: u64,
 }
 
-/// Touches what it is given.
+/// Reads every value it is given and keeps the last cookie.
 #[derive(Default)]
 struct Touch {
     cookie: Vec<u8>,
@@ -54,14 +54,15 @@ impl WalkSink for Touch {
 }
 
 impl Local {
-    /// A catalogue of so many records, compacted; loaded unless it is there.
+    /// Opens a compacted catalogue with the given number of records, and loads them
+    /// first if the catalogue is empty.
     pub fn open(dir: &Path, records: u64) -> Result<Local> {
         let mut options = Options::default();
         options.memory.cache_bytes = CACHE_BYTES;
         let dir = dir.join(format!("stele-{records}"));
         let store = Store::open(&dir, options, World::real())?;
         let service = Arc::new(Catalogues::open(Arc::new(store))?);
-        let fid = Fid::of_id(1000).expect("it has few bits");
+        let fid = Fid::of_id(1000).expect("1000 fits in an id");
         let local = Local { service, fid, records };
         let fids = vec![Bytes::copy_from_slice(fid.bytes())];
         let request = CreateRequest { fids: fids.clone(), flags: 0 };
@@ -72,13 +73,13 @@ impl Local {
             for first in (stat.records..records).step_by(10_000) {
                 local.put(first..records.min(first + 10_000), Flag::NoWait as u32)?;
             }
-            local.settle()?;
+            local.compact()?;
         }
         Ok(local)
     }
 
-    /// Puts everything where it is read best.
-    pub fn settle(&self) -> Result<()> {
+    /// Flushes and compacts all tables.
+    pub fn compact(&self) -> Result<()> {
         for (table, _) in self.service.store().tables() {
             self.service.store().flush(table)?;
             self.service.store().compact(table)?;
@@ -120,7 +121,7 @@ impl Local {
 }
 
 pub fn measure(local: &Local, seconds: f64) -> Result<()> {
-    local.settle()?;
+    local.compact()?;
     let pick = |turn: u64| mix(turn) % local.records;
     let wire = |number: u64| Bytes::copy_from_slice(&key(number));
     let none = Flag::NoCookies as u32;
@@ -129,15 +130,15 @@ pub fn measure(local: &Local, seconds: f64) -> Result<()> {
     let whole = local.service.lookup(&LookupRequest { fids })?.cookies.remove(0);
     let whole = local.target(whole);
 
-    // Both ask for the same keys, so both find the same blocks in the cache.
-    let asked: Vec<u64> = (0..50_000).map(pick).collect();
-    let cookies = asked.iter().map(|number| local.cookie_of(*number));
+    // Both reads use the same keys, so both find the same blocks in the cache.
+    let numbers: Vec<u64> = (0..50_000).map(pick).collect();
+    let cookies = numbers.iter().map(|number| local.cookie_of(*number));
     let cookies: Vec<Bytes> = cookies.collect::<Result<_>>()?;
     let one = |turn: u64, target: &Option<Target>, with: bool| {
-        let at = turn as usize % asked.len();
+        let at = turn as usize % numbers.len();
         let cookie = if with { cookies[at].clone() } else { Bytes::new() };
-        let key = Key { key: wire(asked[at]), cookie, expected: None };
-        local.get(vec![key], target, none).expect("the catalogue is there");
+        let key = Key { key: wire(numbers[at]), cookie, expected: None };
+        local.get(vec![key], target, none).expect("the catalogue exists");
         1
     };
     let mut ratios = Vec::new();
@@ -149,18 +150,18 @@ pub fn measure(local: &Local, seconds: f64) -> Result<()> {
         ratios.push(cookie_rate / plain_rate);
     }
     ratios.sort_by(f64::total_cmp);
-    say("GET, one key", by_key);
-    say("GET, one key, by cookie", by_cookie);
-    say_ratio("  by cookie over by key (median of 3)", ratios[1]);
-    let many = say(
+    print_rate("GET, one key", by_key);
+    print_rate("GET, one key, by cookie", by_cookie);
+    print_ratio("  by cookie over by key (median of 3)", ratios[1]);
+    let many = print_rate(
         "GET, 100 keys",
         rate(seconds, |turn| {
             let key = |n| Key { key: wire(pick(turn * 100 + n)), ..Default::default() };
-            local.get((0..100).map(key).collect(), &plain, none).expect("the catalogue is there");
+            local.get((0..100).map(key).collect(), &plain, none).expect("the catalogue exists");
             100
         }),
     );
-    let next = say(
+    let next = print_rate(
         "NEXT, 1000 records",
         rate(seconds, |turn| {
             let start = Start { key: wire(pick(turn)), count: 1000, ..Default::default() };
@@ -170,22 +171,22 @@ pub fn measure(local: &Local, seconds: f64) -> Result<()> {
                 NextRequest { catalogue, starts: vec![start], flags, ..Default::default() };
             let walk = Walk::new(local.service.clone(), request, Direction::Forward);
             let mut touch = Touch::default();
-            let mut walk = walk.expect("the catalogue is there");
-            while walk.step(&mut touch, usize::MAX).expect("the catalogue is there") {}
+            let mut walk = walk.expect("the catalogue exists");
+            while walk.step(&mut touch, usize::MAX).expect("the catalogue exists") {}
             1000
         }),
     );
-    say_ratio("  NEXT over single GET", next / by_key);
-    say_ratio("  GET of 100 over single GET", many / by_key);
+    print_ratio("  NEXT over single GET", next / by_key);
+    print_ratio("  GET of 100 over single GET", many / by_key);
     let put = |count: u64, flags: u32| {
         move |turn: u64| {
             let numbers = (0..count).map(move |n| mix(turn * count + n) % local.records);
-            local.put(numbers, flags).expect("there is room")
+            local.put(numbers, flags).expect("the disk has space")
         }
     };
-    say("PUT, 100 records, not waited for", rate(seconds, put(100, Flag::NoWait as u32)));
-    let hundred = say("PUT, 100 records, durable", rate(seconds, put(100, 0)));
-    let single = say("PUT, one record, durable", rate(seconds, put(1, 0)));
-    say_ratio("  PUT of 100 over single PUT", hundred / single);
-    local.settle()
+    print_rate("PUT, 100 records, not awaited", rate(seconds, put(100, Flag::NoWait as u32)));
+    let hundred = print_rate("PUT, 100 records, durable", rate(seconds, put(100, 0)));
+    let single = print_rate("PUT, one record, durable", rate(seconds, put(1, 0)));
+    print_ratio("  PUT of 100 over single PUT", hundred / single);
+    local.compact()
 }

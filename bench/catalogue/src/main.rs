@@ -1,6 +1,6 @@
-//! Catalogues measured: in process beside LMDB and RocksDB, and over gRPC
-//! beside a server that streams the same bytes without any work. Records of
-//! 16 B + 100 B, all in cache.
+//! Benchmarks catalogues: in process against LMDB and RocksDB, and over gRPC against a
+//! server that streams the same bytes and does no other work. Records are 16 B + 100 B,
+//! all cached.
 
 mod data;
 mod growth;
@@ -17,25 +17,25 @@ use clap::{Parser, ValueEnum};
 use self::local::Local;
 
 #[derive(Parser)]
-#[command(about = "Catalogues measured beside LMDB, RocksDB and a stream that does no work")]
+#[command(about = "Benchmark catalogues against LMDB, RocksDB and a stream that does no work")]
 struct Args {
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
-    /// For each measurement.
+    /// Seconds that each measurement takes.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// What to measure; all without.
+    /// What to measure; everything if omitted.
     #[arg(long, value_enum, value_delimiter = ',')]
     parts: Vec<Part>,
-    /// Where the data is left, so that the next run need not load it; a
-    /// temporary directory without.
+    /// Directory for the data, reused by the next run instead of loading again; a
+    /// temporary directory if omitted.
     #[arg(long)]
     dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Only loads the data.
+    /// Only load the data.
     Load,
     /// The service in process.
     Local,
@@ -43,7 +43,7 @@ enum Part {
     Rocksdb,
     /// The service over gRPC.
     Grpc,
-    /// How much longer a GET takes than among 10,000 records.
+    /// How much longer a GET takes than with 10,000 records.
     Growth,
 }
 
@@ -80,7 +80,7 @@ impl Part {
             Part::Lmdb => "LMDB",
             Part::Rocksdb => "RocksDB",
             Part::Grpc => "over gRPC",
-            Part::Growth => "one GET, beside one of 10,000 records",
+            Part::Growth => "one GET, compared with 10,000 records",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The service over gRPC on this machine, beside a server that streams the
-//! same bytes from memory.
+//! Measures the service over gRPC on the same machine, against a server that streams
+//! the same bytes from memory.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use crate::data::{key, mix, value};
 use crate::local::Local;
-use crate::meter::{rate_async, say, say_ratio};
+use crate::meter::{print_rate, print_ratio, rate_async};
 
 async fn serve(routes: Routes) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -29,7 +29,7 @@ async fn serve(routes: Routes) -> Result<String> {
     Ok(address)
 }
 
-/// Answers every call with the same frames.
+/// Responds to every call with the same frames.
 #[derive(Clone)]
 struct Null(Vec<Bytes>);
 
@@ -67,15 +67,15 @@ const COUNT: u32 = 1000;
 async fn walk(handle: &Handle, start: Bytes) -> u64 {
     let starts = vec![WalkStart::at(start, COUNT)];
     let walk = client::Walk { starts, flags: FLAGS, ..Default::default() };
-    let mut records = handle.next(walk).await.expect("the server answers");
+    let mut records = handle.next(walk).await.expect("the server responds");
     let mut count = 0;
-    while records.next().await.expect("the server answers").is_some() {
+    while records.next().await.expect("the server responds").is_some() {
         count += 1;
     }
     count
 }
 
-/// The catalogue as a client of this machine sees it.
+/// Serves the catalogue on a local port and returns a client's handle to it.
 pub async fn serve_local(local: &Local) -> Result<Handle> {
     let address = serve(Server::new(local.service.clone()).routes()).await?;
     let client = Client::connect(&address, &Default::default()).await?;
@@ -83,42 +83,42 @@ pub async fn serve_local(local: &Local) -> Result<Handle> {
 }
 
 pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
-    local.settle()?;
+    local.compact()?;
     let handle = serve_local(local).await?;
     let pick = |turn: u64| mix(turn) % local.records;
     let wire = |number: u64| Bytes::copy_from_slice(&key(number));
     let none = Flag::NoCookies as u32;
 
-    let asked: Vec<u64> = (0..20_000).map(pick).collect();
-    let cookies = asked.iter().map(|number| local.cookie_of(*number));
+    let numbers: Vec<u64> = (0..20_000).map(pick).collect();
+    let cookies = numbers.iter().map(|number| local.cookie_of(*number));
     let cookies: Vec<Bytes> = cookies.collect::<Result<_>>()?;
-    let single = say(
+    let single = print_rate(
         "GET, one key",
         rate_async(seconds, async |turn| {
-            let keys = vec![wire(asked[turn as usize % asked.len()]).into()];
-            handle.get(keys, none, 0).await.expect("the server answers").len() as u64
+            let keys = vec![wire(numbers[turn as usize % numbers.len()]).into()];
+            handle.get(keys, none, 0).await.expect("the server responds").len() as u64
         })
         .await,
     );
-    say(
+    print_rate(
         "GET, one key, by cookie",
         rate_async(seconds, async |turn| {
-            let at = turn as usize % asked.len();
-            let key = RecordKey { cookie: cookies[at].clone(), ..wire(asked[at]).into() };
-            handle.get(vec![key], none, 0).await.expect("the server answers").len() as u64
+            let at = turn as usize % numbers.len();
+            let key = RecordKey { cookie: cookies[at].clone(), ..wire(numbers[at]).into() };
+            handle.get(vec![key], none, 0).await.expect("the server responds").len() as u64
         })
         .await,
     );
-    let many = say(
+    let many = print_rate(
         "GET, 100 keys",
         rate_async(seconds, async |turn| {
             let key = |n| wire(pick(turn * 100 + n)).into();
             let keys = (0..100).map(key).collect();
-            handle.get(keys, none, 0).await.expect("the server answers").len() as u64
+            handle.get(keys, none, 0).await.expect("the server responds").len() as u64
         })
         .await,
     );
-    say_ratio("  GET of 100 over single GET", many / single);
+    print_ratio("  GET of 100 over single GET", many / single);
     let frame = frame_of(local)?;
     let null = serve(Routes::new(Null(frame))).await?;
     let null = Client::connect(&null, &Default::default()).await?.catalogue(local.fid);
@@ -133,34 +133,35 @@ pub async fn measure(local: &Local, seconds: f64) -> Result<()> {
         ratios.push(next / bound);
     }
     ratios.sort_by(f64::total_cmp);
-    say("NEXT, 1000 records", ours);
-    say("null stream of the same bytes", floor);
-    say_ratio("  NEXT over null stream (median of 3)", ratios[1]);
+    print_rate("NEXT, 1000 records", ours);
+    print_rate("null stream of the same bytes", floor);
+    print_ratio("  NEXT over null stream (median of 3)", ratios[1]);
 
     let put = async |first: u64, count: u64| {
         let record = |n| NewRecord::new(wire(pick(first + n)), value(first + n));
         let records = (0..count).map(record).collect();
-        handle.put(records, none).await.expect("the server answers").count
+        handle.put(records, none).await.expect("the server responds").count
     };
-    let single =
-        say("PUT, one record, durable", rate_async(seconds, async |turn| put(turn, 1).await).await);
-    let many = say(
+    let single = print_rate(
+        "PUT, one record, durable",
+        rate_async(seconds, async |turn| put(turn, 1).await).await,
+    );
+    let many = print_rate(
         "PUT, 100 records, durable",
         rate_async(seconds, async |turn| put(turn * 100, 100).await).await,
     );
-    say_ratio("  PUT of 100 over single PUT", many / single);
-    local.settle()
+    print_ratio("  PUT of 100 over single PUT", many / single);
+    local.compact()
 }
 
-/// The frames of one answer to a NEXT of 1000 records, as the server sends
-/// them.
+/// Returns the frames of the server's response to a NEXT of 1000 records.
 fn frame_of(local: &Local) -> Result<Vec<Bytes>> {
     use stele_catalogue::service::{Direction, Walk};
     let start = Start { count: COUNT, ..Default::default() };
     let (catalogue, flags) = (local.target(Bytes::new()), FLAGS);
     let request = NextRequest { catalogue, starts: vec![start], flags, ..Default::default() };
     let mut walk = Walk::new(local.service.clone(), request, Direction::Forward)?;
-    let mut reply = Gathered::default();
+    let mut reply = Collected::default();
     while walk.step(&mut reply, usize::MAX)? {}
     let message = tonic_message(reply);
     let mut frame = vec![0];
@@ -170,9 +171,9 @@ fn frame_of(local: &Local) -> Result<Vec<Bytes>> {
 }
 
 #[derive(Default)]
-struct Gathered(Vec<Item>);
+struct Collected(Vec<Item>);
 
-impl stele_catalogue::service::WalkSink for Gathered {
+impl stele_catalogue::service::WalkSink for Collected {
     fn record(&mut self, _: u32, key: &[u8], value: &[u8], _: &[u8]) {
         let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
         self.0.push(Item { key, value, cookie: Bytes::new() });
@@ -185,9 +186,9 @@ impl stele_catalogue::service::WalkSink for Gathered {
     }
 }
 
-fn tonic_message(gathered: Gathered) -> Vec<u8> {
+fn tonic_message(collected: Collected) -> Vec<u8> {
     use prost::Message;
-    let count = gathered.0.len() as u64;
-    let group = Group { records: gathered.0, last: true, count, ..Default::default() };
+    let count = collected.0.len() as u64;
+    let group = Group { records: collected.0, last: true, count, ..Default::default() };
     NextReply { groups: vec![group], ..Default::default() }.encode_to_vec()
 }

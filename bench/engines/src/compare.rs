@@ -1,6 +1,6 @@
-//! Runs every engine in a process of its own, one after the other, round by
-//! round, so that memory and CPU time are its own and a busy machine hits all
-//! of them alike.
+//! Runs every engine in its own process, one after the other, in rounds. Memory and CPU
+//! time can thus be attributed to one engine, and load on the machine affects all
+//! engines alike.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ const SHAPES: [Shape; 2] =
 
 #[derive(Args)]
 pub struct CompareArgs {
-    /// How often every engine runs; the median is shown.
+    /// Number of rounds; the report shows medians.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds that each open-ended workload takes.
+    /// Seconds that each open-ended workload runs.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Engines to run, with commas between them.
+    /// Engines to run, separated by commas.
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
-    /// Compare with an earlier build of this program instead of other engines.
+    /// Earlier build of this program to compare with, instead of other engines.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "engines")]
     against: Option<PathBuf>,
     /// Run only the data set with values of this many bytes.
@@ -39,18 +39,18 @@ pub struct CompareArgs {
     /// Divide the number of keys by this.
     #[arg(long, default_value_t = 1)]
     shrink: u64,
-    /// Bytes of a block of RocksDB and fjall, to find out what suits them.
+    /// Block size in bytes for RocksDB and fjall, to find the best one.
     #[arg(long)]
     block_bytes: Option<u32>,
     /// Stop after this workload: fill, disk, read, scan, put_written, ...
     #[arg(long)]
     until: Option<Workload>,
-    /// Print every outcome as a line of JSON too.
+    /// Also print every outcome as a line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What the process of one engine is told.
+/// Arguments of the process that runs one engine.
 #[derive(Args)]
 pub struct CourseArgs {
     #[arg(long)]
@@ -74,7 +74,11 @@ pub struct CourseArgs {
 impl CompareArgs {
     pub fn run(&self, dir: &Path) -> Result<()> {
         for name in &self.engines {
-            ensure!(NAMES.contains(&name.as_str()), "engines are {}", NAMES.join(", "));
+            ensure!(
+                NAMES.contains(&name.as_str()),
+                "unknown engine {name:?}: use {}",
+                NAMES.join(", ")
+            );
         }
         for mut shape in SHAPES {
             if self.value_bytes.is_some_and(|bytes| bytes != shape.value_bytes) {
@@ -95,7 +99,8 @@ impl CompareArgs {
         Ok(())
     }
 
-    /// Who runs in a round, in order. Two builds take turns at being first.
+    /// Returns the engines of a round in order. When two builds are compared, they
+    /// alternate at being first.
     fn contestants(&self, round: usize) -> Vec<&'static str> {
         if self.against.is_some() {
             return if round.is_multiple_of(2) { vec![BEFORE, OURS] } else { vec![OURS, BEFORE] };
@@ -106,7 +111,7 @@ impl CompareArgs {
         NAMES.iter().copied().filter(chosen).collect()
     }
 
-    /// Runs one engine once, in a process of its own.
+    /// Runs one engine once, in its own process.
     fn course(&self, name: &str, shape: Shape, round: usize, dir: &Path) -> Result<Vec<Outcome>> {
         let data = tempfile::tempdir_in(dir)?;
         let (program, engine) = match &self.against {
@@ -126,7 +131,7 @@ impl CompareArgs {
             .arg(data.path())
             .stdout(Stdio::piped())
             .spawn()?;
-        let output = child.stdout.take().context("the child has an output")?;
+        let output = child.stdout.take().context("the child process has no standard output")?;
         let mut outcomes = Vec::new();
         for line in BufReader::new(output).lines() {
             let line = line?;
@@ -137,7 +142,7 @@ impl CompareArgs {
             outcomes.push(outcome);
         }
         let status = child.wait()?;
-        ensure!(status.success(), "{name} ended with {status}");
+        ensure!(status.success(), "{name} exited with {status}");
         Ok(outcomes)
     }
 
@@ -161,7 +166,7 @@ impl CompareArgs {
 }
 
 impl CourseArgs {
-    /// Inside the process of one engine.
+    /// Runs the workloads; called in the process of one engine.
     pub fn run(&self) -> Result<()> {
         let shape = Shape { keys: self.keys, value_bytes: self.value_bytes };
         let engine = engine::open(&self.engine, &self.data, shape, self.block_bytes)?;

@@ -1,7 +1,7 @@
-//! The data every engine gets: keys of 16 random bytes, values half random and
-//! half zero. All of it follows from numbers, so nothing has to be kept.
+//! The data of the benchmark: keys of 16 pseudo-random bytes, values half random and
+//! half zero. Everything is derived from numbers, so none of it has to be stored.
 
-/// Pairs of one commit in the batched workloads.
+/// Pairs per commit in the batched workloads.
 pub const BATCH_PAIRS: u64 = 100;
 pub const KEY_BYTES: usize = 16;
 
@@ -15,13 +15,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Whether a block holds but a few values.
+    /// Returns whether a block holds only a few values.
     pub fn has_large_values(self) -> bool {
         self.value_bytes >= 512
     }
 }
 
-/// The key of a number; different for different numbers.
+/// Returns the key of a number; different numbers have different keys.
 pub fn key(number: u64) -> Key {
     let mut rng = Rng::new(number);
     let mut key = [0; KEY_BYTES];
@@ -30,8 +30,8 @@ pub fn key(number: u64) -> Key {
     key
 }
 
-/// A small and fast generator (splitmix64); the same seed gives the same
-/// numbers.
+/// A small and fast random number generator (splitmix64), deterministic for a given
+/// seed.
 #[derive(Clone)]
 pub struct Rng(u64);
 
@@ -51,7 +51,7 @@ impl Rng {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Fills the first half with random bytes; the rest stays as it is.
+    /// Fills the first half with random bytes and leaves the rest unchanged.
     fn fill_half(&mut self, value: &mut [u8]) {
         let half = value.len().div_ceil(2);
         for chunk in value[..half].chunks_mut(8) {
@@ -67,11 +67,11 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The pairs of one commit, in buffers that are used again.
+/// The pairs of one commit, in reusable buffers.
 pub struct Batch {
     value_bytes: usize,
     keys: Vec<Key>,
-    /// All values, one after the other.
+    /// All values, concatenated.
     values: Vec<u8>,
 }
 
@@ -80,15 +80,15 @@ impl Batch {
         Batch { value_bytes, keys: Vec::new(), values: Vec::new() }
     }
 
-    /// Replaces the pairs by those of `count` numbers from `first` on, which
-    /// wrap around at `keys`. Neighbouring numbers have unrelated keys, so
-    /// this is a random choice without repeats.
+    /// Replaces the pairs with those of `count` numbers from `first` on, wrapping
+    /// around at `keys`. Keys of consecutive numbers are unrelated, so this is a random
+    /// choice without repeats.
     pub fn refill(&mut self, first: u64, count: u64, keys: u64, rng: &mut Rng) {
         self.fill((first..first + count).map(|number| key(number % keys)), rng);
     }
 
-    /// Replaces the pairs by those of `count` numbers from `first` on, with
-    /// keys in the order of the numbers.
+    /// Replaces the pairs with those of `count` numbers from `first` on, with keys in
+    /// the order of the numbers.
     pub fn refill_in_order(&mut self, first: u64, count: u64, rng: &mut Rng) {
         let key = |number| u128::from(number).to_be_bytes();
         self.fill((first..first + count).map(key), rng);
@@ -116,8 +116,8 @@ impl Batch {
     }
 }
 
-/// Reads a byte of every cache line, so that nobody gets away with handing out
-/// a pointer.
+/// Reads a byte of every cache line, so that an engine cannot win by returning a
+/// pointer to data that is not loaded.
 #[inline]
 pub fn touch(bytes: &[u8]) {
     let sum = bytes.iter().step_by(64).fold(0u8, |sum, byte| sum.wrapping_add(*byte));

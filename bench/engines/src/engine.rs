@@ -1,4 +1,4 @@
-//! What a benchmark needs of an engine, and the engines by name.
+//! The interface that a benchmark needs from an engine, and the engines by name.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use crate::data::{Batch, Key, Shape};
 use crate::ours::Ours;
 use crate::rivals;
 
-/// Bytes of cache every engine gets: all data fits.
+/// Cache size of every engine in bytes; all data fits.
 pub const CACHE_BYTES: u64 = 1 << 30;
 /// Bytes of a memory fragment, memtable or write buffer.
 pub const WRITE_BUFFER_BYTES: usize = 64 << 20;
 
-/// How safe a commit is when it is acknowledged.
+/// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safety {
-    /// In the kernel: it survives the process.
+    /// After it was written to the kernel: it survives a crash of the process.
     Written,
-    /// Synced: it survives the machine.
+    /// After it was synced: it survives a crash of the machine.
     Durable,
 }
 
@@ -26,21 +26,20 @@ pub trait Engine: Send + Sync {
     /// Writes the pairs in one commit.
     fn write(&self, batch: &Batch, safety: Safety) -> Result<()>;
 
-    /// Touches the value of a key and tells its length.
+    /// Reads the value of a key and returns its length.
     fn get(&self, key: &Key) -> Result<Option<usize>>;
 
-    /// Touches every value in key order and tells how many there were.
+    /// Reads every value in key order and returns the number of values.
     fn scan(&self) -> Result<u64>;
 
-    /// Writes everything out and brings it into its most compact form, so that
-    /// no work is left in the background.
+    /// Flushes and fully compacts the data, so that no background work is left.
     fn compact(&self) -> Result<()>;
 
-    /// Bytes of data files on disk, without logs.
+    /// Returns the bytes of data files on disk, excluding logs.
     fn data_bytes(&self) -> Result<u64>;
 }
 
-/// All engines, ours first.
+/// All engines, Stele first.
 pub const NAMES: &[&str] = &[
     OURS,
     #[cfg(feature = "rocksdb")]
@@ -52,15 +51,18 @@ pub const NAMES: &[&str] = &[
 
 pub const OURS: &str = "stele";
 
-/// Ours as an earlier build has it.
+/// The earlier build of Stele's engine.
 pub const BEFORE: &str = "before";
 
-/// The engines that ours is measured against.
+/// The engines whose better result Stele is measured against.
 pub const PEERS: &[&str] = &["rocksdb", "fjall"];
 
-/// Opens an engine in a fresh directory, for data of `shape`. `block_bytes` is for RocksDB
-/// and fjall, instead of the size that suits them best.
-#[cfg_attr(not(feature = "rocksdb"), expect(unused_variables, reason = "only RocksDB asks"))]
+/// Opens an engine in an empty directory, for data of `shape`. `block_bytes` overrides
+/// the block size of RocksDB and fjall.
+#[cfg_attr(
+    not(feature = "rocksdb"),
+    expect(unused_variables, reason = "only RocksDB uses the block size")
+)]
 pub fn open(
     name: &str,
     dir: &Path,
@@ -74,12 +76,11 @@ pub fn open(
         "fjall" => Box::new(rivals::fjalls::Fjall::open(dir, block_bytes)?),
         "redb" => Box::new(rivals::redbs::Redb::open(dir)?),
         "lmdb" => Box::new(rivals::lmdb::Lmdb::open(dir)?),
-        other => bail!("there is no engine {other}; there are {}", NAMES.join(", ")),
+        other => bail!("unknown engine {other:?}: use {}", NAMES.join(", ")),
     })
 }
 
-/// The bytes of the files below a directory whose names end in
-/// `suffix`.
+/// Returns the total size of the files below a directory whose names end in `suffix`.
 #[cfg(feature = "rocksdb")]
 pub fn file_bytes(dir: &Path, suffix: &str) -> Result<u64> {
     let mut bytes = 0;

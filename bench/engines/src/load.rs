@@ -1,4 +1,4 @@
-//! A long load: how fast it is, second by second, as a table and a plot.
+//! A long load, with its speed per second as a CSV file and a plot.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,21 +14,21 @@ use crate::ours::Ours;
 
 #[derive(Args)]
 pub struct LoadArgs {
-    /// How much to load.
+    /// GiB to load.
     #[arg(long, default_value_t = 10.0)]
     gib: f64,
     #[arg(long, default_value_t = 1024)]
     value_bytes: usize,
-    /// Where to put the samples; the plot goes beside them, as .svg.
+    /// File for the samples; the plot is written next to it, as .svg.
     #[arg(long, default_value = "docs/load.csv")]
     csv: PathBuf,
 }
 
-/// One second of the load.
+/// Measurements of one second of the load.
 struct Sample {
     seconds: f64,
     mb_per_second: f64,
-    /// The slowest commit, in milliseconds.
+    /// Duration of the slowest commit in milliseconds.
     worst_ms: f64,
     memory_mb: f64,
     chain: usize,

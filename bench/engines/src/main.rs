@@ -1,8 +1,9 @@
-//! Stele's engine beside its rivals, and on its own where nobody compares.
+//! Benchmarks of Stele's engine against other embedded engines, and of features that
+//! only Stele has.
 //!
-//! `compare` runs all engines through the same workloads; `own` measures what
-//! only ours has; `recover` times the replay of a long log; `load` writes for
-//! a long time and plots how steady that is; `sequential` loads keys in order.
+//! `compare` runs all engines through the same workloads; `own` measures features that
+//! only Stele has; `recover` times the replay of a long log; `load` writes for a long
+//! time and plots the throughput; `sequential` loads keys in order.
 #![deny(unsafe_code)]
 
 mod compare;
@@ -26,7 +27,7 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(about, version)]
 struct Cli {
-    /// Where data is written; a disk, not memory. Left as it was found.
+    /// Directory for data, on a disk rather than in memory; cleaned up afterwards.
     #[arg(long, global = true, default_value = ".")]
     dir: PathBuf,
     #[command(subcommand)]
@@ -35,23 +36,23 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// All engines through the same workloads, with ratios.
+    /// Run all engines through the same workloads and print ratios.
     Compare(compare::CompareArgs),
-    /// One engine, in a process of its own.
+    /// Run one engine, in its own process.
     #[command(hide = true)]
     Course(compare::CourseArgs),
-    /// What only our engine is asked for.
+    /// Measure features that only Stele's engine has.
     Own(own::OwnArgs),
-    /// Replays a long log after a crash.
+    /// Replay a long log after a crash.
     Recover(recover::RecoverArgs),
-    /// One side of the crash, in a process of its own.
+    /// Write or replay the log, in its own process.
     #[command(hide = true)]
     RecoverStep(recover::RecoverStepArgs),
-    /// Loads much and plots how steady it goes.
+    /// Load a large amount of data and plot the throughput.
     Load(load::LoadArgs),
-    /// Loads keys in ascending order, and counts the bytes written for it.
+    /// Load keys in ascending order and count the bytes written.
     Sequential(sequential::SequentialArgs),
-    /// One such load, in a process of its own.
+    /// Run one sequential load, in its own process.
     #[command(hide = true)]
     SequentialStep(sequential::SequentialStepArgs),
 }

@@ -1,5 +1,4 @@
-//! Measures a stretch of work: wall time, CPU time of the whole process, and
-//! latencies.
+//! Measures a period of work: wall time, CPU time of the whole process, and latencies.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +7,15 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// What was measured.
+/// The results of a measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
-    /// Things done: pairs written, keys read.
+    /// Number of operations: pairs written, or keys read.
     pub operations: u64,
     pub seconds: f64,
     /// User and system time of all threads.
     pub cpu_seconds: f64,
-    /// Of one call, whatever it moved.
+    /// Median duration of one call, whatever its number of operations.
     pub p50_us: f64,
     pub p99_us: f64,
 }
@@ -31,14 +30,14 @@ impl Measured {
     }
 }
 
-/// Latencies in nanoseconds, up to ten minutes.
+/// A histogram of latencies in nanoseconds, up to ten minutes.
 pub type Latencies = Histogram<u64>;
 
 pub fn latencies() -> Latencies {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are valid")
 }
 
-/// A stretch of work under way.
+/// A measurement in progress.
 pub struct Meter {
     started: Instant,
     cpu: Duration,
@@ -66,18 +65,18 @@ impl Meter {
     }
 }
 
-/// Which calls are timed one by one.
+/// Which calls are timed individually.
 #[derive(Clone, Copy)]
 pub enum Sampling {
     Every,
-    /// One of sixteen: looking at the clock costs as much as a quick call.
+    /// One in sixteen: reading the clock costs as much as a quick call.
     Some,
 }
 
 const SAMPLE_INTERVAL: u64 = 16;
 
-/// Calls `call` until the time is up or it has no more to do. It tells how
-/// many operations it did.
+/// Calls `call`, which returns the number of operations it did, until the time is up or
+/// there is no more work.
 pub fn measure(
     limit: Option<Duration>,
     sampling: Sampling,
@@ -109,7 +108,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// The most memory this process ever held, in bytes.
+/// Returns the peak memory of this process in bytes.
 pub fn peak_rss_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_calls_did_is_added_up() {
+    fn operations_of_all_calls_are_added_up() {
         let mut calls = 0;
         let measured = measure(None, Sampling::Some, || {
             calls += 1;

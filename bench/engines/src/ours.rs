@@ -1,5 +1,5 @@
-//! Stele's engine: row = key, family "f", empty qualifier, timestamp 0. A pair
-//! written again replaces the one before, like in the rivals.
+//! Stele's engine: row = key, family "f", empty qualifier, timestamp 0. Writing a key
+//! again replaces its value, as in the other engines.
 
 use std::path::Path;
 
@@ -19,11 +19,11 @@ pub const TABLE: &str = "bench";
 pub struct Ours {
     pub store: Store,
     pub table: TableId,
-    /// How a point read asks.
+    /// The scan of a point read.
     spec: ScanSpec,
 }
 
-/// The options that all measurements use.
+/// Returns the options that all measurements use.
 pub fn options() -> Options {
     let mut options = Options {
         memory: MemoryOptions { cache_bytes: CACHE_BYTES, ..MemoryOptions::default() },
@@ -42,7 +42,7 @@ impl Ours {
         Ours::open_with(dir, options())
     }
 
-    /// Opens the store and its table, made if there is none.
+    /// Opens the store, and its table, which is created if it does not exist.
     pub fn open_with(dir: &Path, options: Options) -> Result<Ours> {
         let store = Store::open(dir, options, World::real())?;
         let table = match store.table(TABLE) {
@@ -53,7 +53,7 @@ impl Ours {
     }
 }
 
-/// A commit of all pairs of a batch; rows have to ascend.
+/// Returns a commit of all pairs of a batch, with rows in ascending order.
 pub fn commit_of(table: TableId, batch: &Batch) -> Commit {
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_unstable_by_key(|&at| batch.pair(at).0);

@@ -1,5 +1,5 @@
-//! How long a long log takes to replay, and how much memory. One process
-//! writes the log and ends as if it had crashed; another opens the store.
+//! Measures the time and memory of replaying a long log. One process writes the log and
+//! exits as if it had crashed; another one opens the store.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,19 +14,19 @@ use crate::meter::{Meter, latencies, peak_rss_bytes};
 use crate::ours::{Ours, commit_of, options};
 use crate::report::grouped;
 
-/// How long a log of a gibibyte may take.
+/// Upper bound in seconds of the replay of a log of 1 GiB.
 const SECONDS_MAX: f64 = 20.0;
 
 #[derive(Args)]
 pub struct RecoverArgs {
-    /// Length of the log.
+    /// MiB of log to write.
     #[arg(long, default_value_t = 1024)]
     log_mib: u64,
     #[arg(long, default_value_t = 100)]
     value_bytes: usize,
 }
 
-/// What the two processes are told.
+/// Arguments of the two processes.
 #[derive(Args)]
 pub struct RecoverStepArgs {
     #[arg(long)]
@@ -35,7 +35,7 @@ pub struct RecoverStepArgs {
     value_bytes: usize,
     #[arg(long)]
     data: PathBuf,
-    /// Write the log rather than read it.
+    /// Write the log instead of replaying it.
     #[arg(long)]
     write: bool,
 }
@@ -52,7 +52,7 @@ impl RecoverArgs {
                 .arg("--data")
                 .arg(data.path())
                 .status()?;
-            ensure!(status.success(), "a step of the recovery ended with {status}");
+            ensure!(status.success(), "a step of the recovery exited with {status}");
         }
         Ok(())
     }
@@ -63,12 +63,12 @@ impl RecoverStepArgs {
         if self.write { self.write_log() } else { self.replay() }
     }
 
-    /// Keys enough that none comes twice.
+    /// Returns a shape with enough keys that none is written twice.
     fn shape(&self) -> Shape {
         Shape { keys: self.log_mib << 20, value_bytes: self.value_bytes }
     }
 
-    /// Fills the log and ends without a word, with nothing flushed.
+    /// Writes the log and exits without closing the store, with nothing flushed.
     fn write_log(&self) -> Result<()> {
         let mut options = options();
         options.memory.budget_bytes = usize::MAX / 2;
@@ -86,11 +86,7 @@ impl RecoverStepArgs {
             first += BATCH_PAIRS;
         }
         ours.store.sync(stele_engine::Txn::MAX)?;
-        println!(
-            "a log of {} MiB, {} commits",
-            logged >> 20,
-            grouped((first / BATCH_PAIRS) as f64)
-        );
+        println!("log of {} MiB, {} commits", logged >> 20, grouped((first / BATCH_PAIRS) as f64));
         std::process::exit(0)
     }
 

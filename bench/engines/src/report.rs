@@ -1,10 +1,10 @@
-//! Puts the outcomes of all engines and rounds side by side, as Markdown.
+//! Prints the outcomes of all engines and rounds as Markdown tables.
 
 use crate::data::Shape;
 use crate::engine::{BEFORE, NAMES, OURS, PEERS};
 use crate::workload::{Outcome, WORKLOADS, Workload};
 
-/// An outcome and where it came from.
+/// An outcome, with its engine and round.
 pub struct Entry {
     pub engine: &'static str,
     pub round: usize,
@@ -18,11 +18,11 @@ pub struct Report {
     pub entries: Vec<Entry>,
 }
 
-/// Whether ours passed.
+/// Whether Stele passed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// The median over the rounds of ours to the better peer of that round:
-    /// a round is short, so that a busy machine hits all engines alike.
+    /// The median over the rounds of Stele's result relative to the better peer of that
+    /// round. A round is short, so load on the machine affects all engines alike.
     pub ratio: f64,
     pub bar: Option<f64>,
     pub met: bool,
@@ -53,12 +53,13 @@ impl Report {
         found.map(|entry| value(&entry.outcome))
     }
 
-    /// Whether two builds of ours are compared.
+    /// Returns whether two builds of Stele are compared.
     fn has_before(&self) -> bool {
         self.entries.iter().any(|entry| entry.engine == BEFORE)
     }
 
-    /// The median over the rounds of ours to the build before.
+    /// Returns the median over the rounds of the ratio of the current build to the
+    /// earlier one.
     fn change(&self, workload: Workload, value: impl Fn(&Outcome) -> f64) -> Option<f64> {
         let ratios = (0..self.rounds).filter_map(|round| {
             let before = self.score(BEFORE, workload, round, &value)?;
@@ -68,7 +69,7 @@ impl Report {
         median(ratios.collect())
     }
 
-    /// Ours beside the better of the peers.
+    /// Compares Stele with the better of the peers.
     pub fn verdict(&self, workload: Workload) -> Option<Verdict> {
         let less_is_better = workload == Workload::Disk;
         let ratios = (0..self.rounds).filter_map(|round| {
@@ -104,7 +105,7 @@ impl Report {
         }
     }
 
-    /// Those that were done.
+    /// Returns the workloads that ran.
     fn workloads(&self) -> impl Iterator<Item = Workload> {
         let done = |&workload: &Workload| {
             self.entries.iter().any(|entry| entry.outcome.workload == workload)
@@ -112,7 +113,7 @@ impl Report {
         WORKLOADS.into_iter().filter(done)
     }
 
-    /// The engines that ran, in the order of the columns.
+    /// Returns the engines that ran, in the order of the columns.
     fn engines(&self) -> impl Iterator<Item = &'static str> {
         let ran = |name: &&str| self.entries.iter().any(|entry| entry.engine == *name);
         [BEFORE].into_iter().chain(NAMES.iter().copied()).filter(ran)
@@ -177,7 +178,7 @@ impl Report {
     }
 }
 
-/// The number an engine is judged by.
+/// Returns the number by which engines are compared.
 fn headline(outcome: &Outcome) -> f64 {
     match outcome.workload {
         Workload::Disk => outcome.bytes as f64,
@@ -195,7 +196,7 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number with separated thousands.
 pub fn grouped(number: f64) -> String {
     let digits = format!("{:.0}", number.max(0.0));
     let mut text = String::new();
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_compared_with_the_better_peer_of_each_round() {
+    fn stele_is_compared_with_the_better_peer_of_each_round() {
         let scores = [("stele", [24, 10, 300]), ("rocksdb", [10, 1, 100]), ("fjall", [20, 10, 3])];
         let entries = scores.iter().flat_map(|(engine, scores)| {
             let rounds = scores.iter().enumerate();
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_compared_with_the_one_before_it_round_by_round() {
+    fn builds_are_compared_round_by_round() {
         let scores = [(BEFORE, [10, 100, 1000]), (OURS, [11, 150, 1200])];
         let entries = scores.iter().flat_map(|(engine, scores)| {
             let rounds = scores.iter().enumerate();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_for_people() {
+    fn thousands_are_separated() {
         assert_eq!(grouped(999.6), "1,000");
         assert_eq!(grouped(1_234_567.0), "1,234,567");
         assert_eq!(median(vec![3.0, 1.0, 2.0, 10.0]), Some(2.5));

@@ -1,5 +1,5 @@
-//! A load of keys in ascending order: nothing overlaps, so a good engine writes
-//! little more than the data once to the log and once to fragments.
+//! Loads keys in ascending order. Nothing overlaps, so a good engine writes little more
+//! than the data once to the log and once to fragments.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,19 +16,19 @@ use crate::report::median;
 
 #[derive(Args)]
 pub struct SequentialArgs {
-    /// How much to load.
+    /// GiB to load.
     #[arg(long, default_value_t = 4.0)]
     gib: f64,
     #[arg(long, default_value_t = 1024)]
     value_bytes: usize,
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Compare with an earlier build of this program.
+    /// Earlier build of this program to compare with.
     #[arg(long, value_name = "PROGRAM")]
     against: Option<PathBuf>,
 }
 
-/// What the process of one load is given.
+/// Arguments of the process that runs one load.
 #[derive(Args)]
 pub struct SequentialStepArgs {
     #[arg(long)]
@@ -39,13 +39,13 @@ pub struct SequentialStepArgs {
     data: PathBuf,
 }
 
-/// What one load gave.
+/// The results of one load.
 #[derive(Serialize, Deserialize)]
 struct Loaded {
     #[serde(flatten)]
     measured: Measured,
     loaded_bytes: u64,
-    /// Bytes that the process caused to be written to storage.
+    /// Bytes that the process wrote to storage.
     written_bytes: u64,
 }
 
@@ -54,7 +54,7 @@ impl Loaded {
         self.loaded_bytes as f64 / 1e6 / self.measured.seconds
     }
 
-    /// Bytes written for each byte loaded.
+    /// Returns the bytes written for each byte loaded.
     fn amplification(&self) -> f64 {
         self.written_bytes as f64 / self.loaded_bytes as f64
     }
@@ -70,7 +70,7 @@ impl SequentialArgs {
         let mut loads: Vec<Vec<Loaded>> = builds.iter().map(|_| Vec::new()).collect();
         for round in 0..self.rounds {
             for at in 0..builds.len() {
-                // They take turns at being first.
+                // Alternate which build runs first.
                 let at = (at + round) % builds.len();
                 let (name, program) = builds[at];
                 eprintln!("round {} of {}: {name}", round + 1, self.rounds);
@@ -99,13 +99,14 @@ impl SequentialArgs {
             .arg(data.path())
             .stderr(std::process::Stdio::inherit())
             .output()?;
-        ensure!(output.status.success(), "{} ended with {}", program.display(), output.status);
+        ensure!(output.status.success(), "{} exited with {}", program.display(), output.status);
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 }
 
 impl SequentialStepArgs {
-    /// Loads until everything is in fragments and compacted as far as it is due.
+    /// Loads the data and waits until everything is flushed and all due compactions are
+    /// done.
     pub fn run(&self) -> Result<()> {
         let ours = Ours::open(&self.data)?;
         let pair_bytes = (KEY_BYTES + self.value_bytes) as u64;
@@ -132,9 +133,9 @@ impl SequentialStepArgs {
     }
 }
 
-/// Bytes that this process caused to be written to storage so far.
+/// Returns the bytes that this process has written to storage so far.
 fn written_bytes() -> Result<u64> {
     let io = std::fs::read_to_string("/proc/self/io")?;
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
-    Ok(line.context("write_bytes in /proc/self/io")?.trim().parse()?)
+    Ok(line.context("no write_bytes in /proc/self/io")?.trim().parse()?)
 }

@@ -1,4 +1,5 @@
-//! The work every engine does, in order, and the bar ours has to pass.
+//! The workloads that every engine runs, in order, and the ratios that Stele has to
+//! reach.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::data::{BATCH_PAIRS, Batch, Rng, Shape, key};
 use crate::engine::{Engine, Safety};
 use crate::meter::{Measured, Meter, Sampling, latencies, measure};
 
-/// Threads of the group-commit workload.
+/// Number of threads of the group-commit workload.
 const WRITERS: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -18,7 +19,7 @@ const WRITERS: u64 = 16;
 #[value(rename_all = "snake_case")]
 pub enum Workload {
     Fill,
-    /// Bytes on disk, no operations.
+    /// Bytes on disk; no operations.
     Disk,
     Read,
     Scan,
@@ -28,7 +29,8 @@ pub enum Workload {
     PutDurableThreads,
 }
 
-/// In the order in which they are done: each needs what the ones before left.
+/// All workloads in the order in which they run: each uses the data left by the ones
+/// before.
 pub const WORKLOADS: [Workload; 8] = [
     Workload::Fill,
     Workload::Disk,
@@ -41,9 +43,9 @@ pub const WORKLOADS: [Workload; 8] = [
 ];
 
 impl Workload {
-    /// Its name on the command line.
+    /// Returns the name used on the command line.
     pub fn name(self) -> String {
-        let value = self.to_possible_value().expect("every workload can be named");
+        let value = self.to_possible_value().expect("no workload is skipped on the command line");
         value.get_name().to_string()
     }
 
@@ -60,8 +62,8 @@ impl Workload {
         }
     }
 
-    /// What the ratio of ours to the better peer must be: at least this, or at
-    /// most for bytes on disk.
+    /// Returns the required ratio of Stele to the better peer: a lower bound, or an
+    /// upper bound for bytes on disk.
     pub fn bar(self, shape: Shape) -> Option<f64> {
         match self {
             Workload::Fill | Workload::PutWritten => Some(1.2),
@@ -73,36 +75,37 @@ impl Workload {
         }
     }
 
-    /// Whether the time of one call means something to a user.
+    /// Returns whether the latency of one call is meaningful to a user.
     pub fn has_latency(self) -> bool {
         !matches!(self, Workload::Disk | Workload::Scan)
     }
 }
 
-/// What one workload gave.
+/// The result of one workload.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub workload: Workload,
     #[serde(flatten)]
     pub measured: Measured,
-    /// Only for `Disk`.
+    /// Set only for `Disk`.
     pub bytes: u64,
 }
 
-/// Runs the workloads on one engine.
+/// A run of the workloads on one engine.
 pub struct Course<'a> {
     pub engine: &'a dyn Engine,
     pub shape: Shape,
-    /// How long the open-ended workloads go on.
+    /// Duration of the open-ended workloads.
     pub limit: Duration,
     pub seed: u64,
-    /// The last workload to do; all when none is named.
+    /// The last workload to run; all if `None`.
     pub until: Option<Workload>,
 }
 
 impl Course<'_> {
-    /// Gives each outcome to `told` when it is there.
-    pub fn run(&self, told: &mut dyn FnMut(Outcome) -> Result<()>) -> Result<()> {
+    /// Runs the workloads and passes each outcome to `report` as soon as it is
+    /// available.
+    pub fn run(&self, report: &mut dyn FnMut(Outcome) -> Result<()>) -> Result<()> {
         for workload in WORKLOADS {
             let mut bytes = 0;
             let measured = match workload {
@@ -119,7 +122,7 @@ impl Course<'_> {
                 Workload::PutDurable => self.overwrite(1, Safety::Durable)?,
                 Workload::PutDurableThreads => self.overwrite_threads()?,
             };
-            told(Outcome { workload, measured, bytes })?;
+            report(Outcome { workload, measured, bytes })?;
             if self.until == Some(workload) {
                 break;
             }
@@ -145,7 +148,7 @@ impl Course<'_> {
     }
 
     fn read(&self) -> Result<Measured> {
-        // Every key once, so that all is in the cache.
+        // Read every key once, so that all data is cached.
         for number in 0..self.shape.keys {
             self.get(number)?;
         }
@@ -158,7 +161,10 @@ impl Course<'_> {
 
     fn get(&self, number: u64) -> Result<()> {
         let found = self.engine.get(&key(number))?;
-        ensure!(found == Some(self.shape.value_bytes), "key {number} reads as {found:?}");
+        ensure!(
+            found == Some(self.shape.value_bytes),
+            "key {number}: read a value of {found:?} bytes"
+        );
         Ok(())
     }
 

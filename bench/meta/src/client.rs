@@ -1,8 +1,8 @@
-//! A connection to an etcd endpoint. Errors are texts, for the report.
+//! A connection to an etcd endpoint. Errors are strings, for the report.
 
 use tonic::transport::{Channel, Endpoint};
 
-/// Keys with their values, and events.
+/// Keys, values and events.
 pub mod mvccpb {
     tonic::include_proto!("mvccpb");
 }
@@ -24,7 +24,7 @@ impl Client {
     pub async fn connect(target: &str) -> Client {
         let endpoint =
             Endpoint::from_shared(format!("http://{target}")).expect("--target host:port");
-        let channel = endpoint.connect().await.expect("the target listens");
+        let channel = endpoint.connect().await.expect("connect to --target");
         Client {
             kv: pb::kv_client::KvClient::new(channel.clone()).max_decoding_message_size(1 << 30),
             lease: pb::lease_client::LeaseClient::new(channel.clone()),

@@ -1,5 +1,5 @@
-//! Leases that are renewed: one per worker as fast as it goes, or very many
-//! now and then.
+//! Lease renewals: one lease per worker as fast as possible, or many leases at
+//! intervals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tonic::Streaming;
 use crate::client::{Client, pb, text};
 use crate::{Context, done, until_done};
 
-/// A stream of renewals.
+/// A keep-alive stream.
 struct Renewals {
     requests: mpsc::Sender<pb::LeaseKeepAliveRequest>,
     answers: Streaming<pb::LeaseKeepAliveResponse>,
@@ -22,7 +22,7 @@ struct Renewals {
 impl Renewals {
     async fn open(mut client: Client, first: i64) -> Result<Renewals, String> {
         let (requests, sent) = mpsc::channel(16);
-        // Some servers say nothing before they are asked.
+        // Some servers send nothing before the first request.
         let first = pb::LeaseKeepAliveRequest { id: first };
         requests.send(first).await.map_err(|error| error.to_string())?;
         let answers = client.lease.lease_keep_alive(ReceiverStream::new(sent)).await;
@@ -37,7 +37,7 @@ impl Renewals {
         let answer = self.answers.message().await.map_err(text)?;
         match answer.ok_or("the stream ended")?.ttl {
             1.. => done(1, 0),
-            _ => Err("the lease ran out".into()),
+            _ => Err("the lease has expired".into()),
         }
     }
 }
@@ -71,8 +71,8 @@ pub async fn keep_alive(plan: &Plan, cx: &Context) -> Report {
     report
 }
 
-/// Grants `--leases` leases and renews each of them every ten seconds, for
-/// `--seconds`. A lease that runs out is an error.
+/// Grants `--leases` leases and renews each of them every ten seconds for `--seconds`.
+/// An expired lease is an error.
 pub async fn hold(plan: &Plan, cx: &Context) -> Report {
     const EVERY: Duration = Duration::from_secs(10);
     let next = Arc::new(AtomicU64::new(0));
@@ -100,7 +100,7 @@ pub async fn hold(plan: &Plan, cx: &Context) -> Report {
         let stream = Renewals::open(cx.client(worker), granted[worker]).await;
         streams.push(Arc::new(Mutex::new(stream.expect("a stream of renewals"))));
     }
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let workers = plan.concurrency;
     drive(plan, |worker| {
         let (stream, granted) = (streams[worker].clone(), granted.clone());
@@ -109,9 +109,9 @@ pub async fn hold(plan: &Plan, cx: &Context) -> Report {
             let (stream, granted, turns) = (stream.clone(), granted.clone(), turns.clone());
             async move {
                 let turn = turns.fetch_add(1, Ordering::Relaxed);
-                // Each worker goes round its share once in ten seconds.
+                // Each worker renews all its leases once in ten seconds.
                 let share = (granted.len() / workers).max(1) as u64;
-                let due = begun + EVERY.mul_f64(turn as f64 / share as f64);
+                let due = started + EVERY.mul_f64(turn as f64 / share as f64);
                 tokio::time::sleep_until(due).await;
                 let at = worker + (turn % share) as usize * workers;
                 stream.lock().await.renew(granted[at.min(granted.len() - 1)]).await

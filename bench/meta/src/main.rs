@@ -1,11 +1,11 @@
-//! Load generator for an etcd v3 endpoint (plaintext, no authentication). Each
-//! workload prints one line of JSON.
+//! Load generator for an etcd v3 endpoint (plaintext, no authentication). Each workload
+//! prints one line of JSON.
 //!
-//! fill loads the keys, a hundred to a transaction; put, get (linearizable)
-//! and sget (serializable) take one at random; cas swaps a key per worker;
-//! range reads `--range-keys` keys at once; keepalive renews a lease over a
-//! stream per worker; watch counts what `--watchers` streams are told of the
-//! puts of C writers, and how late; leases holds `--leases` leases alive.
+//! `fill` loads the keys, a hundred per transaction; `put`, `get` (linearizable) and
+//! `sget` (serializable) use one random key per call; `cas` swaps a key per worker;
+//! `range` reads `--range-keys` keys per call; `keepalive` renews a lease over a stream
+//! per worker; `watch` counts the events that `--watchers` streams receive from the
+//! puts of C writers, and measures their delay; `leases` keeps `--leases` leases alive.
 
 mod client;
 mod leases;
@@ -34,10 +34,10 @@ const FLAGS: &[&str] = &[
     "warmup",
 ];
 const ALL: &str = "fill,put,get,sget,cas,range,keepalive,watch";
-/// Keys in a transaction that fills.
+/// Keys per transaction while filling.
 const FILL_BATCH: u64 = 100;
 
-/// What all workers know.
+/// State shared by all workers.
 #[derive(Clone)]
 pub struct Context {
     clients: Arc<Vec<Client>>,
@@ -92,7 +92,7 @@ async fn one(workload: &str, mut client: Client, cx: &Context, rng: &mut Rng) ->
                 .await?;
             match found.kvs.len() {
                 1 => done(1, size),
-                _ => Err("the key is not there".into()),
+                _ => Err("key not found".into()),
             }
         }
         "range" => {
@@ -107,10 +107,10 @@ async fn one(workload: &str, mut client: Client, cx: &Context, rng: &mut Rng) ->
             let bytes = found.kvs.iter().map(|kv| kv.value.len() as u64).sum();
             match keys == cx.range_keys {
                 true => done(keys, bytes),
-                false => Err(format!("{keys} keys in the range")),
+                false => Err(format!("the range returned {keys} keys")),
             }
         }
-        other => Err(format!("there is no workload {other}: choose of {ALL}")),
+        other => Err(format!("unknown workload {other}: use {ALL}")),
     }
 }
 
@@ -151,7 +151,7 @@ async fn fill(plan: &Plan, cx: &Context, count: u64, name: fn(u64) -> Bytes) -> 
     .await
 }
 
-/// Each worker swaps a key of its own, knowing the revision of the last swap.
+/// Each worker swaps its own key, comparing with the revision of its last swap.
 async fn cas(plan: &Plan, cx: &Context) -> Report {
     drive(plan, |worker| {
         let (cx, client) = (cx.clone(), cx.client(worker));
@@ -177,9 +177,9 @@ async fn cas(plan: &Plan, cx: &Context) -> Report {
                     .await?;
                 if !swapped.succeeded {
                     revision.store(-1, Ordering::Relaxed);
-                    return Err("the compare failed".into());
+                    return Err("the comparison failed".into());
                 }
-                let header = swapped.header.ok_or("there is no header")?;
+                let header = swapped.header.ok_or("the response has no header")?;
                 revision.store(header.revision, Ordering::Relaxed);
                 done(1, cx.value.len() as u64)
             }
@@ -188,7 +188,7 @@ async fn cas(plan: &Plan, cx: &Context) -> Report {
     .await
 }
 
-/// The same plan for work that has an end of its own.
+/// Returns the same plan for work that ends on its own.
 pub fn until_done(plan: &Plan) -> Plan {
     Plan {
         concurrency: plan.concurrency,
@@ -219,7 +219,7 @@ async fn main() {
     let target = flags.text("target", "127.0.0.1:2379");
     let connections: usize = flags.get("connections", 4);
     let value_size: usize = flags.get("value-size", 256);
-    assert!(value_size >= 8, "--value-size must hold a time");
+    assert!(value_size >= 8, "--value-size must be at least 8, for a timestamp");
     let mut clients = Vec::new();
     for _ in 0..connections {
         clients.push(Client::connect(&target).await);
@@ -236,7 +236,7 @@ async fn main() {
     let mut filled = false;
     for concurrency in flags.list("concurrency", "1,16,128,512") {
         for workload in &workloads {
-            // Filled once, at the first concurrency.
+            // Fill once, at the first concurrency.
             if workload == "fill" && std::mem::replace(&mut filled, true) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Many watchers of the same keys: how fast they are told, and how late.
+//! Many watchers of the same keys: throughput and delay of events.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use tokio_stream::StreamExt;
 use crate::client::pb;
 use crate::{Context, done, put};
 
-/// How long a watcher that is told nothing waits before it gives up.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a watcher waits for an event before it gives up.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The writers' report, with events delivered instead of items and the time
-/// from a put to its event instead of the put's.
+/// Returns the writers' report, with the number of delivered events instead of items
+/// and the delay from a put to its event instead of the put's latency.
 pub async fn fan_out(plan: &Plan, cx: &Context) -> Report {
     let epoch = Instant::now();
     let (expect, expected) = channel(u64::MAX);
@@ -39,7 +39,7 @@ pub async fn fan_out(plan: &Plan, cx: &Context) -> Report {
                 let message = tokio::select! {
                     message = stream.message() => message,
                     _ = expected.changed() => continue,
-                    () = tokio::time::sleep(PATIENCE) => break,
+                    () = tokio::time::sleep(EVENT_TIMEOUT) => break,
                 };
                 let Ok(Some(message)) = message else { break };
                 last = Instant::now();
@@ -61,7 +61,7 @@ pub async fn fan_out(plan: &Plan, cx: &Context) -> Report {
         warmup: 0.0,
         server_pids: plan.server_pids.clone(),
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut report = drive(&plan, |worker| {
         let (value, client) = (cx.value.clone(), cx.client(worker));
         let key = Bytes::from(format!("watch/{worker:06}"));
@@ -86,7 +86,7 @@ pub async fn fan_out(plan: &Plan, cx: &Context) -> Report {
         report.items += seen;
         report.errors += report.ops.saturating_sub(seen);
         report.hist.add(&hist).expect("the same bounds");
-        report.secs = report.secs.max((last - begun).as_secs_f64());
+        report.secs = report.secs.max((last - started).as_secs_f64());
     }
     report
 }

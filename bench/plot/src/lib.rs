@@ -1,4 +1,4 @@
-//! A plot of lines over time, as SVG.
+//! Line plots over time, written as SVG.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;
@@ -13,7 +13,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines over a common x axis.
+/// Lines with a common x axis.
 pub struct Plot {
     pub title: String,
     pub x_label: String,
@@ -29,7 +29,7 @@ const BOTTOM: f64 = 50.0;
 const STEPS: u32 = 5;
 
 impl Plot {
-    /// Writes the plot into a file.
+    /// Writes the plot to a file.
     pub fn write(&self, path: &Path) -> Result<()> {
         let svg = self.svg()?;
         std::fs::write(path, svg).with_context(|| format!("writing {}", path.display()))
@@ -89,7 +89,7 @@ impl Plot {
     }
 }
 
-/// The next number of the form 1, 2 or 5 times a power of ten.
+/// Rounds up to the next number of the form 1, 2 or 5 times a power of ten.
 fn round_up(number: f64) -> f64 {
     let power = 10f64.powf(number.max(1e-9).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);

@@ -1,6 +1,6 @@
-//! The results that are measured with: tests x configurations x commits. A
-//! digest changes every 50 commits, one trace in a hundred is flaky, one cell
-//! in twenty is missing. The same in every run.
+//! The results used by the benchmark: tests x configurations x commits. A digest
+//! changes every 50 commits, one trace in a hundred is flaky, one cell in twenty is
+//! missing. Every run uses the same results.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,7 +14,7 @@ const CHANGES_EVERY: u32 = 50;
 const FLAKY_ONE_IN: u64 = 100;
 const MISSING_ONE_IN: u64 = 20;
 
-/// A number that follows from others.
+/// Hashes numbers into a pseudo-random one.
 fn mixed(parts: [u64; 4]) -> u64 {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for part in parts {
@@ -32,7 +32,7 @@ fn is_missing(test: u32, config: u32, commit: u32) -> bool {
     mixed([test.into(), config.into(), commit.into(), 1]).is_multiple_of(MISSING_ONE_IN)
 }
 
-/// The digest of a trace at a commit; `None` where it is missing.
+/// Returns the digest of a trace at a commit, or `None` if the cell is missing.
 fn digest(test: u32, config: u32, commit: u32) -> Option<Digest> {
     if is_missing(test, config, commit) {
         return None;
@@ -40,7 +40,7 @@ fn digest(test: u32, config: u32, commit: u32) -> Option<Digest> {
     let (test, config, at) = (u64::from(test), u64::from(config), u64::from(commit));
     let flaky = mixed([test, config, 0, 2]).is_multiple_of(FLAKY_ONE_IN);
     let flick = if flaky { mixed([test, config, at, 3]) % 3 } else { 0 };
-    // Each trace changes at commits of its own.
+    // Each trace changes at different commits.
     let shift = (mixed([test, config, 0, 4]) % u64::from(CHANGES_EVERY)) as u32;
     let version = u64::from((commit + shift) / CHANGES_EVERY);
     let name =
@@ -48,12 +48,12 @@ fn digest(test: u32, config: u32, commit: u32) -> Option<Digest> {
     Some(Digest((u128::from(name[0]) << 64 | u128::from(name[1])).to_be_bytes()))
 }
 
-/// The file of a commit.
+/// Returns the path of a commit's file.
 pub fn path(dir: &Path, commit: u32) -> PathBuf {
     dir.join(format!("{commit:05}.json"))
 }
 
-/// How many results there are at this scale.
+/// Returns the number of results at this scale.
 pub fn results(scale: &Scale) -> u64 {
     let all = (0..scale.tests)
         .flat_map(|test| (0..scale.configs).map(move |config| (test, config)))
@@ -61,8 +61,8 @@ pub fn results(scale: &Scale) -> u64 {
     all.filter(|(test, config, at)| !is_missing(*test, *config, *at)).count() as u64
 }
 
-/// Writes one file for each commit, in our own JSON, and tells how many
-/// results they hold.
+/// Writes one file per commit in the native JSON format and returns the number of
+/// results.
 pub fn write_files(scale: &Scale, dir: &Path) -> anyhow::Result<u64> {
     let mut entries = 0;
     for commit in 0..scale.commits {

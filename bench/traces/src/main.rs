@@ -1,6 +1,6 @@
-//! Traces at scale, on one machine: results from a seeded generator are
-//! written to files, ingested from them, compacted, and read back. Prints one
-//! line of JSON for each measurement.
+//! Benchmarks traces at scale on one machine: results from a seeded generator are
+//! written to files, ingested from them, compacted, and read back. Prints one line of
+//! JSON for each measurement.
 
 mod data;
 mod measure;
@@ -12,10 +12,10 @@ use clap::{Parser, ValueEnum};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measure traces.
+/// Benchmark traces.
 #[derive(Parser, Clone)]
 pub struct Scale {
-    /// What to measure, in this order; everything unless told otherwise.
+    /// What to measure, in this order; everything if omitted.
     #[arg(value_enum)]
     pub parts: Vec<Part>,
     #[arg(long, default_value_t = 1000)]
@@ -24,16 +24,16 @@ pub struct Scale {
     pub configs: u32,
     #[arg(long, default_value_t = 256)]
     pub commits: u32,
-    /// Digests in the map that is loaded.
+    /// Number of digests in the digest map.
     #[arg(long, default_value_t = 1_000_000)]
     pub digests: usize,
-    /// Tiles that one trace is followed over.
+    /// Number of tiles in the history of one trace.
     #[arg(long, default_value_t = 100)]
     pub tiles: u32,
-    /// Commits whose files are ingested in one run; the next goes on there.
+    /// Number of commits to ingest in this run; the next run continues there.
     #[arg(long, default_value_t = u32::MAX)]
     pub at_once: u32,
-    /// Where files and stores are made, and found by later parts.
+    /// Directory for files and stores, reused by later parts.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
 }
@@ -44,13 +44,13 @@ pub enum Part {
     Files,
     /// Ingest them.
     Ingest,
-    /// Compact the store and weigh it.
+    /// Compact the store and measure its size.
     Compact,
     /// Load the whole tile.
     Tile,
     /// Query one trace in a hundred.
     Query,
-    /// Follow one trace over many tiles.
+    /// Read the history of one trace over many tiles.
     History,
     /// Load the digest map, and add to it.
     Map,

@@ -1,4 +1,4 @@
-//! The measurements, each beside what it should reach at full scale.
+//! The measurements, printed with their goals at full scale.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,15 +47,15 @@ impl Served {
     }
 }
 
-fn tell(what: &str, number: f64, unit: &str, goal: &str) {
+fn report(what: &str, number: f64, unit: &str, goal: &str) {
     println!("{}", json!({"what": what, "number": number, "unit": unit, "goal": goal}));
 }
 
 pub async fn run(scale: &Scale) -> Result<()> {
     let files = scale.dir.join("files");
     if scale.parts.contains(&Part::Files) {
-        std::fs::create_dir_all(&files).context("a directory for the files")?;
-        tell("results in files", write_files(scale, &files)? as f64, "", "");
+        std::fs::create_dir_all(&files).context("creating the directory for the files")?;
+        report("results in files", write_files(scale, &files)? as f64, "", "");
     }
     if scale.parts.iter().all(|part| *part == Part::Files) {
         return Ok(());
@@ -89,7 +89,7 @@ async fn register(store: &Store, commits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Ingests the next files, as `stele traces ingest` does.
+/// Ingests the next files like `stele traces ingest`.
 async fn ingest(scale: &Scale, served: &Served, files: &Path) -> Result<()> {
     let store = served.store("tile").await?;
     let done = scale.dir.join("ingested");
@@ -102,28 +102,28 @@ async fn ingest(scale: &Scale, served: &Served, files: &Path) -> Result<()> {
     };
     let last = scale.commits.min(first + scale.at_once.min(scale.commits));
     let paths = (first..last).map(|commit| path(files, commit)).collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     let files = Files { paths, ..Files::default() };
     let ingested = files.ingest(&store, |_| {}).await?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     std::fs::write(&done, last.to_string())?;
-    tell(
+    report(
         &format!("results ingested at commits {first} to {last}"),
         ingested.results as f64,
         "",
         "",
     );
-    tell("ingest from files", ingested.results as f64 / seconds, "results/s", "150,000");
-    tell("peak memory, client and server in one process", peak_mib(), "MiB", "");
+    report("ingest from files", ingested.results as f64 / seconds, "results/s", "150,000");
+    report("peak memory, client and server in one process", peak_mib(), "MiB", "");
     Ok(())
 }
 
 fn weigh(scale: &Scale, served: &Served) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     served.compact()?;
-    tell("compaction", begun.elapsed().as_secs_f64(), "s", "");
+    report("compaction", started.elapsed().as_secs_f64(), "s", "");
     let bytes = served.engine.stats().fragment_bytes as f64;
-    tell("bytes on disk per cell", bytes / results(scale) as f64, "B", "3 at most, better 2");
+    report("bytes on disk per cell", bytes / results(scale) as f64, "B", "3 at most, better 2");
     Ok(())
 }
 
@@ -131,21 +131,21 @@ fn window(scale: &Scale) -> Window {
     Window::Dense { count: scale.commits as usize, last: None }
 }
 
-/// Loads the whole tile, and gives the seconds that it took.
+/// Loads the whole tile and returns the seconds taken.
 async fn tile(scale: &Scale, served: &Served) -> Result<f64> {
     let store = Store::open(&served.client, "tile").await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let grid = store.grid(Kind::Digests, window(scale), &Query::default()).await?;
-    let whole = begun.elapsed().as_secs_f64();
+    let whole = started.elapsed().as_secs_f64();
     anyhow::ensure!(
         grid.traces.len() == (scale.tests * scale.configs) as usize,
         "traces are missing"
     );
     let cells = grid.traces.len() * grid.columns.len();
-    tell("load of the dense tile", whole, "s", "15 for 25.6 M cells");
-    tell("cells of the tile", cells as f64, "", "");
+    report("load of the dense tile", whole, "s", "15 for 25.6 M cells");
+    report("cells of the tile", cells as f64, "", "");
     let goal = "2,048 for the client";
-    tell("peak memory, client and server in one process", peak_mib(), "MiB", goal);
+    report("peak memory, client and server in one process", peak_mib(), "MiB", goal);
     Ok(whole)
 }
 
@@ -156,17 +156,17 @@ async fn query(scale: &Scale, served: &Served) -> Result<()> {
     let query: Query = "os=os-3&gpu=gpu-0".parse()?;
     let mut best = f64::MAX;
     for _ in 0..5 {
-        let begun = Instant::now();
+        let started = Instant::now();
         let grid = store.grid(Kind::Digests, window(scale), &query).await?;
-        best = best.min(begun.elapsed().as_secs_f64());
+        best = best.min(started.elapsed().as_secs_f64());
         anyhow::ensure!(grid.traces.len() == scale.tests as usize, "traces are missing");
     }
-    tell("query of 1 % of the traces", best * 1e3, "ms", "");
-    tell("whole tile to 1 % of it", whole / best, "times", "20");
+    report("query of 1 % of the traces", best * 1e3, "ms", "");
+    report("whole tile over 1 % of it", whole / best, "times", "20");
     Ok(())
 }
 
-/// One trace over many tiles, each with many keys and values.
+/// Measures the history of one trace over many tiles, each with many keys and values.
 async fn history(scale: &Scale, served: &Served) -> Result<()> {
     let store = served.store("history").await?;
     let size = u32::from(store.settings().tile);
@@ -185,12 +185,12 @@ async fn history(scale: &Scale, served: &Served) -> Result<()> {
     let params = Params::new([("name", "test-0500"), ("os", "os-1")])?;
     let mut best = f64::MAX;
     for _ in 0..10 {
-        let begun = Instant::now();
-        let found = store.history(&params).await?.context("the trace is there")?;
-        best = best.min(begun.elapsed().as_secs_f64());
+        let started = Instant::now();
+        let found = store.history(&params).await?.context("trace not found")?;
+        best = best.min(started.elapsed().as_secs_f64());
         anyhow::ensure!(found.digests.len() == scale.tiles as usize, "results are missing");
     }
-    tell("one trace over all tiles", best * 1e3, "ms", "20 for 100 tiles");
+    report("one trace over all tiles", best * 1e3, "ms", "20 for 100 tiles");
     Ok(())
 }
 
@@ -211,20 +211,20 @@ async fn digest_map(scale: &Scale, served: &Served) -> Result<()> {
     store.put(&[put(0, 0, scale.digests)?]).await?;
     served.compact()?;
     let fresh = Store::open(&served.client, "map").await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let known = fresh.load_digest_map().await?;
-    tell("load of the digest map", begun.elapsed().as_secs_f64(), "s", "2 for 1 M digests");
+    report("load of the digest map", started.elapsed().as_secs_f64(), "s", "2 for 1 M digests");
     anyhow::ensure!(known == scale.digests, "digests are missing");
     let new = scale.digests / 10;
     let fresh = Store::open(&served.client, "map").await?;
     let put = put(1, scale.digests, new)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     fresh.put(&[put]).await?;
-    tell("put of new digests, a tenth as many", begun.elapsed().as_secs_f64(), "s", "");
+    report("put of new digests, a tenth as many", started.elapsed().as_secs_f64(), "s", "");
     Ok(())
 }
 
-/// The most memory that this process has had.
+/// Returns the peak memory of this process in MiB.
 fn peak_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

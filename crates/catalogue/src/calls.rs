@@ -1,6 +1,6 @@
-//! The calls of the generated service: each runs the core where its cost allows
-//! it to run and replies when what the reply rests on is durable. Streams of a
-//! vector are gathered whole before anything is done.
+//! The calls of the generated service. Each runs the core on a thread suited to its
+//! cost, and replies when the commits that the reply is based on are durable. A
+//! streamed vector is received completely before it is processed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,14 +18,13 @@ use crate::proto::*;
 use crate::server::routed;
 use crate::service::{Cancellation, Catalogues, Waiting, Written};
 
-/// Room for streams is counted in pieces of this size.
+/// The capacity for streams is counted in units of this size.
 const PIECE_BYTES: usize = 1 << 10;
-/// Elements of a vector that are worked on in less than a millisecond, about.
+/// The number of elements that are processed in less than about a millisecond.
 const SHORT_MAX: usize = 1000;
 
-/// What each call may do. Reads of a short vector and writes of one run where
-/// they are: a write that has to wait for a lock or for capacity says so to the
-/// runtime itself.
+/// The cost of each call. Reads and writes of a short vector run on the current thread:
+/// a write that has to wait for a lock or for capacity notifies the runtime itself.
 mod cost {
     use super::{Cost, SHORT_MAX};
 
@@ -33,17 +32,17 @@ mod cost {
     pub const CREATE: Cost = Cost::Waits;
     /// Waits for writers of the catalogues, and for the disk.
     pub const DELETE: Cost = Cost::Waits;
-    /// Reads a part of the meta-catalogue, and opens what it lists.
+    /// Reads a part of the meta-catalogue, and opens the listed catalogues.
     pub const LIST: Cost = Cost::Computes;
     /// Counts all records of a range.
     pub const COUNT: Cost = Cost::Computes;
     pub const DEL_RANGE: Cost = Cost::Computes;
     /// Counts the records of the service's own catalogues.
     pub const STAT: Cost = Cost::Computes;
-    /// A vector that came in several messages.
+    /// A vector that was received in several messages.
     pub const STREAM: Cost = Cost::Computes;
 
-    /// Puts, deletes or looks up each element of a vector.
+    /// Returns the cost of a put, delete or lookup of each element of a vector.
     pub fn of_vector(elements: usize) -> Cost {
         if elements > SHORT_MAX { Cost::Computes } else { Cost::Small }
     }
@@ -51,17 +50,17 @@ mod cost {
 
 pub struct Calls {
     service: Arc<Catalogues>,
-    /// Room for streamed requests that are not done.
-    room: Arc<Semaphore>,
+    /// The capacity for streamed requests in progress.
+    capacity: Arc<Semaphore>,
 }
 
 impl Calls {
     pub fn new(service: Arc<Catalogues>) -> Calls {
-        let room = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
-        Calls { service, room }
+        let capacity = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
+        Calls { service, capacity }
     }
 
-    /// Does the work of a call.
+    /// Runs a call.
     async fn run<R: Send + 'static, T: Send + 'static>(
         &self,
         cost: Cost,
@@ -72,7 +71,7 @@ impl Calls {
         Ok(cost.run(move || work(&service, &request)).await??)
     }
 
-    /// The same for work that may take long: it ends when the call is dropped.
+    /// Like [`Calls::run`], for long work: it ends when the call is dropped.
     async fn run_cancellable<R: Send + 'static, T: Send + 'static>(
         &self,
         cost: Cost,
@@ -87,7 +86,7 @@ impl Calls {
         done
     }
 
-    /// Runs a call that may write: the reply waits until it is durable.
+    /// Runs a call that may write: the reply waits until the write is durable.
     async fn write<R: Send + 'static, T: Send + 'static>(
         &self,
         cost: Cost,
@@ -99,19 +98,19 @@ impl Calls {
     }
 }
 
-/// A streamed request while it is gathered.
-struct Gathered {
-    room: Arc<Semaphore>,
+/// The capacity held by a streamed request while it is received.
+struct Received {
+    capacity: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
     bytes: usize,
 }
 
-impl Gathered {
-    fn new(room: &Arc<Semaphore>) -> Gathered {
-        Gathered { room: room.clone(), permit: None, bytes: 0 }
+impl Received {
+    fn new(capacity: &Arc<Semaphore>) -> Received {
+        Received { capacity: capacity.clone(), permit: None, bytes: 0 }
     }
 
-    /// Takes room for the elements of one more message.
+    /// Reserves capacity for the elements of one more message.
     fn take(&mut self, sizes: impl Iterator<Item = usize>) -> Result<()> {
         let bytes: usize = sizes.map(|size| size + RECORD_OVERHEAD_BYTES).sum();
         self.bytes += bytes;
@@ -120,7 +119,7 @@ impl Gathered {
             return Err(Error::TooLarge { what: "a streamed request", size, limit });
         }
         let pieces = bytes.div_ceil(PIECE_BYTES) as u32;
-        let more = self.room.clone().try_acquire_many_owned(pieces).map_err(|_| {
+        let more = self.capacity.clone().try_acquire_many_owned(pieces).map_err(|_| {
             Error::Exhausted("too many large requests are being received: try again".into())
         })?;
         match &mut self.permit {
@@ -131,8 +130,8 @@ impl Gathered {
     }
 }
 
-/// The first message of a stream names the catalogue and the flags; the
-/// others name them as well, or not at all.
+/// The first message of a stream contains the catalogue and the flags; later ones
+/// contain the same, or none.
 fn check_same(first: (&Option<Target>, u32), later: (&Option<Target>, u32)) -> Result<()> {
     let same = (later.0.is_none() || later.0 == first.0) && (later.1 == 0 || later.1 == first.1);
     if !same {
@@ -196,22 +195,22 @@ impl Served for Calls {
         request: Request<Streaming<PutRequest>>,
     ) -> Result<Response<WriteReply>, Status> {
         let mut messages = request.into_inner();
-        let mut gathered = Gathered::new(&self.room);
+        let mut received = Received::new(&self.capacity);
         let Some(mut all) = messages.message().await? else {
-            return Err(Status::invalid_argument("the stream has no message"));
+            return Err(Status::invalid_argument("the stream is empty"));
         };
         let size = |record: &Record| {
             let expected = record.expected.as_ref().map_or(0, |expected| expected.len());
             record.key.len() + record.value.len() + record.cookie.len() + expected
         };
-        gathered.take(all.records.iter().map(size))?;
+        received.take(all.records.iter().map(size))?;
         while let Some(more) = messages.message().await? {
             check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
-            gathered.take(more.records.iter().map(size))?;
+            received.take(more.records.iter().map(size))?;
             all.records.extend(more.records);
         }
-        // What the stream holds is given back when it has been written.
-        self.write(cost::STREAM, (all, gathered), |service, (all, _)| service.put(all)).await
+        // The capacity is released when the vector has been written.
+        self.write(cost::STREAM, (all, received), |service, (all, _)| service.put(all)).await
     }
 
     async fn del(&self, request: Request<DelRequest>) -> Result<Response<WriteReply>, Status> {
@@ -225,21 +224,21 @@ impl Served for Calls {
         request: Request<Streaming<DelRequest>>,
     ) -> Result<Response<WriteReply>, Status> {
         let mut messages = request.into_inner();
-        let mut gathered = Gathered::new(&self.room);
+        let mut received = Received::new(&self.capacity);
         let Some(mut all) = messages.message().await? else {
-            return Err(Status::invalid_argument("the stream has no message"));
+            return Err(Status::invalid_argument("the stream is empty"));
         };
         let size = |key: &Key| {
             let expected = key.expected.as_ref().map_or(0, |expected| expected.len());
             key.key.len() + key.cookie.len() + expected
         };
-        gathered.take(all.keys.iter().map(size))?;
+        received.take(all.keys.iter().map(size))?;
         while let Some(more) = messages.message().await? {
             check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
-            gathered.take(more.keys.iter().map(size))?;
+            received.take(more.keys.iter().map(size))?;
             all.keys.extend(more.keys);
         }
-        self.write(cost::STREAM, (all, gathered), |service, (all, _)| service.del(all)).await
+        self.write(cost::STREAM, (all, received), |service, (all, _)| service.del(all)).await
     }
 
     async fn del_range(
@@ -341,19 +340,19 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_ends_at_its_limit_and_all_streams_at_theirs() {
-        let room = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
+    fn a_stream_and_all_streams_together_are_limited() {
+        let capacity = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
         let half = REQUEST_BYTES_MAX / 2 - RECORD_OVERHEAD_BYTES;
-        let mut streams: Vec<Gathered> = (0..2).map(|_| Gathered::new(&room)).collect();
+        let mut streams: Vec<Received> = (0..2).map(|_| Received::new(&capacity)).collect();
         for stream in &mut streams {
             stream.take([half].into_iter()).unwrap();
             stream.take([half].into_iter()).unwrap();
         }
         let over = streams[0].take([0].into_iter()).unwrap_err();
         assert!(matches!(over, Error::TooLarge { .. }), "{over}");
-        let full = Gathered::new(&room).take([half].into_iter()).unwrap_err();
+        let full = Received::new(&capacity).take([half].into_iter()).unwrap_err();
         assert!(matches!(full, Error::Exhausted(_)), "{full}");
         drop(streams);
-        Gathered::new(&room).take([half].into_iter()).unwrap();
+        Received::new(&capacity).take([half].into_iter()).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! An open catalogue: where its records are, who writes which of its keys,
-//! and how many records and bytes it holds.
+//! An open catalogue: the location of its records, locks on its keys, and its numbers
+//! of records and bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::fid::Fid;
 use crate::layout::{Object, Space};
 
-/// Keys share locks: writers of different keys seldom meet.
+/// Number of locks. Keys share them; writers of different keys rarely collide.
 const STRIPES: usize = 64;
 
 pub struct Catalogue {
@@ -19,9 +19,9 @@ pub struct Catalogue {
     pub object: Object,
     pub space: Space,
     pub created_micros: i64,
-    /// The commit that made it; zero when that was long ago.
+    /// The commit that created it; zero if it existed before it was opened.
     born: Txn,
-    /// Its place among the open catalogues.
+    /// Its index among the open catalogues.
     pub slot: u32,
     stripes: [Mutex<()>; STRIPES],
     records: AtomicI64,
@@ -29,7 +29,7 @@ pub struct Catalogue {
     dropped: AtomicBool,
 }
 
-/// What a catalogue holds, or what a commit adds to it.
+/// The contents of a catalogue, or the changes of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub records: i64,
@@ -49,7 +49,7 @@ impl Totals {
     }
 }
 
-/// Who holds these may write the keys; released when dropped.
+/// Locks on keys; released when dropped.
 pub type Locked<'c> = Vec<MutexGuard<'c, ()>>;
 
 impl Catalogue {
@@ -76,8 +76,8 @@ impl Catalogue {
         }
     }
 
-    /// Keeps others from writing these keys. Locks are taken in one order, so
-    /// nobody waits for ever.
+    /// Locks these keys for writing. Locks are always taken in the same order, which
+    /// prevents deadlocks.
     pub fn lock_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Locked<'_> {
         let stripe = |key: &[u8]| 1u64 << (xxh3_64(key) % STRIPES as u64);
         let wanted = keys.fold(0, |wanted, key| wanted | stripe(key));
@@ -85,7 +85,7 @@ impl Catalogue {
         wanted.map(|at| lock(&self.stripes[at])).collect()
     }
 
-    /// Keeps all others from writing.
+    /// Locks all keys.
     pub fn lock_all(&self) -> Locked<'_> {
         self.stripes.iter().map(lock).collect()
     }
@@ -97,13 +97,13 @@ impl Catalogue {
         }
     }
 
-    /// A commit has changed it.
+    /// Adds the changes of a commit to the totals.
     pub fn count(&self, change: Totals) {
         self.records.fetch_add(change.records, Ordering::Relaxed);
         self.bytes.fetch_add(change.bytes, Ordering::Relaxed);
     }
 
-    /// It has been deleted for good. The caller keeps writers away.
+    /// Marks the catalogue as deleted. The caller must hold the locks of all keys.
     pub fn mark_dropped(&self) {
         self.dropped.store(true, Ordering::Release);
     }
@@ -112,13 +112,14 @@ impl Catalogue {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// Whether readers, who see up to `durable`, may know of it.
+    /// Returns whether readers, which see commits up to `durable`, may see the
+    /// catalogue.
     pub fn is_readable(&self, durable: Txn) -> bool {
         !self.is_dropped() && self.born <= durable
     }
 }
 
-/// Most locks are free; others may be held until the disk has answered.
+/// Takes a lock. Most locks are free; others may be held during a disk write.
 fn lock(stripe: &Mutex<()>) -> MutexGuard<'_, ()> {
     stripe.try_lock().unwrap_or_else(|| in_place(|| stripe.lock()))
 }

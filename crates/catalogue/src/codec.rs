@@ -1,17 +1,17 @@
-//! What is looked at before a message is decoded: a vector that would need far
-//! more memory decoded than it took on the way is refused.
+//! Checks messages before they are decoded: rejects a vector that would take much more
+//! memory decoded than on the wire.
 
 use stele_grpc::Precheck;
 use tonic::Status;
 
 use crate::limits::VECTOR_MAX;
 
-/// Named by the services that `build.rs` makes.
+/// Used by the services that `build.rs` generates.
 pub type MessageCodec<T, U> = stele_grpc::CheckedCodec<T, U, ShortVectors>;
 
 pub type MessageDecoder<U> = stele_grpc::CheckedDecoder<U, ShortVectors>;
 
-/// Refuses messages with more elements than a vector may have.
+/// Rejects messages with more elements than a vector may have.
 #[derive(Clone, Debug)]
 pub struct ShortVectors;
 
@@ -19,22 +19,22 @@ impl Precheck for ShortVectors {
     fn check(message: &[u8]) -> Result<usize, Status> {
         let fields = fields(message)?;
         if fields > FIELDS_MAX {
-            let what = format!("a message has {VECTOR_MAX} elements at most: use a stream");
+            let what = format!("a message may have at most {VECTOR_MAX} elements: use a stream");
             return Err(Status::invalid_argument(what));
         }
         Ok(fields * ELEMENT_BYTES)
     }
 }
 
-/// Room for the fields that are no elements.
+/// Includes fields that are not elements.
 const FIELDS_MAX: usize = VECTOR_MAX + 16;
-/// What an element takes decoded, beside its bytes, in a vector that doubles.
+/// The memory of a decoded element besides its bytes, in a vector whose capacity
+/// doubles.
 const ELEMENT_BYTES: usize = 256;
 
-/// Counts the fields of a message, up to one more than it may have. Bytes that
-/// cannot be read are not counted: the decoder says what is wrong with them.
-/// Groups, which no message here has, are refused: the decoder would skip them
-/// and read on.
+/// Counts the fields of a message, up to one more than it may have. Stops at bytes
+/// that cannot be parsed, because the decoder reports them. Refuses groups, which no
+/// message here has: the decoder would skip them.
 fn fields(mut message: &[u8]) -> Result<usize, Status> {
     let mut fields = 0;
     while let Some(tag) = varint(&mut message) {
@@ -81,7 +81,7 @@ mod tests {
     use crate::proto::{DelRequest, Key};
 
     #[test]
-    fn a_vector_of_empty_elements_is_refused_before_it_is_decoded() {
+    fn a_vector_of_empty_elements_is_rejected_before_it_is_decoded() {
         let request = |keys| DelRequest { keys: vec![Key::default(); keys], ..Default::default() };
         let check = |message: &[u8]| ShortVectors::check(message);
         let most = check(&request(VECTOR_MAX).encode_to_vec()).unwrap();

@@ -1,5 +1,5 @@
-//! Cookies: where a catalogue or a record was found, sealed with a secret of
-//! the process. What does not open is no cookie, and the ordinary way is taken.
+//! Cookies: the location of a catalogue or record, authenticated with a secret of the
+//! process. An invalid cookie is ignored, and the ordinary lookup is used.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,22 +10,22 @@ use crate::layout::Object;
 
 const CATALOGUE: u8 = 0xC1;
 const RECORD: u8 = 0xD1;
-/// A record that has no place on disk yet.
+/// A record without a location on disk.
 const UNPLACED: u8 = 0xD0;
 const SEAL_BYTES: usize = 8;
 
-/// Longer ones are not looked at.
+/// Longer cookies are ignored.
 const COOKIE_BYTES_MAX: usize = 96;
 
-/// Where an open catalogue is.
+/// The location of an open catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogueCookie {
     pub slot: u32,
     pub object: Object,
 }
 
-/// Seals and opens cookies. The seal is a keyed hash: a cookie that was made
-/// up, changed, or made by another process does not open.
+/// Seals and opens cookies. The seal is a keyed hash: a forged or changed cookie, or
+/// one of another process, does not open.
 #[derive(Clone, Debug, Default)]
 pub struct Sealer {
     secret: RandomState,
@@ -48,7 +48,7 @@ impl Sealer {
         })
     }
 
-    /// The cookie of a record of the catalogue that is `object`.
+    /// Appends the cookie of a record of the catalogue with this object.
     pub fn seal_record(&self, object: Object, place: Option<&Place>, out: &mut Vec<u8>) {
         let start = out.len();
         let Some(place) = place else {
@@ -77,7 +77,7 @@ impl Sealer {
         out.extend_from_slice(&seal.to_le_bytes());
     }
 
-    /// What is between the kind and the seal, if both are right.
+    /// Returns the payload between the kind and the seal, if both are valid.
     fn open<'c>(&self, owner: &[u8], kind: u8, cookie: &'c [u8]) -> Option<&'c [u8]> {
         if cookie.len() > COOKIE_BYTES_MAX || cookie.first() != Some(&kind) {
             return None;
@@ -125,7 +125,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn a_cookie_opens_for_its_owner_alone_and_not_when_anything_is_changed(
+        fn a_cookie_opens_only_unchanged_and_for_its_owner(
             txn in any::<u64>(), fragment in any::<u64>(), entry in any::<u32>(),
             object in any::<u64>(), at in any::<prop::sample::Index>(), bit in 0u8..8,
         ) {
@@ -145,7 +145,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_no_cookie(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        fn arbitrary_bytes_do_not_open(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let sealer = Sealer::default();
             for kind in [CATALOGUE, RECORD, UNPLACED] {
                 let mut forged = vec![kind];

@@ -1,5 +1,5 @@
-//! What can go wrong with a whole request, and the one gRPC status of each.
-//! What becomes of a single record is its code, not an error.
+//! Errors of whole requests, each with one gRPC status. The outcome of a single record
+//! is a code, not an error.
 
 use stele_engine as engine;
 use stele_engine::Txn;
@@ -12,20 +12,22 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The request can never succeed as it is.
+    /// The request is invalid and will fail again if it is repeated.
     #[error("{0}")]
     Invalid(String),
-    #[error("{what} of {size} bytes is over the limit of {limit}")]
+    #[error("{what} of {size} bytes exceeds the limit of {limit}")]
     TooLarge { what: &'static str, size: usize, limit: usize },
-    #[error("there is no catalogue {0}")]
+    #[error("catalogue {0} not found")]
     NoCatalogue(Fid),
-    #[error("the catalogue {0} was deleted, and ids are not used again")]
+    #[error("catalogue {0} was deleted, and ids are not reused")]
     Retired(Fid),
-    #[error("the catalogue {0} belongs to the service: it can be read, not changed")]
+    #[error("catalogue {0} belongs to the service and is read-only")]
     Reserved(Fid),
-    #[error("txn {0} is not held any more: pin again, and read again from the start")]
+    #[error("txn {0} is no longer pinned: pin again, and restart the read")]
     Unpinned(Txn),
-    #[error("txn {0} is of an earlier run of the server: read whether it was kept")]
+    #[error(
+        "txn {0} is from an earlier run of the server: read the records to find out whether it is durable"
+    )]
     Forgotten(Txn),
     /// No room for the request now.
     #[error("{0}")]
@@ -50,7 +52,7 @@ impl Error {
             Error::Unpinned(_) | Error::Forgotten(_) => Code::Aborted,
             Error::Exhausted(_) => Code::ResourceExhausted,
             Error::Cancelled => Code::Cancelled,
-            // What was read is not held any more; from the start it may be.
+            // The snapshot has expired; a restarted read may succeed.
             Error::Engine(engine::Error::SnapshotExpired { .. }) => Code::Aborted,
             Error::Engine(error) => engine_code(error),
         }

@@ -1,5 +1,5 @@
-//! Identifiers of catalogues: an 8-bit type and the user's 120-bit id. Kept
-//! and compared most significant byte first, so that their order is numeric.
+//! Identifiers of catalogues: an 8-bit type and the user's 120-bit id. Stored and
+//! compared in big-endian order, so that their order is numeric.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use crate::error::{Error, Result};
 pub const FID_BYTES: usize = 16;
 /// The type of every catalogue.
 pub const TYPE: u8 = b'i';
-/// Ids that users cannot take.
+/// The largest id that is reserved for the service.
 const RESERVED_KEYS_MAX: u64 = 0xFF;
 
-/// Names a catalogue.
+/// The identifier of a catalogue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fid([u8; FID_BYTES]);
 
 /// Lists all catalogues: key = fid.
 pub const META: Fid = Fid::reserved(0);
-/// Lists the ids of deleted catalogues, which are not given out again: key = fid.
+/// Lists the ids of deleted catalogues, which are not reused: key = fid.
 pub const RETIRED: Fid = Fid::reserved(1);
 /// Lists deleted catalogues whose records are still being removed: key = object.
 pub const DEATHROW: Fid = Fid::reserved(2);
@@ -31,7 +31,7 @@ impl Fid {
         Fid(bytes)
     }
 
-    /// The fid with this user's id; `None` when it has more than 120 bits.
+    /// Returns the fid with this user's id; `None` if it has more than 120 bits.
     pub fn of_id(id: u128) -> Option<Fid> {
         if id >> 120 != 0 {
             return None;
@@ -41,10 +41,10 @@ impl Fid {
         Some(Fid(bytes))
     }
 
-    /// A fid as messages carry it.
+    /// Parses a fid in a message.
     pub fn from_wire(bytes: &[u8]) -> Result<Fid> {
         let bytes: [u8; FID_BYTES] = bytes.try_into().map_err(|_| {
-            Error::Invalid(format!("a fid has {FID_BYTES} bytes, this one {}", bytes.len()))
+            Error::Invalid(format!("invalid fid: expected {FID_BYTES} bytes, got {}", bytes.len()))
         })?;
         Fid(bytes).checked()
     }
@@ -53,7 +53,7 @@ impl Fid {
         if self.0[0] != TYPE {
             let (kind, fixed) = (self.0[0], char::from(TYPE));
             return Err(Error::Invalid(format!(
-                "the fid {self} has the type 0x{kind:02x}; catalogues have 0x{TYPE:02x} ('{fixed}')"
+                "invalid fid {self}: it has type 0x{kind:02x}, but catalogues have type 0x{TYPE:02x} ('{fixed}')"
             )));
         }
         Ok(self)
@@ -68,14 +68,14 @@ impl Fid {
         ((number >> 64) as u64, number as u64)
     }
 
-    /// Whether the id is kept for the service itself.
+    /// Returns whether the id is reserved for the service itself.
     pub fn is_reserved(self) -> bool {
         let (container, key) = self.words();
         container << 8 == 0 && key <= RESERVED_KEYS_MAX
     }
 }
 
-/// `CONT:KEY` in hex.
+/// Formats as `CONT:KEY` in hex.
 impl fmt::Display for Fid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (container, key) = self.words();
@@ -89,15 +89,15 @@ impl fmt::Debug for Fid {
     }
 }
 
-/// Reads `CONT:KEY` and `<CONT:KEY>` in hex, and `T|CONT:KEY` with a type and
-/// numbers as in C: 0x is hex, 0 octal, else decimal.
+/// Parses `CONT:KEY` and `<CONT:KEY>` in hex, and `T|CONT:KEY` with a type and numbers
+/// as in C: 0x is hex, 0 octal, otherwise decimal.
 impl FromStr for Fid {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Fid> {
         let wrong = || {
             Error::Invalid(format!(
-                "{text:?} is no fid: write i|CONT:KEY (0x1f, 017 or 15) or CONT:KEY in hex"
+                "invalid fid {text:?}: use i|CONT:KEY (0x1f, 017 or 15) or CONT:KEY in hex"
             ))
         };
         let (container, key) = match text.split_once('|') {
@@ -106,7 +106,7 @@ impl FromStr for Fid {
                 let (container, key) = pair(numbers, c_number).ok_or_else(wrong)?;
                 if container >> 56 != 0 {
                     return Err(Error::Invalid(format!(
-                        "{text:?}: the type is given, so the container has 56 bits at most"
+                        "invalid fid {text:?}: with a type, the container has at most 56 bits"
                     )));
                 }
                 (container | u64::from(*kind) << 56, key)
@@ -128,7 +128,7 @@ fn pair(text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<(u64, u64)> 
 
 fn hex(digits: &str) -> Option<u64> {
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    // A sign is no digit, though the standard parser takes it.
+    // A sign is not a digit, although the standard parser accepts it.
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(())?;
     u64::from_str_radix(digits, 16).ok()
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_form_is_read_and_what_is_printed_is_read_back() {
+    fn every_text_form_is_parsed_and_formatted_fids_are_parsed_back() {
         let fid = Fid::of_id(0x1f << 64 | 10).unwrap();
         for text in
             ["i|0x1f:0xa", "i|31:10", "i|037:012", "690000000000001f:a", "<690000000000001f:a>"]
@@ -160,11 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fid_is_refused_and_told() {
+    fn invalid_fids_are_rejected() {
         for wrong in
             ["", ":", "1", "i|", "i|1", "i|x:1", "i|08:1", "i|+1:1", "ii|1:1", "<1:1", "69:-1"]
         {
-            assert!(wrong.parse::<Fid>().unwrap_err().to_string().contains("is no fid"), "{wrong}");
+            assert!(
+                wrong.parse::<Fid>().unwrap_err().to_string().contains("invalid fid"),
+                "{wrong}"
+            );
         }
         let long = "i|0x100000000000000:1".parse::<Fid>().unwrap_err().to_string();
         assert!(long.contains("56 bits"), "{long}");

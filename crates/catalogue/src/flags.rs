@@ -1,13 +1,13 @@
-//! Flags of requests: each call knows some, and refuses the others.
+//! Flags of requests: each call supports some, and rejects the others.
 
 use crate::error::{Error, Result};
 pub use crate::proto::Flag;
 
-/// The flags of a request that has been checked.
+/// The checked flags of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u32);
 
-/// What a call knows.
+/// The flags that each call supports.
 pub const CREATE: &[Flag] = &[Flag::AllOrNothing, Flag::NoWait, Flag::Reuse, Flag::NoCookies];
 pub const DELETE: &[Flag] = &[Flag::AllOrNothing, Flag::MissingOk];
 pub const LIST: &[Flag] = &[Flag::Slant, Flag::ExcludeStart, Flag::NoCookies];
@@ -30,7 +30,7 @@ pub const NEXT: &[Flag] =
 const MODES: [Flag; 3] = [Flag::InsertOnly, Flag::CreateIfAbsent, Flag::Overwrite];
 
 impl Flags {
-    /// The flags of a call that knows `known`.
+    /// Checks the flags of a call that supports `known`.
     pub fn check(bits: u32, known: &[Flag]) -> Result<Flags> {
         let allowed = known.iter().fold(0, |bits, flag| bits | *flag as u32);
         let refused = bits & !allowed;
@@ -38,13 +38,13 @@ impl Flags {
             let bit = 1u32 << refused.trailing_zeros();
             let name = i32::try_from(bit).ok().and_then(|bit| Flag::try_from(bit).ok());
             return Err(Error::invalid(match name {
-                Some(flag) => format!("this call has no flag {}", flag.as_str_name()),
-                None => format!("there is no flag 0x{bit:x}"),
+                Some(flag) => format!("flag {} is not supported by this call", flag.as_str_name()),
+                None => format!("unknown flag 0x{bit:x}"),
             }));
         }
         let flags = Flags(bits);
         if MODES.iter().filter(|mode| flags.has(**mode)).count() > 1 {
-            let what = "INSERT_ONLY, CREATE_IF_ABSENT and OVERWRITE exclude each other";
+            let what = "INSERT_ONLY, CREATE_IF_ABSENT and OVERWRITE are mutually exclusive";
             return Err(Error::invalid(what));
         }
         Ok(flags)
@@ -60,12 +60,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_flag_is_told_by_name_or_number() {
-        let told = |bits, known| Flags::check(bits, known).unwrap_err().to_string();
-        assert!(told(Flag::Slant as u32, PUT).contains("no flag SLANT"));
-        assert!(told(1 << 30, NEXT).contains("0x40000000"));
-        assert!(told(1 << 31, NEXT).contains("0x80000000"));
-        assert!(told(1 | 2, PUT).contains("exclude each other"));
+    fn errors_contain_the_name_or_number_of_a_flag() {
+        let error = |bits, known| Flags::check(bits, known).unwrap_err().to_string();
+        assert!(error(Flag::Slant as u32, PUT).contains("flag SLANT is not supported"));
+        assert!(error(1 << 30, NEXT).contains("0x40000000"));
+        assert!(error(1 << 31, NEXT).contains("0x80000000"));
+        assert!(error(1 | 2, PUT).contains("mutually exclusive"));
         assert!(Flags::check(8 | 16 | 32, PUT).unwrap().has(Flag::NoWait));
     }
 }

@@ -1,5 +1,5 @@
-//! Where everything is kept: the engine's tables, their rows and the bytes in
-//! them. `docs/catalogue.md` gives the same for readers.
+//! The storage layout: the engine's tables, their rows and the bytes in them.
+//! `docs/catalogue.md` describes the same for readers.
 
 use stele_engine::schema::{Family, Purge, Schema};
 use stele_engine::{RowRange, Store, TableId};
@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::Result;
 use crate::fid::{FID_BYTES, Fid};
 
-/// Tables that records are spread over by a hash of the fid, so that each has
-/// memory, flushes and compactions of its own.
+/// Number of tables that records are spread over by a hash of the fid, so that each has
+/// its own memory, flushes and compactions.
 pub const RECORD_TABLES: usize = 8;
 const META_TABLE: &str = "catalogue/meta";
 pub const FAMILY: &[u8] = b"v";
@@ -21,12 +21,12 @@ pub const BYTES: &[u8] = b"b";
 pub const LIVE: &[u8] = b"c";
 pub const RETIRED: &[u8] = b"r";
 pub const DEATHROW: &[u8] = b"d";
-/// The row with the next object.
+/// The row that contains the next object.
 pub const NEXT_OBJECT: &[u8] = b"o";
-/// Before the length of any object.
+/// Less than the length of any object.
 const TOTALS: u8 = 0;
 
-/// Tells the incarnations of catalogues apart; never given out again.
+/// Distinguishes catalogues with the same id; never reused.
 pub type Object = u64;
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables of a store, made if there are none.
+    /// Opens the tables of a store, or creates them.
     pub fn open(store: &Store) -> Result<Tables> {
         let meta = open_table(store, META_TABLE)?;
         let mut records = [meta; RECORD_TABLES];
@@ -46,7 +46,7 @@ impl Tables {
         Ok(Tables { meta, records })
     }
 
-    /// Where the records of a catalogue live.
+    /// Returns the table with the records of a catalogue.
     pub fn records_of(&self, fid: Fid) -> TableId {
         self.records[(xxh3_64(fid.bytes()) % RECORD_TABLES as u64) as usize]
     }
@@ -56,12 +56,12 @@ fn open_table(store: &Store, name: &str) -> Result<TableId> {
     if let Some(table) = store.table(name) {
         return Ok(table);
     }
-    // A record is one cell, and a new value replaces the old one.
+    // A record is one cell; a new value replaces the old one.
     let family = Family::with_purge(FAMILY, Purge::MaxVersions(1));
     Ok(store.create_table(name, Schema::with_families([family])?)?)
 }
 
-/// Rows of one table that start alike: the records of one catalogue.
+/// The rows of one table with a common prefix: the records of one catalogue.
 #[derive(Clone, Debug)]
 pub struct Space {
     pub table: TableId,
@@ -82,7 +82,7 @@ impl Space {
         row
     }
 
-    /// The key of a row that lies in the space.
+    /// Returns the key of a row in the space.
     pub fn key<'r>(&self, row: &'r [u8]) -> &'r [u8] {
         &row[self.prefix.len()..]
     }
@@ -92,8 +92,8 @@ impl Space {
     }
 }
 
-/// The length of the number, then its bytes without leading zeros: no object
-/// is the beginning of another, and the order is that of the numbers.
+/// Appends the length of the number, then its bytes without leading zeros: no object is
+/// a prefix of another, and their order is numeric.
 fn push_object(out: &mut Vec<u8>, object: Object) {
     let bytes = object.to_be_bytes();
     let start = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len() - 1);
@@ -101,7 +101,7 @@ fn push_object(out: &mut Vec<u8>, object: Object) {
     out.extend_from_slice(&bytes[start..]);
 }
 
-/// The row with the totals of a catalogue, in its table of records.
+/// Returns the row with the totals of a catalogue, in its table of records.
 pub fn totals_row(object: Object) -> Vec<u8> {
     let mut row = vec![TOTALS];
     push_object(&mut row, object);
@@ -112,8 +112,8 @@ pub fn meta_row(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     [prefix, key].concat()
 }
 
-/// A record of the meta-catalogue, and of the list of retired ids: which
-/// object the id has or had, and since when it is there.
+/// A record of the meta-catalogue, and of the list of retired ids: the object of the id
+/// and its time of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub object: Object,
@@ -141,10 +141,10 @@ impl Entry {
 pub struct Condemned {
     pub fid: Fid,
     pub since_micros: i64,
-    /// What the catalogue held when it was deleted.
+    /// The number of records when the catalogue was deleted.
     pub records: u64,
     pub bytes: u64,
-    /// How many records are gone by now.
+    /// The number of records removed so far.
     pub removed: u64,
 }
 
@@ -171,7 +171,7 @@ impl Condemned {
     }
 }
 
-/// Fields of fixed size behind a version.
+/// Fields of fixed size after a version.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -187,7 +187,7 @@ impl<'a> Fields<'a> {
     }
 
     fn u64(&mut self) -> u64 {
-        u64::from_be_bytes(self.take(8).try_into().expect("eight bytes were taken"))
+        u64::from_be_bytes(self.take(8).try_into().expect("the slice has eight bytes"))
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_ascend_and_none_is_the_beginning_of_another() {
+    fn objects_ascend_and_none_is_a_prefix_of_another() {
         let encoded = |object| {
             let mut bytes = Vec::new();
             push_object(&mut bytes, object);
@@ -205,14 +205,14 @@ mod tests {
         let objects = [0, 1, 2, 255, 256, 257, 65_535, 65_536, u64::from(u32::MAX), u64::MAX];
         for pair in objects.windows(2) {
             let (low, high) = (encoded(pair[0]), encoded(pair[1]));
-            assert!(totals_row(pair[1]) < low, "totals come before all records");
+            assert!(totals_row(pair[1]) < low, "totals precede all records");
             assert!(low < high && !high.starts_with(&low), "{pair:?}");
             assert!(!RowRange::prefix(&low).contains(&high));
         }
     }
 
     #[test]
-    fn what_is_stored_is_read_back_and_damage_is_noticed() {
+    fn stored_records_are_decoded_and_damage_is_detected() {
         let entry = Entry { object: 7, since_micros: -5 };
         assert_eq!(Entry::decode(&entry.encode()), Some(entry));
         let fid = Fid::of_id(9).unwrap();

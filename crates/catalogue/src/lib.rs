@@ -1,13 +1,12 @@
 //! Catalogues: ordered key-value indices with vectored, atomic operations.
 //!
-//! Follow one write: a vector of records arrives (`server`), its catalogue is
-//! found by cookie or fid (`registry`), its keys are locked (`catalogue`), and
-//! `service::change` decides in the order of the vector what becomes of each
-//! record. What is left is one commit of the engine, laid out by `layout`;
-//! the reply is sent when that is durable. Follow one read: keys or starts are
-//! read at one moment (`pins`), each at the place that its `cookie` tells or by
-//! the ordinary way, straight into the bytes of the reply (`reply`). Deleted
-//! catalogues go to the deathrow (`service::deathrow`).
+//! The write path: a vector of records arrives (`server`), its catalogue is found by
+//! cookie or fid (`registry`), its keys are locked (`catalogue`), and `service::change`
+//! determines the outcome of each record in the order of the vector. The result is one
+//! commit of the engine, laid out by `layout`; the reply is sent when the commit is
+//! durable. The read path: keys or starts are read from one snapshot (`pins`), each at
+//! the location in its `cookie` or by the ordinary lookup, directly into the bytes of
+//! the reply (`reply`). Deleted catalogues go to the deathrow (`service::deathrow`).
 #![forbid(unsafe_code)]
 
 mod calls;

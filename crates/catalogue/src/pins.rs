@@ -1,7 +1,7 @@
-//! Moments that readers hold, so that several requests, or the many messages
-//! of one, see the same records. The engine gives up what nobody has used for
-//! a while; using it here holds on to it: for a call as long as it makes
-//! progress, between calls up to an age.
+//! Snapshots held by readers, so that several requests, or the messages of one, see
+//! the same records. The engine releases a snapshot that is not used for a while;
+//! using it here renews it: during a call as long as the call makes progress,
+//! between calls up to a maximum age.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use stele_engine::world::Clock;
 use stele_engine::{Snapshot, Store, Txn, View};
 
 use crate::error::{Error, Result};
-use crate::limits::{MOMENT_AGE_MAX, PINS_MAX};
+use crate::limits::{PINS_MAX, SNAPSHOT_AGE_MAX};
 
-/// A moment that is read. Who goes on using it keeps it readable.
+/// A snapshot that is being read. Using it keeps it readable.
 #[derive(Clone)]
-pub struct Moment {
+pub struct ReadSnapshot {
     snapshot: Arc<Snapshot>,
     clock: Arc<dyn Clock>,
-    begun: Duration,
+    created: Duration,
 }
 
-impl Moment {
-    pub fn new(store: &Store, clock: &Arc<dyn Clock>) -> Moment {
-        Moment { snapshot: store.snapshot(), clock: clock.clone(), begun: clock.elapsed() }
+impl ReadSnapshot {
+    pub fn new(store: &Store, clock: &Arc<dyn Clock>) -> ReadSnapshot {
+        ReadSnapshot { snapshot: store.snapshot(), clock: clock.clone(), created: clock.elapsed() }
     }
 
     pub fn txn(&self) -> Txn {
@@ -35,15 +35,15 @@ impl Moment {
         View::At(self.snapshot.clone())
     }
 
-    /// Holds on to it for a while more, unless it is too old for that. Fails
-    /// once it has been given up.
-    pub fn use_again(&self) -> Result<()> {
-        let young = self.clock.elapsed() < self.begun + MOMENT_AGE_MAX;
+    /// Renews the snapshot between calls, unless it is too old. Fails if it has been
+    /// released.
+    pub fn renew_between_calls(&self) -> Result<()> {
+        let young = self.clock.elapsed() < self.created + SNAPSHOT_AGE_MAX;
         let held = if young { self.snapshot.renew() } else { self.snapshot.check() };
         held.map_err(|_| Error::Unpinned(self.txn()))
     }
 
-    /// Holds on to it for a call that makes progress, however long that takes.
+    /// Renews the snapshot during a call that makes progress, whatever its age.
     pub fn renew(&self) -> Result<()> {
         self.snapshot.renew().map_err(|_| Error::Unpinned(self.txn()))
     }
@@ -53,45 +53,47 @@ impl Moment {
     }
 }
 
-/// Moments that are held between requests, by their txns.
+/// Snapshots that are held between requests, by txn.
 #[derive(Default)]
 pub struct Pins {
     held: Mutex<BTreeMap<Txn, Pin>>,
 }
 
 struct Pin {
-    moment: Moment,
-    /// How many asked for it, and have not let go.
+    snapshot: ReadSnapshot,
+    /// Number of pins that have not been released.
     holders: u32,
 }
 
 impl Pins {
-    /// Holds a moment until it is not used any more or let go.
-    pub fn hold(&self, moment: Moment) -> Result<Txn> {
+    /// Holds a snapshot until it is released or no longer used.
+    pub fn hold(&self, snapshot: ReadSnapshot) -> Result<Txn> {
         let mut held = self.held.lock();
-        let txn = moment.txn();
+        let txn = snapshot.txn();
         if let Some(pin) = held.get_mut(&txn) {
             pin.holders = pin.holders.saturating_add(1);
-            // The younger of two at the same txn lasts longer.
-            pin.moment = moment;
+            // Keep the younger of two at the same txn, which lasts longer.
+            pin.snapshot = snapshot;
             return Ok(txn);
         }
         if held.len() >= PINS_MAX {
-            held.retain(|_, pin| pin.moment.is_held());
+            held.retain(|_, pin| pin.snapshot.is_held());
         }
         if held.len() >= PINS_MAX {
-            let what = format!("{PINS_MAX} txns are held already: unpin some, or wait");
+            let what = format!(
+                "too many pinned txns, the limit is {PINS_MAX}: unpin some, or wait until they expire"
+            );
             return Err(Error::Exhausted(what));
         }
-        held.insert(txn, Pin { moment, holders: 1 });
+        held.insert(txn, Pin { snapshot, holders: 1 });
         Ok(txn)
     }
 
-    /// Lets go of what one holder asked for. Tells whether it was held.
+    /// Releases one pin of a txn. Returns whether the txn was pinned.
     pub fn release(&self, txn: Txn) -> bool {
         let mut held = self.held.lock();
         let Some(pin) = held.get_mut(&txn) else { return false };
-        let was_held = pin.moment.is_held();
+        let was_held = pin.snapshot.is_held();
         pin.holders -= 1;
         if pin.holders == 0 || !was_held {
             held.remove(&txn);
@@ -99,16 +101,17 @@ impl Pins {
         was_held
     }
 
-    /// The moment that a request names by its txn.
-    pub fn get(&self, txn: u64) -> Result<Moment> {
-        let txn = Txn::from_raw(txn).ok_or_else(|| Error::invalid(format!("no txn is {txn}")))?;
+    /// Returns the pinned snapshot with a txn.
+    pub fn get(&self, txn: u64) -> Result<ReadSnapshot> {
+        let txn = Txn::from_raw(txn).ok_or_else(|| Error::invalid(format!("invalid txn {txn}")))?;
         let mut held = self.held.lock();
-        let moment = held.get(&txn).map(|pin| pin.moment.clone()).ok_or(Error::Unpinned(txn))?;
-        if let Err(gone) = moment.use_again() {
+        let snapshot =
+            held.get(&txn).map(|pin| pin.snapshot.clone()).ok_or(Error::Unpinned(txn))?;
+        if let Err(error) = snapshot.renew_between_calls() {
             held.remove(&txn);
-            return Err(gone);
+            return Err(error);
         }
-        Ok(moment)
+        Ok(snapshot)
     }
 }
 
@@ -119,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// A store whose time stands still, and that time.
+    /// Returns a store with a manual clock, and the clock.
     fn store(dir: &std::path::Path) -> (Store, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(0));
         let world = World { clock: clock.clone(), ..World::real() };
@@ -127,49 +130,49 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_lasts_while_it_is_used_and_not_longer() {
+    fn a_snapshot_lasts_while_it_is_used_and_not_longer() {
         let dir = tempfile::tempdir().unwrap();
         let (store, clock) = store(dir.path());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
         let pins = Pins::default();
-        let txn = pins.hold(Moment::new(&store, &dyn_clock)).unwrap();
+        let txn = pins.hold(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
         let while_used = Duration::from_secs(20);
-        for _ in 0..MOMENT_AGE_MAX.as_secs() / while_used.as_secs() {
+        for _ in 0..SNAPSHOT_AGE_MAX.as_secs() / while_used.as_secs() {
             pins.get(txn.raw()).unwrap();
             clock.advance(while_used);
         }
         pins.get(txn.raw()).unwrap();
         clock.advance(Duration::from_secs(31));
-        assert!(matches!(pins.get(txn.raw()), Err(Error::Unpinned(told)) if told == txn));
+        assert!(matches!(pins.get(txn.raw()), Err(Error::Unpinned(unpinned)) if unpinned == txn));
         assert!(!pins.release(txn));
-        let txn = pins.hold(Moment::new(&store, &dyn_clock)).unwrap();
+        let txn = pins.hold(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
         clock.advance(Duration::from_secs(31));
-        assert!(pins.get(txn.raw()).is_err(), "nobody has used it");
+        assert!(pins.get(txn.raw()).is_err(), "it was not used");
     }
 
     #[test]
-    fn a_call_that_makes_progress_keeps_its_moment_for_as_long_as_it_takes() {
+    fn a_call_that_makes_progress_keeps_its_snapshot() {
         let dir = tempfile::tempdir().unwrap();
         let (store, clock) = store(dir.path());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
-        let moment = Moment::new(&store, &dyn_clock);
-        for _ in 0..3 * MOMENT_AGE_MAX.as_secs() / 20 {
-            moment.renew().unwrap();
+        let snapshot = ReadSnapshot::new(&store, &dyn_clock);
+        for _ in 0..3 * SNAPSHOT_AGE_MAX.as_secs() / 20 {
+            snapshot.renew().unwrap();
             clock.advance(Duration::from_secs(20));
         }
-        moment.renew().unwrap();
+        snapshot.renew().unwrap();
         clock.advance(Duration::from_secs(31));
-        assert!(matches!(moment.renew(), Err(Error::Unpinned(_))), "it has stopped");
+        assert!(matches!(snapshot.renew(), Err(Error::Unpinned(_))), "the call made no progress");
     }
 
     #[test]
-    fn a_txn_that_two_hold_is_there_until_both_let_go() {
+    fn a_txn_pinned_twice_is_held_until_both_pins_are_released() {
         let dir = tempfile::tempdir().unwrap();
         let (store, clock) = store(dir.path());
         let clock: Arc<dyn Clock> = clock;
         let pins = Pins::default();
-        let first = pins.hold(Moment::new(&store, &clock)).unwrap();
-        let second = pins.hold(Moment::new(&store, &clock)).unwrap();
+        let first = pins.hold(ReadSnapshot::new(&store, &clock)).unwrap();
+        let second = pins.hold(ReadSnapshot::new(&store, &clock)).unwrap();
         assert_eq!(first, second, "nothing was written between them");
         assert!(pins.release(first));
         pins.get(second.raw()).unwrap();

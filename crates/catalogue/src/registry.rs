@@ -1,5 +1,5 @@
-//! The open catalogues, found by fid or by slot. At most one is open for each
-//! object, because its locks and totals must be the only ones.
+//! The open catalogues, found by fid or by slot. At most one is open for each object,
+//! because its locks and totals must be unique.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::fid::Fid;
 
 const SHARDS: usize = 16;
-/// Open catalogues of a shard, beyond which idle ones are closed.
+/// The number of open catalogues of a shard beyond which idle ones are closed.
 const SHARD_OPEN_MAX: usize = 4096;
 
 #[derive(Default)]
@@ -22,8 +22,8 @@ pub struct Registry {
     slots: RwLock<Slots>,
 }
 
-/// Catalogues by number. A number is used again when its catalogue is closed;
-/// the object tells them apart.
+/// Catalogues by slot. A slot is reused when its catalogue is closed; the object
+/// distinguishes them.
 #[derive(Default)]
 struct Slots {
     catalogues: Vec<Weak<Catalogue>>,
@@ -39,14 +39,14 @@ impl Registry {
         self.shard(fid).read().get(&fid).cloned()
     }
 
-    /// The catalogue that a cookie tells of, if it is still open.
+    /// Returns the catalogue of a cookie, if it is still open.
     pub fn at(&self, fid: Fid, cookie: CatalogueCookie) -> Option<Arc<Catalogue>> {
         let catalogue = self.slots.read().catalogues.get(cookie.slot as usize)?.upgrade()?;
         (catalogue.object == cookie.object && catalogue.fid == fid).then_some(catalogue)
     }
 
-    /// The catalogue, opened by `load` if it is not yet. Nobody else opens it
-    /// meanwhile.
+    /// Returns the catalogue, opened by `load` if necessary. No other thread opens it
+    /// at the same time.
     pub fn get_or_open(
         &self,
         fid: Fid,
@@ -71,7 +71,7 @@ impl Registry {
         Ok(Some(catalogue))
     }
 
-    /// The catalogue has been deleted.
+    /// Removes a deleted catalogue.
     pub fn remove(&self, fid: Fid) {
         if let Some(removed) = self.shard(fid).write().remove(&fid) {
             self.slots.write().free.push(removed.slot);
@@ -84,11 +84,11 @@ impl Registry {
             return slot;
         }
         slots.catalogues.push(Weak::new());
-        u32::try_from(slots.catalogues.len() - 1).expect("open catalogues are bounded")
+        u32::try_from(slots.catalogues.len() - 1).expect("the number of open catalogues is limited")
     }
 
-    /// Nobody comes to one that only the shard knows, while it is locked: a
-    /// slot may still be asked for it, but then it is in use, or gone.
+    /// Closes catalogues that only the shard refers to, while the shard is locked: a
+    /// lookup by slot either holds a reference already or finds nothing.
     fn close_idle(&self, shard: &mut HashMap<Fid, Arc<Catalogue>>) {
         let mut slots = self.slots.write();
         shard.retain(|_, catalogue| {

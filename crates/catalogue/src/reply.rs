@@ -1,5 +1,5 @@
-//! Replies in wire form: values go straight from the engine's blocks into the
-//! bytes that are sent.
+//! Encodes replies: values are copied directly from the engine's blocks into the bytes
+//! that are sent.
 
 use bytes::Bytes;
 
@@ -7,9 +7,9 @@ use crate::cookie::push_varint;
 use crate::proto::Code;
 use crate::service::{Answer, WalkSink};
 
-/// A flag and the length of the message come before it.
+/// The size of the flag and the length before each message.
 const PREFIX_BYTES: usize = 5;
-/// A length that is known only afterwards takes this many bytes.
+/// The size of a length that is filled in afterwards.
 const LENGTH_BYTES: usize = 4;
 
 const VARINT: u8 = 0;
@@ -20,7 +20,7 @@ const fn tag(field: u8, wire_type: u8) -> u8 {
     field << 3 | wire_type
 }
 
-/// One message being written, with its prefix.
+/// A message being written, with its prefix.
 struct Frame {
     bytes: Vec<u8>,
 }
@@ -50,17 +50,17 @@ impl Frame {
         }
     }
 
-    /// Begins a message within the message. Returns where its body begins.
+    /// Starts a nested message and returns the start of its body.
     fn begin(&mut self, field: u8) -> usize {
         self.bytes.push(tag(field, LENGTH_DELIMITED));
         self.bytes.extend_from_slice(&[0; LENGTH_BYTES]);
         self.bytes.len()
     }
 
-    /// Writes the length in its place, in as many bytes as were left for it.
+    /// Fills in the length of a nested message, in the bytes reserved for it.
     fn end(&mut self, body: usize) {
         let mut length = self.bytes.len() - body;
-        debug_assert!(length < 1 << (7 * LENGTH_BYTES), "limits keep messages below this");
+        debug_assert!(length < 1 << (7 * LENGTH_BYTES), "the limits keep messages smaller");
         for at in body - LENGTH_BYTES..body {
             let more = if at + 1 < body { 0x80 } else { 0 };
             self.bytes[at] = (length & 0x7F) as u8 | more;
@@ -101,7 +101,7 @@ impl GetFrame {
         self.frame.finish()
     }
 
-    /// Closes the last message.
+    /// Finishes the last message.
     pub fn finish_last(mut self, count: u64, catalogue_cookie: &[u8]) -> Bytes {
         self.frame.push_number(Self::COUNT, count);
         self.frame.push_bytes(Self::CATALOGUE_COOKIE, catalogue_cookie);
@@ -131,7 +131,7 @@ impl Answer for GetFrame {
 /// A `NextReply`.
 pub struct NextFrame {
     frame: Frame,
-    /// The group that is open: its start, and where its body begins.
+    /// The open group: its start, and the start of its body.
     group: Option<(u32, usize)>,
 }
 
@@ -167,7 +167,7 @@ impl NextFrame {
         self.frame.finish()
     }
 
-    /// Closes the last message.
+    /// Finishes the last message.
     pub fn finish_last(mut self, pinned: Option<u64>, catalogue_cookie: &[u8]) -> Bytes {
         self.close();
         if let Some(txn) = pinned {
@@ -179,7 +179,7 @@ impl NextFrame {
     }
 }
 
-/// What a field of bytes takes.
+/// Returns the encoded size of a bytes field.
 fn field_bytes(bytes: &[u8]) -> usize {
     match bytes.len() {
         0 => 0,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_back_as_they_were_given() {
+    fn encoded_get_replies_are_decoded() {
         let large = vec![7; 70_000];
         let mut frame = GetFrame::default();
         frame.value(&large);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_read_back_as_they_were_given() {
+    fn encoded_groups_are_decoded() {
         let mut frame = NextFrame::default();
         frame.record(0, b"", b"v", b"x");
         frame.record(0, b"k", &[1; 200], b"");

@@ -1,6 +1,6 @@
-//! The service over gRPC. Get, Next and Prev go their own way, so that their
-//! values are copied once, from the engine to the wire; the other calls take
-//! the generated one.
+//! The service over gRPC. Get, Next and Prev have their own encoding, so that values
+//! are copied only once, from the engine to the wire; the other calls use the generated
+//! service.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Server {
         Server { service, generated }
     }
 
-    /// The service alone, for calls within the process.
+    /// Returns the service alone, for calls within the process.
     pub fn routes(self) -> Routes {
         Routes::new(self)
     }
@@ -82,7 +82,7 @@ impl Service<http::Request<Body>> for Server {
     }
 }
 
-/// Reads the one message of a request, and answers with many.
+/// Reads the single message of a request, and responds with a stream.
 fn answer<R, M: Messages>(
     request: http::Request<Body>,
     begin: impl FnOnce(R) -> Result<M> + Send + 'static,
@@ -159,9 +159,9 @@ impl Messages for Records {
     }
 }
 
-/// What the generated service cannot answer, because it is routed past it.
+/// Fails calls of the generated service that are handled elsewhere.
 pub(crate) fn routed<T>() -> Result<Response<T>, Status> {
-    Err(Status::internal("this call is answered by the Server"))
+    Err(Status::internal("this call is handled by the Server"))
 }
 
 #[cfg(test)]

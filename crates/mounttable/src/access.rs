@@ -1,5 +1,5 @@
-//! Who may do what at a node: lists of patterns by tag, what a new node gets
-//! from its parent, and templates.
+//! Access control at a node: lists of patterns by tag, inheritance from the parent, and
+//! templates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::error::{Error, Result};
 
 pub const PERMISSIONS_BYTES_MAX: usize = 100 << 10;
 
-/// Tags of templates begin with this; within them it stands for the child.
+/// The prefix of template tags; within them `%%` is replaced by the child's name.
 const TEMPLATE: &str = "%%/";
 const CHILD: &str = "%%";
 
-/// The tags that mean something; others are kept as they are.
+/// The tags that have a meaning; others are stored unchanged.
 pub const ADMIN: &str = "Admin";
 pub const CREATE: &str = "Create";
 pub const MOUNT: &str = "Mount";
 pub const READ: &str = "Read";
 pub const RESOLVE: &str = "Resolve";
 
-/// Whom a list lets in and whom it does not.
+/// The patterns that a list includes and excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessList {
@@ -43,7 +43,7 @@ pub struct AccessList {
     pub excluded: Vec<String>,
 }
 
-/// A list that may be null.
+/// Deserializes a list that may be null.
 fn list<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
     Option::<Vec<String>>::deserialize(input).map(Option::unwrap_or_default)
 }
@@ -56,8 +56,8 @@ impl AccessList {
         }
     }
 
-    /// Blessings that an exclusion matches do not count; one of the others
-    /// must be included. Everybody is everybody.
+    /// Returns whether the list admits the caller. Blessings that an exclusion matches
+    /// do not count; one of the others must be included. `...` matches every caller.
     pub fn admits(&self, caller: &Caller) -> bool {
         if self.included.iter().any(|pattern| pattern == EVERYBODY) {
             return true;
@@ -80,7 +80,7 @@ impl AccessList {
         }
     }
 
-    /// With the child's name put in.
+    /// Returns the list with the child's name substituted.
     fn expanded(&self, child: &str) -> AccessList {
         let expand = |patterns: &[String]| {
             patterns.iter().map(|pattern| pattern.replace(CHILD, child)).collect()
@@ -95,7 +95,7 @@ impl AccessList {
 pub struct Permissions(pub BTreeMap<String, AccessList>);
 
 impl Permissions {
-    /// Everybody may do everything.
+    /// Returns permissions that allow everything to everybody.
     pub fn open() -> Permissions {
         Permissions::default().with(ADMIN, [EVERYBODY])
     }
@@ -114,25 +114,25 @@ impl Permissions {
     }
 
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("maps of lists of text can be written as JSON")
+        serde_json::to_string(self).expect("maps of lists of strings can be encoded as JSON")
     }
 
     pub fn check_size(&self) -> Result<()> {
         match self.to_json().len() {
             bytes if bytes > PERMISSIONS_BYTES_MAX => Err(Error::BadPermissions(format!(
-                "they take {bytes} bytes, {PERMISSIONS_BYTES_MAX} are allowed"
+                "they take {bytes} bytes, the limit is {PERMISSIONS_BYTES_MAX}"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Refuses patterns that can match nobody: set by mistake, they would lock
-    /// everybody out who is not on another list.
+    /// Rejects patterns that cannot match anybody: set by mistake, they would lock out
+    /// everybody who is not on another list.
     pub fn check_patterns(&self) -> Result<()> {
         for (tag, list) in &self.0 {
             for pattern in list.included.iter().chain(&list.excluded) {
                 if let Some(why) = blessing::mistake(pattern) {
-                    let what = format!("{tag}: the pattern {pattern:?} matches nobody: {why}");
+                    let what = format!("pattern {pattern:?} of {tag} matches nobody: {why}");
                     return Err(Error::BadPermissions(what));
                 }
             }
@@ -140,18 +140,18 @@ impl Permissions {
         Ok(())
     }
 
-    /// Does a list of one of these tags admit the caller?
+    /// Returns whether a list of one of these tags admits the caller.
     pub fn admit(&self, caller: &Caller, tags: &[&str]) -> bool {
         tags.iter().any(|tag| self.0.get(*tag).is_some_and(|list| list.admits(caller)))
     }
 
-    /// Sorted, each pattern once.
+    /// Returns the permissions with sorted lists without duplicates.
     pub fn normalised(mut self) -> Permissions {
         self.0.values_mut().for_each(AccessList::normalise);
         self
     }
 
-    /// With the caller among the administrators.
+    /// Returns the permissions with the caller added to the administrators.
     pub fn with_admin(mut self, caller: &Caller) -> Permissions {
         self.0.entry(ADMIN.into()).or_default().add(caller);
         self
@@ -161,20 +161,19 @@ impl Permissions {
         self.0.keys().any(|tag| tag.starts_with(TEMPLATE))
     }
 
-    /// What a new child gets: the template with its name, or else a copy. The
-    /// caller becomes administrator of the node that was asked for (`is_last`),
-    /// not of those on the way.
+    /// Returns the permissions of a new child: the template with its name, or else a
+    /// copy. The caller becomes administrator of the requested node (`is_last`), not of
+    /// those created on the path to it.
     pub fn for_child(&self, element: &str, caller: &Caller, is_last: bool) -> Result<Permissions> {
         if !self.has_template() {
             let copy = self.clone();
             return Ok(if is_last { copy.with_admin(caller) } else { copy }.normalised());
         }
-        // A name such as `...` or `a:b` would let in others than itself.
+        // A name such as `...` or `a:b` would admit others than itself.
         if !blessing::is_component(element) {
             return Err(Error::InvalidName {
                 name: element.into(),
-                why: "children of this node have templates, and it cannot be part of a pattern"
-                    .into(),
+                why: "the parent has templates, and the name cannot be part of a pattern".into(),
             });
         }
         let expanded = self.0.iter().filter_map(|(tag, list)| {
@@ -183,16 +182,15 @@ impl Permissions {
         Ok(Permissions(expanded.collect()).normalised())
     }
 
-    /// These tags as a template for children.
+    /// Returns these tags as a template for children.
     pub fn as_template(&self) -> impl Iterator<Item = (String, AccessList)> {
         self.0.iter().map(|(tag, list)| (format!("{TEMPLATE}{tag}"), list.clone()))
     }
 }
 
-/// Permissions that rows hold, each read once: most nodes have those of their
-/// parents.
+/// A cache of decoded permissions, because most nodes have those of their parents.
 pub struct PermissionsPool {
-    kept: quick_cache::sync::Cache<Bytes, Arc<Permissions>>,
+    cache: quick_cache::sync::Cache<Bytes, Arc<Permissions>>,
 }
 
 const POOLED_MAX: usize = 4096;
@@ -200,18 +198,18 @@ const POOLED_BYTES_MAX: usize = 4096;
 
 impl Default for PermissionsPool {
     fn default() -> PermissionsPool {
-        PermissionsPool { kept: quick_cache::sync::Cache::new(POOLED_MAX) }
+        PermissionsPool { cache: quick_cache::sync::Cache::new(POOLED_MAX) }
     }
 }
 
 impl PermissionsPool {
     pub fn parse(&self, json: &[u8]) -> Result<Arc<Permissions>> {
-        if let Some(kept) = self.kept.get(json) {
-            return Ok(kept);
+        if let Some(cached) = self.cache.get(json) {
+            return Ok(cached);
         }
         let read = Arc::new(Permissions::from_json(json)?);
         if json.len() <= POOLED_BYTES_MAX {
-            self.kept.insert(Bytes::copy_from_slice(json), read.clone());
+            self.cache.insert(Bytes::copy_from_slice(json), read.clone());
         }
         Ok(read)
     }
@@ -222,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_permissions_are_read_once() {
+    fn equal_permissions_are_decoded_once() {
         let pool = PermissionsPool::default();
         let json = Permissions::open().to_json();
         let first = pool.parse(json.as_bytes()).unwrap();
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusions_take_blessings_away_and_everybody_is_everybody() {
+    fn exclusions_remove_blessings_and_three_dots_match_everybody() {
         let admits = |included: &[&str], excluded: &[&str], blessings: &[&str]| {
             list(included, excluded).admits(&Caller::with(blessings.iter().copied()))
         };
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_the_predecessors() {
+    fn json_is_compatible_with_the_predecessor() {
         let read = Permissions::from_json(br#"{"Admin":{"In":["b","a","a"],"NotIn":null},"X":{}}"#);
         let read = read.unwrap().normalised();
         assert_eq!(read.to_json(), r#"{"Admin":{"In":["a","b"]},"X":{}}"#);
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_gets_a_copy_and_the_last_one_its_creator() {
+    fn children_inherit_a_copy_and_the_requested_one_adds_its_creator() {
         let parent = Permissions::default().with(ADMIN, ["root"]).with(READ, ["..."]);
         let alice = Caller::with(["alice", "a2"]);
         assert_eq!(parent.for_child("x", &alice, false).unwrap(), parent);
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_all_that_a_child_gets() {
+    fn a_child_of_a_template_gets_only_the_template() {
         let parent = Permissions::open().with("%%/Admin", ["root:%%"]).with("%%/Read", ["..."]);
         let alice = Caller::with(["alice"]);
         let child = parent.for_child("bob", &alice, true).unwrap();

@@ -1,4 +1,4 @@
-//! Addresses of servers, as Mount takes them: `host:port`, a rooted name, or
+//! Addresses of servers in the forms that Mount accepts: `host:port`, a rooted name, or
 //! a whole endpoint.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::name;
 
 pub const ADDRESS_BYTES_MAX: usize = 2048;
 
-/// Where a server is and what it says of itself.
+/// The address of a server and the properties in its endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
     pub protocol: String,
@@ -19,7 +19,7 @@ pub struct Endpoint {
     pub blessings: Vec<String>,
 }
 
-/// What stands behind an endpoint.
+/// The kind of server behind an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     #[default]
@@ -29,12 +29,12 @@ pub enum Kind {
 }
 
 impl Endpoint {
-    /// Reads `[(blessing)@]host:port[#]` or `@6@...@@`.
+    /// Parses `[(blessing)@]host:port[#]` or `@6@...@@`.
     pub fn parse(text: &str) -> Option<Endpoint> {
         if text.starts_with('@') { parse_whole(text) } else { parse_host_port(text) }
     }
 
-    /// The address of a rooted name, or the whole of one that is not.
+    /// Parses the address of a rooted name, or an address that is not rooted.
     pub fn of_server(server: &str) -> Option<Endpoint> {
         if name::is_rooted(server) {
             Endpoint::parse(&name::split_address(server).0)
@@ -47,7 +47,7 @@ impl Endpoint {
         self.kind == Kind::Mounttable
     }
 
-    /// Host and port, if the port is a number.
+    /// Returns the host and the port, if the port is a number.
     pub fn host_port(&self) -> Option<(&str, u16)> {
         let (host, port) = self.address.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -75,7 +75,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Checks what is to be mounted.
+/// Checks a server address before it is mounted.
 pub fn check(server: &str) -> Result<()> {
     let wrong = |why: &str| Error::MalformedAddress {
         server: server.chars().take(64).collect(),
@@ -86,7 +86,7 @@ pub fn check(server: &str) -> Result<()> {
     }
     match Endpoint::of_server(server) {
         Some(_) => Ok(()),
-        None => Err(wrong("give host:port, /host:port, /host:port/suffix or an endpoint @6@...@@")),
+        None => Err(wrong("use host:port, /host:port, /host:port/suffix or an endpoint @6@...@@")),
     }
 }
 
@@ -115,7 +115,7 @@ fn parse_host_port(text: &str) -> Option<Endpoint> {
 
 fn parse_whole(text: &str) -> Option<Endpoint> {
     let fields = text.strip_prefix("@6@")?.strip_suffix("@@")?;
-    // Blessings may hold an @, so only what stands before them is cut.
+    // Blessings may contain an @, so only the fields before them are split.
     let mut fields = fields.splitn(6, '@');
     let mut next = || fields.next();
     let (protocol, address, routes, routing_id) = (next()?, next()?, next()?, next()?);
@@ -141,7 +141,7 @@ fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').filter(|part| !part.is_empty())
 }
 
-/// `@`, `,` and `%` as `%NN`.
+/// Escapes `@`, `,` and `%` as `%NN`.
 fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('@', "%40").replace(',', "%2C")
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_mounted_is_told_from_what_cannot() {
+    fn only_valid_addresses_can_be_mounted() {
         for good in [
             "h:1",
             "/h:1",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_written_as_they_are_read() {
+    fn endpoints_are_formatted_as_they_are_parsed() {
         let endpoint = Endpoint {
             protocol: "tcp".into(),
             address: "h@,%:1".into(),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_port_are_told_apart() {
+    fn host_and_port_are_split() {
         let at = |text: &str| {
             let endpoint = Endpoint::of_server(text)?;
             endpoint.host_port().map(|(host, port)| (host.to_string(), port))

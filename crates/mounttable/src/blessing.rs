@@ -1,13 +1,13 @@
-//! Who calls: blessings (names with `:` between their components), patterns
-//! that match them, and the user that is charged for what a caller makes.
+//! Identities of callers: blessings (names of components separated by `:`), patterns
+//! that match them, and the user that is charged for what a caller creates.
 
-/// Matches everybody, known or not.
+/// Matches everybody, with or without blessings.
 pub const EVERYBODY: &str = "...";
 const EXACTLY: &str = "$";
 const UNAUTHENTICATED: &str = "self:?:Unauthenticated";
 const SERVER_USER: &str = "self:?:ServerUser";
 
-/// Somebody who calls.
+/// The identity of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     blessings: Vec<String>,
@@ -15,17 +15,17 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Nobody in particular.
+    /// Returns a caller without blessings.
     pub fn anonymous() -> Caller {
         Caller::default()
     }
 
-    /// The server itself, which may do everything.
+    /// Returns the server itself, which may do everything.
     pub fn server() -> Caller {
         Caller { blessings: Vec::new(), is_server: true }
     }
 
-    /// Somebody with these blessings; those that are malformed do not count.
+    /// Returns a caller with these blessings; malformed ones are ignored.
     pub fn with(blessings: impl IntoIterator<Item = impl Into<String>>) -> Caller {
         let blessings = blessings.into_iter().map(Into::into).filter(|name| is_blessing(name));
         Caller { blessings: blessings.collect(), is_server: false }
@@ -39,7 +39,7 @@ impl Caller {
         self.is_server
     }
 
-    /// Whose quota is used.
+    /// Returns the user whose quota is charged.
     pub fn user_id(&self) -> String {
         if self.is_server {
             return SERVER_USER.into();
@@ -64,7 +64,7 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// May it stand between colons?
+/// Returns whether a text is valid between colons.
 pub fn is_component(text: &str) -> bool {
     let forbidden = |letter: char| {
         matches!(letter, ',' | '(' | ')' | '<' | '>' | '/' | ':') || letter.is_control()
@@ -80,25 +80,25 @@ fn is_blessing(text: &str) -> bool {
     text.split(':').all(is_component)
 }
 
-/// True if the pattern can match anybody at all.
+/// Returns whether the pattern can match any blessing.
 pub fn is_pattern(text: &str) -> bool {
     text == EVERYBODY || is_blessing(text.strip_suffix(":$").unwrap_or(text))
 }
 
-/// Why a pattern that somebody wrote can match nobody, if that is so.
+/// Returns the reason why a pattern cannot match anybody, if there is one.
 pub fn mistake(pattern: &str) -> Option<&'static str> {
     if !is_pattern(pattern) {
-        return Some("it is not a list of components with : between them");
+        return Some("it must be a list of components separated by :");
     }
     let is_star = |component: &str| component.bytes().all(|byte| byte == b'*');
     pattern.split(':').any(is_star).then_some(
-        "* has no meaning here: leave it out, as a pattern matches all names that extend it, \
+        "* is not supported: omit it, because a pattern matches all names that extend it, \
          or write ... for everybody",
     )
 }
 
-/// Does a pattern match one blessing? `p` matches `p` and all that extends
-/// it, `p:$` only `p`, `...` everybody.
+/// Returns whether a pattern matches a blessing. `p` matches `p` and all its
+/// extensions, `p:$` only `p`, `...` everybody.
 pub fn matches(pattern: &str, blessing: &str) -> bool {
     if pattern == EVERYBODY {
         return true;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_patterns_and_blessings_are_known() {
+    fn malformed_patterns_and_blessings_are_detected() {
         for good in ["a", "a:b", "dev.v.io:u:ann@x.org", "...", "a:$"] {
             assert!(is_pattern(good), "{good}");
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_is_the_beginning_of_the_first_blessing() {
+    fn the_user_is_the_prefix_of_the_first_blessing() {
         for (blessings, user) in [
             (vec!["dev.v.io:u:ann@x.org:phone", "b"], "dev.v.io:u:ann@x.org"),
             (vec!["dev.v.io:u:ann@x.org"], "dev.v.io:u:ann@x.org"),

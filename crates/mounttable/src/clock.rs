@@ -1,16 +1,15 @@
-//! The time that deadlines and ages are measured by, and a little randomness.
-//! Tests turn the clock by hand.
+//! The clock for deadlines and ages, and random numbers. Tests use a manual clock.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Microseconds since 1970. Clones tell the same time.
+/// A clock in microseconds since 1970. Clones share the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// The hand-turned time; `None` is the system's.
-    turned: Option<Arc<AtomicI64>>,
+    /// The manual time; `None` means the system clock.
+    manual_micros: Option<Arc<AtomicI64>>,
 }
 
 impl Clock {
@@ -18,14 +17,14 @@ impl Clock {
         Clock::default()
     }
 
-    /// A clock that stands still until it is advanced.
+    /// Returns a clock that stands still until it is advanced.
     pub fn manual(micros: i64) -> Clock {
-        Clock { turned: Some(Arc::new(AtomicI64::new(micros))) }
+        Clock { manual_micros: Some(Arc::new(AtomicI64::new(micros))) }
     }
 
     pub fn now(&self) -> i64 {
-        match &self.turned {
-            Some(turned) => turned.load(Ordering::SeqCst),
+        match &self.manual_micros {
+            Some(manual_micros) => manual_micros.load(Ordering::SeqCst),
             None => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 micros(since)
@@ -33,15 +32,15 @@ impl Clock {
         }
     }
 
-    /// Whole milliseconds, as cells carry them.
+    /// Returns the time in whole milliseconds, as cells require.
     pub fn now_of_cells(&self) -> i64 {
         whole_millis(self.now())
     }
 
-    /// Turns a manual clock; the system's goes by itself.
+    /// Advances a manual clock; does nothing to the system clock.
     pub fn advance(&self, by: Duration) {
-        if let Some(turned) = &self.turned {
-            turned.fetch_add(micros(by), Ordering::SeqCst);
+        if let Some(manual_micros) = &self.manual_micros {
+            manual_micros.fetch_add(micros(by), Ordering::SeqCst);
         }
     }
 }
@@ -54,12 +53,13 @@ pub fn whole_millis(micros: i64) -> i64 {
     micros - micros.rem_euclid(1000)
 }
 
-/// A number that nobody can guess well.
+/// Returns an unpredictable number.
 pub fn random() -> u64 {
     RandomState::new().hash_one(0u8)
 }
 
-/// A pause of up to `longest`, so that those who collided do not meet again.
+/// Returns a random duration of up to `longest`, so that colliding operations do not
+/// collide again.
 pub fn jitter(longest: Duration) -> Duration {
     longest.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
 }

@@ -1,66 +1,66 @@
-//! What can go wrong with names, and what each means to a caller.
+//! Errors of the naming service and their gRPC codes.
 
 use stele_bigtable::client as bigtable;
 use tonic::{Code, Status};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The header that tells a client which of these it was.
+/// The header that contains the kind of error.
 pub const KIND_HEADER: &str = "stele-name-error";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("the address {server:?} cannot be mounted: {why}")]
+    #[error("invalid server address {server:?}: {why}")]
     MalformedAddress { server: String, why: String },
-    #[error("the name {name:?} cannot be used: {why}")]
+    #[error("invalid name {name:?}: {why}")]
     InvalidName { name: String, why: String },
-    #[error("the pattern {pattern:?} cannot be used: {why}")]
+    #[error("invalid pattern {pattern:?}: {why}")]
     BadPattern { pattern: String, why: String },
-    #[error("the permissions cannot be used: {0}")]
+    #[error("invalid permissions: {0}")]
     BadPermissions(String),
-    #[error("{name} has children: delete the subtree, or them first")]
+    #[error("{name} has children: delete them first, or delete the subtree")]
     NotEmpty { name: String },
-    /// Somebody else changed the row: the operation begins again.
-    #[error("{name} is being changed by others")]
+    /// Another operation changed the row: the operation starts again.
+    #[error("{name} is being changed concurrently: try again")]
     Conflict { name: String },
-    #[error("{user} has {limit} nodes, which is the limit")]
+    #[error("{user} has reached the limit of {limit} nodes")]
     NodeLimit { user: String, limit: i64 },
-    #[error("the nodes of {user} have {limit} servers, which is the limit")]
+    #[error("the nodes of {user} have reached the limit of {limit} servers")]
     ServerLimit { user: String, limit: i64 },
-    #[error("{who} may not do this at {name}: {tag} is needed")]
+    #[error("permission denied for {who} at {name}: requires {tag}")]
     NoPermissions { name: String, tag: &'static str, who: String },
     #[error("the root cannot be deleted")]
     NoAccess,
-    #[error("the permissions of {name} are not of that version: get them again")]
+    #[error("version mismatch: the permissions of {name} have changed, read them again")]
     BadVersion { name: String },
-    #[error("there is no {name:?}")]
+    #[error("name {name:?} not found")]
     NoSuchName { name: String },
-    #[error("there is no root node: set the tables up first")]
+    #[error("root node not found: set up the tables first")]
     NoSuchNameRoot,
-    #[error("{name}: no result before the deadline")]
+    #[error("{name}: deadline exceeded")]
     Aborted { name: String },
-    #[error("{what} is more than {limit}")]
+    #[error("{what} exceeds the limit of {limit}")]
     TooMany { what: &'static str, limit: usize },
     #[error("{0}")]
     Unauthenticated(String),
-    #[error("the row of {row} cannot be understood: {what}; see fsck")]
+    #[error("row {row} is damaged: {what}; run `stele name fsck`")]
     Damaged { row: String, what: String },
-    /// A client needs the address of a server and got a name without.
-    #[error("{0} is not rooted: begin it with /host:port")]
+    /// A client needs the address of a server but got a name without one.
+    #[error("{0} is not a rooted name: start it with /host:port")]
     NotRooted(String),
-    #[error("{name} leads from server to server without end")]
+    #[error("{name} leads over too many servers: the mounts may form a loop")]
     TooDeep { name: String },
-    #[error("no mounttable is responsible for {name}")]
+    #[error("no mounttable found for {name}")]
     NoMounttable { name: String },
     #[error(
         "the token would be sent to {server} in plain text: use TLS or a loopback address, or \
          allow it with --insecure-token"
     )]
     TokenInPlainText { server: String },
-    /// No server of a name could be asked.
+    /// No server of a name could be reached.
     #[error("cannot reach {server}: {why}")]
     Unreachable { server: String, why: String },
-    /// A server of names refused; `kind` is what it calls the reason.
+    /// A naming server rejected the call; `kind` is its kind of error.
     #[error("{message}")]
     Refused { server: String, code: Code, kind: String, message: String },
     #[error("storage: {0}")]
@@ -95,7 +95,7 @@ impl Error {
         }
     }
 
-    /// One word for each kind, by which clients know it.
+    /// Returns the kind of error as one word, which clients compare.
     pub fn kind(&self) -> &str {
         match self {
             Error::MalformedAddress { .. } => "MalformedAddress",
@@ -129,7 +129,7 @@ impl Error {
         matches!(self, Error::Conflict { .. })
     }
 
-    /// True if a write may have happened although this came back.
+    /// Returns true if a write may have happened despite this error.
     pub fn is_unclear(&self) -> bool {
         let Error::Storage(error) = self else { return false };
         matches!(

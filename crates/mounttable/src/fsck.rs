@@ -1,10 +1,10 @@
-//! Checks all rows against each other, and mends what processes that died have
-//! left: rows that no parent refers to, references without rows, counters.
+//! Checks the consistency of all rows, and repairs what crashed processes have left:
+//! rows without a reference from their parent, references without rows, wrong counters.
 //!
-//! A check compares each row with the references to it. Rows are sorted by
-//! hash, so the two meet in memory: a check that would keep more than
-//! `CHECKED_MAX` of them goes over the table several times, each time with
-//! another part of all names.
+//! A check compares each row with the references to it. Rows are sorted by hash, so the
+//! comparison is done in memory: a check that would hold more than `CHECKED_MAX` rows
+//! and references reads the table several times, each time for another part of all
+//! names.
 
 use std::collections::{BTreeMap, HashMap, hash_map::DefaultHasher};
 use std::fmt;
@@ -20,30 +20,30 @@ use crate::node::{Branch, CHILDREN, Node, PRESENT, ROOT_ID, Reference, reference
 use crate::node_name::NodeName;
 use crate::rows::{Counters, Kind, Limits, NewChild, NodeRows};
 
-/// Passes that mending may take; each makes the damage smaller.
+/// The maximum number of passes of a repair; each reduces the damage.
 const PASSES_MAX: u32 = 100;
-/// Rows and references that a check keeps at once, a few hundred bytes each: in
-/// a process of its own, and in a server beside other calls.
+/// The maximum number of rows and references that a check holds at once, a few hundred
+/// bytes each: in a process of its own, and in a server beside other calls.
 pub const CHECKED_MAX: usize = 1_000_000;
 pub const CHECKED_MAX_SERVED: usize = 250_000;
-/// Problems that a report lists.
+/// The maximum number of problems in a report.
 const PROBLEMS_MAX: usize = 100_000;
 
-/// Something that should not be.
+/// An inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Problem {
-    /// The row cannot be read as a node.
+    /// A row that cannot be decoded as a node.
     Damaged { row: String, what: String },
-    /// There is no root.
+    /// The root node is missing.
     NoRoot,
     /// A row that its parent does not refer to, or that has no parent.
     Orphan { name: NodeName, id: String },
-    /// A reference to a row that is not there or is another one.
+    /// A reference to a row that does not exist or has another id.
     Dangling { parent: NodeName, child: String, id: String },
-    /// Reference and row were not made at the same time.
+    /// A reference and its row have different creation times.
     OtherTime { parent: NodeName, child: String, id: String },
-    /// A counter that does not tell what the rows tell.
-    Counter { key: String, counted: i64, told: i64 },
+    /// A counter that differs from the number of rows.
+    Counter { key: String, counted: i64, stored: i64 },
 }
 
 impl Problem {
@@ -60,7 +60,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// The node that it is about; of a reference, the child.
+    /// Returns the affected node; for a reference, the child.
     pub fn node(&self) -> Option<NodeName> {
         match self {
             Problem::Orphan { name, .. } => Some(name.clone()),
@@ -75,29 +75,34 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Damaged { row, what } => write!(out, "row {row} cannot be understood: {what}"),
-            Problem::NoRoot => write!(out, "there is no root"),
-            Problem::Orphan { name, id } => write!(out, "{name} ({id}) is known to no parent"),
+            Problem::Damaged { row, what } => write!(out, "row {row} cannot be decoded: {what}"),
+            Problem::NoRoot => write!(out, "the root node is missing"),
+            Problem::Orphan { name, id } => {
+                write!(out, "{name} ({id}) has no reference from its parent")
+            }
             Problem::Dangling { parent, child, id } => {
-                write!(out, "{parent} refers to {child} ({id}), which is not there")
+                write!(out, "{parent} refers to {child} ({id}), which does not exist")
             }
             Problem::OtherTime { parent, child, id } => {
-                write!(out, "{parent} refers to {child} ({id}) with another time than its own")
+                write!(
+                    out,
+                    "the reference from {parent} to {child} ({id}) has another creation time than the node"
+                )
             }
-            Problem::Counter { key, counted, told } => {
-                write!(out, "counter {key} is {told} and should be {counted}")
+            Problem::Counter { key, counted, stored } => {
+                write!(out, "counter {key} is {stored}, expected {counted}")
             }
         }
     }
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub nodes: u64,
     pub servers: u64,
     pub problems: Vec<Problem>,
-    /// Problems beyond those that are listed.
+    /// Number of problems that are not listed.
     pub more_problems: u64,
 }
 
@@ -107,13 +112,13 @@ impl Report {
     }
 }
 
-/// Looks at every row. Operations that are under way may look like damage:
-/// what is to be believed is what a second check finds again.
+/// Checks every row. Operations in progress may look like damage, so only problems that
+/// a second check finds again are real.
 pub async fn check(rows: &NodeRows) -> Result<Report> {
     check_within(rows, CHECKED_MAX).await
 }
 
-/// The same, keeping about so many rows and references at once.
+/// Does the same as [`check`] with about `checked_max` rows and references in memory.
 pub async fn check_within(rows: &NodeRows, checked_max: usize) -> Result<Report> {
     let mut parts = 1;
     loop {
@@ -125,8 +130,8 @@ pub async fn check_within(rows: &NodeRows, checked_max: usize) -> Result<Report>
     }
 }
 
-/// Checks all names in so many parts, one pass over the rows for each. `None`
-/// if a part has more than `kept_max` rows and references.
+/// Checks all names in this many parts, with one pass over the rows for each. Returns
+/// `None` if a part has more than `kept_max` rows and references.
 async fn check_in_parts(rows: &NodeRows, parts: u64, kept_max: usize) -> Result<Option<Report>> {
     let mut report = Report::default();
     let mut counted = BTreeMap::new();
@@ -135,7 +140,7 @@ async fn check_in_parts(rows: &NodeRows, parts: u64, kept_max: usize) -> Result<
         let mut names = Names::default();
         let mut scan = rows.scan();
         while let Some(read) = scan.next().await? {
-            // What concerns no name in particular is done in one pass.
+            // Problems without a name are found in the first pass only.
             match read {
                 Ok(branch) => {
                     if part == 0 {
@@ -166,7 +171,7 @@ async fn check_in_parts(rows: &NodeRows, parts: u64, kept_max: usize) -> Result<
     Ok(Some(report))
 }
 
-/// Parts of all names, at most.
+/// The maximum number of parts.
 const PARTS_MAX: u64 = 1 << 16;
 
 fn part_of(name: &NodeName, parts: u64) -> u64 {
@@ -183,7 +188,7 @@ impl Report {
         }
     }
 
-    /// Counts a node, also for its creator.
+    /// Counts a node, in total and for its creator.
     fn count(&mut self, node: &Node, counted: &mut BTreeMap<String, i64>) {
         let servers = node.servers.len();
         self.nodes += 1;
@@ -194,23 +199,23 @@ impl Report {
     }
 }
 
-/// Rows of names and the references to them.
+/// Rows by name, and the references to them.
 #[derive(Default)]
 struct Names {
     found: HashMap<NodeName, Found>,
-    /// Rows and references that are kept.
+    /// Number of rows and references held.
     len: usize,
 }
 
 #[derive(Default)]
 struct Found {
-    /// The id of the row and when it was created.
+    /// The id and creation time of the row.
     row: Option<(String, i64)>,
     references: Vec<Reference>,
 }
 
 impl Names {
-    /// Keeps those of the row and the references of a branch that are wanted.
+    /// Adds the row and the references of a branch whose names are in the current part.
     fn add(&mut self, branch: &Branch, is_wanted: impl Fn(&NodeName) -> bool) {
         let Branch { node, children, .. } = branch;
         if is_wanted(&node.name) {
@@ -256,21 +261,21 @@ fn is_referred_to(name: &NodeName, id: &str, references: &[Reference]) -> bool {
     references.iter().any(|reference| reference.id == id)
 }
 
-/// Compares what users have with what the counters tell.
-fn counters(counted: &BTreeMap<String, i64>, told: &BTreeMap<String, i64>) -> Vec<Problem> {
-    let mut keys: Vec<_> = counted.keys().chain(told.keys()).cloned().collect();
+/// Compares the numbers of nodes and servers with the counters.
+fn counters(counted: &BTreeMap<String, i64>, stored: &BTreeMap<String, i64>) -> Vec<Problem> {
+    let mut keys: Vec<_> = counted.keys().chain(stored.keys()).cloned().collect();
     keys.sort();
     keys.dedup();
     let number = |map: &BTreeMap<String, i64>, key: &str| map.get(key).copied().unwrap_or(0);
     keys.into_iter()
-        .map(|key| (number(counted, &key), number(told, &key), key))
-        .filter(|(counted, told, _)| counted != told)
-        .map(|(counted, told, key)| Problem::Counter { key, counted, told })
+        .map(|key| (number(counted, &key), number(stored, &key), key))
+        .filter(|(counted, stored, _)| counted != stored)
+        .map(|(counted, stored, key)| Problem::Counter { key, counted, stored })
         .collect()
 }
 
-/// Mends until a check finds nothing that can be mended. Returns what was
-/// wrong and what is left. Nobody else should write meanwhile.
+/// Repairs until a check finds nothing that can be repaired. Returns the repaired
+/// problems and the last report. There must be no other writers.
 pub async fn mend(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
     mend_within(rows, CHECKED_MAX).await
 }
@@ -292,7 +297,7 @@ pub async fn mend_within(rows: &NodeRows, checked_max: usize) -> Result<(Vec<Pro
         if progress {
             continue;
         }
-        // Only when all rows are as they should be can they be counted.
+        // Counters can be corrected only when all rows are consistent.
         let right = counters.iter().filter_map(|problem| match problem {
             Problem::Counter { key, counted, .. } => Some((key.clone(), *counted)),
             _ => None,
@@ -305,13 +310,13 @@ pub async fn mend_within(rows: &NodeRows, checked_max: usize) -> Result<(Vec<Pro
     Ok((mended, check_within(rows, checked_max).await?))
 }
 
-/// Mends one thing if it still is as it was found. What changes meanwhile is
-/// left for the next pass.
+/// Repairs one problem if it still exists. Rows that change concurrently are left for
+/// the next pass.
 async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
     let done = match problem {
         Problem::Orphan { name, id } => match rows.get_now(name).await? {
             Some(node) if node.id == *id && !name.is_root() => {
-                // Its reference may have come after the parent was read.
+                // Its reference may have been added after the parent was read.
                 if rows.is_known(&node).await? {
                     return Ok(false);
                 }
@@ -324,7 +329,7 @@ async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
         },
         Problem::Dangling { parent, child, id } => {
             let holder = holder(rows, parent, child, id).await?;
-            // A row comes after its reference. One that is damaged is left as it is.
+            // A row is written after its reference. A damaged row is not changed.
             let row = match rows.get_now(&parent.child(child)).await {
                 Err(Error::Damaged { .. }) => return Ok(false),
                 row => row?,
@@ -358,7 +363,7 @@ async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
     }
 }
 
-/// The node that holds a reference, if it still does.
+/// Returns the node that contains a reference, if it still does.
 async fn holder(
     rows: &NodeRows,
     parent: &NodeName,
@@ -369,7 +374,7 @@ async fn holder(
     Ok(branch.filter(|branch| branch.refers_to(child, id)).map(|branch| branch.node))
 }
 
-/// Whether a node or one below it has a live server, or was given permissions.
+/// Returns whether a node or one below it has a live server, or is sticky.
 async fn is_in_use(rows: &NodeRows, node: &Node) -> Result<bool> {
     let now_micros = rows.clock.now();
     let mut open = vec![node.name.clone()];
@@ -383,14 +388,14 @@ async fn is_in_use(rows: &NodeRows, node: &Node) -> Result<bool> {
     Ok(false)
 }
 
-/// Makes the parent of a node refer to it. Ancestors that are missing are
-/// created with the permissions of the one above them.
+/// Adds a reference from the parent of a node. Missing ancestors are created with the
+/// permissions of the node above them.
 async fn adopt(rows: &NodeRows, node: &Node) -> Result<()> {
     let mut above: Option<Arc<Node>> = None;
     for prefix in node.name.prefixes().filter(|prefix| *prefix != node.name) {
         above = Some(match (rows.get_now(&prefix).await?, above) {
             (Some(found), _) => found,
-            // Without a root there is nothing to hang it on.
+            // Without a root there is no parent to refer to it.
             (None, None) => return Err(Error::Conflict { name: prefix.to_string() }),
             (None, Some(parent)) => {
                 let new = NewChild {

@@ -1,5 +1,5 @@
-//! Who a caller is: by the certificate it showed when it connected, and by the
-//! token it sends. Who shows neither is nobody in particular.
+//! Authentication of callers by client certificate and bearer token. A caller with
+//! neither is anonymous.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use webpki::EndEntityCert;
 use crate::blessing::Caller;
 use crate::error::{Error, Result};
 
-/// What a URI in a certificate begins with when the rest is a blessing.
+/// The prefix of URIs in a certificate that contain a blessing.
 const BLESSING_URI: &str = "blessing:";
 
-/// The certificate that a client has shown and that was found good; put among
-/// a request's extensions by whoever accepts connections.
+/// A verified client certificate, which the connection handler adds to a request's
+/// extensions.
 #[derive(Clone, Debug)]
 pub struct ShownCertificate(pub CertificateDer<'static>);
 
@@ -25,8 +25,8 @@ pub struct ShownCertificate(pub CertificateDer<'static>);
 pub struct Tokens(Arc<HashMap<Secret, Vec<String>>>);
 
 impl Tokens {
-    /// Reads lines of a token and its blessings, with commas between them.
-    /// Empty lines and what begins with # do not count.
+    /// Parses lines of a token and its blessings, separated by commas. Empty lines and
+    /// lines that start with # are ignored.
     pub fn parse(text: &str) -> Result<Tokens, String> {
         let mut tokens = HashMap::new();
         for (at, line) in text.lines().enumerate() {
@@ -36,20 +36,20 @@ impl Tokens {
             }
             let number = at + 1;
             let Some((token, blessings)) = line.split_once(char::is_whitespace) else {
-                return Err(format!("line {number}: write a token, a space and blessings"));
+                return Err(format!("line {number}: expected a token, a space and blessings"));
             };
             let blessings: Vec<_> = blessings.trim().split(',').map(str::to_string).collect();
             if Caller::with(blessings.clone()).blessings().len() != blessings.len() {
-                return Err(format!("line {number}: {} cannot be blessings", blessings.join(",")));
+                return Err(format!("line {number}: invalid blessings {}", blessings.join(",")));
             }
             if tokens.insert(Secret::new(token), blessings).is_some() {
-                return Err(format!("line {number}: the token was given before"));
+                return Err(format!("line {number}: duplicate token"));
             }
         }
         Ok(Tokens(Arc::new(tokens)))
     }
 
-    /// Who makes a call. A token that nobody knows is refused.
+    /// Returns the identity of a caller. An unknown token is rejected.
     pub fn caller(
         &self,
         metadata: &MetadataMap,
@@ -59,16 +59,15 @@ impl Tokens {
         if let Some(header) = metadata.get("authorization") {
             let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
             let known = token.and_then(|token| self.0.get(token.trim()));
-            let known = known
-                .ok_or_else(|| Error::Unauthenticated("the token is not known here".into()))?;
+            let known = known.ok_or_else(|| Error::Unauthenticated("unknown token".into()))?;
             blessings.extend(known.iter().cloned());
         }
         Ok(Caller::with(blessings))
     }
 }
 
-/// The names of a certificate: each DNS name, and what follows `blessing:` in
-/// a URI.
+/// Returns the names in a certificate: each DNS name, and the part after `blessing:` of
+/// each URI.
 fn blessings_of(certificate: &ShownCertificate) -> Vec<String> {
     let Ok(read) = EndEntityCert::try_from(&certificate.0) else { return Vec::new() };
     let uris = read.valid_uri_names().filter_map(|uri| uri.strip_prefix(BLESSING_URI));

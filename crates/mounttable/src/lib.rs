@@ -1,14 +1,13 @@
-//! Names: a hierarchical naming service whose state lives in Bigtable rows.
+//! Names: a hierarchical naming service that stores its state in Bigtable rows.
 //!
-//! A name leads down a tree of nodes; servers are mounted on nodes, each until
-//! its deadline. From the bottom: `name` and `node_name` say what names are,
-//! `address` what servers, `pattern` what may be searched for; `blessing` and
-//! `access` say who may do what. A `node` is one row; `rows` reads and changes
-//! rows so that nobody's change is lost, through any Bigtable client. `tree`
-//! is what callers see, `server` and `dns` how they reach it, `identity` how they
-//! are known, `client` what they may do it with. `fsck` checks and mends what those who died have left.
-//! docs/names.md tells the rows byte by byte and what differs from the
-//! predecessor.
+//! Names form a tree of nodes; servers are mounted on nodes until their deadlines. From
+//! the bottom: `name` and `node_name` define the syntax of names, `address` that of
+//! servers, `pattern` that of searches; `blessing` and `access` implement access
+//! control. A `node` is one row; `rows` reads and changes rows without lost updates,
+//! through any Bigtable client. `tree` implements the operations, `server` and `dns`
+//! serve them, `identity` authenticates callers, and `client` is the client library.
+//! `fsck` checks and repairs what crashed processes have left. docs/names.md describes
+//! the rows byte by byte and the differences from the predecessor.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -34,5 +33,5 @@ pub use node_name::{ELEMENT_BYTES_MAX, NAME_BYTES_MAX, NodeName};
 pub use server::Server;
 pub use tree::{
     Call, Change, Entry, FOREVER_MICROS, FirstNodes, Found, Known, Mount, Mounttable, Options,
-    Seen, TABLE, destroy, make_tables,
+    Seen, TABLE, create_tables, destroy,
 };

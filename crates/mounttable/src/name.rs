@@ -1,7 +1,7 @@
-//! The syntax of names as clients write them: clean, rooted, with the address
-//! of a server in front. What names mean on one server is `node_name`'s.
+//! The syntax of names as clients write them: cleaning, rooted names, and the address
+//! of a server at the start. `node_name` defines the names of nodes on one server.
 
-/// Squeezes runs of slashes, and drops one at the end.
+/// Merges repeated slashes, and removes a trailing one.
 pub fn clean(name: &str) -> String {
     let mut cleaned = String::with_capacity(name.len());
     for letter in name.chars() {
@@ -15,20 +15,20 @@ pub fn clean(name: &str) -> String {
     cleaned
 }
 
-/// True if the name begins with the address of a server.
+/// Returns true if the name starts with the address of a server.
 pub fn is_rooted(name: &str) -> bool {
     name.starts_with('/')
 }
 
-/// A name's server and what is left of it there: `/a:1/b/c` is `a:1`, `b/c`.
-/// A name that is not rooted has no server.
+/// Splits a name into its server and the name on that server: `/a:1/b/c` is `a:1`,
+/// `b/c`. A name that is not rooted has no server.
 pub fn split_address(name: &str) -> (String, String) {
     let cleaned = clean(name);
     let Some(rooted) = cleaned.strip_prefix('/') else { return (String::new(), cleaned) };
     let end = if rooted.starts_with('@') {
         rooted.find("@@/").map(|at| at + 2)
     } else {
-        // Slashes within the parentheses of a blessing are part of it.
+        // Slashes inside the parentheses of a blessing belong to it.
         let host = if rooted.starts_with('(') { rooted.find(")@").unwrap_or(0) } else { 0 };
         rooted[host..].find('/').map(|at| at + host)
     };
@@ -38,7 +38,7 @@ pub fn split_address(name: &str) -> (String, String) {
     }
 }
 
-/// The full name of a name at a server.
+/// Returns the rooted name of a name at a server.
 pub fn join_address(address: &str, name: &str) -> String {
     match address.trim_start_matches('/') {
         "" => clean(name),
@@ -46,14 +46,14 @@ pub fn join_address(address: &str, name: &str) -> String {
     }
 }
 
-/// Elements as one name; it is rooted if its first part is.
+/// Joins elements to a name, which is rooted if its first element is.
 pub fn join<'a>(elements: impl IntoIterator<Item = &'a str>) -> String {
     let parts: Vec<_> = elements.into_iter().skip_while(|part| part.is_empty()).collect();
     clean(&parts.join("/"))
 }
 
-/// The name without a suffix of whole elements. The address of a rooted name
-/// stays.
+/// Returns the name without a suffix of whole elements. The address of a rooted name is
+/// never removed.
 pub fn trim_suffix(name: &str, suffix: &str) -> String {
     let (name, suffix) = (clean(name), clean(suffix));
     if name == suffix {
@@ -69,13 +69,13 @@ pub fn trim_suffix(name: &str, suffix: &str) -> String {
     }
 }
 
-/// An element with `/` and `%` as `%2F` and `%25`.
+/// Escapes `/` and `%` in an element as `%2F` and `%25`.
 pub fn encode_element(element: &str) -> String {
     element.replace('%', "%25").replace('/', "%2F")
 }
 
-/// Undoes `encode_element`; `None` if a `%` is not followed by two digits or
-/// the bytes are no text.
+/// Reverses `encode_element`. Returns `None` if a `%` is not followed by two hex digits
+/// or the result is not UTF-8.
 pub fn decode_element(encoded: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(encoded.len());
     let mut bytes = encoded.bytes();
@@ -91,7 +91,7 @@ pub fn decode_element(encoded: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Takes off the pattern of the expected server, which a name may begin with:
+/// Removes the pattern of the expected server from the start of a name:
 /// `__(pattern)/rest`.
 pub fn without_server_pattern(name: &str) -> &str {
     match name.strip_prefix("__(").and_then(|rest| rest.find(')').map(|at| &rest[at + 1..])) {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cleaning_squeezes_slashes_and_nothing_else() {
+    fn cleaning_merges_slashes_and_nothing_else() {
         for (name, expected) in [
             ("", ""),
             ("/", "/"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_put_together() {
+    fn names_are_joined() {
         assert_eq!(join_address("h:1", "a/b"), "/h:1/a/b");
         assert_eq!(join_address("//h:1", "/a//b/"), "/h:1/a/b");
         assert_eq!(join_address("", "a//b"), "a/b");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_may_hold_slashes_when_escaped() {
+    fn escaped_elements_may_contain_slashes() {
         for element in ["a", "a/b", "100%", "%2F", "", "gr\u{fc}n/\u{1f600}"] {
             assert_eq!(decode_element(&encode_element(element)).as_deref(), Some(element));
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pattern_of_an_expected_server_is_taken_off() {
+    fn the_pattern_of_an_expected_server_is_removed() {
         assert_eq!(without_server_pattern("__(dev:u)/a/b"), "a/b");
         assert_eq!(without_server_pattern("__(dev)"), "");
         assert_eq!(without_server_pattern("__(dev)x/a"), "__(dev)x/a");

@@ -1,4 +1,4 @@
-//! A node as its row tells it, and the columns that the row has.
+//! A node as stored in its row, and the columns of the row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::access::{Permissions, PermissionsPool};
 use crate::error::{Error, Result};
 use crate::node_name::NodeName;
 
-/// Families of the nodes table; the counters table has the first.
+/// Column families of the nodes table; the counters table has the first one.
 pub const METADATA: &str = "m";
 pub const SERVERS: &str = "s";
 pub const CHILDREN: &str = "c";
@@ -22,13 +22,13 @@ pub const CREATOR: &[u8] = b"c";
 pub const STICKY: &[u8] = b"s";
 pub const PERMISSIONS: &[u8] = b"p";
 
-/// What stands in cells whose presence is all they tell.
+/// The value of cells whose presence is all that matters.
 pub const PRESENT: &[u8] = &[1];
 
 pub const ROOT_ID: &str = "ROOTNODE";
 const ID_LETTERS: usize = 8;
 
-/// Changes with every conditional mutation of a row.
+/// The version of a row, which changes with every conditional mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32);
 
@@ -54,37 +54,36 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// A node without the references to its children, of which there may be very
-/// many.
+/// A node without the references to its children, of which there may be many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: NodeName,
     pub id: String,
     pub version: Version,
-    /// When the version was written. The next is written later than that, so
-    /// that it is the newest whatever clocks say, and nothing has to be deleted
-    /// for it: deletes of one column pile up where a row changes often.
+    /// The timestamp of the version. The next version gets a later timestamp, so that
+    /// it is the newest whatever the clocks say, and the old one need not be deleted:
+    /// tombstones of one column would pile up in rows that change often.
     pub version_micros: i64,
     pub creator: String,
     pub created_micros: i64,
     pub sticky: bool,
     pub permissions: Arc<Permissions>,
-    /// When the permissions were set; part of their version.
+    /// The timestamp of the permissions; part of their version.
     pub permissions_micros: i64,
-    /// By address.
+    /// Sorted by address.
     pub servers: Vec<Server>,
 }
 
-/// A node with references to its children: all, or the first if so asked.
+/// A node with references to its children: all of them, or the first ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     pub node: Arc<Node>,
     pub children: Children,
-    /// Columns of children that were read, with those that are no references.
+    /// Number of child columns that were read, including malformed ones.
     pub columns: usize,
 }
 
-/// A server that is or was mounted.
+/// A server that is mounted, or was until its deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub address: String,
@@ -92,7 +91,7 @@ pub struct Server {
     pub flags: Flags,
 }
 
-/// What a mounted server is said to be.
+/// Properties of a mounted server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flags {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -101,8 +100,8 @@ pub struct Flags {
     pub leaf: bool,
 }
 
-/// References to children, by the children's last elements. A child has more
-/// than one only where somebody died.
+/// References to children, by the children's last elements. A child has more than one
+/// only after a crash.
 pub type Children = BTreeMap<String, Vec<Reference>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,37 +110,37 @@ pub struct Reference {
     pub created_micros: i64,
 }
 
-/// The column of a child: its id, then its last element.
+/// Returns the column of a child: its id, then its last element.
 pub fn reference_column(id: &str, element: &str) -> Bytes {
     format!("{id}{element}").into()
 }
 
-/// The id and the last element of a child, from its column. `None` if the
-/// column is no reference.
+/// Returns the id and the last element of a child, or `None` if the column is
+/// malformed.
 pub fn parse_reference(column: &[u8]) -> Option<(&str, &str)> {
     let parts = std::str::from_utf8(column).ok()?.split_at_checked(ID_LETTERS);
     parts.filter(|(_, element)| !element.is_empty())
 }
 
 impl Node {
-    /// Reads a row that has at most one cell per column.
+    /// Decodes a row that has at most one cell per column.
     pub fn decode(row: &Row, pool: &PermissionsPool) -> Result<Node> {
         let damaged = |what: &str| Error::Damaged {
             row: row.key.escape_ascii().to_string(),
             what: what.into(),
         };
-        let name = NodeName::from_row_key(&row.key).ok_or_else(|| damaged("its key"))?;
+        let name = NodeName::from_row_key(&row.key).ok_or_else(|| damaged("invalid key"))?;
         let id = text(row.value(METADATA, ID)).filter(|id| id.len() == ID_LETTERS);
-        let version = row.latest(METADATA, VERSION).ok_or_else(|| damaged("no version"))?;
-        let creator = row.latest(METADATA, CREATOR).ok_or_else(|| damaged("no creator"))?;
+        let version = row.latest(METADATA, VERSION).ok_or_else(|| damaged("missing version"))?;
+        let creator = row.latest(METADATA, CREATOR).ok_or_else(|| damaged("missing creator"))?;
         let permissions =
-            row.latest(METADATA, PERMISSIONS).ok_or_else(|| damaged("no permissions"))?;
+            row.latest(METADATA, PERMISSIONS).ok_or_else(|| damaged("missing permissions"))?;
         Ok(Node {
             name,
-            id: id.ok_or_else(|| damaged("its id"))?,
-            version: Version::parse(&version.value).ok_or_else(|| damaged("its version"))?,
+            id: id.ok_or_else(|| damaged("invalid id"))?,
+            version: Version::parse(&version.value).ok_or_else(|| damaged("invalid version"))?,
             version_micros: version.timestamp_micros,
-            creator: text(Some(&creator.value)).ok_or_else(|| damaged("its creator"))?,
+            creator: text(Some(&creator.value)).ok_or_else(|| damaged("invalid creator"))?,
             created_micros: creator.timestamp_micros,
             sticky: row.latest(METADATA, STICKY).is_some(),
             permissions: pool
@@ -152,7 +151,7 @@ impl Node {
         })
     }
 
-    /// Servers whose deadline has not passed.
+    /// Returns the servers whose deadline has not passed.
     pub fn live(&self, now_micros: i64) -> impl Iterator<Item = &Server> {
         self.servers.iter().filter(move |server| server.deadline_micros >= now_micros)
     }
@@ -165,7 +164,7 @@ impl Node {
         self.servers.iter().filter(move |server| server.deadline_micros < now_micros)
     }
 
-    /// What the live servers are said to be: what any of them is.
+    /// Returns the union of the flags of the live servers.
     pub fn flags(&self, now_micros: i64) -> Flags {
         self.live(now_micros).fold(Flags::default(), |all, server| Flags {
             mt: all.mt | server.flags.mt,
@@ -173,13 +172,13 @@ impl Node {
         })
     }
 
-    /// The version of the permissions: it changes when they are set, or when
-    /// another node takes the name, and at no other time.
+    /// Returns the version of the permissions. It changes only when they are set, or
+    /// when another node takes the name.
     pub fn permissions_version(&self) -> String {
         format!("{}.{:x}", self.id, self.permissions_micros)
     }
 
-    /// The cells of a new row.
+    /// Returns the mutations that write a new row.
     pub fn cells(&self) -> Vec<Mutation> {
         let at = self.created_micros;
         let mut cells = vec![
@@ -206,17 +205,18 @@ impl Branch {
         Ok(Branch { node, children: children(row), columns: row.family(CHILDREN).count() })
     }
 
-    /// Is there a reference to a child of this id?
+    /// Returns whether there is a reference to a child with this id.
     pub fn refers_to(&self, element: &str, id: &str) -> bool {
         self.children.get(element).into_iter().flatten().any(|reference| reference.id == id)
     }
 }
 
 impl Server {
-    /// Sets the server's cell. The old one goes first: a refresh may shorten
-    /// the deadline, and the newest timestamp would win.
+    /// Returns the mutations that set the server's cell. The old cell is deleted first:
+    /// a refresh may shorten the deadline, which is the timestamp, and the newest
+    /// timestamp would win.
     pub fn set(&self) -> [Mutation; 2] {
-        let flags = serde_json::to_string(&self.flags).expect("two flags can be written as JSON");
+        let flags = serde_json::to_string(&self.flags).expect("flags can be encoded as JSON");
         [
             self.delete(),
             Mutation::set_at(SERVERS, self.address.clone(), self.deadline_micros, flags),
@@ -234,15 +234,16 @@ fn text(value: Option<&Bytes>) -> Option<String> {
 
 fn servers(row: &Row) -> Result<Vec<Server>, String> {
     let server = |cell: &stele_bigtable::client::Cell| {
-        let address = text(Some(&cell.qualifier)).ok_or("the address of a server is no text")?;
+        let address =
+            text(Some(&cell.qualifier)).ok_or("the address of a server is not valid UTF-8")?;
         let flags = serde_json::from_slice(&cell.value)
-            .map_err(|error| format!("the flags of server {address}: {error}"))?;
+            .map_err(|error| format!("invalid flags of server {address}: {error}"))?;
         Ok(Server { address, deadline_micros: cell.timestamp_micros, flags })
     };
     row.family(SERVERS).map(server).collect()
 }
 
-/// Columns that are no references are left out.
+/// Returns the references in a row, without malformed columns.
 fn children(row: &Row) -> Children {
     let mut children = Children::new();
     for cell in row.family(CHILDREN) {
@@ -254,7 +255,7 @@ fn children(row: &Row) -> Children {
             None => tracing::warn!(
                 row = %row.key.escape_ascii(),
                 column = %cell.qualifier.escape_ascii(),
-                "a child column is malformed"
+                "malformed child column"
             ),
         }
     }
@@ -263,10 +264,10 @@ fn children(row: &Row) -> Children {
 
 #[cfg(test)]
 impl Node {
-    /// An empty node that everybody may use.
+    /// Returns an empty node with open permissions.
     pub fn sample(name: &str) -> Node {
         Node {
-            name: NodeName::parse(name).expect("tests give names that can be used"),
+            name: NodeName::parse(name).expect("tests use valid names"),
             id: "00000000".into(),
             version: Version(0),
             version_micros: 1000,
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_lives_up_to_its_deadline_and_flags_are_those_of_the_living() {
+    fn servers_live_until_their_deadline_and_expired_ones_have_no_flags() {
         let node = Node::decode(&row(), &PermissionsPool::default()).unwrap();
         let live = |now| node.live(now).map(|server| server.address.as_str()).collect::<Vec<_>>();
         assert_eq!(live(7000), ["a:1", "b:1"]);
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_row_is_told_and_not_taken_for_a_node() {
+    fn a_damaged_row_is_an_error() {
         for column in [&b"c"[..], b"i", b"p", b"v"] {
             let mut row = row();
             row.cells.retain(|cell| &*cell.family != "m" || cell.qualifier != column);

@@ -1,8 +1,8 @@
 //! The name of a node on one server, and the key of its row.
 //!
-//! A node name has elements between single slashes and none around them; the
-//! root's is empty. A row key is the FNV-1 hash of the name, so that rows
-//! spread, and the name, so that hashes may collide.
+//! A node name is a list of elements separated by single slashes; the root's is empty.
+//! A row key is the FNV-1 hash of the name, which spreads rows over the table, followed
+//! by the name, so that hash collisions do no harm.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 pub const ELEMENT_BYTES_MAX: usize = 512;
-/// A row key holds at most 4,096 bytes, nine of them before the name.
+/// A row key has at most 4,096 bytes, nine of them before the name.
 pub const NAME_BYTES_MAX: usize = 4096 - HASH_DIGITS - 1;
 const HASH_DIGITS: usize = 8;
-/// What elements of the server framework begin with.
+/// The prefix of elements that are reserved for the server framework.
 const RESERVED: &str = "__";
 
-/// Cheap to clone.
+/// A node name. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(Arc<str>);
 
@@ -25,8 +25,8 @@ impl NodeName {
         NodeName("".into())
     }
 
-    /// A name as a caller gives it: repeated slashes, `.` and `..` are taken
-    /// as in paths, and nothing lies above the root.
+    /// Parses a name given by a caller. Repeated slashes, `.` and `..` are handled as
+    /// in paths, and there is nothing above the root.
     pub fn parse(given: &str) -> Result<NodeName> {
         let wrong = |why: String| Error::InvalidName { name: shortened(given), why };
         let mut elements = Vec::new();
@@ -39,7 +39,7 @@ impl NodeName {
         }
         if let Some(long) = elements.iter().find(|element| element.len() > ELEMENT_BYTES_MAX) {
             let (bytes, max) = (long.len(), ELEMENT_BYTES_MAX);
-            return Err(wrong(format!("an element has {bytes} bytes, {max} are allowed")));
+            return Err(wrong(format!("an element has {bytes} bytes, the limit is {max}")));
         }
         if let Some(reserved) = elements.iter().find(|element| element.starts_with(RESERVED)) {
             return Err(wrong(format!("elements like {reserved} are reserved")));
@@ -47,12 +47,12 @@ impl NodeName {
         let name = elements.join("/");
         if name.len() > NAME_BYTES_MAX {
             let bytes = name.len();
-            return Err(wrong(format!("it has {bytes} bytes, {NAME_BYTES_MAX} are allowed")));
+            return Err(wrong(format!("it has {bytes} bytes, the limit is {NAME_BYTES_MAX}")));
         }
         Ok(NodeName(name.into()))
     }
 
-    /// The name in a row's key; `None` if the key is not one of ours.
+    /// Returns the name in a row key, or `None` if the key is not valid.
     pub fn from_row_key(key: &[u8]) -> Option<NodeName> {
         let text = std::str::from_utf8(key).ok()?;
         let name = text.get(HASH_DIGITS..)?.strip_prefix('/')?;
@@ -77,12 +77,12 @@ impl NodeName {
         self.0.split('/').filter(|element| !element.is_empty())
     }
 
-    /// The last element; empty for the root.
+    /// Returns the last element; empty for the root.
     pub fn last(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The root has no parent.
+    /// Returns the parent; `None` for the root.
     pub fn parent(&self) -> Option<NodeName> {
         if self.is_root() {
             return None;
@@ -90,7 +90,7 @@ impl NodeName {
         Some(NodeName(self.0.rsplit_once('/').map_or("", |(parent, _)| parent).into()))
     }
 
-    /// The child of that element, which is taken as it is.
+    /// Returns the child with that element, which is not parsed.
     pub fn child(&self, element: &str) -> NodeName {
         if self.is_root() {
             NodeName(element.into())
@@ -99,14 +99,14 @@ impl NodeName {
         }
     }
 
-    /// The root, then each longer beginning of the name up to the name.
+    /// Returns the root, then each longer prefix of the name up to the name itself.
     pub fn prefixes(&self) -> impl Iterator<Item = NodeName> {
         let root = std::iter::once(NodeName::root());
         let cuts = self.0.match_indices('/').map(|(at, _)| NodeName(self.0[..at].into()));
         root.chain(cuts).chain((!self.is_root()).then(|| self.clone()))
     }
 
-    /// What follows `prefix` in this name, if the name is at or below it.
+    /// Returns the part after `prefix`, if the name is at or below it.
     pub fn below<'a>(&'a self, prefix: &NodeName) -> Option<&'a str> {
         if prefix.is_root() {
             return Some(&self.0);
@@ -130,7 +130,7 @@ fn shortened(name: &str) -> String {
     shown
 }
 
-/// The 32-bit FNV-1 hash: multiply, then xor.
+/// Computes the 32-bit FNV-1 hash: multiply, then xor.
 fn fnv1(bytes: &[u8]) -> u32 {
     bytes
         .iter()
@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_as_paths_below_the_root() {
+    fn names_are_parsed_like_paths_below_the_root() {
         assert_eq!(name("a/../b"), name("b"));
         assert_eq!(name("../../a/./b//"), name("a/b"));
         assert_eq!(name("a/.."), NodeName::root());
     }
 
     #[test]
-    fn too_long_and_reserved_names_are_refused() {
+    fn too_long_and_reserved_names_are_rejected() {
         assert!(NodeName::parse(&"x".repeat(512)).is_ok());
         for bad in ["x".repeat(513), vec!["y".repeat(500); 9].join("/"), "a/__debug".into()] {
             let error = NodeName::parse(&bad).unwrap_err();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_knows_what_is_above_and_below() {
+    fn prefixes_parents_and_suffixes_of_a_name() {
         let long = name("a/b/c");
         let prefixes: Vec<_> = long.prefixes().map(|prefix| prefix.to_string()).collect();
         assert_eq!(prefixes, ["(root)", "a", "a/b", "a/b/c"]);

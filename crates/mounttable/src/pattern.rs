@@ -1,5 +1,5 @@
-//! Patterns of Glob: elements with `*`, `?`, classes and quoting, and at the
-//! end `...` or `***` for everything below.
+//! Patterns of Glob: elements with `*`, `?`, character classes and quoting, optionally
+//! followed by `...` or `***` for everything below.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use crate::error::{Error, Result};
 
 const PATTERN_BYTES_MAX: usize = 8192;
 
-/// What is still to be matched of a pattern. Cheap to clone.
+/// The part of a pattern that is still to be matched. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     elements: Arc<[Element]>,
-    /// Elements that were matched already.
+    /// Number of elements that are already matched.
     matched: usize,
     recursion: Recursion,
 }
 
-/// What comes after the elements.
+/// Whether the pattern continues recursively after its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recursion {
     None,
-    /// `...`: the node and everything below.
+    /// `...`: the node and everything below it.
     Full,
-    /// `***`: the same, but no server is asked that is not a mounttable.
+    /// `***`: the same, but servers that are not mounttables are not queried.
     Restricted,
 }
 
-/// What one element of a name must look like.
+/// A pattern for one element of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Element {
     Fixed(String),
@@ -67,12 +67,12 @@ impl Pattern {
         Ok(Pattern { elements, matched: 0, recursion })
     }
 
-    /// Elements that are left, without the recursion.
+    /// Returns the number of remaining elements, without the recursion.
     pub fn elements_left(&self) -> usize {
         self.elements.len() - self.matched
     }
 
-    /// True if nothing below the node can match.
+    /// Returns true if nothing below the node can match.
     pub fn is_empty(&self) -> bool {
         self.elements_left() == 0 && self.recursion == Recursion::None
     }
@@ -81,7 +81,7 @@ impl Pattern {
         self.recursion
     }
 
-    /// Does a child of that name match the next element?
+    /// Returns whether a child with that name matches the next element.
     pub fn matches(&self, child: &str) -> bool {
         match self.elements.get(self.matched) {
             Some(element) => element.matches(child),
@@ -89,7 +89,7 @@ impl Pattern {
         }
     }
 
-    /// The only child that can match, if there is but one.
+    /// Returns the only child that can match, if the element has no wildcards.
     pub fn fixed(&self) -> Option<&str> {
         match self.elements.get(self.matched)? {
             Element::Fixed(name) => Some(name),
@@ -97,12 +97,12 @@ impl Pattern {
         }
     }
 
-    /// What a child that matched has to match.
+    /// Returns the pattern for the children of a child that matched.
     pub fn tail(&self) -> Pattern {
         Pattern { matched: (self.matched + 1).min(self.elements.len()), ..self.clone() }
     }
 
-    /// The elements without wildcards that it begins with, and the rest.
+    /// Splits off the leading elements without wildcards.
     pub fn split_fixed(&self) -> (Vec<String>, Pattern) {
         let mut rest = self.clone();
         let mut fixed = Vec::new();
@@ -115,7 +115,7 @@ impl Pattern {
 }
 
 impl std::fmt::Display for Pattern {
-    /// What is left, written so that it can be read again.
+    /// Writes the remaining pattern so that it can be parsed again.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut parts: Vec<String> =
             self.elements[self.matched..].iter().map(Element::to_text).collect();
@@ -162,7 +162,7 @@ impl Element {
             plain => plain.to_string(),
         };
         let tokens = match self {
-            // What would mean something at the end of a pattern is quoted.
+            // Quote elements that would be a recursion at the end of a pattern.
             Element::Fixed(name) if name == "..." => return "\\...".into(),
             Element::Fixed(name) => return name.chars().map(|letter| quoted(&letter)).collect(),
             Element::Wild(tokens) => tokens,
@@ -184,10 +184,10 @@ impl Element {
     }
 }
 
-/// Reads a class up to its `]`. One that makes no sense matches nothing.
+/// Parses a class up to its `]`. A meaningless class matches nothing.
 fn class(letters: &mut std::str::Chars<'_>) -> Result<Token, &'static str> {
     const OPEN: &str = "a [ is not closed";
-    // `None` stands for a dash that is not quoted.
+    // `None` is a dash that is not quoted.
     let mut inside: Vec<Option<char>> = Vec::new();
     let mut negated = false;
     loop {
@@ -218,8 +218,9 @@ fn class(letters: &mut std::str::Chars<'_>) -> Result<Token, &'static str> {
     Ok(if ranges.is_empty() { Token::Nothing } else { Token::Class { negated, ranges } })
 }
 
-/// Walks both; where a run stands, the shortest is tried first, and only the
-/// last run is ever lengthened, so the time is bounded by the product.
+/// Matches greedily from left to right: each `*` first matches nothing, and only the
+/// last one is extended on a mismatch, so the time is bounded by the product of the
+/// lengths.
 fn wild_matches(tokens: &[Token], name: &str) -> bool {
     let letters: Vec<char> = name.chars().collect();
     let (mut token, mut letter) = (0, 0);
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn recursion_stands_only_at_the_end() {
+    fn recursion_is_allowed_only_at_the_end() {
         for (text, length, recursion) in [
             ("", 0, Recursion::None),
             ("...", 0, Recursion::Full),
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_patterns_are_refused() {
+    fn invalid_patterns_are_rejected() {
         for bad in ["/", "/a", "a/", "a//b", "a/[", "[a", "[a\\", "a\\", "[^", &"x".repeat(9000)] {
             let error = Pattern::parse(bad).unwrap_err();
             assert!(matches!(error, Error::BadPattern { .. }), "{bad}");
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fixed_is_split_off() {
+    fn the_fixed_prefix_is_split_off() {
         let (fixed, rest) = pattern("a/b\\*/c?/d/...").split_fixed();
         assert_eq!(fixed, ["a", "b*"]);
         assert_eq!(rest.to_string(), "c?/d/...");
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_can_be_written_and_read_again() {
+    fn the_remaining_pattern_can_be_formatted_and_parsed() {
         for text in ["a/[^a-c\\]]x/\\.../*b?/...", "\\[/\\\\/***", "", "[]"] {
             let first = pattern(text);
             assert_eq!(pattern(&first.to_string()), first, "{text}");

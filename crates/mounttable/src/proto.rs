@@ -1,5 +1,4 @@
-//! The messages and services of `proto/mounttable.proto`, and what they stand
-//! for here.
+//! The messages and services of `proto/mounttable.proto`, and conversions.
 
 use std::time::Duration;
 
@@ -12,16 +11,16 @@ use crate::tree;
 
 tonic::include_proto!("stele.mounttable.v1");
 
-/// For gRPC reflection.
+/// Descriptors for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mounttable.descriptors"));
 
-/// The name by which the health of the service is asked for.
+/// The name of the service in health checks.
 pub const SERVICE: &str = "stele.mounttable.v1.Mounttable";
 
-/// The call whose stream has no end of its own.
+/// The call whose stream has no end.
 pub const WATCH: &str = "/stele.mounttable.v1.Mounttable/Watch";
 
-/// What Fsck answers, in its order.
+/// Returns the replies of Fsck in order.
 pub fn fsck_replies(
     mended: &[fsck::Problem],
     report: &fsck::Report,
@@ -48,7 +47,7 @@ pub fn timestamp(micros: i64) -> Timestamp {
     Timestamp { seconds: micros.div_euclid(1_000_000), nanos }
 }
 
-/// Microseconds since 1970; times that cannot be are zero.
+/// Returns microseconds since 1970; invalid timestamps become zero.
 pub fn micros(timestamp: Option<&Timestamp>) -> i64 {
     let read = |time: &Timestamp| {
         let nanos = Duration::from_nanos(u64::try_from(time.nanos).ok()?);

@@ -1,7 +1,7 @@
-//! The gRPC service: messages in, operations, messages out.
+//! The gRPC service.
 //!
-//! What changes rows runs in a task of its own, so that a caller that goes
-//! away does not leave half of it done.
+//! Operations that change rows run in their own tasks, so that a caller that
+//! disconnects does not leave them half done.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::proto;
 use crate::proto::mounttable_server::{Mounttable as Service, MounttableServer};
 use crate::tree::{Call, Known, Mount, Mounttable};
 
-/// Answers that may wait for the caller to take them.
+/// The maximum number of replies buffered for a slow caller.
 const ANSWERS_AHEAD: usize = 64;
-/// The longest that a caller's deadline may be away, and what streams get.
+/// The maximum deadline of a caller, and the deadline of streams.
 const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 const DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Checks of all rows take memory, so they run one after the other.
+/// Checks of all rows need memory, so they run one at a time.
 static CHECKING: Semaphore = Semaphore::const_new(1);
 
-/// Names over gRPC. Cheap to clone.
+/// The naming service over gRPC. Cheap to clone.
 #[derive(Clone)]
 pub struct Server {
     table: Arc<Mounttable>,
@@ -44,25 +44,25 @@ impl Server {
         Server { table, tokens }
     }
 
-    /// The service, to be added to those of a gRPC server.
+    /// Returns the service, to be added to a gRPC server.
     pub fn service(self) -> MounttableServer<Server> {
         MounttableServer::new(self).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// Who asks, once there are names to ask for.
+    /// Authenticates the caller and computes its deadline, after the tables are ready.
     async fn call<T: Sync>(&self, request: &Request<T>, longest: Duration) -> Result<Call> {
         let by_transport = || Some(ShownCertificate(request.peer_certs()?.first()?.clone()));
         let shown = request.extensions().get::<ShownCertificate>().cloned().or_else(by_transport);
         let caller = self.tokens.caller(request.metadata(), shown.as_ref())?;
-        let asked =
+        let requested =
             request.metadata().get("grpc-timeout").and_then(|text| timeout(text.to_str().ok()?));
-        let time = asked.unwrap_or(longest).min(DEADLINE_MAX);
+        let time = requested.unwrap_or(longest).min(DEADLINE_MAX);
         let deadline = Instant::now() + time;
         self.table.ready().await?;
         Ok(Call { caller, deadline })
     }
 
-    /// Does something to the end, whether or not anybody waits for it.
+    /// Runs an operation to its end, even if the caller disconnects.
     async fn detached<T, F>(&self, work: F) -> Result<Response<T>, Status>
     where
         T: Send + 'static,
@@ -70,12 +70,12 @@ impl Server {
     {
         match tokio::spawn(work).await {
             Ok(done) => Ok(Response::new(done?)),
-            Err(_) => Err(Status::internal("the operation was broken off")),
+            Err(_) => Err(Status::internal("the operation was aborted")),
         }
     }
 }
 
-/// The deadline header of gRPC: a number and a unit.
+/// Parses the deadline header of gRPC: a number and a unit.
 fn timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number: u64 = digits.parse().ok()?;
@@ -92,7 +92,7 @@ fn timeout(text: &str) -> Option<Duration> {
 
 type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// A stream of what `work` sends, and at its end how that went.
+/// Returns a stream of the items that `work` sends, followed by its error, if any.
 fn replies<S, T, F>(work: impl FnOnce(mpsc::Sender<S>) -> F) -> Response<Replies<T>>
 where
     S: Into<T> + Send + 'static,
@@ -106,7 +106,7 @@ where
 
 struct Answers<S> {
     answers: mpsc::Receiver<S>,
-    /// How it ends is told once.
+    /// `None` after the result has been returned.
     working: Option<JoinHandle<Result<()>>>,
 }
 
@@ -123,7 +123,7 @@ impl<S> Stream for Answers<S> {
         Poll::Ready(match ended {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(Err(error.into())),
-            Err(_) => Some(Err(Status::internal("the operation was broken off"))),
+            Err(_) => Some(Err(Status::internal("the operation was aborted"))),
         })
     }
 }
@@ -226,7 +226,7 @@ impl Service for Server {
         let call = self.call(&request, DEADLINE_DEFAULT).await?;
         let (table, request) = (self.table.clone(), request.into_inner());
         let Some(permissions) = request.permissions else {
-            return Err(Error::BadPermissions("none are given".into()).into());
+            return Err(Error::BadPermissions("missing permissions".into()).into());
         };
         let permissions = permissions.into();
         self.detached(async move {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_are_read_as_grpc_writes_them() {
+    fn grpc_deadlines_are_parsed() {
         assert_eq!(timeout("5S"), Some(Duration::from_secs(5)));
         assert_eq!(timeout("250m"), Some(Duration::from_millis(250)));
         assert_eq!(timeout("1H"), Some(Duration::from_secs(3600)));

@@ -409,7 +409,7 @@ fn what_cannot_be_done_is_told_with_what_to_do() {
     server.text(&["init", "ci"]);
     server.text(&["init", "ci"]);
     assert!(server.refused(&["init", "ci", "--tile", "7"]).contains("cannot be changed"));
-    assert!(server.refused(&["trace", "ci", "x"]).contains("no trace id"));
+    assert!(server.refused(&["trace", "ci", "x"]).contains("invalid trace id"));
     assert!(server.refused(&["ingest", "ci"]).contains("nothing to ingest"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("r.json");

@@ -1,4 +1,4 @@
-//! Digests: 16 bytes that stand for a result, written as 32 hex digits.
+//! Digests: 16 bytes that identify a result, written as 32 hex digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,14 +13,14 @@ use crate::error::Error;
 pub struct Digest(pub [u8; 16]);
 
 impl Digest {
-    /// The digest of some content: the first half of its SHA-256.
+    /// Returns the digest of some content: the first half of its SHA-256 hash.
     pub fn of(content: &[u8]) -> Digest {
         let hash = ring::digest::digest(&ring::digest::SHA256, content);
-        let half = hash.as_ref().first_chunk().expect("a SHA-256 has 32 bytes");
+        let half = hash.as_ref().first_chunk().expect("a SHA-256 hash has 32 bytes");
         Digest(*half)
     }
 
-    /// From 32 hex digits in bytes, as columns and row names hold them.
+    /// Parses 32 hex digits, as they occur in columns and row names.
     pub fn from_hex(hex: &[u8]) -> Option<Digest> {
         let hex: &[u8; 32] = hex.try_into().ok()?;
         let mut bytes = [0; 16];
@@ -30,16 +30,16 @@ impl Digest {
             wrong |= high | low;
             *byte = high << 4 | low & 0xf;
         }
-        (wrong & NO_NIBBLE == 0).then_some(Digest(bytes))
+        (wrong & INVALID_NIBBLE == 0).then_some(Digest(bytes))
     }
 }
 
-/// Stands for a byte that is no hex digit.
-const NO_NIBBLE: u8 = 0x80;
+/// Marks a byte that is not a hex digit.
+const INVALID_NIBBLE: u8 = 0x80;
 
-/// What each byte means as a hex digit.
+/// The value of each byte as a hex digit.
 const NIBBLES: [u8; 256] = {
-    let mut nibbles = [NO_NIBBLE; 256];
+    let mut nibbles = [INVALID_NIBBLE; 256];
     let mut value = 0;
     while value < 16 {
         nibbles[b"0123456789abcdef"[value] as usize] = value as u8;
@@ -55,7 +55,7 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Digest, Error> {
         Digest::from_hex(text.as_bytes()).ok_or_else(|| {
             let shown: String = text.chars().take(40).collect();
-            Error::invalid(format!("{shown:?} is no digest: it must be 32 hex digits"))
+            Error::invalid(format!("invalid digest {shown:?}: use 32 hex digits"))
         })
     }
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_32_hex_digits_and_nothing_else() {
+    fn only_32_hex_digits_are_a_digest() {
         let text = "92eb5ffee6ae2fec3ad71c777531578f";
         let digest: Digest = text.parse().unwrap();
         assert_eq!(digest.to_string(), text);

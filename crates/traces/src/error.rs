@@ -1,5 +1,4 @@
-//! What can go wrong with traces, told so that a person knows what to do.
-//! Each kind has one HTTP status.
+//! Errors of traces, with messages that say what to do. Each kind has one HTTP status.
 
 use stele_bigtable::client;
 use tonic::Code;
@@ -8,35 +7,35 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The request can never succeed as it is.
+    /// The request is invalid and will fail again if it is repeated.
     #[error("{0}")]
     Invalid(String),
-    /// No commit of that hash or index is registered.
-    #[error("commit {0} is not known: register it first, with --repo or by POST to commits")]
+    /// No commit with that hash or index is registered.
+    #[error("unknown commit {0}: register it first, with --repo or by a POST to commits")]
     UnknownCommit(String),
-    /// A table, trace or page that is not there.
+    /// A table, trace or page does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// Somebody else changed it first.
+    /// A concurrent change came first.
     #[error("{0}")]
     Conflict(String),
-    /// More than one request may ask for or bring.
+    /// A request or its result exceeds a limit.
     #[error("{0}")]
     TooLarge(String),
-    /// Others hold what this needs; it may succeed later.
+    /// Other requests hold the required resources; a retry may succeed.
     #[error("{0}")]
     Busy(String),
     /// Some rows of a bulk write failed; the others are stored.
-    #[error("{count} of {of} rows were not written, the first is {}: {why}", .failed[0])]
+    #[error("{count} of {of} rows were not written; first failed row {}: {why}", .failed[0])]
     Partial {
         /// The names of the first rows that failed.
         failed: Vec<String>,
-        /// How many failed in all.
+        /// The total number of rows that failed.
         count: usize,
         of: usize,
         why: client::Error,
     },
-    /// What is stored cannot be understood.
+    /// A stored row cannot be decoded.
     #[error("{row} is damaged: {what}")]
     Damaged { row: String, what: String },
     #[error(transparent)]
@@ -52,7 +51,7 @@ impl Error {
         Error::Damaged { row: row.escape_ascii().to_string(), what: what.into() }
     }
 
-    /// The one HTTP status of this error.
+    /// Returns the HTTP status of this error.
     pub fn status(&self) -> u16 {
         match self {
             Error::Invalid(_) => 400,
@@ -72,7 +71,7 @@ impl Error {
         }
     }
 
-    /// The kind of error in one word, for programs.
+    /// Returns the kind of error as one word, for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             Error::Invalid(_) => "invalid",

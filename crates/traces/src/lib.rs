@@ -1,13 +1,12 @@
-//! Traces: one result per commit per parameter set, in Bigtable rows.
+//! Traces: results per commit and parameter set, stored in Bigtable rows.
 //!
-//! A trace is named by its `params`. Follow one result in: its commit is
-//! looked up, its params are learnt by the tile's `ordered` param set and
-//! become a short id, its `digest` gets a number, and a cell is written to a
-//! row with the name that `row_name` gives it. Follow a `query` out: it is
-//! planned on the tile's set, rows are read shard by shard, and numbers become
-//! digests again. All rows are written and read by `store`. What the results
-//! mean (what changed, since when) is computed by `analysis`; `ingest` reads
-//! what test runners and benchmarks write; `http` serves the API and the page.
+//! A trace is identified by its `params`. When a result is stored, its commit is looked
+//! up, its params are added to the tile's `ordered` param set and encoded as a short
+//! id, its `digest` is mapped to a number, and a cell is written to the row named by
+//! `row_name`. A `query` is planned on the tile's param set, rows are read shard by
+//! shard, and numbers are mapped back to digests. All rows are written and read by
+//! `store`. `analysis` computes what changed and since when; `ingest` reads the output
+//! of test runners and benchmarks; `http` serves the API and the web page.
 #![forbid(unsafe_code)]
 
 pub mod analysis;

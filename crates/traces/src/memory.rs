@@ -1,6 +1,6 @@
-//! The memory that requests hold: grids while they are read and answered, and
-//! bodies while they arrive and are stored. Each is charged to a pool that all
-//! requests of a server share.
+//! Memory held by requests: grids while they are read and sent, and bodies while they
+//! are received and stored. Each is charged to a pool that all requests of a server
+//! share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use stele_grpc::memory::{MemoryPool, Share};
 
 use crate::error::{Error, Result};
 
-/// How long a request waits for memory that others hold.
+/// How long a request waits for memory that other requests hold.
 const WAIT: Duration = Duration::from_secs(30);
 /// Memory is charged in steps of this size.
 const STEP: u64 = 1 << 20;
-/// Each pool has at least this.
+/// The minimum size of each pool.
 const POOL_MIN: u64 = 64 << 20;
 
-/// What the requests of a server may hold. Grids and bodies have pools of their
-/// own, so that slow uploads keep nobody from reading.
+/// The memory pools of a server. Grids and bodies have separate pools, so that slow
+/// uploads do not block reads.
 pub struct Memory {
     pub grids: Arc<MemoryPool>,
     pub bodies: Arc<MemoryPool>,
 }
 
 impl Memory {
-    /// Of `bytes`, two thirds are for grids and one third for bodies.
+    /// Divides `bytes` between grids (two thirds) and bodies (one third).
     pub fn new(bytes: u64) -> Memory {
         let pool = |what, bytes: u64| MemoryPool::new(what, bytes.max(POOL_MIN), WAIT);
         Memory {
@@ -34,15 +34,15 @@ impl Memory {
     }
 }
 
-/// What one request holds.
+/// The memory reserved by one request.
 pub struct Held {
-    /// Without a pool nothing is counted.
+    /// Without a pool, nothing is counted.
     share: Option<Share>,
     limit: u64,
 }
 
 impl Held {
-    /// For commands, which have a process of their own.
+    /// Returns an unlimited reservation, for commands, which run in their own process.
     pub fn uncounted() -> Held {
         Held { share: None, limit: u64::MAX }
     }
@@ -51,13 +51,13 @@ impl Held {
         Held { share: Some(pool.take_now(0)), limit: pool.limit() }
     }
 
-    /// The most that one request may hold.
+    /// Returns the most that one request may reserve.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Makes sure that this much is charged in all. Waits a while if others
-    /// hold it.
+    /// Increases the reservation to `bytes` in total, waiting for a limited time if
+    /// other requests hold the memory.
     pub async fn cover(&mut self, bytes: u64) -> Result<()> {
         let Some(share) = &mut self.share else { return Ok(()) };
         let charged = share.bytes();
@@ -66,7 +66,7 @@ impl Held {
         }
         if bytes > self.limit {
             return Err(Error::TooLarge(format!(
-                "this takes more than the {} bytes of memory that one request may use: narrow \
+                "the request needs more than the limit of {} bytes of memory: narrow \
                  the query or the window",
                 self.limit
             )));
@@ -75,7 +75,7 @@ impl Held {
         share.grow(more).await.map_err(|status| Error::Busy(status.message().into()))
     }
 
-    /// Returns what is charged beyond this.
+    /// Decreases the reservation to `bytes`.
     pub fn settle(&mut self, bytes: u64) {
         if let Some(share) = &mut self.share {
             share.shrink(share.bytes().saturating_sub(bytes));
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn requests_share_a_pool_and_what_nobody_can_have_is_refused() {
+    async fn requests_share_a_pool_and_impossible_requests_are_rejected() {
         let memory = Memory::new(0);
         let mut one = Held::of(&memory.grids);
         one.cover(POOL_MIN - STEP).await.unwrap();

@@ -1,6 +1,6 @@
-//! The ordered param set of a tile: keys and values in the order the tile saw
-//! them. It turns params into short ids and back; it only ever grows, so an id
-//! means the same for good.
+//! The ordered param set of a tile: keys and values in the order in which the tile
+//! first received them. It encodes params as short ids and decodes them again. It only
+//! grows, so the meaning of an id never changes.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -13,13 +13,13 @@ use crate::params::{KEY_BYTES_MAX, Params, VALUE_BYTES_MAX};
 use crate::varint;
 
 const VERSION: u8 = 1;
-/// What the set of one tile may grow to; its row is read by everyone.
+/// The maximum size of a tile's set, because all readers load it.
 pub const BYTES_MAX: usize = 32 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct OrderedParamSet {
     keys: Vec<Values>,
-    places: HashMap<Arc<str>, u32>,
+    positions: HashMap<Arc<str>, u32>,
     bytes: usize,
 }
 
@@ -27,20 +27,20 @@ pub struct OrderedParamSet {
 struct Values {
     key: Arc<str>,
     values: Vec<Arc<str>>,
-    places: HashMap<Arc<str>, u32>,
+    positions: HashMap<Arc<str>, u32>,
 }
 
 impl OrderedParamSet {
-    /// What `params` have that this set does not know is added to `missing`.
+    /// Adds the pairs of `params` that are not in this set to `missing`.
     pub fn note_missing(&self, params: &Params, missing: &mut ParamSet) {
         for (key, value) in params.iter() {
-            if self.places(key, value).is_none() {
+            if self.positions(key, value).is_none() {
                 missing.add_pair(key, value);
             }
         }
     }
 
-    /// This set with new pairs at its end, keys and values in byte order.
+    /// Returns this set with new pairs appended, keys and values in byte order.
     pub fn extended(&self, more: &ParamSet) -> Result<OrderedParamSet> {
         let mut extended = self.clone();
         for (key, values) in &more.0 {
@@ -50,7 +50,7 @@ impl OrderedParamSet {
         }
         if extended.bytes > BYTES_MAX {
             return Err(Error::TooLarge(format!(
-                "the keys and values of one tile would have {} bytes, more than {BYTES_MAX}: \
+                "the keys and values of one tile would need {} bytes, more than the limit of {BYTES_MAX}: \
                  a value that differs for every result belongs into options",
                 extended.bytes
             )));
@@ -59,54 +59,55 @@ impl OrderedParamSet {
     }
 
     fn push(&mut self, key: &str, value: &str) {
-        let place = match self.places.get(key) {
-            Some(place) => *place,
+        let position = match self.positions.get(key) {
+            Some(position) => *position,
             None => {
                 let key: Arc<str> = key.into();
-                let place = self.keys.len() as u32;
+                let position = self.keys.len() as u32;
                 self.bytes += key.len() + 4;
-                self.places.insert(key.clone(), place);
-                self.keys.push(Values { key, values: Vec::new(), places: HashMap::new() });
-                place
+                self.positions.insert(key.clone(), position);
+                self.keys.push(Values { key, values: Vec::new(), positions: HashMap::new() });
+                position
             }
         };
-        let values = &mut self.keys[place as usize];
-        if !values.places.contains_key(value) {
+        let values = &mut self.keys[position as usize];
+        if !values.positions.contains_key(value) {
             let value: Arc<str> = value.into();
             self.bytes += value.len() + 2;
-            values.places.insert(value.clone(), values.values.len() as u32);
+            values.positions.insert(value.clone(), values.values.len() as u32);
             values.values.push(value);
         }
     }
 
-    fn places(&self, key: &str, value: &str) -> Option<(u32, u32)> {
-        let place = *self.places.get(key)?;
-        Some((place, *self.keys[place as usize].places.get(value)?))
+    fn positions(&self, key: &str, value: &str) -> Option<(u32, u32)> {
+        let position = *self.positions.get(key)?;
+        Some((position, *self.keys[position as usize].positions.get(value)?))
     }
 
-    /// The short id of these params, which are all known to the set.
+    /// Returns the short id of params whose pairs are all in the set.
     pub fn encode(&self, params: &Params) -> Result<String> {
         let mut pairs = Vec::with_capacity(params.len());
         for (key, value) in params.iter() {
-            let places = self.places(key, value).ok_or_else(|| {
-                Error::invalid(format!("the tile does not know {key:?} = {value:?}"))
+            let positions = self.positions(key, value).ok_or_else(|| {
+                Error::invalid(format!("{key:?} = {value:?} is not in the param set of the tile"))
             })?;
-            pairs.push(places);
+            pairs.push(positions);
         }
         encoded(pairs)
     }
 
-    /// The params of a short id.
+    /// Returns the params of a short id.
     pub fn decode(&self, encoded: &str) -> Result<Params> {
-        let wrong = |what: &str| Error::invalid(format!("{encoded:?} is no encoded id: {what}"));
+        let wrong = |what: &str| Error::invalid(format!("invalid encoded id {encoded:?}: {what}"));
         let inner = encoded.strip_prefix(',').and_then(|rest| rest.strip_suffix(','));
-        let inner = inner.ok_or_else(|| wrong("it must be between commas"))?;
+        let inner = inner.ok_or_else(|| wrong("it must start and end with a comma"))?;
         let mut pairs = Vec::new();
         let mut last = None;
         for piece in inner.split(',') {
-            let (key, value) = pair(piece).ok_or_else(|| wrong("a part is not number=number"))?;
+            let (key, value) =
+                pair(piece).ok_or_else(|| wrong("each part must be number=number"))?;
             if last.is_some_and(|last| key <= last) {
-                return Err(wrong("key places must ascend"));
+                return Err(wrong("key positions must ascend"));
             }
             last = Some(key);
             let values = self.keys.get(key as usize).ok_or_else(|| wrong("unknown key"))?;
@@ -116,10 +117,10 @@ impl OrderedParamSet {
         Params::new(pairs)
     }
 
-    /// The place of a key and its values by place.
+    /// Returns the position of a key, and its values by position.
     pub fn key(&self, key: &str) -> Option<(u32, &[Arc<str>])> {
-        let place = *self.places.get(key)?;
-        Some((place, &self.keys[place as usize].values))
+        let position = *self.positions.get(key)?;
+        Some((position, &self.keys[position as usize].values))
     }
 
     pub fn param_set(&self) -> ParamSet {
@@ -129,7 +130,7 @@ impl OrderedParamSet {
         ParamSet(all.collect())
     }
 
-    /// The one form of this set in bytes.
+    /// Returns the canonical encoding of this set.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.bytes + 16);
         out.push(VERSION);
@@ -150,20 +151,21 @@ impl OrderedParamSet {
             count += 1;
         })?;
         if set.keys.iter().map(|values| values.values.len()).sum::<usize>() != count {
-            return Err("a value is there twice".into());
+            return Err("duplicate value".into());
         }
         Ok(set)
     }
 
-    /// What stands beside the bytes and is compared before they are replaced.
+    /// Returns the hash that is stored with the bytes and compared before they are
+    /// replaced.
     pub fn hash(bytes: &[u8]) -> String {
         Digest::of(bytes).to_string()
     }
 }
 
-/// The short id of params in a set that is still in its bytes: for one trace
-/// over many tiles, whose sets need not be built. `None` if the set does not
-/// know them all.
+/// Returns the short id of params in an encoded set, or `None` if the set does not
+/// contain all of them. Used to follow one trace over many tiles without decoding their
+/// sets.
 pub fn encode_in(bytes: &[u8], params: &Params) -> Result<Option<String>, String> {
     let mut pairs = Vec::with_capacity(params.len());
     let (mut last, mut key_place, mut value_place, mut wanted) = (None::<String>, 0, 0, None);
@@ -198,13 +200,13 @@ fn encoded(mut pairs: Vec<(u32, u32)>) -> Result<String> {
     Ok(id)
 }
 
-/// Two places as they are written: no sign, no leading zero.
+/// Parses two positions in canonical form: no sign, no leading zeros.
 pub(crate) fn pair(piece: &str) -> Option<(u32, u32)> {
     let (key, value) = piece.split_once('=')?;
-    Some((place(key)?, place(value)?))
+    Some((position(key)?, position(value)?))
 }
 
-fn place(digits: &str) -> Option<u32> {
+fn position(digits: &str) -> Option<u32> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     let shortest = digits == "0" || !digits.starts_with('0');
     digits.parse().ok().filter(|_| plain && shortest)
@@ -215,7 +217,7 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Visits all pairs in order, and refuses bytes that no set has.
+/// Visits all pairs in order, and rejects bytes that are not the encoding of a set.
 fn walk(bytes: &[u8], mut visit: impl FnMut(&str, &str)) -> Result<(), String> {
     let Some((&VERSION, mut rest)) = bytes.split_first() else {
         return Err("unknown version".into());
@@ -225,29 +227,29 @@ fn walk(bytes: &[u8], mut visit: impl FnMut(&str, &str)) -> Result<(), String> {
         let key = text(&mut rest, KEY_BYTES_MAX)?;
         let values = number(&mut rest)?;
         if values == 0 {
-            return Err("a key has no value".into());
+            return Err("key without values".into());
         }
         for _ in 0..values {
             visit(key, text(&mut rest, VALUE_BYTES_MAX)?);
         }
     }
-    if rest.is_empty() { Ok(()) } else { Err("bytes follow the last value".into()) }
+    if rest.is_empty() { Ok(()) } else { Err("trailing bytes after the last value".into()) }
 }
 
 fn number(rest: &mut &[u8]) -> Result<u64, String> {
-    let (number, after) = varint::read(rest).ok_or("a number is cut or too large")?;
+    let (number, after) = varint::read(rest).ok_or("a number is truncated or too large")?;
     *rest = after;
     Ok(number)
 }
 
 fn text<'a>(rest: &mut &'a [u8], bytes_max: usize) -> Result<&'a str, String> {
-    let length = usize::try_from(number(rest)?).map_err(|_| "a text is too long")?;
+    let length = usize::try_from(number(rest)?).map_err(|_| "a string is too long")?;
     if length == 0 || length > bytes_max || length > rest.len() {
-        return Err("a text has an impossible length".into());
+        return Err("a string has an invalid length".into());
     }
     let (text, after) = rest.split_at(length);
     *rest = after;
-    std::str::from_utf8(text).map_err(|_| "a text is not UTF-8".into())
+    std::str::from_utf8(text).map_err(|_| "a string is not valid UTF-8".into())
 }
 
 #[cfg(test)]
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_name_places_in_the_order_they_were_seen() {
+    fn ids_contain_positions_in_order_of_first_use() {
         let set = set(&[&[("os", "a"), ("gpu", "x")], &[("abi", "arm"), ("os", "A")]]);
         let made = params(&[("abi", "arm"), ("gpu", "x"), ("os", "A")]);
         assert_eq!(set.encode(&made).unwrap(), ",0=0,1=1,2=0,");
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_encoded_id_is_refused() {
+    fn invalid_encoded_ids_are_rejected() {
         let set = set(&[&[("a", "0"), ("b", "0"), ("b", "1")]]);
         assert!(set.decode(",0=0,1=1,").is_ok());
         for wrong in [
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_documented_ones() {
+    fn the_encoding_is_as_documented() {
         let set = set(&[&[("os", "a"), ("os", "b")], &[("g", "xy")]]);
         assert_eq!(set.to_bytes(), b"\x01\x02\x02os\x02\x01a\x01b\x01g\x01\x02xy");
         assert_eq!(OrderedParamSet::hash(b"").len(), 32);
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_is_missing() {
+    fn only_unknown_pairs_are_missing() {
         let set = set(&[&[("os", "a")]]);
         let mut missing = ParamSet::default();
         set.note_missing(&params(&[("os", "a")]), &mut missing);
@@ -335,7 +337,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn sets_come_back_from_their_bytes_and_encode_alike(rounds in prop::collection::vec(pairs(), 1..4)) {
+        fn decoded_sets_are_equal_and_encode_the_same_ids(rounds in prop::collection::vec(pairs(), 1..4)) {
             let mut set = OrderedParamSet::default();
             for round in &rounds {
                 let mut more = ParamSet::default();

@@ -1,5 +1,5 @@
-//! A param set: for each key the values that occur. What queries are built
-//! from, and what a tile has yet to learn before it can take new traces.
+//! A param set: the values that occur for each key. Queries are built from it, and it
+//! lists the pairs to add to a tile before new traces are stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ impl ParamSet {
         self.0.is_empty()
     }
 
-    /// How many values all keys have.
+    /// Returns the number of values of all keys.
     pub fn size(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_there_once() {
+    fn duplicate_values_are_dropped() {
         let mut made = set(&[("os", "b"), ("os", "a"), ("os", "b")]);
         made.add(&Params::new([("os", "a"), ("gpu", "x")]).unwrap());
         assert_eq!(made, set(&[("gpu", "x"), ("os", "a"), ("os", "b")]));

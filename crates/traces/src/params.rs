@@ -1,5 +1,5 @@
-//! Params: the pairs that are a trace's identity, and their text, the trace
-//! id. The text can be turned back whatever keys and values hold.
+//! Params: the key-value pairs that identify a trace, and their textual form, the trace
+//! id. Any keys and values can be encoded as an id and decoded again.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -13,24 +13,25 @@ use crate::error::{Error, Result};
 pub const PAIRS_MAX: usize = 64;
 pub const KEY_BYTES_MAX: usize = 256;
 pub const VALUE_BYTES_MAX: usize = 1024;
-/// All keys and values together.
+/// The maximum total size of all keys and values.
 pub const BYTES_MAX: usize = 4096;
 
-/// Pairs of distinct keys and values within the limits; possibly none. Cheap
-/// to clone, to compare with a clone and to hash: the same params come again
-/// with every commit.
+/// Pairs with distinct keys and values within the limits; possibly none. Cheap to
+/// clone, to compare with a clone and to hash, because every commit has the same params
+/// again.
 #[derive(Clone, Default)]
 pub struct Params(Option<Arc<Pairs>>);
 
 struct Pairs {
     hash: u64,
-    /// Keys ascend.
+    /// In ascending order of keys.
     pairs: Box<[Pair]>,
 }
 
 type Pair = (Arc<str>, Arc<str>);
 
-/// What params are hashed with: nobody outside can tell which ones collide.
+/// The hasher of params. It is randomly keyed, so that clients cannot construct
+/// collisions.
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Params {
@@ -41,12 +42,12 @@ impl Params {
         let mut pairs: Vec<Pair> = pairs.collect();
         pairs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         if let Some(twice) = pairs.windows(2).find(|two| two[0].0 == two[1].0) {
-            return Err(Error::invalid(format!("key {:?} is given twice", shown(&twice[0].0))));
+            return Err(Error::invalid(format!("duplicate key {:?}", shown(&twice[0].0))));
         }
         Params::sorted(pairs)
     }
 
-    /// Of pairs whose keys ascend.
+    /// Builds params from pairs in ascending order of keys.
     fn sorted(pairs: Vec<Pair>) -> Result<Params> {
         check(&pairs)?;
         if pairs.is_empty() {
@@ -77,14 +78,14 @@ impl Params {
         self.pairs().iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// These with others laid over them.
+    /// Returns these params with those of `over` added or replacing them.
     pub fn overlaid(&self, over: &Params) -> Result<Params> {
         let under = self.pairs().iter().filter(|(key, _)| over.get(key).is_none());
         Params::new(under.chain(over.pairs()).cloned())
     }
 
-    /// `,key=value,key=value,` with keys in byte order. Empty params have no
-    /// id; their text is a lone comma.
+    /// Returns `,key=value,key=value,` with keys in byte order. Empty params have no
+    /// id; their text is a single comma.
     pub fn id(&self) -> String {
         let mut id = String::from(",");
         for (key, value) in self.iter() {
@@ -96,34 +97,34 @@ impl Params {
         id
     }
 
-    /// Reads an id as `id` writes it, and nothing else: keys ascend, nothing
-    /// is empty, and escapes are as short as can be.
+    /// Parses an id exactly as `id` writes it: keys ascend, nothing is empty, and only
+    /// necessary characters are escaped.
     pub fn parse(id: &str) -> Result<Params> {
         let wrong = |why: &str| {
             let shown: String = id.chars().take(80).collect();
-            Error::invalid(format!("{shown:?} is no trace id: {why}"))
+            Error::invalid(format!("invalid trace id {shown:?}: {why}"))
         };
-        let inner = id.strip_prefix(',').ok_or_else(|| wrong("it must begin with a comma"))?;
+        let inner = id.strip_prefix(',').ok_or_else(|| wrong("it must start with a comma"))?;
         let inner = inner.strip_suffix(',').ok_or_else(|| wrong("it must end with a comma"))?;
         let mut pairs: Vec<Pair> = Vec::new();
         for piece in inner.split(',') {
             let (key, value) =
                 piece.split_once('=').ok_or_else(|| wrong("each part must be key=value"))?;
             if value.contains('=') {
-                return Err(wrong("a = within a value is written %3D"));
+                return Err(wrong("a = in a value must be written as %3D"));
             }
-            let bad = || wrong("a % must be followed by two hex digits in capitals");
+            let bad = || wrong("a % must be followed by two uppercase hex digits");
             let key = unescape(key).ok_or_else(bad)?;
             let value = unescape(value).ok_or_else(bad)?;
-            // Names are compared, not whole pieces: `gpu` is before `gpu2`.
+            // Keys are compared, not whole parts: `gpu` sorts before `gpu2`.
             if pairs.last().is_some_and(|(last, _)| **last >= *key) {
-                return Err(wrong("keys must ascend and be there once"));
+                return Err(wrong("keys must be in ascending order and unique"));
             }
             pairs.push((key.into(), value.into()));
         }
         let params = Params::sorted(pairs)?;
         if params.id() != id {
-            return Err(wrong("%, commas, = and control characters, and only they, are escaped"));
+            return Err(wrong("exactly %, commas, = and control characters must be escaped"));
         }
         Ok(params)
     }
@@ -133,29 +134,32 @@ fn shown(key: &str) -> String {
     key.chars().take(40).collect()
 }
 
-/// Whether pairs are within the limits.
+/// Checks that pairs are within the limits.
 fn check(pairs: &[Pair]) -> Result<()> {
     if pairs.len() > PAIRS_MAX {
         return Err(Error::invalid(format!(
-            "{} keys are more than params may have, {PAIRS_MAX}",
+            "too many keys: {}, the limit is {PAIRS_MAX}",
             pairs.len()
         )));
     }
     let mut bytes = 0;
     for (key, value) in pairs {
         if key.trim().is_empty() || value.trim().is_empty() {
-            return Err(Error::invalid(format!("{:?} is blank or has a blank value", shown(key))));
+            return Err(Error::invalid(format!(
+                "key {:?} is blank or has a blank value",
+                shown(key)
+            )));
         }
         if key.len() > KEY_BYTES_MAX {
             return Err(Error::invalid(format!(
-                "key {:?}... has {} bytes, more than {KEY_BYTES_MAX}",
+                "key {:?}... has {} bytes, the limit is {KEY_BYTES_MAX}",
                 shown(key),
                 key.len()
             )));
         }
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::invalid(format!(
-                "the value of {:?} has {} bytes, more than {VALUE_BYTES_MAX}",
+                "the value of {:?} has {} bytes, the limit is {VALUE_BYTES_MAX}",
                 shown(key),
                 value.len()
             )));
@@ -164,7 +168,7 @@ fn check(pairs: &[Pair]) -> Result<()> {
     }
     if bytes > BYTES_MAX {
         return Err(Error::invalid(format!(
-            "keys and values have {bytes} bytes together, more than {BYTES_MAX}"
+            "keys and values have {bytes} bytes in total, the limit is {BYTES_MAX}"
         )));
     }
     Ok(())
@@ -216,14 +220,14 @@ impl<'de> Deserialize<'de> for Params {
             type Value = Params;
 
             fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
-                out.write_str("an object of keys and texts")
+                out.write_str("an object with string values")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params, A::Error> {
                 let mut pairs: Vec<(String, String)> = Vec::new();
                 while let Some(pair) = map.next_entry()? {
                     pairs.push(pair);
-                    // The check tells what is wrong with them; no more are held.
+                    // One pair too many is enough for the check to fail.
                     if pairs.len() > PAIRS_MAX {
                         break;
                     }
@@ -247,7 +251,7 @@ impl fmt::Display for Params {
     }
 }
 
-/// Writes `%`, `,`, `=`, control characters and `also` as `%XX`.
+/// Escapes `%`, `,`, `=`, control characters and those in `also` as `%XX`.
 pub(crate) fn escape(text: &str, out: &mut String, also: &[char]) {
     for letter in text.chars() {
         match letter {
@@ -263,7 +267,7 @@ fn push_escaped(letter: char, out: &mut String) {
     let _ = write!(out, "%{:02X}", letter as u32);
 }
 
-/// `None` if an escape is not two hex digits of an ASCII character.
+/// Returns `None` if an escape is not two hex digits of an ASCII character.
 pub(crate) fn unescape(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_begin_alike_are_ordered_as_names() {
+    fn keys_with_a_common_prefix_are_ordered_as_keys() {
         for pair in [["gpu", "gpu2"], ["a", "a-b"], ["a", "a.b"]] {
             let made = params(&[(pair[0], "z"), (pair[1], "a")]);
             assert_eq!(Params::parse(&made.id()), Ok(made));
@@ -302,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn hostile_characters_are_escaped_and_come_back() {
+    fn special_characters_are_escaped_and_unescaped() {
         let made = params(&[("c=p,u", "\"x86\""), ("gpu", "nVi,,=dia%2C\n")]);
         assert_eq!(made.id(), ",c%3Dp%2Cu=\"x86\",gpu=nVi%2C%2C%3Ddia%252C%0A,");
         assert_eq!(Params::parse(&made.id()), Ok(made));
     }
 
     #[test]
-    fn what_is_no_id_is_refused() {
+    fn invalid_ids_are_rejected() {
         for wrong in [
             "",
             ",",
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn params_are_the_same_wherever_they_come_from() {
+    fn equal_params_from_different_sources_are_equal() {
         let one = params(&[("os", "a"), ("gpu", "b")]);
         let other = Params::parse(",gpu=b,os=a,").unwrap();
         let read: Params = serde_json::from_str(r#"{"os": "a", "gpu": "b"}"#).unwrap();
@@ -353,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told() {
+    fn errors_name_the_limit() {
         let long = "x".repeat(5 << 10);
         for (pairs, says) in [
             (vec![("a", long.as_str())], "1024"),
@@ -372,14 +376,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn every_id_has_one_text(pairs in prop::collection::btree_map("[a-c%=,.\\PC\n]{1,6}", "[a%=,\\PC\t]{1,8}", 1..5)) {
+        fn params_have_exactly_one_id(pairs in prop::collection::btree_map("[a-c%=,.\\PC\n]{1,6}", "[a%=,\\PC\t]{1,8}", 1..5)) {
             if let Ok(made) = Params::new(pairs) {
                 prop_assert_eq!(Params::parse(&made.id()), Ok(made));
             }
         }
 
         #[test]
-        fn any_text_is_parsed_or_refused(text in ",?[a-c=,%0-9\\PC]{0,20},?") {
+        fn any_text_is_parsed_or_rejected(text in ",?[a-c=,%0-9\\PC]{0,20},?") {
             if let Ok(parsed) = Params::parse(&text) {
                 prop_assert_eq!(parsed.id(), text);
             }

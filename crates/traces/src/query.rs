@@ -1,6 +1,6 @@
-//! Queries: which traces are meant. `os=Android&os=iOS&gpu=~nvidia&name=!blur`.
-//! A query is planned against a tile's ordered param set, and the plan looks
-//! at encoded ids only.
+//! Queries that select traces: `os=Android&os=iOS&gpu=~nvidia&name=!blur`. A query is
+//! planned against a tile's ordered param set, and the plan is matched with encoded ids
+//! only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,12 @@ use crate::error::{Error, Result};
 use crate::ordered::{OrderedParamSet, pair};
 use crate::params::Params;
 
-/// Pairs in one query, at most.
+/// The maximum number of pairs in one query.
 const PAIRS_MAX: usize = 200;
 const TEXT_BYTES_MAX: usize = 32 << 10;
 
-/// Keys are ANDed, the values of one key ORed. No keys match everything.
+/// A query: keys are ANDed, the values of one key ORed. Without keys it matches
+/// everything.
 #[derive(Clone, Default)]
 pub struct Query {
     text: String,
@@ -25,7 +26,7 @@ pub struct Query {
 
 #[derive(Clone, Default)]
 struct Clause {
-    /// The key must be there with a value that no term matches.
+    /// The key must exist with a value that no term matches.
     negated: bool,
     any: bool,
     terms: Vec<Term>,
@@ -38,24 +39,24 @@ enum Term {
 }
 
 impl Query {
-    /// Whether a trace of these params is meant.
+    /// Returns whether a trace with these params matches.
     pub fn matches(&self, params: &Params) -> bool {
         self.keys
             .iter()
             .all(|(key, clause)| params.get(key).is_some_and(|value| clause.matches(value)))
     }
 
-    /// The query in the places of one tile. `None` if no trace of the tile
-    /// can match: a key or all values are unknown there.
+    /// Translates the query into positions of one tile. Returns `None` if no trace of
+    /// the tile can match, because a key or all values are unknown there.
     pub fn plan(&self, set: &OrderedParamSet) -> Option<Plan> {
         let mut keys = Vec::with_capacity(self.keys.len());
         for (key, clause) in &self.keys {
-            let (place, values) = set.key(key)?;
+            let (position, values) = set.key(key)?;
             let allowed: Vec<bool> = values.iter().map(|value| clause.matches(value)).collect();
             if !allowed.contains(&true) {
                 return None;
             }
-            keys.push((place, allowed));
+            keys.push((position, allowed));
         }
         keys.sort();
         Some(Plan { keys })
@@ -74,7 +75,7 @@ impl Clause {
     }
 }
 
-/// Key places in ascending order, each with the value places it allows.
+/// Key positions in ascending order, each with the value positions that match.
 #[derive(Clone, Debug)]
 pub struct Plan {
     keys: Vec<(u32, Vec<bool>)>,
@@ -85,7 +86,7 @@ impl Plan {
         self.keys.is_empty()
     }
 
-    /// Whether an encoded id is meant. One that cannot be read is not.
+    /// Returns whether an encoded id matches. An id that cannot be parsed does not.
     pub fn matches(&self, encoded: &str) -> bool {
         let mut wanted = self.keys.iter();
         let Some((mut key_wanted, mut allowed)) = wanted.next().map(parts) else { return true };
@@ -117,21 +118,23 @@ impl FromStr for Query {
 
     fn from_str(text: &str) -> Result<Query> {
         if text.len() > TEXT_BYTES_MAX {
-            return Err(Error::invalid(format!("a query may have {TEXT_BYTES_MAX} bytes")));
+            return Err(Error::invalid(format!("the query is longer than {TEXT_BYTES_MAX} bytes")));
         }
         let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (count, part) in text.split('&').filter(|part| !part.is_empty()).enumerate() {
             if count >= PAIRS_MAX {
-                return Err(Error::invalid(format!("a query may have {PAIRS_MAX} pairs")));
+                return Err(Error::invalid(format!("the query has more than {PAIRS_MAX} pairs")));
             }
-            let (key, value) = part
-                .split_once('=')
-                .ok_or_else(|| Error::invalid(format!("{part:?} in a query is not key=value")))?;
-            let bad = || Error::invalid(format!("{part:?} in a query has a bad % escape"));
+            let (key, value) = part.split_once('=').ok_or_else(|| {
+                Error::invalid(format!("invalid part {part:?} of the query: use key=value"))
+            })?;
+            let bad = || Error::invalid(format!("invalid % escape in part {part:?} of the query"));
             let key = percent_decoded(key).ok_or_else(bad)?;
             let value = percent_decoded(value).ok_or_else(bad)?;
             if key.is_empty() || value.is_empty() {
-                return Err(Error::invalid(format!("{part:?} in a query is not key=value")));
+                return Err(Error::invalid(format!(
+                    "invalid part {part:?} of the query: use key=value"
+                )));
             }
             values.entry(key).or_default().push(value);
         }
@@ -167,8 +170,8 @@ impl Term {
             return Ok(Term::Equal(literal.into()));
         }
         let Some(pattern) = value.strip_prefix('~') else { return Ok(Term::Equal(value.into())) };
-        let wrong = |why: String| Error::invalid(format!("the pattern of {key:?}: {why}"));
-        // On its own first, so that no parenthesis reaches out of it.
+        let wrong = |why: String| Error::invalid(format!("invalid pattern of {key:?}: {why}"));
+        // Compiled on its own first, so that parentheses in it are balanced.
         Pattern::new(pattern.as_bytes()).map_err(|error| wrong(error.to_string()))?;
         let anywhere = format!("(?s:.*)(?:{pattern})(?s:.*)");
         let anywhere = Pattern::new(anywhere.as_bytes());
@@ -188,8 +191,8 @@ impl fmt::Debug for Query {
     }
 }
 
-/// Bytes for `%XX`; a plus stays a plus. `None` for a bad escape or what is
-/// not UTF-8 after all.
+/// Decodes `%XX` escapes; a plus sign is not decoded. Returns `None` for an invalid
+/// escape or if the result is not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -212,8 +215,8 @@ mod tests {
         Params::parse(text).unwrap()
     }
 
-    /// The query on params, and planned on a tile that knows several traces;
-    /// both must say the same.
+    /// Matches the query with params, and its plan with the id in a tile of several
+    /// traces; both results must be equal.
     fn hits(query: &str, id: &str) -> bool {
         let query: Query = query.parse().unwrap();
         let mut all = ParamSet::default();
@@ -243,16 +246,16 @@ mod tests {
             ("arch=arm&arch=mips", false),
             ("config=8888&config=565&os=iOS&os=Android", true),
             ("&os=Android&&arch=x86&", true),
-            // Keys that the trace does not have, also beside one that it has
-            // and however alike they are.
+            // Keys that the trace does not have, also next to one that it has and
+            // whatever their prefix.
             ("gpu=x", false),
             ("arch=x86&gpu=x", false),
             ("gpu=b", false),
             ("gpu2=b", true),
-            // Any value, as long as the key is there.
+            // Any value, if the key exists.
             ("arch=*", true),
             ("gpu=*", false),
-            // Negation turns the whole list around; the key must be there.
+            // Negation applies to the whole list; the key must exist.
             ("arch=!arm", true),
             ("arch=!x86", false),
             ("arch=!arm&arch=mips", true),
@@ -272,7 +275,7 @@ mod tests {
             ("name=!~^rect", true),
             ("name=!~^blur", false),
             ("name=~rect&name=blur-1", true),
-            // What is special can be meant literally.
+            // Special characters can be matched literally.
             ("os==Android", true),
             ("os==~Android", false),
             ("arch=!=x86", false),
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_allow_just_the_values_that_a_tile_knows() {
+    fn plans_contain_exactly_the_known_values_of_a_tile() {
         let mut all = ParamSet::default();
         for id in [",arch=arm,os=Android,", ",arch=x86,os=Win 10,", ",arch=mips,os=iOS,", ",gpu=x,"]
         {
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_the_tile_does_not_know_matches_nothing_beside_one_it_knows() {
+    fn an_unknown_key_matches_nothing_even_with_a_known_key() {
         let mut all = ParamSet::default();
         all.add(&params(",os=y,"));
         let set = OrderedParamSet::default().extended(&all).unwrap();
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_query_is_refused() {
+    fn invalid_queries_are_rejected() {
         for wrong in ["a", "a=", "=b", "a=%ZZ", "a=%4", "a=%FF", "a=~(", "a=~a)(b", "a=~\\p{"] {
             assert!(wrong.parse::<Query>().is_err(), "{wrong}");
         }

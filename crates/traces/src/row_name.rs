@@ -1,6 +1,5 @@
-//! Row names: `[shard]:[namespace]:[type]:[tile]:[subkey]`. The shard comes
-//! first so that the rows of one tile spread over the table; it depends on
-//! the subkey alone.
+//! Row names: `[shard]:[namespace]:[type]:[tile]:[subkey]`. The shard comes first so
+//! that the rows of one tile are spread over the table; it depends only on the subkey.
 
 use bytes::Bytes;
 
@@ -8,24 +7,24 @@ use crate::digest::Digest;
 use crate::query::percent_decoded;
 use crate::tile::Tile;
 
-/// Shards unless told otherwise, and at most: a shard has two digits.
+/// The default and maximum number of shards: a shard has two digits.
 pub const SHARDS: u8 = 32;
 pub const SHARDS_MAX: u8 = 100;
-/// The tile of rows that belong to none.
+/// The tile of rows that belong to no tile.
 const NO_TILE: &str = "0000000000";
-/// Hex digits of a digest that name its row of the digest map.
+/// Number of leading hex digits of a digest that determine its row in the digest map.
 pub const PREFIX_DIGITS: usize = 3;
 
 pub const SETTINGS: &str = ":ts:s:0000000000:";
 pub const COUNTER: &str = ":ts:i:0000000000:";
-/// Rows of all tiles, the newest first.
+/// Prefix of the rows of all tiles' param sets, the newest first.
 pub const PARAM_SETS: &str = ":ts:o:";
 pub const MARKS: &str = ":ts:m:";
 pub const COMMITS: &str = ":vc:c:";
-/// How many commits have hash rows.
+/// The row that counts the commits with hash rows.
 pub const COMMITS_MARK: &str = ":vc:n:0000000000:";
 
-/// What a trace's results are.
+/// The kind of a trace's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     Digests,
@@ -33,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The type in row names.
+    /// Returns the type in row names.
     pub fn letter(self) -> char {
         match self {
             Kind::Digests => 't',
@@ -49,9 +48,9 @@ impl Kind {
     }
 }
 
-/// The shard of a subkey.
+/// Returns the shard of a subkey.
 pub fn shard(subkey: &[u8], shards: u8) -> u8 {
-    // Smaller than the number of shards.
+    // The remainder is less than 256.
     (crc32(subkey) % u32::from(shards)) as u8
 }
 
@@ -71,7 +70,7 @@ pub fn commit_by_hash(hash: &str, shards: u8) -> String {
     format!("{:02}:vc:h:{NO_TILE}:{hash}", shard(hash.as_bytes(), shards))
 }
 
-/// What all traces of a tile in one shard begin with.
+/// Returns the prefix of all traces of a tile in one shard.
 pub fn traces(kind: Kind, tile: Tile, shard: u8) -> String {
     format!("{shard:02}:ts:{}:{}:", kind.letter(), tile.name())
 }
@@ -80,7 +79,7 @@ pub fn trace(kind: Kind, tile: Tile, encoded: &str, shards: u8) -> String {
     traces(kind, tile, shard(encoded.as_bytes(), shards)) + encoded
 }
 
-/// What all options of a tile in one shard begin with.
+/// Returns the prefix of all options of a tile in one shard.
 pub fn all_options(tile: Tile, shard: u8) -> String {
     format!("{shard:02}:ts:p:{}:", tile.name())
 }
@@ -89,57 +88,57 @@ pub fn options(tile: Tile, encoded: &str, shards: u8) -> String {
     all_options(tile, shard(encoded.as_bytes(), shards)) + encoded
 }
 
-/// The ids of one shard of a tile.
+/// Returns the row that lists the ids of one shard of a tile.
 pub fn listing(tile: Tile, shard: u8) -> String {
     format!("{shard:02}:ts:x:{}:", tile.name())
 }
 
-/// What all rows of the digest map in one shard begin with.
+/// Returns the prefix of all rows of the digest map in one shard.
 pub fn digest_map(shard: u8) -> String {
     format!("{shard:02}:ts:d:{NO_TILE}:")
 }
 
-/// The row and the column of a digest in the map.
+/// Returns the row and the column of a digest in the map.
 pub fn digest(digest: Digest, shards: u8) -> (String, String) {
     let mut hex = digest.to_string();
     let column = hex.split_off(PREFIX_DIGITS);
     (digest_map(shard(hex.as_bytes(), shards)) + &hex, column)
 }
 
-/// The labels of a test, whose name may be anything.
+/// Returns the row of a test's labels. The name of a test is arbitrary.
 pub fn labels(test: &str, shards: u8) -> String {
     let mut subkey = String::with_capacity(test.len());
     crate::params::escape(test, &mut subkey, &[':']);
     labels_of_shard(shard(subkey.as_bytes(), shards)) + &subkey
 }
 
-/// What all labels in one shard begin with.
+/// Returns the prefix of all labels in one shard.
 pub fn labels_of_shard(shard: u8) -> String {
     format!("{shard:02}:ex:l:{NO_TILE}:")
 }
 
-/// The test in the name of a row of labels.
+/// Returns the test in the name of a row of labels.
 pub fn test(row: &[u8]) -> Option<String> {
     percent_decoded(str::from_utf8(subkey(row)).ok()?)
 }
 
-/// What follows the last colon.
+/// Returns the part after the last colon.
 pub fn subkey(row: &[u8]) -> &[u8] {
     let after = row.iter().rposition(|byte| *byte == b':').map_or(0, |at| at + 1);
     &row[after..]
 }
 
-/// The tile in a row's name.
+/// Returns the tile in a row's name.
 pub fn tile(row: &[u8]) -> Option<Tile> {
     row.split(|byte| *byte == b':').nth(3).and_then(Tile::from_name)
 }
 
-/// A copy, because a slice would keep all of a message alive.
+/// Returns the subkey as a copy, because a slice would keep a whole message in memory.
 pub fn subkey_text(row: &Bytes) -> Option<String> {
     String::from_utf8(subkey(row).to_vec()).ok()
 }
 
-/// CRC-32 with the polynomial of IEEE 802.3.
+/// Computes CRC-32 with the polynomial of IEEE 802.3.
 fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];

@@ -1,31 +1,31 @@
-//! Commit indexes, and the tiles they fall into. A tile's name in rows counts
-//! down, so that the newest tile comes first in a scan.
+//! Commit indexes and tiles. The names of tiles in rows count down, so that the newest
+//! tile comes first in a scan.
 
 use serde::{Deserialize, Serialize};
 
-/// What a tile's number is taken from to make its name.
+/// The name of a tile is this number minus the tile's number.
 const BASE: u32 = i32::MAX as u32;
-/// Commits in a tile, unless told otherwise.
+/// The default number of commits in a tile.
 pub const TILE_COMMITS: u16 = 256;
-/// Offsets have three digits.
+/// The maximum number of commits in a tile, because offsets have three digits.
 pub const TILE_COMMITS_MAX: u16 = 1000;
 
-/// The place of a commit on the main branch, from 0.
+/// The position of a commit on the main branch, from 0.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
 )]
 #[serde(transparent)]
 pub struct CommitIndex(pub u32);
 
-/// The number of a tile, from 0, the oldest.
+/// The number of a tile; 0 is the oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tile(u32);
 
-/// The place of a commit within its tile.
+/// The position of a commit within its tile.
 pub type Offset = u16;
 
 impl Tile {
-    /// `None` beyond the largest tile that has a name.
+    /// Returns `None` if the number is beyond the largest tile that has a name.
     pub fn new(number: u32) -> Option<Tile> {
         (number <= BASE).then_some(Tile(number))
     }
@@ -34,7 +34,7 @@ impl Tile {
         self.0
     }
 
-    /// Ten digits, smaller for newer tiles.
+    /// Returns ten digits, smaller for newer tiles.
     pub fn name(self) -> String {
         format!("{:010}", BASE - self.0)
     }
@@ -45,20 +45,20 @@ impl Tile {
         BASE.checked_sub(name).map(Tile)
     }
 
-    /// The tile of a commit and the commit's place in it.
+    /// Returns the tile of a commit and the commit's offset in it.
     pub fn of(index: CommitIndex, tile_commits: u16) -> (Tile, Offset) {
         let size = u32::from(tile_commits);
-        // Less than the size of a tile, which is 16 bits.
+        // Less than the number of commits in a tile, which is a u16.
         (Tile(index.0 / size), (index.0 % size) as Offset)
     }
 
-    /// The commit at an offset of this tile.
+    /// Returns the commit at an offset of this tile.
     pub fn commit(self, offset: Offset, tile_commits: u16) -> CommitIndex {
         CommitIndex(self.0.saturating_mul(u32::from(tile_commits)).saturating_add(offset.into()))
     }
 }
 
-/// The columns of all offsets, one after another.
+/// The column names of all offsets, concatenated.
 static COLUMNS: [u8; 3 * TILE_COMMITS_MAX as usize] = {
     let mut columns = [0; 3 * TILE_COMMITS_MAX as usize];
     let mut offset = 0;
@@ -71,13 +71,13 @@ static COLUMNS: [u8; 3 * TILE_COMMITS_MAX as usize] = {
     columns
 };
 
-/// The column of an offset: three digits, so that columns sort as commits do.
+/// Returns the column of an offset: three digits, so that columns sort like commits.
 pub fn column(offset: Offset) -> &'static str {
     let at = 3 * usize::from(offset);
-    std::str::from_utf8(&COLUMNS[at..at + 3]).expect("columns are digits")
+    std::str::from_utf8(&COLUMNS[at..at + 3]).expect("columns are ASCII digits")
 }
 
-/// The offset of a column of a table with tiles of this size.
+/// Returns the offset of a column, in a table with tiles of this size.
 pub fn offset(column: &[u8], tile_commits: u16) -> Option<Offset> {
     if column.len() != 3 || !column.iter().all(u8::is_ascii_digit) {
         return None;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_have_the_names_that_the_notes_behind_them_have() {
+    fn tile_names_count_down() {
         assert_eq!(named(0), ("2147483647".into(), 0));
         assert_eq!(named(10), ("2147483647".into(), 10));
         assert_eq!(named(300), ("2147483646".into(), 44));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_columns_are_read_back_and_nothing_else_is() {
+    fn only_valid_names_and_columns_are_parsed() {
         assert_eq!(Tile::from_name(b"2147483646"), Tile::new(1));
         for wrong in ["", "2147483648", "9999999999", "214748364", "-147483646", "+147483646"] {
             assert_eq!(Tile::from_name(wrong.as_bytes()), None, "{wrong}");

@@ -1,7 +1,7 @@
-//! Unsigned LEB128: seven bits per byte, lowest first. Digest ids and the
-//! lengths in ordered param sets are written so.
+//! Unsigned LEB128: seven bits per byte, lowest first. Used for digest ids and for
+//! lengths in ordered param sets.
 
-/// The longest form of a 64-bit number.
+/// The longest encoding of a 64-bit number.
 pub const BYTES_MAX: usize = 10;
 
 pub fn write(out: &mut Vec<u8>, mut number: u64) {
@@ -12,7 +12,7 @@ pub fn write(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Writes a number in at least so many bytes; zeros fill it up.
+/// Writes a number in at least `bytes_min` bytes, padded with zeros.
 pub fn write_padded(out: &mut Vec<u8>, mut number: u64, bytes_min: usize) {
     let until = out.len() + bytes_min;
     while number >= 0x80 || out.len() + 1 < until {
@@ -22,8 +22,8 @@ pub fn write_padded(out: &mut Vec<u8>, mut number: u64, bytes_min: usize) {
     out.push(number as u8);
 }
 
-/// The number at the start of `bytes`, and what follows it. `None` if it is
-/// cut, longer than need be, or too large.
+/// Returns the number at the start of `bytes` and the remaining bytes, or `None` if it
+/// is truncated, longer than necessary, or too large.
 pub fn read(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
     for (at, byte) in bytes.iter().take(BYTES_MAX).enumerate() {
@@ -40,7 +40,7 @@ pub fn read(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The number that is all of `bytes`, which zeros may fill up.
+/// Returns the number encoded by all of `bytes`, which may be padded with zeros.
 pub fn whole(bytes: &[u8]) -> Option<u64> {
     let (last, before) = bytes.split_last()?;
     if bytes.len() > BYTES_MAX || last & 0x80 != 0 || before.iter().any(|byte| byte & 0x80 == 0) {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_every_length_come_back() {
+    fn numbers_of_every_length_are_decoded() {
         for shift in 0..64 {
             for number in [(1u64 << shift) - 1, 1 << shift, u64::MAX >> shift] {
                 let mut bytes = Vec::new();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn padded_numbers_have_one_width_and_come_back() {
+    fn padded_numbers_have_one_width_and_are_decoded() {
         for number in [0, 1, 127, 128, 1 << 20, (1 << 28) - 1] {
             let mut bytes = Vec::new();
             write_padded(&mut bytes, number, 4);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_a_list_has_one_form_only() {
+    fn overlong_encodings_in_a_list_are_rejected() {
         assert_eq!(read(&[0x80, 0x00]), None);
         assert_eq!(read(&[0xff; 11]), None);
         assert_eq!(whole(&[0xff; 11]), None);

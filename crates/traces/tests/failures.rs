@@ -1,5 +1,5 @@
-//! Calls that fail, rows that are refused, rows that are damaged: reported
-//! as what they are, and harmless once they are over.
+//! Failed calls, rejected rows and damaged rows are reported as such, and do no harm
+//! afterwards.
 
 mod support;
 
@@ -14,8 +14,8 @@ use stele_traces::{CommitIndex, Error, Kind, Params, Store};
 use support::*;
 use tonic::service::Routes;
 
-/// The server's routes, where calls of one method fail: before they are done
-/// or after, so many of them.
+/// Returns the server's routes, where `count` calls of one method fail, before or after
+/// they take effect.
 fn failing(served: &Served, method: &'static str, count: usize, done_first: bool) -> Routes {
     let left = Arc::new(AtomicUsize::new(count));
     let layer = middleware::from_fn(move |request: Request, next: Next| {
@@ -43,7 +43,7 @@ async fn opened(routes: Routes) -> Store {
 }
 
 #[tokio::test]
-async fn conditional_writes_whose_outcome_is_lost_are_resolved_by_reading() {
+async fn conditional_writes_with_unknown_outcome_are_resolved_by_reading() {
     for done_first in [false, true] {
         let served = Served::new();
         served.store(3).await;
@@ -56,7 +56,7 @@ async fn conditional_writes_whose_outcome_is_lost_are_resolved_by_reading() {
 }
 
 #[tokio::test]
-async fn a_counter_whose_answer_is_lost_leaves_a_gap_and_no_double() {
+async fn a_lost_counter_response_leaves_a_gap_and_no_duplicate() {
     let served = Served::new();
     served.store(3).await;
     let store = opened(failing(&served, "/ReadModifyWriteRow", 1, true)).await;
@@ -67,7 +67,7 @@ async fn a_counter_whose_answer_is_lost_leaves_a_gap_and_no_double() {
 }
 
 #[tokio::test]
-async fn a_param_set_that_cannot_be_written_ends_in_an_error() {
+async fn a_param_set_that_cannot_be_written_is_an_error() {
     let served = Served::new();
     served.store(3).await;
     let client = served.client();
@@ -75,12 +75,12 @@ async fn a_param_set_that_cannot_be_written_ends_in_an_error() {
     let store = served.again().await;
     let error = store.put(&[put_at(0, NOON, vec![entry(",a=1,", "a")])]).await.err().unwrap();
     assert!(matches!(error, Error::Rows(_)), "{error}");
-    // Nothing was stored that needs it.
+    // Nothing was stored that depends on it.
     assert!(digests(&store, dense(3), "").await.traces.is_empty());
 }
 
 #[tokio::test]
-async fn rows_that_were_not_written_are_named() {
+async fn the_error_names_rows_that_were_not_written() {
     let served = Served::new();
     let store = served.store(3).await;
     let change = FamilyChange::Drop { family: "P".into() };
@@ -92,7 +92,7 @@ async fn rows_that_were_not_written_are_named() {
     let Error::Partial { failed, of, .. } = &error else { panic!("{error}") };
     assert_eq!((failed.len(), *of), (1, 3));
     assert!(failed[0].contains(":ts:p:"), "{error}");
-    // What could be stored is there, and the same put succeeds later.
+    // The other rows are stored, and the same put succeeds later.
     assert_eq!(digests(&store, dense(3), "").await.traces.len(), 2);
     let change = FamilyChange::Create {
         family: "P".into(),
@@ -105,7 +105,7 @@ async fn rows_that_were_not_written_are_named() {
 }
 
 #[tokio::test]
-async fn reads_that_break_off_begin_again() {
+async fn interrupted_reads_are_retried() {
     let served = Served::new();
     put(&served.store(3).await, 0, vec![entry(",a=1,", "a")]).await;
     let store = opened(failing(&served, "/ReadRows", 3, false)).await;
@@ -113,7 +113,7 @@ async fn reads_that_break_off_begin_again() {
 }
 
 #[tokio::test]
-async fn damaged_rows_are_told_and_strange_ids_are_counted() {
+async fn damaged_rows_are_reported_and_unknown_ids_are_counted() {
     let served = Served::new();
     let store = served.store(3).await;
     put(&store, 0, vec![entry(",a=1,", "a"), number(",a=1,", 1.0)]).await;
@@ -121,24 +121,24 @@ async fn damaged_rows_are_told_and_strange_ids_are_counted() {
     let set = |family: &str, column: &'static str, value: &'static [u8]| {
         [Mutation::set_at(family, column, NOON, value)]
     };
-    // An id that no set knows, as when a put lands while a reader reads.
+    // An id that is in no set, as if a put was stored during the read.
     table.mutate_row("00:ts:t:2147483647:,9=9,", set("T", "000", b"\x01")).await.unwrap();
     let grid = digests(&store, range(0, 2), "").await;
     assert_eq!((grid.traces.len(), grid.skipped), (1, 1));
-    // The whole tile, so that no column is left out.
+    // The whole tile, so that no column is filtered out.
     let read = async || served.again().await.grid(Kind::Digests, range(0, 255), &query("")).await;
     let row = "00:ts:t:2147483647:,0=0,";
-    for (column, value, says) in [
-        ("256", &b"\x01"[..], "no offset"),
-        ("abc", b"\x01", "no offset"),
-        ("001", b"\x80", "cannot be read"),
-        ("001", b"\x00", "cannot be read"),
+    for (column, value, expected) in [
+        ("256", &b"\x01"[..], "not an offset"),
+        ("abc", b"\x01", "not an offset"),
+        ("001", b"\x80", "cannot be decoded"),
+        ("001", b"\x00", "cannot be decoded"),
         ("001", b"\xff\x7f", "has no digest"),
     ] {
         table.mutate_row(row, set("T", column, value)).await.unwrap();
         let error = read().await.err().unwrap();
         assert!(matches!(error, Error::Damaged { .. }), "{error}");
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
         table.mutate_row(row, [Mutation::delete_row()]).await.unwrap();
     }
     assert!(read().await.is_ok());
@@ -160,24 +160,24 @@ async fn damaged_rows_are_told_and_strange_ids_are_counted() {
 }
 
 #[tokio::test]
-async fn a_digest_map_that_contradicts_itself_is_told() {
+async fn an_inconsistent_digest_map_is_reported() {
     let served = Served::new();
     put(&served.store(3).await, 0, vec![entry(",a=1,", "a")]).await;
     let table = served.client().table("t").unwrap();
     let (prefix, rest) = ("11:ts:d:0000000000:92e", "b5ffee6ae2fec3ad71c777531578f");
-    // Id 1 is that of `a`.
-    for (column, value, says) in [
-        (rest, &b"\x81\x80\x80\x00"[..], "twice"),
-        (rest, b"\x00", "cannot be read"),
-        (rest, b"", "cannot be read"),
-        (&rest[1..], b"\x02", "cannot be read"),
+    // Id 1 belongs to `a`.
+    for (column, value, expected) in [
+        (rest, &b"\x81\x80\x80\x00"[..], "duplicate"),
+        (rest, b"\x00", "cannot be decoded"),
+        (rest, b"", "cannot be decoded"),
+        (&rest[1..], b"\x02", "cannot be decoded"),
     ] {
         let set = [Mutation::set_at("D", column.to_string(), 1000, value)];
         table.mutate_row(prefix, set).await.unwrap();
         let loaded = served.again().await.load_digest_map().await;
-        let Err(error) = loaded else { panic!("{column} {value:?} was taken") };
+        let Err(error) = loaded else { panic!("{column} {value:?} was accepted") };
         assert!(matches!(error, Error::Damaged { .. }), "{error}");
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
         table.mutate_row(prefix, [Mutation::delete_row()]).await.unwrap();
     }
     assert_eq!(served.again().await.load_digest_map().await.unwrap(), 1);

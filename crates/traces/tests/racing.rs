@@ -1,5 +1,5 @@
-//! Many at once: ingesters that meet on a new tile, readers that race them,
-//! people who triage the same digest.
+//! Concurrency: ingesters that write to a new tile, readers during the writes, and
+//! concurrent triage of one digest.
 
 mod support;
 
@@ -17,8 +17,8 @@ use tonic::service::Routes;
 
 const INGESTERS: u32 = 8;
 
-/// Results of one ingester at one commit: some params and digests are its
-/// own, some are everybody's.
+/// Returns results of one ingester at one commit: some params and digests are unique to
+/// it, some are shared by all.
 fn results(ingester: u32, commit: u32) -> Vec<stele_traces::store::Entry> {
     (0..20)
         .map(|at| {
@@ -29,12 +29,12 @@ fn results(ingester: u32, commit: u32) -> Vec<stele_traces::store::Entry> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ingesters_that_race_on_a_new_tile_all_keep_all_their_results() {
+async fn ingesters_that_race_on_a_new_tile_lose_no_results() {
     let served = Served::new();
     served.store(300).await;
     let mut tasks = JoinSet::new();
     for ingester in 0..INGESTERS {
-        // Each with caches of its own, as processes have.
+        // Each with its own caches, like separate processes.
         let store = served.again().await;
         tasks.spawn(async move {
             for commit in [255, 256, 257] {
@@ -42,7 +42,7 @@ async fn ingesters_that_race_on_a_new_tile_all_keep_all_their_results() {
             }
         });
     }
-    // Readers meanwhile see a part, and never an error.
+    // Concurrent readers see a part of the results, and never an error.
     let reader = served.again().await;
     tasks.spawn(async move {
         for _ in 0..20 {
@@ -69,12 +69,12 @@ async fn ingesters_that_race_on_a_new_tile_all_keep_all_their_results() {
             assert_eq!(found[&id], [255, 256, 257].map(cell).concat());
         }
     }
-    // The digest numbers are each used once.
+    // Each digest number is used once.
     let distinct: HashSet<_> = grid.digests.iter().collect();
     assert_eq!(distinct.len(), grid.digests.len());
 }
 
-/// The id that the digest map has for a digest.
+/// Returns the id of a digest in the digest map.
 async fn id_of(served: &Served, name: &str) -> u64 {
     let table = served.client().table("t").unwrap();
     let rows = table.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
@@ -85,10 +85,10 @@ async fn id_of(served: &Served, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn ids_that_were_not_needed_are_used_for_the_next_digests() {
+async fn unused_ids_are_used_for_the_next_digests() {
     let served = Served::new();
     put(&served.store(3).await, 0, vec![entry(",a=1,", "first")]).await;
-    // When armed, somebody else numbers a digest just before this process does.
+    // When armed, another process assigns an id just before this one does.
     let armed = Arc::new(AtomicBool::new(false));
     let (other, armed_here) = (served.again().await, armed.clone());
     let layer = middleware::from_fn(move |request: Request, next: Next| {
@@ -107,8 +107,8 @@ async fn ids_that_were_not_needed_are_used_for_the_next_digests() {
     let mine = id_of(&served, "mine").await;
     armed.store(true, Ordering::SeqCst);
     put(&store, 2, vec![entry(",a=1,", "contested")]).await;
-    assert!(!armed.load(Ordering::SeqCst), "nobody came in between");
-    // The loser took over the winner's id and kept its own for the next.
+    assert!(!armed.load(Ordering::SeqCst), "no other process interfered");
+    // The loser used the winner's id and kept its own for the next digest.
     assert!(id_of(&served, "contested").await > mine + 1);
     put(&store, 0, vec![entry(",a=1,", "next")]).await;
     assert_eq!(id_of(&served, "next").await, mine + 1);
@@ -127,20 +127,20 @@ async fn a_param_set_is_written_only_when_something_is_new() {
     };
     put(&store, 0, vec![entry(",gpu=x,os=a,", "a"), entry(",os=b,", "a")]).await;
     let before = stored().await;
-    // Another process, another order, a part only: nothing is new to the tile.
+    // Another process, another order, a subset: nothing is new to the tile.
     let other = served.again().await;
     put(&other, 1, vec![entry(",os=b,", "a"), entry(",os=a,", "a"), entry(",gpu=x,", "b")]).await;
     assert_eq!(stored().await, before);
     put(&other, 1, vec![entry(",os=c,", "a")]).await;
     assert_ne!(stored().await, before);
-    // The first process goes on from what the other has written.
+    // The first process continues from the set that the other has written.
     put(&store, 2, vec![entry(",gpu=y,os=c,", "b")]).await;
     let grid = digests(&store, range(0, 2), "").await;
     assert_eq!((grid.traces.len(), grid.skipped), (6, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_that_several_append_at_once_get_one_index_each() {
+async fn concurrently_appended_commits_get_one_index_each() {
     let served = Served::new();
     let settings = stele_traces::store::Settings { tile: 8, ..Default::default() };
     stele_traces::Store::init(&served.client(), "t", settings).await.unwrap();
@@ -155,7 +155,7 @@ async fn commits_that_several_append_at_once_get_one_index_each() {
                     Commit { hash: name, author: String::new(), time: 0, subject: String::new() };
                 let new = [NewCommit { commit, index: None }];
                 let index = store.register(&new).await.unwrap()[0];
-                // Registering it again finds it.
+                // Registering it again returns the same index.
                 assert_eq!(store.register(&new).await.unwrap(), [index]);
                 indexes.push(index.0);
             }
@@ -201,7 +201,7 @@ async fn a_commit_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn a_label_is_changed_only_from_what_its_writer_saw() {
+async fn a_label_is_changed_only_if_it_is_as_expected() {
     let served = Served::new();
     let (one, other) = (served.store(1).await, served.again().await);
     let change = |expected, label| NewLabel {
@@ -226,7 +226,7 @@ async fn a_label_is_changed_only_from_what_its_writer_saw() {
     assert_eq!(labels, [Positive, Untriaged, Negative, Positive]);
     let all = one.all_labels().await.unwrap();
     assert_eq!(all, other.labels(["blur: a,b=%"]).await.unwrap());
-    // Of many who mark at once, one wins.
+    // Of many concurrent changes, one wins.
     let mut tasks = JoinSet::new();
     for at in 0..6 {
         let store = served.again().await;

@@ -1,4 +1,4 @@
-//! Commits keep the index that they get, whatever fails and whoever comes late.
+//! Commits keep their assigned index, whatever fails and in whatever order jobs run.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn appended(commits: std::ops::Range<u32>) -> Vec<NewCommit> {
     commits.map(|index| NewCommit { commit: commit(index), index: None }).collect()
 }
 
-/// The routes, where the write after `left` others fails, before or after it
+/// Returns the routes, where the write after `left` others fails, before or after it
 /// takes effect, with an error that no client retries.
 fn failing(served: &Served, left: &Arc<AtomicI64>, done_first: bool) -> Routes {
     let left = left.clone();
@@ -56,7 +56,7 @@ async fn small_tiles(served: &Served) -> Store {
     Store::init(&served.client(), "t", settings).await.unwrap()
 }
 
-/// Each commit is registered once, in order, and found by its hash.
+/// Checks that each commit is registered once, in order, and found by its hash.
 async fn check(store: &Store, commits: u32) {
     let found = store.commits(CommitIndex(0), CommitIndex(1000)).await.unwrap();
     let hashes: Vec<_> = found.values().map(|commit| commit.hash.clone()).collect();
@@ -66,7 +66,7 @@ async fn check(store: &Store, commits: u32) {
     }
 }
 
-/// Fails each write of `work` in turn, then does the work again with success.
+/// Fails each write of `work` in turn, then runs the work again successfully.
 async fn fail_each_write(work: impl AsyncFn(&Store) -> Result<(), Error>) {
     for done_first in [false, true] {
         for at in 0.. {
@@ -81,7 +81,7 @@ async fn fail_each_write(work: impl AsyncFn(&Store) -> Result<(), Error>) {
             work(&again).await.unwrap();
             check(&again, COMMITS).await;
             if !failed {
-                assert!(at >= 5, "three tiles, the hashes and the mark are written");
+                assert!(at >= 5, "expected writes of three tiles, the hashes and the mark");
                 break;
             }
         }
@@ -94,7 +94,7 @@ async fn commits_sent_again_after_a_failure_at_any_write_keep_their_indexes() {
 }
 
 #[tokio::test]
-async fn a_line_followed_again_after_a_failure_at_any_write_is_whole() {
+async fn a_registration_repeated_after_a_failed_write_is_complete() {
     fail_each_write(async |store| store.follow(line(0..COMMITS), |_, _| ()).await.map(|_| ()))
         .await;
 }
@@ -104,7 +104,7 @@ async fn commits_without_hash_rows_are_found_in_every_tile() {
     let served = Served::new();
     let store = small_tiles(&served).await;
     store.register(&appended(0..COMMITS)).await.unwrap();
-    // A table of an older version: neither a mark nor the hashes are there.
+    // A table of an older version has neither a mark nor hash rows.
     let table = served.client().table("t").unwrap();
     let drop_row = || [Mutation::delete_row()];
     table.mutate_row(":vc:n:0000000000:", drop_row()).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_late_job_adds_nothing_and_finds_its_commit() {
 }
 
 #[tokio::test]
-async fn a_line_that_the_table_does_not_follow_changes_nothing() {
+async fn a_line_that_the_table_does_not_follow_is_rejected() {
     let served = Served::new();
     let store = small_tiles(&served).await;
     let none = |_, _| ();

@@ -1,6 +1,5 @@
-//! What ingesters do in practice: one device after another, the same file many
-//! times, through a process that has seen the traces before and one that has
-//! not, at the limits of what may be stored.
+//! Typical ingestion: one device after another, the same file many times, from
+//! processes with and without cached rows, and at the limits of stored data.
 
 mod support;
 
@@ -15,7 +14,7 @@ use tokio::task::JoinSet;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// One object of our JSON.
+/// Returns one object of the native JSON format.
 fn report(commit: u32, results: &[(&str, &str, &str)]) -> String {
     let results: Vec<_> = results
         .iter()
@@ -66,7 +65,7 @@ async fn results_put_device_by_device_make_one_grid() {
 }
 
 #[tokio::test]
-async fn a_process_that_knows_the_rows_writes_what_one_that_does_not_writes() {
+async fn processes_with_and_without_cached_rows_write_the_same() {
     let served = Served::new();
     let knowing = served.store(60).await;
     let model = |commit: u32, trace: u32| NAMES[((commit * 7 + trace * trace) % 4) as usize];
@@ -99,7 +98,7 @@ async fn a_process_that_knows_the_rows_writes_what_one_that_does_not_writes() {
         assert_eq!(found[&id], expected, "{id}");
         let at = numbers.traces.iter().position(|trace| trace.params.id() == id).unwrap();
         let stele_traces::store::Cells::Numbers(cells) = &numbers.traces[at].cells else {
-            panic!("these are numbers")
+            panic!("expected numbers")
         };
         for (commit, cell) in (0..60).zip(cells) {
             assert_eq!(!cell.is_nan(), there(commit));
@@ -109,7 +108,7 @@ async fn a_process_that_knows_the_rows_writes_what_one_that_does_not_writes() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_given_twice_for_one_commit_stores_nothing() {
+async fn a_duplicate_result_of_one_commit_stores_nothing() {
     let served = Served::new();
     let store = served.store(3).await;
     let twice = || vec![entry(",a=1,", "a"), entry(",a=2,", "a"), entry(",a=1,", "b")];
@@ -118,7 +117,7 @@ async fn a_result_that_is_given_twice_for_one_commit_stores_nothing() {
     };
     refused(store.put(&[put_at(0, NOON, twice())]).await.unwrap_err());
     assert_eq!(digests(&store, dense(9), "").await.columns, []);
-    // And when the rows are known.
+    // The same with cached rows.
     put(&store, 1, vec![entry(",a=1,", "a"), entry(",a=2,", "a")]).await;
     let first = put_at(0, NOON, vec![entry(",a=1,", "c")]);
     refused(store.put(&[first, put_at(2, NOON, twice())]).await.unwrap_err());
@@ -161,7 +160,7 @@ async fn the_same_file_many_times_at_once_is_stored_once() {
 }
 
 #[tokio::test]
-async fn of_one_commit_in_several_files_the_later_file_counts() {
+async fn the_last_of_several_files_of_one_commit_wins() {
     let served = Served::new();
     let store = served.store(2).await;
     let dir = tempfile::tempdir().unwrap();
@@ -174,19 +173,19 @@ async fn of_one_commit_in_several_files_the_later_file_counts() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_is_told_by_name() {
+async fn errors_name_the_file() {
     let served = Served::new();
     let store = served.store(1).await;
     let dir = tempfile::tempdir().unwrap();
-    for (text, says) in [
+    for (text, expected) in [
         ("PNG", "--format"),
-        ("{", "the JSON"),
+        ("{", "invalid JSON"),
         (r#"{"results": [{"params": {"a": "b"}, "value": 1}]}"#, "names no commit"),
-        ("<html/>", "no test suite"),
+        ("<html/>", "expected a test suite"),
     ] {
         let error = ingest(&store, vec![file(&dir, "bad.file", text)]).await.unwrap_err();
         assert!(
-            error.to_string().contains("bad.file") && error.to_string().contains(says),
+            error.to_string().contains("bad.file") && error.to_string().contains(expected),
             "{error}"
         );
     }
@@ -220,7 +219,7 @@ async fn commits_of_the_same_second_keep_their_order() {
 async fn the_largest_params_are_stored_and_their_tests_triaged() {
     let served = Served::new();
     let store = served.store(1).await;
-    // As many pairs, and as many bytes, as there may be.
+    // The maximum number of pairs, and the maximum number of bytes.
     let pairs = (0..64).map(|at| (format!("key{at:02}"), "v".repeat(59)));
     let wide = Params::new(pairs).unwrap();
     let long = "%".repeat(1024);

@@ -1,5 +1,5 @@
-//! What is put is what is read: by tile, by window, by query, over tiles, in
-//! any order of arrival.
+//! Stored results are read back: by tile, window and query, over tiles, in any order of
+//! arrival.
 
 mod support;
 
@@ -12,8 +12,8 @@ use support::*;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// Three devices, two tests, three commits; one trace has data at the first
-/// commit only.
+/// Three devices, two tests, three commits; one trace has data at the first commit
+/// only.
 fn fixture() -> Vec<(u32, &'static str, &'static str)> {
     let mut all = Vec::new();
     for (device, digests) in [("bullhead", "abc"), ("crosshatch", "aab"), ("angler", "ddd")] {
@@ -56,7 +56,7 @@ async fn an_empty_table_gives_empty_answers() {
 }
 
 #[tokio::test]
-async fn results_put_one_by_one_in_reverse_order_make_the_exact_grid() {
+async fn results_stored_one_by_one_in_reverse_order_give_the_same_grid() {
     let served = Served::new();
     let store = served.store(3).await;
     for (at, id, name) in fixture().into_iter().rev() {
@@ -64,7 +64,7 @@ async fn results_put_one_by_one_in_reverse_order_make_the_exact_grid() {
     }
     let grid = digests(&served.again().await, range(0, 2), "").await;
     assert_eq!(shown(&grid, &NAMES), fixture_shown());
-    // Putting all of it again, together, changes nothing.
+    // Storing all of it again, together, changes nothing.
     let puts: Vec<Put> = (0..3)
         .map(|commit| {
             let of_commit = fixture().into_iter().filter(|(at, ..)| *at == commit);
@@ -85,13 +85,13 @@ async fn the_latest_result_wins_whatever_arrives_first() {
     assert_eq!(shown(&digests(&store, range(1, 1), "").await, &NAMES), expect([(",a=1,", "b")]));
     store.put(&[put_at(1, NOON + year, vec![entry(",a=1,", "c")])]).await.unwrap();
     assert_eq!(shown(&digests(&store, range(1, 1), "").await, &NAMES), expect([(",a=1,", "c")]));
-    // Of the same time, the later write wins.
+    // With equal times, the later write wins.
     store.put(&[put_at(1, NOON + year, vec![entry(",a=1,", "d")])]).await.unwrap();
     assert_eq!(shown(&digests(&store, range(1, 1), "").await, &NAMES), expect([(",a=1,", "d")]));
 }
 
 #[tokio::test]
-async fn commits_that_span_tiles_are_laid_side_by_side() {
+async fn a_grid_can_span_tiles() {
     let served = Served::new();
     let store = served.store(1101).await;
     for (at, name) in [(254, "a"), (255, "b"), (256, "c"), (1100, "d")] {
@@ -108,7 +108,7 @@ async fn commits_that_span_tiles_are_laid_side_by_side() {
 }
 
 #[tokio::test]
-async fn dense_windows_hold_exactly_the_newest_commits_with_data() {
+async fn dense_windows_contain_exactly_the_newest_commits_with_data() {
     for (total, with_data) in [
         (1023, [795, 987, 1001]),
         (1101, [300, 501, 557]),
@@ -137,7 +137,7 @@ async fn dense_windows_hold_exactly_the_newest_commits_with_data() {
 }
 
 #[tokio::test]
-async fn a_dense_window_counts_only_commits_where_the_chosen_traces_have_data() {
+async fn a_dense_window_counts_only_commits_where_the_selected_traces_have_data() {
     let served = Served::new();
     let store = served.store(600).await;
     for at in 0..600 {
@@ -149,7 +149,7 @@ async fn a_dense_window_counts_only_commits_where_the_chosen_traces_have_data() 
     let grid = digests(&store, dense(5), "name=rare").await;
     assert_eq!(columns(&grid), [0, 200, 400]);
     assert_eq!(columns(&digests(&store, dense(2), "name=rare").await), [200, 400]);
-    // A result that is taken back is no data any more.
+    // A deleted result no longer counts as data.
     store.put(&[put_at(400, NOON + 1000, vec![entry(",name=rare,", "")])]).await.unwrap();
     assert_eq!(columns(&digests(&store, dense(2), "name=rare").await), [0, 200]);
 }
@@ -189,7 +189,7 @@ async fn queries_select_the_same_traces_few_or_many() {
 }
 
 #[tokio::test]
-async fn digests_and_numbers_of_one_trace_are_kept_apart() {
+async fn digests_and_numbers_of_one_trace_are_stored_separately() {
     let served = Served::new();
     let store = served.store(300).await;
     put(&store, 1, vec![entry(",a=1,", "a"), number(",a=1,", 0.0)]).await;
@@ -204,7 +204,7 @@ async fn digests_and_numbers_of_one_trace_are_kept_apart() {
 }
 
 #[tokio::test]
-async fn the_newest_commits_options_stand_and_none_leave_them_alone() {
+async fn options_of_the_newest_commit_apply_and_empty_ones_change_nothing() {
     let served = Served::new();
     let store = served.store(10).await;
     let with = |file: &str| Entry {
@@ -219,7 +219,7 @@ async fn the_newest_commits_options_stand_and_none_leave_them_alone() {
     assert_eq!(options().await, ",file=five.rs,");
     put(&store, 8, vec![with("eight.rs")]).await;
     assert_eq!(options().await, ",file=eight.rs,");
-    // Other options are not another trace.
+    // Different options do not make a different trace.
     assert_eq!(digests(&store, dense(9), "").await.traces.len(), 1);
 }
 
@@ -267,7 +267,7 @@ async fn the_param_set_of_a_range_is_that_of_its_tiles() {
 }
 
 #[tokio::test]
-async fn digests_are_numbered_from_one_and_batches_overlap_freely() {
+async fn digests_are_numbered_from_one_and_batches_may_overlap() {
     let served = Served::new();
     let store = served.store(40).await;
     let names = |from: usize, to: usize| -> Vec<Entry> {
@@ -277,7 +277,7 @@ async fn digests_are_numbered_from_one_and_batches_overlap_freely() {
     assert_eq!(store.load_digest_map().await.unwrap(), 90);
     put(&store, 1, names(80, 100)).await;
     assert_eq!(served.again().await.load_digest_map().await.unwrap(), 100);
-    // Another process numbers on, and ids take more than one byte.
+    // Another process continues the numbering, and ids take more than one byte.
     let other = served.again().await;
     for round in 0..9 {
         put(&other, 2 + round, names(100 + round as usize * 113, 213 + round as usize * 113)).await;
@@ -312,7 +312,7 @@ async fn settings_are_recorded_and_checked() {
         assert!(matches!(Store::init(&client, "u", wrong).await, Err(Error::Invalid(_))));
     }
     assert_eq!(client.list_tables().await.unwrap(), ["t"]);
-    // Small tiles hold the same.
+    // Small tiles hold the same results.
     register(&store, 45).await;
     for at in [0, 9, 10, 44] {
         put(&store, at, vec![entry(",a=1,", "a")]).await;
@@ -321,7 +321,7 @@ async fn settings_are_recorded_and_checked() {
 }
 
 #[tokio::test]
-async fn unknown_commits_and_wrong_results_store_nothing() {
+async fn unknown_commits_and_invalid_results_store_nothing() {
     let served = Served::new();
     let store = served.store(3).await;
     let good = || put_at(0, NOON, vec![entry(",a=1,", "a")]);
@@ -341,7 +341,7 @@ async fn unknown_commits_and_wrong_results_store_nothing() {
     let none = store.param_set(CommitIndex(0), CommitIndex(2)).await.unwrap();
     assert!(none.is_empty());
     assert_eq!(store.load_digest_map().await.unwrap(), 0);
-    // Once the commit is registered the same put works.
+    // After the commit is registered the same put succeeds.
     register(&store, 78).await;
     store.put(&[put_at(77, NOON, vec![entry(",a=1,", "a")])]).await.unwrap();
     assert_eq!(columns(&digests(&store, dense(9), "").await), [77]);
@@ -367,7 +367,7 @@ async fn a_copy_reads_like_the_original() {
         assert_eq!(shown(&one, &NAMES), shown(&other, &NAMES));
         assert_eq!(one.traces.len(), 6);
     }
-    // And it goes on from there: digests keep their numbers, new ones follow.
+    // New digests in the copy continue the numbering.
     put(&there, 1, vec![entry(",a=1,", "new"), entry(",a=2,", "a")]).await;
     let grid = digests(&there, range(1, 1), "").await;
     assert_eq!(shown(&grid, &["new", "a"]), expect([(",a=1,", "new"), (",a=2,", "a")]));
@@ -382,7 +382,7 @@ async fn a_copy_reads_like_the_original() {
 }
 
 #[tokio::test]
-async fn a_grid_is_charged_while_it_is_held_and_refused_if_it_does_not_fit() {
+async fn a_grid_is_charged_while_it_is_held_and_rejected_if_it_does_not_fit() {
     let served = Served::new();
     let store = served.store(3).await;
     let entries = (0..100).map(|at| number(&format!(",a={at},"), 1.0)).collect();

@@ -1,4 +1,4 @@
-//! LMDB: a B+ tree in a mapped file.
+//! LMDB: a B+ tree in a memory-mapped file.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Rival for Lmdb {
     #[expect(unsafe_code, reason = "LMDB maps a file that only this process uses")]
     fn open_empty(dir: &Path) -> Result<Lmdb> {
         std::fs::create_dir_all(dir)?;
-        // Safe: nobody else opens or changes the file.
+        // SAFETY: only this process opens or changes the file.
         let env = unsafe { EnvOpenOptions::new().map_size(MAP_BYTES).max_dbs(1).open(dir)? };
         let mut txn = env.write_txn()?;
         let pairs = env.create_database(&mut txn, Some("records"))?;
@@ -42,8 +42,8 @@ impl Rival for Lmdb {
     }
 
     fn records(&self) -> u64 {
-        let txn = self.env.read_txn().expect("there are readers left");
-        self.pairs.len(&txn).expect("it can be read")
+        let txn = self.env.read_txn().expect("the reader table is not full");
+        self.pairs.len(&txn).expect("the database can be read")
     }
 
     fn get(&self, keys: &[Key]) -> Result<u64> {
@@ -77,7 +77,7 @@ impl Rival for Lmdb {
         Ok(txn.commit()?)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn compact(&self) -> Result<()> {
         Ok(())
     }
 }

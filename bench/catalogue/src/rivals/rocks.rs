@@ -1,4 +1,4 @@
-//! RocksDB: a log-structured merge tree in C++, set up as in the comparison of
+//! RocksDB: a log-structured merge tree in C++, configured as in the comparison of
 //! engines.
 
 use std::path::Path;
@@ -59,7 +59,7 @@ impl Rival for Rocks {
         options.set_target_file_size_base(256 << 20);
         options.set_recycle_log_file_num(4);
         options.set_stats_dump_period_sec(0);
-        // By name, so that a batch of reads can name it too.
+        // Opened by name, because a batched read has to name its column family.
         let column = ColumnFamilyDescriptor::new(COLUMN, options.clone());
         let db = DB::open_cf_descriptors(&options, dir, [column])?;
         Ok(Rocks { db, reads: reads(), records: 0 })
@@ -84,7 +84,8 @@ impl Rival for Rocks {
         let snapshot = self.db.snapshot();
         let mut reads = reads();
         reads.set_snapshot(&snapshot);
-        let column = self.db.cf_handle(COLUMN).expect("it is always there");
+        let column =
+            self.db.cf_handle(COLUMN).expect("the column family was opened with the database");
         let mut found = 0;
         for value in self.db.batched_multi_get_cf_opt(column, keys, false, &reads) {
             if let Some(value) = value? {
@@ -122,7 +123,7 @@ impl Rival for Rocks {
         Ok(self.db.write_opt(writes, &options)?)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn compact(&self) -> Result<()> {
         let mut wait = WaitForCompactOptions::default();
         wait.set_flush(true);
         self.db.wait_for_compact(&wait)?;

@@ -1,4 +1,4 @@
-//! Point reads while a compaction runs beside them.
+//! Measures point reads during a compaction.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,15 +13,15 @@ use crate::engine::Engine;
 use crate::meter::{Latencies, Sampling, latencies, measure};
 use crate::ours::{Ours, options};
 
-/// How much slower the slowest reads may be while compacting.
+/// Upper bound of the p99 during a compaction relative to that of an idle store.
 const P99_SLOWER_MAX: f64 = 3.0;
-/// A round of compaction is short, so it is repeated for this long.
+/// A compaction is short, so it is repeated for this long.
 const LIMIT: Duration = Duration::from_secs(4);
 
-/// Latencies of point reads with nothing else to do, and beside a compaction.
+/// Measures the latencies of point reads of an idle store and during a compaction.
 pub fn reads_while_compacting(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let mut options = options();
-    // Small fragments make a chain; the worker leaves it to us.
+    // Small fragments make a long chain; background compaction is off.
     options.flush.fragment_bytes = 32 << 20;
     options.compact.chain_min = usize::MAX;
     options.compact.chain_max = usize::MAX;
@@ -39,22 +39,22 @@ pub fn reads_while_compacting(scale: &Scale, dir: &Path) -> Result<Vec<Finding>>
         ours.get(&key(rng.below(keys)))?;
         Ok(Some(1))
     })?;
-    let beside = beside_compaction(&ours, keys)?;
-    let micros = |quantile| beside.value_at_quantile(quantile) as f64 / 1e3;
+    let during = during_compaction(&ours, keys)?;
+    let micros = |quantile| during.value_at_quantile(quantile) as f64 / 1e3;
     let (p50, p99) = (micros(0.5), micros(0.99));
     Ok(vec![
-        Finding::new(format!("fragments that {keys} cells were in"), chain as f64, ""),
+        Finding::new(format!("fragments that held {keys} cells"), chain as f64, ""),
         Finding::new("point read p50, idle", idle.p50_us, "µs"),
         Finding::new("point read p50, while compacting", p50, "µs"),
         Finding::new("point read p99, idle", idle.p99_us, "µs"),
         Finding::new("point read p99, while compacting", p99, "µs"),
-        Finding::new("p99 while compacting to idle", p99 / idle.p99_us, "times")
+        Finding::new("p99 while compacting over p99 idle", p99 / idle.p99_us, "times")
             .at_most(P99_SLOWER_MAX),
     ])
 }
 
-/// Reads for as long as another thread compacts over and over.
-fn beside_compaction(ours: &Ours, keys: u64) -> Result<Latencies> {
+/// Reads while another thread compacts repeatedly.
+fn during_compaction(ours: &Ours, keys: u64) -> Result<Latencies> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let compactor = scope.spawn(|| {

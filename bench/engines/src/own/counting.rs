@@ -1,4 +1,4 @@
-//! The machine's files, with the bytes counted that are read from fragments.
+//! A file system that counts the bytes read from fragments.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stele_engine::world::{DirLock, Disk, File, Files};
 
-/// Counts what is read from files opened after it was made.
+/// Counts bytes read from files that are opened through it.
 #[derive(Clone, Default)]
 pub struct CountingFiles {
     read_bytes: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What a million cells cost in memory before they are flushed.
+//! Measures the memory of a million unflushed cells.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::scans::fill;
 use super::{Finding, Scale};
 use crate::ours::{Ours, options};
 
-/// Bytes of the memory budget in use by unflushed cells.
+/// Returns the bytes of the memory budget that unflushed cells use.
 pub fn per_million_cells(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let mut options = options();
     options.memory.budget_bytes = 8 << 30;
@@ -19,6 +19,6 @@ pub fn per_million_cells(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let bytes = ours.store.stats().memory_used_bytes as f64;
     Ok(vec![
         Finding::new(format!("memory of {cells} cells of 16 + 100 B"), bytes, "B"),
-        Finding::new("of it beside key and value, per cell", bytes / cells as f64 - 116.0, "B"),
+        Finding::new("overhead per cell, without key and value", bytes / cells as f64 - 116.0, "B"),
     ])
 }

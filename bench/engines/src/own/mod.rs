@@ -1,5 +1,5 @@
-//! What only our engine is asked for, without a rival beside it: seeks in wide
-//! rows, reverse scans, locality groups, reads during compaction, memory.
+//! Measurements of features that only Stele's engine has: seeks in wide rows, reverse
+//! scans, locality groups, reads during compaction, memory.
 
 pub mod compaction;
 pub mod counting;
@@ -15,13 +15,13 @@ use serde::Serialize;
 
 use crate::report::grouped;
 
-/// One number with its meaning.
+/// A measured value and its description.
 #[derive(Serialize)]
 pub struct Finding {
     pub what: String,
     pub value: f64,
     pub unit: &'static str,
-    /// What the value should not go above, where something was promised.
+    /// The upper bound of the value, if there is one.
     pub at_most: Option<f64>,
 }
 
@@ -62,18 +62,18 @@ const MEASUREMENTS: [(&str, Measurement); 7] = [
 
 #[derive(Args)]
 pub struct OwnArgs {
-    /// Measurements to take, with commas between them; all if none is named.
+    /// Measurements to run, separated by commas; all if omitted.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Divide the sizes by this.
+    /// Divide the data sizes by this.
     #[arg(long, default_value_t = 1)]
     shrink: u64,
-    /// Print every finding as a line of JSON too.
+    /// Also print every finding as a line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// How large the data of the measurements is.
+/// The data sizes of the measurements.
 pub struct Scale {
     shrink: u64,
 }
@@ -88,7 +88,11 @@ impl OwnArgs {
     pub fn run(&self, dir: &Path) -> Result<()> {
         for name in &self.only {
             let known = MEASUREMENTS.map(|(name, _)| name);
-            ensure!(known.contains(&name.as_str()), "measurements are {}", known.join(", "));
+            ensure!(
+                known.contains(&name.as_str()),
+                "unknown measurement {name:?}: use {}",
+                known.join(", ")
+            );
         }
         let scale = Scale { shrink: self.shrink };
         let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! Scans: backwards beside forwards, and one family of three.
+//! Measures scans: reverse compared with forward, and one family of three.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::ours::{Ours, options};
 
 const VALUE_BYTES: usize = 100;
 const LIMIT: Duration = Duration::from_secs(2);
-/// A reverse scan is at least half as fast.
+/// A reverse scan is at least half as fast as a forward scan.
 const REVERSE_SLOWER_MAX: f64 = 2.0;
 const FAMILIES: [&str; 3] = ["a", "b", "c"];
 
-/// Fills an engine with `keys` pairs.
+/// Writes `keys` pairs.
 pub fn fill(ours: &Ours, keys: u64) -> Result<()> {
     let mut batch = Batch::new(VALUE_BYTES);
     let mut rng = Rng::new(1);
@@ -33,7 +33,7 @@ pub fn fill(ours: &Ours, keys: u64) -> Result<()> {
     Ok(())
 }
 
-/// Rows per second of CPU, backwards and forwards, from the cache.
+/// Measures rows per second of CPU time, forward and reverse, from the cache.
 pub fn reverse(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let ours = Ours::open(dir)?;
     let keys = scale.of(1_000_000);
@@ -59,12 +59,13 @@ pub fn reverse(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     Ok(vec![
         Finding::new("forward scan, cached", speeds[0], "rows/s"),
         Finding::new("reverse scan, cached", speeds[1], "rows/s"),
-        Finding::new("time of a reverse scan to a forward one", speeds[0] / speeds[1], "times")
+        Finding::new("time of a reverse scan over a forward one", speeds[0] / speeds[1], "times")
             .at_most(REVERSE_SLOWER_MAX),
     ])
 }
 
-/// Bytes that a scan of one family reads when each family has a group.
+/// Measures the bytes that a scan of one family reads when each family has its own
+/// group.
 pub fn groups(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let rows = scale.of(300_000);
     let written = {
@@ -78,7 +79,7 @@ pub fn groups(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     for families in [&FAMILIES[..1], &FAMILIES[..]] {
         let wanted = families.iter().map(|family| FamilyColumns::all(*family)).collect();
         let spec = ScanSpec { columns: Columns::Families(wanted), ..ScanSpec::default() };
-        // A new store, so that nothing is cached.
+        // Reopen the store, so that nothing is cached.
         let files = CountingFiles::default();
         let world = World { files: Arc::new(files.clone()), ..World::real() };
         let store = Store::open(dir, options(), world)?;
@@ -87,7 +88,7 @@ pub fn groups(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
         let mut cells = 0;
         store.read(table, spec, |_| cells += 1)?;
         ensure!(cells == rows * families.len() as u64, "a scan found {cells} cells");
-        let what = format!("bytes read by a scan of {} of them", families.len());
+        let what = format!("bytes read by a scan of {} of the groups", families.len());
         findings.push(Finding::new(what, (files.read_bytes() - before) as f64, "B"));
     }
     Ok(findings)

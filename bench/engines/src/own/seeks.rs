@@ -1,5 +1,5 @@
-//! Seeks inside one row: a version among many, a column among many, and a scan
-//! over rows that are gone.
+//! Measures seeks inside one row, to one of many versions and one of many columns, and
+//! scans over deleted rows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::ours::{FAMILY, options};
 const FEW: u64 = 10;
 const VALUE: &[u8] = &[7; 100];
 const ROW: &[u8] = b"row";
-/// How much slower a seek among many may be than one among ten.
+/// Upper bound of the time of a seek among many cells relative to one among ten.
 const SLOWER_MAX: f64 = 5.0;
-/// How long a scan over a million row tombstones may take.
+/// Upper bound in seconds of a scan over a million row tombstones.
 const TOMBSTONES_SECONDS_MAX: f64 = 1.0;
 const LIMIT: Duration = Duration::from_secs(1);
 const CELLS_PER_COMMIT: u64 = 1_000;
-/// Runs that a spread row lies in: one in memory, the others on disk.
+/// Number of runs that a spread row is in: one in memory, the others on disk.
 const RUNS: u64 = 4;
 
-/// A store whose table keeps every version.
+/// A store whose table keeps all versions.
 struct Wide {
     store: Store,
     table: TableId,
@@ -36,7 +36,7 @@ struct Wide {
 
 impl Wide {
     fn open(dir: &Path) -> Result<Wide> {
-        // All of it stays in memory until it is asked to go.
+        // Everything stays in memory until an explicit flush.
         let mut options = options();
         options.memory.budget_bytes = 8 << 30;
         options.flush.fragment_bytes = 4 << 30;
@@ -45,7 +45,7 @@ impl Wide {
         Ok(Wide { store, table })
     }
 
-    /// Writes `count` things, many in a commit.
+    /// Writes `count` items in large commits.
     fn write(&self, count: u64, add: impl Fn(&mut CommitBuilder, u64)) -> Result<()> {
         let mut next = 0;
         while next < count {
@@ -60,8 +60,8 @@ impl Wide {
         Ok(())
     }
 
-    /// Microseconds of CPU for a read that must find exactly one cell, when
-    /// all is in the cache.
+    /// Returns the microseconds of CPU time of a cached read that must find exactly one
+    /// cell.
     fn seek_us(&self, mut spec: impl FnMut() -> ScanSpec) -> Result<f64> {
         self.store.read(self.table, ScanSpec::row(ROW), |_| ())?;
         let measured = measure(Some(LIMIT), Sampling::Some, || {
@@ -77,7 +77,7 @@ impl Wide {
     }
 }
 
-/// Compares a seek among ten with one among many: in memory, on disk, and in a
+/// Compares a seek among ten cells with a seek among many: in memory, on disk, and in a
 /// row that is spread over both.
 fn few_and_many(
     what: &str,
@@ -120,17 +120,17 @@ fn few_and_many(
         spread_us.push(wide.seek_us(|| spec(rng.below(count)))?);
     }
     let mut findings = Vec::new();
-    let places = [
+    let locations = [
         ("memory", memory_us),
         ("disk fragment, cached", disk_us),
         ("spread over memory and three fragments", spread_us),
     ];
-    for (place, times) in places {
+    for (location, times) in locations {
         for (count, time) in [FEW, many].iter().zip(&times) {
-            findings.push(Finding::new(format!("{what} of {count}, {place}"), *time, "µs"));
+            findings.push(Finding::new(format!("{what} of {count}, {location}"), *time, "µs"));
         }
         let slower = Finding::new(
-            format!("{what}, {place}: of many to of ten"),
+            format!("{what}, {location}: many over ten"),
             times[1] / times[0],
             "times",
         );
@@ -139,7 +139,7 @@ fn few_and_many(
     Ok(findings)
 }
 
-/// The newest cell at or before a time.
+/// Measures reads of the newest cell at or before a timestamp.
 pub fn versions(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let add = |builder: &mut CommitBuilder, number: u64| {
         builder.set(FAMILY, b"q", number as i64, VALUE);
@@ -152,7 +152,7 @@ pub fn versions(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     few_and_many("newest at or before T", scale.of(100_000), dir, add, spec)
 }
 
-/// One column of a wide row.
+/// Measures reads of one column of a wide row.
 pub fn columns(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let add = |builder: &mut CommitBuilder, number: u64| {
         builder.set(FAMILY, &key(number), 0, VALUE);
@@ -167,7 +167,7 @@ pub fn columns(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     few_and_many("one column", scale.of(1_000_000), dir, add, spec)
 }
 
-/// A scan that finds nothing but row tombstones.
+/// Measures a scan that finds only row tombstones.
 pub fn tombstones(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
     let wide = Wide::open(dir)?;
     let rows = scale.of(1_000_000);
@@ -180,7 +180,7 @@ pub fn tombstones(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
         builder.row(&row(number)).delete_row();
     })?;
     let mut findings = Vec::new();
-    for place in ["memory", "disk fragment"] {
+    for location in ["memory", "disk fragment"] {
         let mut found = 0;
         let scan = measure(None, Sampling::Every, {
             let mut passes = 0;
@@ -195,8 +195,9 @@ pub fn tombstones(scale: &Scale, dir: &Path) -> Result<Vec<Finding>> {
                 Ok(Some(rows))
             }
         })?;
-        ensure!(found == 0, "{found} deleted cells came back");
-        let what = format!("scan over {rows} row tombstones in {place}, as many dead rows below");
+        ensure!(found == 0, "{found} deleted cells were returned");
+        let what =
+            format!("scan over {rows} row tombstones in {location}, over as many deleted rows");
         findings.push(Finding::new(what, scan.seconds, "s").at_most(TOMBSTONES_SECONDS_MAX));
         wide.store.flush(wide.table)?;
     }

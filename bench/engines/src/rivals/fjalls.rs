@@ -10,7 +10,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use crate::data::{Batch, Key, touch};
 use crate::engine::{CACHE_BYTES, Engine, Safety, WRITE_BUFFER_BYTES};
 
-/// What reads seemed fastest with, of 4, 8 and 16 KiB, within noise.
+/// The best block size for reads of 4, 8 and 16 KiB, within noise.
 const BLOCK_BYTES: u32 = 8 << 10;
 
 pub struct Fjall {
@@ -32,10 +32,10 @@ impl Fjall {
         Ok(Fjall { db, pairs })
     }
 
-    /// Waits for flushes and compactions that are under way.
-    fn settle(&self) -> Result<()> {
+    /// Waits for running flushes and compactions.
+    fn wait_idle(&self) -> Result<()> {
         self.pairs.rotate_memtable_and_wait()?;
-        // The counters are zero for a moment between two compactions.
+        // The counters are briefly zero between two compactions.
         let mut quiet = 0;
         while quiet < 5 {
             let busy = self.db.outstanding_flushes() > 0 || self.db.active_compactions() > 0;
@@ -48,8 +48,8 @@ impl Fjall {
 
 impl Engine for Fjall {
     fn write(&self, batch: &Batch, safety: Safety) -> Result<()> {
-        // A single insert is handed to the kernel by itself and is cheaper
-        // than a batch of one.
+        // A single insert is written to the kernel on its own and is cheaper than a
+        // batch of one.
         if safety == Safety::Written && batch.len() == 1 {
             let (key, value) = batch.pair(0);
             return Ok(self.pairs.insert(key.as_slice(), value)?);
@@ -82,9 +82,9 @@ impl Engine for Fjall {
     }
 
     fn compact(&self) -> Result<()> {
-        self.settle()?;
+        self.wait_idle()?;
         self.pairs.major_compact()?;
-        self.settle()
+        self.wait_idle()
     }
 
     fn data_bytes(&self) -> Result<u64> {

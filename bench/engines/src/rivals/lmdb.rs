@@ -16,7 +16,8 @@ pub struct Lmdb {
     env: Env,
     pairs: heed::Database<Bytes, Bytes>,
     path: PathBuf,
-    /// How safe commits are now; a flag of the environment, not of a commit.
+    /// The current durability of commits, which is a flag of the environment rather
+    /// than of a commit.
     safety: Mutex<Safety>,
 }
 
@@ -25,8 +26,8 @@ impl Lmdb {
     pub fn open(dir: &Path) -> Result<Lmdb> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(64);
-        // SAFETY: the directory is fresh and this process its only user, so
-        // nobody changes the mapped file behind the map's back.
+        // SAFETY: the directory is new and only this process uses it, so the mapped
+        // file does not change underneath.
         let env = unsafe { options.open(dir)? };
         let mut txn = env.write_txn()?;
         let pairs = env.create_database(&mut txn, None)?;
@@ -37,14 +38,14 @@ impl Lmdb {
 
     #[allow(unsafe_code)]
     fn set_safety(&self, wanted: Safety) -> Result<()> {
-        let mut safety = self.safety.lock().expect("nobody panics while holding it");
+        let mut safety = self.safety.lock().expect("no thread panics while holding the lock");
         if *safety != wanted {
             let mode = match wanted {
                 Safety::Written => FlagSetMode::Enable,
                 Safety::Durable => FlagSetMode::Disable,
             };
-            // SAFETY: only a crash of the machine could damage the data, and
-            // the data is thrown away anyway.
+            // SAFETY: only a crash of the machine can damage the data, which is
+            // discarded anyway.
             unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode)? };
             *safety = wanted;
         }

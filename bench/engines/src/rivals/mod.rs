@@ -1,4 +1,4 @@
-//! The other engines, each set up to be as fast as it can be made.
+//! The other engines, each configured for its best performance.
 
 pub mod fjalls;
 pub mod lmdb;

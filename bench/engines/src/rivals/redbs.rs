@@ -1,5 +1,5 @@
-//! redb: a copy-on-write B-tree in Rust. Its unsynced commits stay in the
-//! process, so its unsynced numbers promise less than those of the others.
+//! redb: a copy-on-write B-tree in Rust. Its unsynced commits stay in the memory of the
+//! process, so they are less durable than those of the other engines.
 
 use std::path::{Path, PathBuf};
 

@@ -89,7 +89,7 @@ fn fail(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Issues one ReadRows and checks that exactly `want` rows came back.
+/// Sends one ReadRows and checks that exactly `want` rows were returned.
 async fn read_rows(mut client: Client, request: bt::ReadRowsRequest, want: u64) -> StepResult {
     let mut stream = client.read_rows(request).await.map_err(fail)?.into_inner();
     let (mut rows, mut bytes) = (0, 0);
@@ -99,12 +99,12 @@ async fn read_rows(mut client: Client, request: bt::ReadRowsRequest, want: u64) 
             use bt::read_rows_response::cell_chunk::RowStatus;
             match chunk.row_status {
                 Some(RowStatus::CommitRow(true)) => rows += 1,
-                Some(RowStatus::ResetRow(true)) => return Err("row was reset".into()),
+                Some(RowStatus::ResetRow(true)) => return Err("the server reset a row".into()),
                 _ => {}
             }
         }
     }
-    if rows == want { done(rows, bytes) } else { Err(format!("got {rows} rows, not {want}")) }
+    if rows == want { done(rows, bytes) } else { Err(format!("expected {want} rows, got {rows}")) }
 }
 
 fn range(start: Bytes, end: Bytes) -> Option<bt::RowSet> {
@@ -147,7 +147,11 @@ async fn load_batch(mut client: Client, cx: Context, first: u64, mut rng: Rng) -
             }
         }
     }
-    if acked == last - first { done(acked, bytes) } else { Err(format!("{acked} entries acked")) }
+    if acked == last - first {
+        done(acked, bytes)
+    } else {
+        Err(format!("only {acked} entries acknowledged"))
+    }
 }
 
 async fn mutate(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
@@ -190,7 +194,7 @@ async fn check_and_mutate(mut client: Client, cx: Context, mut rng: Rng) -> Step
         ..Default::default()
     };
     let response = client.check_and_mutate_row(request).await.map_err(fail)?.into_inner();
-    if response.predicate_matched { done(1, 8) } else { Err("predicate did not match".into()) }
+    if response.predicate_matched { done(1, 8) } else { Err("the predicate did not match".into()) }
 }
 
 async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Report {
@@ -218,7 +222,8 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
             .await
         }
         "scan" => {
-            // One op reads a worker's share of the table; the shares cover it.
+            // Each operation reads a worker's share of the table; together the shares
+            // cover it.
             let plan = Plan { warmup: 0.0, ..clone_plan(plan) };
             let c = plan.concurrency as u64;
             drive(&plan, |w| {
@@ -257,7 +262,7 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
                                 let rows = range(key(group * GROUP), key((group + 1) * GROUP));
                                 read_rows(client, read_request(&cx, rows, 0), GROUP).await
                             }
-                            other => panic!("unknown workload {other}; have {ALL}"),
+                            other => panic!("unknown workload {other}: use {ALL}"),
                         }
                     }
                 }
@@ -312,7 +317,7 @@ async fn main() {
     let connections: usize = flags.get("connections", 4);
     let parent = "projects/p/instances/i";
     let name = flags.text("table", "btload");
-    // Loading starts from an empty table unless told to keep what is there.
+    // Loading starts with an empty table unless --keep is given.
     if workloads.iter().any(|w| w == "load") && !flags.get("keep", false) {
         create_table(&target, parent, &name).await;
     }
@@ -334,7 +339,7 @@ async fn main() {
     for concurrency in flags.list("concurrency", "1,16,64") {
         for workload in &workloads {
             if workload == "load" && std::mem::replace(&mut loaded, true) {
-                continue; // load once, at the first concurrency
+                continue; // Load once, at the first concurrency.
             }
             let plan = Plan {
                 concurrency,

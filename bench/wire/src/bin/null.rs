@@ -1,5 +1,5 @@
-//! A tonic server that does no work: a unary echo, and Bigtable data calls
-//! answered from constants. It bounds what any tonic server can reach here.
+//! A tonic server that does no work: a unary echo, and Bigtable data calls with
+//! constant responses. It is an upper bound for any tonic server on this machine.
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
@@ -35,7 +35,7 @@ impl echo_server::Echo for Null {
 
 type Boxed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Rows per ReadRowsResponse when a range is asked for.
+/// Rows per ReadRowsResponse of a range.
 const ROWS_PER_MESSAGE: usize = 64;
 
 fn number(key: &[u8]) -> usize {

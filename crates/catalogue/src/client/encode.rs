@@ -1,5 +1,5 @@
-//! Vectors on their way out: the pieces of keys and values are written to the
-//! wire one after the other, which is the only copy that is made of them.
+//! Encodes vectors: the segments of keys and values are written to the wire one after
+//! the other, which is the only copy of them.
 
 use std::marker::PhantomData;
 
@@ -12,14 +12,14 @@ use tonic::codec::{Codec, EncodeBuf, Encoder};
 use super::Segments;
 use crate::codec::{MessageCodec, MessageDecoder};
 
-/// A record to be stored.
+/// A record to store.
 #[derive(Clone, Debug, Default)]
 pub struct NewRecord {
     pub key: Segments,
     pub value: Segments,
-    /// Optional: a cookie that came with this record.
+    /// Optional: a cookie that was returned for this record.
     pub cookie: Bytes,
-    /// Store only over a record with this value.
+    /// Store the record only if its current value is this one.
     pub expected: Option<Segments>,
 }
 
@@ -29,13 +29,13 @@ impl NewRecord {
     }
 }
 
-/// A record to be found or deleted.
+/// The key of a record to read or delete.
 #[derive(Clone, Debug, Default)]
 pub struct RecordKey {
     pub key: Segments,
-    /// Optional: a cookie that came with this record.
+    /// Optional: a cookie that was returned for this record.
     pub cookie: Bytes,
-    /// Delete only a record with this value.
+    /// Delete the record only if its value is this one.
     pub expected: Option<Segments>,
 }
 
@@ -45,14 +45,15 @@ impl<K: Into<Segments>> From<K> for RecordKey {
     }
 }
 
-/// Where a walk begins, and how many records it takes from there.
+/// The start of a walk, and the number of records from there.
 #[derive(Clone, Debug, Default)]
 pub struct WalkStart {
     pub key: Segments,
     pub count: u32,
-    /// Optional: a cookie that came with the record of this key.
+    /// Optional: a cookie that was returned for the record of this key.
     pub cookie: Bytes,
-    /// Begin at the first record, or backwards at the last, whatever the key.
+    /// Start at the first record, or at the last one of a reverse walk, whatever the
+    /// key.
     pub edge: bool,
 }
 
@@ -66,7 +67,7 @@ impl WalkStart {
     }
 }
 
-/// An element of a vector, as a message of its own.
+/// An element of a vector, encoded as a nested message.
 pub trait Element: Send + Sync + 'static {
     fn encoded_len(&self) -> usize;
     fn encode(&self, out: &mut impl BufMut);
@@ -114,7 +115,7 @@ impl Element for WalkStart {
     }
 }
 
-/// What a field of that many bytes takes; an empty one is left out.
+/// Returns the encoded size of a field; an empty one is omitted.
 fn field(len: usize) -> usize {
     if len == 0 { 0 } else { 1 + sized(len) }
 }
@@ -143,7 +144,7 @@ fn put_pieces(out: &mut impl BufMut, field: u8, pieces: &Segments) {
     }
 }
 
-/// Bytes that are there even if they are empty.
+/// Writes bytes that are encoded even if they are empty.
 fn put_expected(out: &mut impl BufMut, field: u8, pieces: Option<&Segments>) {
     let Some(pieces) = pieces else { return };
     out.put_u8(tag(field, LENGTH_DELIMITED));
@@ -159,11 +160,11 @@ fn put_bytes(out: &mut impl BufMut, field: u8, bytes: &[u8]) {
     }
 }
 
-/// The field that holds the vector, in every request that has one.
+/// The field number of the vector in every request that has one.
 const ELEMENTS: u8 = 2;
 
-/// A request whose vector is in pieces: `head` is the same request with an
-/// empty one.
+/// A request whose vector consists of segments: `head` is the same request with an
+/// empty vector.
 #[derive(Debug)]
 pub struct VectorRequest<H, E> {
     pub head: H,
@@ -181,7 +182,7 @@ impl<H: Message, E: Element> VectorRequest<H, E> {
     }
 }
 
-/// Encodes requests whose vectors are in pieces; decodes replies as any other.
+/// Encodes requests whose vectors consist of segments; decodes replies as usual.
 #[derive(Debug)]
 pub struct VectorCodec<H, E, R>(PhantomData<(H, E, R)>);
 
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn records_in_pieces_are_read_back_without_a_copy() {
+    fn records_of_segments_are_decoded_without_a_copy() {
         let records = vec![
             NewRecord { cookie: "c".into(), ..NewRecord::new(pieces(), pieces()) },
             NewRecord { expected: Some(Segments::default()), ..NewRecord::new("", "") },
@@ -259,11 +260,11 @@ mod tests {
         assert_eq!((read.catalogue, read.flags, &read.records), (target(), 5, &expected));
         let within = wire.as_ptr_range();
         let at = read.records[0].value.as_ptr();
-        assert!(within.contains(&at), "a decoded value is a piece of its message");
+        assert!(within.contains(&at), "a decoded value is a slice of its message");
     }
 
     #[test]
-    fn keys_in_pieces_are_read_back_as_one() {
+    fn keys_of_segments_are_decoded_as_one() {
         let keys = vec![
             RecordKey { cookie: "c".into(), expected: Some(pieces().into()), ..pieces().into() },
             RecordKey::default(),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_in_pieces_are_read_back_as_one() {
+    fn starts_of_segments_are_decoded_as_one() {
         let starts = vec![
             WalkStart { cookie: "c".into(), ..WalkStart::at(pieces(), 300) },
             WalkStart::at_edge(u32::MAX),

@@ -1,4 +1,4 @@
-//! One catalogue as a client works with it.
+//! A client's handle to one catalogue.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ const GET: &str = "/stele.catalogue.v1.Catalogues/Get";
 const NEXT: &str = "/stele.catalogue.v1.Catalogues/Next";
 const PREV: &str = "/stele.catalogue.v1.Catalogues/Prev";
 
-/// A vector up to this size is one message; a larger one is a stream of
-/// messages of this size.
+/// The maximum size of a vector that is sent in one message; a larger one is sent as a
+/// stream of messages of this size.
 const INLINE_BYTES: usize = 1 << 20;
 const INLINE_RECORDS: usize = VECTOR_MAX / 4;
 
-/// What a Get found.
+/// The result of a Get for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub code: Code,
@@ -44,13 +44,13 @@ pub struct Found {
 pub struct Walk {
     pub starts: Vec<WalkStart>,
     pub flags: u32,
-    /// Only keys within this range.
+    /// Return only keys within this range.
     pub within: Option<Range>,
-    /// A pinned txn to read at; zero reads now.
+    /// A pinned txn to read at; zero means the current state.
     pub at: u64,
 }
 
-/// A catalogue, with the cookie that the server gave for it.
+/// A catalogue, with its cookie from the server.
 #[derive(Clone)]
 pub struct Handle {
     client: Client,
@@ -78,7 +78,7 @@ impl Handle {
         }
     }
 
-    /// Stores records, all by one commit, however large the vector is.
+    /// Stores records in one commit, whatever the size of the vector.
     pub async fn put(&self, records: Vec<NewRecord>, flags: u32) -> Result<WriteReply> {
         let head = PutRequest { catalogue: self.target(), flags, ..Default::default() };
         let reply = self.write(head, records, [PUT, PUT_STREAM]).await?;
@@ -86,14 +86,13 @@ impl Handle {
         Ok(reply)
     }
 
-    /// Deletes records, all by one commit, however large the vector is.
+    /// Deletes records in one commit, whatever the size of the vector.
     pub async fn del(&self, keys: Vec<RecordKey>, flags: u32) -> Result<WriteReply> {
         let head = DelRequest { catalogue: self.target(), flags, ..Default::default() };
         self.write(head, keys, [DEL, DEL_STREAM]).await
     }
 
-    /// Sends a vector that writes: in one message, or in several that are one
-    /// request.
+    /// Sends a vector of writes in one message, or in several that form one request.
     async fn write<H, E>(
         &self,
         head: H,
@@ -104,7 +103,7 @@ impl Handle {
         H: Message + Default + 'static,
         E: Element,
     {
-        let mut parts = cut(elements, E::encoded_len).into_iter();
+        let mut parts = split(elements, E::encoded_len).into_iter();
         let Some(first) = parts.next() else { return Err(empty_vector()) };
         let first = VectorRequest { head, elements: first };
         let mut grpc = self.client.grpc().await?;
@@ -120,23 +119,23 @@ impl Handle {
         Ok(reply.into_inner())
     }
 
-    /// Deletes all records of a range by one commit.
+    /// Deletes all records of a range in one commit.
     pub async fn del_range(&self, range: Option<Range>, flags: u32) -> Result<WriteReply> {
         let request = DelRangeRequest { catalogue: self.target(), range, flags };
         Ok(self.client.calls().del_range(request).await?.into_inner())
     }
 
-    /// Finds records; one answer for each key, in their order. All are read at
-    /// the same moment: now, or when `at` was pinned.
+    /// Reads records; returns one result per key, in the same order. All are read from
+    /// one snapshot: the current one, or the one pinned as `at`.
     pub async fn get(&self, keys: Vec<RecordKey>, flags: u32, at: u64) -> Result<Vec<Found>> {
-        let mut parts = cut(keys, RecordKey::encoded_len);
+        let mut parts = split(keys, RecordKey::encoded_len);
         match parts.len() {
             0 => Err(empty_vector()),
             1 => self.get_part(parts.remove(0), flags, at).await,
             _ if at == 0 => {
                 let pinned = self.client.pin().await?;
                 let answers = self.get_parts(parts, flags, pinned).await;
-                // Nobody uses it any more, so it would end by itself.
+                // An error does not matter, because an unused pin expires.
                 let _ = self.client.unpin(pinned).await;
                 answers
             }
@@ -158,10 +157,10 @@ impl Handle {
     }
 
     async fn get_part(&self, keys: Vec<RecordKey>, flags: u32, at: u64) -> Result<Vec<Found>> {
-        let asked = keys.len();
+        let requested = keys.len();
         let head = GetRequest { catalogue: self.target(), flags, at, ..Default::default() };
         let mut messages = self.read::<_, _, GetReply>(head, keys, GET).await?;
-        let mut answers = Vec::with_capacity(asked);
+        let mut answers = Vec::with_capacity(requested);
         while let Some(message) = messages.message().await? {
             self.learn(&message.catalogue_cookie);
             answers.extend(message.found.into_iter().map(|found| Found {
@@ -170,13 +169,13 @@ impl Handle {
                 cookie: found.cookie,
             }));
         }
-        if answers.len() != asked {
-            return Err(Status::internal("the server did not answer every key"));
+        if answers.len() != requested {
+            return Err(Status::internal("the server did not return a result for every key"));
         }
         Ok(answers)
     }
 
-    /// The value of one key.
+    /// Returns the value of one key.
     pub async fn get_one(&self, key: impl Into<Segments>) -> Result<Option<Segments>> {
         let found = self.get(vec![RecordKey::from(key)], 0, 0).await?.remove(0);
         Ok((found.code == Code::Ok).then_some(found.value))
@@ -199,7 +198,7 @@ impl Handle {
         Ok(Records::new(self.read(head, starts, path).await?))
     }
 
-    /// Sends a vector that asks; the answers come as a stream.
+    /// Sends a vector of reads; the results are a stream.
     async fn read<H, E, R>(
         &self,
         head: H,
@@ -228,8 +227,8 @@ fn empty_vector() -> Status {
     Status::invalid_argument("the vector is empty")
 }
 
-/// Cuts a vector into the parts that go into one message each.
-fn cut<T>(elements: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+/// Splits a vector into parts that fit in one message each.
+fn split<T>(elements: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut parts: Vec<Vec<T>> = Vec::new();
     let mut bytes = usize::MAX;
     for element in elements {
@@ -240,7 +239,7 @@ fn cut<T>(elements: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
             bytes = 0;
         }
         bytes += more;
-        parts.last_mut().expect("a part was just begun").push(element);
+        parts.last_mut().expect("a part was just added").push(element);
     }
     parts
 }
@@ -250,13 +249,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vector_is_cut_by_size_and_by_number_and_keeps_its_order() {
-        assert!(cut(Vec::<usize>::new(), |size| *size).is_empty());
-        let parts = cut(vec![INLINE_BYTES / 2; 5], |size| *size);
+    fn a_vector_is_split_by_size_and_count_in_order() {
+        assert!(split(Vec::<usize>::new(), |size| *size).is_empty());
+        let parts = split(vec![INLINE_BYTES / 2; 5], |size| *size);
         assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
-        let parts = cut(vec![2 * INLINE_BYTES, 1, 1], |size| *size);
+        let parts = split(vec![2 * INLINE_BYTES, 1, 1], |size| *size);
         assert_eq!(parts, [vec![2 * INLINE_BYTES], vec![1, 1]]);
-        let parts = cut((0..INLINE_RECORDS + 1).collect(), |_| 0);
+        let parts = split((0..INLINE_RECORDS + 1).collect(), |_| 0);
         assert_eq!(parts.concat(), (0..INLINE_RECORDS + 1).collect::<Vec<_>>());
         assert_eq!(parts.len(), 2);
     }

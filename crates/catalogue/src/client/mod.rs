@@ -1,6 +1,6 @@
-//! A client for catalogues, over the network or within the process. It cuts
-//! large vectors into the messages of one request, which stays atomic, and
-//! remembers the cookie of each catalogue that it is asked for.
+//! A client for catalogues, over the network or within the process. It splits large
+//! vectors into the messages of one request, which remains atomic, and caches the
+//! cookie of each catalogue.
 
 mod encode;
 mod handle;
@@ -24,7 +24,7 @@ use crate::proto::*;
 
 pub type Result<T, E = Status> = std::result::Result<T, E>;
 
-/// Speaks to the catalogues of one server. Cheap to clone.
+/// A client of the catalogues of one server. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     transport: Transport,
@@ -45,7 +45,7 @@ impl Client {
         Client { transport: Transport::InProcess(services.into()) }
     }
 
-    /// For calls whose messages are encoded here.
+    /// Returns a client for calls whose messages are encoded here.
     async fn grpc(&self) -> Result<Grpc<Transport>> {
         let mut grpc = Grpc::new(self.transport.clone())
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
@@ -60,7 +60,7 @@ impl Client {
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// A catalogue to work with. Nothing is asked yet.
+    /// Returns a handle to a catalogue without calling the server.
     pub fn catalogue(&self, fid: Fid) -> Handle {
         Handle::new(self.clone(), fid)
     }
@@ -79,7 +79,7 @@ impl Client {
         Ok(self.calls().lookup(LookupRequest { fids: wire(fids) }).await?.into_inner())
     }
 
-    /// Catalogues by their numbers, from `start` or the first on.
+    /// Lists catalogues in the order of their ids, from `start` or the first on.
     pub async fn list(&self, start: Option<Fid>, count: u32, flags: u32) -> Result<ListReply> {
         let start = start.map(|fid| fid.bytes().to_vec().into()).unwrap_or_default();
         Ok(self.calls().list(ListRequest { start, count, flags }).await?.into_inner())
@@ -89,7 +89,7 @@ impl Client {
         Ok(self.calls().stat(StatRequest { fids: wire(fids) }).await?.into_inner().stats)
     }
 
-    /// Holds the present for a while; its txn can be read at.
+    /// Pins the current snapshot for a while and returns its txn.
     pub async fn pin(&self) -> Result<u64> {
         Ok(self.calls().pin(PinRequest {}).await?.into_inner().txn)
     }
@@ -98,12 +98,12 @@ impl Client {
         Ok(self.calls().unpin(UnpinRequest { txn }).await?.into_inner().held)
     }
 
-    /// Waits until a write that was not waited for is durable.
+    /// Waits until a write that was made with NO_WAIT is durable.
     pub async fn fsync(&self, txn: u64) -> Result<u64> {
         Ok(self.calls().fsync(FsyncRequest { txn }).await?.into_inner().durable)
     }
 
-    /// Waits until the records of all deleted catalogues are gone.
+    /// Waits until the records of all deleted catalogues have been removed.
     pub async fn await_deathrow(&self) -> Result<()> {
         self.calls().await_deathrow(AwaitDeathrowRequest {}).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! The records of a Next or Prev as they come.
+//! The stream of records of a Next or Prev.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use tonic::codec::Streaming;
 use super::{Result, Segments};
 use crate::proto::{Code, NextReply};
 
-/// What comes next of a walk.
+/// An item of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A record of the start with this number.
     Record { start: u32, key: Segments, value: Segments, cookie: bytes::Bytes },
-    /// All records of the start have come.
+    /// All records of the start have been returned.
     End { start: u32, code: Code, count: u64 },
 }
 
 pub struct Records {
     messages: Streaming<NextReply>,
     ready: VecDeque<Step>,
-    /// The txn that was pinned, when everything has come.
+    /// The pinned txn, available after the last item.
     pub pinned: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Records {
         Records { messages, ready: VecDeque::new(), pinned: None }
     }
 
-    /// The next record or end; `None` after the last.
+    /// Returns the next item; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Step>> {
         while self.ready.is_empty() {
             let Some(message) = self.messages.message().await? else { return Ok(None) };

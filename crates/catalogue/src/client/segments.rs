@@ -1,14 +1,14 @@
-//! Bytes in several pieces: callers give keys and values as they have them,
-//! and nothing is joined before it is written to the wire.
+//! Bytes in several segments: callers pass keys and values as they have them, and
+//! nothing is joined before it is written to the wire.
 
 use bytes::Bytes;
 
-/// A key or a value in pieces.
+/// A key or a value in segments.
 #[derive(Clone, Debug, Default)]
 pub struct Segments(Vec<Bytes>);
 
 impl Segments {
-    /// Bytes of all pieces.
+    /// Returns the number of bytes of all segments.
     pub fn len(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
@@ -21,7 +21,7 @@ impl Segments {
         self.0.iter()
     }
 
-    /// One piece; copied only if there are several.
+    /// Returns the bytes as one segment; copies only if there are several.
     pub fn joined(mut self) -> Bytes {
         match self.0.len() {
             0 => Bytes::new(),
@@ -61,7 +61,7 @@ impl From<&'static str> for Segments {
     }
 }
 
-/// How they are cut makes no difference.
+/// Compares the bytes, regardless of the segments.
 impl PartialEq for Segments {
     fn eq(&self, other: &Segments) -> bool {
         self.len() == other.len() && self.iter().flatten().eq(other.iter().flatten())
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_equal_to_the_whole_and_joined_without_a_copy_where_they_can() {
+    fn segments_equal_the_joined_bytes_and_one_segment_is_not_copied() {
         let pieces = Segments::from(vec![Bytes::from("ab"), Bytes::new(), Bytes::from("c")]);
         assert_eq!(pieces, Segments::from("abc"));
         assert_ne!(pieces, Segments::from("abd"));

@@ -1,4 +1,4 @@
-//! How a connection to the server is made.
+//! Connects to the server.
 
 use stele_grpc::{Tls, Transport, chain, endpoint};
 use tonic::Status;

@@ -1,5 +1,5 @@
-//! Applies commits without keeping a thread of the runtime waiting, and
-//! commits that create catalogues without a lock while they wait.
+//! Applies commits without blocking a thread of the runtime, and commits that create
+//! catalogues without holding a lock while they wait.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::error::Result;
 use crate::layout::Object;
 
 impl Catalogues {
-    /// Gives a commit its place in the order, without waiting for the disk.
+    /// Applies a commit, without waiting for the disk.
     pub(super) fn apply(&self, commit: &Commit) -> Result<Txn> {
         let permit = self.admit(commit)?;
         Ok(self.store.apply_admitted(permit, commit, Txn::MAX)?)
     }
 
-    /// Waits until the store has capacity for a commit; seldom, so that most
-    /// commits stay on their thread.
+    /// Waits until the store has capacity for a commit. This is rare, so most commits
+    /// stay on their thread.
     fn admit<'c>(&'c self, commit: &'c Commit) -> Result<Permit<'c>> {
         match self.store.try_admit(commit)? {
             Some(permit) => Ok(permit),
@@ -30,8 +30,9 @@ impl Catalogues {
         }
     }
 
-    /// Applies a commit that creates the catalogues numbered from `first` to
-    /// `after`. `None` if others were created since `first` was the next one.
+    /// Applies a commit that creates the catalogues with the objects from `first` to
+    /// `after` (exclusive). Returns `None` if other catalogues were created in the
+    /// meantime.
     pub(super) fn apply_creation(
         &self,
         commit: &Commit,
@@ -49,13 +50,13 @@ impl Catalogues {
         Ok(Some(txn))
     }
 
-    /// Keeps others from creating catalogues.
+    /// Prevents other creations of catalogues.
     pub(super) fn lock_creation(&self) -> MutexGuard<'_, Object> {
         self.next_object.try_lock().unwrap_or_else(|| in_place(|| self.next_object.lock()))
     }
 }
 
-/// Runs a future of the engine to its end on this thread.
+/// Runs a future of the engine to completion on this thread.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_future_that_is_woken_by_another_thread_ends() {
+    fn a_future_that_is_woken_by_another_thread_completes() {
         let (send, receive) = tokio::sync::oneshot::channel();
         let sending = thread::spawn(move || send.send(7).unwrap());
         assert_eq!(wait_for(receive).unwrap(), 7);

@@ -1,6 +1,5 @@
-//! PUT and DEL: what becomes of each record is decided in the order of the
-//! vector, on what is stored and on what the vector did before; what remains
-//! is one commit.
+//! PUT and DEL: the outcome of each record is determined in the order of the vector,
+//! from the stored record and the earlier elements; the result is one commit.
 
 use std::sync::Arc;
 
@@ -16,28 +15,28 @@ use crate::flags::{self, Flag, Flags};
 use crate::layout::{self, Object, Space};
 use crate::proto::{Code, DelRequest, PutRequest, Record, Target, WriteReply};
 
-/// One element of a vector that writes.
+/// One element of a vector of writes.
 struct Change<'a> {
     key: &'a [u8],
     cookie: &'a [u8],
     expected: Option<&'a [u8]>,
-    /// What to store; `None` deletes.
+    /// The value to store; `None` deletes.
     value: Option<&'a [u8]>,
 }
 
-/// A key of the vector, and what is left to be done about it.
+/// A key of the vector, and the remaining change.
 struct Decided<'a> {
     key: &'a [u8],
-    /// What to store; `None` deletes.
+    /// The value to store; `None` deletes.
     value: Option<&'a [u8]>,
 }
 
-/// The record of a key while a vector is gone through.
+/// The record of a key while a vector is processed.
 enum State<'a> {
     Absent,
-    /// As stored: its length, and the value if any change expects one.
+    /// As stored: its length, and the value if a change expects one.
     Stored(usize, Option<Vec<u8>>),
-    /// As the vector has set it.
+    /// As set by the vector.
     Set(&'a [u8]),
 }
 
@@ -55,7 +54,8 @@ impl State<'_> {
     }
 }
 
-/// What becomes of a change to a record in this state, and whether it acts.
+/// Returns the outcome of a change to a record in this state, and whether it takes
+/// effect.
 fn decide(state: &State<'_>, change: &Change<'_>, flags: Flags) -> (Code, bool) {
     let exists = state.exists();
     if let Some(expected) = change.expected
@@ -71,21 +71,21 @@ fn decide(state: &State<'_>, change: &Change<'_>, flags: Flags) -> (Code, bool) 
     }
 }
 
-/// Everything that a vector does, before it is done.
+/// The effects of a vector before they are applied.
 #[derive(Default)]
 struct Plan<'a> {
     codes: Vec<i32>,
     /// In key order.
     decided: Vec<Decided<'a>>,
     totals: Totals,
-    /// How many changes act.
+    /// Number of changes that take effect.
     count: u64,
-    /// The newest commit that was looked at.
+    /// The newest commit that was read.
     read_at: Txn,
 }
 
 impl Plan<'_> {
-    /// Whether what is decided is done, given what was refused.
+    /// Returns whether the changes are applied, given the rejected ones.
     fn is_applied(&self, flags: Flags) -> bool {
         let refused = self.codes.iter().any(|code| *code != Code::Ok as i32);
         !(refused && flags.has(Flag::AllOrNothing))
@@ -97,7 +97,7 @@ impl Catalogues {
         self.put_all(request.catalogue.as_ref(), &request.records, request.flags)
     }
 
-    /// Stores the records of a request, however many messages it came in.
+    /// Stores the records of a request of any number of messages.
     pub fn put_all(
         &self,
         target: Option<&Target>,
@@ -111,7 +111,7 @@ impl Catalogues {
             check_value(&record.value)?;
         }
         if flags.has(Flag::InsertOnly) && records.iter().any(|record| record.expected.is_some()) {
-            let what = "a record that is inserted only cannot be expected to have a value";
+            let what = "INSERT_ONLY cannot be combined with an expected value";
             return Err(Error::invalid(what));
         }
         let changes = records.iter().map(|record| Change {
@@ -165,8 +165,8 @@ impl Catalogues {
             };
             let _locked = catalogue.lock_keys(changes.iter().map(|change| change.key));
             if catalogue.is_dropped() {
-                // Its name was free before its locks were: found again, there
-                // is another one or none.
+                // The catalogue was deleted before its keys were locked: look it up
+                // again.
                 continue;
             }
             let plan = self.plan(Some(&catalogue), changes, flags)?;
@@ -177,7 +177,8 @@ impl Catalogues {
         }
     }
 
-    /// Goes through the vector. Without a catalogue there are no records yet.
+    /// Determines the effects of the vector. Without a catalogue there are no records
+    /// yet.
     fn plan<'a>(
         &self,
         catalogue: Option<&Catalogue>,
@@ -230,7 +231,7 @@ impl Catalogues {
         Ok(plan)
     }
 
-    /// The record of the key that a group of changes shares.
+    /// Reads the record of a key that a group of changes shares.
     fn stored<'a>(
         &self,
         catalogue: &Catalogue,
@@ -253,7 +254,7 @@ impl Catalogues {
         Ok(state)
     }
 
-    /// Applies what was decided. Returns the commit that the answer rests on.
+    /// Applies the changes. Returns the commit that the reply is based on.
     fn commit_plan(&self, catalogue: &Catalogue, plan: &Plan<'_>) -> Result<Txn> {
         if plan.decided.is_empty() {
             return Ok(plan.read_at);
@@ -265,7 +266,7 @@ impl Catalogues {
         Ok(txn)
     }
 
-    /// The one copy of each value on its way in.
+    /// Copies each value into the commit, which is the only copy on the write path.
     fn append(&self, commit: &mut CommitBuilder, space: &Space, object: Object, plan: &Plan<'_>) {
         commit.table(space.table);
         append_totals(commit, object, plan.totals);
@@ -286,9 +287,9 @@ impl Catalogues {
         }
     }
 
-    /// Creates the catalogue and changes it in one commit. `None` when there is
-    /// one by now, or others were created meanwhile: then it is tried again. With
-    /// `hold` nobody else creates any.
+    /// Creates the catalogue and changes it in one commit. Returns `None` if it exists
+    /// by now, or if others were created in the meantime: then the caller retries. With
+    /// `hold`, no other catalogues can be created.
     fn change_in_new(
         &self,
         fid: Fid,
@@ -307,7 +308,7 @@ impl Catalogues {
         let plan = self.plan(None, changes, flags)?;
         let no_wait = flags.has(Flag::NoWait);
         if plan.decided.is_empty() {
-            // Nothing is applied, so neither is the catalogue.
+            // Nothing is applied, so the catalogue is not created either.
             let txn = self.store.progress().1;
             let (applied, codes) = (plan.is_applied(flags), plan.codes);
             let reply = WriteReply { codes, applied, txn: txn.raw(), ..Default::default() };
@@ -323,7 +324,7 @@ impl Catalogues {
         };
         let reply = match self.lookup_fid(fid)? {
             Some(catalogue) => self.reply(&catalogue, changes, plan, flags, txn),
-            // Deleted since by another request; this write came before.
+            // Deleted since by another request; this write came first.
             None => {
                 let applied = plan.is_applied(flags);
                 let (codes, count) = (plan.codes, plan.count);

@@ -1,6 +1,6 @@
-//! The deathrow: deleted catalogues whose records are still to be removed, in
-//! the background and across restarts. The records of a catalogue are one range
-//! of rows, so a single range delete removes them, however many they are.
+//! The deathrow: deleted catalogues whose records are still to be removed, in the
+//! background and across restarts. The records of a catalogue are one range of rows, so
+//! a single range tombstone removes any number of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -17,24 +17,24 @@ use crate::error::Result;
 use crate::fid::Fid;
 use crate::layout::{self, Condemned, Object, Space, Tables};
 
-/// Catalogues whose records one commit removes.
+/// The maximum number of catalogues per commit.
 const STEP_CATALOGUES: usize = 256;
 
-/// After an error, such as a full disk.
+/// The delay after an error, such as a full disk.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 pub struct Deathrow {
-    /// Catalogues that still have records.
+    /// Number of catalogues that still have records.
     waiting: watch::Sender<isize>,
-    /// What the rows of the deathrow hold, in the order of arrival. Kept here
-    /// because a scan would pass the rows that were deleted before.
+    /// The rows of the deathrow in the order of arrival. Cached, because a scan would
+    /// have to skip the rows that were deleted before.
     queue: Mutex<VecDeque<(Object, Fid)>>,
-    /// Wakes the collector, if one runs.
+    /// Wakes the collector, if it runs.
     wake: Mutex<Option<SyncSender<()>>>,
 }
 
 impl Deathrow {
-    /// The deathrow as it was left.
+    /// Reads the stored deathrow.
     pub fn open(store: &Store, meta: TableId) -> Result<Deathrow> {
         let mut queue = VecDeque::new();
         let rows = RowRange::prefix(layout::DEATHROW);
@@ -52,32 +52,32 @@ impl Deathrow {
         Deathrow { waiting, queue: Mutex::new(queue), wake: Mutex::new(None) }
     }
 
-    /// Catalogues have been deleted.
+    /// Adds deleted catalogues.
     pub fn arrived(&self, catalogues: impl ExactSizeIterator<Item = (Object, Fid)>) {
         self.waiting.send_modify(|waiting| *waiting += catalogues.len() as isize);
         self.queue.lock().extend(catalogues);
         if let Some(wake) = &*self.wake.lock() {
             match wake.try_send(()) {
-                // Full: it is told already.
+                // If the channel is full, a wakeup is already pending.
                 Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
             }
         }
     }
 
-    /// Takes the catalogues that the next step removes.
+    /// Returns the catalogues that the next step removes.
     fn take(&self) -> Vec<(Object, Fid)> {
         let mut queue = self.queue.lock();
         let count = queue.len().min(STEP_CATALOGUES);
         queue.drain(..count).collect()
     }
 
-    /// Puts back what a failed step has taken.
+    /// Puts back the catalogues of a failed step.
     fn put_back(&self, catalogues: Vec<(Object, Fid)>) {
         let mut queue = self.queue.lock();
         catalogues.into_iter().rev().for_each(|catalogue| queue.push_front(catalogue));
     }
 
-    /// Catalogues have no records any more.
+    /// Counts catalogues whose records have been removed.
     fn left(&self, catalogues: usize) {
         self.waiting.send_modify(|waiting| *waiting -= catalogues as isize);
     }
@@ -88,23 +88,23 @@ impl Deathrow {
 }
 
 impl Catalogues {
-    /// How many deleted catalogues still have records.
+    /// Returns the number of deleted catalogues that still have records.
     pub fn deathrow_len(&self) -> usize {
         self.deathrow.len()
     }
 
-    /// Waits until no deleted catalogue has records any more.
+    /// Waits until no deleted catalogue has records.
     pub async fn await_deathrow(&self) {
         let mut waiting = self.deathrow.waiting.subscribe();
-        // The sender lives as long as this does.
+        // The sender lives as long as this service.
         let _ = waiting.wait_for(|waiting| *waiting <= 0).await;
     }
 
-    /// Removes the records of the first catalogues on the deathrow by one
-    /// commit. Returns whether there were any.
+    /// Removes the records of the first catalogues of the deathrow in one commit.
+    /// Returns whether there were any.
     pub fn collect_step(&self) -> Result<bool> {
         let mut doomed = self.deathrow.take();
-        // Rows of a commit ascend.
+        // Rows of a commit must be in ascending order.
         doomed.sort_unstable_by_key(|(object, _)| *object);
         if doomed.is_empty() {
             return Ok(false);
@@ -119,7 +119,7 @@ impl Catalogues {
     }
 }
 
-/// The commit that removes the records and totals of catalogues, and their rows
+/// Returns the commit that removes the records and totals of catalogues, and their rows
 /// of the deathrow.
 fn removal(tables: &Tables, doomed: &[(Object, Fid)]) -> Commit {
     let mut commit = CommitBuilder::new();
@@ -141,8 +141,8 @@ fn removal(tables: &Tables, doomed: &[(Object, Fid)]) -> Commit {
     commit.finish()
 }
 
-/// The thread that empties the deathrow. It keeps nothing alive: when the
-/// service goes it ends, after the step at hand.
+/// The thread that empties the deathrow. It does not keep the service alive: when the
+/// service is dropped, the thread ends after the current step.
 pub struct Collector {
     thread: JoinHandle<()>,
 }
@@ -158,11 +158,11 @@ impl Collector {
         Ok(Collector { thread })
     }
 
-    /// Waits until the thread has ended, which it does once the service is
-    /// gone. Nobody has to.
+    /// Waits until the thread has ended, which it does after the service was dropped.
+    /// Calling this is optional.
     pub fn join(self) {
         if self.thread.join().is_err() {
-            tracing::error!("the thread of the deathrow has panicked");
+            tracing::error!("the deathrow thread panicked");
         }
     }
 }
@@ -171,15 +171,14 @@ fn collect(service: &Weak<Catalogues>, woken: &Receiver<()>) {
     loop {
         let Some(alive) = service.upgrade() else { return };
         let step = alive.collect_step();
-        // While this waits, the service can go.
+        // The service can be dropped while this waits.
         drop(alive);
-        // The service holds the other end: without it there is nobody to wait
-        // for.
+        // The service holds the sender, so the channel closes when it is dropped.
         let gone = match step {
             Ok(true) => false,
             Ok(false) => woken.recv().is_err(),
             Err(error) => {
-                tracing::warn!(%error, "the deathrow waits and tries again");
+                tracing::warn!(%error, "cannot remove the records of deleted catalogues, will retry");
                 woken.recv_timeout(RETRY_AFTER) == Err(RecvTimeoutError::Disconnected)
             }
         };

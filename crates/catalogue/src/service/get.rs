@@ -1,5 +1,5 @@
-//! GET: records by their keys, each found at the place that its cookie tells
-//! or looked for, and given on without a copy.
+//! GET: reads records by key, at the location in its cookie or by lookup, and passes
+//! them on without a copy.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,30 +11,30 @@ use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
-use crate::pins::Moment;
+use crate::pins::ReadSnapshot;
 use crate::proto::{Code, GetRequest, Key};
 
-/// Takes what is found, key by key.
+/// Receives the results, key by key.
 pub trait Answer {
-    /// The value of the key at hand; not called when there is none.
+    /// Receives the value of the current key; not called if it does not exist.
     fn value(&mut self, value: &[u8]);
-    /// The key at hand is done.
+    /// Finishes the current key.
     fn done(&mut self, code: Code, cookie: &[u8]);
-    /// Bytes gathered so far.
+    /// Returns the number of collected bytes.
     fn bytes(&self) -> usize;
 }
 
-/// A GET that goes on as its answers are taken. All keys are read at the same
-/// moment.
+/// A GET that proceeds as its results are consumed. All keys are read from one
+/// snapshot.
 pub struct Get {
     service: Arc<Catalogues>,
     catalogue: Arc<Catalogue>,
     keys: Vec<Key>,
-    moment: Option<Moment>,
+    snapshot: Option<ReadSnapshot>,
     view: View,
     cookies: bool,
     next: usize,
-    /// How many were found.
+    /// Number of keys found.
     pub found: u64,
     cookie: Vec<u8>,
     row: Vec<u8>,
@@ -47,29 +47,40 @@ impl Get {
         for key in &request.keys {
             check_key(&key.key)?;
             if key.expected.is_some() {
-                return Err(Error::invalid("a key to be found has no expected value"));
+                return Err(Error::invalid("an expected value is not allowed in a Get"));
             }
         }
         let catalogue = service.readable(request.catalogue.as_ref())?;
-        // For one key the moment need not be held.
+        // A read of one key does not need a snapshot.
         let held = request.at != 0 || request.keys.len() > 1;
-        let moment = held.then(|| service.moment(request.at)).transpose()?;
-        let view = moment.as_ref().map_or(View::Durable, Moment::view);
+        let snapshot = held.then(|| service.read_snapshot(request.at)).transpose()?;
+        let view = snapshot.as_ref().map_or(View::Durable, ReadSnapshot::view);
         let row = catalogue.space.prefix.clone();
         let cookies = !flags.has(Flag::NoCookies);
         let (keys, cookie) = (request.keys, Vec::new());
-        Ok(Get { service, catalogue, keys, moment, view, cookies, next: 0, found: 0, cookie, row })
+        Ok(Get {
+            service,
+            catalogue,
+            keys,
+            snapshot,
+            view,
+            cookies,
+            next: 0,
+            found: 0,
+            cookie,
+            row,
+        })
     }
 
-    /// A cookie for the catalogue, unless none is wanted.
+    /// Returns a cookie for the catalogue, unless NO_COOKIES is set.
     pub fn catalogue_cookie(&self) -> Vec<u8> {
         if self.cookies { self.service.catalogue_cookie(&self.catalogue) } else { Vec::new() }
     }
 
-    /// Answers keys until there are `bytes` of answers, or until that has taken
-    /// about a millisecond. Returns whether there are more.
+    /// Reads keys until there are `bytes` of results, or for about a millisecond.
+    /// Returns whether there are more.
     pub fn step(&mut self, answer: &mut impl Answer, bytes: usize) -> Result<bool> {
-        self.moment.as_ref().map_or(Ok(()), Moment::renew)?;
+        self.snapshot.as_ref().map_or(Ok(()), ReadSnapshot::renew)?;
         let mut effort = Effort::default();
         while self.next < self.keys.len() && answer.bytes() < bytes {
             self.read_next(answer)?;
@@ -77,7 +88,7 @@ impl Get {
                 break;
             }
         }
-        // The deathrow begins only after this is set.
+        // A catalogue is removed by the deathrow only after this is set.
         if self.catalogue.is_dropped() {
             return Err(Error::NoCatalogue(self.catalogue.fid));
         }

@@ -1,5 +1,4 @@
-//! CREATE, DELETE, LOOKUP, LIST and STAT: catalogues as records of the
-//! meta-catalogue.
+//! CREATE, DELETE, LOOKUP, LIST and STAT: catalogues as records of the meta-catalogue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,10 +18,11 @@ use crate::proto::{
     Listed, LookupRequest, NextRequest, Start, StatReply, StatRequest, Target,
 };
 
-/// New catalogues and the numbers that they get.
+/// New catalogues and their objects.
 type Created = Vec<(Fid, Object)>;
 
-/// How often others may create catalogues while a creation is looked up.
+/// The number of concurrent creations that a creation tolerates before it takes the
+/// lock.
 pub(super) const OVERTAKEN_MAX: u32 = 4;
 
 /// Catalogues that are being deleted, in the order in which they are locked.
@@ -33,62 +33,63 @@ impl Catalogues {
         let flags = Flags::check(request.flags, flags::CREATE)?;
         let fids = unreserved(&request.fids)?;
         let mut attempts = 0;
-        let (codes, made, txn) = loop {
-            // Each creation raises the number, so what was looked up before is
-            // still right if it has not changed. Others create meanwhile, but
-            // they cannot overtake for ever.
+        let (codes, created, txn) = loop {
+            // Each creation increases the next object, so earlier lookups are still
+            // valid if it has not changed. Concurrent creations are possible, but after
+            // a few attempts the lock excludes them.
             let held = (attempts == OVERTAKEN_MAX).then(|| self.lock_creation());
             let first = held.as_deref().copied().unwrap_or_else(|| *self.lock_creation());
             attempts += 1;
-            let (codes, made) = self.to_create(&fids, flags, first)?;
-            if made.is_empty() {
-                break (codes, made, self.store.progress().1);
+            let (codes, created) = self.to_create(&fids, flags, first)?;
+            if created.is_empty() {
+                break (codes, created, self.store.progress().1);
             }
-            let after = first + made.len() as u64;
+            let after = first + created.len() as u64;
             let mut commit = CommitBuilder::new();
             commit.table(self.tables.meta);
-            self.append_new(&mut commit, &made, after);
+            self.append_new(&mut commit, &created, after);
             if let Some(txn) = self.apply_creation(&commit.finish(), first, after, held)? {
-                break (codes, made, txn);
+                break (codes, created, txn);
             }
         };
-        let count = made.len() as u64;
+        let count = created.len() as u64;
         let cookies = self.cookies_of(&fids, flags)?;
         let reply = CataloguesReply { codes, cookies, count, txn: txn.raw() };
         Ok(Written { reply, txn, no_wait: flags.has(Flag::NoWait) })
     }
 
-    /// The answer to each id of a creation, and the catalogues to create, which
-    /// get the numbers from `first` on.
+    /// Returns the code of each id of a creation, and the catalogues to create, with
+    /// the objects from `first` on.
     fn to_create(&self, fids: &[Fid], flags: Flags, first: Object) -> Result<(Vec<i32>, Created)> {
-        let mut made: BTreeMap<Fid, Object> = BTreeMap::new();
+        let mut created: BTreeMap<Fid, Object> = BTreeMap::new();
         let mut codes = Vec::with_capacity(fids.len());
         for &fid in fids {
-            let code = if made.contains_key(&fid) || self.lookup_fid(fid)?.is_some() {
+            let code = if created.contains_key(&fid) || self.lookup_fid(fid)?.is_some() {
                 Code::Exists
             } else if !flags.has(Flag::Reuse) && self.is_retired(fid)? {
                 Code::Retired
             } else {
-                made.insert(fid, first + made.len() as u64);
+                created.insert(fid, first + created.len() as u64);
                 Code::Ok
             };
             codes.push(code as i32);
         }
         if flags.has(Flag::AllOrNothing) && codes.iter().any(|code| *code != 0) {
-            made.clear();
+            created.clear();
         }
-        Ok((codes, made.into_iter().collect()))
+        Ok((codes, created.into_iter().collect()))
     }
 
-    /// Rows that make catalogues; the table of catalogues is open in `commit`.
+    /// Appends rows that create catalogues; the table of catalogues is open in
+    /// `commit`.
     pub(super) fn append_new(
         &self,
         commit: &mut CommitBuilder,
-        made: &[(Fid, Object)],
+        created: &[(Fid, Object)],
         next_object: Object,
     ) {
         let since_micros = self.clock.now_micros();
-        for &(fid, object) in made {
+        for &(fid, object) in created {
             let entry = Entry { object, since_micros }.encode();
             let row = layout::meta_row(layout::LIVE, fid.bytes());
             commit.row(&row).set(layout::FAMILY, b"", 0, &entry);
@@ -104,7 +105,7 @@ impl Catalogues {
         Ok(found)
     }
 
-    /// Cookies of those that exist.
+    /// Returns the cookies of those that exist.
     fn cookies_of(&self, fids: &[Fid], flags: Flags) -> Result<Vec<Bytes>> {
         if flags.has(Flag::NoCookies) {
             return Ok(Vec::new());
@@ -116,17 +117,17 @@ impl Catalogues {
         fids.iter().map(cookie).collect()
     }
 
-    /// Deletes catalogues in a time that does not depend on what they hold.
-    /// Durable when it returns: until then their readers go on.
+    /// Deletes catalogues in constant time. The deletion is durable when it returns:
+    /// until then readers continue.
     pub fn delete(&self, request: &DeleteRequest) -> Result<Written<CataloguesReply>> {
         let flags = Flags::check(request.flags, flags::DELETE)?;
         let fids = unreserved(&request.fids)?;
         loop {
             let (codes, dying) = self.to_delete(&fids, flags)?;
-            // Others that delete lock in the same order, that of objects.
+            // Deletions always lock in the order of objects.
             let _locked: Vec<_> = dying.values().map(|catalogue| catalogue.lock_all()).collect();
             if dying.values().any(|catalogue| catalogue.is_dropped()) {
-                // Another request has deleted it while this one waited.
+                // Another request deleted it while this one waited.
                 continue;
             }
             let mut txn = self.store.progress().1;
@@ -145,7 +146,7 @@ impl Catalogues {
         }
     }
 
-    /// The answer to each id of a deletion, and the catalogues to delete.
+    /// Returns the code of each id of a deletion, and the catalogues to delete.
     fn to_delete(&self, fids: &[Fid], flags: Flags) -> Result<(Vec<i32>, Dying)> {
         let mut seen = BTreeSet::new();
         let mut dying = Dying::new();
@@ -162,7 +163,7 @@ impl Catalogues {
         Ok((codes, dying))
     }
 
-    /// The commit that moves catalogues to the deathrow.
+    /// Returns the commit that moves catalogues to the deathrow.
     fn condemn<'c>(&self, dying: impl Iterator<Item = &'c Arc<Catalogue>>) -> Commit {
         let since_micros = self.clock.now_micros();
         let mut rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
@@ -212,7 +213,7 @@ impl Catalogues {
         Ok(reply)
     }
 
-    /// The meta-catalogue read from a fid, in numeric order.
+    /// Lists the meta-catalogue from a fid on, in numeric order.
     pub fn list(
         self: &Arc<Self>,
         request: &ListRequest,
@@ -220,7 +221,7 @@ impl Catalogues {
     ) -> Result<ListReply> {
         let flags = Flags::check(request.flags, flags::LIST)?;
         if request.count as usize > VECTOR_MAX {
-            return Err(Error::invalid(format!("a list has {VECTOR_MAX} catalogues at most")));
+            return Err(Error::invalid(format!("a list may have at most {VECTOR_MAX} catalogues")));
         }
         let edge = request.start.is_empty();
         if !edge {
@@ -254,8 +255,8 @@ impl Catalogues {
         Ok(listing.reply)
     }
 
-    /// Records and bytes, as counted with every commit. The reply rests on
-    /// the newest commit.
+    /// Returns the numbers of records and bytes, which every commit updates. The reply
+    /// is based on the newest commit.
     pub fn stat(
         self: &Arc<Self>,
         request: &StatRequest,
@@ -285,7 +286,7 @@ impl Catalogues {
     }
 }
 
-/// Gathers what a list returns.
+/// Collects the results of a list.
 #[derive(Default)]
 struct Listing {
     reply: ListReply,
@@ -307,7 +308,7 @@ impl WalkSink for Listing {
     }
 }
 
-/// The ids of catalogues that users may make or delete.
+/// Parses the ids of catalogues that users may create or delete.
 fn unreserved(fids: &[Bytes]) -> Result<Vec<Fid>> {
     let fids = check_fids(fids)?;
     match fids.iter().find(|fid| fid.is_reserved()) {
@@ -346,7 +347,7 @@ mod tests {
         let service = Catalogues::open(Arc::new(store)).unwrap();
         assert_eq!(create(&service, 1), 1);
         let catalogue = service.lookup_fid(fid(1)).unwrap().unwrap();
-        // As DelRange does while it counts.
+        // DelRange does this while it counts.
         let held = catalogue.lock_all();
         std::thread::scope(|scope| {
             let deleting = [(); 2].map(|()| scope.spawn(|| delete(&service, 1)));
@@ -355,7 +356,7 @@ mod tests {
             }
             drop(held);
             let deleted: u64 = deleting.into_iter().map(|thread| thread.join().unwrap()).sum();
-            assert_eq!(deleted, 1, "only one of them has deleted it");
+            assert_eq!(deleted, 1, "exactly one of them deleted it");
         });
         assert!(service.lookup_fid(fid(1)).unwrap().is_none());
         assert_eq!(service.deathrow_len(), 1);

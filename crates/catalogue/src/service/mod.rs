@@ -1,5 +1,5 @@
-//! The service itself, without the wire: each request is checked whole, and
-//! each that writes is one commit of the engine.
+//! The service without the wire: each request is checked as a whole, and each write is
+//! one commit of the engine.
 
 mod admission;
 mod cancellation;
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::fid::{self, Fid};
 use crate::layout::{self, Entry, Object, Space, Tables};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::pins::{Moment, Pins};
+use crate::pins::{Pins, ReadSnapshot};
 use crate::proto::Target;
 use crate::registry::Registry;
 
@@ -44,14 +44,14 @@ pub struct Catalogues {
     sealer: Sealer,
     pins: Pins,
     deathrow: Deathrow,
-    /// The next object; held while a commit that creates catalogues is applied.
+    /// The next object; locked while a commit that creates catalogues is applied.
     next_object: Mutex<Object>,
     counted: Counted,
-    /// Commits before this one are those of earlier runs.
+    /// Earlier commits are from earlier runs.
     opened_at: Txn,
 }
 
-/// What the service has done, for tests and for the curious.
+/// Counters of the service, for tests and diagnostics.
 #[derive(Debug, Default)]
 struct Counted {
     lookups: AtomicU64,
@@ -59,25 +59,25 @@ struct Counted {
     copied_bytes: AtomicU64,
 }
 
-/// How often the short ways were taken, and what was copied on the way.
+/// How often cookies were used, and how many bytes were copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Catalogues looked up in the meta-catalogue.
     pub lookups: u64,
-    /// Records read at the place that a cookie told.
+    /// Records read at the location in a cookie.
     pub places: u64,
-    /// Bytes of values that were copied, from messages into commits and from
-    /// the engine into replies.
+    /// Bytes of values that were copied from messages into commits and from the engine
+    /// into replies.
     pub copied_bytes: u64,
 }
 
-/// The answer to a request that may have written, and the commit that it
-/// rests on: whoever is told must know that this is durable.
+/// The reply to a request that may have written, and the commit that it is based on,
+/// which must be durable before the reply is sent.
 #[derive(Clone, Debug)]
 pub struct Written<T> {
     pub reply: T,
     pub txn: Txn,
-    /// The caller asked not to wait.
+    /// Whether the caller set NO_WAIT.
     pub no_wait: bool,
 }
 
@@ -86,7 +86,7 @@ impl Catalogues {
         Catalogues::with_clock(store, Arc::new(SystemClock::new()))
     }
 
-    /// The catalogues of a store, which is made ready for them.
+    /// Opens the catalogues of a store, which is initialized if necessary.
     pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Catalogues> {
         let opened_at = store.progress().1;
         let tables = Tables::open(&store)?;
@@ -128,24 +128,24 @@ impl Catalogues {
         }
     }
 
-    /// Waits until everything up to `txn` is durable; no thread does.
+    /// Waits until everything up to `txn` is durable, without blocking a thread.
     pub async fn durable(&self, txn: Txn) -> Result<()> {
         if self.store.progress().0 >= txn {
             return Ok(());
         }
-        let (told, durable) = tokio::sync::oneshot::channel();
+        let (send, durable) = tokio::sync::oneshot::channel();
         self.store.on_durable(txn, move |outcome| {
-            // Whoever asked may have gone away.
-            let _ = told.send(outcome);
+            // The receiver may have been dropped.
+            let _ = send.send(outcome);
         });
         let closed = |_| Err(stele_engine::Error::Closed);
         Ok(durable.await.unwrap_or_else(closed)?)
     }
 
-    /// The reply, when it may be told.
+    /// Returns the reply when its commit is durable.
     pub async fn settled<T>(&self, written: Written<T>) -> Result<T> {
         if written.no_wait {
-            // Somebody has to want it on disk.
+            // Request the sync, without waiting for it.
             self.store.on_durable(written.txn, |_| {});
         } else {
             self.durable(written.txn).await?;
@@ -153,7 +153,7 @@ impl Catalogues {
         Ok(written.reply)
     }
 
-    /// The same for callers that have a thread to spare.
+    /// Does the same as `settled`, blocking the thread.
     pub fn settle<T>(&self, written: Written<T>) -> Result<T> {
         if !written.no_wait {
             self.store.sync(written.txn)?;
@@ -161,34 +161,35 @@ impl Catalogues {
         Ok(written.reply)
     }
 
-    /// Holds the present, for reads of several requests.
+    /// Pins the current snapshot, for reads of several requests.
     pub fn pin(&self) -> Result<Txn> {
-        self.pins.hold(Moment::new(&self.store, &self.clock))
+        self.pins.hold(ReadSnapshot::new(&self.store, &self.clock))
     }
 
-    /// What a request reads: the txn that it names, or what is durable now.
-    fn moment(&self, at: u64) -> Result<Moment> {
+    /// Returns the snapshot of a request: the pinned txn, or the current durable state.
+    fn read_snapshot(&self, at: u64) -> Result<ReadSnapshot> {
         match at {
-            0 => Ok(Moment::new(&self.store, &self.clock)),
+            0 => Ok(ReadSnapshot::new(&self.store, &self.clock)),
             txn => self.pins.get(txn),
         }
     }
 
-    /// Lets go of a txn. Tells whether it was held.
+    /// Releases a txn. Returns whether it was pinned.
     pub fn unpin(&self, txn: Txn) -> bool {
         self.pins.release(txn)
     }
 
-    /// Checks that a txn is one to wait for. Nobody remembers whether those of
-    /// an earlier run were durable when it ended.
+    /// Checks that a txn can be awaited. The durability of txns of an earlier run is
+    /// unknown.
     pub fn known_txn(&self, raw: u64) -> Result<Txn> {
         let txn = Txn::from_raw(raw).filter(|txn| *txn <= self.store.progress().1);
-        let txn = txn.ok_or_else(|| Error::invalid(format!("no commit has the txn {raw}")))?;
+        let txn =
+            txn.ok_or_else(|| Error::invalid(format!("there is no commit with txn {raw}")))?;
         if txn < self.opened_at { Err(Error::Forgotten(txn)) } else { Ok(txn) }
     }
 
-    /// The catalogue that a request names, through its cookie if that leads
-    /// there. `None` when there is none.
+    /// Returns the catalogue of a request, using its cookie if possible. Returns `None`
+    /// if it does not exist.
     fn find(&self, target: &Target) -> Result<(Fid, Option<Arc<Catalogue>>)> {
         let fid = Fid::from_wire(&target.fid)?;
         if !target.cookie.is_empty()
@@ -201,7 +202,7 @@ impl Catalogues {
         Ok((fid, self.lookup_fid(fid)?))
     }
 
-    /// The catalogue of that id, from the meta-catalogue.
+    /// Looks up a catalogue by id in the meta-catalogue.
     fn lookup_fid(&self, fid: Fid) -> Result<Option<Arc<Catalogue>>> {
         self.counted.lookups.fetch_add(1, Ordering::Relaxed);
         if let Some(reserved) = self.reserved.iter().find(|reserved| reserved.fid == fid) {
@@ -241,7 +242,7 @@ impl Catalogues {
         Ok(totals)
     }
 
-    /// The catalogue to read from.
+    /// Returns the catalogue to read from.
     fn readable(&self, target: Option<&Target>) -> Result<Arc<Catalogue>> {
         let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
         let (fid, catalogue) = self.find(target)?;
@@ -249,7 +250,7 @@ impl Catalogues {
         catalogue.filter(|catalogue| catalogue.is_readable(durable)).ok_or(Error::NoCatalogue(fid))
     }
 
-    /// A cookie for the catalogue; none is needed for those of the service.
+    /// Returns a cookie for the catalogue; those of the service have none.
     pub fn catalogue_cookie(&self, catalogue: &Catalogue) -> Vec<u8> {
         let mut cookie = Vec::new();
         if !catalogue.fid.is_reserved() {
@@ -264,7 +265,7 @@ impl Catalogues {
     }
 }
 
-/// Makes the rows that are always there, and tells the next object.
+/// Creates the initial rows if they do not exist, and returns the next object.
 fn format(store: &Store, meta: TableId, now_micros: i64) -> Result<Object> {
     let mut next = None;
     store.read_first(meta, layout::NEXT_OBJECT, &View::Latest, None, |cell| {
@@ -286,7 +287,7 @@ fn format(store: &Store, meta: TableId, now_micros: i64) -> Result<Object> {
     Ok(first)
 }
 
-/// Refuses a vector without elements.
+/// Rejects an empty vector.
 fn check_vector(len: usize) -> Result<()> {
     if len == 0 {
         return Err(Error::invalid("the vector is empty"));

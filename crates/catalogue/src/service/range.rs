@@ -1,4 +1,4 @@
-//! Whole ranges of keys: counted, and deleted by one commit.
+//! Counts and deletes ranges of keys.
 
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, View};
 
@@ -9,7 +9,7 @@ use crate::flags::{self, Flag, Flags};
 use crate::layout::Space;
 use crate::proto::{CountReply, CountRequest, DelRangeRequest, Range, WriteReply};
 
-/// The rows of a space whose keys lie in a range; all without one.
+/// Returns the rows of a space whose keys are in a range; all rows without a range.
 pub fn key_range(space: &Space, range: Option<&Range>) -> Result<RowRange> {
     let Some(range) = range else { return Ok(space.rows()) };
     for key in [Some(&range.start), range.end.as_ref(), Some(&range.prefix)].into_iter().flatten() {
@@ -26,16 +26,16 @@ impl Catalogues {
     pub fn count(&self, request: &CountRequest, cancellation: &Cancellation) -> Result<CountReply> {
         let catalogue = self.readable(request.catalogue.as_ref())?;
         let rows = key_range(&catalogue.space, request.range.as_ref())?;
-        let moment = self.moment(request.at)?;
-        let go_on = || cancellation.check().and_then(|()| moment.renew());
-        let totals = self.count_rows(&catalogue, &rows, moment.view(), go_on)?;
+        let snapshot = self.read_snapshot(request.at)?;
+        let go_on = || cancellation.check().and_then(|()| snapshot.renew());
+        let totals = self.count_rows(&catalogue, &rows, snapshot.view(), go_on)?;
         if catalogue.is_dropped() {
             return Err(Error::NoCatalogue(catalogue.fid));
         }
         Ok(CountReply { records: totals.records as u64, bytes: totals.bytes as u64 })
     }
 
-    /// Counts the records of a range, asking between batches whether to go on.
+    /// Counts the records of a range, checking between batches whether to continue.
     pub(super) fn count_rows(
         &self,
         catalogue: &Catalogue,
@@ -60,9 +60,9 @@ impl Catalogues {
         Ok(totals)
     }
 
-    /// Deletes the records of a range by one commit, however many they are.
-    /// They are counted first, so that the totals stay right; until that is
-    /// done nobody else writes to the catalogue.
+    /// Deletes any number of records of a range in one commit. They are counted first,
+    /// so that the totals stay correct; other writes to the catalogue wait until that
+    /// is done.
     pub fn del_range(
         &self,
         request: &DelRangeRequest,

@@ -1,5 +1,5 @@
-//! NEXT and PREV: records in key order from each of several starts, all read
-//! at one moment, as many at a time as their taker has room for.
+//! NEXT and PREV: records in key order from each of several starts, all read from one
+//! snapshot, in batches that the consumer has space for.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
-use crate::pins::Moment;
+use crate::pins::ReadSnapshot;
 use crate::proto::{Code, NextRequest, Start};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +20,12 @@ pub enum Direction {
     Backward,
 }
 
-/// Takes the records of the starts, one start after the other.
+/// Receives the records of the starts, one start after the other.
 pub trait WalkSink {
     fn record(&mut self, start: u32, key: &[u8], value: &[u8], cookie: &[u8]);
-    /// All records of the start have been told.
+    /// Finishes the current start.
     fn end(&mut self, start: u32, code: Code, count: u64);
-    /// Bytes gathered so far.
+    /// Returns the number of collected bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -36,13 +36,13 @@ pub struct Walk {
     flags: Flags,
     within: RowRange,
     direction: Direction,
-    moment: Moment,
-    /// The start at hand.
+    snapshot: ReadSnapshot,
+    /// Index of the current start.
     at: usize,
-    /// Its scan, once that is open, and the records it has given.
+    /// The open scan of the current start, and the number of records it has returned.
     scan: Option<Scan>,
     count: u64,
-    /// The cookie of the record at hand; kept for its memory.
+    /// The cookie of the current record; a reused buffer.
     cookie: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl Walk {
         }
         let catalogue = service.readable(request.catalogue.as_ref())?;
         let within = key_range(&catalogue.space, request.within.as_ref())?;
-        let moment = service.moment(request.at)?;
+        let snapshot = service.read_snapshot(request.at)?;
         let (starts, cookie) = (request.starts, Vec::new());
         Ok(Walk {
             service,
@@ -68,7 +68,7 @@ impl Walk {
             flags,
             within,
             direction,
-            moment,
+            snapshot,
             at: 0,
             scan: None,
             count: 0,
@@ -76,15 +76,15 @@ impl Walk {
         })
     }
 
-    /// Holds the moment that is read, if that was asked for.
+    /// Pins the snapshot that is read, if requested.
     pub fn pinned(&self) -> Result<Option<Txn>> {
         if !self.flags.has(Flag::Pin) {
             return Ok(None);
         }
-        self.service.pins.hold(self.moment.clone()).map(Some)
+        self.service.pins.hold(self.snapshot.clone()).map(Some)
     }
 
-    /// A cookie for the catalogue, unless none is wanted.
+    /// Returns a cookie for the catalogue, unless NO_COOKIES is set.
     pub fn catalogue_cookie(&self) -> Vec<u8> {
         if self.flags.has(Flag::NoCookies) {
             return Vec::new();
@@ -92,15 +92,14 @@ impl Walk {
         self.service.catalogue_cookie(&self.catalogue)
     }
 
-    /// Gives records until the sink has `bytes`, or until that has taken about a
-    /// millisecond: records that are deleted cost time and give nothing. Returns
-    /// whether there is more.
+    /// Passes on records until the sink has `bytes`, or for about a millisecond, because
+    /// deleted records cost time and fill nothing. Returns whether there are more.
     pub fn step(&mut self, sink: &mut impl WalkSink, bytes: usize) -> Result<bool> {
-        self.moment.renew()?;
+        self.snapshot.renew()?;
         let mut effort = Effort::default();
         while self.at < self.starts.len() && sink.bytes() < bytes {
-            let room = bytes - sink.bytes();
-            let code = self.step_start(sink, room)?;
+            let space_left = bytes - sink.bytes();
+            let code = self.step_start(sink, space_left)?;
             if let Some(code) = code {
                 sink.end(self.at as u32, code, self.count);
                 (self.at, self.count, self.scan) = (self.at + 1, 0, None);
@@ -109,15 +108,15 @@ impl Walk {
                 break;
             }
         }
-        // The deathrow begins only after this is set.
+        // A catalogue is removed by the deathrow only after this is set.
         if self.catalogue.is_dropped() {
             return Err(Error::NoCatalogue(self.catalogue.fid));
         }
         Ok(self.at < self.starts.len())
     }
 
-    /// Goes on with the start at hand. Tells the code when it is done.
-    fn step_start(&mut self, sink: &mut impl WalkSink, room: usize) -> Result<Option<Code>> {
+    /// Continues with the current start. Returns its code when it is finished.
+    fn step_start(&mut self, sink: &mut impl WalkSink, space_left: usize) -> Result<Option<Code>> {
         let start = &self.starts[self.at];
         let wanted = u64::from(start.count);
         if self.scan.is_none() {
@@ -131,14 +130,14 @@ impl Walk {
             let spec = ScanSpec {
                 reverse: self.direction == Direction::Backward,
                 rows_max: Some(start.count as usize),
-                view: self.moment.view(),
+                view: self.snapshot.view(),
                 ..ScanSpec::range(rows)
             };
             self.scan = Some(self.service.store.scan(self.catalogue.space.table, spec)?);
         }
-        let scan = self.scan.as_mut().expect("it was just opened");
+        let scan = self.scan.as_mut().expect("the scan was just opened");
         let (space, at) = (&self.catalogue.space, self.at as u32);
-        let (object, txn) = (self.catalogue.object, self.moment.txn());
+        let (object, txn) = (self.catalogue.object, self.snapshot.txn());
         let (sealer, cookie) = (&self.service.sealer, &mut self.cookie);
         let keys_only = self.flags.has(Flag::KeysOnly);
         let (mut count, mut copied) = (0, 0);
@@ -149,7 +148,7 @@ impl Walk {
             count += 1;
         };
         let limits =
-            BatchLimits { bytes: room, work: Effort::BATCH_WORK, ..BatchLimits::default() };
+            BatchLimits { bytes: space_left, work: Effort::BATCH_WORK, ..BatchLimits::default() };
         let batch = if self.flags.has(Flag::NoCookies) {
             scan.next_batch(limits, &mut |cell| give(cell, &[]))?
         } else {
@@ -169,7 +168,7 @@ impl Walk {
     fn exists(&self, start: &Start) -> Result<bool> {
         let space = &self.catalogue.space;
         let place = self.service.sealer.open_record(self.catalogue.object, &start.cookie);
-        let view = self.moment.view();
+        let view = self.snapshot.view();
         let mut found = false;
         let row = space.row(&start.key);
         let read =
@@ -180,7 +179,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// The rows from a start on, in the direction of the walk.
+    /// Returns the rows from a start on, in the direction of the walk.
     fn rows_from(&self, start: &Start) -> RowRange {
         if start.edge {
             return self.within.clone();
@@ -188,7 +187,7 @@ impl Walk {
         let mut row = self.catalogue.space.row(&start.key);
         let beyond = self.flags.has(Flag::ExcludeStart) == (self.direction == Direction::Forward);
         if beyond {
-            // The least key after this one.
+            // The smallest key greater than this one.
             row.push(0);
         }
         let rows = match self.direction {

@@ -1,4 +1,4 @@
-//! Random requests, few enough names that they meet often.
+//! Random requests over few enough names that they collide often.
 
 use bytes::Bytes;
 use stele_catalogue::Fid;
@@ -34,7 +34,7 @@ impl Chance {
         (0..length).map(|_| *self.of(&[0u8, 1, b'a', 0xFF])).collect::<Vec<_>>().into()
     }
 
-    /// A few keys, some of them twice.
+    /// Returns a few keys, some of them twice.
     pub fn keys(&self) -> Vec<Bytes> {
         (0..1 + self.below(6)).map(|_| self.key()).collect()
     }
@@ -44,7 +44,7 @@ impl Chance {
         vec![self.below(3) as u8; length as usize].into()
     }
 
-    /// Any of these flags, each with even odds.
+    /// Returns any of these flags, each with even odds.
     pub fn flags(&self, flags: &[u32]) -> u32 {
         flags.iter().filter(|_| self.one_in(3)).sum()
     }

@@ -1,4 +1,4 @@
-//! One life of a store: steps on the service and on the model, side by side.
+//! One run of a store: steps on the service and on the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::chance::Chance;
 use crate::model::{self, Kept, Model, Outcome, has};
 use crate::power::Powered;
 
-/// A state that a crash may leave, and the commit that made it.
+/// A state that a crash may leave, and the commit that created it.
 #[derive(Clone)]
-struct Moment {
+struct Checkpoint {
     model: Model,
     txn: Txn,
 }
 
-/// What lives went through, so that a test knows what it has seen.
+/// Counts of events, which show what a test has covered.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub crashes: u32,
-    /// Crashes that took back what nobody had waited for.
+    /// Crashes that lost writes that were not awaited.
     pub lost: u32,
-    /// Records read at the place that a cookie told.
+    /// Records read at the location in a cookie.
     pub places: u64,
 }
 
@@ -36,12 +36,12 @@ pub struct Life {
     chance: Chance,
     power: Powered,
     service: Arc<Catalogues>,
-    /// What may be found after a crash, oldest first; the last is the newest.
-    moments: Vec<Moment>,
+    /// States that may be found after a crash, the oldest first.
+    checkpoints: Vec<Checkpoint>,
     pinned: BTreeMap<Txn, Model>,
-    /// Cookies seen so far, good or stale.
+    /// Cookies seen so far, valid or stale.
     cookies: Vec<Bytes>,
-    /// The last ones of records.
+    /// The last cookie of each record.
     of_records: BTreeMap<(Fid, Bytes), Bytes>,
     lives: u64,
     seed: u64,
@@ -64,12 +64,12 @@ impl Life {
     pub fn new(seed: u64) -> Life {
         let power = Powered::new(SimFiles::new(seed));
         let service = open(&power).unwrap();
-        let moments = vec![Moment { model: Model::default(), txn: Txn::ZERO }];
+        let checkpoints = vec![Checkpoint { model: Model::default(), txn: Txn::ZERO }];
         Life {
             chance: Chance::new(seed),
             power,
             service,
-            moments,
+            checkpoints,
             pinned: BTreeMap::new(),
             cookies: vec![Bytes::new()],
             of_records: BTreeMap::new(),
@@ -93,14 +93,14 @@ impl Life {
     }
 
     fn newest(&self) -> &Model {
-        &self.moments.last().unwrap().model
+        &self.checkpoints.last().unwrap().model
     }
 
-    /// What readers see.
+    /// Returns the state that readers see.
     fn durable(&self) -> &Model {
         let durable = self.service.store().progress().0;
-        let seen = self.moments.iter().rev().find(|moment| moment.txn <= durable);
-        &seen.unwrap_or(&self.moments[0]).model
+        let seen = self.checkpoints.iter().rev().find(|checkpoint| checkpoint.txn <= durable);
+        &seen.unwrap_or(&self.checkpoints[0]).model
     }
 
     fn step(&mut self) {
@@ -125,25 +125,26 @@ impl Life {
         }
     }
 
-    /// The power goes out, and the store is opened from what is left.
+    /// Cuts the power, and opens the store from what is left.
     fn crash(&mut self, tally: &mut Tally) {
         tally.places += self.service.counts().places;
         self.power = Powered::new(self.power.sim.crash());
         self.service = open(&self.power).unwrap();
         self.pinned.clear();
         let found = self.read_all();
-        let kept = self.moments.iter().rev().find(|moment| same(&moment.model, &found));
+        let kept = self.checkpoints.iter().rev().find(|checkpoint| same(&checkpoint.model, &found));
         let kept = kept.unwrap_or_else(|| {
-            let states: Vec<_> = self.moments.iter().map(|moment| &moment.model).collect();
+            let states: Vec<_> =
+                self.checkpoints.iter().map(|checkpoint| &checkpoint.model).collect();
             panic!("seed {}: {found:?} was never a state: {states:?}", self.seed)
         });
         tally.crashes += 1;
         tally.lost += u32::from(!same(self.newest(), &found));
-        // Its txns are of an earlier life: all of it is durable.
-        self.moments = vec![Moment { model: kept.model.clone(), txn: Txn::ZERO }];
+        // All of it is durable, because its txns are from an earlier run.
+        self.checkpoints = vec![Checkpoint { model: kept.model.clone(), txn: Txn::ZERO }];
     }
 
-    /// All that is stored, read through the service.
+    /// Reads all that is stored through the service.
     fn read_all(&self) -> BTreeMap<Fid, BTreeMap<Bytes, Bytes>> {
         let fids = self.dump(META).into_keys().map(|key| Fid::from_wire(&key).unwrap());
         fids.filter(|fid| !fid.is_reserved()).map(|fid| (fid, self.dump(fid))).collect()
@@ -164,7 +165,7 @@ impl Life {
         seen.groups.remove(0).0.into_iter().collect()
     }
 
-    /// Everything is as it should be, also what nobody asked for.
+    /// Checks all stored data, including data that no step has read.
     fn check_all(&mut self, step: usize) {
         let at = format!("seed {} step {step}", self.seed);
         assert!(same(self.durable(), &self.read_all()), "{at}: {:?}", self.durable());
@@ -190,24 +191,24 @@ impl Life {
         assert_eq!(self.service.deathrow_len(), self.dump(DEATHROW).len(), "{at}");
     }
 
-    /// A write has been answered, or has failed: then it may have happened.
+    /// Records a write that was acknowledged, or has failed and may have happened.
     fn wrote<T>(&mut self, written: Result<Written<T>>, next: Model) -> Option<T> {
         let written = match written {
             Ok(written) => written,
             Err(error) => {
                 assert!(self.power.is_out(), "seed {}: {error}", self.seed);
-                self.moments.push(Moment { model: next, txn: Txn::MAX });
+                self.checkpoints.push(Checkpoint { model: next, txn: Txn::MAX });
                 return None;
             }
         };
         let (txn, no_wait) = (written.txn, written.no_wait);
-        self.moments.push(Moment { model: next, txn });
+        self.checkpoints.push(Checkpoint { model: next, txn });
         let reply = self.service.settle(written);
         if reply.is_err() {
             assert!(self.power.is_out());
         } else if !no_wait {
-            let last = self.moments.pop().unwrap();
-            self.moments = vec![last];
+            let last = self.checkpoints.pop().unwrap();
+            self.checkpoints = vec![last];
         }
         reply.ok()
     }
@@ -216,7 +217,7 @@ impl Life {
         Some(Target { fid: wire(fid), cookie: self.cookie() })
     }
 
-    /// Any cookie, whether or not it has to do with the matter.
+    /// Returns any cookie, related or not.
     fn cookie(&self) -> Bytes {
         let cookie = self.chance.of(&self.cookies).clone();
         if cookie.is_empty() || !self.chance.one_in(4) {
@@ -228,7 +229,7 @@ impl Life {
         forged.into()
     }
 
-    /// The last cookie of the record, or any.
+    /// Returns the last cookie of the record, or any.
     fn cookie_of(&self, fid: Fid, key: &Bytes) -> Bytes {
         match self.of_records.get(&(fid, key.clone())) {
             Some(cookie) if !self.chance.one_in(3) => cookie.clone(),
@@ -313,7 +314,7 @@ impl Life {
             Kept { life: self.lives, ..Kept::default() }
         });
         let expected = model::put(&mut kept, &request);
-        // A vector of which nothing is stored makes no catalogue.
+        // A vector of which nothing is stored creates no catalogue.
         if !missing || !kept.records.is_empty() {
             next.live.insert(fid, kept);
         }
@@ -379,8 +380,8 @@ impl Life {
         self.check_written(written, next, (Vec::new(), doomed.len() as u64, true));
     }
 
-    /// A moment to read at, and the catalogue as it was then.
-    fn moment(&self, fid: Fid) -> (u64, Option<Kept>) {
+    /// Returns a txn to read at, and the catalogue at that txn.
+    fn snapshot_of(&self, fid: Fid) -> (u64, Option<Kept>) {
         let present = self.durable().live.get(&fid);
         let pins: Vec<&Txn> = self.pinned.keys().collect();
         if pins.is_empty() || self.chance.one_in(2) {
@@ -388,7 +389,8 @@ impl Life {
         }
         let txn = *self.chance.of(&pins);
         let then = self.pinned[txn].live.get(&fid);
-        // A deleted catalogue is gone for all; one that was made later is empty.
+        // A deleted catalogue is gone for all readers; one that was created later is
+        // empty.
         let kept = present.map(|present| match then {
             Some(then) if then.life == present.life => then.clone(),
             _ => Kept::default(),
@@ -398,7 +400,7 @@ impl Life {
 
     fn get(&mut self) {
         let fid = self.chance.fid();
-        let (at, kept) = self.moment(fid);
+        let (at, kept) = self.snapshot_of(fid);
         let key = |key: Bytes| Key { cookie: self.cookie_of(fid, &key), key, expected: None };
         let keys: Vec<Key> = self.chance.keys().into_iter().map(key).collect();
         let request = GetRequest { catalogue: self.target(fid), keys: keys.clone(), flags: 0, at };
@@ -430,7 +432,7 @@ impl Life {
 
     fn walk(&mut self) {
         let fid = self.chance.fid();
-        let (at, kept) = self.moment(fid);
+        let (at, kept) = self.snapshot_of(fid);
         let flags = self.chance.flags(&[
             Flag::Slant as u32,
             Flag::ExcludeStart as u32,
@@ -454,10 +456,10 @@ impl Life {
             within: within.clone(),
             at,
         };
-        let room = 1 + self.chance.below(300) as usize;
+        let bytes = 1 + self.chance.below(300) as usize;
         let mut seen = Seen::default();
         let read = Walk::new(self.service.clone(), request, direction).and_then(|mut walk| {
-            while walk.step(&mut seen, room)? {
+            while walk.step(&mut seen, bytes)? {
                 seen.bytes = 0;
             }
             Ok(())

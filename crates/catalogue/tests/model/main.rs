@@ -1,6 +1,6 @@
-//! The service against a model: random requests with all flags, cookies old,
-//! new and forged, flushes and compactions, and power cuts inside any step.
-//! What a reply promised must be there afterwards, and each request whole.
+//! Compares the service with a model: random requests with all flags, valid, stale and
+//! forged cookies, flushes and compactions, and power cuts inside any step.
+//! Acknowledged writes must survive, and each request is atomic.
 
 mod chance;
 mod life;

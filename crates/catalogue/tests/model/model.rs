@@ -1,4 +1,4 @@
-//! What catalogues are, without a disk.
+//! A model of catalogues in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub struct Model {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Tells catalogues of the same id apart.
+    /// Distinguishes catalogues with the same id.
     pub life: u64,
     pub records: BTreeMap<Bytes, Bytes>,
 }
@@ -39,7 +39,7 @@ impl Kept {
         self.records.iter().filter(|(key, _)| inside(key)).collect()
     }
 
-    /// The records of one start, and how they end.
+    /// Returns the records of one start, and its code.
     pub fn walk(
         &self,
         start: &Start,
@@ -74,7 +74,7 @@ impl Kept {
     }
 }
 
-/// The codes of a vector, how many acted, and whether it was applied.
+/// The codes of a vector, how many changes took effect, and whether it was applied.
 pub type Outcome = (Vec<Code>, u64, bool);
 
 fn settle(kept: &mut Kept, next: Kept, codes: Vec<Code>, count: u64, flags: u32) -> Outcome {

@@ -1,4 +1,4 @@
-//! Many readers and writers at once, against what must hold for all of them.
+//! Concurrent readers and writers.
 
 use crate::served::*;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ fn number(value: &[u8]) -> u64 {
     u64::from_be_bytes(value.try_into().unwrap())
 }
 
-/// All keys with the same value.
+/// Returns records with these keys and the same value.
 fn vector(keys: &[String], value: u64) -> Vec<NewRecord> {
     let value = value.to_be_bytes().to_vec();
     keys.iter().map(|key| NewRecord::new(key.clone().into_bytes(), value.clone())).collect()
@@ -50,7 +50,7 @@ async fn a_vector_is_seen_whole_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn conditional_puts_of_many_lose_no_increment() {
+async fn concurrent_conditional_puts_lose_no_increment() {
     let served = Served::new();
     let handle = served.filled(1, 0).await;
     handle.put(vec![NewRecord::new("n", 0u64.to_be_bytes().to_vec())], 0).await.unwrap();
@@ -80,10 +80,10 @@ async fn conditional_puts_of_many_lose_no_increment() {
     assert_eq!(number(&value), WRITERS * ROUNDS);
 }
 
-/// Each task owns keys of its own in shared catalogues and knows what they
-/// hold; catalogues of others come and go meanwhile.
+/// Each task owns keys in shared catalogues and knows their values, while catalogues of
+/// other tasks are created and deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn everybody_finds_their_own_records_while_catalogues_come_and_go() {
+async fn tasks_find_their_records_while_catalogues_are_created_and_deleted() {
     let served = Served::new();
     let handle = served.filled(1, 0).await;
     stele_catalogue::Collector::start(&served.service).unwrap();
@@ -131,11 +131,11 @@ async fn everybody_finds_their_own_records_while_catalogues_come_and_go() {
     assert_eq!(served.client.stat(&[fid(1)]).await.unwrap()[0].records, records);
     served.client.await_deathrow().await.unwrap();
     let listed = served.client.list(None, 100, 0).await.unwrap();
-    assert_eq!(listed.catalogues.len(), 4, "those of the service, and the shared one");
+    assert_eq!(listed.catalogues.len(), 4, "the catalogues of the service, and the shared one");
 }
 
-/// Writers race with the deletion of their catalogue: each write is answered
-/// before it or refused after it, and nothing of them is left.
+/// Writers race with the deletion of their catalogue: each write succeeds before it or
+/// fails after it, and no records are left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_record_survives_the_deletion_that_it_races_with() {
     let served = Served::new();
@@ -152,10 +152,10 @@ async fn no_record_survives_the_deletion_that_it_races_with() {
                         Ok(reply) => assert_eq!(reply.count, 1),
                         Err(status) => return status.code(),
                     }
-                    // Only the first is waited for.
+                    // Only the first one is awaited.
                     let _ = began.try_send(());
                 }
-                unreachable!("the catalogue goes before the numbers do")
+                unreachable!("the catalogue is deleted before the numbers run out")
             });
         }
         begun.recv().await.unwrap();

@@ -1,4 +1,4 @@
-//! Cookies make requests shorter and never change what they answer.
+//! Cookies make requests faster and never change their results.
 
 use crate::served::*;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use stele_catalogue::client::{NewRecord, RecordKey, WalkStart};
 use stele_catalogue::proto::*;
 use stele_catalogue::service::{Answer, Get};
 
-/// Reads one key in process, with whatever cookies.
+/// Reads one key in process, with any cookies.
 fn read(served: &Served, target: &Target, key: &Bytes, cookie: &Bytes) -> (Option<Bytes>, Bytes) {
     #[derive(Default)]
     struct Kept(Option<Bytes>, Bytes);
@@ -45,13 +45,13 @@ async fn a_catalogue_cookie_skips_the_meta_catalogue() {
         read(&served, &target(1, cookie.clone()), &"k".into(), &Bytes::new());
     }
     assert_eq!(lookups(), before);
-    // The handle has learnt it from its first reply.
+    // The handle has cached it from its first reply.
     handle.put(vec![record("k", "w")], 0).await.unwrap();
     handle.get_one("k").await.unwrap();
     assert_eq!(lookups(), before);
     read(&served, &target(1, Bytes::new()), &"k".into(), &Bytes::new());
     assert_eq!(lookups(), before + 1);
-    // That of another catalogue, or of one that is gone, leads nowhere.
+    // The cookie of another or a deleted catalogue is ignored.
     served.filled(2, 1).await;
     let (value, _) = read(&served, &target(2, cookie.clone()), &"k000".into(), &Bytes::new());
     assert_eq!(value.unwrap(), "v0");
@@ -74,7 +74,7 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     let by_cookie = |cookie: &Bytes| read(&served, &target(1, Bytes::new()), &key, cookie);
     assert_eq!(by_cookie(&cookie), (Some("v7".into()), cookie.clone()));
     assert_eq!(places(), before + 1);
-    // A walk tells places too, and begins at one.
+    // A walk returns locations too, and can start at one.
     let cookies: Vec<Bytes> = {
         let mut records = handle.next(from(vec![start("k000", 200)], 0)).await.unwrap();
         let mut cookies = Vec::new();
@@ -91,7 +91,7 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     assert_eq!(groups(handle.next(from(vec![begin], 0)).await.unwrap()).await[0].0, ["k007"]);
     assert_eq!(places(), before + 3);
     let before = before + 2;
-    // Put and Del go there as well.
+    // Put and Del use the location as well.
     let put = NewRecord { cookie: cookie.clone(), ..record("k007", "new") };
     let reply = handle.put(vec![put], Flag::CreateIfAbsent as u32).await.unwrap();
     assert_eq!((reply.count, places()), (0, before + 2));
@@ -99,20 +99,20 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     handle.put(vec![put], 0).await.unwrap();
     assert_eq!(places(), before + 3);
     assert_eq!(by_cookie(&cookie).0.unwrap(), "new");
-    assert_eq!(places(), before + 3, "the record has been written since");
+    assert_eq!(places(), before + 3, "the record has been overwritten since");
     served.flush();
     let cookie = by_cookie(&Bytes::new()).1;
     let range = Range { start: "k008".into(), ..Default::default() };
     handle.del_range(Some(range), 0).await.unwrap();
     assert_eq!(by_cookie(&cookie).0.unwrap(), "new");
-    assert_eq!(places(), before + 4, "a range beside it does not matter");
+    assert_eq!(places(), before + 4, "an adjacent range does not matter");
     handle.del_range(None, 0).await.unwrap();
     assert_eq!(by_cookie(&cookie).0, None);
     handle.del(vec![RecordKey { cookie, ..crate::served::key("k007") }], 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cookie_of_a_put_becomes_a_place_once_the_record_is_on_disk() {
+async fn the_cookie_of_a_put_has_no_location_until_the_record_is_flushed() {
     let served = Served::new();
     let handle = served.filled(1, 3).await;
     let reply = handle.put(vec![record("k", "v"), record("k001", "w")], 0).await.unwrap();
@@ -120,15 +120,15 @@ async fn the_cookie_of_a_put_becomes_a_place_once_the_record_is_on_disk() {
     let lookups = served.service.counts().lookups;
     let places = || served.service.counts().places;
     let before = places();
-    // Together with the catalogue's own it saves the way through the
-    // meta-catalogue; the record itself is in memory and has no place yet.
+    // Together with the catalogue's cookie it saves the lookup in the meta-catalogue;
+    // the record itself is in memory and has no location yet.
     let whole = target(1, reply.catalogue_cookie.clone());
     let (value, cookie) = read(&served, &whole, &"k".into(), &reply.cookies[0]);
     assert_eq!((value.unwrap(), places()), ("v".into(), before));
     served.flush();
     let (value, placed) = read(&served, &whole, &"k".into(), &cookie);
     assert_eq!((value.unwrap(), places()), ("v".into(), before));
-    assert_ne!(cookie, placed, "now it has one");
+    assert_ne!(cookie, placed, "now it has a location");
     let (value, _) = read(&served, &whole, &"k".into(), &placed);
     assert_eq!((value.unwrap(), places()), ("v".into(), before + 1));
     assert_eq!(served.service.counts().lookups, lookups);

@@ -1,4 +1,4 @@
-//! A value is copied once on its way in and once on its way out.
+//! A value is copied once on the write path and once on the read path.
 
 use crate::served::*;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ async fn a_value_is_copied_once_in_each_direction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_and_values_in_pieces_are_what_they_are_joined() {
+async fn keys_and_values_in_segments_equal_the_joined_ones() {
     const KEY_BYTES: usize = 30_000;
     let served = Served::new();
     let handle = served.filled(1, 0).await;
@@ -37,7 +37,7 @@ async fn keys_and_values_in_pieces_are_what_they_are_joined() {
     assert_eq!(handle.get_one(vec![7; KEY_BYTES]).await.unwrap().unwrap(), vec![1; BYTES]);
     let mut records = handle.next(from(vec![WalkStart::at(key(), 1)], 0)).await.unwrap();
     let Some(Step::Record { key: found, .. }) = records.next().await.unwrap() else {
-        panic!("the start is there");
+        panic!("the start exists");
     };
     assert_eq!(found, vec![7; KEY_BYTES]);
     let copied = served.service.counts().copied_bytes;
@@ -46,11 +46,11 @@ async fn keys_and_values_in_pieces_are_what_they_are_joined() {
     assert_eq!(codes(kept.codes()), [Code::Unexpected]);
     let same = RecordKey { expected: Some(in_pieces(1, BYTES).into()), ..key().into() };
     assert_eq!(handle.del(vec![same], 0).await.unwrap().count, 1);
-    assert_eq!(served.service.counts().copied_bytes, copied, "no value went anywhere");
+    assert_eq!(served.service.counts().copied_bytes, copied, "no value was copied");
 }
 
 #[test]
-fn decoded_keys_and_values_are_pieces_of_their_message() {
+fn decoded_keys_and_values_are_slices_of_their_message() {
     let value = Bytes::from(vec![7; 100_000]);
     let record = Record { key: "key".into(), value: value.clone(), ..Default::default() };
     let wire =

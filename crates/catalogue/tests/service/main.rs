@@ -1,4 +1,4 @@
-//! The service as its clients meet it, through calls within the process.
+//! Tests of the service through a client within the process.
 
 mod concurrency;
 mod cookies;

@@ -1,4 +1,4 @@
-//! A service of its own, and a client that calls it within the process.
+//! A service for a test, and a client that calls it within the process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Served {
 
     pub fn of(dir: &Path) -> Served {
         let mut options = Options::default();
-        // Nothing here is cut off by a machine that fails.
+        // These tests do not simulate power cuts.
         options.log.sync = false;
         let store = Store::open(dir, options, World::real()).unwrap();
         let service = Arc::new(Catalogues::open(Arc::new(store)).unwrap());
@@ -34,7 +34,7 @@ impl Served {
         Served { service, client, _dir: None }
     }
 
-    /// A catalogue with records `k000`, `k001`, ...
+    /// Creates a catalogue with records `k000`, `k001`, ...
     pub async fn filled(&self, id: u128, records: usize) -> Handle {
         let fid = fid(id);
         assert_eq!(codes(self.client.create(&[fid], 0).await.unwrap().codes()), [Code::Ok]);
@@ -46,7 +46,7 @@ impl Served {
         handle
     }
 
-    /// Writes everything to disk, so that records have places.
+    /// Flushes everything, so that records have locations.
     pub fn flush(&self) {
         for (table, _) in self.service.store().tables() {
             self.service.store().flush(table).unwrap();
@@ -78,7 +78,7 @@ pub fn from(starts: Vec<WalkStart>, flags: u32) -> Walk {
     Walk { starts, flags, ..Walk::default() }
 }
 
-/// The keys of each start, and how it ended.
+/// Returns the keys of each start, and its code.
 pub async fn groups(mut records: Records) -> Vec<(Vec<String>, Code)> {
     let (mut groups, mut keys) = (Vec::new(), Vec::new());
     while let Some(step) = records.next().await.unwrap() {
@@ -95,7 +95,7 @@ pub async fn groups(mut records: Records) -> Vec<(Vec<String>, Code)> {
     groups
 }
 
-/// Rows in the tables of records, whoever they belong to.
+/// Returns the number of rows in the tables of records.
 pub fn stored_records(served: &Served) -> usize {
     let store = served.service.store();
     let mut rows = 0;

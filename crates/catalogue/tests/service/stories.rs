@@ -1,4 +1,4 @@
-//! The service as its clients meet it, story by story.
+//! The behaviour of the service, by scenario.
 
 use crate::served::*;
 use prost::Message;
@@ -33,7 +33,7 @@ async fn catalogues_are_listed_in_numeric_order_after_those_of_the_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_meta_catalogue_is_read_like_any_other_and_written_by_nobody() {
+async fn the_meta_catalogue_can_be_read_but_not_written() {
     let served = Served::new();
     served.filled(1, 3).await;
     let meta = served.client.catalogue(META);
@@ -59,12 +59,12 @@ async fn the_meta_catalogue_is_read_like_any_other_and_written_by_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_is_not_used_again_unless_an_administrator_says_so() {
+async fn an_id_is_reused_only_with_the_reuse_flag() {
     let served = Served::new();
     let handle = served.filled(1, 3).await;
     let again = served.client.create(&[fid(1)], 0).await.unwrap();
     assert_eq!((codes(again.codes()), again.count), (vec![Code::Exists], 0));
-    assert!(!again.cookies[0].is_empty(), "also one that exists has a cookie");
+    assert!(!again.cookies[0].is_empty(), "an existing catalogue has a cookie too");
     served.client.delete(&[fid(1)], 0).await.unwrap();
     let again = served.client.create(&[fid(1), fid(2)], 0).await.unwrap();
     assert_eq!(codes(again.codes()), [Code::Retired, Code::Ok]);
@@ -74,12 +74,12 @@ async fn an_id_is_not_used_again_unless_an_administrator_says_so() {
     assert_eq!(refused.unwrap_err().code(), Status::FailedPrecondition);
     let reused = served.client.create(&[fid(1)], Flag::Reuse as u32).await.unwrap();
     assert_eq!(codes(reused.codes()), [Code::Ok]);
-    assert_eq!(handle.get_one("k000").await.unwrap(), None, "the old records stay gone");
+    assert_eq!(handle.get_one("k000").await.unwrap(), None, "the old records stay deleted");
     assert_eq!(served.client.stat(&[fid(1)]).await.unwrap()[0].records, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vector_of_deletes_tells_each_outcome_at_its_place() {
+async fn a_vector_of_deletes_returns_a_code_for_each_id() {
     let served = Served::new();
     served.filled(1, 2).await;
     served.filled(3, 0).await;
@@ -101,7 +101,7 @@ async fn a_vector_of_deletes_tells_each_outcome_at_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn equal_keys_in_one_vector_act_one_after_the_other() {
+async fn equal_keys_in_one_vector_are_processed_in_order() {
     let served = Served::new();
     let handle = served.filled(1, 0).await;
     let twice = |a: &str, b: &str| vec![record("k", a), record("j", "x"), record("k", b)];
@@ -164,7 +164,7 @@ async fn keys_are_ordered_shorter_first_and_may_be_empty() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_start_has_a_group_of_its_own_however_few_records_it_has() {
+async fn every_start_has_its_own_group_even_without_records() {
     let served = Served::new();
     let handle = served.filled(1, 5).await;
     let starts =
@@ -194,7 +194,7 @@ async fn every_start_has_a_group_of_its_own_however_few_records_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_walk_of_large_records_goes_on_over_many_messages() {
+async fn a_walk_of_large_records_spans_many_messages() {
     let served = Served::new();
     let handle = served.filled(1, 0).await;
     let records = (0..40).map(|n| NewRecord::new(format!("k{n:02}").into_bytes(), vec![n; 50_000]));
@@ -212,39 +212,55 @@ async fn a_walk_of_large_records_goes_on_over_many_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_request_gets_wrong_is_told_and_nothing_is_applied() {
+async fn errors_name_the_mistake_and_nothing_is_applied() {
     let served = Served::new();
     let handle = served.filled(1, 3).await;
-    let told = |error: tonic::Status, code: Status, what: &str| {
+    let expect_error = |error: tonic::Status, code: Status, what: &str| {
         assert_eq!(error.code(), code, "{error}");
         assert!(error.message().contains(what), "{error}");
     };
     let invalid = Status::InvalidArgument;
-    told(handle.put(vec![], 0).await.unwrap_err(), invalid, "empty");
-    told(handle.del(vec![], 0).await.unwrap_err(), invalid, "empty");
-    told(handle.get(vec![], 0, 0).await.unwrap_err(), invalid, "empty");
-    told(handle.next(from(vec![], 0)).await.map(drop).unwrap_err(), invalid, "empty");
-    told(served.client.create(&[], 0).await.unwrap_err(), invalid, "empty");
-    told(handle.put(vec![record("a", "b")], 64).await.unwrap_err(), invalid, "no flag SLANT");
-    told(handle.del(vec![key("a")], 1).await.unwrap_err(), invalid, "no flag INSERT_ONLY");
-    told(handle.put(vec![record("a", "b")], 3).await.unwrap_err(), invalid, "exclude each other");
+    expect_error(handle.put(vec![], 0).await.unwrap_err(), invalid, "empty");
+    expect_error(handle.del(vec![], 0).await.unwrap_err(), invalid, "empty");
+    expect_error(handle.get(vec![], 0, 0).await.unwrap_err(), invalid, "empty");
+    expect_error(handle.next(from(vec![], 0)).await.map(drop).unwrap_err(), invalid, "empty");
+    expect_error(served.client.create(&[], 0).await.unwrap_err(), invalid, "empty");
+    expect_error(
+        handle.put(vec![record("a", "b")], 64).await.unwrap_err(),
+        invalid,
+        "flag SLANT is not supported",
+    );
+    expect_error(
+        handle.del(vec![key("a")], 1).await.unwrap_err(),
+        invalid,
+        "flag INSERT_ONLY is not supported",
+    );
+    expect_error(
+        handle.put(vec![record("a", "b")], 3).await.unwrap_err(),
+        invalid,
+        "mutually exclusive",
+    );
     let long = NewRecord::new(vec![0; KEY_BYTES_MAX + 1], "");
-    let what = format!("a key of {} bytes is over the limit of {KEY_BYTES_MAX}", KEY_BYTES_MAX + 1);
-    told(handle.put(vec![record("a", "b"), long], 0).await.unwrap_err(), invalid, &what);
+    let what = format!("a key of {} bytes exceeds the limit of {KEY_BYTES_MAX}", KEY_BYTES_MAX + 1);
+    expect_error(handle.put(vec![record("a", "b"), long], 0).await.unwrap_err(), invalid, &what);
     let large = NewRecord::new("a", vec![0; VALUE_BYTES_MAX + 1]);
-    told(handle.put(vec![record("a", "b"), large], 0).await.unwrap_err(), invalid, "a value of");
+    expect_error(
+        handle.put(vec![record("a", "b"), large], 0).await.unwrap_err(),
+        invalid,
+        "a value of",
+    );
     let missing = served.client.catalogue(fid(2));
-    told(
+    expect_error(
         missing.put(vec![record("a", "b")], 0).await.unwrap_err(),
         Status::NotFound,
-        "no catalogue",
+        "not found",
     );
-    told(missing.get_one("a").await.unwrap_err(), Status::NotFound, "no catalogue");
-    told(handle.count(None, 77).await.unwrap_err(), Status::Aborted, "not held");
-    told(served.client.fsync(u64::MAX).await.unwrap_err(), invalid, "no commit");
+    expect_error(missing.get_one("a").await.unwrap_err(), Status::NotFound, "not found");
+    expect_error(handle.count(None, 77).await.unwrap_err(), Status::Aborted, "no longer pinned");
+    expect_error(served.client.fsync(u64::MAX).await.unwrap_err(), invalid, "no commit");
     let count = handle.count(None, 0).await.unwrap();
     assert_eq!(count.records, 3);
-    // The largest record is taken.
+    // The largest record is accepted.
     let largest = NewRecord::new(vec![b'z'; KEY_BYTES_MAX], vec![1; VALUE_BYTES_MAX]);
     handle.put(vec![largest], 0).await.unwrap();
     let value = handle.get_one(vec![b'z'; KEY_BYTES_MAX]).await.unwrap().unwrap();
@@ -252,7 +268,7 @@ async fn what_a_request_gets_wrong_is_told_and_nothing_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fid_of_another_type_or_length_is_refused() {
+async fn a_fid_of_another_type_or_length_is_rejected() {
     let served = Served::new();
     let calls =
         stele_catalogue::proto::CreateRequest { fids: vec![vec![b'T'; 16].into()], flags: 0 };
@@ -290,7 +306,7 @@ async fn totals_stay_right_through_overwrites_deletes_and_ranges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_at_a_pinned_txn_see_what_was_then() {
+async fn reads_at_a_pinned_txn_see_the_old_records() {
     let served = Served::new();
     let handle = served.filled(1, 4).await;
     let mut records = handle.next(from(vec![start("k000", 2)], Flag::Pin as u32)).await.unwrap();
@@ -312,7 +328,7 @@ async fn reads_at_a_pinned_txn_see_what_was_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pinned_txns_are_bounded_and_a_walk_can_pin_again_when_one_is_let_go() {
+async fn pinned_txns_are_limited_and_a_walk_can_pin_again_after_an_unpin() {
     let served = Served::new();
     let handle = served.filled(1, 1).await;
     let mut pinned = Vec::new();
@@ -331,7 +347,7 @@ async fn pinned_txns_are_bounded_and_a_walk_can_pin_again_when_one_is_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_walk_whose_catalogue_is_deleted_is_told_so_and_given_nothing_wrong() {
+async fn a_walk_fails_without_wrong_records_when_its_catalogue_is_deleted() {
     let served = Served::new();
     let handle = served.filled(1, 0).await;
     let records = (0..200).map(|n| NewRecord::new(format!("k{n:03}").into_bytes(), vec![n; 5_000]));
@@ -344,10 +360,10 @@ async fn a_walk_whose_catalogue_is_deleted_is_told_so_and_given_nothing_wrong() 
     let ended = loop {
         match records.next().await {
             Ok(Some(Step::Record { value, .. })) => {
-                assert_eq!(value, vec![seen; 5_000], "whole and in order until the end");
+                assert_eq!(value, vec![seen; 5_000], "complete and in order until the error");
                 seen += 1;
             }
-            Ok(other) => panic!("it cannot end well: {other:?}"),
+            Ok(other) => panic!("the walk must fail: {other:?}"),
             Err(status) => break status,
         }
     };
@@ -355,7 +371,7 @@ async fn a_walk_whose_catalogue_is_deleted_is_told_so_and_given_nothing_wrong() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_vectors_of_catalogues_are_answered_one_by_one() {
+async fn long_vectors_of_catalogues_return_a_code_for_each() {
     let served = Served::new();
     let fids: Vec<Fid> = (0..4096).map(fid).collect();
     let none = served.client.lookup(&fids).await.unwrap();
@@ -370,7 +386,7 @@ async fn long_vectors_of_catalogues_are_answered_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_was_not_waited_for_is_there_after_fsync() {
+async fn a_write_with_no_wait_is_durable_after_fsync() {
     let dir = tempfile::tempdir().unwrap();
     let served = Served::of(dir.path());
     let handle = served.filled(1, 0).await;
@@ -381,11 +397,11 @@ async fn a_write_that_was_not_waited_for_is_there_after_fsync() {
     drop((handle, served));
     let served = Served::of(dir.path());
     let forgotten = served.client.fsync(reply.txn).await.unwrap_err();
-    assert_eq!(forgotten.code(), Status::Aborted, "whether it survived is not known here");
+    assert_eq!(forgotten.code(), Status::Aborted, "its durability is unknown after a restart");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_catalogue_is_made_by_the_put_that_needs_it() {
+async fn a_put_can_create_its_catalogue() {
     let served = Served::new();
     let handle = served.client.catalogue(fid(1));
     let flags = Flag::CreateCatalogue as u32;
@@ -400,7 +416,7 @@ async fn a_catalogue_is_made_by_the_put_that_needs_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
+async fn a_deleted_catalogue_disappears_immediately_and_its_records_later() {
     let dir = tempfile::tempdir().unwrap();
     let served = Served::of(dir.path());
     let handle = served.filled(1, 0).await;
@@ -408,7 +424,7 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
     handle.put(records.collect(), Flag::NoCookies as u32).await.unwrap();
     served.client.delete(&[fid(1)], 0).await.unwrap();
     assert_eq!(handle.get_one("k").await.unwrap_err().code(), Status::NotFound);
-    // Nobody collects here, so that every step can be seen.
+    // No collector runs, so that every step can be observed.
     let deathrow = served.client.catalogue(DEATHROW);
     let waiting = async || {
         let starts = vec![WalkStart::at_edge(9)];
@@ -420,7 +436,7 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
     };
     let condemned = waiting().await.unwrap();
     assert_eq!((condemned.fid, condemned.records, condemned.removed), (fid(1), 70_000, 0));
-    // The service goes away before they are removed, and another does it.
+    // The service is dropped before they are removed, and another one does it.
     drop((handle, deathrow, served));
     let served = Served::of(dir.path());
     assert_eq!(served.service.deathrow_len(), 1);
@@ -435,13 +451,13 @@ async fn a_deleted_catalogue_is_gone_at_once_and_its_records_soon() {
     let retired = served.client.lookup(&[fid(1)]).await.unwrap();
     assert_eq!(codes(retired.codes()), [Code::Retired]);
     let left = stored_records(&served);
-    assert_eq!(left, 0, "no record of it is stored any more");
+    assert_eq!(left, 0, "all its records were removed");
     drop(served);
     collector.join();
 }
 
-/// Steps that the deathrow takes for so many catalogues with so many records
-/// each.
+/// Returns the number of steps that the deathrow takes for this many catalogues with
+/// this many records each.
 async fn steps_to_remove(catalogues: u32, records: u32) -> usize {
     let served = Served::new();
     let fids: Vec<Fid> = (0..catalogues).map(|at| fid(u128::from(at))).collect();
@@ -472,6 +488,6 @@ async fn steps_to_remove(catalogues: u32, records: u32) -> usize {
 async fn a_dropped_catalogue_is_removed_in_one_step_whatever_it_holds() {
     assert_eq!(steps_to_remove(1, 10).await, 1);
     assert_eq!(steps_to_remove(1, 80_000).await, 1);
-    // Many of them share steps.
+    // Many catalogues share steps.
     assert_eq!(steps_to_remove(2_000, 0).await, 8);
 }

@@ -1,4 +1,4 @@
-//! Vectors too large for one message are still one request and one commit.
+//! Vectors too large for one message are one request and one commit.
 
 use crate::served::*;
 use bytes::Bytes;
@@ -37,7 +37,7 @@ async fn a_large_vector_is_one_commit() {
     assert_eq!(store.progress().1, before.next(), "five megabytes, one txn");
     let one = NewRecord::new(3u32.to_be_bytes().to_vec(), "other");
     handle.put(vec![one], 0).await.unwrap();
-    // One refusal among them undoes all of it.
+    // One rejected record undoes all of it.
     let mut vector = records(2);
     for record in &mut vector {
         record.expected = Some(vec![1; 1000].into());
@@ -55,7 +55,7 @@ async fn a_large_vector_is_one_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_get_of_more_keys_than_a_message_holds_reads_one_moment() {
+async fn a_get_in_several_messages_reads_one_snapshot() {
     let served = Served::new();
     let handle = served.filled(1, 10).await;
     let pad = "x".repeat(300);
@@ -71,7 +71,7 @@ async fn a_get_of_more_keys_than_a_message_holds_reads_one_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_wrong_or_broken_off_applies_nothing() {
+async fn an_invalid_or_interrupted_stream_applies_nothing() {
     let served = Served::new();
     let handle = served.filled(1, 0).await;
     let mut calls = CataloguesClient::new(Server::new(served.service.clone()).routes());
@@ -84,7 +84,7 @@ async fn a_stream_that_is_wrong_or_broken_off_applies_nothing() {
     let empty = calls.put_stream(iter([message(Some(1), &[])])).await.unwrap_err();
     assert!(empty.message().contains("empty"), "{empty}");
 
-    // A client that goes away before the end of its stream.
+    // A client that disconnects before the end of its stream.
     let (send, receive) = tokio::sync::mpsc::channel(1);
     let stream = tokio_stream::wrappers::ReceiverStream::new(receive);
     let mut broken = calls.clone();

@@ -1,17 +1,17 @@
-//! What a client remembers: for a name, the servers that were found there.
+//! The client's cache: the servers found for a name.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use super::Place;
+use super::Location;
 use crate::clock::Clock;
 use crate::name;
 use crate::node::Server;
 use crate::tree::Entry;
 
 const ENTRIES_MAX: usize = 4000;
-/// What is left when there are too many.
+/// Number of entries that are left after trimming.
 const ENTRIES_KEPT: usize = 3000;
 
 pub struct Cache {
@@ -26,10 +26,10 @@ impl Cache {
         Cache { enabled, clock: Clock::system(), entries: Mutex::default() }
     }
 
-    /// What is known about the longest beginning of a name. An entry with a
-    /// server that has expired is not to be trusted at all.
-    pub fn find(&self, place: &Place) -> Option<Entry> {
-        let full = place.full();
+    /// Returns the entry of the longest cached prefix of a name. An entry with an
+    /// expired server is not used at all.
+    pub fn find(&self, location: &Location) -> Option<Entry> {
+        let full = location.full();
         let entries = self.entries.lock();
         let now = self.clock.now();
         let mut prefix = &full[..];
@@ -41,19 +41,19 @@ impl Cache {
                 let rest = full[prefix.len()..].trim_start_matches('/').to_string();
                 return Some(Entry { name: rest, ..entry.clone() });
             }
-            let cut = prefix.rfind('/').filter(|cut| *cut > place.server.len())?;
+            let cut = prefix.rfind('/').filter(|cut| *cut > location.server.len())?;
             prefix = &prefix[..cut];
         }
     }
 
-    /// Remembers what a server has told about a name.
-    pub fn remember(&self, place: &Place, entry: &Entry) {
+    /// Stores a server's reply for a name.
+    pub fn remember(&self, location: &Location, entry: &Entry) {
         if !self.enabled || entry.servers.is_empty() {
             return;
         }
         let mount_point = match &entry.name[..] {
-            "" => place.full(),
-            rest => name::trim_suffix(&place.full(), rest),
+            "" => location.full(),
+            rest => name::trim_suffix(&location.full(), rest),
         };
         let mut entries = self.entries.lock();
         if entries.len() >= ENTRIES_MAX {
@@ -62,16 +62,16 @@ impl Cache {
         entries.insert(mount_point, Entry { name: String::new(), ..entry.clone() });
     }
 
-    /// Forgets what is known about the beginnings of a name.
-    pub fn forget(&self, place: &Place) {
-        let full = place.full();
+    /// Removes the entries of all prefixes of a name.
+    pub fn forget(&self, location: &Location) {
+        let full = location.full();
         self.entries.lock().retain(|known, _| {
             !full.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
     }
 }
 
-/// Drops what has expired, then any, until there is room.
+/// Removes expired entries, then arbitrary ones, until there is space.
 fn trim(entries: &mut HashMap<String, Entry>, now: i64) {
     entries.retain(|_, entry| entry.servers.iter().all(|server| server.deadline_micros >= now));
     let mut excess = entries.len().saturating_sub(ENTRIES_KEPT);
@@ -87,8 +87,8 @@ mod tests {
     use super::*;
     use crate::node::Flags;
 
-    fn place(name: &str) -> Place {
-        Place { server: "r:1".into(), name: name.into() }
+    fn location(name: &str) -> Location {
+        Location { server: "r:1".into(), name: name.into() }
     }
 
     fn entry(rest: &str, deadline_micros: i64) -> Entry {
@@ -97,29 +97,29 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_beginning_is_found_and_can_be_forgotten() {
+    fn the_longest_prefix_is_found_and_can_be_removed() {
         let cache = Cache::new(true);
-        cache.remember(&place("a/b/c"), &entry("b/c", i64::MAX));
-        cache.remember(&place("a/b/c"), &entry("", i64::MAX));
-        assert_eq!(cache.find(&place("a/b/c/d")).unwrap().name, "d");
-        assert_eq!(cache.find(&place("a/b")).unwrap().name, "b");
-        assert_eq!(cache.find(&place("ab")), None);
-        cache.forget(&place("a/b/c"));
-        assert_eq!(cache.find(&place("a/b/c")), None);
+        cache.remember(&location("a/b/c"), &entry("b/c", i64::MAX));
+        cache.remember(&location("a/b/c"), &entry("", i64::MAX));
+        assert_eq!(cache.find(&location("a/b/c/d")).unwrap().name, "d");
+        assert_eq!(cache.find(&location("a/b")).unwrap().name, "b");
+        assert_eq!(cache.find(&location("ab")), None);
+        cache.forget(&location("a/b/c"));
+        assert_eq!(cache.find(&location("a/b/c")), None);
     }
 
     #[test]
-    fn what_has_expired_is_not_used_and_too_many_are_trimmed() {
+    fn expired_entries_are_not_used_and_a_full_cache_is_trimmed() {
         let cache = Cache::new(true);
-        cache.remember(&place("old"), &entry("", 1));
-        assert_eq!(cache.find(&place("old")), None);
+        cache.remember(&location("old"), &entry("", 1));
+        assert_eq!(cache.find(&location("old")), None);
         for number in 0..=ENTRIES_MAX {
-            cache.remember(&place(&number.to_string()), &entry("", i64::MAX));
+            cache.remember(&location(&number.to_string()), &entry("", i64::MAX));
         }
         let left = cache.entries.lock().len();
         assert!((ENTRIES_KEPT..=ENTRIES_KEPT + 2).contains(&left), "{left}");
         let disabled = Cache::new(false);
-        disabled.remember(&place("a"), &entry("", i64::MAX));
-        assert_eq!(disabled.find(&place("a")), None);
+        disabled.remember(&location("a"), &entry("", i64::MAX));
+        assert_eq!(disabled.find(&location("a")), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Connections to servers of names, and one call on one of them. Names lead to servers
-//! that anybody may have mounted, so a client shows its token only to the servers that
-//! it was configured with.
+//! Connections to naming servers, and calls on them. Names lead to servers that anybody
+//! may have mounted, so a client sends its token only to servers that it was configured
+//! with.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::error::{Error, KIND_HEADER, Result};
 use crate::proto;
 use crate::proto::mounttable_client::MounttableClient;
 
-/// Connections that are kept; when there are more, all are made anew.
+/// The maximum number of open connections; when there are more, all are closed and
+/// reopened on demand.
 const KEPT_MAX: usize = 256;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -25,22 +26,22 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub type Channel = MounttableClient<tonic::transport::Channel>;
 pub type Answer<R> = std::result::Result<Response<R>, Status>;
 
-/// How a client is known, and whom it trusts.
+/// How a client authenticates, and which servers it trusts.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// Sent to the roots, and to servers that `trusted_servers` names.
+    /// Sent to the roots, and to servers in `trusted_servers`.
     pub token: Option<Secret>,
-    /// Plain text without.
+    /// Connections are in plain text if `None`.
     pub tls: Option<Tls>,
-    /// Send the token in plain text to hosts other than this one too.
+    /// Whether to send the token in plain text to hosts other than loopback.
     pub insecure_token: bool,
-    /// Servers that names may lead to and that get the token, if they prove with a
-    /// certificate who they are: host names, or `*.` and a domain.
+    /// Servers that names may lead to and that receive the token if they have a valid
+    /// certificate: host names, or `*.` and a domain.
     pub trusted_servers: Vec<String>,
 }
 
 impl Credentials {
-    /// Returns whether one of the patterns names the host, and TLS will prove it.
+    /// Returns whether one of the patterns matches the host and TLS will verify it.
     fn trust(&self, host: &str) -> bool {
         let matches = |pattern: &String| match pattern.strip_prefix("*.") {
             Some(domain) => host.split_once('.').is_some_and(|(first, rest)| {
@@ -61,8 +62,8 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Connections of a client with these roots, which are rooted names. A token that
-    /// would cross a network in plain text is refused.
+    /// Creates the connections of a client with these roots, which are rooted names.
+    /// Fails if a token would be sent over a network in plain text.
     pub fn new(
         roots: &[String],
         credentials: Credentials,
@@ -78,7 +79,7 @@ impl Connections {
         Ok(Connections { credentials, roots, timeout, open: Mutex::default() })
     }
 
-    /// Makes one call at a server.
+    /// Makes one call to a server.
     pub async fn call<M, R, F>(
         &self,
         server: &str,
@@ -92,10 +93,10 @@ impl Connections {
         let mut request = self.request(server, message)?;
         request.set_timeout(self.timeout);
         match tokio::time::timeout(self.timeout, call(channel, request)).await {
-            Ok(answer) => answer.map(Response::into_inner).map_err(|status| told(server, &status)),
-            Err(_) => {
-                Err(Error::Unreachable { server: server.into(), why: "no answer in time".into() })
+            Ok(answer) => {
+                answer.map(Response::into_inner).map_err(|status| error_of(server, &status))
             }
+            Err(_) => Err(Error::Unreachable { server: server.into(), why: "timed out".into() }),
         }
     }
 
@@ -108,7 +109,7 @@ impl Connections {
         self.call(server, message, call).await
     }
 
-    /// A watch has no end, so it has no deadline but the server's.
+    /// Starts a watch, which has no end and thus only the server's deadline.
     pub async fn watch(
         &self,
         server: &str,
@@ -116,10 +117,11 @@ impl Connections {
     ) -> Result<Streaming<proto::WatchReply>> {
         let request = self.request(server, message)?;
         let answer = self.channel(server)?.watch(request).await;
-        answer.map(Response::into_inner).map_err(|status| told(server, &status))
+        answer.map(Response::into_inner).map_err(|status| error_of(server, &status))
     }
 
-    /// A check reads all rows before it answers, so it has no deadline but the server's.
+    /// Starts a check, which reads all rows before it responds and thus has only the
+    /// server's deadline.
     pub async fn fsck(
         &self,
         server: &str,
@@ -127,10 +129,10 @@ impl Connections {
     ) -> Result<Streaming<proto::FsckReply>> {
         let request = self.request(server, message)?;
         let answer = self.channel(server)?.fsck(request).await;
-        answer.map(Response::into_inner).map_err(|status| told(server, &status))
+        answer.map(Response::into_inner).map_err(|status| error_of(server, &status))
     }
 
-    /// A request to a server, with the token if the server may see it.
+    /// Returns a request to a server, with the token if the server may receive it.
     fn request<M>(&self, server: &str, message: M) -> Result<Request<M>> {
         let mut request = Request::new(message);
         if let Some(token) = &self.credentials.token
@@ -138,8 +140,8 @@ impl Connections {
         {
             let mut header: MetadataValue<Ascii> = format!("Bearer {}", token.expose())
                 .parse()
-                .map_err(|_| Error::Unauthenticated("the token cannot be sent".into()))?;
-            // Not shown in debug output, and not kept by the transport.
+                .map_err(|_| Error::Unauthenticated("the token contains invalid characters".into()))?;
+            // Omitted from debug output, and not indexed by the transport.
             header.set_sensitive(true);
             request.metadata_mut().insert("authorization", header);
         }
@@ -169,10 +171,9 @@ impl Connections {
 
     fn uri(&self, server: &str) -> Result<Uri> {
         let bad = |why: String| Error::Unreachable { server: server.into(), why };
-        let endpoint = Endpoint::of_server(server).ok_or_else(|| bad("it is no address".into()))?;
-        let (host, port) = endpoint
-            .host_port()
-            .ok_or_else(|| bad("it has no host and port that can be reached".into()))?;
+        let endpoint = Endpoint::of_server(server).ok_or_else(|| bad("invalid address".into()))?;
+        let (host, port) =
+            endpoint.host_port().ok_or_else(|| bad("the address has no host and port".into()))?;
         let host = bracketed(host);
         let scheme = if self.credentials.tls.is_some() { "https" } else { "http" };
         let uri = Uri::from_shared(format!("{scheme}://{host}:{port}"))
@@ -184,20 +185,20 @@ impl Connections {
     }
 }
 
-/// The host, in lower case, and the port of a server.
+/// Returns the host, in lower case, and the port of a server.
 fn host_port(server: &str) -> Option<(String, u16)> {
     let endpoint = Endpoint::of_server(server)?;
     let (host, port) = endpoint.host_port()?;
     Some((host.to_ascii_lowercase(), port))
 }
 
-/// A host as it stands in a URI.
+/// Formats a host for a URI.
 fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_string() }
 }
 
-/// What a status says: that nobody was there, or what the server refused.
-pub fn told(server: &str, status: &Status) -> Error {
+/// Converts a status to an error: the server is unreachable, or it rejected the call.
+pub fn error_of(server: &str, status: &Status) -> Error {
     use std::error::Error as _;
     let server = server.to_string();
     if let Some(source) = status.source() {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_shown_to_the_roots_and_nobody_else() {
+    fn a_token_is_sent_only_to_the_roots() {
         let plain = connections(false, &["other.example.com", "*.example.com"]);
         for root in ["root.example.com:1", "ROOT.example.com:1", "/root.example.com:1/a", "[::1]:2"]
         {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown() {
+    fn a_token_is_not_in_debug_output() {
         let connections = connections(true, &[]);
         let request = connections.request("root.example.com:1", ()).unwrap();
         let sent = request.metadata().get("authorization").unwrap();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_are_trusted_must_prove_who_they_are() {
+    fn trusted_servers_need_a_valid_certificate() {
         let secure = connections(true, &["other.net", "*.example.com"]);
         for trusted in ["other.net:7", "a.example.com:1", "A.Example.com:1"] {
             assert!(shows_token(&secure, trusted), "{trusted}");
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_does_not_cross_a_network_in_plain_text() {
+    fn a_token_is_not_sent_over_a_network_in_plain_text() {
         let new = |root: &str, insecure_token| {
             let credentials =
                 Credentials { token: Some("t".into()), insecure_token, ..Credentials::default() };

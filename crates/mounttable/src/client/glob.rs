@@ -1,5 +1,5 @@
-//! Glob across servers: where a mounttable's answer leads to another server
-//! and the pattern goes on, that one is asked too.
+//! Glob across servers: if a mounttable's reply leads to another server and the pattern
+//! continues, that server is queried too.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
-use super::resolve::{is_no_mounttable, places};
-use super::{Namespace, Place, connections};
+use super::resolve::{is_no_mounttable, locations};
+use super::{Location, Namespace, connections};
 use crate::error::{Error, Result};
 use crate::name;
 use crate::pattern::{Pattern, Recursion};
@@ -16,22 +16,21 @@ use crate::proto;
 use crate::proto::glob_reply::Reply;
 use crate::tree::{Entry, Found};
 
-/// Servers one after the other under a recursive pattern.
+/// The maximum number of consecutive servers under a recursive pattern.
 const DEPTH_MAX: usize = 10;
 
-/// A search at one place.
+/// A search at one location.
 #[derive(Clone)]
 struct Job {
-    /// The name so far, as it is told.
+    /// The name so far, as reported to the caller.
     prefix: String,
-    places: Vec<Place>,
+    locations: Vec<Location>,
     pattern: Pattern,
     depth: usize,
 }
 
 impl Namespace {
-    /// Sends what matches, with errors by name. Rooted patterns give rooted
-    /// names.
+    /// Sends matching entries, and errors by name. Rooted patterns give rooted names.
     pub async fn glob(self: &Arc<Namespace>, pattern: &str, out: &Sender<Found>) -> Result<()> {
         let (address, relative) = if name::is_rooted(pattern) {
             name::split_address(pattern)
@@ -40,16 +39,16 @@ impl Namespace {
         };
         let pattern = Pattern::parse(&relative)?;
         let prefix = name::join_address(&address, "");
-        let places = self.rooted(&prefix)?;
+        let locations = self.rooted(&prefix)?;
         let mut jobs = JoinSet::new();
         let mut visited = HashSet::new();
-        let first = Job { prefix, places, pattern, depth: 0 };
+        let first = Job { prefix, locations, pattern, depth: 0 };
         jobs.spawn(self.clone().search(first, out.clone()));
         while let Some(next) = jobs.join_next().await {
             for job in next.unwrap_or_default() {
-                let key = |place: &Place| (place.full(), job.pattern.to_string());
-                let is_new = job.places.iter().any(|place| !visited.contains(&key(place)));
-                visited.extend(job.places.iter().map(key));
+                let key = |location: &Location| (location.full(), job.pattern.to_string());
+                let is_new = job.locations.iter().any(|location| !visited.contains(&key(location)));
+                visited.extend(job.locations.iter().map(key));
                 if is_new && job.depth <= DEPTH_MAX && !out.is_closed() {
                     jobs.spawn(self.clone().search(job, out.clone()));
                 }
@@ -58,14 +57,14 @@ impl Namespace {
         Ok(())
     }
 
-    /// Searches one place, and gives those that it leads to.
+    /// Searches one location, and returns the searches that it leads to.
     async fn search(self: Arc<Namespace>, job: Job, out: Sender<Found>) -> Vec<Job> {
         let mut last = Error::NoMounttable { name: job.prefix.clone() };
-        for place in &job.places {
-            let (name, pattern) = (place.name.clone(), job.pattern.to_string());
+        for location in &job.locations {
+            let (name, pattern) = (location.name.clone(), job.pattern.to_string());
             let request = proto::GlobRequest { name, pattern };
-            match self.connections.glob(&place.server, request).await {
-                Ok(replies) => return self.listen(&job, place, replies, &out).await,
+            match self.connections.glob(&location.server, request).await {
+                Ok(replies) => return self.listen(&job, location, replies, &out).await,
                 Err(error @ Error::Unreachable { .. }) => last = error,
                 Err(error) if is_no_mounttable(&error) => return Vec::new(),
                 Err(error) => {
@@ -81,7 +80,7 @@ impl Namespace {
     async fn listen(
         &self,
         job: &Job,
-        place: &Place,
+        location: &Location,
         mut replies: tonic::Streaming<proto::GlobReply>,
         out: &Sender<Found>,
     ) -> Vec<Job> {
@@ -91,12 +90,12 @@ impl Namespace {
                 Ok(Some(reply)) => match reply.reply {
                     Some(Reply::Entry(entry)) => {
                         next.extend(onward(job, &entry));
-                        told(job, entry)
+                        completed(job, entry)
                     }
                     Some(Reply::Error(error)) => Some(Found::Error {
                         name: name::join([&job.prefix[..], &error.name[..]]),
                         error: Error::Refused {
-                            server: place.server.clone(),
+                            server: location.server.clone(),
                             code: error.code.into(),
                             kind: String::new(),
                             message: error.message,
@@ -106,7 +105,7 @@ impl Namespace {
                 },
                 Ok(None) => return next,
                 Err(status) => {
-                    let error = connections::told(&place.server, &status);
+                    let error = connections::error_of(&location.server, &status);
                     if is_no_mounttable(&error) {
                         return next;
                     }
@@ -123,15 +122,15 @@ impl Namespace {
     }
 }
 
-/// What is left of the pattern at a name that was found.
+/// Returns the remaining pattern at a name that was found.
 fn left(job: &Job, found: &str) -> Pattern {
     let elements = found.split('/').filter(|element| !element.is_empty()).count();
     (0..elements).fold(job.pattern.clone(), |pattern, _| pattern.tail())
 }
 
-/// The entry under its whole name, if the pattern ends there. What a server
-/// says of its own root was told before, where it is mounted.
-fn told(job: &Job, entry: proto::MountEntry) -> Option<Found> {
+/// Returns the entry with its whole name, if the pattern ends there. A server's own
+/// root is skipped, because it was reported where it is mounted.
+fn completed(job: &Job, entry: proto::MountEntry) -> Option<Found> {
     let again = job.depth > 0 && entry.name.is_empty();
     if left(job, &entry.name).elements_left() > 0 || again {
         return None;
@@ -141,7 +140,7 @@ fn told(job: &Job, entry: proto::MountEntry) -> Option<Found> {
     Some(Found::Entry(entry))
 }
 
-/// Where the search goes on after an entry with servers.
+/// Returns the search that continues after an entry with servers.
 fn onward(job: &Job, entry: &proto::MountEntry) -> Option<Job> {
     let pattern = left(job, &entry.name);
     let ends_here = pattern.is_empty() || entry.servers.is_empty() || entry.is_leaf;
@@ -153,5 +152,5 @@ fn onward(job: &Job, entry: &proto::MountEntry) -> Option<Job> {
     let prefix = name::join([&job.prefix[..], &entry.name[..]]);
     let mut servers = Entry::from(entry.clone());
     servers.name.clear();
-    Some(Job { prefix, places: places(&servers), pattern, depth: job.depth + 1 })
+    Some(Job { prefix, locations: locations(&servers), pattern, depth: job.depth + 1 })
 }

@@ -1,10 +1,10 @@
-//! A client of names: goes from mounttable to mounttable until a name is
-//! resolved, and remembers the way.
+//! A client of names: resolves a name from mounttable to mounttable, and caches the
+//! results.
 //!
-//! A [`Namespace`] has roots, which are rooted names of mounttables. Names that
-//! are not rooted begin there. `connections` reaches servers, `resolve` follows
-//! names, `cache` remembers what was found, `glob` searches across servers, and
-//! `publisher` keeps servers mounted.
+//! A [`Namespace`] has roots, which are rooted names of mounttables. Names that are not
+//! rooted start there. `connections` calls servers, `resolve` follows names, `cache`
+//! stores results, `glob` searches across servers, and `publisher` keeps servers
+//! mounted.
 
 mod cache;
 mod connections;
@@ -26,13 +26,13 @@ use crate::name;
 use crate::proto;
 use crate::tree::Mount;
 
-/// How a namespace is reached.
+/// Options of a namespace.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub credentials: Credentials,
-    /// What one call may take.
+    /// The time limit of one call.
     pub timeout: Duration,
-    /// Whether what was found is remembered.
+    /// Whether results are cached.
     pub cached: bool,
 }
 
@@ -43,22 +43,22 @@ impl Default for Options {
     }
 }
 
-/// Names as seen from some roots. Shared by reference.
+/// Names relative to some roots. Shared by reference.
 pub struct Namespace {
     roots: Vec<String>,
     connections: Connections,
     cache: Cache,
 }
 
-/// A server and the name there.
+/// A server and a name on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     pub server: String,
     pub name: String,
 }
 
 impl Namespace {
-    /// A namespace whose names begin at these rooted names.
+    /// Creates a namespace whose names start at these rooted names.
     pub fn new(
         roots: impl IntoIterator<Item = impl Into<String>>,
         options: Options,
@@ -71,10 +71,10 @@ impl Namespace {
         Ok(Namespace { roots, connections, cache: Cache::new(options.cached) })
     }
 
-    /// Forgets what was found about a name.
+    /// Removes a name from the cache.
     pub fn forget(&self, name: &str) {
-        for place in self.rooted(name).into_iter().flatten() {
-            self.cache.forget(&place);
+        for location in self.rooted(name).into_iter().flatten() {
+            self.cache.forget(&location);
         }
     }
 
@@ -110,7 +110,7 @@ impl Namespace {
         self.at_mounttable(name, request, call).await.map(drop)
     }
 
-    /// The permissions of a node and their version.
+    /// Returns the permissions of a node and their version.
     pub async fn permissions(&self, name: &str) -> Result<(Permissions, String)> {
         let request = |name: String| proto::GetPermissionsRequest { name };
         let call = |mut client: connections::Channel, request| async move {
@@ -143,11 +143,11 @@ impl Namespace {
         name: &str,
         known: Vec<proto::NodeVersion>,
     ) -> Result<tonic::Streaming<proto::WatchReply>> {
-        let places = self.resolve_to_mounttable(name).await?;
+        let locations = self.resolve_to_mounttable(name).await?;
         let mut last = Error::NoMounttable { name: name.into() };
-        for place in places {
-            let request = proto::WatchRequest { name: place.name, known: known.clone() };
-            match self.connections.watch(&place.server, request).await {
+        for location in locations {
+            let request = proto::WatchRequest { name: location.name, known: known.clone() };
+            match self.connections.watch(&location.server, request).await {
                 Err(error @ Error::Unreachable { .. }) => last = error,
                 done => return done,
             }
@@ -155,12 +155,13 @@ impl Namespace {
         Err(last)
     }
 
-    /// Checks the rows of the first root that can be reached, and mends them if `fix`.
+    /// Checks the rows of the first root that can be reached, and repairs them if
+    /// `fix`.
     pub async fn fsck(&self, fix: bool) -> Result<tonic::Streaming<proto::FsckReply>> {
         let mut last = Error::NotRooted(String::new());
-        for place in self.rooted("")? {
+        for location in self.rooted("")? {
             let request = proto::FsckRequest { fix };
-            match self.connections.fsck(&place.server, request).await {
+            match self.connections.fsck(&location.server, request).await {
                 Err(error @ Error::Unreachable { .. }) => last = error,
                 done => return done,
             }
@@ -168,8 +169,8 @@ impl Namespace {
         Err(last)
     }
 
-    /// Makes a call at the first server that can be reached among those that
-    /// are responsible for a name.
+    /// Makes a call to the first server that can be reached among those that are
+    /// responsible for a name.
     async fn at_mounttable<M, R, F>(
         &self,
         name: &str,
@@ -179,12 +180,12 @@ impl Namespace {
     where
         F: Future<Output = connections::Answer<R>>,
     {
-        let places = self.resolve_to_mounttable(name).await?;
+        let locations = self.resolve_to_mounttable(name).await?;
         let mut last = Error::NoMounttable { name: name.into() };
-        for place in places {
-            self.cache.forget(&place);
-            let message = request(place.name.clone());
-            match self.connections.call(&place.server, message, &call).await {
+        for location in locations {
+            self.cache.forget(&location);
+            let message = request(location.name.clone());
+            match self.connections.call(&location.server, message, &call).await {
                 Err(error @ Error::Unreachable { .. }) => last = error,
                 done => return done,
             }
@@ -192,27 +193,27 @@ impl Namespace {
         Err(last)
     }
 
-    /// Where a name begins: at its own server, or at all roots.
-    fn rooted(&self, given: &str) -> Result<Vec<Place>> {
+    /// Returns the start of a name: its own server, or all roots.
+    fn rooted(&self, given: &str) -> Result<Vec<Location>> {
         let given = name::without_server_pattern(given);
         if name::is_rooted(given) {
-            return Ok(vec![Place::of(given)]);
+            return Ok(vec![Location::of(given)]);
         }
         if self.roots.is_empty() {
             return Err(Error::NotRooted(given.into()));
         }
-        Ok(self.roots.iter().map(|root| Place::of(&name::join([root, given]))).collect())
+        Ok(self.roots.iter().map(|root| Location::of(&name::join([root, given]))).collect())
     }
 }
 
-impl Place {
-    /// The place of a rooted name.
-    fn of(rooted: &str) -> Place {
+impl Location {
+    /// Returns the location of a rooted name.
+    fn of(rooted: &str) -> Location {
         let (server, name) = name::split_address(rooted);
-        Place { server, name }
+        Location { server, name }
     }
 
-    /// The whole rooted name.
+    /// Returns the whole rooted name.
     pub fn full(&self) -> String {
         name::join_address(&self.server, &self.name)
     }

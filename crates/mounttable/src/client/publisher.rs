@@ -1,7 +1,7 @@
-//! Keeps servers mounted: each name with each server, refreshed every period
-//! while the publisher lives, and unmounted at its end. A refresh that fails is
-//! retried with a growing delay. A mount lasts three periods, so it survives
-//! a server of names that is away for almost two.
+//! Keeps servers mounted: mounts each server on each name, refreshes the mounts every
+//! period while the publisher lives, and unmounts them at its end. A refresh that fails
+//! is retried with a growing delay. A mount lasts three periods, so it survives an
+//! outage of the naming server of almost two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::node::Flags;
 use crate::tree::Mount;
 
 pub const PERIOD: Duration = Duration::from_secs(60);
-/// How many periods a mount lasts.
+/// The lifetime of a mount in periods.
 const PERIODS_ALIVE: u32 = 3;
-/// The delay before the first retry of a refresh; it doubles up to a quarter of
-/// the period.
+/// The delay before the first retry of a refresh; it doubles up to a quarter of the
+/// period.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// Refreshes under way at once.
+/// The maximum number of concurrent refreshes.
 const REFRESHES_MAX: usize = 16;
 
-/// How it stands with one name and one server.
+/// The state of one name and server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub mounted: bool,
-    /// What went wrong the last time.
+    /// The error of the last attempt.
     pub last_error: Option<Error>,
 }
 
@@ -61,7 +61,7 @@ struct Worker {
     statuses: watch::Sender<Statuses>,
 }
 
-/// When each pair is to be mounted next.
+/// The time at which each pair is mounted next.
 struct Schedule {
     period: Duration,
     due: BTreeMap<Pair, Due>,
@@ -70,7 +70,7 @@ struct Schedule {
 #[derive(Clone, Copy, Debug)]
 struct Due {
     at: Instant,
-    /// Attempts that failed since the last success.
+    /// Number of failed attempts since the last success.
     failures: u32,
 }
 
@@ -83,7 +83,7 @@ impl Schedule {
         self.due.insert(pair, Due { at: now, failures: 0 });
     }
 
-    /// When the next pair is due.
+    /// Returns the time at which the next pair is due.
     fn next(&self) -> Option<Instant> {
         self.due.values().map(|due| due.at).min()
     }
@@ -93,7 +93,7 @@ impl Schedule {
         self.due.iter().filter(is_due).map(|(pair, _)| pair.clone()).collect()
     }
 
-    /// Plans the next mount of a pair after an attempt.
+    /// Schedules the next mount of a pair after an attempt.
     fn attempted(&mut self, pair: &Pair, mounted: bool, now: Instant) {
         let Some(due) = self.due.get_mut(pair) else { return };
         let delay = if mounted {
@@ -109,7 +109,8 @@ impl Schedule {
 }
 
 impl Publisher {
-    /// Refreshes mounts every `period`; they last three of them.
+    /// Creates a publisher that refreshes mounts every `period`; they last three
+    /// periods.
     pub fn new(namespace: Arc<Namespace>, period: Duration) -> Publisher {
         let (changes, coming) = mpsc::unbounded_channel();
         let (noted, statuses) = watch::channel(Statuses::new());
@@ -139,21 +140,21 @@ impl Publisher {
         self.change(Change::RemoveServer(server.into()));
     }
 
-    /// How it stands, and each change of that.
+    /// Returns the current statuses and their changes.
     pub fn statuses(&self) -> watch::Receiver<Statuses> {
         self.statuses.clone()
     }
 
-    /// Unmounts everything, each once, and ends.
+    /// Unmounts everything once, and stops.
     pub async fn stop(self) -> Statuses {
         drop(self.changes);
-        // It ends when nobody can change it any more.
+        // It ends when the sender of changes is dropped.
         let _ = self.working.await;
         self.statuses.borrow().clone()
     }
 
     fn change(&self, change: Change) {
-        // The worker ends only after this.
+        // The receiver lives until the publisher is stopped.
         let _ = self.changes.send(change);
     }
 }
@@ -188,10 +189,10 @@ impl Worker {
             while let Some(done) = mounting.join_next().await {
                 match done {
                     Ok((mounted, pair)) => self.note(pair, mounted),
-                    Err(stopped) => tracing::warn!(%stopped, "a refresh was abandoned"),
+                    Err(stopped) => tracing::warn!(%stopped, "a refresh was aborted"),
                 }
             }
-            // An attempt without an outcome is one that failed.
+            // An attempt without a result counts as failed.
             for pair in pairs {
                 if self.schedule.due.get(pair).is_some_and(|due| due.at <= started) {
                     self.schedule.attempted(pair, false, started);
@@ -207,7 +208,7 @@ impl Worker {
         self.names.iter().flat_map(|name| -> Vec<_> { with_servers(name) }).collect()
     }
 
-    /// What is new is mounted at once, what is gone is unmounted.
+    /// Mounts new pairs immediately and unmounts removed ones.
     async fn change(&mut self, change: Change) {
         let before: BTreeSet<_> = self.pairs().into_iter().collect();
         match change {
@@ -234,7 +235,7 @@ impl Worker {
         Mount { flags, ..Mount::new(server, u32::try_from(ttl).unwrap_or(u32::MAX)) }
     }
 
-    /// Notes how an attempt to mount a pair ended.
+    /// Records the result of an attempt to mount a pair.
     fn note<T>(&mut self, pair: Pair, mounted: Result<T>) {
         self.schedule.attempted(&pair, mounted.is_ok(), Instant::now());
         self.statuses.send_if_modified(|statuses| {
@@ -258,7 +259,7 @@ impl Worker {
     }
 }
 
-/// Waits until a moment; for ever if there is none.
+/// Waits until a time; forever if there is none.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -272,8 +273,8 @@ mod tests {
 
     const PERIODS: u32 = 200;
 
-    /// Follows one mount through an outage and tells when the name had no live
-    /// server, in seconds since the start.
+    /// Simulates one mount through an outage and returns the seconds since the start at
+    /// which the name had no live server.
     fn dead_seconds(outage: std::ops::Range<u64>) -> Vec<u64> {
         let start = Instant::now();
         let pair: Pair = ("a".into(), "h:1".into());
@@ -299,17 +300,17 @@ mod tests {
 
     #[test]
     fn a_server_stays_mounted_through_missed_refreshes() {
-        // Whenever it begins, an outage of 100 s is survived.
+        // An outage of 100 s is survived whenever it starts.
         for begins in 1..=120 {
             assert_eq!(dead_seconds(begins..begins + 100), [] as [u64; 0], "from {begins}");
         }
     }
 
     #[test]
-    fn a_server_is_mounted_again_soon_after_a_long_outage() {
+    fn a_server_is_remounted_soon_after_a_long_outage() {
         let dead = dead_seconds(60..1200);
         assert!(dead.iter().all(|second| (181..1216).contains(second)), "{dead:?}");
-        // A short one costs one retry and not a period.
+        // After a short outage it takes one retry, not a whole period.
         let start = Instant::now();
         let pair: Pair = ("a".into(), "h:1".into());
         let mut schedule = Schedule::new(PERIOD);

@@ -1,18 +1,18 @@
-//! Following a name from mounttable to mounttable.
+//! Follows a name from mounttable to mounttable.
 
 use tonic::Code;
 
-use super::{Namespace, Place, connections};
+use super::{Location, Namespace, connections};
 use crate::error::{Error, Result};
 use crate::node::{Flags, Server};
 use crate::proto;
 use crate::tree::{Entry, FOREVER_MICROS};
 
-/// Servers that one name may lead over.
+/// The maximum number of servers that one name may lead over.
 const HOPS_MAX: usize = 32;
 
 impl Namespace {
-    /// The servers that a name stands for, and what is left of it there.
+    /// Returns the servers of a name, and the rest of the name for them.
     pub async fn resolve(&self, name: &str) -> Result<Entry> {
         let mut entry = self.start(name)?;
         for _ in 0..HOPS_MAX {
@@ -30,27 +30,27 @@ impl Namespace {
         Err(Error::TooDeep { name: name.into() })
     }
 
-    /// The first hop only: what the root says.
+    /// Resolves only the first step, at the root.
     pub async fn resolve_step(&self, name: &str) -> Result<Entry> {
         self.step(&self.start(name)?).await
     }
 
-    /// The mounttables that are responsible for a name, with the name there.
-    pub async fn resolve_to_mounttable(&self, name: &str) -> Result<Vec<Place>> {
+    /// Returns the mounttables that are responsible for a name, with the name there.
+    pub async fn resolve_to_mounttable(&self, name: &str) -> Result<Vec<Location>> {
         let mut entry = self.start(name)?;
         let mut before = None;
         for _ in 0..HOPS_MAX {
             match self.step(&entry).await {
                 Ok(next) if next.flags.mt => before = Some(std::mem::replace(&mut entry, next)),
-                Ok(_) => return Ok(places(&entry)),
-                Err(error) if is_no_such_name(&error) => return Ok(places(&entry)),
+                Ok(_) => return Ok(locations(&entry)),
+                Err(error) if is_no_such_name(&error) => return Ok(locations(&entry)),
                 Err(error) if is_no_mounttable(&error) => {
                     let responsible = before.ok_or(Error::NoMounttable { name: name.into() })?;
-                    return Ok(places(&responsible));
+                    return Ok(locations(&responsible));
                 }
-                // Whoever is responsible says who may pass.
+                // The responsible server decides who has access.
                 Err(Error::Refused { code: Code::PermissionDenied, .. }) => {
-                    return Ok(places(&entry));
+                    return Ok(locations(&entry));
                 }
                 Err(error) => return Err(error),
             }
@@ -58,37 +58,37 @@ impl Namespace {
         Err(Error::TooDeep { name: name.into() })
     }
 
-    /// The servers where a name begins.
+    /// Returns the servers where a name starts.
     fn start(&self, name: &str) -> Result<Entry> {
-        let places = self.rooted(name)?;
-        let rest = places.first().map(|place| place.name.clone()).unwrap_or_default();
-        // Roots may differ in their names, so those go with the addresses.
-        let same = places.iter().all(|place| place.name == rest);
-        let server = |place: &Place| Server {
-            address: if same { place.server.clone() } else { place.full() },
+        let locations = self.rooted(name)?;
+        let rest = locations.first().map(|location| location.name.clone()).unwrap_or_default();
+        // If the names at the roots differ, they are joined with the addresses.
+        let same = locations.iter().all(|location| location.name == rest);
+        let server = |location: &Location| Server {
+            address: if same { location.server.clone() } else { location.full() },
             deadline_micros: FOREVER_MICROS,
             flags: Flags { mt: true, leaf: false },
         };
-        let servers = places.iter().map(server).collect();
+        let servers = locations.iter().map(server).collect();
         let name = if same { rest } else { String::new() };
         Ok(Entry { name, servers, flags: Flags { mt: true, leaf: false } })
     }
 
-    /// Asks any of the servers of an entry for the next.
+    /// Queries any of the servers of an entry for the next one.
     async fn step(&self, entry: &Entry) -> Result<Entry> {
         let mut last = Error::NoMounttable { name: entry.name.clone() };
-        for place in places(entry) {
-            if let Some(known) = self.cache.find(&place) {
+        for location in locations(entry) {
+            if let Some(known) = self.cache.find(&location) {
                 return Ok(known);
             }
-            let request = proto::ResolveRequest { name: place.name.clone() };
+            let request = proto::ResolveRequest { name: location.name.clone() };
             let call = |mut client: connections::Channel, request| async move {
                 client.resolve_step(request).await
             };
-            match self.connections.call(&place.server, request, call).await {
+            match self.connections.call(&location.server, request, call).await {
                 Ok(next) => {
                     let next = Entry::from(next);
-                    self.cache.remember(&place, &next);
+                    self.cache.remember(&location, &next);
                     return Ok(next);
                 }
                 Err(error @ Error::Unreachable { .. }) => last = error,
@@ -99,16 +99,16 @@ impl Namespace {
     }
 }
 
-/// Where an entry's servers have the rest of its name.
-pub(super) fn places(entry: &Entry) -> Vec<Place> {
-    entry.names().iter().map(|name| Place::of(name)).collect()
+/// Returns the locations of the rest of an entry's name.
+pub(super) fn locations(entry: &Entry) -> Vec<Location> {
+    entry.names().iter().map(|name| Location::of(name)).collect()
 }
 
 fn is_no_such_name(error: &Error) -> bool {
     error.code() == Code::NotFound
 }
 
-/// True if what answered does not know of names.
+/// Returns true if the server does not implement names.
 pub(super) fn is_no_mounttable(error: &Error) -> bool {
     matches!(error, Error::Refused { code: Code::Unimplemented, .. })
 }

@@ -1,6 +1,6 @@
-//! Records for a name: A and AAAA for servers at IP addresses, SRV for all,
-//! TXT with what the mounts say. They last as long as the first mount among
-//! them. What is not public is as if it were not there.
+//! Records for a name: A and AAAA for servers with IP addresses, SRV for all servers,
+//! TXT with the properties of the mounts. Their TTL ends with the first mount that
+//! expires. Nodes that are not public are treated as missing.
 
 use std::net::IpAddr;
 
@@ -16,9 +16,9 @@ use crate::node::Server;
 use crate::node_name::NodeName;
 use crate::tree::{Call, Mounttable};
 
-/// How long an answer may be kept at most, however long the mount lasts.
+/// The maximum TTL, however long the mount lasts.
 const TTL_MAX_SECONDS: i64 = 24 * 3600;
-/// How long it may be kept that there is nothing.
+/// The TTL of negative responses.
 const NEGATIVE_SECONDS: u32 = 5;
 const ADDRESS_SECONDS: u32 = 3600;
 const TEXT_BYTES_MAX: usize = 255;
@@ -26,10 +26,10 @@ const TEXT_BYTES_MAX: usize = 255;
 #[derive(Debug)]
 pub struct Answer {
     pub code: ResponseCode,
-    /// Whether the name is in our zone.
+    /// Whether the name is in the zone.
     pub is_ours: bool,
     pub records: Vec<Record>,
-    /// The zone's SOA, where there is nothing else.
+    /// The zone's SOA record, if there are no other records.
     pub authority: Vec<Record>,
     pub additional: Vec<Record>,
 }
@@ -40,7 +40,8 @@ impl Answer {
         Answer { code, is_ours: false, records, authority, additional }
     }
 
-    /// What there is; if it is nothing, the zone says for how long.
+    /// Returns a response with these records; without records it contains the SOA for
+    /// negative caching.
     fn of(zone: &Zone, code: ResponseCode, records: Vec<Record>) -> Answer {
         let authority = if records.is_empty() { vec![soa(zone)] } else { Vec::new() };
         Answer { code, is_ours: true, records, authority, additional: Vec::new() }
@@ -80,7 +81,7 @@ pub async fn answer(
         Ok(None) if node.is_root() => Vec::new(),
         Ok(None) => return Answer::of(zone, ResponseCode::NXDomain, vec![]),
         Err(error) => {
-            tracing::warn!(%error, "a DNS question could not be answered");
+            tracing::warn!(%error, "DNS query failed");
             return Answer::code(ResponseCode::ServFail);
         }
     };
@@ -107,7 +108,7 @@ pub async fn answer(
     answer
 }
 
-/// The live servers of exactly this node; `None` if nobody may know of it.
+/// Returns the live servers of exactly this node; `None` if it is not public.
 async fn servers(table: &Mounttable, node: &NodeName) -> Result<Option<Vec<Server>>, Error> {
     if !table.is_in_use().await? {
         return Ok(None);
@@ -124,7 +125,7 @@ fn wanted(asked: RecordType, kind: RecordType) -> bool {
     asked == kind || asked == RecordType::ANY
 }
 
-/// Seconds that the first of these servers has left.
+/// Returns the seconds until the first of these servers expires.
 fn ttl(servers: &[Server], now_micros: i64) -> u32 {
     let left = servers.iter().map(|server| (server.deadline_micros - now_micros) / 1_000_000);
     let least = left.min().unwrap_or(0).clamp(0, TTL_MAX_SECONDS);
@@ -153,7 +154,7 @@ fn records(
         records.push(Record::from_rdata(asked.clone(), ttl, text));
     }
     records.retain(|record| wanted(kind, record.record_type()));
-    // Two ports of one host are one address.
+    // Two ports of one host give one address record.
     let mut seen: Vec<RData> = Vec::new();
     records.retain(|record| {
         let is_new = !seen.contains(&record.data);
@@ -163,7 +164,7 @@ fn records(
     records
 }
 
-/// The host of an SRV record: the server's own name, or one for its address.
+/// Returns the host of an SRV record: the server's own name, or one for its address.
 fn target(zone: &Zone, host: &str, address: Option<IpAddr>) -> Option<Name> {
     match address {
         Some(address) => zone.host(address),
@@ -175,7 +176,7 @@ fn target(zone: &Zone, host: &str, address: Option<IpAddr>) -> Option<Name> {
     }
 }
 
-/// The addresses that targets of SRV records stand for.
+/// Returns address records for the targets of SRV records.
 fn hosts(zone: &Zone, servers: &[Server], ttl: u32) -> Vec<Record> {
     let address = |server: &Server| -> Option<IpAddr> {
         Endpoint::of_server(&server.address)?.host_port()?.0.parse().ok()

@@ -1,8 +1,8 @@
-//! Names over DNS, for programs that know no other way: a zone whose names are
-//! the tree's, read by nobody in particular.
+//! Names over DNS, for programs that support nothing else: a zone of the names in the
+//! tree, read anonymously.
 //!
-//! `zone` turns names of the one kind into the other, `answer` turns nodes into
-//! records, and here requests come in and responses go out, over UDP and TCP.
+//! `zone` converts between DNS names and node names, `answer` converts nodes to
+//! records, and this module receives requests and sends responses over UDP and TCP.
 
 mod answer;
 mod zone;
@@ -25,23 +25,23 @@ use self::answer::{Answer, Any};
 pub use self::zone::Zone;
 use crate::tree::Mounttable;
 
-/// A connection that asks nothing for so long is closed.
+/// A connection without queries is closed after this time.
 const TCP_IDLE: Duration = Duration::from_secs(10);
-/// Responses of one connection that may wait to be sent.
+/// The maximum number of responses of one connection that are queued.
 const RESPONSES_AHEAD: usize = 32;
-/// What fits into a datagram that is not cut on its way.
+/// The maximum size of a datagram that is not fragmented.
 const PAYLOAD_MAX: u16 = 1232;
 /// Questions that are answered at the same time; others are told to try later.
 const ANSWERS_MAX: usize = 1024;
 
-/// The ports of a DNS server, taken and not yet served.
+/// The bound sockets of a DNS server.
 pub struct Sockets {
     udp: UdpSocket,
     tcp: TcpListener,
 }
 
 impl Sockets {
-    /// Takes a port for UDP and TCP; port 0 is any that is free for both.
+    /// Binds a port for UDP and TCP; port 0 means any port that is free for both.
     pub async fn take(address: SocketAddr) -> io::Result<Sockets> {
         let tcp = TcpListener::bind(address).await?;
         let udp = UdpSocket::bind(tcp.local_addr()?).await?;
@@ -52,7 +52,7 @@ impl Sockets {
         self.udp.local_addr()
     }
 
-    /// Answers until `stop` comes.
+    /// Serves requests until `stop` completes.
     pub async fn serve(self, table: Arc<Mounttable>, zone: Zone, stop: impl Future<Output = ()>) {
         let zone = match self.address() {
             Ok(address) => zone.listening_on(address.ip()),
@@ -64,7 +64,7 @@ impl Sockets {
         server.register_listener(self.tcp, TCP_IDLE, RESPONSES_AHEAD);
         stop.await;
         if let Err(error) = server.shutdown_gracefully().await {
-            tracing::debug!(%error, "the DNS server ended");
+            tracing::debug!(%error, "DNS server stopped");
         }
     }
 }
@@ -118,7 +118,7 @@ impl RequestHandler for Handler {
         match out.send_response(response).await {
             Ok(info) => info,
             Err(error) => {
-                tracing::debug!(%error, "a DNS response could not be sent");
+                tracing::debug!(%error, "cannot send DNS response");
                 let counts = Default::default();
                 hickory_server::proto::op::Header { metadata, counts }.into()
             }

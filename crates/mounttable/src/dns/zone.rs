@@ -1,5 +1,5 @@
-//! Which DNS name is which node: labels are elements, the last element first.
-//! In the zone `stele.`, `phone.alice.users.stele.` is `users/alice/phone`.
+//! Maps DNS names to nodes: labels are elements, the last element first. In the zone
+//! `stele.`, `phone.alice.users.stele.` is `users/alice/phone`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,11 +7,11 @@ use hickory_server::proto::rr::Name;
 
 use crate::node_name::NodeName;
 
-/// Names `HEX.addr.ZONE` stand for the addresses that they spell, so that SRV
-/// records have hosts to point at.
+/// Names `HEX.addr.ZONE` resolve to the addresses that they spell, so that SRV records
+/// have targets.
 const ADDRESSES: &str = "addr";
 
-/// The zone that is answered for. Names are compared in lower case.
+/// The zone that is served. Names are compared in lower case.
 #[derive(Clone, Debug)]
 pub struct Zone {
     origin: Name,
@@ -26,22 +26,23 @@ pub enum NameServer {
     Address(IpAddr),
 }
 
-/// What a name of the zone means.
+/// The meaning of a name in the zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// A node, without labels such as `_http` and `_tcp` in front.
+    /// A node, without leading labels such as `_http` and `_tcp`.
     Node(NodeName),
     Address(IpAddr),
-    /// No node can have this name.
+    /// A name that no node can have.
     Nothing,
 }
 
 impl Zone {
     pub fn new(origin: &str) -> Result<Zone, String> {
-        let mut origin = Name::from_utf8(origin).map_err(|error| format!("{origin}: {error}"))?;
+        let mut origin =
+            Name::from_utf8(origin).map_err(|error| format!("invalid zone {origin}: {error}"))?;
         origin.set_fqdn(true);
         if origin.is_root() {
-            return Err("the root cannot be a zone of names: give one such as stele".into());
+            return Err("the DNS root cannot be the zone: use a name such as stele".into());
         }
         Ok(Zone { origin: origin.to_lowercase(), name_server: None })
     }
@@ -83,7 +84,7 @@ impl Zone {
         &self.origin
     }
 
-    /// `None` if the name is not in the zone.
+    /// Returns `None` if the name is not in the zone.
     pub fn meaning(&self, asked: &Name) -> Option<Meaning> {
         let asked = asked.to_lowercase();
         if !self.origin.zone_of(&asked) {
@@ -101,12 +102,12 @@ impl Zone {
         let service = labels.iter().take_while(|label| label.starts_with('_')).count();
         let elements: Vec<_> = labels[service..].iter().rev().copied().collect();
         let node = NodeName::parse(&elements.join("/")).ok();
-        // An element with a slash, or one such as `..`, is another name.
+        // An element with a slash, or one such as `..`, would be another name.
         let node = node.filter(|node| node.elements().eq(elements));
         Some(node.map_or(Meaning::Nothing, Meaning::Node))
     }
 
-    /// The name that stands for an address.
+    /// Returns the name that resolves to an address.
     pub fn host(&self, address: IpAddr) -> Option<Name> {
         let hex = match address {
             IpAddr::V4(address) => format!("{:08x}", u32::from(address)),
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_elements_backwards() {
+    fn labels_are_elements_in_reverse_order() {
         assert_eq!(meaning("stele."), node(""));
         assert_eq!(meaning("Phone.ALICE.users.Stele."), node("users/alice/phone"));
         assert_eq!(meaning("_http._tcp.web.stele."), node("web"));

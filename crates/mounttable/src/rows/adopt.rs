@@ -1,37 +1,36 @@
-//! Keeping every row known to its parent, though no two rows change together.
+//! Keeps every row referenced by its parent, although no two rows can be changed
+//! atomically.
 //!
-//! The promise: once a row holds a server or a child, its parent refers to it
-//! until it is deleted. Four steps keep it, for a row C under a parent P.
+//! Invariant: once a row has a server or a child, its parent refers to it until it is
+//! deleted. Four rules maintain it, for a row C below a parent P.
 //!
-//! - A creator writes the reference (P's version changes), then C, and then
-//!   looks whether P still refers to C. If not, it deletes C unless somebody
+//! - A creator writes the reference (which changes P's version), then C, and then
+//!   checks whether P still refers to C. If not, it deletes C unless another operation
 //!   has changed it since.
-//! - Whoever changes C has read C and has seen P's reference to that very row at
-//!   some time after that (`ensure_known`); without a reference it adds one, which
+//! - An operation that changes C has read C and has seen P's reference to that very row
+//!   at some time after that (`ensure_known`); without a reference it adds one, which
 //!   changes P's version. It writes C only at the version it has read.
-//! - Delete goes over all references that P had at one version. A row that it
-//!   finds it deletes at the version it has read. References that are left then,
-//!   because there was no row or one of another id, it drops, which changes P's
-//!   version; it reads their rows again, deletes those, and deletes P at the
-//!   version of the drop.
-//! - A creator that finds older references to C drops them once its own row
-//!   stands, and reads C again. If that is a row of a dropped id, it gives the
-//!   reference back, or deletes the row if P is gone.
+//! - Delete processes all references that P had at one version. It deletes each row
+//!   that it finds at the version it has read. It drops the remaining references, whose
+//!   row did not exist or had another id, which changes P's version; it reads their rows
+//!   again, deletes those, and deletes P at the version of the drop.
+//! - A creator that finds older references to C drops them after it has written its own
+//!   row, and reads C again. If that is a row with a dropped id, it restores the
+//!   reference, or deletes the row if P has been deleted.
 //!
-//! Why that is enough: let somebody read C at t1, see P's reference at t2 and
-//! write C, which was there all the time, at t3. A reference goes in three ways
-//! only. With the deletion of its row, which happens before t3, and then the
-//! write fails, or after it. By a creator whose row was never made. Or by a
-//! drop, which must come after t2; C was there at t1, so the row that is read
-//! after the drop is C. From there C is deleted at a version, before t3 or
-//! after it, or P refers to it again. And P itself goes only at a version at
-//! which every reference was dealt with so. Once C holds something, nobody
-//! drops its reference any more: drops concern ids whose row was missed, and C
-//! is found.
+//! Proof: let an operation read C at t1, see P's reference at t2 and write C, which
+//! existed all the time, at t3. A reference is removed in three ways only. With the
+//! deletion of its row: if that happens before t3, the write fails; otherwise the
+//! deletion comes after it. By a creator whose row was never written. Or by a drop,
+//! which must come after t2; C existed at t1, so the row that is read after the drop is
+//! C. Then C is deleted at a version, before t3 or after it, or P refers to it again.
+//! And P itself is deleted only at a version at which every reference was handled this
+//! way. Once C has a server or a child, its reference is no longer dropped: drops
+//! concern ids whose row was not found, and C is found.
 //!
-//! Only who dies between a drop and the second look can break it. So that a
-//! reference was seen is believed for some minutes only: a change of C after that
-//! finds P without it, and adds it.
+//! Only a crash between a drop and the second read can break the invariant. Therefore a
+//! seen reference is trusted for a few minutes only: a later change of C finds P
+//! without it, and adds it.
 
 use std::time::Duration;
 
@@ -41,10 +40,10 @@ use crate::error::{Error, Result};
 use crate::node::{CHILDREN, Node, reference_column};
 use crate::node_name::NodeName;
 
-/// How often a reference is given back before that is left to the next change
-/// of the row.
+/// The maximum number of attempts to restore a reference before that is left to the
+/// next change of the row.
 const ATTEMPTS: u32 = 50;
-/// Rows that are remembered as known to their parents, and for how long.
+/// The maximum number of cached rows that are known to their parents.
 const KNOWN_MAX: usize = 262_144;
 const KNOWN_FOR: Duration = Duration::from_secs(300);
 
@@ -60,8 +59,8 @@ impl Default for KnownRows {
 }
 
 impl NodeRows {
-    /// Makes sure that the parent refers to a child before the child is
-    /// changed, which was read before this is called.
+    /// Ensures that the parent refers to a child before the child is changed. The child
+    /// must have been read before.
     pub async fn ensure_known(&self, child: &Node) -> Result<()> {
         let now_micros = self.clock.now();
         let is_seen = |(id, at_micros): &(String, i64)| {
@@ -77,7 +76,7 @@ impl NodeRows {
         self.refer_again(child).await
     }
 
-    /// Does the parent refer to this row now?
+    /// Returns whether the parent refers to this row now.
     pub(crate) async fn is_known(&self, child: &Node) -> Result<bool> {
         let Some(parent) = child.name.parent() else { return Ok(true) };
         let at_micros = self.clock.now();
@@ -89,7 +88,7 @@ impl NodeRows {
         Ok(is_known)
     }
 
-    /// Makes the parent refer to a child, whatever was seen before.
+    /// Adds the parent's reference to a child, whatever was seen before.
     pub(crate) async fn refer_again(&self, child: &Node) -> Result<()> {
         let conflict = || Error::Conflict { name: child.name.to_string() };
         let Some(parent_name) = child.name.parent() else { return Ok(()) };
@@ -101,7 +100,7 @@ impl NodeRows {
             return Ok(());
         }
         self.refer(&parent, child).await?;
-        // Who deleted the row before the reference came did not see that.
+        // A deletion of the row before the reference was added did not see it.
         match self.get_now(&child.name).await? {
             Some(row) if row.id == child.id => Ok(()),
             _ => {
@@ -113,9 +112,9 @@ impl NodeRows {
         }
     }
 
-    /// The second look after references to a child were dropped: a row of one
-    /// of these ids gets its reference back, or goes if its parent has gone.
-    pub(super) async fn look_again(&self, name: &NodeName, dropped: &[String]) -> Result<()> {
+    /// Checks again after references to a child were dropped: a row with one of these
+    /// ids gets its reference back, or is deleted if its parent has been deleted.
+    pub(super) async fn recheck_dropped(&self, name: &NodeName, dropped: &[String]) -> Result<()> {
         self.known.seen.remove(name);
         for _ in 0..ATTEMPTS {
             let Some(row) = self.get_now(name).await? else { return Ok(()) };

@@ -1,5 +1,4 @@
-//! Hot rows, kept for a moment. Callers that want the same row at the same
-//! time share one read.
+//! A short-lived cache of hot rows. Concurrent readers of the same row share one read.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
@@ -14,15 +13,14 @@ use crate::error::Result;
 use crate::node::Node;
 use crate::node_name::NodeName;
 
-/// Servers that all kept nodes may have together; what is beyond is read anew
-/// each time.
+/// The maximum number of servers in all cached nodes; beyond it, nodes are not cached.
 const SERVERS_MAX: usize = 1_000_000;
 
-/// How long a node is taken to have children after some were seen. That it has
-/// none any more only means that it is cleared away later.
+/// How long a node is assumed to have children after some were seen. A stale entry only
+/// delays the removal of an empty node.
 const CHILDREN_SEEN: Duration = Duration::from_secs(10);
 
-/// Counters of evictions; rows share them.
+/// Number of eviction counters, which are shared by rows.
 const COUNTERS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +40,7 @@ pub struct Cache {
     slots: quick_cache::sync::Cache<NodeName, Arc<Slot>>,
     fresh_micros: i64,
     clock: Clock,
-    /// Orders arrivals and reads, so that nobody gets what was read before.
+    /// Orders arrivals and reads, so that no caller gets a read that started before it.
     turn: AtomicU64,
     reads: AtomicU64,
     hasher: RandomState,
@@ -55,11 +53,11 @@ struct Slot {
     read: Mutex<Option<Read>>,
     /// When children were last seen.
     children_micros: Mutex<Option<i64>>,
-    /// Held while the row is read.
+    /// Held during a read of the row.
     reading: tokio::sync::Mutex<()>,
 }
 
-/// What a read has brought.
+/// The result of a read.
 struct Read {
     node: Option<Arc<Node>>,
     at_micros: i64,
@@ -67,7 +65,7 @@ struct Read {
     _share: Share,
 }
 
-/// Servers that a kept node has; given back when it goes.
+/// The number of servers of a cached node, released when it is dropped.
 struct Share {
     all: Arc<AtomicUsize>,
     own: usize,
@@ -97,8 +95,8 @@ impl Cache {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// The node if it is fresh, or what `read` brings. That there is no row is
-    /// told to all who wait for the same read, and to nobody after them.
+    /// Returns the node if it is fresh, or else the result of `read`. A missing row is
+    /// returned to all callers that wait for the same read, but is not cached.
     pub async fn get<F>(
         &self,
         name: &NodeName,
@@ -125,11 +123,11 @@ impl Cache {
         let at_micros = self.clock.now();
         self.reads.fetch_add(1, Ordering::Relaxed);
         let node = read().await?.map(Arc::new);
-        self.keep(&slot, node.clone(), at_micros, turn);
+        self.store(&slot, node.clone(), at_micros, turn);
         Ok(node)
     }
 
-    /// Whether the node has children, as `read` tells if none were seen lately.
+    /// Returns whether the node has children, using `read` if none were seen recently.
     pub async fn has_children<F>(&self, name: &NodeName, read: impl FnOnce() -> F) -> Result<bool>
     where
         F: Future<Output = Result<bool>>,
@@ -162,8 +160,8 @@ impl Cache {
         seen.is_some_and(|at| (0..clock::micros(CHILDREN_SEEN)).contains(&age(at)))
     }
 
-    /// The node as it was last read or written here, however long ago, and
-    /// when that was. Enough for a change that checks the version anyway.
+    /// Returns the node as this process last read or wrote it, however long ago, and
+    /// the time of that. Sufficient for a change that checks the version anyway.
     pub fn last(&self, name: &NodeName) -> Option<(Arc<Node>, i64)> {
         let slot = self.slots.get(name)?;
         let read = slot.read.lock();
@@ -171,13 +169,13 @@ impl Cache {
         Some((read.node.clone()?, read.at_micros))
     }
 
-    /// Forgets a row. Reads that are under way do not bring it back.
+    /// Evicts a row. Reads in progress do not insert it again.
     pub fn evict(&self, name: &NodeName) {
         self.counter(name).fetch_add(1, Ordering::SeqCst);
         self.slots.remove(name);
     }
 
-    /// How often this row, or one that shares its counter, was forgotten.
+    /// Returns how often this row, or one that shares its counter, was evicted.
     pub fn evictions(&self, name: &NodeName) -> u64 {
         self.counter(name).load(Ordering::SeqCst)
     }
@@ -186,16 +184,16 @@ impl Cache {
         &self.evictions[self.hasher.hash_one(name) as usize % COUNTERS]
     }
 
-    /// Keeps a node that this process has just written, unless the row was
-    /// forgotten more often than `evictions` says: it was changed again then.
+    /// Inserts a node that this process has just written, unless the row was evicted
+    /// more often than `evictions`, because it was changed again then.
     pub fn put(&self, node: Node, at_micros: i64, evictions: u64) {
         let slot = Arc::new(Slot::default());
         let name = node.name.clone();
         let turn = self.turn.fetch_add(1, Ordering::SeqCst);
-        self.keep(&slot, Some(Arc::new(node)), at_micros, turn);
+        self.store(&slot, Some(Arc::new(node)), at_micros, turn);
         self.slots.insert(name.clone(), slot);
-        // Whoever forgets counts first and removes then, so one of us sees
-        // the other.
+        // An eviction increments the counter before it removes the entry, so either it
+        // sees this entry or this check sees the counter.
         if self.evictions(&name) != evictions {
             self.slots.remove(&name);
         }
@@ -208,12 +206,12 @@ impl Cache {
         if (0..self.fresh_micros).contains(&age) { read.node.clone() } else { None }
     }
 
-    fn keep(&self, slot: &Slot, node: Option<Arc<Node>>, at_micros: i64, turn: u64) {
+    fn store(&self, slot: &Slot, node: Option<Arc<Node>>, at_micros: i64, turn: u64) {
         let own = node.as_ref().map_or(0, |node| node.servers.len());
         let before = self.servers.fetch_add(own, Ordering::Relaxed);
         let share = Share { all: self.servers.clone(), own };
         let read = Read { node, at_micros, turn, _share: share };
-        // Dropped after the lock, if it is a large one.
+        // Dropped after the lock is released, because it may be large.
         let _old = std::mem::replace(
             &mut *slot.read.lock(),
             (before + own <= SERVERS_MAX).then_some(read),
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn five_readers_share_one_read_and_the_next_comes_a_second_later() {
+    async fn concurrent_readers_share_one_read_and_rows_stay_fresh_for_a_second() {
         let clock = Clock::manual(0);
         let cache = Arc::new(Cache::new(CacheOptions::default(), clock.clone()));
         let count = Arc::new(AtomicU32::new(0));
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_shared_by_those_who_wait_and_not_kept() {
+    async fn a_missing_row_is_shared_by_waiting_readers_and_not_cached() {
         let cache = Arc::new(Cache::new(CacheOptions::default(), Clock::manual(0)));
         let count = Arc::new(AtomicU32::new(0));
         let mut readers = JoinSet::new();
@@ -275,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_kept_unless_something_was_forgotten_since() {
+    async fn a_written_row_is_cached_unless_it_was_evicted_since() {
         let cache = Cache::new(CacheOptions::default(), Clock::manual(0));
         let count = AtomicU32::new(0);
         let name = NodeName::parse("a").unwrap();
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_is_there_for_changes_long_after_it_was_fresh() {
+    async fn a_stale_row_is_available_for_changes() {
         let clock = Clock::manual(0);
         let cache = Cache::new(CacheOptions::default(), clock.clone());
         let (count, name) = (AtomicU32::new(0), NodeName::parse("a").unwrap());
@@ -303,23 +301,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn that_there_are_children_is_believed_for_a_while_and_that_there_are_none_never() {
+    async fn the_presence_of_children_is_cached_and_their_absence_is_not() {
         let clock = Clock::manual(0);
         let cache = Cache::new(CacheOptions::default(), clock.clone());
         let (count, name) = (AtomicU32::new(0), NodeName::parse("a").unwrap());
-        let look = async |found: bool| {
+        let has_children = async |found: bool| {
             let read = || async {
                 count.fetch_add(1, Ordering::SeqCst);
                 Ok(found)
             };
             cache.has_children(&name, read).await.unwrap()
         };
-        assert!(!look(false).await && look(true).await && look(false).await);
+        assert!(
+            !has_children(false).await && has_children(true).await && has_children(false).await
+        );
         clock.advance(CHILDREN_SEEN);
-        assert!(!look(false).await);
-        assert!(look(true).await);
+        assert!(!has_children(false).await);
+        assert!(has_children(true).await);
         cache.evict(&name);
-        assert!(!look(false).await);
+        assert!(!has_children(false).await);
         assert_eq!(count.load(Ordering::SeqCst), 5);
     }
 

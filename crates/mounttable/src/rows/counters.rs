@@ -1,5 +1,5 @@
-//! What each user has: nodes, and servers on those nodes. One row for each
-//! number, changed only by adding to it.
+//! The numbers of nodes and servers of each user. Each number is one row, changed only
+//! by increments.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub enum Kind {
     Servers,
 }
 
-/// The most that one user may have; zero and less are no limit.
+/// The maximum numbers per user; zero and less mean no limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub nodes_per_user: i64,
@@ -30,7 +30,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For what the server makes itself.
+    /// No limits, for nodes that the server itself creates.
     pub const NONE: Limits = Limits { nodes_per_user: 0, servers_per_user: 0 };
 }
 
@@ -50,8 +50,8 @@ impl Counters {
         }
     }
 
-    /// Adds to a number. What would be more than the limit is taken back and
-    /// refused.
+    /// Adds to a number. If it would exceed the limit, the addition is reverted and
+    /// rejected.
     pub async fn add(&self, kind: Kind, user: &str, delta: i64, limits: Limits) -> Result<()> {
         if delta == 0 {
             return Ok(());
@@ -72,11 +72,11 @@ impl Counters {
         })
     }
 
-    /// Takes back what was added, for what is gone or was not done. A number
-    /// that stays too high is found by fsck.
+    /// Subtracts from a number after a deletion or a failed operation. fsck corrects a
+    /// number that stays too high.
     pub async fn give_back(&self, kind: Kind, user: &str, delta: i64) {
         if let Err(error) = self.add(kind, user, -delta, Limits::NONE).await {
-            tracing::warn!(%error, user, delta, "a counter is off until fsck mends it");
+            tracing::warn!(%error, user, delta, "cannot update a counter: fsck will correct it");
         }
     }
 
@@ -85,7 +85,7 @@ impl Counters {
         let rule = Rule::increment(METADATA, COUNT, delta);
         let row = self.table.read_modify_write(key.clone(), [rule]).await?;
         let number = row.latest(METADATA, COUNT).and_then(|cell| cell.number());
-        number.ok_or_else(|| Error::Damaged { row: key, what: "no number".into() })
+        number.ok_or_else(|| Error::Damaged { row: key, what: "not a number".into() })
     }
 
     pub async fn get(&self, kind: Kind, user: &str) -> Result<i64> {
@@ -94,7 +94,7 @@ impl Counters {
         Ok(cell.and_then(|cell| cell.number()).unwrap_or(0))
     }
 
-    /// All numbers by the keys of their rows.
+    /// Returns all numbers by row key.
     pub async fn all(&self) -> Result<BTreeMap<String, i64>> {
         let mut rows = self.table.read_rows(Query::all().filter(Filter::latest()));
         let mut all = BTreeMap::new();
@@ -105,7 +105,7 @@ impl Counters {
         Ok(all)
     }
 
-    /// Sets numbers by the keys of their rows; zero removes one.
+    /// Sets numbers by row key; zero deletes the row.
     pub async fn set(&self, numbers: impl IntoIterator<Item = (String, i64)>) -> Result<()> {
         let rows = numbers.into_iter().map(|(key, number)| {
             let mut mutations = vec![Mutation::delete_row()];

@@ -1,4 +1,4 @@
-//! Adding a node: the parent's reference first, then the row.
+//! Creates a node: the parent's reference first, then the row.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::error::{Error, Result};
 use crate::node::{CHILDREN, Node, PRESENT, ROOT_ID, Version, reference_column};
 use crate::node_name::NodeName;
 
-/// A child that is to be made.
+/// A child to create.
 pub struct NewChild<'a> {
     pub element: &'a str,
     pub permissions: Permissions,
-    /// Who is charged for it.
+    /// The user that is charged for it.
     pub creator: String,
     pub limits: Limits,
     pub sticky: bool,
 }
 
 impl NodeRows {
-    /// Makes a child of a node. The reference and the row carry the same id,
-    /// which is the version that the parent had, and the same time.
-    /// The turn at the parent ends as soon as that has the reference.
+    /// Creates a child of a node. The reference and the row have the same id, which is
+    /// the version that the parent had, and the same timestamp. The turn at the parent
+    /// ends as soon as the reference is written.
     pub async fn create_child(
         &self,
         turn: Turn<'_>,
@@ -50,8 +50,8 @@ impl NodeRows {
         let column = reference_column(&child.id, new.element);
         match self.insert_counted(&child, new.limits).await {
             Ok(()) => {}
-            // The row may be there or still come: a reference without a row
-            // is better than a row without a reference.
+            // The row may exist or appear later: a reference without a row is better
+            // than a row without a reference.
             Err(error) if error.is_unclear() => return Err(error),
             Err(error) => {
                 self.remove_references(&parent.name, vec![column]).await?;
@@ -65,28 +65,28 @@ impl NodeRows {
         Ok(Arc::new(child))
     }
 
-    /// Drops references to the child that the parent had before. Their
-    /// creators may be slow rather than dead.
+    /// Drops older references of the parent to the child. Their creators may be slow
+    /// rather than dead.
     async fn drop_stale(&self, parent: &Node, child: &Node, ids: &[String]) -> Result<()> {
         let columns = ids.iter().map(|id| reference_column(id, child.name.last()));
         self.remove_references(&parent.name, columns.collect()).await?;
         self.look_again(&child.name, ids).await
     }
 
-    /// Adds a reference to a child, with the child's id and time.
+    /// Adds a reference to a child, with the child's id and timestamp.
     pub async fn refer(&self, parent: &Node, child: &Node) -> Result<()> {
         let column = reference_column(&child.id, child.name.last());
         let set = Mutation::set_at(CHILDREN, column, child.created_micros, PRESENT);
         let (at_micros, evictions) = (self.clock.now(), self.cache.evictions(&parent.name));
         let after = self.change(parent, vec![set]).await?;
         self.listings.added(&parent.name, parent.version, &child.id, child.name.last());
-        // Who adds many children to a node need not read it each time. One
-        // eviction was our own.
+        // The next addition of a child need not read the node again. One eviction was
+        // caused by this change.
         self.cache.put(after, at_micros, evictions + 1);
         Ok(())
     }
 
-    /// Makes the root, unless it is there. Tells whether it did.
+    /// Creates the root if it does not exist. Returns whether it did.
     pub async fn create_root(&self, permissions: Permissions, creator: &str) -> Result<bool> {
         let created_micros = self.clock.now_of_cells();
         let root = Node {
@@ -119,14 +119,15 @@ impl NodeRows {
         Err(error)
     }
 
-    /// While the row was being made, others may have deleted the parent or
-    /// have made the child anew. Then the row has nobody who knows it.
+    /// Checks the reference after the row was written. The parent may have been
+    /// deleted, or the child created again, in the meantime; then nothing refers to the
+    /// row.
     async fn check_reference(&self, child: &Node) -> Result<()> {
         if self.is_known(child).await? {
             return Ok(());
         }
         match self.delete_node(child).await {
-            // Whoever has changed it since has seen to its reference.
+            // An operation that has changed it since has ensured its reference.
             Err(error) if !error.is_conflict() => Err(error),
             _ => Err(Error::Conflict { name: child.name.to_string() }),
         }

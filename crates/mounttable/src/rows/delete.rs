@@ -1,5 +1,5 @@
-//! Removing nodes: the row first, then the parent's reference. `adopt` tells
-//! why references without a row are dropped before the row that holds them.
+//! Deletes nodes: the row first, then the parent's reference. `adopt` explains why
+//! references without a row are dropped before the row that contains them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ impl Open {
 }
 
 impl NodeRows {
-    /// Deletes a node that has no children; a reference to a child that is
-    /// not there counts as one.
+    /// Deletes a node without children; a reference to a child that does not exist
+    /// counts as a child.
     pub async fn delete(&self, node: &Node) -> Result<()> {
         let name = || node.name.to_string();
         if !self.has_children_now(&node.name).await? {
-            // Whoever adds one after that changes the version.
+            // Adding a child after this check changes the version.
             return self.delete_node(node).await;
         }
         match self.get_now(&node.name).await? {
@@ -52,8 +52,8 @@ impl NodeRows {
         }
     }
 
-    /// Deletes a node and all below it, from the leaves up. What is deleted
-    /// stays deleted if it is broken off.
+    /// Deletes a node and its subtree, from the leaves up. If it is interrupted, what
+    /// was deleted stays deleted.
     pub async fn delete_subtree(&self, node: &Node) -> Result<()> {
         let same = |now: &Branch| now.node.id == node.id && now.node.version == node.version;
         let Some(branch) = self.get_branch(&node.name).await?.filter(same) else {
@@ -80,8 +80,8 @@ impl NodeRows {
         Ok(())
     }
 
-    /// Drops references that no deleted row went with. Their creators may be
-    /// slow rather than dead, so the rows are looked for once more.
+    /// Drops references whose row was not deleted. Their creators may be slow rather
+    /// than dead, so the rows are read once more.
     async fn drop_unsettled(&self, open: &mut Open) -> Result<()> {
         let references = open.unsettled.iter().map(|(element, id)| (&id[..], &element[..]));
         let after = self.drop_references(&open.node, references).await?;
@@ -92,8 +92,7 @@ impl NodeRows {
         Ok(())
     }
 
-    /// Deletes a node that was found to have no children, if it is as it was
-    /// read before that.
+    /// Deletes a node that was found to have no children, if its version is unchanged.
     pub async fn delete_node(&self, node: &Node) -> Result<()> {
         self.if_unchanged(node, [Mutation::delete_row()]).await?;
         if let Some(parent) = node.name.parent() {
@@ -110,8 +109,8 @@ impl NodeRows {
         self.counters.give_back(Kind::Nodes, &node.creator, 1).await;
     }
 
-    /// Takes references out of a node if it is as it was read. Returns it as
-    /// it is then.
+    /// Removes references from a node if its version is unchanged. Returns the node
+    /// afterwards.
     pub async fn drop_references<'a>(
         &self,
         node: &Node,

@@ -1,11 +1,10 @@
-//! Which elements a node refers to, as far as this process has seen, so that
-//! whoever adds a child knows without reading the node's children whether there
-//! are older references to it.
+//! A cache of the elements that a node refers to, so that adding a child does not have
+//! to read all children to find older references to it.
 //!
-//! A reference's id is the version that the node had before, so what others
-//! have added since a version is a range of columns. Elements are kept as
-//! hashes: that two share one costs a read and nothing else. References that
-//! others take out stay here until somebody asks for their element.
+//! The id of a reference is the version that the node had before, so the references
+//! that were added since a version are a range of columns. Elements are stored as
+//! hashes: a collision costs only a read. References that other processes remove stay
+//! cached until their element is looked up.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,11 +22,11 @@ use crate::error::{Error, Result};
 use crate::node::{CHILDREN, METADATA, Node, VERSION, Version, parse_reference};
 use crate::node_name::NodeName;
 
-/// References that are kept for all nodes together, about 20 bytes each.
+/// The maximum number of cached references of all nodes, about 20 bytes each.
 const REFERENCES_MAX: u64 = 2_000_000;
-/// Nodes whose references are expected to be kept.
+/// The expected number of cached nodes.
 const NODES: usize = 4096;
-/// What a node without references counts.
+/// The weight of a node without references.
 const WEIGHT_MIN: u64 = 8;
 
 pub struct Listings {
@@ -38,22 +37,22 @@ pub struct Listings {
 /// All references that a node had at a version, and perhaps some more.
 struct Listing {
     seen: Mutex<Seen>,
-    /// How many references the cache was told of.
+    /// The weight in the cache.
     weight: u64,
 }
 
 struct Seen {
-    /// The node's own: another may have taken its name.
+    /// The id of the node: another one may have taken its name.
     id: String,
     version: Version,
     elements: HashMap<u64, Holder>,
 }
 
-/// What refers to an element.
+/// The references to an element.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
     One(Version),
-    /// Several, or one that is not told apart.
+    /// Several, or one whose id is unknown.
     Many,
 }
 
@@ -78,14 +77,15 @@ impl Listings {
         self.hasher.hash_one(element)
     }
 
-    fn keep(&self, name: &NodeName, seen: Seen) -> Arc<Listing> {
+    fn insert(&self, name: &NodeName, seen: Seen) -> Arc<Listing> {
         let weight = (seen.elements.len() as u64).max(WEIGHT_MIN);
         let listing = Arc::new(Listing { seen: Mutex::new(seen), weight });
         self.kept.insert(name.clone(), listing.clone());
         listing
     }
 
-    /// A node at `version` got a reference, and is at the next one now.
+    /// Adds a reference that was added to a node at `version`, which now has the next
+    /// version.
     pub fn added(&self, name: &NodeName, version: Version, id: &str, element: &str) {
         let Some(listing) = self.kept.get(name) else { return };
         let mut seen = listing.seen.lock();
@@ -94,14 +94,14 @@ impl Listings {
         }
         seen.version = version.next();
         seen.add(self.hash(element), id);
-        // The cache weighs what is put in, not what grows in it.
+        // The cache weighs entries on insertion, not while they grow.
         if seen.elements.len() as u64 > 2 * listing.weight {
             let elements = std::mem::take(&mut seen.elements);
-            self.keep(name, Seen { id: seen.id.clone(), version: seen.version, elements });
+            self.insert(name, Seen { id: seen.id.clone(), version: seen.version, elements });
         }
     }
 
-    /// A reference was taken out.
+    /// Removes a reference.
     pub fn removed(&self, name: &NodeName, column: &[u8]) {
         let (Some(listing), Some((id, element))) = (self.kept.get(name), parse_reference(column))
         else {
@@ -133,8 +133,8 @@ impl Seen {
 }
 
 impl NodeRows {
-    /// Ids of references to an element that a node has at the version at
-    /// which it was read. A conflict if it has another version by now.
+    /// Returns the ids of references to an element at the version at which the node was
+    /// read. Returns a conflict if the node has another version by now.
     pub(super) async fn references_to(&self, node: &Node, element: &str) -> Result<Vec<String>> {
         let same_node = |listing: &Arc<Listing>| listing.seen.lock().id == node.id;
         let kept = self.listings.kept.get(&node.name).filter(same_node);
@@ -145,7 +145,7 @@ impl NodeRows {
                 self.catch_up(node, &listing, since).await?;
                 listing
             }
-            // There is none, or versions began again from zero.
+            // There is no cached listing, or versions have wrapped around.
             _ => self.list(node).await?,
         };
         let hash = self.listings.hash(element);
@@ -153,21 +153,21 @@ impl NodeRows {
             return Ok(Vec::new());
         }
         drop(listing);
-        // Rare enough to look at all of them, and to begin anew with those.
+        // Rare enough to read all references, and to replace the listing.
         let row = self.read_references(node, Bound::Unbounded).await?;
-        self.listings.keep(&node.name, self.seen(node, &row));
+        self.listings.insert(&node.name, self.seen(node, &row));
         let references = row.family(CHILDREN).filter_map(|cell| parse_reference(&cell.qualifier));
         let same = references.filter(|(_, other)| *other == element);
         Ok(same.map(|(id, _)| id.to_string()).collect())
     }
 
-    /// All references of a node.
+    /// Reads all references of a node.
     async fn list(&self, node: &Node) -> Result<Arc<Listing>> {
         let row = self.read_references(node, Bound::Unbounded).await?;
-        Ok(self.listings.keep(&node.name, self.seen(node, &row)))
+        Ok(self.listings.insert(&node.name, self.seen(node, &row)))
     }
 
-    /// Adds what others have added since a version.
+    /// Adds references that were added since a version.
     async fn catch_up(&self, node: &Node, listing: &Listing, since: Version) -> Result<()> {
         let first = Bound::Included(since.to_string().into());
         let row = self.read_references(node, first).await?;
@@ -191,7 +191,7 @@ impl NodeRows {
         seen
     }
 
-    /// The references from a column on, if the node is as it was read.
+    /// Reads the references from a column on, if the node's version is unchanged.
     async fn read_references(&self, node: &Node, first: Bound<Bytes>) -> Result<Row> {
         let columns = Filter::columns(CHILDREN, first, Bound::Unbounded);
         let wanted = Filter::interleave([Filter::column(METADATA, VERSION), columns]);
@@ -222,11 +222,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_known_and_what_is_removed_is_not() {
+    fn added_references_are_known_and_removed_ones_are_not() {
         let listings = Listings::default();
         let node = Node::sample("a");
         let name = &node.name;
-        listings.keep(name, Seen::of(&node));
+        listings.insert(name, Seen::of(&node));
         let mut version = node.version;
         for number in 0..100 {
             listings.added(name, version, &version.to_string(), &number.to_string());
@@ -246,7 +246,7 @@ mod tests {
     fn an_element_with_two_references_is_known_until_it_is_read_again() {
         let listings = Listings::default();
         let node = Node::sample("a");
-        listings.keep(&node.name, Seen::of(&node));
+        listings.insert(&node.name, Seen::of(&node));
         listings.added(&node.name, Version(0), "deadbeef", "x");
         listings.added(&node.name, Version(1), "00000001", "x");
         for column in ["deadbeefx", "00000001x"] {
@@ -256,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_after_changes_of_others_is_left_to_the_next_read() {
+    fn a_reference_added_after_unseen_changes_is_left_to_the_next_read() {
         let listings = Listings::default();
         let node = Node::sample("a");
-        listings.keep(&node.name, Seen::of(&node));
+        listings.insert(&node.name, Seen::of(&node));
         listings.added(&node.name, Version(5), "00000005", "x");
         assert!(!knows(&listings, &node.name, "x"));
         assert_eq!(listings.kept.get(&node.name).unwrap().seen.lock().version, Version(0));

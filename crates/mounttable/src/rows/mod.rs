@@ -1,17 +1,16 @@
-//! Nodes as rows: read through the `cache`, changed only if nobody else has
-//! changed them.
+//! Nodes as rows: read through the `cache`, and changed with optimistic concurrency
+//! control.
 //!
-//! Every change of a row checks the version that was read and writes the next
-//! one; the single exception is taking a reference out of a parent. Adding a
-//! node (`create`) writes the parent's reference first, removing one (`delete`)
-//! takes the row first, so whoever dies in between leaves a reference without
-//! a row and nothing worse. `adopt` tells how those who do both at the same
-//! time leave no row that its parent does not know. `mount` changes servers
-//! and permissions; `counters` keep what each user has, and `turns` keep tasks
-//! of this process from colliding.
+//! Every change of a row checks the version that was read and writes the next one; the
+//! only exception is the removal of a reference from a parent. Creating a node
+//! (`create`) writes the parent's reference first, deleting one (`delete`) removes the
+//! row first, so a crash in between leaves at worst a reference without a row. `adopt`
+//! explains why concurrent creations and deletions leave no row without a reference.
+//! `mount` changes servers and permissions; `counters` counts the nodes and servers of
+//! each user, and `turns` prevents collisions between tasks of this process.
 //!
-//! A node may have very many children, so most reads leave the references to
-//! them out; `listing` knows enough of them to add another.
+//! A node may have many children, so most reads omit the references to them; `listing`
+//! caches enough of them to add another.
 
 mod adopt;
 mod cache;
@@ -43,10 +42,11 @@ use crate::error::{Error, Result};
 use crate::node::{Branch, CHILDREN, CREATOR, ID, METADATA, Node, SERVERS, VERSION, Version};
 use crate::node_name::NodeName;
 
-/// The smallest step between the times of cells.
+/// The smallest difference between timestamps of cells.
 const TICK_MICROS: i64 = 1000;
 
-/// Changes that a watcher may be behind before it has to look at everything.
+/// The number of changes that a watcher may lag behind before it has to read everything
+/// again.
 const CHANGES_KEPT: usize = 4096;
 
 pub struct NodeRows {
@@ -62,7 +62,7 @@ pub struct NodeRows {
     changes: broadcast::Sender<NodeName>,
 }
 
-/// The id of the counters table that belongs to a nodes table.
+/// Returns the id of the counters table that belongs to a nodes table.
 pub fn counters_table(table: &str) -> String {
     format!("{table}-counters")
 }
@@ -87,24 +87,24 @@ impl NodeRows {
         })
     }
 
-    /// The node, as it was within the last second.
+    /// Returns the node as it was within the last second.
     pub async fn get(&self, name: &NodeName) -> Result<Option<Arc<Node>>> {
         self.cache.get(name, || self.read(name)).await
     }
 
-    /// The node as this process last knew it, for whoever is about to change
-    /// it: if it is another by now, the change fails.
+    /// Returns the node as this process last knew it, for an operation that will change
+    /// it: if the node has changed since, the change fails.
     pub fn last(&self, name: &NodeName) -> Option<Arc<Node>> {
         self.cache.last(name).map(|(node, _)| node)
     }
 
-    /// Waits for a turn to change a node. Those who take turns do not get into
-    /// each other's way within this process.
+    /// Waits for a turn to change a node. Tasks of this process that take turns do not
+    /// conflict with each other.
     pub async fn turn(&self, name: &NodeName) -> Turn<'_> {
         self.turns.wait(name).await
     }
 
-    /// The node as it is now.
+    /// Reads the current node.
     pub async fn get_now(&self, name: &NodeName) -> Result<Option<Arc<Node>>> {
         Ok(self.read(name).await?.map(Arc::new))
     }
@@ -114,13 +114,13 @@ impl NodeRows {
         row.map(|row| Node::decode(&row, &self.permissions)).transpose()
     }
 
-    /// The node with all its children, as it is now.
+    /// Reads the current node with all its children.
     pub async fn get_branch(&self, name: &NodeName) -> Result<Option<Branch>> {
         let row = self.nodes.read_row(name.row_key(), Some(Filter::latest())).await?;
         row.map(|row| Branch::decode(&row, &self.permissions)).transpose()
     }
 
-    /// Whether the node has children, or had some a moment ago.
+    /// Returns whether the node has children, or had some a short time ago.
     pub async fn has_children(&self, name: &NodeName) -> Result<bool> {
         self.cache.has_children(name, || self.has_children_now(name)).await
     }
@@ -129,7 +129,7 @@ impl NodeRows {
         Ok(!self.references_after(name, None, 1).await?.is_empty())
     }
 
-    /// Columns of references to children, at most so many, after the one given.
+    /// Returns up to `limit` columns of references to children after the given one.
     pub async fn references_after(
         &self,
         name: &NodeName,
@@ -147,19 +147,18 @@ impl NodeRows {
         Ok(cells.map(|cell| cell.qualifier).collect())
     }
 
-    /// Rows read for the cache since the start.
+    /// Returns the number of rows read for the cache since the start.
     pub fn cache_reads(&self) -> u64 {
         self.cache.reads()
     }
 
-    /// Many nodes at once, with all their children.
+    /// Reads many nodes with all their children.
     pub fn read_branches<'a>(&self, names: impl IntoIterator<Item = &'a NodeName>) -> Branches {
         let query = Query::keys(names.into_iter().map(NodeName::row_key));
         self.decoded(query.filter(Filter::latest()), Branch::decode)
     }
 
-    /// Many nodes at once, each with its first children, in the order of their
-    /// columns.
+    /// Reads many nodes, each with its first children in the order of their columns.
     pub fn read_beginnings<'a>(
         &self,
         names: impl IntoIterator<Item = &'a NodeName>,
@@ -180,7 +179,7 @@ impl NodeRows {
         Decoded { rows, permissions, decode }
     }
 
-    /// Ids and versions of many nodes, without the rest.
+    /// Reads only the ids and versions of many nodes.
     pub async fn versions<'a>(
         &self,
         names: impl IntoIterator<Item = &'a NodeName>,
@@ -197,25 +196,25 @@ impl NodeRows {
         Ok(found)
     }
 
-    /// Up to `limit` nodes after the row of that key, in the order of rows.
+    /// Reads up to `limit` nodes after the row with that key, in the order of rows.
     pub fn scan_after(&self, key: &[u8], limit: u64) -> Decoded<Node> {
         let range = stele_bigtable::client::RowRange::from([key, &[0]].concat());
         let query = Query::range(range).filter(without_children()).limit(limit);
         self.decoded(query, Node::decode)
     }
 
-    /// All nodes with their children, in the order of rows.
+    /// Reads all nodes with their children, in the order of rows.
     pub fn scan(&self) -> Branches {
         self.decoded(Query::all().filter(Filter::latest()), Branch::decode)
     }
 
-    /// Tells of rows that this process changes from now on.
+    /// Returns a receiver of the names of rows that this process changes from now on.
     pub fn changes(&self) -> broadcast::Receiver<NodeName> {
         self.changes.subscribe()
     }
 
-    /// Changes a row and its version if it is as it was read. Returns the node
-    /// with that version.
+    /// Changes a row and its version if the version is unchanged. Returns the node with
+    /// the new version.
     pub async fn change(&self, node: &Node, mutations: Vec<Mutation>) -> Result<Node> {
         let version = node.version.next();
         let version_micros = self.clock.now_of_cells().max(node.version_micros + TICK_MICROS);
@@ -243,7 +242,7 @@ impl NodeRows {
         }
     }
 
-    /// Makes a row unless there is one. Tells whether it did.
+    /// Inserts a row if it does not exist. Returns whether it did.
     pub async fn insert(&self, node: &Node) -> Result<bool> {
         let exists = Filter::column(METADATA, CREATOR);
         let key = node.name.row_key();
@@ -252,7 +251,7 @@ impl NodeRows {
         Ok(!existed?)
     }
 
-    /// Takes references out of a parent, whatever else happens to it.
+    /// Removes references from a parent, regardless of its version.
     async fn remove_references(&self, parent: &NodeName, columns: Vec<Bytes>) -> Result<()> {
         let delete = |column: &Bytes| Mutation::delete_column(CHILDREN, column.clone());
         let removed = self.nodes.mutate_row(parent.row_key(), columns.iter().map(delete)).await;
@@ -262,16 +261,16 @@ impl NodeRows {
         Ok(())
     }
 
-    /// Does a row have this column?
+    /// Returns whether a row has this column.
     async fn has_column(&self, name: &NodeName, family: &str, column: &[u8]) -> Result<bool> {
         let filter = Filter::chain([Filter::column(family, column), Filter::latest()]);
         Ok(self.nodes.read_row(name.row_key(), Some(filter)).await?.is_some())
     }
 
-    /// What was read before must not be served any more.
+    /// Evicts a changed row from the cache and notifies watchers.
     fn changed(&self, name: &NodeName) {
         self.cache.evict(name);
-        // Nobody may be watching.
+        // An error means that there are no watchers.
         let _ = self.changes.send(name.clone());
     }
 }
@@ -283,7 +282,8 @@ fn id_and_version(row: &Row) -> Option<(NodeName, String, Version)> {
     Some((name, id, version))
 }
 
-/// The newest cells of a node without the references to its children.
+/// Returns a filter for the newest cells of a node without the references to its
+/// children.
 fn without_children() -> Filter {
     let families = Filter::family_regex(format!("{METADATA}|{SERVERS}"));
     Filter::chain([families, Filter::latest()])
@@ -291,8 +291,8 @@ fn without_children() -> Filter {
 
 type Decode<T> = fn(&Row, &PermissionsPool) -> Result<T>;
 
-/// Nodes as they are read. A row that is no node is an error of its own, with
-/// its key, and the next can be read after it.
+/// A stream of nodes. A row that cannot be decoded is returned as an error with its
+/// key, and the stream continues after it.
 pub struct Decoded<T> {
     rows: stele_bigtable::client::Rows,
     permissions: Arc<PermissionsPool>,

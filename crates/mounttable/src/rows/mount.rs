@@ -1,4 +1,4 @@
-//! Changing what a node holds: its servers, its permissions.
+//! Changes the contents of a node: its servers and permissions.
 
 use stele_bigtable::client::Mutation;
 
@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::node::{METADATA, Node, PERMISSIONS, PRESENT, STICKY, Server};
 
 impl NodeRows {
-    /// Adds or refreshes a server, in place of all others if so asked. Those
-    /// that have expired go too. The node's creator is charged.
+    /// Adds or refreshes a server, and removes all others if `replace` is set. Expired
+    /// servers are removed too. The node's creator is charged.
     pub async fn mount(
         &self,
         node: &Node,
@@ -35,8 +35,8 @@ impl NodeRows {
         if let Some((_, at_micros)) = kept {
             let mut servers: Vec<_> = stay.into_iter().cloned().chain([server]).collect();
             servers.sort_by(|one, other| one.address.cmp(&other.address));
-            // The next refresh needs no read. The rest of the row is as old
-            // as it was, and one eviction was our own.
+            // The next refresh needs no read. The rest of the row keeps its age, and
+            // one eviction was caused by this change.
             self.cache.put(Node { servers, ..after }, at_micros, evictions + 1);
         }
         Ok(())
@@ -55,9 +55,10 @@ impl NodeRows {
         Ok(())
     }
 
-    /// Sets permissions and makes the node stay. Returns their version.
+    /// Sets permissions, makes the node sticky, and returns the version of the
+    /// permissions.
     pub async fn set_permissions(&self, node: &Node, permissions: &Permissions) -> Result<String> {
-        // Never twice at the same time, so that their version always changes.
+        // Timestamps are never reused, so that the version always changes.
         let at = self.clock.now_of_cells().max(node.permissions_micros + TICK_MICROS);
         let mutations = vec![
             Mutation::delete_column(METADATA, PERMISSIONS),

@@ -1,7 +1,6 @@
-//! Clears away what is due at a node on the path of an operation. That is best
-//! effort: expired servers are left out of every answer whether or not they
-//! have been removed, so a clearing that fails or takes long neither fails nor
-//! delays the operation.
+//! Removes expired servers and empty nodes on the path of an operation. This is best
+//! effort: expired servers are omitted from every response whether or not they have
+//! been removed, so a failed or slow removal neither fails nor delays the operation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +9,21 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::collect::{Due, Look};
+use super::collect::{ChildCheck, Due};
 use super::{Mounttable, PAUSE_FIRST};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::Node;
 
-/// Clearings that may run at once; operations beyond that clear nothing.
+/// The maximum number of concurrent removals; operations beyond that remove nothing.
 const RUNNING_MAX: usize = 1024;
-/// How long nothing is cleared after a clearing that failed.
+/// How long nothing is removed after a failed removal.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
 
-/// The clearings of one server.
+/// The removals of one server.
 pub(super) struct Clearing {
     running: Arc<Semaphore>,
-    /// Nothing is cleared before this.
+    /// Nothing is removed before this time.
     paused_until: Mutex<Option<Instant>>,
 }
 
@@ -42,31 +41,31 @@ impl Clearing {
     fn pause(&self, why: &dyn std::fmt::Display) {
         let until = Instant::now() + PAUSE_AFTER_FAILURE;
         let before = self.paused_until.lock().replace(until);
-        // One line for each pause, however many operations fail with it.
+        // Log once per pause, however many operations fail.
         if before.is_none_or(|before| before + PAUSE_AFTER_FAILURE <= until) {
-            tracing::warn!(%why, "expired servers and empty nodes cannot be removed now");
+            tracing::warn!(%why, "cannot remove expired servers and empty nodes");
         }
     }
 }
 
 impl Mounttable {
-    /// Clears away what is due at a node where a walk ends: one whose child was
-    /// found has that. Returns whether anything was cleared, or may have been
-    /// by others, so that the caller reads again.
+    /// Removes what is due at the last node of a walk; other nodes of the walk have a
+    /// child and are thus not empty. Returns whether anything was removed, or may have
+    /// been removed by others, so that the caller reads the node again.
     pub(super) async fn clear(&self, node: &Arc<Node>) -> bool {
         match self.clearable(node).await {
             Ok(true) => {}
-            // Whoever needs the rows that cannot be read fails by itself.
+            // Operations that need rows that cannot be read fail on their own.
             Ok(false) | Err(_) => return false,
         }
         let permit = self.clearing.running.clone().try_acquire_owned();
         let (Ok(permit), Some(this)) = (permit, self.this.upgrade()) else { return false };
         let node = node.clone();
-        // A task of its own, which completes even if nobody waits for it: a
-        // removal that is abandoned halfway would leave counters wrong.
+        // A separate task, which completes even if nobody waits for it: a removal that
+        // is aborted halfway would leave wrong counters.
         let task = tokio::spawn(async move {
             let _permit = permit;
-            this.collect(&node, Look::Lately).await
+            this.collect(&node, ChildCheck::Lately).await
         });
         match tokio::time::timeout(self.options.clearing_wait, task).await {
             Ok(Ok(Ok(cleared))) => cleared,
@@ -80,7 +79,7 @@ impl Mounttable {
         }
     }
 
-    /// Whether there is something to clear and it may be tried now.
+    /// Returns whether there is something to remove and removals are not paused.
     async fn clearable(&self, node: &Arc<Node>) -> Result<bool, Error> {
         let due = self.due(node);
         if due == Due::Nothing || self.clearing.is_paused() {

@@ -1,5 +1,4 @@
-//! Clearing away what nobody needs: servers past their deadline, and nodes
-//! that are empty, not kept on purpose, and old enough.
+//! Removes expired servers, and nodes that are empty, not sticky, and old enough.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::node::Node;
 
-/// What is to be cleared away at a node.
+/// What is to be removed at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
@@ -17,16 +16,16 @@ pub(super) enum Due {
     Node,
 }
 
-/// How sure it must be that a node has no children before it goes.
+/// How reliably a node must have no children before it is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    /// Children that were seen a moment ago are enough for it to stay, so that
-    /// those who only pass do not read each time.
+pub(super) enum ChildCheck {
+    /// Recently seen children are enough to keep the node, so that operations that only
+    /// pass do not read each time.
     Lately,
     Now,
 }
 
-/// Decides, for a node that is not changed meanwhile.
+/// Decides what is due at a node.
 pub(super) fn due(node: &Node, now_micros: i64, grace_micros: i64) -> Due {
     if node.expired(now_micros).next().is_some() {
         return Due::Servers;
@@ -41,10 +40,10 @@ impl Mounttable {
         due(node, self.now(), clock::micros(self.options.grace))
     }
 
-    /// Clears away what is due at a node, and at those above it that become
-    /// empty. Tells whether anything was; the caller reads again then.
-    pub(super) async fn collect(&self, node: &Arc<Node>, look: Look) -> Result<bool> {
-        let (mut node, mut look) = (node.clone(), look);
+    /// Removes what is due at a node, and ancestors that become empty. Returns whether
+    /// anything was removed; then the caller reads the node again.
+    pub(super) async fn collect(&self, node: &Arc<Node>, check: ChildCheck) -> Result<bool> {
+        let (mut node, mut check) = (node.clone(), check);
         let mut cleared = false;
         loop {
             match self.due(&node) {
@@ -54,15 +53,15 @@ impl Mounttable {
                     return Ok(true);
                 }
                 Due::Node => {
-                    if self.has_children(&node, look).await? {
+                    if self.has_children(&node, check).await? {
                         return Ok(cleared);
                     }
-                    // Whoever adds one now changes the version.
+                    // Adding a child after this check changes the version.
                     self.rows.delete_node(&node).await?;
                 }
             }
-            // Those above have just lost a child.
-            (cleared, look) = (true, Look::Now);
+            // The ancestors have just lost a child.
+            (cleared, check) = (true, ChildCheck::Now);
             let parent = node.name.parent().expect("the root is never due");
             match self.rows.get(&parent).await? {
                 Some(parent) => node = parent,
@@ -71,10 +70,10 @@ impl Mounttable {
         }
     }
 
-    async fn has_children(&self, node: &Node, look: Look) -> Result<bool> {
-        match look {
-            Look::Lately => self.rows.has_children(&node.name).await,
-            Look::Now => self.rows.has_children_now(&node.name).await,
+    async fn has_children(&self, node: &Node, check: ChildCheck) -> Result<bool> {
+        match check {
+            ChildCheck::Lately => self.rows.has_children(&node.name).await,
+            ChildCheck::Now => self.rows.has_children_now(&node.name).await,
         }
     }
 }
@@ -85,7 +84,7 @@ mod tests {
     use crate::node::{Flags, Server};
 
     #[test]
-    fn only_old_nodes_without_servers_that_are_not_sticky_go() {
+    fn only_old_nodes_without_servers_that_are_not_sticky_are_removed() {
         let empty = Node::sample("a");
         assert_eq!(due(&empty, 1000, 0), Due::Node);
         assert_eq!(due(&empty, 60_999, 60_000), Due::Nothing);

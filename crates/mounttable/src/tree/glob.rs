@@ -1,9 +1,9 @@
-//! Glob: nodes below a name that match a pattern, told as they are found.
+//! Glob: streams the nodes below a name that match a pattern.
 //!
-//! Level by level. Children are read many at a time, and the first few alone,
-//! so that a first answer does not wait for a hundred rows. References to the
-//! children of a node come in pieces as their turn comes: each that is there
-//! all the while comes in one of them, since their columns stay in place.
+//! The search goes level by level. Children are read many at a time, but the first few
+//! alone, so that the first reply does not wait for a hundred rows. References to the
+//! children of a node are read in pages: a reference that exists during the whole
+//! search is in one of them, because its column does not change.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::node::{Branch, Node, parse_reference, reference_column};
 use crate::node_name::NodeName;
 use crate::pattern::Pattern;
 
-/// Nodes that are read at once.
+/// The maximum number of nodes per read.
 const BATCH_MAX: usize = 256;
-/// References that are read at once: the first time, and at most.
+/// The number of references in the first page.
 const PIECE_FIRST: usize = 64;
 const PIECE_MAX: usize = 4096;
 
-/// What Glob tells.
+/// A result of Glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Entry(Entry),
-    /// Something under this name could not be told.
+    /// An error at this name.
     Error {
         name: String,
         error: Error,
     },
 }
 
-/// What is still to be looked at.
+/// An item of the search that is still to be processed.
 enum Open {
-    /// A node, and what is left of the pattern there.
+    /// A node, and the remaining pattern there.
     Node(NodeName, Arc<Pattern>),
     Children(Children),
 }
@@ -49,16 +49,16 @@ enum Open {
 struct Children {
     node: Arc<Node>,
     pattern: Arc<Pattern>,
-    /// What is left of the pattern at the children.
+    /// The remaining pattern at the children.
     tail: Arc<Pattern>,
     piece: VecDeque<NodeName>,
-    /// Where the next piece begins; `None` after the last.
+    /// The next page; `None` after the last.
     next: Option<Next>,
-    /// Elements that have come: a child that was made again has two references.
+    /// Elements already returned: a child that was created again has two references.
     seen: HashSet<String>,
 }
 
-/// Where a piece begins and how large it is.
+/// The start and size of a page.
 struct Next {
     after: Option<Bytes>,
     size: usize,
@@ -71,7 +71,8 @@ impl Children {
         Children { node, pattern, tail, piece: VecDeque::new(), next, seen: HashSet::new() }
     }
 
-    /// Takes a piece of this size, which is the last unless there is more.
+    /// Processes a page of up to `size` columns, which is the last unless there is
+    /// more.
     fn take(&mut self, columns: &[Bytes], size: usize, more: bool) {
         let elements = columns.iter().filter_map(|column| parse_reference(column));
         for (_, element) in elements.filter(|(_, element)| self.pattern.matches(element)) {
@@ -84,7 +85,7 @@ impl Children {
     }
 }
 
-/// The caller has gone away.
+/// The caller has disconnected.
 struct Gone;
 
 struct Search<'a> {
@@ -96,8 +97,8 @@ struct Search<'a> {
 }
 
 impl Mounttable {
-    /// Sends what matches. Only a pattern or name that cannot be used is an
-    /// error; all others are told among what is found.
+    /// Sends matching entries. Only an invalid pattern or name is returned as an error;
+    /// all other errors are sent among the results.
     pub async fn glob(
         &self,
         call: &Call,
@@ -108,7 +109,7 @@ impl Mounttable {
         let pattern = Pattern::parse(pattern)?;
         let top = NodeName::parse(name)?;
         let first = self.find_servers(call, &top).await;
-        let told = match first {
+        let reply = match first {
             Err(error) => Found::Error { name: String::new(), error },
             Ok(Some((node, rest))) => {
                 let mut entry = Entry::of(&node, "", self.now());
@@ -119,17 +120,17 @@ impl Mounttable {
             }
             Ok(None) => {
                 let open = VecDeque::from([Open::Node(top.clone(), Arc::new(pattern))]);
-                // That the caller has gone away is nobody's failure.
+                // A caller that disconnects is not an error.
                 let _ = Search { table: self, call, top, open, out }.run().await;
                 return Ok(());
             }
         };
-        let _ = out.send(told).await;
+        let _ = out.send(reply).await;
         Ok(())
     }
 }
 
-/// An address with what is left of a name behind it.
+/// Returns an address with the rest of a name appended.
 fn extended(address: &str, rest: &str) -> String {
     if rest.is_empty() { address.into() } else { name::join_address(address, rest) }
 }
@@ -150,7 +151,7 @@ impl Search<'_> {
         }
     }
 
-    /// The next nodes to be read, at most so many.
+    /// Returns the next nodes to read, at most `size`.
     async fn batch(&mut self, size: usize) -> Result<Vec<(NodeName, Arc<Pattern>)>, Gone> {
         let mut batch = Vec::new();
         while batch.len() < size {
@@ -160,7 +161,7 @@ impl Search<'_> {
                     if let Some(child) = children.piece.pop_front() {
                         batch.push((child, children.tail.clone()));
                     } else if !batch.is_empty() && children.next.is_some() {
-                        // What there is need not wait for more.
+                        // Return the nodes found so far instead of waiting for more.
                         self.open.push_front(Open::Children(children));
                         break;
                     } else if let Some(next) = children.next.take() {
@@ -188,26 +189,26 @@ impl Search<'_> {
     }
 
     async fn read(&mut self, batch: Vec<(NodeName, Arc<Pattern>)>) -> Result<(), Gone> {
-        // The one at the top is hot; so are those that many ask for by name.
+        // A single node is probably hot, so it is read through the cache.
         if let [(name, pattern)] = &batch[..] {
             return match self.table.rows.get(name).await {
-                Ok(Some(node)) => self.look(node, None, pattern).await,
+                Ok(Some(node)) => self.visit(node, None, pattern).await,
                 Ok(None) => Ok(()),
                 Err(error) => self.fail(name, error).await,
             };
         }
-        // One child tells that a node is not empty, if they are not to be listed.
+        // If the children are not listed, one of them shows that a node is not empty.
         let lists = batch.iter().any(|(_, pattern)| !pattern.is_empty());
         let size = if lists { PIECE_FIRST } else { 1 };
         let mut branches =
             self.table.rows.read_beginnings(batch.iter().map(|(name, _)| name), size);
-        let asked: HashMap<_, _> = batch.into_iter().collect();
+        let patterns: HashMap<_, _> = batch.into_iter().collect();
         loop {
             match branches.next().await {
                 Ok(Some(Ok(branch))) => {
-                    if let Some(pattern) = asked.get(&branch.node.name) {
+                    if let Some(pattern) = patterns.get(&branch.node.name) {
                         let node = branch.node.clone();
-                        self.look(node, Some((branch, size)), pattern).await?;
+                        self.visit(node, Some((branch, size)), pattern).await?;
                     }
                 }
                 Ok(Some(Err((key, error)))) => {
@@ -220,10 +221,9 @@ impl Search<'_> {
         }
     }
 
-    /// Tells of a node if it matches, and goes on to its children, of which
-    /// the first so many may be known. Nodes that the caller may not see are
-    /// passed over in silence.
-    async fn look(
+    /// Reports a node if it matches, and continues with its children, of which the
+    /// first ones may be known. Nodes that the caller may not see are skipped silently.
+    async fn visit(
         &mut self,
         node: Arc<Node>,
         beginning: Option<(Branch, usize)>,
@@ -239,7 +239,7 @@ impl Search<'_> {
         let name = self.relative(&node.name);
         let has_servers = node.has_live(now);
         if has_servers || pattern.elements_left() == 0 {
-            self.tell(Found::Entry(Entry::of(&node, name, now))).await?;
+            self.send(Found::Entry(Entry::of(&node, name, now))).await?;
         }
         if has_servers || pattern.is_empty() {
             return Ok(());
@@ -262,7 +262,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The node once nothing there has expired; `None` if it is gone then.
+    /// Returns the node after removing what has expired; `None` if the node was
+    /// removed.
     async fn cleared(
         &mut self,
         node: Arc<Node>,
@@ -271,7 +272,7 @@ impl Search<'_> {
         let stays = match self.table.due(&node) {
             Due::Nothing => true,
             Due::Servers => false,
-            // The walk to the top has seen to that.
+            // The walk to the top has already removed it if due.
             Due::Node => node.name == self.top || has_children == Some(true),
         };
         if stays {
@@ -288,15 +289,15 @@ impl Search<'_> {
     }
 
     async fn fail(&mut self, name: &NodeName, error: Error) -> Result<(), Gone> {
-        self.tell(Found::Error { name: self.relative(name), error }).await
+        self.send(Found::Error { name: self.relative(name), error }).await
     }
 
-    async fn tell(&self, found: Found) -> Result<(), Gone> {
+    async fn send(&self, found: Found) -> Result<(), Gone> {
         self.out.send(found).await.map_err(|_| Gone)
     }
 }
 
-/// The columns of references, in their order.
+/// Returns the columns of references in order.
 fn columns(branch: &Branch) -> Vec<Bytes> {
     let children = branch.children.iter();
     let references = children.flat_map(|(element, all)| all.iter().map(move |one| (one, element)));
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_with_two_references_comes_once_and_a_short_piece_is_the_last() {
+    fn a_child_with_two_references_is_returned_once_and_a_short_page_is_the_last() {
         let (names, more) =
             pieces("*", &[&["00000001x", "00000002y"], &["00000003x", "00000004z"]], 2);
         assert_eq!((names, more), (vec!["a/x".into(), "a/y".into(), "a/z".into()], true));

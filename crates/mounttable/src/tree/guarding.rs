@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use crate::node_name::NodeName;
 
 impl Mounttable {
-    /// Refuses a caller that is not an administrator of the root.
+    /// Rejects a caller that is not an administrator of the root.
     pub async fn authorize_at_root(&self, call: &Call) -> Result<()> {
         let path = self.find(call, &NodeName::root()).await?;
         self.authorize(&call.caller, path.last(), &[ADMIN])
     }
 
-    /// The permissions of a node and their version.
+    /// Returns the permissions of a node and their version.
     pub async fn permissions(&self, call: &Call, name: &str) -> Result<(Permissions, String)> {
         let node_name = NodeName::parse(name)?;
         let path = self.find(call, &node_name).await?;
@@ -22,10 +22,10 @@ impl Mounttable {
         Ok((Permissions::clone(&node.permissions), node.permissions_version()))
     }
 
-    /// Sets the permissions of a node, which stays from then on, and returns
-    /// their version. `version` must be that of the old ones unless empty.
-    /// Nobody loses the node by accident: a caller that would not be admitted
-    /// any more is added.
+    /// Sets the permissions of a node, makes it sticky, and returns the version of the
+    /// permissions. `version` must be that of the old ones unless it is empty. A caller
+    /// that would no longer be admitted is added, so that nobody loses access by
+    /// accident.
     pub async fn set_permissions(
         &self,
         call: &Call,
@@ -68,7 +68,7 @@ impl Mounttable {
                     self.rows.ensure_known(path.last()).await?;
                     path.last().clone()
                 }
-                // Nothing is made only to be refused.
+                // Do not create a node only to reject the request.
                 Err(Error::NoSuchName { .. }) => return Err(other()),
                 Err(error) => return Err(error),
             },

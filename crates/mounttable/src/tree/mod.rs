@@ -1,10 +1,10 @@
-//! The tree of names: what a server of names does for its callers.
+//! The tree of names: the operations of a naming server.
 //!
-//! An operation walks down the name (`walk`), checks what the caller may do,
-//! changes one node and starts again if somebody else was faster. On the way
-//! it clears away what has expired (`collect`), as far as rows can be written
-//! (`clearing`); `sweep` does so for nodes that nobody visits. Operations are `mounting`, `removing`, `guarding`, `resolve`,
-//! `glob` and `watch`; `setup` makes the tables and the first nodes.
+//! An operation walks down the name (`walk`), checks access, changes one node, and
+//! starts again if another operation was faster. On the way it removes what has expired
+//! (`collect`), if rows can be written (`clearing`); `sweep` does so for nodes that
+//! nobody visits. The operations are in `mounting`, `removing`, `guarding`, `resolve`,
+//! `glob` and `watch`; `setup` creates the tables and the first nodes.
 
 mod clearing;
 mod collect;
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use self::clearing::Clearing;
 pub use self::glob::Found;
 pub use self::mounting::{FOREVER_MICROS, Mount};
-pub use self::setup::{FirstNodes, destroy, make_tables};
+pub use self::setup::{FirstNodes, create_tables, destroy};
 pub use self::watch::{Change, Known, Seen};
 use crate::access::AccessList;
 use crate::blessing::Caller;
@@ -40,29 +40,28 @@ use crate::rows::{CacheOptions, Limits, NodeRows};
 /// The default name of the nodes table.
 pub const TABLE: &str = "mounttable";
 
-/// How long an operation may go on beginning again if its caller sets no
-/// deadline.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest pauses before an operation begins again: the first, and the
-/// last after doubling.
+/// How long an operation is retried if its caller sets no deadline.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
+/// The maximum pause before the first retry of an operation; it doubles with each
+/// retry.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_LAST: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub table: String,
-    /// What is made if it is not there.
+    /// Nodes that are created if they do not exist.
     pub first_nodes: FirstNodes,
-    /// Who may do everything everywhere.
+    /// Callers that may do everything everywhere.
     pub superusers: AccessList,
     pub limits: Limits,
-    /// How old an empty node must be to be cleared away.
+    /// The minimum age of an empty node before it is removed.
     pub grace: Duration,
     pub cache: CacheOptions,
     pub clock: Clock,
-    /// How often watchers look for changes that others have made.
+    /// The interval at which watchers look for changes made by other processes.
     pub watch_interval: Duration,
-    /// How long an operation waits for what it clears away on its path.
+    /// How long an operation waits for removals on its path.
     pub clearing_wait: Duration,
 }
 
@@ -82,7 +81,7 @@ impl Default for Options {
     }
 }
 
-/// Who asks, and until when an answer is of use.
+/// The caller of an operation and its deadline.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub caller: Caller,
@@ -91,7 +90,7 @@ pub struct Call {
 
 impl Call {
     pub fn by(caller: Caller) -> Call {
-        Call { caller, deadline: Instant::now() + PATIENCE }
+        Call { caller, deadline: Instant::now() + RETRY_TIME_MAX }
     }
 
     pub fn within(mut self, time: Duration) -> Call {
@@ -107,17 +106,17 @@ impl Call {
     }
 }
 
-/// A node that was found, as callers see it.
+/// A node as returned to callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What is left of the name at the servers, or the name that was found.
+    /// The rest of the name for the servers, or the name that was found.
     pub name: String,
     pub servers: Vec<Server>,
     pub flags: Flags,
 }
 
 impl Entry {
-    /// A node with the servers that are alive.
+    /// Returns a node with its live servers.
     fn of(node: &Node, name: impl Into<String>, now_micros: i64) -> Entry {
         Entry {
             name: name.into(),
@@ -126,20 +125,20 @@ impl Entry {
         }
     }
 
-    /// Each server's address joined with the name.
+    /// Returns each server's address joined with the name.
     pub fn names(&self) -> Vec<String> {
         let join = |server: &Server| crate::name::join_address(&server.address, &self.name);
         self.servers.iter().map(join).collect()
     }
 }
 
-/// A server of names on a nodes table and its counters. Any number of them may
-/// share the tables.
+/// A naming server on a nodes table and its counters. Any number of servers may share
+/// the tables.
 pub struct Mounttable {
     client: Client,
     rows: NodeRows,
     options: Options,
-    /// Filled when the tables and the first nodes are there.
+    /// Set when the tables and the first nodes exist.
     ready: OnceCell<()>,
     clearing: Clearing,
     /// This server, for tasks that outlive the operation that starts them.
@@ -159,17 +158,17 @@ impl Mounttable {
         }))
     }
 
-    /// Makes what is missing of the tables and the first nodes, once. A server
-    /// whose names nobody uses never does.
+    /// Creates missing tables and first nodes, once. A server that is never used does
+    /// not create them.
     pub async fn ready(&self) -> Result<()> {
         let set_up = || async {
-            make_tables(&self.client, &self.options.table).await?;
+            create_tables(&self.client, &self.options.table).await?;
             self.set_up(&self.options.first_nodes).await
         };
         self.ready.get_or_try_init(set_up).await.copied()
     }
 
-    /// True if there are names from an earlier time.
+    /// Returns true if the tables exist.
     pub async fn has_tables(&self) -> Result<bool> {
         Ok(self.client.list_tables().await?.contains(&self.options.table))
     }
@@ -192,8 +191,7 @@ impl Mounttable {
     }
 }
 
-/// The attempts of one operation, which begins again from its beginning for as
-/// long as others are in its way.
+/// The attempts of one operation, which is retried as long as it conflicts with others.
 struct Attempts<'a> {
     call: &'a Call,
     name: &'a str,
@@ -205,8 +203,8 @@ impl<'a> Attempts<'a> {
         Attempts { call, name, longest: PAUSE_FIRST }
     }
 
-    /// How the operation ended; `None`, after a pause, if it is to be tried
-    /// once more.
+    /// Returns the result of the operation, or `None` after a pause if it is to be
+    /// retried.
     async fn settle<T>(&mut self, tried: Result<T>) -> Option<Result<T>> {
         match tried {
             Err(error) if error.is_conflict() => {}

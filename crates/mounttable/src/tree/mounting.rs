@@ -1,6 +1,6 @@
 //! Mount and Unmount.
 
-use super::collect::Look;
+use super::collect::ChildCheck;
 use super::walk::LastNode;
 use super::{Attempts, Call, Mounttable};
 use crate::access::{ADMIN, MOUNT};
@@ -10,17 +10,17 @@ use crate::error::{Error, Result};
 use crate::node::{Flags, Server};
 use crate::node_name::NodeName;
 
-/// The deadline of what is mounted for ever: the end of the year 9999.
+/// The deadline of mounts without expiry: the end of the year 9999.
 pub const FOREVER_MICROS: i64 = 253_402_300_799_000_000;
 
-/// A server to be mounted.
+/// A server to mount.
 #[derive(Clone, Debug)]
 pub struct Mount {
     pub server: String,
-    /// Zero is for ever.
+    /// Zero means no expiry.
     pub ttl_seconds: u32,
     pub flags: Flags,
-    /// All others go.
+    /// Removes all other servers.
     pub replace: bool,
 }
 
@@ -31,14 +31,14 @@ impl Mount {
 }
 
 impl Mounttable {
-    /// Mounts a server and returns its deadline. A server that is mounted
-    /// already is refreshed.
+    /// Mounts a server, or refreshes it if it is already mounted, and returns its
+    /// deadline.
     pub async fn mount(&self, call: &Call, name: &str, mount: &Mount) -> Result<i64> {
         address::check(&mount.server)?;
         let node_name = NodeName::parse(name)?;
         let mut attempts = Attempts::new(call, name);
-        // Most mounts are refreshes through the same server as before, which
-        // need not read what they change. If it was another, it is read at once.
+        // Most mounts are refreshes by the same naming server, which need not read the
+        // node first. If another server changed it, it is read and retried.
         match self.try_mount(call, &node_name, mount, LastNode::AsLastKnown).await {
             Err(error) if error.is_conflict() => {}
             done => return done,
@@ -76,8 +76,8 @@ impl Mounttable {
         }
     }
 
-    /// Removes one server, or all if `server` is empty. That there is none is
-    /// no failure.
+    /// Removes one server, or all if `server` is empty. A missing server is not an
+    /// error.
     pub async fn unmount(&self, call: &Call, name: &str, server: &str) -> Result<()> {
         let node_name = NodeName::parse(name)?;
         let mut attempts = Attempts::new(call, name);
@@ -105,11 +105,11 @@ impl Mounttable {
         self.tidy(name).await
     }
 
-    /// Clears away a node that may have become empty. That others are at it
-    /// is as good.
+    /// Removes a node that may have become empty. Conflicts are ignored, because
+    /// another operation then does so.
     pub(super) async fn tidy(&self, name: &NodeName) -> Result<()> {
         let Some(node) = self.rows.get(name).await? else { return Ok(()) };
-        match self.collect(&node, Look::Now).await {
+        match self.collect(&node, ChildCheck::Now).await {
             Err(error) if !error.is_conflict() => Err(error),
             _ => Ok(()),
         }

@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::node_name::NodeName;
 
 impl Mounttable {
-    /// Deletes a node, with all below it if so asked. That there is none is no
-    /// failure. Needs Admin at the node or at its parent.
+    /// Deletes a node, and its subtree if `subtree` is set. A missing node is not an
+    /// error. Requires Admin at the node or at its parent.
     pub async fn delete(&self, call: &Call, name: &str, subtree: bool) -> Result<()> {
         let node_name = NodeName::parse(name)?;
         let mut attempts = Attempts::new(call, name);

@@ -1,4 +1,4 @@
-//! ResolveStep: the servers that know more about a name.
+//! ResolveStep: the servers that are responsible for a name.
 
 use super::{Call, Entry, Mounttable};
 use crate::error::{Error, Result};
@@ -6,8 +6,8 @@ use crate::node::Server;
 use crate::node_name::NodeName;
 
 impl Mounttable {
-    /// The servers of the first node on the way that has any, and what is left
-    /// of the name for them.
+    /// Returns the servers of the first node on the path that has any, and the rest of
+    /// the name for them.
     pub async fn resolve_step(&self, call: &Call, name: &str) -> Result<Entry> {
         let node_name = NodeName::parse(name)?;
         match self.find_servers(call, &node_name).await? {
@@ -16,8 +16,8 @@ impl Mounttable {
         }
     }
 
-    /// The live servers of exactly this node, which may have none. `None` if
-    /// its name leads to another server before its end.
+    /// Returns the live servers of exactly this node, possibly none. Returns `None` if
+    /// a node above it has servers.
     pub(crate) async fn public_servers(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! The tables, the root, and the nodes that a file of permissions names.
+//! Creates the tables, the root, and the nodes in a permissions file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::node::{CHILDREN, METADATA, Node, SERVERS};
 use crate::node_name::NodeName;
 use crate::rows::{Limits, NewChild, counters_table};
 
-/// The end of a key that gives permissions for all children of a node.
+/// The suffix of keys with permissions for all children of a node.
 const FOR_CHILDREN: &str = "/%%";
 
-/// Nodes that are there from the start, by name, with their permissions.
+/// Nodes that exist from the start, by name, with their permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstNodes(BTreeMap<NodeName, Permissions>);
 
 impl Default for FirstNodes {
-    /// A root where everybody may do everything.
+    /// Returns a root with open permissions.
     fn default() -> FirstNodes {
         FirstNodes(BTreeMap::from([(NodeName::root(), Permissions::open())]))
     }
 }
 
 impl FirstNodes {
-    /// Reads `{"": {"Admin": {"In": [...]}}, "users": ...}`. A key `users/%%`
-    /// is a template for the children of `users`.
+    /// Parses `{"": {"Admin": {"In": [...]}}, "users": ...}`. A key `users/%%` is a
+    /// template for the children of `users`.
     pub fn from_json(json: &[u8]) -> Result<FirstNodes> {
         let given: BTreeMap<String, Permissions> = serde_json::from_slice(json)
             .map_err(|error| Error::BadPermissions(error.to_string()))?;
@@ -43,7 +43,7 @@ impl FirstNodes {
             nodes.entry(NodeName::parse(name)?).or_default().0.extend(permissions.0);
         }
         if !nodes.contains_key(&NodeName::root()) {
-            let what = "nothing is said about the root: give it permissions under \"\"";
+            let what = "the root is missing: add its permissions under \"\"";
             return Err(Error::BadPermissions(what.into()));
         }
         let normalised = nodes.into_iter().map(|(name, given)| (name, given.normalised()));
@@ -51,8 +51,8 @@ impl FirstNodes {
     }
 }
 
-/// Makes the tables that are missing.
-pub async fn make_tables(client: &Client, table: &str) -> Result<()> {
+/// Creates missing tables.
+pub async fn create_tables(client: &Client, table: &str) -> Result<()> {
     let newest = GcRule::MaxVersions(1);
     let counters = NewTable::new(counters_table(table)).family(METADATA, newest.clone());
     let mut nodes = NewTable::new(table);
@@ -65,7 +65,7 @@ pub async fn make_tables(client: &Client, table: &str) -> Result<()> {
             continue;
         }
         match client.create_table(new).await {
-            // Another server starts at the same time.
+            // Another server is starting at the same time.
             Err(error) if error.code() == Code::AlreadyExists => {}
             made => drop(made?),
         }
@@ -73,15 +73,15 @@ pub async fn make_tables(client: &Client, table: &str) -> Result<()> {
     Ok(())
 }
 
-/// Drops both tables with all names.
+/// Deletes both tables with all names.
 pub async fn destroy(client: &Client, table: &str) -> Result<()> {
     client.drop_table(&counters_table(table)).await?;
     Ok(client.drop_table(table).await?)
 }
 
 impl Mounttable {
-    /// Makes the root and the nodes of a file that are not there yet. Those
-    /// that are keep the permissions they have.
+    /// Creates the root and the first nodes that do not exist. Existing nodes keep
+    /// their permissions.
     pub async fn set_up(&self, nodes: &FirstNodes) -> Result<()> {
         let server = Caller::server();
         let root = nodes.0.get(&NodeName::root()).cloned().unwrap_or_default();
@@ -90,7 +90,7 @@ impl Mounttable {
         for (name, permissions) in &nodes.0 {
             let mut attempts = Attempts::new(&call, name.as_str());
             loop {
-                let tried = self.place(name, permissions).await;
+                let tried = self.create_node(name, permissions).await;
                 if let Some(done) = attempts.settle(tried).await {
                     break done?;
                 }
@@ -99,9 +99,9 @@ impl Mounttable {
         Ok(())
     }
 
-    /// Makes one node; those above it that are missing are copies of what is
-    /// above them, and go when they are empty.
-    async fn place(&self, name: &NodeName, permissions: &Permissions) -> Result<()> {
+    /// Creates one node. Missing ancestors inherit their permissions and are removed
+    /// when they are empty.
+    async fn create_node(&self, name: &NodeName, permissions: &Permissions) -> Result<()> {
         let mut parent: Option<Arc<Node>> = None;
         for prefix in name.prefixes() {
             let found = self.rows.get_now(&prefix).await?;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_root_or_without_sense_is_refused() {
+    fn a_file_without_a_root_or_with_errors_is_rejected() {
         for bad in ["", "[]", r#"{"users": {}}"#, r#"{"": {"Admin": 1}}"#, r#"{"": {}, "__x": {}}"#]
         {
             assert!(FirstNodes::from_json(bad.as_bytes()).is_err(), "{bad}");

@@ -1,38 +1,39 @@
-//! The sweeper: goes over all rows slowly and clears away what nobody visits,
-//! so that it does not count against its owner for ever.
+//! The sweeper: slowly goes over all rows and removes what is due at nodes that nobody
+//! visits, so that it does not count against its owner's limits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Mounttable;
-use super::collect::{Due, Look};
+use super::collect::{ChildCheck, Due};
 use crate::clock;
 use crate::error::Result;
 use crate::node_name::NodeName;
 
-/// Rows that are looked at between two pauses.
+/// Number of rows that are processed between two pauses.
 const ROWS_PER_STEP: u64 = 500;
 const STEP_PAUSE: Duration = Duration::from_secs(1);
 
 impl Mounttable {
-    /// Sweeps again and again, with a pause of about `every` between rounds.
-    /// Never returns.
+    /// Sweeps repeatedly, with a pause of about `every` between rounds. Never returns.
     pub async fn sweep_forever(self: Arc<Mounttable>, every: Duration) {
         loop {
-            // Servers of the same tables do not sweep at the same time.
+            // With jitter, so that servers of the same tables do not sweep at the same
+            // time.
             tokio::time::sleep(every / 2 + clock::jitter(every)).await;
             if !self.ready.initialized() {
                 continue;
             }
             match self.sweep(STEP_PAUSE).await {
                 Ok(0) => {}
-                Ok(cleared) => tracing::info!(cleared, "nodes were cleared away"),
-                Err(error) => tracing::warn!(%error, "a sweep was broken off"),
+                Ok(cleared) => tracing::info!(cleared, "removed expired servers and empty nodes"),
+                Err(error) => tracing::warn!(%error, "sweep failed"),
             }
         }
     }
 
-    /// Goes over all rows once. Tells at how many nodes it cleared something.
+    /// Goes over all rows once. Returns the number of nodes at which something was
+    /// removed.
     pub async fn sweep(&self, pause: Duration) -> Result<u64> {
         let mut after = Vec::new();
         let mut cleared = 0;
@@ -48,7 +49,7 @@ impl Mounttable {
                             cleared += u64::from(self.sweep_node(&node.name).await?);
                         }
                     }
-                    // For fsck.
+                    // Damaged rows are left to fsck.
                     Err((key, _)) => after = key.to_vec(),
                 }
             }
@@ -59,13 +60,13 @@ impl Mounttable {
         }
     }
 
-    /// Clears all that is due at a node and above it.
+    /// Removes all that is due at a node and above it.
     async fn sweep_node(&self, name: &NodeName) -> Result<bool> {
         let mut cleared = false;
         // Servers first, then the node.
         for _ in 0..2 {
             let Some(node) = self.rows.get(name).await? else { break };
-            match self.collect(&node, Look::Now).await {
+            match self.collect(&node, ChildCheck::Now).await {
                 Ok(did) => cleared |= did,
                 Err(error) if error.is_conflict() => break,
                 Err(error) => return Err(error),

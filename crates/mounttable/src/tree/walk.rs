@@ -1,5 +1,5 @@
-//! Down a name, node by node: reading, clearing away, checking, and making
-//! what is missing if the caller wants that.
+//! Walks down a name node by node: reads, removes what has expired, checks access, and
+//! creates missing nodes if requested.
 
 use std::sync::Arc;
 
@@ -12,21 +12,20 @@ use crate::node::Node;
 use crate::node_name::NodeName;
 use crate::rows::NewChild;
 
-/// What lets a caller pass a node on the way to another.
+/// The tags that let a caller pass a node on the path to another.
 const PASS: [&str; 4] = [RESOLVE, READ, CREATE, ADMIN];
-/// What lets a caller see a node and its servers.
+/// The tags that let a caller see a node and its servers.
 pub const SEE: [&str; 3] = [RESOLVE, READ, ADMIN];
 
-/// What is needed to know of the node that is to be changed.
+/// How current the last node of the path must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastNode {
-    /// What this process knew of it at any time: the change fails if that is
-    /// no longer so.
+    /// As this process last knew it: the change fails if it is outdated.
     AsLastKnown,
     AsItIs,
 }
 
-/// The nodes from the root to the one that was asked for.
+/// The nodes from the root to the requested one.
 pub struct Path(Vec<Arc<Node>>);
 
 impl Path {
@@ -40,7 +39,7 @@ impl Path {
 }
 
 impl Mounttable {
-    /// Refuses a caller that no list of these tags admits.
+    /// Rejects a caller that no list of these tags admits.
     pub(super) fn authorize(
         &self,
         caller: &Caller,
@@ -60,8 +59,8 @@ impl Mounttable {
             || self.options.superusers.admits(caller)
     }
 
-    /// Reads a node and clears away the servers that have expired there. Some
-    /// may be left if they cannot be removed now.
+    /// Reads a node and removes its expired servers. Some may remain if they cannot be
+    /// removed now.
     pub(super) async fn visit(&self, call: &Call, name: &NodeName) -> Result<Option<Arc<Node>>> {
         loop {
             call.check(name)?;
@@ -72,7 +71,7 @@ impl Mounttable {
         }
     }
 
-    /// Clears away what is due at the last node of a walk, if any was met.
+    /// Removes what is due at the last node of a walk, if there was one.
     async fn clear_last(&self, node: Option<&Arc<Node>>) -> bool {
         match node {
             Some(node) => self.clear(node).await,
@@ -80,8 +79,8 @@ impl Mounttable {
         }
     }
 
-    /// A node whose ancestors are known to be there, once nothing is due there
-    /// that can be cleared away.
+    /// Returns a node whose ancestors are known to exist, after removing what is due
+    /// there if possible.
     pub(super) async fn find_last(
         &self,
         call: &Call,
@@ -95,7 +94,8 @@ impl Mounttable {
         }
     }
 
-    /// The node of a name. The caller must be let past all before it.
+    /// Returns the node of a name. The caller must be allowed to pass all nodes above
+    /// it.
     pub(super) async fn find(&self, call: &Call, name: &NodeName) -> Result<Path> {
         loop {
             let mut path = Path(Vec::new());
@@ -118,8 +118,9 @@ impl Mounttable {
         }
     }
 
-    /// The node of a name, made with all that is missing before it. The caller
-    /// must have one of `tags` at the node, so nothing is made in vain.
+    /// Returns the node of a name, created with all missing nodes above it. The caller
+    /// must have one of `tags` at the node, which is checked before anything is
+    /// created.
     pub(super) async fn find_or_create(
         &self,
         call: &Call,
@@ -146,7 +147,7 @@ impl Mounttable {
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),
                 (None, Some(parent)) => {
-                    // Below a node that is missing there is nothing yet.
+                    // Nodes below a missing node do not exist.
                     let wanted = if prefix == *name { tags } else { &[CREATE, ADMIN] };
                     self.create(call, parent, &prefix, prefix == *name, wanted).await?
                 }
@@ -166,7 +167,7 @@ impl Mounttable {
         tags: &[&'static str],
     ) -> Result<Arc<Node>> {
         let turn = self.rows.turn(&parent.name).await;
-        // Whoever had the turn before may have changed it.
+        // The previous holder of the turn may have changed it.
         let again = self.rows.get(&parent.name).await?;
         let parent = &*again.ok_or_else(|| Error::Conflict { name: parent.name.to_string() })?;
         self.authorize(&call.caller, parent, &[CREATE, ADMIN])?;
@@ -187,8 +188,8 @@ impl Mounttable {
         self.rows.create_child(turn, parent, new).await
     }
 
-    /// The first node on the way that has servers, and what follows it in the
-    /// name. `None` if there is none on the whole way.
+    /// Returns the first node on the path that has servers, and the rest of the name.
+    /// Returns `None` if there is none.
     pub(super) async fn find_servers(
         &self,
         call: &Call,

@@ -1,10 +1,9 @@
-//! Watch: what a subtree is, and each change of it.
+//! Watch: the current state of a subtree, and each change of it.
 //!
-//! Changes made through this process are heard of at once. Those of others are
-//! found by asking for the versions of all watched rows again and again, which
-//! any Bigtable can answer. Expiry changes no row, so a timer tells of it.
-//! Nothing is kept between watches: a caller that comes back says what it
-//! knows, and hears the differences.
+//! Changes made by this process are reported immediately. Those of others are found by
+//! polling the versions of all watched rows, which works with any Bigtable. Expiry
+//! changes no row, so it is detected with a timer. No state is kept between watches: a
+//! caller that reconnects sends what it knows, and receives the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,11 +21,11 @@ use crate::error::{Error, Result};
 use crate::node::{Branch, Version};
 use crate::node_name::NodeName;
 
-/// Nodes of one watch. Each costs a small read every interval.
+/// The maximum number of nodes of one watch. Each costs a small read every interval.
 const NODES_MAX: usize = 100_000;
 const BATCH: usize = 1000;
 
-/// A node as a watcher was told of it.
+/// A node as reported to a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     pub name: String,
@@ -34,11 +33,11 @@ pub struct Known {
     pub version: String,
 }
 
-/// What a watcher is told.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Change(Box<Change>),
-    /// All that was there at the beginning has been told.
+    /// The initial state has been reported completely.
     Synced,
 }
 
@@ -51,12 +50,12 @@ pub struct Change {
     pub sticky: bool,
 }
 
-/// What was last told of a node.
-struct Told {
+/// The last reported state of a node.
+struct Reported {
     id: String,
     version: String,
-    /// The deadlines of servers that were alive; `None` if an earlier watch
-    /// told it.
+    /// The deadlines of live servers; `None` if the node was reported by an earlier
+    /// watch.
     deadlines: Option<Vec<i64>>,
     children: Vec<NodeName>,
 }
@@ -65,13 +64,13 @@ struct Watch<'a> {
     table: &'a Mounttable,
     call: &'a Call,
     top: NodeName,
-    told: BTreeMap<NodeName, Told>,
-    /// Children that somebody refers to and that have no row (yet).
+    reported: BTreeMap<NodeName, Reported>,
+    /// Children that a node refers to and that have no row (yet).
     awaited: BTreeSet<NodeName>,
     out: &'a Sender<Seen>,
 }
 
-/// Why a watch ends.
+/// The reason why a watch ends.
 enum End {
     Gone,
     Failed(Error),
@@ -84,8 +83,8 @@ impl From<Error> for End {
 }
 
 impl Mounttable {
-    /// Tells of a subtree until the caller goes away. A node that is not there
-    /// yet can be watched.
+    /// Reports changes of a subtree until the caller disconnects. The node need not
+    /// exist yet.
     pub async fn watch(
         self: &Arc<Mounttable>,
         call: &Call,
@@ -102,17 +101,17 @@ impl Mounttable {
             Err(Error::NoSuchName { .. }) => {}
             Err(error) => return Err(error),
         }
-        // From before anything is read, so that nothing falls in between.
+        // Subscribe before anything is read, so that no change is missed.
         let changes = self.rows.changes();
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         for known in known {
             let name = NodeName::parse(&known.name)?;
             if name.below(&top).is_some() {
                 let Known { id, version, .. } = known;
-                told.insert(name, Told { id, version, deadlines: None, children: vec![] });
+                reported.insert(name, Reported { id, version, deadlines: None, children: vec![] });
             }
         }
-        let watch = Watch { table: self, call, top, told, awaited: BTreeSet::new(), out };
+        let watch = Watch { table: self, call, top, reported, awaited: BTreeSet::new(), out };
         match watch.run(changes).await {
             Ok(()) | Err(End::Gone) => Ok(()),
             Err(End::Failed(error)) => Err(error),
@@ -122,9 +121,9 @@ impl Mounttable {
 
 impl Watch<'_> {
     async fn run(mut self, mut changes: Receiver<NodeName>) -> Result<(), End> {
-        let known: Vec<_> = self.told.keys().cloned().chain([self.top.clone()]).collect();
-        self.look(known).await?;
-        self.tell(Seen::Synced).await?;
+        let known: Vec<_> = self.reported.keys().cloned().chain([self.top.clone()]).collect();
+        self.read(known).await?;
+        self.send(Seen::Synced).await?;
         let mut ticks = tokio::time::interval(self.table.options.watch_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
@@ -139,7 +138,7 @@ impl Watch<'_> {
                             names.insert(name);
                         }
                         names.retain(|name| name.below(&self.top).is_some());
-                        self.look(names).await?;
+                        self.read(names).await?;
                     }
                     Err(RecvError::Lagged(_)) => self.poll().await?,
                     Err(RecvError::Closed) => return Err(End::Gone),
@@ -147,21 +146,21 @@ impl Watch<'_> {
                 _ = ticks.tick() => self.poll().await?,
                 () = tokio::time::sleep_until(expiry) => {
                     let now = self.table.now();
-                    let is_due = |told: &Told| {
-                        told.deadlines.iter().flatten().any(|deadline| *deadline < now)
+                    let is_due = |reported: &Reported| {
+                        reported.deadlines.iter().flatten().any(|deadline| *deadline < now)
                     };
-                    let due = self.told.iter().filter(|(_, told)| is_due(told));
+                    let due = self.reported.iter().filter(|(_, reported)| is_due(reported));
                     let due: Vec<_> = due.map(|(name, _)| name.clone()).collect();
-                    self.look(due).await?;
+                    self.read(due).await?;
                 }
             }
         }
     }
 
-    /// Asks for the versions of all watched rows and looks at those that are
-    /// not as they were told.
+    /// Polls the versions of all watched rows and reads those that differ from the
+    /// reported ones.
     async fn poll(&mut self) -> Result<(), End> {
-        let mut names: BTreeSet<_> = self.told.keys().chain(&self.awaited).cloned().collect();
+        let mut names: BTreeSet<_> = self.reported.keys().chain(&self.awaited).cloned().collect();
         names.insert(self.top.clone());
         let names: Vec<_> = names.into_iter().collect();
         let mut changed = Vec::new();
@@ -170,25 +169,26 @@ impl Watch<'_> {
             for (name, id, version) in self.table.rows.versions(batch).await? {
                 found.insert(name, (id, version));
             }
-            changed
-                .extend(batch.iter().filter(|name| !self.is_told(name, found.get(name))).cloned());
+            changed.extend(
+                batch.iter().filter(|name| !self.is_reported(name, found.get(name))).cloned(),
+            );
         }
-        self.look(changed).await
+        self.read(changed).await
     }
 
-    fn is_told(&self, name: &NodeName, found: Option<&(String, Version)>) -> bool {
-        match (self.told.get(name), found) {
+    fn is_reported(&self, name: &NodeName, found: Option<&(String, Version)>) -> bool {
+        match (self.reported.get(name), found) {
             (None, None) => true,
-            (Some(told), Some((id, version))) => {
-                told.id == *id && told.version == version.to_string()
+            (Some(reported), Some((id, version))) => {
+                reported.id == *id && reported.version == version.to_string()
             }
             _ => false,
         }
     }
 
-    /// Reads nodes, tells what is new of them, and goes on to children that
-    /// were not known.
-    async fn look(&mut self, names: impl IntoIterator<Item = NodeName>) -> Result<(), End> {
+    /// Reads nodes, reports their changes, and continues with children that were not
+    /// known.
+    async fn read(&mut self, names: impl IntoIterator<Item = NodeName>) -> Result<(), End> {
         let mut open: Vec<NodeName> = names.into_iter().collect();
         let mut seen = BTreeSet::new();
         while !open.is_empty() {
@@ -199,7 +199,7 @@ impl Watch<'_> {
             let mut missing: BTreeSet<_> = batch.iter().cloned().collect();
             let mut branches = self.table.rows.read_branches(&batch);
             while let Some(read) = branches.next().await? {
-                // Damaged rows are for fsck; here they are no nodes.
+                // Damaged rows are left to fsck; here they are ignored.
                 let Ok(branch) = read else { continue };
                 missing.remove(&branch.node.name);
                 let children = self.note(&branch).await?;
@@ -208,7 +208,7 @@ impl Watch<'_> {
             for name in missing {
                 self.note_missing(&name, &mut open).await?;
             }
-            if self.told.len() + self.awaited.len() > NODES_MAX {
+            if self.reported.len() + self.awaited.len() > NODES_MAX {
                 let what = "the number of nodes below the name";
                 return Err(Error::TooMany { what, limit: NODES_MAX }.into());
             }
@@ -216,8 +216,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Tells of a node unless it was told as it is. Gives children that were
-    /// not known before.
+    /// Reports a node if it has changed. Returns children that were not known before.
     async fn note(&mut self, branch: &Branch) -> Result<Vec<NodeName>, End> {
         let node = &branch.node;
         let (table, caller) = (self.table, &self.call.caller);
@@ -227,55 +226,55 @@ impl Watch<'_> {
         let now = table.now();
         let deadlines: Vec<_> = node.live(now).map(|server| server.deadline_micros).collect();
         let version = node.version.to_string();
-        let same = self.told.get(&node.name).is_some_and(|told| {
-            let same_servers = match &told.deadlines {
-                Some(told) => *told == deadlines,
+        let same = self.reported.get(&node.name).is_some_and(|reported| {
+            let same_servers = match &reported.deadlines {
+                Some(reported) => *reported == deadlines,
                 None => deadlines.len() == node.servers.len(),
             };
-            told.id == node.id && told.version == version && same_servers
+            reported.id == node.id && reported.version == version && same_servers
         });
-        if self.told.get(&node.name).is_some_and(|told| told.id != node.id) {
+        if self.reported.get(&node.name).is_some_and(|reported| reported.id != node.id) {
             self.forget(&node.name).await?;
         }
         let lists = table.may(caller, node, &[READ, ADMIN]);
         let names: Vec<String> =
             if lists { branch.children.keys().cloned().collect() } else { vec![] };
         let children: Vec<_> = names.iter().map(|child| node.name.child(child)).collect();
-        // Children are in order, as the row has them.
-        let before = self.told.get(&node.name).map(|told| told.children.clone());
+        // The children are sorted like in the row.
+        let before = self.reported.get(&node.name).map(|reported| reported.children.clone());
         for gone in
             before.into_iter().flatten().filter(|child| children.binary_search(child).is_err())
         {
             self.awaited.remove(&gone);
         }
         let is_new =
-            |child: &&NodeName| !self.told.contains_key(child) && !self.awaited.contains(child);
+            |child: &&NodeName| !self.reported.contains_key(child) && !self.awaited.contains(child);
         let new: Vec<_> = children.iter().filter(is_new).cloned().collect();
         self.awaited.extend(new.iter().cloned());
         self.awaited.remove(&node.name);
         let id = node.id.clone();
         let known = Known { name: node.name.as_str().into(), id, version: version.clone() };
-        self.told.insert(
+        self.reported.insert(
             node.name.clone(),
-            Told { id: node.id.clone(), version, deadlines: Some(deadlines), children },
+            Reported { id: node.id.clone(), version, deadlines: Some(deadlines), children },
         );
         if !same {
             let entry = Entry::of(node, node.name.as_str(), now);
             let sticky = node.sticky;
             let change = Change { node: known, deleted: false, entry, children: names, sticky };
-            self.tell(Seen::Change(Box::new(change))).await?;
+            self.send(Seen::Change(Box::new(change))).await?;
         }
         Ok(new)
     }
 
-    /// A row is not there. If it was, its parent has changed without a new
-    /// version, so that is looked at too.
+    /// Handles a missing row. If it existed, its parent has changed without a new
+    /// version, so the parent is read too.
     async fn note_missing(&mut self, name: &NodeName, open: &mut Vec<NodeName>) -> Result<(), End> {
-        if !self.told.contains_key(name) {
+        if !self.reported.contains_key(name) {
             return Ok(());
         }
         self.forget(name).await?;
-        let parent = name.parent().filter(|parent| self.told.contains_key(parent));
+        let parent = name.parent().filter(|parent| self.reported.contains_key(parent));
         if let Some(parent) = parent {
             self.awaited.insert(name.clone());
             open.push(parent);
@@ -283,18 +282,19 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Tells that a node is gone, if it was told of.
+    /// Reports that a node was deleted, if it was reported before.
     async fn forget(&mut self, name: &NodeName) -> Result<(), End> {
-        let Some(told) = self.told.remove(name) else { return Ok(()) };
-        let node = Known { name: name.as_str().into(), id: told.id, version: told.version };
+        let Some(reported) = self.reported.remove(name) else { return Ok(()) };
+        let node = Known { name: name.as_str().into(), id: reported.id, version: reported.version };
         let entry = Entry { name: name.as_str().into(), ..Entry::default() };
         let change = Change { node, deleted: true, entry, children: vec![], sticky: false };
-        self.tell(Seen::Change(Box::new(change))).await
+        self.send(Seen::Change(Box::new(change))).await
     }
 
-    /// When the next server of a watched node expires.
+    /// Returns the time at which the next server of a watched node expires.
     fn next_expiry(&self) -> Instant {
-        let deadlines = self.told.values().flat_map(|told| told.deadlines.iter().flatten());
+        let deadlines =
+            self.reported.values().flat_map(|reported| reported.deadlines.iter().flatten());
         let wait = match deadlines.min() {
             // Alive up to and including the deadline.
             Some(deadline) => (deadline - self.table.now() + 1).max(0),
@@ -304,7 +304,7 @@ impl Watch<'_> {
         Instant::now() + wait.min(Duration::from_secs(3600))
     }
 
-    async fn tell(&self, seen: Seen) -> Result<(), End> {
+    async fn send(&self, seen: Seen) -> Result<(), End> {
         self.out.send(seen).await.map_err(|_| End::Gone)
     }
 }

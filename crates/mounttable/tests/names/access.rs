@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access control.
 
 use stele_mounttable::Error;
 use stele_mounttable::access::{ADMIN, CREATE, MOUNT, Permissions, READ, RESOLVE};
@@ -18,15 +18,15 @@ const NODES: &str = r#"{
 }"#;
 
 with_both_graces! {
-    readers_pass_and_others_are_refused_per_subtree,
+    readers_may_pass_and_others_are_rejected_per_subtree,
     versions_guard_permissions_and_change_only_with_them,
-    only_creators_make_nodes_by_setting_permissions,
+    setting_permissions_creates_nodes_only_for_creators,
     nobody_loses_a_node_by_accident,
     strangers_neither_mount_nor_unmount,
     the_mount_tag_alone_and_the_create_tag_alone_suffice,
-    a_template_lets_everybody_have_their_own_and_nobody_anothers,
-    a_creator_administers_the_node_asked_for_and_not_those_above,
-    administrators_of_the_parent_may_delete_what_they_cannot_see,
+    a_template_gives_users_access_to_their_own_node_only,
+    a_creator_administers_the_requested_node_and_not_those_above,
+    administrators_of_the_parent_may_delete_invisible_nodes,
     first_nodes_have_their_own_permissions_and_those_above_a_copy,
     first_nodes_are_not_changed_by_a_second_start,
 }
@@ -40,7 +40,7 @@ fn refused_by(name: &str, tag: &str, error: Error) {
     }
 }
 
-async fn readers_pass_and_others_are_refused_per_subtree(grace: Grace) {
+async fn readers_may_pass_and_others_are_rejected_per_subtree(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     world.mount(&root(), "stuff", "/h:1", 0).await.unwrap();
     world.mount(&root(), "open/a", "/h:1", 0).await.unwrap();
@@ -71,13 +71,13 @@ async fn versions_guard_permissions_and_change_only_with_them(grace: Grace) {
     let refused = world.table.set_permissions(&call, "a", &closed, &first).await;
     assert!(matches!(refused, Err(Error::BadVersion { .. })), "{refused:?}");
     world.table.set_permissions(&call, "a", &closed, "").await.unwrap();
-    // A version of what is not there makes nothing.
+    // A version of a node that does not exist creates nothing.
     let refused = world.table.set_permissions(&call, "new", &closed, &first).await;
     assert!(matches!(refused, Err(Error::BadVersion { .. })), "{refused:?}");
     assert_eq!(world.nodes().await, 3);
 }
 
-async fn only_creators_make_nodes_by_setting_permissions(grace: Grace) {
+async fn setting_permissions_creates_nodes_only_for_creators(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     let own = Permissions::default().with(ADMIN, ["bob"]);
     let refused = world.table.set_permissions(&bob().call(), "bobs", &own, "").await;
@@ -96,7 +96,7 @@ async fn nobody_loses_a_node_by_accident(grace: Grace) {
     let (set, _) = world.table.permissions(&call, "a").await.unwrap();
     let expected = Permissions::default().with(ADMIN, ["alice", "bob"]).with(READ, ["a", "b"]);
     assert_eq!(set, expected);
-    // Whoever excludes themselves means it.
+    // A caller that excludes itself is not added.
     let mut without = set.clone();
     without.0.get_mut(ADMIN).unwrap().excluded.push("alice".into());
     world.table.set_permissions(&call, "a", &without, "").await.unwrap();
@@ -116,18 +116,18 @@ async fn strangers_neither_mount_nor_unmount(grace: Grace) {
 
 async fn the_mount_tag_alone_and_the_create_tag_alone_suffice(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
-    // Bob may mount at stuff and see nothing there.
+    // Bob may mount at stuff but not see it.
     world.mount(&bob(), "stuff", "/h:1", 0).await.unwrap();
     refused_by("stuff", RESOLVE, world.resolve(&bob(), "stuff").await.unwrap_err());
     world.unmount(&bob(), "stuff", "/h:1").await.unwrap();
-    // A node where one may only create.
+    // A node where Bob may only create.
     let only_create = Permissions::default().with(ADMIN, ["root"]).with(CREATE, ["bob"]);
     world.table.set_permissions(&root().call(), "drop", &only_create, "").await.unwrap();
     world.mount(&bob(), "drop/box", "/h:1", 0).await.unwrap();
     refused_by("drop", RESOLVE, world.mount(&alice(), "drop/other", "/h:1", 0).await.unwrap_err());
 }
 
-async fn a_template_lets_everybody_have_their_own_and_nobody_anothers(grace: Grace) {
+async fn a_template_gives_users_access_to_their_own_node_only(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     world.mount(&alice(), "users/alice", "/h:1", 0).await.unwrap();
     world.mount(&alice(), "users/alice/phone/app", "/h:1", 0).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_template_lets_everybody_have_their_own_and_nobody_anothers(grace: Gra
         MOUNT,
         world.mount(&bob(), "users/alice", "/h:2", 0).await.unwrap_err(),
     );
-    // Nothing is made for somebody else, neither at the end nor on the way.
+    // Nothing is created for another user, neither at the end nor on the path.
     assert_refused(world.mount(&bob(), "users/carol", "/h:2", 0).await);
     refused_by(
         "users/dave",
@@ -158,7 +158,7 @@ async fn a_template_lets_everybody_have_their_own_and_nobody_anothers(grace: Gra
     }
 }
 
-async fn a_creator_administers_the_node_asked_for_and_not_those_above(grace: Grace) {
+async fn a_creator_administers_the_requested_node_and_not_those_above(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     world.mount(&alice(), "open/x/y", "/h:1", 0).await.unwrap();
     let admins = async |name: &str| {
@@ -166,20 +166,20 @@ async fn a_creator_administers_the_node_asked_for_and_not_those_above(grace: Gra
     };
     assert_eq!(admins("open/x").await, ["root"]);
     assert_eq!(admins("open/x/y").await, ["alice", "root"]);
-    // Later changes above do not reach those below.
+    // Later changes above do not affect nodes below.
     let closed = Permissions::default().with(ADMIN, ["root"]).with(RESOLVE, ["..."]);
     world.table.set_permissions(&root().call(), "open", &closed, "").await.unwrap();
     assert_eq!(world.names(&bob(), "open/x/y").await, ["/h:1"]);
 }
 
-async fn administrators_of_the_parent_may_delete_what_they_cannot_see(grace: Grace) {
+async fn administrators_of_the_parent_may_delete_invisible_nodes(grace: Grace) {
     let world = World::guarded(grace, NODES).await;
     let bobs = Permissions::default().with(ADMIN, ["bob"]);
     world.table.set_permissions(&bob().call(), "open/bobs", &bobs, "").await.unwrap();
     assert_refused(world.delete(&alice(), "open/bobs", false).await);
     assert_refused(world.resolve(&root(), "open/bobs").await);
     world.delete(&root(), "open/bobs", false).await.unwrap();
-    // Who may not pass may not delete either.
+    // A caller that may not pass may not delete either.
     world.mount(&alice(), "users/alice/x", "/h:1", 0).await.unwrap();
     assert_refused(world.delete(&Person::named("eve"), "users/alice/x", false).await);
     world.delete(&alice(), "users/alice", true).await.unwrap();
@@ -212,7 +212,7 @@ async fn first_nodes_are_not_changed_by_a_second_start(grace: Grace) {
 }
 
 #[tokio::test]
-async fn permissions_that_match_nobody_are_refused() {
+async fn permissions_that_match_nobody_are_rejected() {
     let world = World::open(Grace::None).await;
     for wrong in ["dev:*", "*", "a:...", "a,b"] {
         let permissions = Permissions::open().with("Read", [wrong]);

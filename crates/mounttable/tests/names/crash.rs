@@ -1,5 +1,5 @@
-//! Death at every write of every operation: what is left is what the design
-//! says, and each of the promised ways mends it.
+//! Crashes at every write of every operation: the remaining damage is limited as
+//! designed, and each of the documented ways repairs it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use stele_mounttable::access::Permissions;
 use stele_mounttable::node::CHILDREN;
 use stele_mounttable::{Error, Mount, Mounttable, NodeName, fsck};
 
-use crate::world::{Grace, Moment, Mortal, World, alice, bob, root};
+use crate::world::{CrashPoint, Grace, Mortal, World, alice, bob, root};
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -21,7 +21,7 @@ enum Operation {
     SetPermissions,
 }
 
-/// What every operation finds.
+/// Creates the nodes that every operation starts with.
 async fn before(world: &World) {
     world.mount(&bob(), "old/1/2", "/h:1", 0).await.unwrap();
     world.mount(&bob(), "old/1/3", "/h:1", 0).await.unwrap();
@@ -41,15 +41,15 @@ async fn carry_out(table: &Mounttable, operation: Operation) -> Result<(), Error
     }
 }
 
-/// Lets an operation die at each of its writes in turn; `check` looks at what
-/// is left each time.
+/// Crashes an operation at each of its writes in turn; `check` inspects what is left
+/// each time.
 async fn die_everywhere(operation: Operation, check: impl AsyncFn(&World, &str)) {
-    for moment in [Moment::BeforeIt, Moment::AfterIt] {
+    for point in [CrashPoint::BeforeWrite, CrashPoint::AfterWrite] {
         let mut deaths = 0;
         loop {
             let world = World::in_process(Grace::None).await;
             before(&world).await;
-            let mortal = Mortal::new(&world.rows, deaths, moment);
+            let mortal = Mortal::new(&world.rows, deaths, point);
             let table = world.rows.server_with(&mortal.client, world.options());
             let died = tokio::select! {
                 done = carry_out(&table, operation) => {
@@ -61,26 +61,26 @@ async fn die_everywhere(operation: Operation, check: impl AsyncFn(&World, &str))
             if !died {
                 break;
             }
-            check(&world, &format!("{operation:?} {moment:?} write {deaths}")).await;
+            check(&world, &format!("{operation:?} {point:?} write {deaths}")).await;
             deaths += 1;
         }
-        assert!(deaths >= 2, "{operation:?} was to die at least twice");
+        assert!(deaths >= 2, "{operation:?} must crash at least twice");
     }
 }
 
-/// Only what the design allows may be left.
-async fn assert_only_references_and_counters(world: &World, place: &str) {
+/// Asserts that only damage that the design allows is left.
+async fn assert_only_references_and_counters(world: &World, context: &str) {
     let report = fsck::check(world.table.rows()).await.unwrap();
     for problem in &report.problems {
-        assert!(matches!(problem.kind(), "dangling" | "counter"), "{place}: {problem}");
+        assert!(matches!(problem.kind(), "dangling" | "counter"), "{context}: {problem}");
     }
 }
 
-/// Counters are for fsck alone; all else must be well.
-async fn assert_sound_but_for_counters(world: &World, place: &str) {
+/// Asserts that nothing but counters, which only fsck corrects, is wrong.
+async fn assert_sound_but_for_counters(world: &World, context: &str) {
     let report = fsck::check(world.table.rows()).await.unwrap();
     let kinds: BTreeSet<_> = report.problems.iter().map(fsck::Problem::kind).collect();
-    assert!(kinds.is_empty() || kinds == BTreeSet::from(["counter"]), "{place}: {kinds:?}");
+    assert!(kinds.is_empty() || kinds == BTreeSet::from(["counter"]), "{context}: {kinds:?}");
 }
 
 const ALL: [Operation; 5] = [
@@ -101,12 +101,12 @@ async fn who_dies_leaves_at_worst_a_reference_without_a_row() {
 #[tokio::test]
 async fn the_same_operation_done_again_completes_it() {
     for operation in ALL {
-        die_everywhere(operation, async |world: &World, place: &str| {
+        die_everywhere(operation, async |world: &World, context: &str| {
             carry_out(&world.table, operation).await.unwrap();
             if matches!(operation, Operation::Mount | Operation::SetPermissions) {
-                assert_sound_but_for_counters(world, place).await;
+                assert_sound_but_for_counters(world, context).await;
             } else {
-                assert_only_references_and_counters(world, place).await;
+                assert_only_references_and_counters(world, context).await;
             }
         })
         .await;
@@ -114,34 +114,34 @@ async fn the_same_operation_done_again_completes_it() {
 }
 
 #[tokio::test]
-async fn making_the_child_again_mends_its_reference() {
-    die_everywhere(Operation::Mount, async |world: &World, place: &str| {
+async fn creating_the_child_again_repairs_its_reference() {
+    die_everywhere(Operation::Mount, async |world: &World, context: &str| {
         world.mount(&bob(), "old/new/x", "/h:2", 0).await.unwrap();
-        assert_sound_but_for_counters(world, place).await;
-        assert_eq!(world.found(&bob(), "old/new", "*").await, ["x"], "{place}");
+        assert_sound_but_for_counters(world, context).await;
+        assert_eq!(world.found(&bob(), "old/new", "*").await, ["x"], "{context}");
     })
     .await;
-    die_everywhere(Operation::Delete, async |world: &World, place: &str| {
+    die_everywhere(Operation::Delete, async |world: &World, context: &str| {
         world.mount(&bob(), "old/1/2", "/h:2", 0).await.unwrap();
-        assert_sound_but_for_counters(world, place).await;
+        assert_sound_but_for_counters(world, context).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn deleting_the_parent_by_force_mends_what_is_below() {
+async fn deleting_the_subtree_of_the_parent_repairs_what_is_below() {
     for operation in [Operation::Mount, Operation::Delete, Operation::DeleteSubtree] {
-        die_everywhere(operation, async |world: &World, place: &str| {
+        die_everywhere(operation, async |world: &World, context: &str| {
             world.delete(&root(), "old", true).await.unwrap();
             let report = fsck::check(world.table.rows()).await.unwrap();
             let dangling = |problem: &&fsck::Problem| problem.kind() != "counter";
             let left: Vec<_> = report.problems.iter().filter(dangling).collect();
-            // Only the root may still refer to what was deleted under it.
+            // Only the root may still refer to what was deleted below it.
             let at_root = |problem: &&fsck::Problem| {
                 matches!(problem, fsck::Problem::Dangling { parent, .. } if parent.is_root())
             };
-            assert!(left.iter().all(at_root), "{place}: {left:?}");
-            assert_eq!(report.nodes, 2, "{place}");
+            assert!(left.iter().all(at_root), "{context}: {left:?}");
+            assert_eq!(report.nodes, 2, "{context}");
         })
         .await;
     }
@@ -150,9 +150,9 @@ async fn deleting_the_parent_by_force_mends_what_is_below() {
 #[tokio::test]
 async fn fsck_mends_everything() {
     for operation in ALL {
-        die_everywhere(operation, async |world: &World, place: &str| {
+        die_everywhere(operation, async |world: &World, context: &str| {
             let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
-            assert!(report.is_sound(), "{place}: {:?}", report.problems);
+            assert!(report.is_sound(), "{context}: {:?}", report.problems);
             let again: Arc<Mounttable> = world.another_server();
             carry_out(&again, operation).await.unwrap();
             world.nodes().await;
@@ -163,8 +163,8 @@ async fn fsck_mends_everything() {
 
 #[tokio::test]
 async fn a_stalled_creator_finds_that_it_was_overtaken() {
-    // The creator stops after its reference and before its row. Meanwhile the
-    // parent is deleted; then the creator goes on.
+    // The creator stalls after its reference and before its row. Meanwhile the parent
+    // is deleted; then the creator continues.
     let world = World::in_process(Grace::None).await;
     world.mount(&bob(), "dir/other", "/h:1", 0).await.unwrap();
     let mortal = Mortal::stalling(&world.rows, 1);
@@ -182,9 +182,9 @@ async fn a_stalled_creator_finds_that_it_was_overtaken() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_came_before_a_row_looks_for_it_again() {
-    // The creator stops after its reference, and the deletion when it has
-    // found that there is no row. Then the creator mounts and is answered.
+async fn a_deletion_that_found_no_row_reads_it_again() {
+    // The creator stalls after its reference, and the deletion after it has found that
+    // there is no row. Then the creator mounts successfully.
     let world = World::in_process(Grace::None).await;
     let open = Permissions::open();
     world.table.set_permissions(&root().call(), "dir", &open, "").await.unwrap();
@@ -206,24 +206,24 @@ async fn a_deletion_that_came_before_a_row_looks_for_it_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_the_children_still_mends_what_others_leave_later() {
-    // One server has seen the parent's references; another dies after writing
-    // one more, and a third after deleting a row that the first knows.
+async fn a_server_with_cached_children_repairs_what_others_leave_later() {
+    // One server has seen the parent's references; another crashes after writing one
+    // more, and a third after deleting a row that the first knows.
     let world = World::in_process(Grace::None).await;
     for name in ["dir/a", "dir/b"] {
         world.mount(&root(), name, "/h:1", 0).await.unwrap();
     }
-    let creator = Mortal::new(&world.rows, 0, Moment::AfterIt);
+    let creator = Mortal::new(&world.rows, 0, CrashPoint::AfterWrite);
     let table = world.rows.server_with(&creator.client, world.options());
     let (call, mount) = (root().call(), Mount::new("/h:1", 0));
     tokio::select! {
-        _ = table.mount(&call, "dir/new", &mount) => panic!("it was to die"),
+        _ = table.mount(&call, "dir/new", &mount) => panic!("expected a crash"),
         () = creator.died() => {}
     }
-    let deleter = Mortal::new(&world.rows, 0, Moment::AfterIt);
+    let deleter = Mortal::new(&world.rows, 0, CrashPoint::AfterWrite);
     let table = world.rows.server_with(&deleter.client, world.options());
     tokio::select! {
-        _ = table.delete(&call, "dir/a", false) => panic!("it was to die"),
+        _ = table.delete(&call, "dir/a", false) => panic!("expected a crash"),
         () = deleter.died() => {}
     }
     let left = fsck::check(world.table.rows()).await.unwrap();
@@ -233,12 +233,12 @@ async fn a_server_that_knows_the_children_still_mends_what_others_leave_later() 
     for name in ["dir/new", "dir/a"] {
         world.mount(&root(), name, "/h:2", 0).await.unwrap();
     }
-    assert_sound_but_for_counters(&world, "both made again").await;
+    assert_sound_but_for_counters(&world, "both created again").await;
     assert_eq!(world.found(&root(), "dir", "*").await, ["a", "b", "new"]);
 }
 
 #[tokio::test]
-async fn a_reference_that_was_lost_is_given_back_by_later_refreshes() {
+async fn a_lost_reference_is_restored_by_later_refreshes() {
     let world = World::in_process(Grace::None).await;
     world.mount(&root(), "dir/a", "/h:1", 0).await.unwrap();
     let rows = world.rows.client.table(&world.rows.table).unwrap();

@@ -1,5 +1,4 @@
-//! Names over DNS, asked with datagrams made by hand, and with `dig` where it
-//! is installed.
+//! Names over DNS, queried with hand-made datagrams, and with `dig` if it is installed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ async fn serve(table: &Arc<Mounttable>) -> SocketAddr {
     address
 }
 
-/// A question as bytes.
+/// Returns a query as bytes.
 fn question(name: &str, kind: u16) -> Vec<u8> {
     let mut bytes = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.').filter(|label| !label.is_empty()) {
@@ -62,7 +61,7 @@ struct Answer {
     additional: Vec<Record>,
 }
 
-/// Takes a response apart; names in records are skipped, not read.
+/// Parses a response; names in records are skipped.
 fn parse(bytes: &[u8]) -> Answer {
     let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     assert_eq!(number(0), 0x1234);
@@ -103,7 +102,7 @@ async fn ask(server: SocketAddr, name: &str, kind: u16) -> Answer {
     socket.send_to(&question(name, kind), server).await.unwrap();
     let mut bytes = [0; 4096];
     let received = tokio::time::timeout(Duration::from_secs(60), socket.recv(&mut bytes));
-    let length = received.await.expect("an answer").unwrap();
+    let length = received.await.expect("a response").unwrap();
     parse(&bytes[..length])
 }
 
@@ -132,7 +131,7 @@ async fn world() -> World {
 }
 
 #[tokio::test]
-async fn live_mounts_are_answered_for_as_long_as_they_last() {
+async fn live_mounts_are_returned_with_their_remaining_ttl() {
     let world = world().await;
     let server = serve(&world.table).await;
     let a = ask(server, "web.services.stele", A).await;
@@ -149,10 +148,10 @@ async fn live_mounts_are_answered_for_as_long_as_they_last() {
     let text: Vec<_> =
         txt.answers.iter().map(|txt| String::from_utf8_lossy(&txt.data[1..])).collect();
     assert!(text.contains(&"server=127.0.0.1:8080".into()), "{text:?}");
-    // The targets of SRV records are names too.
+    // The targets of SRV records can be resolved too.
     let host = ask(server, "7f000001.addr.stele", A).await;
     assert_eq!(host.answers[0].data, [127, 0, 0, 1]);
-    // Time passes: the answer lasts as long as what is left, and then ends.
+    // The TTL decreases with time, and then the records disappear.
     world.clock.advance(Duration::from_secs(100));
     assert_eq!(ask(server, "web.services.stele", A).await.answers[0].ttl, 200);
     world.clock.advance(Duration::from_secs(201));
@@ -161,7 +160,7 @@ async fn live_mounts_are_answered_for_as_long_as_they_last() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_public_does_not_exist() {
+async fn missing_and_private_nodes_do_not_exist() {
     let world = world().await;
     let server = serve(&world.table).await;
     for name in ["none.stele", "x.web.services.stele", "secret.closed.stele", "closed.stele"] {
@@ -178,7 +177,7 @@ async fn what_is_not_there_or_not_public_does_not_exist() {
 }
 
 #[tokio::test]
-async fn questions_come_over_tcp_too_and_garbage_ends_nothing() {
+async fn tcp_queries_are_answered_and_garbage_is_ignored() {
     let world = world().await;
     let server = serve(&world.table).await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();

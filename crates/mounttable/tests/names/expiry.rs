@@ -1,4 +1,4 @@
-//! Deadlines, and what becomes of nodes whose servers have passed theirs.
+//! Deadlines of servers, and the removal of expired servers and empty nodes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::world::{Grace, ReadOnly, World, Writes, alice, root, sound};
 with_both_graces! {
     a_mount_ends_at_its_deadline,
     a_refresh_extends_or_shortens_a_mount,
-    only_what_was_refreshed_is_left_after_the_others_are_touched,
+    only_refreshed_mounts_are_left_after_the_others_are_visited,
     a_hundred_deep_mounts_expire_under_two_hundred_resolves,
-    a_sweep_clears_what_nobody_visits,
+    a_sweep_removes_what_nobody_visits,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ async fn a_refresh_extends_or_shortens_a_mount(grace: Grace) {
     assert_eq!(world.names(&alice(), "a").await, ["/h:2"]);
 }
 
-async fn only_what_was_refreshed_is_left_after_the_others_are_touched(grace: Grace) {
+async fn only_refreshed_mounts_are_left_after_the_others_are_visited(grace: Grace) {
     let world = World::open(grace).await;
     let names = ["a1/b1", "a1/b2", "a2/b1", "a2/b2/b3"];
     for name in names {
@@ -79,7 +79,7 @@ async fn a_hundred_deep_mounts_expire_under_two_hundred_resolves(grace: Grace) {
     assert_eq!(world.nodes().await, 1);
 }
 
-async fn a_sweep_clears_what_nobody_visits(grace: Grace) {
+async fn a_sweep_removes_what_nobody_visits(grace: Grace) {
     let world = World::open(grace).await;
     for number in 0..20 {
         world.mount(&root(), &format!("gone/{number}/x"), "/h:1", 60).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_sweep_clears_what_nobody_visits(grace: Grace) {
     let report = sound(&world.table).await;
     assert_eq!((report.nodes, report.servers), (3, 1));
     assert_eq!(world.table.sweep(Duration::ZERO).await.unwrap(), 0);
-    // A young node is left alone by whoever comes along.
+    // A young node is not removed by other operations.
     let mount = Mount::new("/h:1", 1);
     world.table.mount(&root().call(), "young", &mount).await.unwrap();
     world.clock.advance(Duration::from_secs(2));
@@ -100,8 +100,8 @@ async fn a_sweep_clears_what_nobody_visits(grace: Grace) {
     assert_eq!(nodes, if grace == Grace::None { 3 } else { 4 });
 }
 
-/// Mounts with a live and an expired server, with expired ones only, and a
-/// node that is due to go.
+/// Creates mounts with a live and an expired server, mounts with only expired ones, and
+/// a node that is due for removal.
 async fn partly_expired() -> World {
     let world = World::in_process(Grace::None).await;
     world.mount(&root(), "svc/q", "/alive:1", 3600).await.unwrap();
@@ -132,11 +132,11 @@ async fn names_are_read_while_expired_servers_cannot_be_removed() {
             let missing = table.resolve_step(&call, "svc/none").await.unwrap_err();
             assert_eq!(missing.kind(), "NoSuchName", "{missing}");
         }
-        // It was tried, and not by every reader.
+        // Removal was tried, but not by every reader.
         let refused = read_only.refused.load(Ordering::SeqCst);
         assert!((1..60).contains(&refused), "{writes:?}: {refused}");
     }
-    // Once rows can be written, the next reader removes what is due.
+    // When rows can be written again, the next reader removes what is due.
     assert_eq!(world.names(&alice(), "svc/q").await, ["/alive:1"]);
     world.assert_gone(&alice(), "gone/x").await;
     let report = sound(&world.table).await;

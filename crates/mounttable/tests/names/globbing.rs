@@ -1,4 +1,4 @@
-//! Glob: patterns, mount points in the way, and who sees what.
+//! Glob: patterns, mount points on the path, and access.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use crate::with_both_graces;
 use crate::world::{Counted, Grace, World, alice, bob, root};
 
 with_both_graces! {
-    patterns_find_what_they_say,
+    patterns_return_matching_nodes,
     a_mount_at_or_above_the_name_is_the_only_answer,
-    what_cannot_be_found_or_seen_is_told_as_an_error_of_its_name,
-    everybody_sees_what_they_may,
-    a_whole_tree_is_told_once,
-    a_node_of_many_children_is_told_whole,
-    bad_patterns_are_refused,
+    missing_and_invisible_names_are_reported_as_errors,
+    callers_see_only_permitted_nodes,
+    a_whole_tree_is_returned_once,
+    all_children_of_a_large_node_are_returned,
+    invalid_patterns_are_rejected,
 }
 
-async fn patterns_find_what_they_say(grace: Grace) {
+async fn patterns_return_matching_nodes(grace: Grace) {
     let world = World::open(grace).await;
     for name in ["one/bright/day", "in/the/middle", "of/the/night"] {
         world.mount(&root(), name, "/h:1", 0).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_mount_at_or_above_the_name_is_the_only_answer(grace: Grace) {
     }
 }
 
-async fn what_cannot_be_found_or_seen_is_told_as_an_error_of_its_name(grace: Grace) {
+async fn missing_and_invisible_names_are_reported_as_errors(grace: Grace) {
     let nodes = r#"{
         "": {"Admin": {"In": ["root"]}, "Read": {"In": ["..."]}},
         "half/open": {"Admin": {"In": ["root"]}, "Resolve": {"In": ["..."]}},
@@ -100,7 +100,7 @@ async fn what_cannot_be_found_or_seen_is_told_as_an_error_of_its_name(grace: Gra
     assert_eq!(name, "");
     let found = world.glob(&alice(), "closed", "*").await;
     assert!(matches!(&found[..], [Found::Error { error: Error::NoPermissions { .. }, .. }]));
-    // By its name the door is found; listing what is there needs Read.
+    // The door is found by its name; listing its parent requires Read.
     assert_eq!(world.found(&alice(), "", "half/open/door").await, ["half/open/door"]);
     let found = world.glob(&alice(), "", "half/open/*").await;
     let [Found::Error { name, error: Error::NoPermissions { tag: "Read", .. } }] = &found[..]
@@ -111,7 +111,7 @@ async fn what_cannot_be_found_or_seen_is_told_as_an_error_of_its_name(grace: Gra
     assert_eq!(world.found(&root(), "", "half/open/*").await, ["half/open/door"]);
 }
 
-async fn everybody_sees_what_they_may(grace: Grace) {
+async fn callers_see_only_permitted_nodes(grace: Grace) {
     let nodes = r#"{
         "": {"Admin": {"In": ["root"]}, "Read": {"In": ["..."]}},
         "alices": {"Admin": {"In": ["root", "alice"]}},
@@ -129,7 +129,7 @@ async fn everybody_sees_what_they_may(grace: Grace) {
     assert_eq!(deep, ["alices", "alices/x", "all", "all/z"]);
 }
 
-async fn a_whole_tree_is_told_once(grace: Grace) {
+async fn a_whole_tree_is_returned_once(grace: Grace) {
     let world = World::open(grace).await;
     for a in 0..5 {
         for b in 0..25 {
@@ -149,7 +149,7 @@ async fn a_whole_tree_is_told_once(grace: Grace) {
     assert_eq!(answers.recv().await, None);
 }
 
-/// More than come in the first pieces.
+/// More than fit in the first pages.
 const MANY: usize = 400;
 
 async fn make_many(world: &World) -> BTreeSet<String> {
@@ -161,10 +161,10 @@ async fn make_many(world: &World) -> BTreeSet<String> {
     names
 }
 
-async fn a_node_of_many_children_is_told_whole(grace: Grace) {
+async fn all_children_of_a_large_node_are_returned(grace: Grace) {
     let world = &World::open(grace).await;
     let names = make_many(world).await;
-    // One that goes and comes again, while others come and go, is told once.
+    // A node that is deleted and created again, while others are too, is returned once.
     let (out, mut answers) = tokio::sync::mpsc::channel(1);
     let call = alice().call();
     let searching = async move { world.table.glob(&call, "", "many/*", &out).await };
@@ -207,7 +207,7 @@ async fn the_first_answer_does_not_wait_for_all_children() {
     let (searched, (first, reads)) = tokio::join!(table.glob(&call, "many", "*", &out), first);
     searched.unwrap();
     assert!(matches!(first, Some(Found::Entry(_))), "{first:?}");
-    // The walk is three, then a piece of the references and a few children.
+    // Three reads for the walk, then a page of references and a few children.
     assert!(reads <= 6, "{reads} reads");
 }
 
@@ -224,10 +224,10 @@ async fn adding_a_child_costs_the_same_however_many_there_are() {
         costs.push(counted.take());
     }
     assert_eq!(costs[1], costs[MANY - 1]);
-    assert_eq!(costs[1].get("ReadRows"), Some(&2), "the row that is missing, and its reference");
+    assert_eq!(costs[1].get("ReadRows"), Some(&2), "the missing row, and its reference");
 }
 
-async fn bad_patterns_are_refused(grace: Grace) {
+async fn invalid_patterns_are_rejected(grace: Grace) {
     let world = World::open(grace).await;
     let (out, _answers) = tokio::sync::mpsc::channel(4);
     for bad in ["/a", "a//b", "[", "a\\"] {

@@ -1,6 +1,6 @@
-//! Operations of several servers, interleaved call by call: one storage call
-//! of one of them goes on at a time, in an order that a seed decides. Whatever the
-//! order, all rows fit together in the end, and what nobody took away is there.
+//! Operations of several servers, interleaved call by call: one storage call at a time
+//! continues, in an order determined by a seed. In any order, all rows are consistent
+//! in the end, and no mount is lost that was not removed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::world::{Grace, Rows, World, client_of, root};
 
 const NAMES: [&str; 3] = ["p/c", "p/c/d", "p/e"];
 const TOPS: [&str; 3] = ["p", "p/c", "p/c/d"];
-/// A reference that somebody left who died before.
+/// A reference left by a crashed process.
 const STALE_ID: &str = "deadbeef";
 
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ enum Operation {
     SetPermissions(&'static str),
 }
 
-/// Numbers that look random and are the same for the same seed.
+/// A seeded random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -38,7 +38,8 @@ impl Dice {
         ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 
-    /// Only what makes and deletes one row, which is where orders matter most.
+    /// Returns an operation that creates or deletes one row, where the order matters
+    /// most.
     fn close_operation(&mut self) -> Operation {
         match self.below(3) {
             0 => Operation::DeleteSubtree("p"),
@@ -81,20 +82,20 @@ async fn carry_out(table: &Mounttable, operation: Operation, number: usize) {
     done.unwrap_or_else(|error| panic!("{operation:?}: {error}"));
 }
 
-/// What the scheduler hears of the operations.
+/// An event of the operations for the scheduler.
 enum Event {
-    /// The next storage call may go on when told.
+    /// The next storage call is waiting for a permission to continue.
     Waits(usize, oneshot::Sender<()>),
     Done,
 }
 
-/// A way to the rows on which every call waits for its turn.
+/// A client on which every call waits for its turn.
 fn gated(rows: &Rows, operation: usize, events: mpsc::UnboundedSender<Event>) -> Client {
     let gate = move |request: axum::extract::Request, next: axum::middleware::Next| {
         let (go, went) = oneshot::channel();
-        let told = events.send(Event::Waits(operation, go));
+        let sent = events.send(Event::Waits(operation, go));
         async move {
-            told.expect("the scheduler outlives the operations");
+            sent.expect("the scheduler outlives the operations");
             went.await.expect("the scheduler lets every call go on");
             next.run(request).await
         }
@@ -102,17 +103,17 @@ fn gated(rows: &Rows, operation: usize, events: mpsc::UnboundedSender<Event>) ->
     client_of(rows.router().layer(axum::middleware::from_fn(gate)))
 }
 
-/// Runs operations so that one call goes on at a time.
+/// Runs operations so that one call at a time continues.
 async fn interleave(world: &World, operations: &[Operation], dice: &mut Dice) {
-    let (told, mut events) = mpsc::unbounded_channel();
+    let (events_sender, mut events) = mpsc::unbounded_channel();
     let mut running = JoinSet::new();
     for (number, operation) in operations.iter().copied().enumerate() {
-        let client = gated(&world.rows, number, told.clone());
+        let client = gated(&world.rows, number, events_sender.clone());
         let table = world.rows.server_with(&client, world.options());
-        let told = told.clone();
+        let events_sender = events_sender.clone();
         running.spawn(async move {
             carry_out(&table, operation, number).await;
-            told.send(Event::Done).expect("the scheduler outlives the operations");
+            events_sender.send(Event::Done).expect("the scheduler outlives the operations");
         });
     }
     let mut waiting = BTreeMap::new();
@@ -131,13 +132,13 @@ async fn interleave(world: &World, operations: &[Operation], dice: &mut Dice) {
         if open == 0 {
             break;
         }
-        // Most go on for a few calls before another has its turn.
+        // Most operations continue for a few calls before another has its turn.
         if !waiting.contains_key(&last) || dice.below(3) == 0 {
             let at = dice.below(waiting.len());
-            last = *waiting.keys().nth(at).expect("one of those that wait");
+            last = *waiting.keys().nth(at).expect("an operation is waiting");
         }
-        let go = waiting.remove(&last).expect("it was chosen among those that wait");
-        go.send(()).expect("a call that waits is there");
+        let go = waiting.remove(&last).expect("the operation is waiting");
+        go.send(()).expect("the waiting call exists");
         world.clock.advance(std::time::Duration::from_millis(50));
     }
     while let Some(ended) = running.join_next().await {
@@ -145,7 +146,7 @@ async fn interleave(world: &World, operations: &[Operation], dice: &mut Dice) {
     }
 }
 
-/// Could this operation have taken the servers of a name away?
+/// Returns whether this operation could have removed the servers of a name.
 fn takes(operation: &Operation, name: &str) -> bool {
     match operation {
         Operation::Unmount(gone) | Operation::Delete(gone) => name == *gone,
@@ -179,7 +180,7 @@ async fn leave_stale_reference(world: &World) {
 }
 
 #[tokio::test]
-async fn whatever_the_order_of_calls_every_row_is_known_to_its_parent() {
+async fn every_row_has_a_reference_whatever_the_order_of_calls() {
     let seeds = if std::env::var_os("STELE_LONG").is_some() { 20_000 } else { 150 };
     let world = World::in_process(Grace::None).await;
     for seed in 0..seeds {
@@ -196,7 +197,7 @@ async fn whatever_the_order_of_calls_every_row_is_known_to_its_parent() {
     }
 }
 
-/// A parent without children, and few operations that meet there.
+/// Creates a parent without children, and a few operations that meet there.
 async fn prepare_close(world: &World, dice: &mut Dice) -> Vec<Operation> {
     let open = Permissions::open();
     world.table.set_permissions(&root().call(), "p", &open, "").await.unwrap();
@@ -204,7 +205,7 @@ async fn prepare_close(world: &World, dice: &mut Dice) -> Vec<Operation> {
     (0..many).map(|_| dice.close_operation()).collect()
 }
 
-/// Some of the names, perhaps with what a dead server has left, and any
+/// Creates some of the names, perhaps with leftovers of a crashed server, and random
 /// operations.
 async fn prepare(world: &World, dice: &mut Dice) -> Vec<Operation> {
     for (number, name) in NAMES.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What users have is counted exactly, and limited.
+//! The nodes and servers of users are counted exactly, and limited.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::world::{Grace, World, alice, bob, root};
 
 with_both_graces! {
     counters_follow_every_step,
-    limits_are_reached_exactly_and_what_is_freed_can_be_used,
-    servers_are_charged_to_who_made_the_node,
+    limits_are_exact_and_deletions_free_capacity,
+    servers_are_charged_to_the_creator_of_the_node,
 }
 
 async fn counters_follow_every_step(grace: Grace) {
@@ -49,7 +49,7 @@ async fn counters_follow_every_step(grace: Grace) {
     assert_eq!(world.nodes().await, 1);
 }
 
-async fn limits_are_reached_exactly_and_what_is_freed_can_be_used(grace: Grace) {
+async fn limits_are_exact_and_deletions_free_capacity(grace: Grace) {
     let limits = Limits { nodes_per_user: 10, servers_per_user: 15 };
     let world = World::with(grace, FirstNodes::default(), limits).await;
     for number in 0..10 {
@@ -62,7 +62,7 @@ async fn limits_are_reached_exactly_and_what_is_freed_can_be_used(grace: Grace) 
     }
     let refused = world.mount(&alice(), "1", "/h:9", 0).await;
     assert_eq!(refused, Err(Error::ServerLimit { user: "alice".into(), limit: 15 }));
-    // A refresh needs no room; others have their own.
+    // A refresh uses no quota; other users have their own.
     world.mount(&alice(), "0", "/h:1", 0).await.unwrap();
     world.mount(&bob(), "bobs", "/h:1", 0).await.unwrap();
     let counts = async || {
@@ -81,7 +81,7 @@ async fn limits_are_reached_exactly_and_what_is_freed_can_be_used(grace: Grace) 
     assert_eq!(world.nodes().await, 2);
 }
 
-async fn servers_are_charged_to_who_made_the_node(grace: Grace) {
+async fn servers_are_charged_to_the_creator_of_the_node(grace: Grace) {
     let world = World::open(grace).await;
     let open = Permissions::default().with(ADMIN, ["..."]);
     world.table.set_permissions(&alice().call(), "a/b", &open, "").await.unwrap();

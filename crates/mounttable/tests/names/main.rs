@@ -1,5 +1,5 @@
-//! Names as callers meet them, on rows of a real Bigtable: Stele in this
-//! process, or the one at STELE_NAMES_BIGTABLE (host:port).
+//! Tests of names from the caller's view, on rows of a real Bigtable: Stele in this
+//! process, or the server at STELE_NAMES_BIGTABLE (host:port).
 
 mod access;
 mod crash;

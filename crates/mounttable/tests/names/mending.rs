@@ -1,5 +1,4 @@
-//! fsck: rows that nobody knows, references to nothing, wrong times, wrong
-//! counters.
+//! fsck: orphaned rows, dangling references, wrong times, wrong counters.
 
 use bytes::Bytes;
 use stele_bigtable::client::Mutation;
@@ -11,12 +10,12 @@ use crate::with_both_graces;
 use crate::world::{Grace, World, root};
 
 with_both_graces! {
-    orphans_and_dangling_references_are_found_and_mended,
+    orphans_and_dangling_references_are_repaired,
     an_orphan_without_ancestors_gets_them_back,
     a_check_in_many_parts_finds_the_same,
-    a_reference_of_another_time_is_found_and_mended,
-    counters_are_found_and_mended,
-    a_damaged_row_is_told_and_left,
+    a_reference_with_another_time_is_repaired,
+    wrong_counters_are_repaired,
+    a_damaged_row_is_reported_and_not_changed,
 }
 
 fn key(name: &str) -> String {
@@ -28,7 +27,7 @@ async fn kinds(world: &World) -> Vec<&'static str> {
     report.problems.iter().map(fsck::Problem::kind).collect()
 }
 
-/// Makes the root forget the children whose names begin with `bad`.
+/// Removes the root's references to children whose names start with `bad`.
 async fn forget_bad(world: &World) -> usize {
     let rows = world.rows.client.table(&world.rows.table).unwrap();
     let top = rows.read_row(key(""), None).await.unwrap().unwrap();
@@ -41,8 +40,8 @@ async fn forget_bad(world: &World) -> usize {
     forgotten
 }
 
-/// Five good nodes, five subtrees without a reference to them, of which two
-/// have a live server, and a reference to nothing.
+/// Creates five good nodes, five subtrees without a reference to them, of which two
+/// have a live server, and a dangling reference.
 async fn damaged(grace: Grace) -> World {
     let world = World::open(grace).await;
     let rows = world.rows.client.table(&world.rows.table).unwrap();
@@ -61,7 +60,7 @@ async fn damaged(grace: Grace) -> World {
     world
 }
 
-async fn orphans_and_dangling_references_are_found_and_mended(grace: Grace) {
+async fn orphans_and_dangling_references_are_repaired(grace: Grace) {
     let world = damaged(grace).await;
     let found = kinds(&world).await;
     assert_eq!(found.iter().filter(|kind| **kind == "orphan").count(), 5);
@@ -101,7 +100,7 @@ async fn a_check_in_many_parts_finds_the_same(grace: Grace) {
     }
 }
 
-async fn a_reference_of_another_time_is_found_and_mended(grace: Grace) {
+async fn a_reference_with_another_time_is_repaired(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a", "/h:1", 0).await.unwrap();
     let rows = world.rows.client.table(&world.rows.table).unwrap();
@@ -115,7 +114,7 @@ async fn a_reference_of_another_time_is_found_and_mended(grace: Grace) {
     assert!(report.is_sound(), "{report:?}");
 }
 
-async fn counters_are_found_and_mended(grace: Grace) {
+async fn wrong_counters_are_repaired(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a/b", "/h:1", 0).await.unwrap();
     let numbers = [("num-nodes-per-user:root".to_string(), 7), ("num-nodes-per-user:x".into(), 1)];
@@ -128,7 +127,7 @@ async fn counters_are_found_and_mended(grace: Grace) {
     assert!(!all.contains_key("num-nodes-per-user:x"));
 }
 
-async fn a_damaged_row_is_told_and_left(grace: Grace) {
+async fn a_damaged_row_is_reported_and_not_changed(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a", "/h:1", 0).await.unwrap();
     let rows = world.rows.client.table(&world.rows.table).unwrap();

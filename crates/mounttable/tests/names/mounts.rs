@@ -7,18 +7,18 @@ use crate::with_both_graces;
 use crate::world::{Grace, World, alice, bob, root};
 
 with_both_graces! {
-    mounts_at_any_depth_resolve_with_what_is_left_of_the_name,
-    unmounting_all_or_one_makes_a_name_lead_nowhere,
-    unmounting_clears_empty_ancestors_but_not_kept_nodes,
+    mounts_at_any_depth_resolve_with_the_rest_of_the_name,
+    a_name_without_servers_does_not_resolve,
+    unmounting_removes_empty_ancestors_but_not_sticky_nodes,
     deleting_needs_an_empty_node_or_a_subtree,
-    addresses_are_checked_before_anything_is_made,
-    a_server_may_take_the_place_of_all_others,
-    flags_are_those_of_any_server,
+    addresses_are_checked_before_anything_is_created,
+    a_server_may_replace_all_others,
+    flags_are_the_union_over_servers,
     children_below_a_mount_are_kept_and_shadowed,
-    long_and_reserved_names_are_refused,
+    long_and_reserved_names_are_rejected,
 }
 
-async fn mounts_at_any_depth_resolve_with_what_is_left_of_the_name(grace: Grace) {
+async fn mounts_at_any_depth_resolve_with_the_rest_of_the_name(grace: Grace) {
     let world = World::open(grace).await;
     for name in ["stuff", "a/b", "alpha//beta", "x/y/z/w/"] {
         world.mount(&root(), name, "/h:1", 0).await.unwrap();
@@ -42,7 +42,7 @@ async fn mounts_at_any_depth_resolve_with_what_is_left_of_the_name(grace: Grace)
     world.nodes().await;
 }
 
-async fn unmounting_all_or_one_makes_a_name_lead_nowhere(grace: Grace) {
+async fn a_name_without_servers_does_not_resolve(grace: Grace) {
     let world = World::open(grace).await;
     for server in ["/h:1", "/h:2", "/h:3"] {
         world.mount(&root(), "a/b", server, 0).await.unwrap();
@@ -56,11 +56,11 @@ async fn unmounting_all_or_one_makes_a_name_lead_nowhere(grace: Grace) {
     world.mount(&root(), "a/c", "/h:1", 0).await.unwrap();
     world.unmount(&root(), "a/c", "/h:1").await.unwrap();
     world.assert_gone(&root(), "a/c").await;
-    // That nothing is there is what was wanted.
+    // Unmounting a missing server succeeds.
     world.unmount(&root(), "never/was", "/h:1").await.unwrap();
 }
 
-async fn unmounting_clears_empty_ancestors_but_not_kept_nodes(grace: Grace) {
+async fn unmounting_removes_empty_ancestors_but_not_sticky_nodes(grace: Grace) {
     let world = World::open(grace).await;
     let (permissions, _) = world.table.permissions(&root().call(), "").await.unwrap();
     world.table.set_permissions(&root().call(), "kept/x", &permissions, "").await.unwrap();
@@ -90,7 +90,7 @@ async fn deleting_needs_an_empty_node_or_a_subtree(grace: Grace) {
     }
 }
 
-async fn addresses_are_checked_before_anything_is_made(grace: Grace) {
+async fn addresses_are_checked_before_anything_is_created(grace: Grace) {
     let world = World::open(grace).await;
     for good in ["/h:1", "h:1", "@6@tcp@h:1@@0@s@x@@", "/@6@tcp@h:1@@0@s@x@@/suffix"] {
         world.mount(&root(), "good", good, 0).await.unwrap();
@@ -102,7 +102,7 @@ async fn addresses_are_checked_before_anything_is_made(grace: Grace) {
     assert_eq!(world.nodes().await, 2);
 }
 
-async fn a_server_may_take_the_place_of_all_others(grace: Grace) {
+async fn a_server_may_replace_all_others(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), "a", "/h:1", 0).await.unwrap();
     world.mount(&root(), "a", "/h:2", 0).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_server_may_take_the_place_of_all_others(grace: Grace) {
     world.nodes().await;
 }
 
-async fn flags_are_those_of_any_server(grace: Grace) {
+async fn flags_are_the_union_over_servers(grace: Grace) {
     let world = World::open(grace).await;
     let mount =
         |server: &str, mt, leaf| Mount { flags: Flags { mt, leaf }, ..Mount::new(server, 60) };
@@ -126,7 +126,7 @@ async fn flags_are_those_of_any_server(grace: Grace) {
     assert_eq!(flags(&mount("/h:1", false, false)).await, (false, false));
     assert_eq!(flags(&mount("/h:2", true, false)).await, (true, false));
     assert_eq!(flags(&mount("/h:3", false, true)).await, (true, true));
-    // A refresh brings its own flags.
+    // A refresh replaces the flags.
     assert_eq!(flags(&mount("/h:2", false, false)).await, (false, true));
 }
 
@@ -143,14 +143,14 @@ async fn children_below_a_mount_are_kept_and_shadowed(grace: Grace) {
     assert_eq!(world.names(&root(), "a/c").await, ["/h:3"]);
 }
 
-async fn long_and_reserved_names_are_refused(grace: Grace) {
+async fn long_and_reserved_names_are_rejected(grace: Grace) {
     let world = World::open(grace).await;
     world.mount(&root(), &"x".repeat(512), "/h:1", 0).await.unwrap();
     for name in ["x".repeat(513), "__debug/x".into(), "abcdefgh/".repeat(500)] {
         let refused = world.mount(&root(), &name, "/h:1", 0).await;
         assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
     }
-    // As long as a name may be.
+    // The longest valid name.
     let longest = "abcdefg/".repeat(510) + "abcdefg";
     assert_eq!(longest.len(), stele_mounttable::NAME_BYTES_MAX);
     world.mount(&root(), &longest, "/h:1", 0).await.unwrap();

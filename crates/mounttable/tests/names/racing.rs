@@ -1,11 +1,10 @@
-//! Two servers on one table, racing and dying, against a sequential model.
+//! Two servers on one table, racing and crashing, compared with a sequential model.
 //!
-//! Clients mount, unmount, delete subtrees and resolve, each operation noted
-//! with when it began and ended. For each name there must be an order of the
-//! operations, one after the other, that explains every answer; those whose
-//! client never heard an answer may have happened or not. What the dead leave
-//! behind holds no servers. Then fsck mends, and nothing that was answered may
-//! be gone.
+//! Clients mount, unmount, delete subtrees and resolve, and each operation is recorded
+//! with its start and end. For each name there must be a sequential order of the
+//! operations that explains every response; operations without a response may have
+//! happened or not. Rows left by crashes contain no servers. Then fsck repairs the
+//! rows, and no acknowledged mount may be lost.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,23 +15,23 @@ use stele_mounttable::clock::random;
 use stele_mounttable::rows::{CacheOptions, Limits};
 use stele_mounttable::{Error, Mount, Mounttable, Options, fsck};
 
-use crate::world::{Grace, Moment, Mortal, World, options, root};
+use crate::world::{CrashPoint, Grace, Mortal, World, options, root};
 
 const NAMES: [&str; 5] = ["x/1/a", "x/1/b", "x/2/a", "y/a", "z"];
 const TOPS: [&str; 4] = ["x/1", "x", "y", "z"];
 const CLIENTS: usize = 2;
 const LIVES: usize = 8;
 
-/// What was done at one name, as far as that name is concerned.
+/// An operation from the view of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Mount(u32),
     Unmount(u32),
-    /// The node itself was deleted, which is one change of one row.
+    /// The node itself was deleted, which changes one row.
     Delete,
-    /// A node above was deleted with its subtree, which goes from node to node.
+    /// A node above was deleted with its subtree, which proceeds node by node.
     DeleteAbove,
-    /// The servers that were told, as bits.
+    /// The servers that were returned, as bits.
     Resolve(u32),
 }
 
@@ -41,7 +40,7 @@ struct Event {
     name: &'static str,
     deed: Deed,
     began: u64,
-    /// `None` if no answer came.
+    /// `None` if there was no response.
     ended: Option<u64>,
 }
 
@@ -56,7 +55,7 @@ impl History {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Notes deeds, each at its name, that have begun.
+    /// Records the start of operations, each at its name.
     fn begin(&self, deeds: &[(&'static str, Deed)]) -> Vec<usize> {
         let began = self.now();
         let mut events = self.events.lock();
@@ -74,7 +73,7 @@ impl History {
     }
 }
 
-/// What deleting a subtree is to each name in it.
+/// Returns the effect of deleting a subtree on each name in it.
 fn deletions(top: &str) -> Vec<(&'static str, Deed)> {
     let deletion = |name: &'static str| match name.strip_prefix(top)? {
         "" => Some((name, Deed::Delete)),
@@ -88,7 +87,7 @@ fn address(client: u32) -> String {
     format!("/h:{client}")
 }
 
-/// Does one random thing and notes it.
+/// Runs one random operation and records it.
 async fn step(table: &Mounttable, history: &History, client: u32) {
     let name = NAMES[(random() % NAMES.len() as u64) as usize];
     let call = root().call();
@@ -126,13 +125,17 @@ async fn resolve(table: &Mounttable, history: &History, name: &'static str) {
     history.events.lock().push(Event { name, deed: Deed::Resolve(servers), began, ended });
 }
 
-/// Lives of one server: each with a runtime of its own that ends, with all
-/// its tasks, at some write.
+/// Runs the lives of one server: each with its own runtime, which stops with all its
+/// tasks at some write.
 fn live_and_die(world: &World, history: &Arc<History>, server: u32) {
     for _ in 0..LIVES {
         let at = 4 + (random() % 60) as u32;
-        let moment = if random().is_multiple_of(2) { Moment::BeforeIt } else { Moment::AfterIt };
-        let mortal = Mortal::new(&world.rows, at, moment);
+        let point = if random().is_multiple_of(2) {
+            CrashPoint::BeforeWrite
+        } else {
+            CrashPoint::AfterWrite
+        };
+        let mortal = Mortal::new(&world.rows, at, point);
         let table = world.rows.server_with(&mortal.client, racing(world));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -149,18 +152,18 @@ fn live_and_die(world: &World, history: &Arc<History>, server: u32) {
             });
         }
         runtime.block_on(mortal.died());
-        // A write that is under way is over before the next life begins.
+        // A write in progress is finished before the next life starts.
         runtime.shutdown_timeout(std::time::Duration::from_secs(10));
     }
 }
 
-/// Nothing is kept, so that what is told is what is there.
+/// Returns options without caching, so that responses show the current rows.
 fn racing(world: &World) -> Options {
     let cache = CacheOptions { fresh: std::time::Duration::ZERO, ..CacheOptions::default() };
     Options { cache, ..options(&world.clock, Grace::None, Limits::default()) }
 }
 
-/// Looks for an order that explains everything at one name.
+/// Searches an order that explains all responses at one name.
 struct Search<'a> {
     events: &'a [Event],
     seen: HashSet<(u128, u32)>,
@@ -184,7 +187,8 @@ impl Search<'_> {
             .filter_map(|at| self.events[at].ended)
             .min()
             .expect("some answered event is open");
-        // What began before the first end may come next; answered ones first.
+        // Operations that started before the first end may come next; answered ones
+        // first.
         let mut next: Vec<_> =
             places.filter(open).filter(|at| self.events[*at].began < first_end).collect();
         next.sort_by_key(|at| self.events[*at].ended.unwrap_or(u64::MAX));
@@ -193,11 +197,11 @@ impl Search<'_> {
                 Deed::Mount(client) => servers | client,
                 Deed::Unmount(client) => servers & !client,
                 Deed::Delete | Deed::DeleteAbove => 0,
-                Deed::Resolve(told) if told == servers => servers,
+                Deed::Resolve(returned) if returned == servers => servers,
                 Deed::Resolve(_) => return false,
             };
-            // What is mounted while a subtree goes may go too, though the name
-            // was seen gone before.
+            // A server mounted while a subtree is being deleted may be removed too,
+            // although the name was seen deleted before.
             let goes_on = self.events[at].deed == Deed::DeleteAbove && servers != 0;
             self.explains(done | 1 << at, after) || (goes_on && self.explains(done, 0))
         })
@@ -242,7 +246,7 @@ fn the_search_tells_right_from_wrong() {
 }
 
 #[test]
-fn two_servers_that_race_and_die_lose_nothing_that_was_answered() {
+fn two_servers_that_race_and_crash_lose_no_acknowledged_operation() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let world = runtime.block_on(World::in_process(Grace::None));
     let history = Arc::new(History::default());

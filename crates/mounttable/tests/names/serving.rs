@@ -1,5 +1,5 @@
-//! Names over gRPC: callers known by their tokens, errors by their kinds, and
-//! a client that goes from server to server.
+//! Names over gRPC: authentication by token, kinds of errors, and a client that follows
+//! names from server to server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::world::{Grace, Rows, World};
 
-/// Longer than anything here takes; reached only when something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Reached only when something hangs.
+const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server of names on a port. Ends with the runtime.
+/// A naming server on a port. Stops with the runtime.
 struct Served {
     address: SocketAddr,
     rows: Rows,
@@ -131,20 +131,20 @@ async fn a_name_leads_from_server_to_server() {
     middle.mount_on(&names, "mt1").await;
     low.mount_on(&names, "mt1//deep/mt2/").await;
     names.mount("mt1/deep/mt2/end", &Mount::new("/h:1/x", 0)).await.unwrap();
-    // Each went to the mounttable that is responsible.
+    // Each server was mounted at the responsible mounttable.
     assert_eq!(low.namespace().resolve("end").await.unwrap().names(), ["/h:1/x"]);
     assert_eq!(names.resolve("mt1/deep/mt2/end/rest").await.unwrap().names(), ["/h:1/x/rest"]);
     let rooted = format!("/{}/deep/mt2/end", middle.address);
     assert_eq!(names.resolve(&rooted).await.unwrap().names(), ["/h:1/x"]);
     let at = |served: &Served, name: &str| (served.address.to_string(), name.to_string());
     let responsible = async |name: &str| {
-        let places = names.resolve_to_mounttable(name).await.unwrap();
-        (places[0].server.clone(), places[0].name.clone())
+        let locations = names.resolve_to_mounttable(name).await.unwrap();
+        (locations[0].server.clone(), locations[0].name.clone())
     };
     assert_eq!(responsible("mt1/deep/mt2/end").await, at(&low, "end"));
     assert_eq!(responsible("mt1/new/name").await, at(&middle, "new/name"));
     assert_eq!(responsible("nothing").await, at(&top, "nothing"));
-    // A name that ends at a mounttable is that mounttable.
+    // A name that ends at a mounttable resolves to that mounttable.
     assert_eq!(names.resolve("mt1").await.unwrap().names(), [format!("/{}", middle.address)]);
     assert_eq!(
         found(&names, "***").await,
@@ -165,7 +165,7 @@ async fn served_nodes(served: &Served) -> u64 {
 }
 
 #[tokio::test]
-async fn a_loop_of_servers_is_noticed() {
+async fn a_loop_of_servers_is_detected() {
     let served = Served::new().await;
     let names = served.namespace();
     let flags = Flags { mt: true, leaf: false };
@@ -173,7 +173,7 @@ async fn a_loop_of_servers_is_noticed() {
     names.mount("loop", &itself).await.unwrap();
     let resolved = names.resolve("loop/x").await;
     assert!(matches!(resolved, Err(Error::TooDeep { .. })), "{resolved:?}");
-    // A search goes around once.
+    // A search visits the loop once.
     assert_eq!(found(&names, "...").await, ["", "loop"]);
 }
 
@@ -181,7 +181,7 @@ async fn a_loop_of_servers_is_noticed() {
 async fn a_search_asks_other_servers_only_when_it_must() {
     let served = Served::new().await;
     let names = served.namespace();
-    // Nobody listens there, so whoever asks gets an error.
+    // Nothing listens there, so that a call fails.
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     names.mount("end", &Mount::new(closed.to_string(), 0)).await.unwrap();
     let leaf = Flags { mt: false, leaf: true };
@@ -217,10 +217,10 @@ async fn a_search_asks_other_servers_only_when_it_must() {
 }
 
 #[tokio::test]
-async fn servers_that_know_no_names_end_the_way() {
+async fn servers_without_names_end_the_resolution() {
     let served = Served::new().await;
     let names = served.namespace();
-    // A gRPC server without names, said to be a mounttable.
+    // A gRPC server without names, mounted as a mounttable.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let api = World::in_process(Grace::None).await.rows.api.unwrap();
@@ -237,7 +237,7 @@ async fn servers_that_know_no_names_end_the_way() {
 }
 
 #[tokio::test]
-async fn roots_are_rooted_and_the_first_that_answers_is_used() {
+async fn roots_are_rooted_and_the_first_reachable_one_is_used() {
     let refused = Namespace::new(["h:1"], ClientOptions::default());
     assert!(matches!(refused, Err(Error::NotRooted(_))));
     let served = Served::new().await;
@@ -249,15 +249,15 @@ async fn roots_are_rooted_and_the_first_that_answers_is_used() {
     let alone = Namespace::new([format!("/{closed}")], ClientOptions::default()).unwrap();
     let unreachable = alone.resolve("a").await;
     assert!(matches!(unreachable, Err(Error::Unreachable { .. })), "{unreachable:?}");
-    let told = unreachable.unwrap_err().to_string();
-    assert_eq!(told.matches("tcp connect error").count(), 1, "{told}");
+    let message = unreachable.unwrap_err().to_string();
+    assert_eq!(message.matches("tcp connect error").count(), 1, "{message}");
     let nowhere = Namespace::new([] as [String; 0], ClientOptions::default()).unwrap();
     assert!(matches!(nowhere.resolve("a").await, Err(Error::NotRooted(_))));
 }
 
 #[tokio::test]
 async fn a_publisher_retries_long_before_its_period_and_mounts_for_three() {
-    // A server that is away for a moment.
+    // The server is not there yet.
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let names = Namespace::new([format!("/{address}")], ClientOptions::default()).unwrap();
     let names = Arc::new(names);
@@ -268,10 +268,10 @@ async fn a_publisher_retries_long_before_its_period_and_mounts_for_three() {
     let mut statuses = publisher.statuses();
     let pair = ("pub/a".to_string(), "h:1".to_string());
     let failed = statuses.wait_for(|all| all.get(&pair).is_some_and(|it| it.last_error.is_some()));
-    tokio::time::timeout(PATIENCE, failed).await.unwrap().unwrap();
+    tokio::time::timeout(LIMIT, failed).await.unwrap().unwrap();
     let _served = Served::on(TcpListener::bind(address).await.unwrap(), "").await;
     let mounted = statuses.wait_for(|all| all[&pair].mounted);
-    tokio::time::timeout(PATIENCE, mounted).await.expect("it is retried soon").unwrap();
+    tokio::time::timeout(LIMIT, mounted).await.expect("it is retried soon").unwrap();
     let server = &names.resolve("pub/a").await.unwrap().servers[0];
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
     let left_hours = (server.deadline_micros - now) as f64 / hour.as_micros() as f64;
@@ -280,7 +280,7 @@ async fn a_publisher_retries_long_before_its_period_and_mounts_for_three() {
 }
 
 #[tokio::test]
-async fn a_publisher_mounts_at_once_and_unmounts_at_its_end() {
+async fn a_publisher_mounts_immediately_and_unmounts_at_its_end() {
     let served = Served::new().await;
     let names = served.namespace();
     let publisher = Publisher::new(names.clone(), Duration::from_secs(3600));
@@ -290,7 +290,7 @@ async fn a_publisher_mounts_at_once_and_unmounts_at_its_end() {
     publisher.add_server("h:2", Flags { mt: false, leaf: true });
     publisher.remove_server("h:1");
     let statuses = publisher.stop().await;
-    // What could not be mounted says why.
+    // The status of a failed mount contains the error.
     assert!(statuses.values().any(|status| status.last_error.is_some()), "{statuses:?}");
     assert!(statuses.keys().all(|(name, _)| name == "__bad"), "{statuses:?}");
     assert_eq!(names.resolve("pub/a").await.unwrap_err().kind(), "NoSuchName");

@@ -1,5 +1,5 @@
-//! Promises about rows: one winner among changes of the same snapshot, hot
-//! rows read once, workers on overlapping trees that leave nothing.
+//! Guarantees of rows: one winner among changes of the same version, one read of hot
+//! rows, and no leftovers of workers on overlapping trees.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::with_both_graces;
 use crate::world::{Counted, Grace, World, alice, root, sound};
 
 with_both_graces! {
-    of_four_changes_of_one_snapshot_exactly_the_first_succeeds,
+    only_the_first_of_four_changes_of_one_version_succeeds,
     a_thousand_resolves_read_each_row_once_a_second,
     workers_on_overlapping_trees_leave_nothing,
     mounters_and_deleters_leave_nothing,
@@ -47,7 +47,7 @@ async fn change(rows: &NodeRows, node: &Arc<Node>, which: usize) -> Result<(), E
     }
 }
 
-async fn of_four_changes_of_one_snapshot_exactly_the_first_succeeds(grace: Grace) {
+async fn only_the_first_of_four_changes_of_one_version_succeeds(grace: Grace) {
     let world = World::open(grace).await;
     let name = NodeName::parse("node").unwrap();
     for round in 0..100 {
@@ -99,13 +99,13 @@ async fn a_refresh_is_one_conditional_mutation_and_no_read() {
     }
     for ttl in [60, 30] {
         world.clock.advance(Duration::from_secs(20));
-        // Others keep what lies above warm.
+        // Other callers keep the nodes above in the cache.
         table.resolve_step(&root().call(), "a/b/d").await.unwrap();
         counted.take();
         table.mount(&root().call(), "a/b/c", &Mount::new("/h:1", ttl)).await.unwrap();
         assert_eq!(counted.take(), BTreeMap::from([("CheckAndMutateRow".to_string(), 1)]));
     }
-    // What another server has written is not overwritten.
+    // Changes of another server are not overwritten.
     world.mount(&root(), "a/b/c", "/h:2", 0).await.unwrap();
     table.mount(&root().call(), "a/b/c", &Mount::new("/h:1", 10)).await.unwrap();
     let entry = table.resolve_step(&root().call(), "a/b/c").await.unwrap();
@@ -185,7 +185,7 @@ async fn mounters_and_deleters_leave_nothing(grace: Grace) {
 async fn a_server_with_a_stale_cache_overwrites_nothing(grace: Grace) {
     let world = World::open(grace).await;
     let other = world.another_server();
-    // The clock stands still, so what either has read stays fresh.
+    // The clock stands still, so both caches stay fresh.
     world.mount(&root(), "a", "/h:1", 0).await.unwrap();
     other.resolve_step(&root().call(), "a").await.unwrap();
     world.mount(&root(), "a", "/h:2", 0).await.unwrap();
@@ -197,7 +197,8 @@ async fn a_server_with_a_stale_cache_overwrites_nothing(grace: Grace) {
     assert_eq!(sound(&other).await.nodes, 3);
 }
 
-/// Nodes that are left once the last grace is over and everything was visited.
+/// Returns the number of nodes left after the grace has passed and everything was
+/// visited.
 async fn empty(world: &World) -> u64 {
     world.pass_grace();
     world.table.sweep(Duration::ZERO).await.unwrap();

@@ -1,5 +1,5 @@
-//! Text and bytes from anywhere give an answer or an error, never a panic, and
-//! what is understood can be written down and understood again.
+//! Arbitrary text and bytes give a result or an error, never a panic, and parsed values
+//! can be formatted and parsed again.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use stele_mounttable::node::Branch;
 use stele_mounttable::pattern::Pattern;
 use stele_mounttable::{FirstNodes, NodeName, blessing, name};
 
-/// Text rich in what means something somewhere.
+/// Generates text with many special characters.
 fn text() -> impl Strategy<Value = String> {
     proptest::collection::vec(
         prop_oneof![
@@ -26,7 +26,7 @@ fn text() -> impl Strategy<Value = String> {
     .prop_map(|parts| parts.concat())
 }
 
-/// Matches the plain way: every run of every length is tried.
+/// Matches naively: tries every length of every run.
 fn matches_slowly(pattern: &[char], name: &[char]) -> bool {
     match (pattern.first(), name.first()) {
         (None, None) => true,
@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn names_of_any_kind_are_taken_or_refused(given in text()) {
+    fn arbitrary_names_are_accepted_or_rejected(given in text()) {
         prop_assert_eq!(name::clean(&name::clean(&given)), name::clean(&given));
         let (address, rest) = name::split_address(&given);
         if name::is_rooted(&given) && !address.is_empty() {
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn addresses_patterns_and_lists_are_taken_or_refused(given in text(), other in text()) {
+    fn addresses_patterns_and_lists_are_accepted_or_rejected(given in text(), other in text()) {
         if let Some(endpoint) = Endpoint::of_server(&given) {
             let _ = endpoint.host_port();
         }
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn wildcards_match_as_if_all_were_tried(pattern in "[ab*?]{1,8}", name in "[ab]{0,8}") {
+    fn wildcards_match_like_exhaustive_search(pattern in "[ab*?]{1,8}", name in "[ab]{0,8}") {
         prop_assume!(pattern != "***");
         let slowly = matches_slowly(
             &pattern.chars().collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! Watch: what is there, then each change, from this server and from others.
+//! Watch: the current state, then each change, of this server and of others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use crate::world::{Grace, Person, Rows, World, alice, bob, options, root};
 
-/// Longer than anything here takes; reached only when something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any step takes; reached only when something hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A watch under way, and what it has told so far.
+/// A watch in progress, and what it has reported so far.
 struct Watcher {
     answers: Receiver<Seen>,
     /// The last change of each node.
@@ -30,10 +30,10 @@ impl Watcher {
         Watcher { answers, nodes: BTreeMap::new() }
     }
 
-    /// The next thing told.
+    /// Returns the next event.
     async fn next(&mut self) -> Seen {
-        let next = tokio::time::timeout(PATIENCE, self.answers.recv()).await;
-        let seen = next.expect("something is told").expect("the watch goes on");
+        let next = tokio::time::timeout(TIMEOUT, self.answers.recv()).await;
+        let seen = next.expect("an event arrives in time").expect("the watch is open");
         if let Seen::Change(change) = &seen {
             let name = change.node.name.clone();
             if let Some(before) = self.nodes.get(&name)
@@ -41,14 +41,14 @@ impl Watcher {
             {
                 let version = |known: &Known| u32::from_str_radix(&known.version, 16).unwrap();
                 let step = version(&change.node).wrapping_sub(version(&before.node));
-                assert!(step < u32::MAX / 2, "{name} went back");
+                assert!(step < u32::MAX / 2, "{name} decreased");
             }
             self.nodes.insert(name, (**change).clone());
         }
         seen
     }
 
-    /// What is told until all is told that was there.
+    /// Returns the names reported until the initial state is complete.
     async fn sync(&mut self) -> Vec<String> {
         let mut names = Vec::new();
         loop {
@@ -61,7 +61,7 @@ impl Watcher {
         names
     }
 
-    /// Waits until a node is as it should be.
+    /// Waits until a node has an expected state.
     async fn until(&mut self, name: &str, is_so: impl Fn(&Change) -> bool) {
         while !self.nodes.get(name).is_some_and(&is_so) {
             self.next().await;
@@ -80,7 +80,7 @@ impl Watcher {
 }
 
 #[tokio::test]
-async fn what_is_there_is_told_and_then_every_change() {
+async fn the_current_state_is_reported_and_then_every_change() {
     let world = World::open(Grace::None).await;
     world.mount(&root(), "a/b/c", "/h:1", 0).await.unwrap();
     world.mount(&root(), "other", "/h:1", 0).await.unwrap();
@@ -120,7 +120,7 @@ async fn changes_of_another_server_are_found() {
 }
 
 #[tokio::test]
-async fn who_comes_back_is_told_only_what_is_different() {
+async fn a_returning_watcher_receives_only_differences() {
     let world = World::open(Grace::None).await;
     for name in ["a/1", "a/2", "a/3"] {
         world.mount(&root(), name, "/h:1", 0).await.unwrap();
@@ -141,7 +141,7 @@ async fn who_comes_back_is_told_only_what_is_different() {
 }
 
 #[tokio::test]
-async fn a_server_that_expires_is_told() {
+async fn an_expired_server_is_reported() {
     let rows = Rows::new().await;
     let clock = Clock::system();
     let table = rows.server(options(&clock, Grace::Minute, Limits::default()));
@@ -154,12 +154,12 @@ async fn a_server_that_expires_is_told() {
     let before = watcher.nodes["a"].clone();
     assert_eq!(before.entry.servers.len(), 2);
     watcher.until("a", |change| change.entry.servers.len() == 1).await;
-    // Nobody has written anything.
+    // No row has been written.
     assert_eq!(watcher.nodes["a"].node, before.node);
 }
 
 #[tokio::test]
-async fn a_watcher_sees_what_it_may_and_may_wait_for_what_is_not_there() {
+async fn a_watcher_sees_only_permitted_nodes_and_may_watch_missing_ones() {
     let world = World::open(Grace::None).await;
     let bobs = Permissions::default().with(ADMIN, ["bob"]);
     world.table.set_permissions(&bob().call(), "bobs/x", &bobs, "").await.unwrap();

@@ -1,4 +1,4 @@
-//! Tables, servers of names on them, and people who call.
+//! Test fixtures: tables, naming servers on them, and callers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use stele_mounttable::blessing::Caller;
 use stele_mounttable::clock::Clock;
 use stele_mounttable::rows::{CacheOptions, Kind, Limits};
 use stele_mounttable::{
-    Call, Entry, Error, FirstNodes, Found, Mount, Mounttable, Options, fsck, make_tables,
+    Call, Entry, Error, FirstNodes, Found, Mount, Mounttable, Options, create_tables, fsck,
 };
 
-/// Some moment of the year 2026.
+/// A time in 2026.
 const START_MICROS: i64 = 1_790_000_000_000_000;
 
 /// How long empty nodes are kept.
@@ -34,7 +34,7 @@ impl Grace {
     }
 }
 
-/// Runs each promise without and with a grace for empty nodes.
+/// Runs each test without and with a grace period for empty nodes.
 #[macro_export]
 macro_rules! with_both_graces {
     ($($promise:ident),* $(,)?) => {
@@ -53,11 +53,11 @@ macro_rules! with_both_graces {
     };
 }
 
-/// Where rows are.
+/// The storage of rows.
 pub struct Rows {
     pub client: Client,
     pub table: String,
-    /// The service in this process, if it is there.
+    /// The service in this process, if it is used.
     pub api: Option<Api>,
     _dir: Option<tempfile::TempDir>,
 }
@@ -73,7 +73,7 @@ impl Rows {
         }
     }
 
-    /// Stele in this process, wherever other tests have their rows.
+    /// Returns Stele in this process, regardless of STELE_NAMES_BIGTABLE.
     pub async fn in_process() -> Rows {
         let dir = tempfile::tempdir().unwrap();
         let mut options = stele_engine::Options::default();
@@ -89,12 +89,12 @@ impl Rows {
         static TABLES: AtomicU32 = AtomicU32::new(0);
         let number = TABLES.fetch_add(1, Ordering::Relaxed);
         let table = format!("names-{}-{number}", std::process::id());
-        make_tables(&client, &table).await.unwrap();
+        create_tables(&client, &table).await.unwrap();
         Rows { client, table, api, _dir: dir }
     }
 
-    /// The service in this process, to be wrapped in something that calls
-    /// have to pass.
+    /// Returns the service in this process, to be wrapped in layers that intercept
+    /// calls.
     pub fn router(&self) -> axum::Router {
         let api = self.api.as_ref().expect("calls to rows in this process can be met");
         api.routes().into_axum_router()
@@ -104,20 +104,20 @@ impl Rows {
         self.server_with(&self.client, options)
     }
 
-    /// A server that reaches the rows by another way.
+    /// Returns a server that accesses the rows through another client.
     pub fn server_with(&self, client: &Client, options: Options) -> Arc<Mounttable> {
         let options = Options { table: self.table.clone(), ..options };
         Mounttable::new(client, options).unwrap()
     }
 }
 
-/// A client of a service in this process.
+/// Returns a client of a service in this process.
 pub fn client_of(router: axum::Router) -> Client {
     let options = BigtableOptions::new("in process", "names", "tests");
     Client::in_process(tonic::service::Routes::from(router), options)
 }
 
-/// One server on tables of its own, with a clock that is turned by hand.
+/// A server with its own tables and a manual clock.
 pub struct World {
     pub rows: Rows,
     pub clock: Clock,
@@ -126,12 +126,12 @@ pub struct World {
 }
 
 impl World {
-    /// A world where everybody may do everything.
+    /// Creates a world with open permissions.
     pub async fn open(grace: Grace) -> World {
         World::with(grace, FirstNodes::default(), Limits::default()).await
     }
 
-    /// A world with these first nodes, as JSON.
+    /// Creates a world with these first nodes, as JSON.
     pub async fn guarded(grace: Grace, nodes: &str) -> World {
         let nodes = FirstNodes::from_json(nodes.as_bytes()).unwrap();
         World::with(grace, nodes, Limits::default()).await
@@ -141,7 +141,8 @@ impl World {
         World::on(Rows::new().await, grace, nodes, limits).await
     }
 
-    /// An open world whose rows are in this process, so that calls can be cut.
+    /// Creates an open world whose rows are in this process, so that calls can be
+    /// intercepted.
     pub async fn in_process(grace: Grace) -> World {
         let rows = Rows::in_process().await;
         World::on(rows, grace, FirstNodes::default(), Limits::default()).await
@@ -154,7 +155,7 @@ impl World {
         World { rows, clock, grace, table }
     }
 
-    /// Another server on the same tables, whose clock is the same.
+    /// Returns another server on the same tables, with the same clock.
     pub fn another_server(&self) -> Arc<Mounttable> {
         self.rows.server(options(&self.clock, self.grace, Limits::default()))
     }
@@ -163,7 +164,7 @@ impl World {
         options(&self.clock, self.grace, Limits::default())
     }
 
-    /// Lets enough time pass for empty nodes to be cleared away.
+    /// Advances the clock so that empty nodes can be removed.
     pub fn pass_grace(&self) {
         self.clock.advance(self.grace.duration() + Duration::from_millis(1));
     }
@@ -184,12 +185,12 @@ impl World {
         self.table.resolve_step(&who.call(), name).await
     }
 
-    /// The full names that a name stands for.
+    /// Returns the full names that a name resolves to.
     pub async fn names(&self, who: &Person, name: &str) -> Vec<String> {
         self.resolve(who, name).await.unwrap().names()
     }
 
-    /// Asserts that a name leads nowhere.
+    /// Asserts that a name does not resolve.
     pub async fn assert_gone(&self, who: &Person, name: &str) {
         let resolved = self.resolve(who, name).await;
         assert!(matches!(resolved, Err(Error::NoSuchName { .. })), "{name}: {resolved:?}");
@@ -199,7 +200,7 @@ impl World {
         glob(&self.table, who, name, pattern).await
     }
 
-    /// The names that a pattern finds, sorted; nothing else may be found.
+    /// Returns the names that match a pattern, sorted; there must be no errors.
     pub async fn found(&self, who: &Person, name: &str, pattern: &str) -> Vec<String> {
         let entry = |found: Found| match found {
             Found::Entry(entry) => entry.name,
@@ -215,7 +216,7 @@ impl World {
         self.table.rows().counters.get(kind, user).await.unwrap()
     }
 
-    /// Nodes that there are; all must be as they should.
+    /// Returns the number of nodes; all rows must be consistent.
     pub async fn nodes(&self) -> u64 {
         sound(&self.table).await.nodes
     }
@@ -228,7 +229,7 @@ pub fn options(clock: &Clock, grace: Grace, limits: Limits) -> Options {
         limits,
         cache: CacheOptions::default(),
         watch_interval: Duration::from_millis(100),
-        // How long writes take decides no test.
+        // The duration of writes must not affect tests.
         clearing_wait: Duration::from_secs(3600),
         ..Options::default()
     }
@@ -255,7 +256,7 @@ pub async fn glob(table: &Mounttable, who: &Person, name: &str, pattern: &str) -
     found
 }
 
-/// What fsck tells, which must be that all is well.
+/// Returns the report of fsck, which must contain no problems.
 pub async fn sound(table: &Mounttable) -> fsck::Report {
     let report = fsck::check(table.rows()).await.unwrap();
     assert!(report.is_sound(), "{:#?}", report.problems);
@@ -264,7 +265,7 @@ pub async fn sound(table: &Mounttable) -> fsck::Report {
 
 pub type Done = Result<(), Error>;
 
-/// Somebody who calls.
+/// A caller.
 pub struct Person(Caller);
 
 impl Person {
@@ -276,8 +277,7 @@ impl Person {
         Person(Caller::anonymous())
     }
 
-    /// A call with more patience than any machine needs: how long things take
-    /// decides no test.
+    /// Returns a call with a deadline that no test reaches.
     pub fn call(&self) -> Call {
         Call::by(self.0.clone()).within(Duration::from_secs(3600))
     }
@@ -295,13 +295,13 @@ pub fn bob() -> Person {
     Person::named("bob")
 }
 
-/// Asserts that something was refused for want of a tag.
+/// Asserts that a call was rejected because a tag is missing.
 #[track_caller]
 pub fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(result, Err(Error::NoPermissions { .. })), "{result:?}");
 }
 
-/// A way to the rows that counts the calls by their names.
+/// A client that counts the calls by name.
 pub struct Counted {
     pub client: Client,
     calls: Arc<parking_lot::Mutex<BTreeMap<String, u32>>>,
@@ -320,20 +320,20 @@ impl Counted {
         Counted { client: client_of(router), calls }
     }
 
-    /// The calls since this was asked last.
+    /// Returns the calls since the last `take`.
     pub fn take(&self) -> BTreeMap<String, u32> {
         std::mem::take(&mut *self.calls.lock())
     }
 }
 
-/// A way to the rows on which writes are refused, or never answered, for as
-/// long as the switch is on; it counts those that it met.
+/// A client on which writes are rejected, or never answered, while the switch is on; it
+/// counts those writes.
 pub struct ReadOnly {
     pub client: Client,
     pub refused: Arc<AtomicU32>,
 }
 
-/// What becomes of a write on a full disk.
+/// The outcome of a write on a full disk.
 #[derive(Clone, Copy, Debug)]
 pub enum Writes {
     Fail,
@@ -364,15 +364,14 @@ impl ReadOnly {
     }
 }
 
-/// When somebody dies, seen from the write at which it happens.
+/// When a crash happens, relative to its write.
 #[derive(Clone, Copy, Debug)]
-pub enum Moment {
-    BeforeIt,
-    AfterIt,
+pub enum CrashPoint {
+    BeforeWrite,
+    AfterWrite,
 }
 
-/// A way to the rows for somebody who dies at a write: that call and all after
-/// it never come back.
+/// A client that crashes at a write: that call and all later ones never return.
 pub struct Mortal {
     pub client: Client,
     state: Arc<Fate>,
@@ -381,18 +380,18 @@ pub struct Mortal {
 struct Fate {
     writes: AtomicU32,
     at: u32,
-    moment: Moment,
-    /// Given a permit at death, and another when it was only a stall.
+    point: CrashPoint,
+    /// Gets a permit at the crash, and another one if it is only a stall.
     dead: tokio::sync::Semaphore,
     revived: tokio::sync::Semaphore,
 }
 
 impl Mortal {
-    /// Dies at the write of that number, counted from zero.
-    pub fn new(rows: &Rows, at: u32, moment: Moment) -> Mortal {
+    /// Crashes at the write with that number, counted from zero.
+    pub fn new(rows: &Rows, at: u32, point: CrashPoint) -> Mortal {
         use tokio::sync::Semaphore;
         let (dead, revived) = (Semaphore::new(0), Semaphore::new(0));
-        let state = Arc::new(Fate { writes: AtomicU32::new(0), at, moment, dead, revived });
+        let state = Arc::new(Fate { writes: AtomicU32::new(0), at, point, dead, revived });
         let fate = state.clone();
         let guard = move |request: axum::extract::Request, next: axum::middleware::Next| {
             let fate = fate.clone();
@@ -402,9 +401,9 @@ impl Mortal {
         Mortal { client: client_of(router), state }
     }
 
-    /// Stops before the write of that number until told to go on.
+    /// Stalls before the write with that number until it is revived.
     pub fn stalling(rows: &Rows, at: u32) -> Mortal {
-        Mortal::new(rows, at, Moment::BeforeIt)
+        Mortal::new(rows, at, CrashPoint::BeforeWrite)
     }
 
     pub async fn died(&self) {
@@ -429,7 +428,7 @@ impl Fate {
             false => self.writes.load(Ordering::SeqCst).saturating_sub(1),
         };
         let is_hit = writes && number == self.at;
-        if is_hit && matches!(self.moment, Moment::AfterIt) {
+        if is_hit && matches!(self.point, CrashPoint::AfterWrite) {
             next.clone().run(request).await;
             self.dead.add_permits(1);
             return std::future::pending().await;

@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn an_error_comes_with_advice() {
-        let told = advise(Status::not_found("there is no catalogue 1:2")).to_string();
+        let told = advise(Status::not_found("catalogue 1:2 not found")).to_string();
         assert_eq!(
             told,
-            "there is no catalogue 1:2; `stele catalogue list` shows the catalogues there are"
+            "catalogue 1:2 not found; `stele catalogue list` shows the catalogues there are"
         );
         assert_eq!(advise(Status::invalid_argument("no")).to_string(), "no");
     }

@@ -123,7 +123,7 @@ fn mistakes_come_with_what_to_do() {
     let served = Served::new();
     assert!(served.ends(2, &["get", FID, "k"]).contains("`stele catalogue list` shows"));
     assert!(served.ends(2, &["create", "1:1"]).contains("type 0x00"));
-    assert!(served.ends(2, &["create", "x"]).contains("is no fid"));
+    assert!(served.ends(2, &["create", "x"]).contains("invalid fid"));
     assert!(served.ends(2, &["put", FID, "k"]).contains("KEY=VALUE"));
     assert!(served.ends(2, &["create", "i|0:1"]).contains("belongs to the service"));
     assert!(served.ends(2, &["del", FID]).contains("nothing to delete"));

@@ -1,4 +1,4 @@
-//! Which commits may have brought a digest that nobody has looked at yet.
+//! Finds the commits that may have introduced an untriaged digest.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use crate::digest::Digest;
 use crate::store::{Cells, Grid, Label, Labels};
 use crate::tile::CommitIndex;
 
-/// Commits a range may span; a trace that was silent for longer tells little.
+/// The maximum length of a range of suspects; a longer gap in a trace says little.
 const SUSPECTS_MAX: u32 = 10_000;
 
-/// An untriaged digest of a test, and who may have brought it.
+/// An untriaged digest of a test and the commits that may have introduced it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Blame {
     pub test: String,
     pub digest: Digest,
-    /// Traces of the test that have it.
+    /// Number of traces of the test that have the digest.
     pub traces: usize,
-    /// The suspects, from the first to the last.
+    /// The first of the suspected commits.
     pub first: CommitIndex,
     pub last: CommitIndex,
 }
 
-/// For each trace and each untriaged digest: when it is first seen, the
-/// suspects are the commits after the last result before it, up to that one.
-/// Over all traces of a test the suspects are counted, none later than the
-/// earliest sighting, and the most suspected ones are named.
+/// Finds the suspects of each untriaged digest of a test. In one trace they are the
+/// commits after the last result before the digest first occurs, up to that occurrence.
+/// Over all traces of the test, the commits that are suspected most often are returned,
+/// none of them later than the earliest occurrence.
 pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
     let verdicts = Verdicts::new(labels);
     let mut ranges: BTreeMap<(&str, Digest), Vec<(u32, u32)>> = BTreeMap::new();
@@ -59,7 +59,7 @@ pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
             Blame { test: test.into(), digest, traces: ranges.len(), first, last }
         })
         .collect();
-    // What came last is looked at first.
+    // The newest digests first.
     found.sort_by(|one, other| {
         let newest = other.last.cmp(&one.last);
         newest.then_with(|| (&one.test, one.digest).cmp(&(&other.test, other.digest)))
@@ -67,11 +67,11 @@ pub fn blame(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Blame> {
     found
 }
 
-/// The run of suspects that begins with the first of those in most ranges.
+/// Returns the suspects from the first commit that is in most ranges.
 fn most_suspected(ranges: &[(u32, u32)]) -> (u32, u32) {
     let end = ranges.iter().map(|range| range.1).min().unwrap_or(0);
-    // All ranges end there or later, so those that begin by then share what
-    // follows the last of their beginnings.
+    // All ranges end there or later, so the ranges that start by then overlap after the
+    // last of their starts.
     let begins = ranges.iter().map(|range| {
         steps::count();
         range.0
@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_before_the_earliest_sighting_is_accused_by_a_later_one() {
+    fn a_later_occurrence_does_not_extend_the_suspects() {
         let grid = grid(&[(",name=t,os=a,", "1122"), (",name=t,os=b,", "1----2")]);
         let found = blame(&grid, "name", &positive("t", &[1]));
         assert_eq!((found[0].first.0, found[0].last.0), (12, 12));
     }
 
-    /// Steps to blame for a grid whose traces have another digest at each
-    /// commit, the same ones in all traces.
+    /// Returns the number of steps for a grid whose traces have a new digest at each
+    /// commit, the same in all traces.
     fn steps_of(traces: u32, columns: u32) -> u64 {
         let digest = |number: u32| {
             let mut bytes = [0; 16];
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn ever_new_digests_take_steps_in_proportion_to_the_cells() {
+    fn the_number_of_steps_is_proportional_to_the_cells() {
         let (small, wide, tall) = (steps_of(10, 100), steps_of(10, 10_000), steps_of(1_000, 100));
         assert!(small >= 1_000, "{small}");
         assert!(wide <= 110 * small && tall <= 110 * small, "{small} {wide} {tall}");
     }
 
     #[test]
-    fn a_first_result_accuses_its_own_commit_and_triaged_digests_nobody() {
+    fn a_first_result_suspects_its_own_commit_and_triaged_digests_none() {
         let both = grid(&[(",name=t,os=a,", "--3"), (",name=u,os=a,", "1")]);
         let found = blame(&both, "name", &positive("u", &[1]));
         assert_eq!(found.len(), 1);

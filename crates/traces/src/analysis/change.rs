@@ -1,12 +1,12 @@
-//! Where a trace changed. Between the last commit with the old result and
-//! the first with the new one lie the suspects: commits without a result may
-//! have done it.
+//! Finds where a trace changed. The suspects are the commits after the last one with
+//! the old result, up to the first one with the new result: commits without a result
+//! may have caused the change.
 
 use serde::Serialize;
 
 use crate::tile::CommitIndex;
 
-/// A result that differs from the one before it.
+/// A result that differs from the previous one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change<V> {
     /// The last commit that had the old result.
@@ -17,17 +17,17 @@ pub struct Change<V> {
     pub after: V,
 }
 
-/// The answer to "which commit broke this trace".
+/// The commits that may have broken a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstBad<V> {
     #[serde(flatten)]
     pub change: Change<V>,
-    /// The good result came back at a later commit of the range: the trace
-    /// may be flaky, and then nobody is to blame.
+    /// Whether the good result occurs again at a later commit of the range: the trace
+    /// may be flaky.
     pub came_back: bool,
 }
 
-/// All changes of a trace, from the oldest to the newest.
+/// Returns all changes of a trace, from the oldest to the newest.
 pub fn changes<V: Clone + PartialEq>(points: &[(CommitIndex, V)]) -> Vec<Change<V>> {
     let change = |pair: &[(CommitIndex, V)]| Change {
         good: pair[0].0,
@@ -38,9 +38,9 @@ pub fn changes<V: Clone + PartialEq>(points: &[(CommitIndex, V)]) -> Vec<Change<
     points.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(change).collect()
 }
 
-/// The first change away from the result at `good`, up to `bad`. Without
-/// `good`, the change that brought the result at `bad`. Without `bad`, up to
-/// the newest result. `None` if nothing changed.
+/// Returns the first change away from the result at `good`, up to `bad`. Without
+/// `good`, returns the change that introduced the result at `bad`; without `bad`,
+/// searches up to the newest result. Returns `None` if nothing changed.
 pub fn first_bad<V: Clone + PartialEq>(
     points: &[(CommitIndex, V)],
     good: Option<CommitIndex>,
@@ -49,7 +49,7 @@ pub fn first_bad<V: Clone + PartialEq>(
     let end = bad.map_or(points.len(), |bad| points.partition_point(|point| point.0 <= bad));
     let points = &points[..end];
     let start = match good {
-        // The result that `good` has, or the newest before it.
+        // The result at `good`, or the newest one before it.
         Some(good) => points.partition_point(|point| point.0 <= good).checked_sub(1)?,
         None => {
             let newest = &points.last()?.1;
@@ -67,7 +67,7 @@ pub fn first_bad<V: Clone + PartialEq>(
 mod tests {
     use super::*;
 
-    /// `aab-b`: one result for each commit, a dash for none.
+    /// Parses `aab-b`: one result per commit, a dash for none.
     fn points(text: &str) -> Vec<(CommitIndex, char)> {
         let all = (0..).map(CommitIndex).zip(text.chars());
         all.filter(|(_, result)| *result != '-').collect()
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commit_that_brought_the_newest_result_is_found() {
+    fn the_commit_that_introduced_the_newest_result_is_found() {
         assert_eq!(found("aaabbb", None, None), Some((2, 3, false)));
         assert_eq!(found("aa--bb", None, None), Some((1, 4, false)));
         assert_eq!(found("abcbb", None, None), Some((2, 3, false)));

@@ -1,5 +1,5 @@
-//! Two commits compared. A trace without a result at a commit counts with its
-//! newest result before, as far back as the grid reaches.
+//! Compares two commits. For a trace without a result at a commit, its newest earlier
+//! result within the grid is used.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub enum Result {
     Number(f64),
 }
 
-/// A trace that is not the same at both commits.
+/// A trace that differs between the two commits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     pub params: Params,
@@ -24,8 +24,8 @@ pub struct Difference {
     pub after: Option<Result>,
 }
 
-/// What differs between the newest results of two grids, and how many traces
-/// are the same.
+/// Returns the differences between the newest results of two grids, and the number of
+/// equal traces.
 pub fn diff(before: &Grid, after: &Grid) -> (Vec<Difference>, usize) {
     let mut both: BTreeMap<&Params, (Option<Result>, Option<Result>)> = BTreeMap::new();
     for trace in &before.traces {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_new_and_vanished_traces_are_told() {
+    fn changed_new_and_missing_traces_are_reported() {
         let before = grid(&[(",a=1,", &[1, 0]), (",a=2,", &[1, 1]), (",a=3,", &[2, 1])]);
         let after = grid(&[(",a=1,", &[2, 1]), (",a=3,", &[2, 2]), (",a=4,", &[0, 1])]);
         let (found, same) = diff(&before, &after);

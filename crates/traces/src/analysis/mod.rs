@@ -1,9 +1,8 @@
-//! What results mean: pure functions over what the store has read.
+//! Analysis of results: pure functions of data that the store has read.
 //!
-//! `change` finds where one trace changed; `diff` compares two commits;
-//! `standing` tells what was decided about the newest digests; `blame` names
-//! the commits that may have brought untriaged ones; `steps` finds where
-//! numbers moved for good.
+//! `change` finds where one trace changed; `diff` compares two commits; `standing`
+//! reports the triage status of the newest digests; `blame` finds the commits that may
+//! have introduced untriaged digests; `steps` finds lasting changes of numbers.
 
 mod blame;
 mod change;

@@ -1,6 +1,5 @@
-//! How traces stand: the newest digest of each, and what was decided about it.
-//! That a test passed or was skipped needs no decision: it counts as positive
-//! unless somebody decided otherwise.
+//! The status of traces: the newest digest of each, and its label. Passed and skipped
+//! tests need no triage: they count as positive unless they are labelled otherwise.
 
 use crate::digest::Digest;
 use crate::ingest::harmless;
@@ -14,7 +13,7 @@ pub struct Standing {
     pub label: Label,
 }
 
-/// What digests of a test count as.
+/// The labels that digests of a test count as.
 pub struct Verdicts<'a> {
     labels: &'a Labels,
     harmless: [Digest; 2],
@@ -35,7 +34,7 @@ impl Verdicts<'_> {
     }
 }
 
-/// One for each trace of the grid, in its order; `None` without a digest.
+/// Returns the status of each trace of the grid, in order; `None` if it has no digest.
 pub fn standings(grid: &Grid, test_key: &str, labels: &Labels) -> Vec<Option<Standing>> {
     let verdicts = Verdicts::new(labels);
     let standing = |cells: &[u32], test: Option<&str>| {
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_is_positive_unless_somebody_decided_otherwise() {
+    fn passing_is_positive_unless_labelled_otherwise() {
         let [passed, _] = harmless();
         let negative = Labelled { label: Label::Negative, ..Labelled::default() };
         let labels = Labels::from([("a".into(), [(passed, negative)].into())]);

@@ -1,22 +1,23 @@
-//! Where a number moved for good: the split of a series into runs whose means
-//! differ by more than their noise explains.
+//! Finds lasting changes of a number: splits a series into runs whose means differ by
+//! more than their noise.
 
 use serde::Serialize;
 
 use crate::tile::CommitIndex;
 
-/// Points on each side of a step, at least.
+/// The minimum number of points on each side of a step.
 const RUN_MIN: usize = 3;
-/// Steps in one series, at most.
+/// The maximum number of steps in one series.
 const STEPS_MAX: usize = 64;
-/// Noise below this share of the level is not believed: clocks tick.
+/// The minimum noise as a fraction of the level, because clocks have a finite
+/// resolution.
 const NOISE_FLOOR: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOptions {
-    /// How many standard errors the means must lie apart.
+    /// The minimum distance of the means in standard errors.
     pub score_min: f64,
-    /// How much they must differ, as a share of the mean before.
+    /// The minimum change as a fraction of the mean before.
     pub change_min: f64,
 }
 
@@ -26,20 +27,20 @@ impl Default for StepOptions {
     }
 }
 
-/// A step between two neighbouring results.
+/// A step between two consecutive results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The last commit before it, and the first after it.
+    /// The last commit before the step.
     pub good: CommitIndex,
     pub bad: CommitIndex,
-    /// Means of the runs on both sides.
+    /// The mean of the run before the step.
     pub before: f64,
     pub after: f64,
-    /// How many standard errors they lie apart.
+    /// The distance of the means in standard errors.
     pub score: f64,
 }
 
-/// All steps of a series, in order.
+/// Returns all steps of a series in order.
 pub fn steps(points: &[(CommitIndex, f64)], options: StepOptions) -> Vec<Step> {
     let sums = Sums::new(points);
     let mut cuts = vec![0, points.len()];
@@ -53,7 +54,7 @@ pub fn steps(points: &[(CommitIndex, f64)], options: StepOptions) -> Vec<Step> {
         open.extend([(start, cut), (cut, end)]);
     }
     cuts.sort_unstable();
-    // Told between the runs as they are after all cuts.
+    // Computed from the runs after all splits.
     let step = |run: &[usize]| {
         let [start, cut, end] = run else { return None };
         let compared = sums.compare(*start, *cut, *end);
@@ -69,8 +70,8 @@ pub fn steps(points: &[(CommitIndex, f64)], options: StepOptions) -> Vec<Step> {
     cuts.windows(3).filter_map(step).collect()
 }
 
-/// Running sums, so that any mean and variance is a subtraction. Values are
-/// taken from the first one, to keep large levels from eating small noise.
+/// Running sums, from which any mean and variance is a subtraction. They are relative
+/// to the first value, so that small noise at large levels is not lost to rounding.
 struct Sums {
     level: f64,
     values: Vec<f64>,
@@ -108,7 +109,7 @@ impl Sums {
         (self.values[end] - self.values[start]) / (end - start) as f64
     }
 
-    /// The sum of squared distances from the mean.
+    /// Returns the sum of squared distances from the mean.
     fn scatter(&self, start: usize, end: usize) -> f64 {
         let mean = self.mean(start, end);
         let squares = self.squares[end] - self.squares[start];
@@ -122,9 +123,9 @@ impl Sums {
         let noise = (scatter / (left + right - 2.0).max(1.0)).sqrt();
         let floor = NOISE_FLOOR * (before + self.level).abs().max((after + self.level).abs());
         let error = noise.max(floor) * (1.0 / left + 1.0 / right).sqrt();
-        let apart = (after - before).abs();
-        let score = if apart == 0.0 { 0.0 } else { apart / error.max(f64::MIN_POSITIVE) };
-        // A score must be a number that JSON can hold.
+        let distance = (after - before).abs();
+        let score = if distance == 0.0 { 0.0 } else { distance / error.max(f64::MIN_POSITIVE) };
+        // JSON has no representation of infinity.
         let score = score.min(1e9);
         Compared { before: before + self.level, after: after + self.level, score }
     }
@@ -147,7 +148,7 @@ mod tests {
         (0..).map(CommitIndex).zip(values).collect()
     }
 
-    /// Noise that is the same in every run.
+    /// Returns deterministic noise around a level.
     fn noisy(level: f64, count: usize) -> impl Iterator<Item = f64> {
         (0..count).map(move |at| level * (1.0 + 0.01 * ((at * 7 % 11) as f64 / 5.0 - 1.0)))
     }
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_single_spikes_and_small_drifts_are_no_steps() {
+    fn noise_single_spikes_and_small_drifts_are_not_steps() {
         let mut spiky: Vec<_> = noisy(100.0, 60).collect();
         spiky[20] = 300.0;
         for values in [noisy(100.0, 60).collect(), spiky, vec![1.0; 50], vec![0.0; 9], vec![]] {
@@ -175,7 +176,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn any_numbers_are_survived(values in prop::collection::vec(-1e300f64..1e300, 0..40)) {
+        fn any_numbers_are_accepted(values in prop::collection::vec(-1e300f64..1e300, 0..40)) {
             for step in steps(&series(values), StepOptions::default()) {
                 prop_assert!(step.score.is_finite());
             }

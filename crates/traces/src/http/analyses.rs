@@ -1,5 +1,5 @@
-//! Questions about results: what differs, which commit did it, where numbers
-//! moved, whom to ask.
+//! Analyses of results: differences, the commit that caused a change, steps of numbers,
+//! and suspects of untriaged digests.
 
 use axum::extract::State;
 use serde_json::{Value, json};
@@ -16,12 +16,12 @@ use crate::row_name::Kind;
 use crate::store::{Cells, Grid, Store, Window};
 use crate::tile::CommitIndex;
 
-/// How far back a result still counts for a commit without one.
+/// How many commits back a result still counts for a commit without one.
 const LOOKBACK: usize = 50;
 const LOOKBACK_MAX: usize = 1000;
-/// Suspects that are listed.
+/// The maximum number of listed suspects.
 const SUSPECTS_MAX: usize = 1000;
-/// Differences and steps that are listed.
+/// The maximum number of listed differences and steps.
 const LISTED_MAX: usize = 100_000;
 const LISTED: usize = 10_000;
 
@@ -65,7 +65,7 @@ pub async fn bisect(Named(store): Named, args: Args) -> Answered {
     Ok(Answer::ok(first_bad(&store, &params, kind, ends).await?))
 }
 
-/// The change in question and the commits that may have made it.
+/// Returns the change and the commits that may have caused it.
 async fn first_bad(
     store: &Store,
     params: &Params,
@@ -73,12 +73,12 @@ async fn first_bad(
     [good, bad]: [Option<CommitIndex>; 2],
 ) -> Result<Value> {
     let history = store.history(params).await?;
-    let history = history.ok_or_else(|| Error::NotFound(format!("there is no trace {params}")))?;
+    let history = history.ok_or_else(|| Error::NotFound(format!("trace {params} not found")))?;
     let found = match kind {
         Kind::Digests => analysis::first_bad(&history.digests, good, bad)
             .map(|found| (found.change.good, found.change.bad, json!(found))),
         Kind::Numbers => {
-            // Numbers always differ: their last step within the range counts.
+            // Numbers always differ, so use their last step within the range.
             let within = |index: &CommitIndex| {
                 good.is_none_or(|good| *index >= good) && bad.is_none_or(|bad| *index <= bad)
             };
@@ -126,7 +126,7 @@ pub async fn steps(State(tables): State<Tables>, Named(store): Named, args: Args
     Ok(Answer::ok(json!({"traces": grid.traces.len(), "total": total, "steps": listed})))
 }
 
-/// The steps of all traces of a grid, the clearest first.
+/// Returns the steps of all traces of a grid, the most significant first.
 fn steps_of(grid: &Grid, options: StepOptions) -> Vec<(String, Step)> {
     let mut found = Vec::new();
     for trace in &grid.traces {

@@ -1,4 +1,4 @@
-//! Answers: JSON, whole or in pieces, and errors with their one status.
+//! Responses: JSON, whole or streamed, and errors with their status.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::Error;
 
-/// Bytes that are gathered before they are sent.
+/// Number of bytes that are collected before they are sent.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that may wait for a reader, and how long they do.
+/// The maximum number of pieces that are buffered for a reader.
 const PIECES_MAX: usize = 8;
 const READER_WAIT: Duration = Duration::from_secs(30);
 
@@ -37,7 +37,7 @@ impl Answer {
     }
 
     pub fn wrong_method() -> Answer {
-        let body = json!({"error": "this page takes other methods", "kind": "method"});
+        let body = json!({"error": "method not allowed", "kind": "method"});
         Answer { status: StatusCode::METHOD_NOT_ALLOWED, body }
     }
 }
@@ -47,7 +47,7 @@ impl From<Error> for Answer {
         let status = StatusCode::from_u16(error.status());
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if status.is_server_error() {
-            tracing::warn!(%error, "a request for traces failed");
+            tracing::warn!(%error, "traces request failed");
         }
         let mut body = json!({"error": error.to_string(), "kind": error.kind()});
         if let Error::Partial { failed, .. } = &error {
@@ -64,9 +64,10 @@ impl IntoResponse for Answer {
     }
 }
 
-/// A body that is written while it is read. It stops when the reader leaves,
-/// or does not read on: what is written for it is held in memory meanwhile.
-/// A body that was not ended is broken off, so that nobody takes it for whole.
+/// A body that is written while it is read. Writing stops when the reader disconnects
+/// or stalls, because the buffered pieces and the data behind them stay in memory. A
+/// body that is not finished ends with an error, so that no reader mistakes it for
+/// complete.
 pub struct Pieces {
     send: mpsc::Sender<Part>,
     piece: Vec<u8>,
@@ -79,18 +80,18 @@ enum Part {
     End,
 }
 
-/// The reader has left.
+/// The reader has disconnected or stalled.
 #[derive(Debug)]
 pub struct Left;
 
 impl Pieces {
-    /// The writing end, and the response it fills.
+    /// Returns the writing end and the response that it fills.
     pub fn new(content_type: &'static str) -> (Pieces, Response) {
         let (send, receive) = mpsc::channel(PIECES_MAX);
         let parts = ReceiverStream::new(receive).chain(tokio_stream::once(Part::Broken));
         let body = Body::from_stream(parts.map_while(|part| match part {
             Part::Bytes(bytes) => Some(Ok(bytes)),
-            Part::Broken => Some(Err(std::io::Error::other("the answer was broken off"))),
+            Part::Broken => Some(Err(std::io::Error::other("the response was interrupted"))),
             Part::End => None,
         }));
         let response = ([(header::CONTENT_TYPE, content_type)], body).into_response();
@@ -105,7 +106,7 @@ impl Pieces {
 
     pub async fn json(&mut self, value: &impl Serialize) -> Result<(), Left> {
         if let Err(error) = serde_json::to_writer(&mut self.piece, value) {
-            tracing::warn!(%error, "an answer about traces was broken off");
+            tracing::warn!(%error, "traces response interrupted");
             return Err(Left);
         }
         self.send_full().await
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_that_does_not_read_on_is_left() {
+    async fn a_stalled_reader_is_disconnected() {
         let (mut pieces, response) = Pieces::new("text/plain");
         pieces.wait = Duration::from_millis(1);
         let text = "x".repeat(PIECE_BYTES);
@@ -147,12 +148,12 @@ mod tests {
         }
         assert!(pieces.text(&text).await.is_err());
         drop(pieces);
-        // What it has is no whole answer.
+        // The response that it received is incomplete.
         assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
     }
 
     #[tokio::test]
-    async fn an_answer_that_was_ended_is_whole() {
+    async fn a_finished_response_is_complete() {
         let (mut pieces, response) = Pieces::new("text/plain");
         pieces.text("a").await.unwrap();
         pieces.json(&[1]).await.unwrap();

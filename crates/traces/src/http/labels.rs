@@ -1,4 +1,4 @@
-//! Triage: what has been decided about digests, and deciding it.
+//! Triage: reading and setting the labels of digests.
 
 use axum::body::Body;
 use axum::extract::State;

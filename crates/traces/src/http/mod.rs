@@ -1,9 +1,9 @@
-//! The HTTP API and the page. `router` is mounted at /traces by `stele serve`
-//! and by `stele traces serve`; web/openapi.json describes it.
+//! The HTTP API and the web page. `stele serve` and `stele traces serve` mount `router`
+//! at /traces; web/openapi.json describes the API.
 //!
-//! A request's words are read by `request`, what it names is opened by
-//! `tables`; `results` and `labels` write, `query` and `analyses` read, and
-//! `answer` puts what comes out, or went wrong, into JSON.
+//! `request` parses parameters and bodies, `tables` opens the named table; `results`
+//! and `labels` write, `query` and `analyses` read, and `answer` encodes results and
+//! errors as JSON.
 
 mod analyses;
 mod answer;
@@ -24,19 +24,19 @@ use crate::error::Error;
 use crate::memory::Memory;
 use answer::Answer;
 
-/// The project and instance of the tables that `stele serve` shows.
+/// The project of the tables that `stele serve` serves.
 pub const PROJECT: &str = "stele";
 pub const INSTANCE: &str = "traces";
 
-/// The memory of a server that serves nothing else.
+/// The memory limit of a server that serves only traces.
 const MEMORY_BYTES: u64 = 768 << 20;
 
-/// Everything below /traces, over the tables of one client.
+/// Returns the routes below /traces, over the tables of one client.
 pub fn router(client: Client) -> Router {
     router_within(client, MEMORY_BYTES)
 }
 
-/// The same, where requests hold about so much memory in all.
+/// Does the same as [`router`], with a limit on the memory that requests use.
 pub fn router_within(client: Client, memory_bytes: u64) -> Router {
     let table = Router::new()
         .route("/", get(tables::show))
@@ -67,7 +67,7 @@ pub fn router_within(client: Client, memory_bytes: u64) -> Router {
 }
 
 async fn nothing() -> Answer {
-    Answer::from(Error::NotFound("there is no such page: /traces/openapi.json lists all".into()))
+    Answer::from(Error::NotFound("page not found: see /traces/openapi.json for all pages".into()))
 }
 
 async fn wrong_method() -> Answer {

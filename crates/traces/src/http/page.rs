@@ -1,5 +1,5 @@
-//! The page's own files, which are part of the program: nothing is fetched
-//! from anywhere else.
+//! The files of the web page, which are compiled into the program: nothing is loaded
+//! from elsewhere.
 
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -23,12 +23,12 @@ const SCRIPTS: [(&str, &str); 14] = [
     ("keys.js", include_str!("../web/keys.js")),
     ("legend.js", include_str!("../web/legend.js")),
     ("lists.js", include_str!("../web/lists.js")),
+    ("messages.js", include_str!("../web/messages.js")),
     ("paint.js", include_str!("../web/paint.js")),
     ("parts.js", include_str!("../web/parts.js")),
-    ("say.js", include_str!("../web/say.js")),
 ];
 
-/// The page speaks to its own server only, and nobody frames it.
+/// The page connects only to its own server and must not be framed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'";
@@ -60,6 +60,6 @@ pub async fn script(path: axum::extract::RawPathParams) -> Response {
     let name = path.iter().find(|(name, _)| *name == "script").map(|(_, value)| value);
     match SCRIPTS.iter().find(|(script, _)| Some(*script) == name) {
         Some((_, text)) => file("text/javascript; charset=utf-8", text),
-        None => Answer::from(Error::NotFound("there is no such page".into())).into_response(),
+        None => Answer::from(Error::NotFound("page not found".into())).into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! Reading traces: grids, tiles, one trace, and what can be asked for.
+//! Reading traces: grids, tiles, one trace, and the params that can be queried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::row_name::Kind;
 use crate::store::{Cells, Commit, Grid, Label, Labelled, Labels, Store};
 use crate::tile::{CommitIndex, Tile};
 
-/// Traces in one answer, unless fewer are asked for.
+/// The default and maximum number of traces in one response.
 const TRACES_MAX: usize = 100_000;
 const TRACES_SHOWN: usize = 10_000;
-/// How long a reader may take for one grid.
+/// The time limit for sending one grid.
 const ANSWER_WAIT: Duration = Duration::from_secs(600);
 
-/// A commit as answers have it.
+/// Returns the JSON of a commit.
 pub fn commit(index: CommitIndex, commit: Option<&Arc<Commit>>) -> Value {
     match commit {
         None => json!({"index": index}),
@@ -41,7 +41,7 @@ pub fn commit(index: CommitIndex, commit: Option<&Arc<Commit>>) -> Value {
     }
 }
 
-/// The commits of some columns, which ascend.
+/// Returns the commits of columns in ascending order.
 pub async fn shown_commits(store: &Store, columns: &[CommitIndex]) -> Result<Vec<Value>> {
     let (Some(first), Some(last)) = (columns.first(), columns.last()) else {
         return Ok(Vec::new());
@@ -50,7 +50,7 @@ pub async fn shown_commits(store: &Store, columns: &[CommitIndex]) -> Result<Vec
     Ok(columns.iter().map(|index| commit(*index, known.get(index))).collect())
 }
 
-/// What has been decided about the tests of a grid.
+/// Returns the labels of the tests of a grid.
 pub async fn labels_of(store: &Store, grid: &Grid) -> Result<Labels> {
     let key = &store.settings().test_key;
     let tests: BTreeSet<&str> =
@@ -92,14 +92,14 @@ pub async fn grid(
     let document = Document { grid, commits, labels, options, limit, kind };
     drop(turn);
     tokio::spawn(async move {
-        // A reader who has left wants nothing more.
+        // An error means that the reader has disconnected.
         let _ = tokio::time::timeout(ANSWER_WAIT, document.write(pieces)).await;
         drop(held);
     });
     Ok(response)
 }
 
-/// What a grid looks like in JSON, written piece by piece.
+/// A grid that is written as JSON, piece by piece.
 struct Document {
     grid: Grid,
     commits: Vec<Value>,
@@ -157,7 +157,7 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Labels without who gave them.
+/// Returns labels without their authors and times.
 fn plain(labels: &Labels) -> BTreeMap<&str, BTreeMap<Digest, Label>> {
     let of_test = |labels: &BTreeMap<Digest, Labelled>| {
         labels.iter().map(|(digest, labelled)| (*digest, labelled.label)).collect()
@@ -165,7 +165,7 @@ fn plain(labels: &Labels) -> BTreeMap<&str, BTreeMap<Digest, Label>> {
     labels.iter().map(|(test, labels)| (test.as_str(), of_test(labels))).collect()
 }
 
-/// Digests that stand for a word.
+/// Returns the names of digests that represent a fixed outcome.
 fn names(digests: &[Digest]) -> BTreeMap<Digest, &'static str> {
     words().into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
 }
@@ -175,13 +175,13 @@ fn label(text: &str) -> Result<Label> {
         "untriaged" => Ok(Label::Untriaged),
         "positive" => Ok(Label::Positive),
         "negative" => Ok(Label::Negative),
-        other => {
-            Err(Error::invalid(format!("label is untriaged, positive or negative, not {other:?}")))
-        }
+        other => Err(Error::invalid(format!(
+            "invalid label {other:?}: use untriaged, positive or negative"
+        ))),
     }
 }
 
-/// The tile in an address.
+/// The tile number in a path.
 pub struct TileNumber(Tile);
 
 impl FromRequestParts<Tables> for TileNumber {
@@ -190,13 +190,13 @@ impl FromRequestParts<Tables> for TileNumber {
     async fn from_request_parts(parts: &mut Parts, _: &Tables) -> Result<TileNumber, Answer> {
         let text = path_param(parts, "tile").await?;
         let tile = text.parse().ok().and_then(Tile::new);
-        let tile = tile.ok_or_else(|| Error::invalid(format!("{text:?} is no tile")))?;
+        let tile = tile.ok_or_else(|| Error::invalid(format!("invalid tile number {text:?}")))?;
         Ok(TileNumber(tile))
     }
 }
 
-/// A whole tile, one trace on a line, as they come. However large it is, only
-/// what is on its way is held.
+/// Streams a whole tile, one trace per line, as rows are read. Memory use does not
+/// depend on the size of the tile.
 pub async fn tile(
     Named(store): Named,
     TileNumber(tile): TileNumber,
@@ -216,7 +216,7 @@ pub async fn tile(
             stopped => stopped,
         };
         if let Err(Stopped::Failed(error)) = written {
-            tracing::warn!(%error, "an answer about traces was broken off");
+            tracing::warn!(%error, "traces response interrupted");
         }
     });
     Ok(response)
@@ -265,7 +265,7 @@ async fn write_tile(
         out.text("\n").await?;
         traces += 1;
     }
-    // After the traces: by now every id has its digest.
+    // After the traces, when the digest of every id is known to be stored.
     let ids: Vec<u64> = ids.into_iter().collect();
     let digests: BTreeMap<u64, Digest> = store.digests(&ids).await?.into_iter().collect();
     out.json(&json!({"traces": traces, "skipped": scan.skipped, "digests": digests})).await?;
@@ -279,7 +279,7 @@ pub async fn trace(Named(store): Named, args: Args) -> Answered {
     let history = store
         .history(&params)
         .await?
-        .ok_or_else(|| Error::NotFound(format!("there is no trace {params}")))?;
+        .ok_or_else(|| Error::NotFound(format!("trace {params} not found")))?;
     let digests: Vec<_> = history.digests.iter().map(|(at, it)| json!([at, it])).collect();
     let numbers: Vec<_> = history.numbers.iter().map(|(at, it)| json!([at, it])).collect();
     let test = params.get(&store.settings().test_key);

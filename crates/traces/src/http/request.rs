@@ -1,5 +1,4 @@
-//! What requests say: parameters in the address, and bodies. Whatever is
-//! wrong is told by name.
+//! Parsing of requests: query parameters and bodies. Errors name the parameter.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,16 +20,16 @@ use crate::row_name::Kind;
 use crate::store::{COMMITS_MAX, Store, Window};
 use crate::tile::CommitIndex;
 
-/// Bytes of a body that brings results, and of any other.
+/// The maximum size of a body with results.
 pub const RESULTS_BYTES_MAX: usize = 256 << 20;
 const JSON_BYTES_MAX: usize = 16 << 20;
-/// How long the next piece of a body may take, and all of it.
+/// The maximum time to the next piece of a body.
 const PIECE_WAIT: Duration = Duration::from_secs(30);
 const BODY_WAIT: Duration = Duration::from_secs(600);
-/// Commits that are shown unless told otherwise.
+/// The default number of commits.
 const COMMITS_SHOWN: usize = 256;
 
-/// The parameters of an address, each of which may come several times.
+/// The query parameters of a URL; each may occur several times.
 #[derive(Debug, Default)]
 pub struct Args(BTreeMap<String, Vec<String>>);
 
@@ -49,7 +48,7 @@ impl Args {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let decoded = |text: &str| {
                 percent_decoded(&text.replace('+', " ")).ok_or_else(|| {
-                    Error::invalid(format!("{part:?} in the address has a bad % escape"))
+                    Error::invalid(format!("invalid % escape in parameter {part:?}"))
                 })
             };
             args.0.entry(decoded(name)?).or_default().push(decoded(value)?);
@@ -57,35 +56,34 @@ impl Args {
         Ok(args)
     }
 
-    /// An error if there are parameters that nobody reads.
+    /// Fails if there are parameters other than the known ones.
     pub fn only(&self, known: &[&str]) -> Result<()> {
         match self.0.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(()),
-            Some(name) => Err(Error::invalid(format!(
-                "there is no parameter {name:?} here; there are {}",
-                known.join(", ")
-            ))),
+            Some(name) => {
+                Err(Error::invalid(format!("unknown parameter {name:?}: use {}", known.join(", "))))
+            }
         }
     }
 
-    /// A parameter that may come once.
+    /// Returns a parameter that may occur once.
     pub fn one(&self, name: &str) -> Result<Option<&str>> {
         match self.0.get(name).map(Vec::as_slice) {
             None => Ok(None),
             Some([one]) => Ok(Some(one)),
-            Some(_) => Err(Error::invalid(format!("{name} is given more than once"))),
+            Some(_) => Err(Error::invalid(format!("parameter {name} occurs more than once"))),
         }
     }
 
     pub fn required(&self, name: &str) -> Result<&str> {
-        self.one(name)?.ok_or_else(|| Error::invalid(format!("{name} is missing")))
+        self.one(name)?.ok_or_else(|| Error::invalid(format!("missing parameter {name}")))
     }
 
     pub fn all(&self, name: &str) -> &[String] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// A number within bounds.
+    /// Returns a number from 1 to `max`.
     pub fn number(&self, name: &str, max: usize) -> Result<Option<usize>> {
         let Some(text) = self.one(name)? else { return Ok(None) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
@@ -99,12 +97,12 @@ impl Args {
         number.map(Some).ok_or_else(|| Error::invalid(format!("{name} must be a number")))
     }
 
-    /// A parameter that is true or false, and false unless it is given.
+    /// Returns a parameter that is true or false; false by default.
     pub fn flag(&self, name: &str) -> Result<bool> {
         match self.one(name)? {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
-            Some(_) => Err(Error::invalid(format!("{name} is true or false"))),
+            Some(_) => Err(Error::invalid(format!("{name} must be true or false"))),
         }
     }
 
@@ -117,13 +115,13 @@ impl Args {
             None | Some("digests") => Ok(Kind::Digests),
             Some("numbers") => Ok(Kind::Numbers),
             Some(other) => {
-                Err(Error::invalid(format!("kind is digests or numbers, not {other:?}")))
+                Err(Error::invalid(format!("invalid kind {other:?}: use digests or numbers")))
             }
         }
     }
 
-    /// `first` and `last` name a range; `n` the newest commits with data, up
-    /// to `last`.
+    /// Returns the window of commits: a range from `first` to `last`, or the newest `n`
+    /// commits with data up to `last`.
     pub async fn window(&self, store: &Store) -> Result<Window> {
         let count = self.number("n", COMMITS_MAX)?;
         let last = match self.one("last")? {
@@ -132,7 +130,7 @@ impl Args {
         };
         match self.one("first")? {
             None => Ok(Window::Dense { count: count.unwrap_or(COMMITS_SHOWN), last }),
-            Some(_) if count.is_some() => Err(Error::invalid("n and first exclude each other")),
+            Some(_) if count.is_some() => Err(Error::invalid("use either n or first, not both")),
             Some(name) => {
                 let first = store.find_commit(name).await?.0;
                 let last = match last {
@@ -144,8 +142,7 @@ impl Args {
         }
     }
 
-    /// The range of commits that parameters are asked for: all of them unless
-    /// `first` and `last` say otherwise.
+    /// Returns the range of commits from `first` to `last`; all commits by default.
     pub async fn range(&self, store: &Store) -> Result<(CommitIndex, CommitIndex)> {
         let mut range = (CommitIndex(0), CommitIndex(u32::MAX));
         if let Some(name) = self.one("first")? {
@@ -158,8 +155,9 @@ impl Args {
     }
 }
 
-/// The bytes of a body of at most `max`, charged to `held` as they arrive. Types that any web page can make a
-/// browser send without asking are refused, so that no foreign page writes here.
+/// Reads a body of at most `max` bytes, charging `held` as it arrives. Content types
+/// that any web page can make a browser send without a CORS preflight are rejected, so
+/// that no foreign page can write.
 pub async fn body(
     headers: &HeaderMap,
     body: Body,
@@ -172,7 +170,7 @@ pub async fn body(
     let given = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if !types.iter().any(|known| known.eq_ignore_ascii_case(given)) {
         return Err(Error::invalid(format!(
-            "Content-Type must be {}, not {given:?}",
+            "unsupported Content-Type {given:?}: use {}",
             types.join(" or ")
         )));
     }
@@ -181,22 +179,22 @@ pub async fn body(
     if declared.is_some_and(|bytes| bytes > max) {
         return Err(too_large(max));
     }
-    let arrived = tokio::time::timeout(BODY_WAIT, gathered(body, max, PIECE_WAIT, held)).await;
-    arrived.map_err(|_| Error::invalid("the body took too long to arrive"))?
+    let arrived = tokio::time::timeout(BODY_WAIT, collect(body, max, PIECE_WAIT, held)).await;
+    arrived.map_err(|_| Error::invalid("timed out while receiving the body"))?
 }
 
-/// A body as it arrives. One that is too large is read on for a while and
-/// dropped, so that its sender hears the answer instead of a broken pipe. One
-/// that stops is given up: it holds memory.
-async fn gathered(body: Body, max: usize, wait: Duration, held: &mut Held) -> Result<Bytes> {
+/// Reads a body as it arrives. A body that is too large is read for a while and
+/// discarded, so that its sender receives the error instead of a broken pipe. A body
+/// that stalls is abandoned, because it holds memory.
+async fn collect(body: Body, max: usize, wait: Duration, held: &mut Held) -> Result<Bytes> {
     let mut pieces = body.into_data_stream();
     let (mut bytes, mut total) = (BytesMut::new(), 0usize);
     loop {
         let piece = tokio::time::timeout(wait, pieces.next()).await;
-        let stopped = || Error::invalid(format!("the body stopped after {total} bytes"));
+        let stopped = || Error::invalid(format!("the body stalled after {total} bytes"));
         let Some(piece) = piece.map_err(|_| stopped())? else { break };
         let piece =
-            piece.map_err(|error| Error::invalid(format!("the body did not arrive: {error}")))?;
+            piece.map_err(|error| Error::invalid(format!("cannot read the body: {error}")))?;
         total += piece.len();
         if total <= max {
             held.cover(total as u64).await?;
@@ -212,10 +210,10 @@ async fn gathered(body: Body, max: usize, wait: Duration, held: &mut Held) -> Re
 }
 
 fn too_large(max: usize) -> Error {
-    Error::TooLarge(format!("a body may have {max} bytes here"))
+    Error::TooLarge(format!("the body is larger than the limit of {max} bytes"))
 }
 
-/// A body of JSON that is no report of results.
+/// Reads a JSON body that is not a report of results.
 pub async fn json<T: DeserializeOwned>(
     tables: &Tables,
     headers: &HeaderMap,
@@ -223,7 +221,7 @@ pub async fn json<T: DeserializeOwned>(
 ) -> Result<T> {
     let mut held = tables.body_memory();
     let bytes = body(headers, from, &["application/json"], JSON_BYTES_MAX, &mut held).await?;
-    serde_json::from_slice(&bytes).map_err(|error| Error::invalid(format!("the body: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| Error::invalid(format!("invalid body: {error}")))
 }
 
 #[cfg(test)]
@@ -231,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_decoded_and_unknown_ones_told() {
+    fn parameters_are_decoded_and_unknown_ones_rejected() {
         let args = Args::parse("q=os%3Da%2Bb&n=5&x=a+b&x=&").unwrap();
         assert_eq!(args.one("q").unwrap(), Some("os=a+b"));
         assert_eq!(args.all("x"), ["a b", ""]);
@@ -246,16 +244,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_stops_is_given_up() {
+    async fn a_body_that_stalls_is_abandoned() {
         let half = tokio_stream::iter([Ok::<_, std::io::Error>("{\"commit\"")]);
         let never = half.chain(tokio_stream::pending());
         let (wait, mut held) = (Duration::from_millis(1), Held::uncounted());
-        let error = gathered(Body::from_stream(never), 100, wait, &mut held).await.unwrap_err();
-        assert_eq!(error.to_string(), "the body stopped after 9 bytes");
+        let error = collect(Body::from_stream(never), 100, wait, &mut held).await.unwrap_err();
+        assert_eq!(error.to_string(), "the body stalled after 9 bytes");
     }
 
     #[tokio::test]
-    async fn a_body_that_is_declared_too_large_is_not_even_read() {
+    async fn a_body_that_is_declared_too_large_is_not_read() {
         let mut headers = json_headers();
         headers.insert(header::CONTENT_LENGTH, "101".parse().unwrap());
         let never = tokio_stream::pending::<Result<Bytes, std::io::Error>>();

@@ -1,4 +1,4 @@
-//! Bringing results and commits.
+//! Storing results and commits.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -17,10 +17,10 @@ use crate::params::Params;
 use crate::store::{Commit, NewCommit, Put, now_micros};
 use crate::tile::CommitIndex;
 
-/// Commits in one answer.
+/// The maximum number of commits in one response.
 const COMMITS_MAX: usize = 10_000;
 const COMMITS_SHOWN: usize = 256;
-/// What the entries of a report take in memory, against its bytes.
+/// The memory of a decoded report relative to the size of its body.
 const DECODED_FACTOR: u64 = 3;
 
 pub async fn put(
@@ -46,8 +46,8 @@ pub async fn put(
     let skipped: usize = reports.iter().map(|report| report.skipped).sum();
     let puts = reports.into_iter().map(|report| {
         let commit = report.commit.or(commit.map(str::to_string));
-        let commit = commit
-            .ok_or_else(|| Error::invalid("the report names no commit: give one as ?commit="))?;
+        let commit =
+            commit.ok_or_else(|| Error::invalid("the report names no commit: add ?commit="))?;
         let time_micros = report.time_micros.or(time).unwrap_or_else(now_micros);
         Ok(Put { commit, time_micros, entries: report.entries })
     });
@@ -56,11 +56,11 @@ pub async fn put(
     Ok(Answer::ok(json!({"entries": stored.entries, "rows": stored.rows, "skipped": skipped})))
 }
 
-/// `key=value` each.
+/// Parses labels of the form `key=value`.
 fn labels(texts: &[String]) -> Result<Params> {
     let pairs = texts.iter().map(|text| {
         text.split_once('=')
-            .ok_or_else(|| Error::invalid(format!("param {text:?} is not key=value")))
+            .ok_or_else(|| Error::invalid(format!("invalid param {text:?}: use key=value")))
     });
     Params::new(pairs.collect::<Result<Vec<_>>>()?)
 }
@@ -126,7 +126,7 @@ pub async fn commits(Named(store): Named, args: Args) -> Answered {
         }
     };
     if last.0.saturating_sub(first.0) as usize >= COMMITS_MAX {
-        let what = format!("one answer holds at most {COMMITS_MAX} commits");
+        let what = format!("a response contains at most {COMMITS_MAX} commits");
         return Err(Error::TooLarge(what).into());
     }
     let found = store.commits(first, last).await?;

@@ -1,5 +1,4 @@
-//! The tables of traces that a server shows: opened when they are first
-//! asked for, and kept open.
+//! The tables of traces that a server serves: opened on first use and kept open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +19,9 @@ use crate::error::{Error, Result};
 use crate::memory::{Held, Memory};
 use crate::store::{Settings, Store};
 
-/// Requests that read grids or store results, at once.
+/// The maximum number of concurrent requests that read grids or store results.
 const HEAVY_MAX: usize = 4;
-/// Tables that are kept open.
+/// The maximum number of open tables.
 const OPEN_MAX: usize = 1000;
 
 #[derive(Clone)]
@@ -49,11 +48,11 @@ impl Tables {
         }
         check_id(id)?;
         let store = Store::open(&self.shared.client, id).await?;
-        self.keep(id, store.clone());
+        self.cache(id, store.clone());
         Ok(store)
     }
 
-    fn keep(&self, id: &str, store: Store) {
+    fn cache(&self, id: &str, store: Store) {
         let mut open = self.shared.open.lock();
         if open.len() >= OPEN_MAX {
             open.clear();
@@ -61,25 +60,25 @@ impl Tables {
         open.insert(id.into(), store);
     }
 
-    /// Waits for a turn to do much work. Nobody waits for a client while
-    /// holding one: a slow client would keep all others waiting.
+    /// Waits for a permit to do heavy work. A holder must not wait for its client,
+    /// because a slow client would block all others.
     pub async fn heavy(&self) -> OwnedSemaphorePermit {
         let turn = self.shared.heavy.clone().acquire_owned().await;
         turn.expect("the semaphore is never closed")
     }
 
-    /// The memory of a grid that is about to be read.
+    /// Returns a reservation for a grid that is about to be read.
     pub fn grid_memory(&self) -> Held {
         Held::of(&self.shared.memory.grids)
     }
 
-    /// The memory of a body that is about to arrive.
+    /// Returns a reservation for a body that is about to be received.
     pub fn body_memory(&self) -> Held {
         Held::of(&self.shared.memory.bodies)
     }
 }
 
-/// The table that an address names.
+/// The table named in the path.
 pub struct Named(pub Store);
 
 impl FromRequestParts<Tables> for Named {
@@ -91,22 +90,22 @@ impl FromRequestParts<Tables> for Named {
     }
 }
 
-/// A part of the address.
+/// Returns a parameter of the path.
 pub async fn path_param(parts: &mut Parts, wanted: &str) -> Result<String, Answer> {
     let params = RawPathParams::from_request_parts(parts, &()).await;
-    let params = params.map_err(|_| Error::invalid("the address is not UTF-8"))?;
+    let params = params.map_err(|_| Error::invalid("the path is not valid UTF-8"))?;
     let found = params.iter().find(|(name, _)| *name == wanted);
-    let found = found.ok_or_else(|| Error::invalid(format!("the address has no {wanted}")))?;
+    let found = found.ok_or_else(|| Error::invalid(format!("the path has no {wanted}")))?;
     Ok(found.1.to_string())
 }
 
-/// Tables are named as Bigtable has it.
+/// Checks that a table id is valid for Bigtable.
 fn check_id(id: &str) -> Result<()> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if (1..=50).contains(&id.len()) && id.bytes().all(letter) && !id.starts_with(['.', '-']) {
         return Ok(());
     }
-    Err(Error::invalid("a table's name has 1 to 50 letters, digits, _, . or -"))
+    Err(Error::invalid("invalid table name: use 1 to 50 letters, digits, _, . or -"))
 }
 
 pub async fn list(State(tables): State<Tables>, args: Args) -> Answered {
@@ -116,7 +115,7 @@ pub async fn list(State(tables): State<Tables>, args: Args) -> Answered {
     for id in ids {
         match tables.open(&id).await {
             Ok(store) => found.push(json!({"table": id, "settings": store.settings()})),
-            // Tables of other things.
+            // A table that holds no traces.
             Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -145,7 +144,7 @@ pub async fn init(State(tables): State<Tables>, headers: HeaderMap, body: Body) 
     };
     let store = Store::init(&tables.shared.client, &new.table, settings).await?;
     let settings = json!(store.settings());
-    tables.keep(&new.table, store);
+    tables.cache(&new.table, store);
     Ok(Answer::created(json!({"table": new.table, "settings": settings})))
 }
 

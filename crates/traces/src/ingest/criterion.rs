@@ -1,6 +1,5 @@
-//! Criterion's output: for each benchmark a directory `new` with
-//! `benchmark.json` and `estimates.json`. Mean and median become numbers, in
-//! nanoseconds.
+//! Criterion's output: a directory `new` for each benchmark, with `benchmark.json` and
+//! `estimates.json`. Mean and median become numbers in nanoseconds.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::store::{Entry, Value};
 
-/// Files are small; what is larger is something else.
+/// The maximum size of a file; a larger one is not from Criterion.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const DEPTH_MAX: usize = 16;
 const FILES_MAX: usize = 100_000;
@@ -31,7 +30,7 @@ struct Measured {
     estimates: Estimates,
 }
 
-/// What Criterion writes beside these is left out.
+/// Other fields that Criterion writes are ignored.
 #[derive(Deserialize)]
 struct Benchmark {
     group_id: String,
@@ -51,11 +50,11 @@ struct Estimate {
     point_estimate: f64,
 }
 
-/// Reads `{"benchmarks": [{"benchmark": ..., "estimates": ...}]}`: both files
-/// of every benchmark in one, for sending.
+/// Reads `{"benchmarks": [{"benchmark": ..., "estimates": ...}]}`, which combines both
+/// files of every benchmark in one document for upload.
 pub fn read(bytes: &[u8], labels: &Params) -> Result<Report> {
     let both: Both = serde_json::from_slice(bytes)
-        .map_err(|error| Error::invalid(format!("the Criterion results: {error}")))?;
+        .map_err(|error| Error::invalid(format!("invalid Criterion results: {error}")))?;
     let mut report = Report::default();
     for measured in &both.benchmarks {
         report.entries.extend(measured.entries(labels)?);
@@ -63,8 +62,8 @@ pub fn read(bytes: &[u8], labels: &Params) -> Result<Report> {
     Ok(report)
 }
 
-/// Reads all benchmarks below a directory such as `target/criterion`. They are
-/// as old as the newest of their files.
+/// Reads all benchmarks below a directory such as `target/criterion`. Their time is
+/// that of the newest file.
 pub fn read_directory(directory: &Path, labels: &Params) -> Result<Report> {
     let mut report = Report::default();
     let mut found = Vec::new();
@@ -73,7 +72,7 @@ pub fn read_directory(directory: &Path, labels: &Params) -> Result<Report> {
     for new in found {
         let benchmark = parse(&new.join("benchmark.json"))?;
         let estimates = new.join("estimates.json");
-        // The directory itself does not change when files within it do.
+        // The modification time of a directory does not change with its files.
         report.time_micros = report.time_micros.max(modified_micros(&estimates));
         let estimates = parse(&estimates)?;
         report.entries.extend(Measured { benchmark, estimates }.entries(labels)?);
@@ -88,7 +87,8 @@ fn modified_micros(path: &Path) -> Option<i64> {
     i64::try_from(since.as_micros()).ok()
 }
 
-/// Directories named `new` that hold a measurement. Links are not followed.
+/// Finds directories named `new` that contain a measurement. Symbolic links are not
+/// followed.
 fn find(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     let unreadable =
         |error: std::io::Error| Error::invalid(format!("{}: {error}", directory.display()));
@@ -134,7 +134,9 @@ impl Measured {
             .map(|(measure, estimate)| {
                 let number = estimate.point_estimate;
                 if !number.is_finite() {
-                    return Err(Error::invalid(format!("{params} has {number}, no number")));
+                    return Err(Error::invalid(format!(
+                        "the value of {params} is {number}, not a finite number"
+                    )));
                 }
                 Ok(Entry {
                     params: params.overlaid(&tolerant([("measure", measure)])?)?,
@@ -158,14 +160,14 @@ mod tests {
         "median":{"point_estimate":1.4},"median_abs_dev":{},"slope":null,"std_dev":{}}"#;
 
     #[test]
-    fn directories_and_what_is_sent_give_the_same() {
+    fn directories_and_uploads_give_the_same_report() {
         let dir = tempfile::tempdir().unwrap();
         let new = dir.path().join("sort/quick/1000/new");
         std::fs::create_dir_all(&new).unwrap();
         std::fs::create_dir_all(dir.path().join("report")).unwrap();
         std::fs::write(new.join("benchmark.json"), BENCHMARK).unwrap();
         std::fs::write(new.join("estimates.json"), ESTIMATES).unwrap();
-        // An older run left its results beside the new ones.
+        // An older run left its results next to the new ones.
         let made = std::time::UNIX_EPOCH + std::time::Duration::from_micros(1_700_000_000_000_000);
         let estimates = File::options().write(true).open(new.join("estimates.json")).unwrap();
         estimates.set_modified(made).unwrap();

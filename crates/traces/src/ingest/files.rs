@@ -1,6 +1,5 @@
-//! Results from files: a thread reads them while what was read before is
-//! stored. Two batches are stored at once, so that neither the disk nor the
-//! processor waits for the other.
+//! Ingests results from files: a thread reads files while earlier batches are stored.
+//! Two batches are stored at once, so that neither disk nor CPU is idle.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,37 +14,37 @@ use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::store::{Put, Store, now_micros};
 
-/// Results that are stored together, about.
+/// The approximate number of results in a batch.
 const BATCH_ENTRIES: usize = 500_000;
-/// Batches that are being stored at once.
+/// The maximum number of batches stored concurrently.
 const STORING_MAX: usize = 2;
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Files to be ingested, and what they do not say themselves.
+/// Files to ingest, and metadata that they do not contain.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// Files, and directories that Criterion wrote.
+    /// Files, and directories written by Criterion.
     pub paths: Vec<PathBuf>,
-    /// Laid under the params of every result.
+    /// Added to the params of every result that does not have them.
     pub labels: Params,
-    /// The commit of files that name none.
+    /// The commit of files that do not name one.
     pub commit: Option<String>,
-    /// When the results were made, instead of what their files say.
+    /// The time of the results, which overrides that in the files.
     pub time_micros: Option<i64>,
-    /// Instead of guessing.
+    /// The format; detected if `None`.
     pub format: Option<Format>,
 }
 
-/// How far it is.
+/// Progress of an ingestion.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ingested {
     pub results: u64,
     pub skipped: u64,
-    /// The share of all files that has been read.
+    /// The fraction of all files that has been read.
     pub done: f64,
 }
 
-/// What the reading thread hands over.
+/// Results passed on by the reading thread.
 #[derive(Default)]
 struct Batch {
     puts: Vec<Put>,
@@ -55,15 +54,20 @@ struct Batch {
 }
 
 impl Files {
-    /// Stores the results of all files. Doing it again changes nothing.
-    pub async fn ingest(self, store: &Store, mut told: impl FnMut(&Ingested)) -> Result<Ingested> {
+    /// Stores the results of all files and reports progress. The operation is
+    /// idempotent.
+    pub async fn ingest(
+        self,
+        store: &Store,
+        mut report: impl FnMut(&Ingested),
+    ) -> Result<Ingested> {
         let (send, mut receive) = mpsc::channel::<Batch>(1);
         let reading = thread::spawn(move || self.read_all(&send));
         let mut ingested = Ingested::default();
         let mut storing: JoinSet<Result<usize>> = JoinSet::new();
         let mut commits: HashSet<String> = HashSet::new();
         while let Some(batch) = receive.recv().await {
-            // Of two results of one commit the later one is stored later.
+            // Of two results of one commit, the later one must be stored later.
             let again = batch.puts.iter().any(|put| commits.contains(&put.commit));
             while storing.len() >= STORING_MAX || again && !storing.is_empty() {
                 ingested.results += stored(&mut storing).await?;
@@ -74,21 +78,21 @@ impl Files {
             commits.extend(batch.puts.iter().map(|put| put.commit.clone()));
             ingested.skipped += batch.skipped as u64;
             ingested.done = batch.done;
-            told(&ingested);
+            report(&ingested);
             let store = store.clone();
             storing.spawn(async move { Ok(store.put(&batch.puts).await?.entries) });
         }
         while !storing.is_empty() {
             ingested.results += stored(&mut storing).await?;
         }
-        told(&ingested);
+        report(&ingested);
         match reading.join() {
             Ok(read) => read.map(|()| ingested),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
-    /// Reads files one after another into batches, until nobody wants them.
+    /// Reads files one after another into batches, until the receiver is dropped.
     fn read_all(&self, send: &mpsc::Sender<Batch>) -> Result<()> {
         let mut reader = Reader::new(self.labels.clone());
         let mut batch = Batch::default();
@@ -98,10 +102,10 @@ impl Files {
             for (report, time_micros) in read.map_err(|error| of_file(path, error))? {
                 let commit = report.commit.or_else(|| self.commit.clone());
                 let commit = commit.ok_or_else(|| {
-                    let what = "it names no commit, and none was given: say --commit, or --repo";
+                    let what = "the file names no commit: pass --commit or --repo";
                     of_file(path, Error::invalid(what))
                 })?;
-                // One commit has one time in a batch.
+                // A batch contains each commit once, because a put has one time.
                 if batch.entries >= BATCH_ENTRIES || !commits.insert(commit.clone()) {
                     let mut full = std::mem::take(&mut batch);
                     full.done = at as f64 / self.paths.len() as f64;
@@ -116,7 +120,7 @@ impl Files {
             }
         }
         batch.done = 1.0;
-        // Whoever has left has failed, and says so itself.
+        // The receiver is dropped only after an error, which is reported there.
         let _ = send.blocking_send(batch);
         Ok(())
     }
@@ -129,16 +133,18 @@ impl Files {
         let reports = if found.is_dir() {
             let report = read_criterion_directory(path, &self.labels)?;
             if report.entries.is_empty() {
-                return Err(Error::invalid("this directory holds no results of Criterion"));
+                return Err(Error::invalid("the directory contains no Criterion results"));
             }
             vec![report]
         } else {
             if found.len() > FILE_BYTES_MAX {
-                return Err(Error::TooLarge(format!("a file may have {FILE_BYTES_MAX} bytes")));
+                return Err(Error::TooLarge(format!(
+                    "the file is larger than the limit of {FILE_BYTES_MAX} bytes"
+                )));
             }
             let bytes = std::fs::read(path).map_err(failed)?;
             let format = self.format.or_else(|| guess(&bytes));
-            let unknown = || Error::invalid("its format is not known: tell it with --format");
+            let unknown = || Error::invalid("unknown format: pass --format");
             reader.read(format.ok_or_else(unknown)?, &bytes)?
         };
         let with_time = |report: Report| {
@@ -155,17 +161,17 @@ async fn stored(storing: &mut JoinSet<Result<usize>>) -> Result<u64> {
         Some(Ok(entries)) => entries.map(|entries| entries as u64),
         Some(Err(stopped)) => match stopped.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(stopped) => Err(Error::Conflict(format!("the work was given up: {stopped}"))),
+            Err(stopped) => Err(Error::Conflict(format!("the ingestion was aborted: {stopped}"))),
         },
     }
 }
 
-/// The error, told with the file that it is about.
+/// Adds the name of the file to an error.
 fn of_file(path: &Path, error: Error) -> Error {
-    let told = |what: String| format!("{}: {what}", path.display());
+    let named = |what: String| format!("{}: {what}", path.display());
     match error {
-        Error::Invalid(what) => Error::Invalid(told(what)),
-        Error::TooLarge(what) => Error::TooLarge(told(what)),
+        Error::Invalid(what) => Error::Invalid(named(what)),
+        Error::TooLarge(what) => Error::TooLarge(named(what)),
         other => other,
     }
 }

@@ -1,5 +1,5 @@
-//! A git repository, asked with the `git` program: which commits the main
-//! branch has, in order, and which commit a name means.
+//! Reads a git repository with the `git` program: the commits of the main branch in
+//! order, and the commit that a name refers to.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,26 +10,26 @@ use crate::store::Commit;
 const FIELD: char = '\x1f';
 const TEXT_BYTES_MAX: usize = 1000;
 
-/// All commits on the first-parent line up to `branch`, the oldest first.
+/// Returns all commits on the first-parent line up to `branch`, the oldest first.
 pub fn commits(repository: &Path, branch: &str) -> Result<Vec<Commit>> {
     let shallow = run(repository, &["rev-parse", "--is-shallow-repository"])?;
     if shallow.trim() == "true" {
         return Err(Error::invalid(format!(
-            "{} is a shallow clone, so its commits cannot be counted: `git fetch --unshallow`",
+            "{} is a shallow clone, so its commits cannot be counted: run `git fetch --unshallow`",
             repository.display()
         )));
     }
     let format = "--format=%H%x1f%aN <%aE>%x1f%ct%x1f%s";
     let log = ["log", "--first-parent", "--reverse", format, "--end-of-options", branch, "--"];
-    let told = run(repository, &log)?;
-    told.lines().map(commit).collect()
+    let output = run(repository, &log)?;
+    output.lines().map(commit).collect()
 }
 
-/// The branch that a table follows if none is given: the default branch of
-/// `origin`, or else `main` or `master`, there or here, or else the only branch
-/// of a repository without remotes. The checked-out commit decides nothing:
-/// continuous integration checks out feature branches, and merge commits of
-/// pull requests that no branch has.
+/// Returns the branch that a table follows by default: the default branch of `origin`,
+/// or else `main` or `master`, remote or local, or else the only branch of a repository
+/// without remotes. The checked-out commit is not used, because continuous integration
+/// checks out feature branches, and merge commits of pull requests that are on no
+/// branch.
 pub fn main_branch(repository: &Path) -> Result<String> {
     let refs =
         run(repository, &["for-each-ref", "--format=%(refname)", "refs/remotes", "refs/heads"])?;
@@ -48,30 +48,29 @@ pub fn main_branch(repository: &Path) -> Result<String> {
     };
     found.or_else(only).map(str::to_string).ok_or_else(|| {
         Error::invalid(format!(
-            "cannot tell which branch of {} is the main branch: pass --branch",
+            "cannot determine the main branch of {}: pass --branch",
             repository.display()
         ))
     })
 }
 
-/// The hash of what a name means, such as `HEAD~3`.
+/// Returns the hash that a name such as `HEAD~3` refers to.
 pub fn resolve(repository: &Path, name: &str) -> Result<String> {
     let commit = format!("{name}^{{commit}}");
-    let told = run(repository, &["rev-parse", "--verify", "--end-of-options", &commit])?;
-    // Some versions repeat the separator.
-    told.lines().last().map(str::to_string).ok_or_else(|| Error::UnknownCommit(name.into()))
+    let output = run(repository, &["rev-parse", "--verify", "--end-of-options", &commit])?;
+    // Some versions of git print the separator too.
+    output.lines().last().map(str::to_string).ok_or_else(|| Error::UnknownCommit(name.into()))
 }
 
 fn run(repository: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
     command.arg("-C").arg(repository).args(arguments);
     command.stdin(Stdio::null()).env("GIT_TERMINAL_PROMPT", "0").env("LC_ALL", "C");
-    let output = command
-        .output()
-        .map_err(|error| Error::invalid(format!("the git program cannot be started: {error}")))?;
+    let output =
+        command.output().map_err(|error| Error::invalid(format!("cannot run git: {error}")))?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::invalid(format!("{}: {}", repository.display(), told.trim())));
+        let output = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::invalid(format!("{}: {}", repository.display(), output.trim())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -82,7 +81,7 @@ fn commit(line: &str) -> Result<Commit> {
     let subject = fields.next().unwrap_or_default();
     let time = time.and_then(|time| time.parse().ok());
     let (Some(hash), Some(author), Some(time)) = (hash, author, time) else {
-        return Err(Error::invalid(format!("git told something strange: {line:?}")));
+        return Err(Error::invalid(format!("unexpected output of git: {line:?}")));
     };
     let text = |text: &str| super::cut(text, TEXT_BYTES_MAX).to_string();
     Ok(Commit { hash: hash.into(), author: text(author), time, subject: text(subject) })
@@ -104,7 +103,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let git = |arguments: &[&str]| run(dir.path(), arguments).unwrap();
         git(&["init", "-q", "-b", "trunk"]);
-        assert!(main_branch(dir.path()).is_err(), "there is no branch yet");
+        assert!(main_branch(dir.path()).is_err(), "a branch exists already");
         let who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"];
         git(&[&who[..], &["commit", "-q", "--allow-empty", "-m", "one"]].concat());
         let found = || main_branch(dir.path()).map_err(|error| error.to_string());
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_never_taken_for_options() {
+    fn names_are_never_parsed_as_options() {
         let dir = tempfile::tempdir().unwrap();
         assert!(resolve(dir.path(), "--help").is_err());
         assert!(commits(dir.path(), "--output=x").is_err());

@@ -1,5 +1,5 @@
-//! Google Benchmark's JSON. Times become nanoseconds; repetitions become their
-//! median, unless only summaries were written.
+//! Google Benchmark's JSON. Times are converted to nanoseconds; repetitions are reduced
+//! to their median, unless the file contains only aggregates.
 
 use std::collections::BTreeMap;
 
@@ -33,17 +33,17 @@ struct Run {
     skipped: bool,
 }
 
-/// What is measured under one name: summary, measure, unit.
+/// The values measured under one name, by aggregate, measure and unit.
 type Series = BTreeMap<(String, &'static str, &'static str), Vec<f64>>;
 
 pub fn read(bytes: &[u8], labels: &Params) -> Result<Report> {
     let file: File = serde_json::from_slice(bytes)
-        .map_err(|error| Error::invalid(format!("the Google Benchmark results: {error}")))?;
+        .map_err(|error| Error::invalid(format!("invalid Google Benchmark results: {error}")))?;
     let mut report = Report::default();
     let mut names: BTreeMap<&str, (Series, Series)> = BTreeMap::new();
     for run in &file.benchmarks {
         let is_summary = run.run_type.as_deref() == Some("aggregate");
-        // Shares of other numbers are not times.
+        // Percentages of other numbers are not times.
         let is_share = run.aggregate_unit.as_deref() == Some("percentage");
         if run.error_occurred || run.skipped || is_share {
             report.skipped += 1;
@@ -84,7 +84,7 @@ impl Run {
             "us" => 1e3,
             "ms" => 1e6,
             "s" => 1e9,
-            other => return Err(Error::invalid(format!("{other:?} is no unit of time"))),
+            other => return Err(Error::invalid(format!("unknown time unit {other:?}"))),
         };
         let all = [
             ("real_time", "ns", self.real_time.map(|time| time * nanos)),
@@ -100,7 +100,10 @@ impl Run {
                 if found.2.is_finite() {
                     return Ok(found);
                 }
-                Err(Error::invalid(format!("{} has {}, no number", self.name, found.2)))
+                Err(Error::invalid(format!(
+                    "the value of {} is {}, not a finite number",
+                    self.name, found.2
+                )))
             })
             .collect()
     }

@@ -1,4 +1,4 @@
-//! Our own format: one JSON object for each commit, one after another.
+//! The native format: a sequence of JSON objects, one per commit.
 //!
 //! ```json
 //! {"commit": "HASH", "time": 1560340800.5, "params": {"os": "Android"},
@@ -8,8 +8,8 @@
 //!   {"params": {"name": "draw"}, "value": 12.5, "options": {"unit": "ms"}}]}
 //! ```
 //!
-//! Files hold millions of results, so one is read without a copy of its params:
-//! they are looked up among those seen before.
+//! Files contain millions of results, so params are not copied while parsing: they are
+//! looked up among those seen before.
 
 use std::fmt;
 
@@ -32,20 +32,21 @@ struct File {
     results: Vec<Item>,
 }
 
-/// One result, with its own params by their number.
+/// One result, with the number of its own params.
 struct Item {
     own: Own,
     value: Value,
     options: Params,
 }
 
-/// Reads all objects of a file. `labels` are laid under each result's params.
+/// Reads all objects of a file. `labels` are added to each result's params, which take
+/// precedence.
 pub fn read(bytes: &[u8], labels: &Params, seen: &mut Seen) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     let mut from = serde_json::Deserializer::from_slice(bytes);
     while !rest_is_blank(&mut from) {
         let file = FileSeed(seen).deserialize(&mut from);
-        let file = file.map_err(|error| Error::invalid(format!("the JSON: {error}")))?;
+        let file = file.map_err(|error| Error::invalid(format!("invalid JSON: {error}")))?;
         reports.push(file.report(labels, seen)?);
     }
     if reports.is_empty() {
@@ -54,8 +55,7 @@ pub fn read(bytes: &[u8], labels: &Params, seen: &mut Seen) -> Result<Vec<Report
     Ok(reports)
 }
 
-/// True at the end of the bytes. Whatever else follows is the next object's
-/// to complain about.
+/// Returns true at the end of the bytes. Any other rest is parsed as the next object.
 fn rest_is_blank(from: &mut serde_json::Deserializer<serde_json::de::SliceRead<'_>>) -> bool {
     from.end().is_ok()
 }
@@ -66,7 +66,7 @@ impl File {
             None => None,
             Some(time) if (0.0..253_402_300_800.0).contains(&time) => Some((time * 1e6) as i64),
             Some(time) => {
-                return Err(Error::invalid(format!("{time} is no time in seconds since 1970")));
+                return Err(Error::invalid(format!("invalid time {time}: use seconds since 1970")));
             }
         };
         let shared = labels.overlaid(&self.params)?;
@@ -197,7 +197,7 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
                     options = Some(map.next_value()?);
                     continue;
                 }
-                // Null takes back what was there.
+                // Null deletes the stored result.
                 ItemField::Digest => Value::Digest(map.next_value()?),
                 ItemField::Value => Value::Number(map.next_value()?),
                 ItemField::Content => {
@@ -264,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_name_the_mistake() {
         let long = format!(r#"{{"results": [{{"params": {{"a": "{}"}}}}]}}"#, "x".repeat(5000));
-        for (text, says) in [
+        for (text, expected) in [
             ("", "empty"),
             ("[", "line 1"),
             ("{", "line 1"),
@@ -276,17 +276,17 @@ mod tests {
             (r#"{"results": [{"value": 1, "digest": null}]}"#, "exactly one"),
             (r#"{"results": [{"digest": "xyz"}]}"#, "32 hex"),
             (r#"{"results": [{"params": {"a": ""}, "value": 1}]}"#, "blank"),
-            (r#"{"results": [{"params": {"a": "b", "a": "c"}, "value": 1}]}"#, "twice"),
-            (r#"{"results": [{"params": {"a": 1}, "value": 1}]}"#, "a text"),
+            (r#"{"results": [{"params": {"a": "b", "a": "c"}, "value": 1}]}"#, "duplicate"),
+            (r#"{"results": [{"params": {"a": 1}, "value": 1}]}"#, "a string"),
             (r#"{"results": [{"value": 1, "vaule": 2}]}"#, "vaule"),
             (r#"{"results": [], "results": []}"#, "duplicate"),
-            (r#"{"results": [], "time": -1}"#, "no time"),
+            (r#"{"results": [], "time": -1}"#, "invalid time"),
             (r#"{"results": [], "tiem": 1}"#, "tiem"),
             (r#"{"results": [{"value": 1e999}]}"#, "number"),
             (&long, "1024"),
         ] {
             let error = read(text.as_bytes(), &Params::default()).unwrap_err().to_string();
-            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! JUnit reports. A test case becomes a trace of its suite, class and name; its
-//! digest stands for its outcome, and its time is a number of the same trace.
+//! JUnit reports. A test case becomes a trace with its suite, class and name; its
+//! digest represents its outcome, and its duration is a number of the same trace.
 
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
@@ -11,27 +11,27 @@ use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::store::{Entry, Value};
 
-/// The contents whose digests stand for outcomes without a message.
+/// The contents whose digests represent outcomes without a message.
 const PASSED: &str = "passed";
 const SKIPPED: &str = "skipped";
 const FAILED: &str = "failed";
 
-/// The digests of outcomes that nobody has to look at.
+/// Returns the digests of outcomes that need no triage.
 pub fn harmless() -> [Digest; 2] {
     [PASSED, SKIPPED].map(|word| Digest::of(word.as_bytes()))
 }
 
-/// The digests of outcomes that are told by a word alone.
+/// Returns the digests of outcomes without a message, with their names.
 pub fn words() -> [(Digest, &'static str); 3] {
     [PASSED, SKIPPED, FAILED].map(|word| (Digest::of(word.as_bytes()), word))
 }
 
-/// Elements within elements, and a message's bytes, at most.
+/// The maximum nesting depth of elements.
 const DEPTH_MAX: usize = 64;
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const SHOWN_BYTES_MAX: usize = 300;
 
-/// A test case that is being read.
+/// A test case that is being parsed.
 struct Case {
     params: Params,
     file: String,
@@ -49,7 +49,7 @@ struct Reading<'l> {
     labels: &'l Params,
     suites: Vec<String>,
     case: Option<Case>,
-    /// Text goes into the message of the failure that is open.
+    /// Whether text belongs to the message of a failure.
     in_failure: bool,
     report: Report,
 }
@@ -74,7 +74,7 @@ pub fn read(bytes: &[u8], labels: &Params) -> Result<Report> {
                 root(&start, at, &mut root_seen)?;
                 depth += 1;
                 if depth > DEPTH_MAX {
-                    return Err(wrong(at, "elements nest too deep"));
+                    return Err(wrong(at, "elements are nested too deeply"));
                 }
                 reading.open(&start, at)?;
             }
@@ -89,11 +89,11 @@ pub fn read(bytes: &[u8], labels: &Params) -> Result<Report> {
             }
             Event::Text(text) => reading.text(&text.xml10_content()),
             Event::CData(text) => reading.text(&text.xml10_content()),
-            // Whitespace and names in entities do not make an outcome.
+            // Entities become spaces: they do not affect the outcome.
             Event::GeneralRef(_) => reading.text(" "),
-            Event::DocType(_) => return Err(wrong(at, "document types are not read")),
-            Event::Eof if depth > 0 => return Err(wrong(at, "the file ends within an element")),
-            Event::Eof if !root_seen => return Err(wrong(at, "there is no test suite")),
+            Event::DocType(_) => return Err(wrong(at, "document types are not supported")),
+            Event::Eof if depth > 0 => return Err(wrong(at, "the file ends inside an element")),
+            Event::Eof if !root_seen => return Err(wrong(at, "no test suite found")),
             Event::Eof => return Ok(reading.report),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
         }
@@ -101,13 +101,16 @@ pub fn read(bytes: &[u8], labels: &Params) -> Result<Report> {
 }
 
 fn wrong(at: u64, what: &str) -> Error {
-    Error::invalid(format!("the JUnit report at byte {at}: {what}"))
+    Error::invalid(format!("invalid JUnit report at byte {at}: {what}"))
 }
 
 fn root(start: &BytesStart, at: u64, seen: &mut bool) -> Result<()> {
     let local = start.local_name();
     if !*seen && !matches!(local.as_ref(), "testsuites" | "testsuite") {
-        return Err(wrong(at, &format!("<{}> is no test suite", cut(local.as_ref(), 40))));
+        return Err(wrong(
+            at,
+            &format!("expected a test suite, found <{}>", cut(local.as_ref(), 40)),
+        ));
     }
     *seen = true;
     Ok(())
@@ -125,11 +128,11 @@ impl Reading<'_> {
             "testsuite" => self.suites.push(attribute("name")?),
             "testcase" => {
                 if self.case.is_some() {
-                    return Err(wrong(at, "a test case is within another"));
+                    return Err(wrong(at, "nested test cases"));
                 }
                 let name = attribute("name")?;
                 if name.trim().is_empty() {
-                    return Err(wrong(at, "a test case has no name"));
+                    return Err(wrong(at, "test case without a name"));
                 }
                 let suite = self.suites.last().map_or("", String::as_str);
                 let class = attribute("classname")?;
@@ -149,7 +152,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The first outcome that is told stands.
+    /// Sets the outcome of the test case; the first one counts.
     fn outcome(&mut self, status: &'static str, message: &str, with_text: bool) {
         let Some(case) = &mut self.case else { return };
         if case.outcome.status == PASSED {
@@ -194,7 +197,8 @@ impl Case {
             ("message", cut(self.outcome.message.trim(), SHOWN_BYTES_MAX)),
             ("status", self.outcome.status),
         ]);
-        // Cut to what params may have, so they can only be too many together.
+        // The values are truncated to their limit, so only their total size can be too
+        // large.
         let options = options.unwrap_or_default();
         let number = self.seconds.map(|seconds| Entry {
             params: self.params.clone(),
@@ -207,13 +211,13 @@ impl Case {
 }
 
 fn seconds(text: &str) -> Option<f64> {
-    // Some runners set thousands apart.
+    // Some test runners write thousands separators.
     let seconds: f64 = text.replace(',', "").trim().parse().ok()?;
     (seconds.is_finite() && seconds >= 0.0).then_some(seconds)
 }
 
-/// A message without what differs from run to run: numbers, addresses, and
-/// how it is laid out.
+/// Returns a message without parts that vary between runs: numbers, addresses and
+/// whitespace.
 fn normalized(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(MESSAGE_BYTES_MAX));
     for word in cut(message, MESSAGE_BYTES_MAX).split_whitespace() {
@@ -277,18 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_refused() {
-        for (text, says) in [
+    fn invalid_reports_are_rejected() {
+        for (text, expected) in [
             ("", "no test suite"),
-            ("<html/>", "no test suite"),
-            ("<testsuite><testcase name='a'>", "within an element"),
-            ("<testsuite><testcase/></testsuite>", "no name"),
+            ("<html/>", "expected a test suite"),
+            ("<testsuite><testcase name='a'>", "inside an element"),
+            ("<testsuite><testcase/></testsuite>", "without a name"),
             ("<testsuite></testcase></testsuite>", "byte"),
             ("<!DOCTYPE x [<!ENTITY a 'b'>]><testsuite/>", "document types"),
             ("<testsuite><testcase name='&unknown;'/></testsuite>", "byte"),
         ] {
             let error = read(text.as_bytes(), &Params::default()).unwrap_err().to_string();
-            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         let deep = "<testsuite>".repeat(1000);
         assert!(read(deep.as_bytes(), &Params::default()).is_err());

@@ -1,10 +1,10 @@
-//! What test runners and benchmarks write, read into results.
+//! Reads the output of test runners and benchmarks.
 //!
-//! `json` is our own format, `junit` test reports, `criterion` and
-//! `google_benchmark` measurements; `git` tells the order of commits. Readers
-//! take bytes that nobody vouches for: they refuse, and never guess. `files`
-//! reads many of them while a store takes what was read; `seen` are the params
-//! that they have in common.
+//! `json` is the native format; `junit` reads test reports, `criterion` and
+//! `google_benchmark` measurements; `git` provides the order of commits. Readers handle
+//! untrusted bytes: they reject what they do not understand and never guess. `files`
+//! reads many files while a store stores their results; `seen` holds the params that
+//! they have in common.
 
 mod criterion;
 mod files;
@@ -45,7 +45,7 @@ impl FromStr for Format {
             "criterion" => Ok(Format::Criterion),
             "google-benchmark" => Ok(Format::GoogleBenchmark),
             other => Err(Error::invalid(format!(
-                "{other:?} is no format: json, junit, criterion or google-benchmark"
+                "unknown format {other:?}: use json, junit, criterion or google-benchmark"
             ))),
         }
     }
@@ -54,11 +54,11 @@ impl FromStr for Format {
 /// Results read from a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The commit that the file names.
+    /// The commit named in the file.
     pub commit: Option<String>,
     pub time_micros: Option<i64>,
     pub entries: Vec<Entry>,
-    /// Results that hold nothing to keep: failed benchmarks, summaries.
+    /// Number of ignored results: failed benchmarks and aggregates.
     pub skipped: usize,
 }
 
@@ -69,7 +69,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// `labels` are laid under each result's params.
+    /// Creates a reader. `labels` are added to each result's params, which take
+    /// precedence.
     pub fn new(labels: Params) -> Reader {
         Reader { labels, seen: Seen::default() }
     }
@@ -79,7 +80,7 @@ impl Reader {
         let labels = &self.labels;
         let mut report = match format {
             Format::Json => {
-                self.seen.make_room();
+                self.seen.clear_if_full();
                 return json::read(bytes, labels, &mut self.seen);
             }
             Format::Junit => junit::read(bytes, labels)?,
@@ -91,7 +92,7 @@ impl Reader {
     }
 }
 
-/// Tells the format of a file by how it begins.
+/// Detects the format of a file from its first bytes.
 pub fn guess(bytes: &[u8]) -> Option<Format> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace())?;
     if *first == b'<' || bytes.starts_with(b"\xef\xbb\xbf<") {
@@ -108,7 +109,8 @@ pub fn guess(bytes: &[u8]) -> Option<Format> {
     (*first == b'{').then_some(Format::Json)
 }
 
-/// Of results with the same params the last, where the first one stood.
+/// Keeps the last of several results with the same params, at the position of the
+/// first.
 pub fn last_of_each(entries: Vec<Entry>) -> Vec<Entry> {
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
     let mut places: HashMap<(Kind, Params), usize> = HashMap::with_capacity(entries.len());
@@ -124,14 +126,14 @@ pub fn last_of_each(entries: Vec<Entry>) -> Vec<Entry> {
     kept
 }
 
-/// Params out of what is not blank; values that are too long are cut, because
-/// they come from programs that know no limits.
+/// Returns params of the pairs that are not blank. Values that are too long are
+/// truncated, because the programs that write them have no limits.
 fn tolerant<'t>(pairs: impl IntoIterator<Item = (&'t str, &'t str)>) -> Result<Params> {
     let pairs = pairs.into_iter().filter(|(_, value)| !value.trim().is_empty());
     Params::new(pairs.map(|(key, value)| (key, cut(value, VALUE_BYTES_MAX))))
 }
 
-/// At most so many bytes, at a letter's end.
+/// Returns at most `bytes_max` bytes of a text, cut at a character boundary.
 fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
@@ -142,7 +144,7 @@ mod tests {
     use crate::store::Value;
 
     #[test]
-    fn formats_are_told_apart() {
+    fn formats_are_detected() {
         for (text, format) in [
             ("<?xml version='1.0'?><testsuites/>", Some(Format::Junit)),
             ("\n<testsuite/>", Some(Format::Junit)),

@@ -1,5 +1,5 @@
-//! Params that a reader has met before: the same ones come with every commit,
-//! and are made once.
+//! Params that a reader has seen before. Every commit has the same params again, so
+//! they are built only once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,22 +10,22 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
 use crate::error::Result;
 use crate::params::{KEY_BYTES_MAX, PAIRS_MAX, Params, VALUE_BYTES_MAX};
 
-/// Params that are remembered; beyond that, all are forgotten at once.
+/// The maximum number of cached params; beyond that, the cache is cleared.
 const SEEN_MAX: usize = 1_000_000;
-/// The longest form of any params, escapes in their source included.
+/// The maximum size of a form, including escapes in its source.
 const FORM_BYTES_MAX: usize = PAIRS_MAX * (KEY_BYTES_MAX + VALUE_BYTES_MAX + 8);
 
-/// All params that were met, by number. Number 0 has none.
+/// All params seen so far, by number. Number 0 is empty params.
 pub struct Seen {
     numbers: HashMap<Box<[u8]>, Own>,
     params: Vec<Params>,
-    /// What params were laid over, and what came of it.
+    /// The params that the entries of `whole` were merged with.
     shared: Params,
     whole: Vec<Option<Params>>,
     form: Vec<u8>,
 }
 
-/// The number of some params.
+/// The number of a set of params.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own(u32);
 
@@ -42,14 +42,14 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// For a caller that no longer holds any number.
-    pub fn make_room(&mut self) {
+    /// Clears the cache if it is full. The caller must not hold any number.
+    pub fn clear_if_full(&mut self) {
         if self.params.len() > SEEN_MAX {
             *self = Seen::default();
         }
     }
 
-    /// The params as they are over others.
+    /// Returns the params merged over others.
     pub fn over<'s>(&'s mut self, shared: &Params) -> Over<'s> {
         if self.shared != *shared {
             self.shared = shared.clone();
@@ -76,8 +76,8 @@ impl Over<'_> {
     }
 }
 
-/// Reads an object of texts. Its form, keys and values with their lengths, is
-/// gathered without a copy of either and looked up.
+/// Reads an object with string values. Its form (keys and values with their lengths) is
+/// collected without copying strings and looked up.
 impl<'de> DeserializeSeed<'de> for &mut Seen {
     type Value = Own;
 
@@ -90,7 +90,7 @@ impl<'de> Visitor<'de> for &mut Seen {
     type Value = Own;
 
     fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        out.write_str("an object of keys and texts")
+        out.write_str("an object with string values")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Own, A::Error> {
@@ -98,7 +98,7 @@ impl<'de> Visitor<'de> for &mut Seen {
         while map.next_key_seed(Text(&mut self.form))?.is_some() {
             map.next_value_seed(Text(&mut self.form))?;
             if self.form.len() > FORM_BYTES_MAX {
-                return Err(A::Error::custom("params are longer than any may be"));
+                return Err(A::Error::custom("params are too long"));
             }
         }
         if let Some(own) = self.numbers.get(&self.form[..]) {
@@ -115,18 +115,18 @@ impl<'de> Visitor<'de> for &mut Seen {
     }
 }
 
-/// The keys and values of a form.
+/// Returns the keys and values of a form.
 fn pairs(mut form: &[u8]) -> impl Iterator<Item = (&str, &str)> {
     let mut text = move || {
         let (length, rest) = form.split_first_chunk()?;
         let (text, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
         form = rest;
-        Some(std::str::from_utf8(text).expect("a form is made of texts"))
+        Some(std::str::from_utf8(text).expect("a form consists of UTF-8 strings"))
     };
     std::iter::from_fn(move || Some((text()?, text()?)))
 }
 
-/// Appends a text to a form.
+/// Appends a string to a form.
 struct Text<'f>(&'f mut Vec<u8>);
 
 impl<'de> DeserializeSeed<'de> for Text<'_> {
@@ -141,7 +141,7 @@ impl Visitor<'_> for Text<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        out.write_str("a text")
+        out.write_str("a string")
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {

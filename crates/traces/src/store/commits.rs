@@ -1,6 +1,6 @@
-//! Reads registered commits: which index a hash has, and who made it when. A
-//! commit's index never changes once it is registered, so a server without a
-//! repository can answer every read. `registration` writes them.
+//! Reads registered commits: the index, author and time of a hash. The index of a
+//! registered commit never changes, so a server without a repository can serve all
+//! reads. `registration` writes them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::tile::{self, CommitIndex, Offset, Tile};
 pub(super) const FAMILY: &str = "C";
 pub(super) const INDEX: &[u8] = b"i";
 const TEXT_BYTES_MAX: usize = 1024;
-/// Hashes whose commits are remembered.
+/// The maximum number of hashes whose commits are cached.
 const REMEMBERED_MAX: usize = 100_000;
-/// The last index that a commit may have.
+/// The largest index of a commit.
 pub(super) const INDEX_MAX: CommitIndex = CommitIndex(i32::MAX as u32);
-/// Commits that one request may ask for.
+/// The maximum number of commits in one request.
 pub const COMMITS_MAX: usize = 100_000;
 
 pub type Found = HashMap<String, (CommitIndex, Arc<Commit>)>;
@@ -44,7 +44,7 @@ impl Commit {
         check_hash(&self.hash)?;
         if self.author.len().max(self.subject.len()) > TEXT_BYTES_MAX {
             return Err(Error::invalid(format!(
-                "author and subject of {} may have {TEXT_BYTES_MAX} bytes each",
+                "author and subject of {} are limited to {TEXT_BYTES_MAX} bytes each",
                 self.hash
             )));
         }
@@ -59,12 +59,12 @@ fn check_hash(hash: &str) -> Result<()> {
     }
     let shown: String = hash.chars().take(70).collect();
     Err(Error::invalid(format!(
-        "{shown:?} is no commit: give 7 to 64 hex digits in small letters, or @ and an index"
+        "invalid commit {shown:?}: use 7 to 64 lowercase hex digits, or @ and an index"
     )))
 }
 
 impl Store {
-    /// The newest commit that is registered.
+    /// Returns the newest registered commit.
     pub async fn head(&self) -> Result<Option<(CommitIndex, Arc<Commit>)>> {
         let query = Query::prefix(row_name::COMMITS).filter(latest()).limit(1);
         let Some(row) = self.table().read_rows(query).next().await? else { return Ok(None) };
@@ -73,14 +73,14 @@ impl Store {
         Ok(last.map(|(offset, commit)| (self.index(tile, offset), commit)))
     }
 
-    /// The registered commits of a range of indexes, in order.
+    /// Returns the registered commits of a range of indexes, in order.
     pub async fn commits(
         &self,
         first: CommitIndex,
         last: CommitIndex,
     ) -> Result<BTreeMap<CommitIndex, Arc<Commit>>> {
         let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
-        // Names of tiles count down, so the newest comes first.
+        // The names of tiles count down, so the newest comes first.
         let range = RowRange {
             start: row_name::commits(newest).into(),
             end: RowRange::prefix(row_name::commits(oldest)).end,
@@ -96,13 +96,13 @@ impl Store {
         Ok(found)
     }
 
-    /// The commit of a hash, or of `@index`.
+    /// Returns the commit with a hash, or at `@index`.
     pub async fn find_commit(&self, name: &str) -> Result<(CommitIndex, Arc<Commit>)> {
         let found = self.find_commits(&[name]).await?;
-        Ok(found.into_iter().next().expect("as many are found as were asked for"))
+        Ok(found.into_iter().next().expect("one commit is returned for each name"))
     }
 
-    /// The commits of these names, in their order.
+    /// Returns the commits with these names, in the same order.
     pub(super) async fn find_commits(
         &self,
         names: &[&str],
@@ -129,7 +129,7 @@ impl Store {
     async fn look_up(&self, name: &str) -> Result<(CommitIndex, Arc<Commit>)> {
         let index = match name.strip_prefix('@') {
             Some(index) => index.parse().map(CommitIndex).map_err(|_| {
-                Error::invalid(format!("{name:?} is no commit: after @ comes an index"))
+                Error::invalid(format!("invalid commit {name:?}: use @ and an index"))
             })?,
             None => {
                 check_hash(name)?;
@@ -141,7 +141,7 @@ impl Store {
         Ok((index, commit.ok_or_else(|| Error::UnknownCommit(name.into()))?))
     }
 
-    /// The indexes of those hashes that have one.
+    /// Returns the indexes of those hashes that are registered.
     pub(super) async fn indexes(&self, hashes: &[&str]) -> Result<HashMap<String, CommitIndex>> {
         let keys = hashes.iter().map(|hash| row_name::commit_by_hash(hash, self.shards()));
         let filter = Filter::chain([Filter::column(FAMILY, INDEX), Filter::latest()]);
@@ -152,7 +152,7 @@ impl Store {
             let index = value.and_then(|text| text.parse().ok()).map(CommitIndex);
             let hash = row_name::subkey_text(&row.key);
             let (Some(index), Some(hash)) = (index, hash) else {
-                return Err(Error::damaged(&row.key, "its index is no number"));
+                return Err(Error::damaged(&row.key, "its index is not a number"));
             };
             found.insert(hash, index);
         }
@@ -169,7 +169,7 @@ impl Store {
         let mut commits = BTreeMap::new();
         for cell in row.family(FAMILY) {
             let offset = tile::offset(&cell.qualifier, self.settings().tile)
-                .ok_or_else(|| wrong("a column is no offset".into()))?;
+                .ok_or_else(|| wrong("a column is not an offset".into()))?;
             let commit: Commit =
                 serde_json::from_slice(&cell.value).map_err(|error| wrong(error.to_string()))?;
             commits.insert(offset, Arc::new(commit));
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_hex_in_small_letters() {
+    fn hashes_are_lowercase_hex() {
         for good in ["abcdef1", &"0".repeat(40), &"f".repeat(64)] {
             assert!(check_hash(good).is_ok(), "{good}");
         }

@@ -1,5 +1,5 @@
-//! Copying a table of traces to another table or another server: row by row,
-//! cell by cell, times and all. Ids are the table's own, so nothing changes.
+//! Copies a table of traces to another table or server, including timestamps. Ids
+//! belong to the table, so they are copied unchanged.
 
 use stele_bigtable::client::{Client, Mutation, Query, RowMutations};
 
@@ -8,7 +8,7 @@ use super::put::written;
 use super::settings::create_table;
 use crate::error::{Error, Result};
 
-/// Cells in one row mutation, and in one bulk write.
+/// The maximum number of cells in one row mutation, and in one bulk write.
 const CELLS_MAX: usize = 50_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -17,8 +17,9 @@ pub struct Copied {
     pub cells: u64,
 }
 
-/// Copies all rows. Doing it again, or after a failure, is harmless; what is
-/// ingested meanwhile may be copied in part, so copy again when it has ended.
+/// Copies all rows. The copy is idempotent and can be repeated after a failure. Results
+/// that are ingested during a copy may be copied partially, so copy again after the
+/// ingestion.
 pub async fn copy(
     from: &Store,
     to: &Client,
@@ -28,7 +29,7 @@ pub async fn copy(
     match Store::open(to, to_table).await {
         Ok(there) if there.settings() != from.settings() => {
             return Err(Error::Conflict(format!(
-                "table {to_table} has other settings than {}",
+                "the settings of table {to_table} differ from those of {}",
                 from.id()
             )));
         }

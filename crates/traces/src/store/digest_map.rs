@@ -1,5 +1,5 @@
-//! Digests and their ids. A mapping is written once, before any cell uses
-//! it, and never changes: what is known stays known.
+//! Maps digests to ids. A mapping is written once, before any cell uses it, and never
+//! changes, so that it can be cached forever.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,15 +13,16 @@ use crate::error::{Error, Result};
 use crate::{row_name, varint};
 
 const FAMILY: &str = "D";
-/// Columns that one conditional write looks at: its filter stays small.
+/// The maximum number of columns in one conditional write, which keeps its filter
+/// small.
 const COLUMNS_MAX: usize = 128;
-/// Bytes of an id at least. Values of one width cost a block of the table no
-/// list of their ends, and this one is enough for 268 million digests.
+/// The minimum size of an id in bytes. Values of one width need no list of offsets in a
+/// block of the table, and four bytes are enough for 268 million digests.
 const ID_BYTES_MIN: usize = 4;
-/// Ids that have a time of their own; more than any counter will reach.
+/// The largest id that has a timestamp; no counter will reach it.
 const ID_MAX: u64 = i64::MAX as u64 / 1000;
 
-/// The mappings that this process has seen.
+/// The mappings that this process has read or written.
 #[derive(Default)]
 pub struct Known {
     both: RwLock<Both>,
@@ -34,12 +35,12 @@ struct Both {
 }
 
 impl Known {
-    /// Visits the ids of digests that are all known.
+    /// Visits the ids of digests that are all in the map.
     pub fn for_ids(&self, digests: impl Iterator<Item = Digest>, mut visit: impl FnMut(u64)) {
         let both = self.both.read();
         digests.for_each(|digest| {
             let id = both.ids.get(&digest);
-            visit(*id.expect("all digests of the put have been numbered"));
+            visit(*id.expect("all digests of the put have an id"));
         });
     }
 
@@ -47,8 +48,8 @@ impl Known {
         self.both.read().digests.get(&id).copied()
     }
 
-    /// Two ids of one digest, or two digests of one id, are damage: no cell
-    /// could be trusted any more.
+    /// Adds mappings. Two ids of one digest, or two digests of one id, are an error,
+    /// because cells would be ambiguous.
     fn learn(&self, mappings: impl IntoIterator<Item = (Digest, u64)>) -> Result<()> {
         let mut both = self.both.write();
         for (digest, id) in mappings {
@@ -57,7 +58,7 @@ impl Known {
             if other_id || other_digest {
                 return Err(Error::Damaged {
                     row: "the digest map".into(),
-                    what: format!("id {id} or digest {digest} is there twice"),
+                    what: format!("duplicate id {id} or digest {digest}"),
                 });
             }
         }
@@ -76,7 +77,7 @@ impl Known {
 }
 
 impl Store {
-    /// Gives an id to every digest that has none; then all are known.
+    /// Assigns an id to every digest that has none, so that all are in the map.
     pub(super) async fn number_digests(&self, digests: Vec<Digest>) -> Result<()> {
         let mut unknown = self.inner.digests.unknown_digests(digests);
         unknown.sort_unstable();
@@ -96,7 +97,7 @@ impl Store {
         Ok(())
     }
 
-    /// Numbers digests of one row of the map.
+    /// Assigns ids to digests of one row of the map.
     async fn number_in_row(&self, row: String, digests: Vec<Digest>) -> Result<()> {
         for attempt in 0..ATTEMPTS_MAX {
             let stored = self.table().read_row(row.clone(), Some(columns(&digests, true))).await?;
@@ -116,19 +117,20 @@ impl Store {
                 Ok(false) => {
                     return self.inner.digests.learn(pairs);
                 }
-                // Somebody else numbered one of them meanwhile.
+                // Another process assigned an id to one of them first.
                 Ok(true) => self.return_ids(ids).await,
-                // Written or not: the ids are not used again, reading tells.
+                // The outcome is unknown: the ids are not reused, and the row is read
+                // again.
                 Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(error.into()),
             }
             pause(attempt).await;
         }
-        Err(Error::Conflict(format!("digests of {row} were numbered by others again and again")))
+        Err(Error::Conflict(format!("too many concurrent changes of the digests in {row}")))
     }
 
-    /// Makes sure that all these ids are known. An id that is in no row of
-    /// the map is damage: mappings are written before cells use them.
+    /// Loads these ids. An id that is in no row of the map is an error, because
+    /// mappings are written before cells use them.
     pub(super) async fn find_digests(&self, ids: &[u64]) -> Result<()> {
         let unknown = self.inner.digests.unknown_ids(ids);
         let (Some(first), Some(last)) = (unknown.iter().min(), unknown.iter().max()) else {
@@ -139,14 +141,14 @@ impl Store {
             None => Ok(()),
             Some(id) => Err(Error::Damaged {
                 row: "the digest map".into(),
-                what: format!("id {id} is used by a trace and has no digest"),
+                what: format!("id {id} is used by a trace but has no digest"),
             }),
         }
     }
 
-    /// Reads the mappings of a range of ids, all shards at once. The time of
-    /// a mapping's cell is its id in milliseconds, so older and newer ones
-    /// are left where they are.
+    /// Reads the mappings of a range of ids from all shards concurrently. The timestamp
+    /// of a mapping's cell is its id in milliseconds, so that other mappings are not
+    /// read.
     async fn load_mappings(&self, first: u64, last: u64) -> Result<()> {
         let times = Filter::timestamps(time(first)?, Some(time(last)?.saturating_add(1000)));
         self.parallel(0..self.shards(), |store, shard| {
@@ -164,8 +166,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reads the whole map, for processes that will need it, and tells how
-    /// many digests are known.
+    /// Reads the whole map, for processes that will need it, and returns the number of
+    /// digests.
     pub async fn load_digest_map(&self) -> Result<usize> {
         self.load_mappings(0, ID_MAX - 1).await?;
         Ok(self.inner.digests.both.read().ids.len())
@@ -176,7 +178,7 @@ fn time(id: u64) -> Result<i64> {
     let id = i64::try_from(id).ok().filter(|id| *id <= ID_MAX as i64);
     let id = id.ok_or_else(|| Error::Damaged {
         row: "the digest map".into(),
-        what: "an id is larger than any counter can be".into(),
+        what: "an id exceeds the maximum".into(),
     })?;
     Ok(id * 1000)
 }
@@ -187,7 +189,7 @@ fn write(digest: Digest, id: u64) -> Result<Mutation> {
     Ok(Mutation::set_at(FAMILY, column(digest), time(id)?, value))
 }
 
-/// An id as cells hold it.
+/// Appends the encoding of an id in cells.
 pub fn write_id(out: &mut Vec<u8>, id: u64) {
     varint::write_padded(out, id, ID_BYTES_MIN);
 }
@@ -196,7 +198,8 @@ fn column(digest: Digest) -> String {
     digest.to_string().split_off(row_name::PREFIX_DIGITS)
 }
 
-/// The cells of these digests in their row. Hex digits need no quoting.
+/// Returns a filter for the cells of these digests in their row. Hex digits need no
+/// escaping.
 fn columns(digests: &[Digest], with_values: bool) -> Filter {
     let names: Vec<String> = digests.iter().map(|digest| column(*digest)).collect();
     let last = if with_values { Filter::latest() } else { Filter::cells_per_row(1) };
@@ -211,7 +214,7 @@ fn mappings(row: &Row) -> Result<Vec<(Digest, u64)>> {
     };
     let cells = row.family(FAMILY).map(|cell| {
         mapping(&cell.qualifier, &cell.value)
-            .ok_or_else(|| Error::damaged(&row.key, "a column or its id cannot be read"))
+            .ok_or_else(|| Error::damaged(&row.key, "a column or its id cannot be decoded"))
     });
     cells.collect()
 }

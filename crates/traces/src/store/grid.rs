@@ -1,5 +1,5 @@
-//! Traces side by side over commits that may lie in several tiles: what the
-//! page shows and what analyses look at. Held in memory, and so bounded.
+//! Grids: traces over commits that may be in several tiles. The page shows grids and
+//! analyses work on them. They are held in memory, so their size is limited.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,17 +14,17 @@ use crate::query::Query;
 use crate::row_name::Kind;
 use crate::tile::{CommitIndex, Offset, Tile};
 
-/// Cells that one grid may hold, whatever memory there is.
+/// The maximum number of cells in one grid, whatever the available memory.
 const CELLS_MAX: usize = 64 << 20;
-/// What a trace of a grid takes beside its cells, about.
+/// The approximate memory of a trace without its cells.
 const TRACE_BYTES: u64 = 256;
-/// What a digest of a grid takes, about.
+/// The approximate memory of a digest.
 const DIGEST_BYTES: u64 = 64;
 
-/// Which commits are meant.
+/// A selection of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// All commits of a range, with data or without.
+    /// All commits of a range, with or without data.
     Range { first: CommitIndex, last: CommitIndex },
     /// The newest commits with data, up to a commit or the newest of all.
     Dense { count: usize, last: Option<CommitIndex> },
@@ -32,13 +32,13 @@ pub enum Window {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
-    /// Ascending.
+    /// In ascending order.
     pub columns: Vec<CommitIndex>,
     /// In the order of their params.
     pub traces: Vec<GridTrace>,
-    /// What the numbers of digest cells mean: 1 is the first.
+    /// The digests that cells refer to, counted from 1.
     pub digests: Vec<Digest>,
-    /// Rows that could not be understood.
+    /// Number of rows that could not be decoded.
     pub skipped: usize,
 }
 
@@ -51,7 +51,7 @@ pub struct GridTrace {
 /// One cell for each column of the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cells {
-    /// 0 is missing, others count the grid's digests from 1.
+    /// 0 is missing; other numbers count the grid's digests from 1.
     Digests(Vec<u32>),
     /// NaN is missing.
     Numbers(Vec<f64>),
@@ -74,12 +74,12 @@ impl Cells {
 }
 
 impl Store {
-    /// The traces that `query` means over the commits of a window.
+    /// Returns the traces that match `query` over the commits of a window.
     pub async fn grid(&self, kind: Kind, window: Window, query: &Query) -> Result<Grid> {
         self.grid_within(kind, window, query, &mut Held::uncounted()).await
     }
 
-    /// The same, charged to `held` while it grows and at its end.
+    /// Does the same as [`Store::grid`] and charges `held` while the grid grows.
     pub async fn grid_within(
         &self,
         kind: Kind,
@@ -103,14 +103,14 @@ impl Store {
             Window::Range { first, last } => {
                 if last < first {
                     return Err(Error::invalid(format!(
-                        "a range ends at @{} before it begins at @{}",
+                        "the range ends at @{}, before its start @{}",
                         last.0, first.0
                     )));
                 }
                 let count = (last.0 - first.0) as usize + 1;
                 if count > COMMITS_MAX {
                     return Err(Error::TooLarge(format!(
-                        "{count} commits are more than one request may ask for, {COMMITS_MAX}"
+                        "too many commits: {count}, the limit is {COMMITS_MAX}"
                     )));
                 }
                 let columns = (first.0..=last.0).map(CommitIndex).collect();
@@ -121,9 +121,9 @@ impl Store {
         }
     }
 
-    /// The newest commits at which any of the traces has data. Marks name
-    /// commits that may have data; those that have none are left out and
-    /// older ones are asked for, until there are enough or no more.
+    /// Returns the newest commits at which any of the traces has data. Marks list
+    /// commits that may have data; those without data are removed and older ones are
+    /// read, until there are enough or no more.
     async fn dense(
         &self,
         kind: Kind,
@@ -133,13 +133,15 @@ impl Store {
         held: &mut Held,
     ) -> Result<Grid> {
         if count == 0 || count > COMMITS_MAX {
-            return Err(Error::invalid(format!("ask for 1 to {COMMITS_MAX} commits, not {count}")));
+            return Err(Error::invalid(format!(
+                "invalid number of commits {count}: use 1 to {COMMITS_MAX}"
+            )));
         }
         let mut last = last.unwrap_or(CommitIndex(u32::MAX));
-        let mut asked = count;
+        let mut requested = count;
         let mut found = Grid::empty();
         loop {
-            let mut columns = self.marked(last, asked).await?;
+            let mut columns = self.marked(last, requested).await?;
             let Some(oldest) = columns.last().copied() else { return Ok(found) };
             columns.reverse();
             let mut charged = Charged { before: found.bytes(), held };
@@ -150,12 +152,12 @@ impl Store {
             }
             let Some(before) = oldest.0.checked_sub(1) else { return Ok(found) };
             last = CommitIndex(before);
-            // Where data is thin, fewer and larger steps.
-            asked = (asked * 2).min(COMMITS_MAX);
+            // Where data is sparse, take fewer and larger steps.
+            requested = (requested * 2).min(COMMITS_MAX);
         }
     }
 
-    /// Reads the cells of these commits, which ascend.
+    /// Reads the cells of these commits, which are in ascending order.
     async fn fill(
         &self,
         kind: Kind,
@@ -184,12 +186,12 @@ impl Store {
             }
             filling.skipped += scan.skipped;
         }
-        // Only now: a mapping is written before any cell that uses it.
+        // Only now, because a mapping is written before any cell that uses it.
         let digests = self.digests(&filling.ids).await?;
         filling.finish(columns, &digests)
     }
 
-    /// What can be asked for over a range of commits: keys and their values.
+    /// Returns the keys and values that occur in a range of commits.
     pub async fn param_set(&self, first: CommitIndex, last: CommitIndex) -> Result<ParamSet> {
         let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
         let mut all = ParamSet::default();
@@ -204,8 +206,8 @@ impl Store {
     }
 }
 
-/// What a grid that is being filled is charged to, beside newer columns that
-/// are held before it.
+/// The reservation that a growing grid is charged to, in addition to newer columns that
+/// are already held.
 struct Charged<'h> {
     before: u64,
     held: &'h mut Held,
@@ -242,7 +244,7 @@ impl Filling {
         }
     }
 
-    /// The memory it takes, about.
+    /// Returns the approximate memory it uses.
     fn bytes(&self) -> u64 {
         grid_bytes(self.kind, self.traces.len(), self.columns, self.ids.len())
     }
@@ -263,7 +265,7 @@ impl Filling {
             None => {
                 if (self.traces.len() + 1) * self.columns > CELLS_MAX {
                     return Err(Error::TooLarge(format!(
-                        "more than {CELLS_MAX} cells are meant: narrow the query or the window"
+                        "the result has more than {CELLS_MAX} cells: narrow the query or the window"
                     )));
                 }
                 if may_come_again {
@@ -277,7 +279,7 @@ impl Filling {
         match &mut self.traces[at].cells {
             Cells::Numbers(row) => cells.for_each(|(at, bits)| row[at] = f64::from_bits(bits)),
             Cells::Digests(row) => {
-                // Neighbours are mostly alike.
+                // Adjacent cells are mostly equal.
                 let mut last = (0, 0);
                 for (at, id) in cells {
                     if id != last.0 {
@@ -309,7 +311,7 @@ impl Filling {
     }
 }
 
-/// The memory of a grid with so many traces, columns and digests, about.
+/// Returns the approximate memory of a grid with this many traces, columns and digests.
 fn grid_bytes(kind: Kind, traces: usize, columns: usize, digests: usize) -> u64 {
     let cell = match kind {
         Kind::Digests => size_of::<u32>(),
@@ -319,7 +321,7 @@ fn grid_bytes(kind: Kind, traces: usize, columns: usize, digests: usize) -> u64 
 }
 
 impl Grid {
-    /// The memory it takes, about.
+    /// Returns the approximate memory it uses.
     fn bytes(&self) -> u64 {
         let kind = match self.traces.first().map(|trace| &trace.cells) {
             Some(Cells::Numbers(_)) => Kind::Numbers,
@@ -332,7 +334,7 @@ impl Grid {
         Grid { columns: vec![], traces: vec![], digests: vec![], skipped: 0 }
     }
 
-    /// Only the columns where any trace has data.
+    /// Keeps only the columns where any trace has data.
     fn with_data(self) -> Grid {
         let has_data =
             |column: &usize| self.traces.iter().any(|trace| !trace.cells.is_missing(*column));
@@ -340,14 +342,14 @@ impl Grid {
         self.project(&kept)
     }
 
-    /// Only the newest columns.
+    /// Keeps only the newest columns.
     fn newest(self, count: usize) -> Grid {
         let kept: Vec<usize> =
             (self.columns.len().saturating_sub(count)..self.columns.len()).collect();
         self.project(&kept)
     }
 
-    /// Only some columns, and only traces that have data there.
+    /// Keeps only some columns, and only traces that have data in them.
     fn project(self, kept: &[usize]) -> Grid {
         if kept.len() == self.columns.len() {
             return self;
@@ -366,7 +368,7 @@ impl Grid {
         Grid { columns, traces: traces.collect(), ..self }
     }
 
-    /// This grid with a newer one to its right.
+    /// Appends the columns of a newer grid.
     fn followed_by(mut self, newer: Grid, kind: Kind) -> Grid {
         if newer.columns.is_empty() {
             return self;
@@ -394,7 +396,7 @@ impl Grid {
                     cells.extend(more.iter().map(|number| renumbered[*number as usize]));
                 }
                 (Cells::Numbers(cells), Cells::Numbers(more)) => cells.extend(more),
-                _ => unreachable!("both grids are of one kind"),
+                _ => unreachable!("both grids have the same kind"),
             }
         }
         for cells in traces.values_mut() {
@@ -428,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_without_data_and_traces_without_data_are_left_out() {
+    fn columns_and_traces_without_data_are_removed() {
         let made = grid(&[1, 2, 3, 4], &[(",a=1,", &[1, 0, 0, 2]), (",a=2,", &[0, 0, 0, 1])], 2);
         let kept = made.clone().with_data();
         assert_eq!(kept, grid(&[1, 4], &[(",a=1,", &[1, 2]), (",a=2,", &[0, 1])], 2));
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn older_columns_are_put_before_newer_ones() {
+    fn newer_columns_are_appended_to_older_ones() {
         let mut newer = grid(&[5, 6], &[(",a=1,", &[1, 2]), (",a=3,", &[2, 0])], 0);
         newer.digests = vec![Digest([2; 16]), Digest([9; 16])];
         let older = grid(&[3], &[(",a=1,", &[1]), (",a=2,", &[2])], 2);

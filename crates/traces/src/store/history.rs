@@ -1,5 +1,5 @@
-//! One trace over all tiles: its id is found in each tile's set, then all
-//! its rows are read at once.
+//! One trace over all tiles: its id is looked up in each tile's set, then all its rows
+//! are read at once.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,7 @@ use crate::params::Params;
 use crate::row_name::{self, Kind};
 use crate::tile::CommitIndex;
 
-/// A trace from its first result to its last. Commits without a result are
-/// left out.
+/// A trace from its first result to its last, without the commits that have no result.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct History {
     pub options: Params,
@@ -24,10 +23,10 @@ pub struct History {
 }
 
 impl Store {
-    /// `None` if no tile knows the trace.
+    /// Returns `None` if no tile has the trace.
     pub async fn history(&self, params: &Params) -> Result<Option<History>> {
         if params.is_empty() {
-            return Err(Error::invalid("a trace has at least one key"));
+            return Err(Error::invalid("a trace id needs at least one key"));
         }
         let mut encoded = Vec::new();
         for (tile, bytes) in self.read_all_sets().await? {
@@ -49,7 +48,7 @@ impl Store {
         if history.digests.is_empty() && history.numbers.is_empty() {
             return Ok(None);
         }
-        // The newest tile that has any.
+        // The options of the newest tile that has any.
         for (tile, id) in &encoded {
             if let Some(options) = self.read_options(*tile, id).await? {
                 history.options = options;
@@ -59,7 +58,7 @@ impl Store {
         Ok(Some(history))
     }
 
-    /// What one trace has in these tiles, in the order of commits.
+    /// Returns the cells of one trace in these tiles, in the order of commits.
     async fn cells_of(
         &self,
         kind: Kind,
@@ -71,7 +70,7 @@ impl Store {
         let mut found = Vec::new();
         while let Some(row) = rows.next().await? {
             let tile = row_name::tile(&row.key)
-                .ok_or_else(|| Error::damaged(&row.key, "its name holds no tile"))?;
+                .ok_or_else(|| Error::damaged(&row.key, "its name contains no tile"))?;
             let cells = cells(kind, &row, size)?;
             found.extend(cells.into_iter().map(|(at, value)| (tile.commit(at, size), value)));
         }

@@ -1,5 +1,5 @@
-//! Labels: what people decided about the digests of a test. A change says
-//! what it expects to replace, so that two people do not undo each other.
+//! Labels: the triage of digests of a test. A change contains the label that it
+//! replaces, so that concurrent changes do not overwrite each other.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub enum Label {
     Negative,
 }
 
-/// A label with who gave it and when.
+/// A label with its author and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labelled {
     pub label: Label,
@@ -43,14 +43,15 @@ pub struct NewLabel {
     pub test: String,
     pub digest: Digest,
     pub label: Label,
-    /// What it is believed to be now.
+    /// The current label, as known to the author.
     pub expected: Label,
     #[serde(default)]
     pub by: String,
 }
 
 impl Store {
-    /// The labels of these tests' digests. Those without are untriaged.
+    /// Returns the labels of the digests of these tests. Digests without a label are
+    /// untriaged.
     pub async fn labels(&self, tests: impl IntoIterator<Item = &str>) -> Result<Labels> {
         let keys: BTreeMap<String, &str> =
             tests.into_iter().map(|test| (row_name::labels(test, self.shards()), test)).collect();
@@ -66,7 +67,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Everything that has ever been decided, of all tests.
+    /// Returns the labels of all tests.
     pub async fn all_labels(&self) -> Result<Labels> {
         let found = self.parallel(0..self.shards(), |store, shard| async move {
             let query = Query::prefix(row_name::labels_of_shard(shard)).filter(latest());
@@ -74,7 +75,7 @@ impl Store {
             let mut found = Vec::new();
             while let Some(row) = rows.next().await? {
                 let test = row_name::test(&row.key)
-                    .ok_or_else(|| Error::damaged(&row.key, "it names no test"))?;
+                    .ok_or_else(|| Error::damaged(&row.key, "its name contains no test"))?;
                 found.push((test, labels_in(&row)?));
             }
             Ok(found)
@@ -82,7 +83,7 @@ impl Store {
         Ok(found.await?.into_iter().flatten().collect())
     }
 
-    /// Every label that one digest of a test has had, the newest first.
+    /// Returns every label that one digest of a test has had, the newest first.
     pub async fn label_history(&self, test: &str, digest: Digest) -> Result<Vec<Labelled>> {
         let key = row_name::labels(test, self.shards());
         let column = Filter::column(FAMILY, digest.to_string().as_bytes());
@@ -92,13 +93,15 @@ impl Store {
         row.cells.iter().map(|cell| labelled(&row.key, &cell.value)).collect()
     }
 
-    /// Changes a label if it still is what the caller believes.
+    /// Changes a label if it still is the expected one.
     pub async fn label(&self, new: &NewLabel) -> Result<Labelled> {
         if new.test.trim().is_empty() || new.test.len() > VALUE_BYTES_MAX {
-            return Err(Error::invalid(format!("a test's name has 1 to {VALUE_BYTES_MAX} bytes")));
+            return Err(Error::invalid(format!(
+                "invalid test name: use 1 to {VALUE_BYTES_MAX} bytes"
+            )));
         }
         if new.by.len() > NAME_BYTES_MAX {
-            return Err(Error::invalid(format!("`by` may have {NAME_BYTES_MAX} bytes")));
+            return Err(Error::invalid(format!("`by` is longer than {NAME_BYTES_MAX} bytes")));
         }
         let key = row_name::labels(&new.test, self.shards());
         let column = new.digest.to_string();
@@ -112,7 +115,7 @@ impl Store {
         };
         let conflict = |found: Label| {
             Error::Conflict(format!(
-                "{} of {} is {found:?} by now, not {:?}: look again",
+                "digest {} of {} is {found:?}, not {:?}: it was changed concurrently, read it again",
                 new.digest, new.test, new.expected
             ))
         };
@@ -123,7 +126,7 @@ impl Store {
         let after = cell.map_or(0, |cell| cell.timestamp_micros.saturating_add(1000));
         let by = new.by.clone();
         let labelled = Labelled { label: new.label, by, at: now / 1_000_000 };
-        let json = serde_json::to_string(&labelled).expect("a label is made of texts and a number");
+        let json = serde_json::to_string(&labelled).expect("labels can be encoded as JSON");
         let set = Mutation::set_at(FAMILY, column.clone(), now.max(after), json);
         let written = match cell {
             Some(cell) => {
@@ -143,7 +146,7 @@ fn latest() -> Filter {
 fn labels_in(row: &Row) -> Result<BTreeMap<Digest, Labelled>> {
     let label = |cell: &Cell| {
         let digest = Digest::from_hex(&cell.qualifier)
-            .ok_or_else(|| Error::damaged(&row.key, "a column is no digest"))?;
+            .ok_or_else(|| Error::damaged(&row.key, "a column is not a digest"))?;
         Ok((digest, labelled(&row.key, &cell.value)?))
     };
     row.family(FAMILY).map(label).collect()

@@ -1,6 +1,6 @@
-//! What a tile holds, told without reading its traces: the commits that have
-//! data, and the ids of all traces. Both are written before the cells, so they
-//! may tell of more than there is, never of less.
+//! Lists the contents of a tile without reading its traces: the commits that have data,
+//! and the ids of all traces. Both are written before the cells, so they may contain
+//! too much, but never too little.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use crate::tile::{self, CommitIndex, Offset, Tile};
 
 const MARKS: &str = "M";
 const IDS: &str = "X";
-/// Columns in one row mutation; the API takes 100,000.
+/// The maximum number of columns in one row mutation; the API allows 100,000.
 const COLUMNS_MAX: usize = 10_000;
 
 /// The commits that this process has marked already.
@@ -42,7 +42,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lists ids of a tile.
+    /// Adds ids to the list of a tile.
     pub(super) async fn list_ids(&self, tile: Tile, ids: &[(Kind, String)]) -> Result<()> {
         let mut shards: BTreeMap<u8, Vec<String>> = BTreeMap::new();
         for (kind, id) in ids {
@@ -61,7 +61,7 @@ impl Store {
         self.write_parts(parts).await
     }
 
-    /// The ids of one shard of a tile.
+    /// Returns the ids of one shard of a tile.
     pub(super) async fn read_ids(&self, kind: Kind, tile: Tile, shard: u8) -> Result<Vec<String>> {
         let letter = Bytes::from(kind.letter().to_string());
         let after = Bytes::from(vec![kind.letter() as u8 + 1]);
@@ -75,13 +75,13 @@ impl Store {
         };
         let ids = row.cells.iter().map(|cell| {
             String::from_utf8(cell.qualifier[1..].to_vec())
-                .map_err(|_| Error::damaged(&row.key, "an id is not text"))
+                .map_err(|_| Error::damaged(&row.key, "an id is not valid UTF-8"))
         });
         ids.collect()
     }
 
-    /// Commits that have data, or may have, the newest first: at most `count`
-    /// of those up to `last`.
+    /// Returns commits that may have data, the newest first: at most `count` of those
+    /// up to `last`.
     pub(super) async fn marked(&self, last: CommitIndex, count: usize) -> Result<Vec<CommitIndex>> {
         let (newest, _) = self.tile_of(last);
         let start = Bytes::from(row_name::marks(newest));
@@ -92,7 +92,7 @@ impl Store {
         let mut marked = Vec::new();
         while marked.len() < count {
             let Some(row) = rows.next().await? else { break };
-            let wrong = || Error::damaged(&row.key, "a mark or its tile cannot be read");
+            let wrong = || Error::damaged(&row.key, "a mark or its tile cannot be decoded");
             let tile = row_name::tile(&row.key).ok_or_else(wrong)?;
             for cell in row.cells.iter().rev() {
                 let offset = tile::offset(&cell.qualifier, self.settings().tile);

@@ -1,14 +1,13 @@
-//! The rows of one table of traces: who writes which row, in which order, and
-//! what may be remembered between calls.
+//! The rows of one table of traces: which row is written by what, in which order, and
+//! what is cached between calls.
 //!
-//! `settings` make and open a table. `registration` gives commits their
-//! indexes. `put` writes results: it needs commits
-//! (`commits`), the tile's ordered param set (`param_sets`) and digest ids
-//! (`digest_map`, `digest_ids`), marks the commit and lists the ids
-//! (`listing`), and remembers the rows it has met (`tile_rows`). `scan` reads the traces of a tile, `grid` lays tiles side by
-//! side, `history` follows one trace through all tiles, `options` tell more of
-//! each. `labels` keep what
-//! people decided about digests. `copy` moves a table elsewhere.
+//! `settings` creates and opens a table. `registration` assigns indexes to commits.
+//! `put` writes results: it needs commits (`commits`), the tile's ordered param set
+//! (`param_sets`) and digest ids (`digest_map`, `digest_ids`), marks the commit and
+//! lists the ids (`listing`), and caches the rows it has written (`tile_rows`). `scan`
+//! reads the traces of a tile, `grid` joins tiles, `history` follows one trace through
+//! all tiles, `options` holds additional properties of traces. `labels` stores the
+//! triage of digests. `copy` copies a table.
 
 mod commits;
 mod copy;
@@ -44,7 +43,7 @@ use tokio::sync::Semaphore;
 
 use crate::tile::{CommitIndex, Offset, Tile};
 
-/// Calls of one store that may be under way at once.
+/// The maximum number of concurrent calls of one store.
 const CALLS_MAX: usize = 64;
 
 /// One table of traces. Cheap to clone.
@@ -99,13 +98,14 @@ impl Store {
         self.settings().shards
     }
 
-    /// The tile of a commit and the commit's place in it.
+    /// Returns the tile of a commit and the commit's offset in it.
     pub fn tile_of(&self, index: CommitIndex) -> (Tile, Offset) {
         Tile::of(index, self.settings().tile)
     }
 }
 
-/// A time that cells may have, in microseconds: now, to the millisecond.
+/// Returns the current time in microseconds, rounded down to milliseconds as required
+/// for cells.
 pub fn now_micros() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = since.map_or(0, |since| since.as_millis());

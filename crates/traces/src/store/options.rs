@@ -1,5 +1,5 @@
-//! Options of traces: what is told about a trace beside its identity. A tile
-//! has one row of them for each trace; those of the newest tile stand.
+//! Options of traces: properties that are not part of a trace's identity. A tile has
+//! one row of them for each trace; those of the newest tile apply.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::tile::{CommitIndex, Tile};
 
 const FAMILY: &str = "P";
 const COLUMN: &[u8] = b"B";
-/// Rows are read by name if no more are wanted; otherwise shard by shard.
+/// The maximum number of rows that are read by name; more are read shard by shard.
 const BY_NAME_MAX: usize = 1_000;
 
-/// What each encoded id of a tile is called.
+/// The params of each encoded id of a tile.
 type Wanted<'p> = HashMap<String, &'p Params>;
 
 impl Store {
-    /// The row that sets the options of an encoded id at the time of their
+    /// Returns the row that sets the options of an encoded id at the time of their
     /// commit.
     pub(super) fn options_row(
         &self,
@@ -36,7 +36,7 @@ impl Store {
         row
     }
 
-    /// The options of a trace in one tile.
+    /// Returns the options of a trace in one tile.
     pub(super) async fn read_options(&self, tile: Tile, encoded: &str) -> Result<Option<Params>> {
         let key = row_name::options(tile, encoded, self.shards());
         let row = self.table().read_row(key, Some(filter())).await?;
@@ -44,8 +44,8 @@ impl Store {
         text.map(|(_, text)| parsed(encoded, &text)).transpose()
     }
 
-    /// The options of those of these traces that have any, as the newest of
-    /// the tiles of these commits tells them.
+    /// Returns the options of those of these traces that have any, from the newest tile
+    /// of these commits.
     pub async fn options(
         &self,
         traces: &[Params],
@@ -79,7 +79,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Encoded ids of a tile and the text of their options.
+    /// Returns encoded ids of a tile and the text of their options.
     async fn option_texts(&self, tile: Tile, wanted: &Wanted<'_>) -> Result<Vec<(String, Bytes)>> {
         let queries: Vec<RowQuery> = if wanted.len() > BY_NAME_MAX {
             let prefix = |shard| RowQuery::prefix(row_name::all_options(tile, shard));

@@ -1,4 +1,4 @@
-//! Many calls at once, but not too many; and pauses between attempts.
+//! A limit on concurrent calls, and pauses between attempts.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tokio::task::JoinSet;
 use super::Store;
 use crate::error::{Error, Result};
 
-/// Attempts at a conditional write that others get in the way of.
+/// The maximum number of attempts at a conditional write with concurrent writers.
 pub const ATTEMPTS_MAX: u32 = 64;
 const PAUSE_MS_MAX: u64 = 200;
 
 impl Store {
-    /// Does `work` for every item, in any order, and ends with the first error.
+    /// Runs `work` for every item, in any order, and stops at the first error.
     pub(super) async fn parallel<T, R, F>(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -50,12 +50,12 @@ fn joined<R>(done: Result<Result<R>, tokio::task::JoinError>) -> Result<R> {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(Error::Conflict(format!("the work was given up: {error}"))),
+            Err(error) => Err(Error::Conflict(format!("the operation was aborted: {error}"))),
         },
     }
 }
 
-/// Waits before the next attempt, longer and longer, half of it at random.
+/// Sleeps before the next attempt, with exponential backoff and jitter.
 pub async fn pause(attempt: u32) {
     let longest = (1 << attempt.min(8)).min(PAUSE_MS_MAX);
     let random = RandomState::new().hash_one(attempt) % (longest / 2 + 1);

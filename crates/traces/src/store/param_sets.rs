@@ -1,5 +1,5 @@
-//! The ordered param set of a tile in its row: read and checked, and extended
-//! under an optimistic lock on its hash.
+//! The ordered param set of a tile: read from its row and verified, and extended under
+//! an optimistic lock on its hash.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::tile::Tile;
 const FAMILY: &str = "O";
 const SET: &[u8] = b"OPS";
 const HASH: &[u8] = b"H";
-/// Tiles whose sets are remembered by writers.
+/// The maximum number of tiles whose sets are cached by writers.
 const CACHED_MAX: usize = 64;
 
 pub type Cache = HashMap<Tile, StoredSet>;
 
-/// A set as it was last read or written, and what its row is known by.
+/// A set as it was last read or written, and the version of its row.
 #[derive(Clone)]
 pub struct StoredSet {
     pub set: Arc<OrderedParamSet>,
-    /// The hash and its cell's time; `None` if there is no row yet.
+    /// The hash and its cell's timestamp; `None` if the row does not exist.
     version: Option<(Bytes, i64)>,
 }
 
 impl Store {
-    /// The set of a tile as it is now; an empty one if the tile is empty.
+    /// Returns the current set of a tile; an empty one if the tile is empty.
     pub(super) async fn read_set(&self, tile: Tile) -> Result<StoredSet> {
         let row = self.table().read_row(row_name::param_set(tile), Some(latest())).await?;
         let Some(row) = row else {
@@ -45,20 +45,20 @@ impl Store {
         Ok(StoredSet { set: set.into(), version: Some(version) })
     }
 
-    /// The bytes of the sets of all tiles, the newest first.
+    /// Returns the bytes of the sets of all tiles, the newest first.
     pub(super) async fn read_all_sets(&self) -> Result<Vec<(Tile, Bytes)>> {
         let mut rows = self.table().read_rows(Query::prefix(row_name::PARAM_SETS).filter(latest()));
         let mut sets = Vec::new();
         while let Some(row) = rows.next().await? {
             let tile = row_name::tile(&row.key)
-                .ok_or_else(|| Error::damaged(&row.key, "its name holds no tile"))?;
+                .ok_or_else(|| Error::damaged(&row.key, "its name contains no tile"))?;
             sets.push((tile, checked(&row)?.0));
         }
         Ok(sets)
     }
 
-    /// A set of the tile that knows all of these params. What it does not
-    /// know yet is stored before this returns.
+    /// Returns a set of the tile that contains all of these params. Missing pairs are
+    /// stored before this returns.
     pub(super) async fn learn(
         &self,
         tile: Tile,
@@ -87,7 +87,7 @@ impl Store {
                     return Ok(set);
                 }
                 Ok(None) => drop(self.inner.sets.lock().remove(&tile)),
-                // It may have been written all the same: reading tells.
+                // The write may have succeeded anyway: read the row again.
                 Err(Error::Rows(error)) if error.is_retryable() && attempt + 1 < ATTEMPTS_MAX => {
                     self.inner.sets.lock().remove(&tile);
                 }
@@ -96,7 +96,7 @@ impl Store {
             pause(attempt).await;
         }
         Err(Error::Conflict(format!(
-            "the param set of tile {} was changed by others {ATTEMPTS_MAX} times in a row",
+            "the param set of tile {} was changed concurrently {ATTEMPTS_MAX} times",
             tile.number()
         )))
     }
@@ -110,7 +110,7 @@ impl Store {
     ) -> Result<Option<StoredSet>> {
         let bytes = set.to_bytes();
         let hash = Bytes::from(OrderedParamSet::hash(&bytes));
-        // Later than what is there, whatever this machine's clock says.
+        // Later than the stored cell, whatever the local clock.
         let after = before.version.as_ref().map_or(0, |(_, time)| time.saturating_add(1000));
         let time = now_micros().max(after);
         let write = [
@@ -148,15 +148,15 @@ fn latest() -> Filter {
     Filter::chain([Filter::family(FAMILY), Filter::latest()])
 }
 
-/// The bytes of a set, of which the hash beside them is the hash.
+/// Returns the bytes of a set after checking them against the stored hash.
 fn checked(row: &Row) -> Result<(Bytes, (Bytes, i64))> {
     let bytes = row.value(FAMILY, SET);
     let hash = row.latest(FAMILY, HASH);
     let (Some(bytes), Some(hash)) = (bytes, hash) else {
-        return Err(Error::damaged(&row.key, "its set or its hash is missing"));
+        return Err(Error::damaged(&row.key, "the set or its hash is missing"));
     };
     if hash.value != OrderedParamSet::hash(bytes) {
-        return Err(Error::damaged(&row.key, "its hash is not that of its set"));
+        return Err(Error::damaged(&row.key, "hash mismatch"));
     }
     Ok((bytes.clone(), (hash.value.clone(), hash.timestamp_micros)))
 }

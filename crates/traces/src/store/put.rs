@@ -1,5 +1,5 @@
-//! Putting results: everything is checked, then what cells rely on is stored,
-//! then the cells.
+//! Stores results: checks everything, then writes the rows that cells depend on, then
+//! the cells.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::params::Params;
 use crate::row_name::{self, Kind};
 use crate::tile::{self, Offset, Tile};
 
-/// Cells in one bulk write, about; several are under way at once.
+/// The approximate number of cells in one bulk write; several run concurrently.
 const PART_CELLS: usize = 20_000;
-/// Row names that an error lists.
+/// The maximum number of row names in an error.
 const FAILED_NAMED_MAX: usize = 100;
-/// The latest time of a result, in microseconds: the year 9999.
+/// The latest time of a result in microseconds: the year 9999.
 const TIME_MAX: i64 = 253_402_300_799_000_000;
 
-/// What a configuration produced. `None` takes back what was there.
+/// A result. `None` deletes the stored one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     Digest(Option<Digest>),
@@ -40,12 +40,12 @@ impl Value {
     }
 }
 
-/// One result.
+/// A result with its params.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub params: Params,
     pub value: Value,
-    /// None leaves stored options as they are.
+    /// If empty, stored options are unchanged.
     pub options: Params,
 }
 
@@ -54,12 +54,12 @@ pub struct Entry {
 pub struct Put {
     /// The commit's hash, or `@index`.
     pub commit: String,
-    /// When the results were made; the latest wins. Cut to milliseconds.
+    /// The time of the results, truncated to milliseconds; the latest result wins.
     pub time_micros: i64,
     pub entries: Vec<Entry>,
 }
 
-/// What was stored.
+/// The number of stored entries and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Stored {
     pub entries: usize,
@@ -73,7 +73,7 @@ struct Placed<'p> {
     commit_micros: i64,
 }
 
-/// Puts of one tile that have been checked: each entry's row, if it is known.
+/// Checked puts of one tile, with the row of each entry if it is known.
 struct TilePut<'p> {
     tile: Tile,
     placed: Vec<Placed<'p>>,
@@ -82,15 +82,16 @@ struct TilePut<'p> {
     unknown: HashMap<(Kind, &'p Params), usize>,
 }
 
-/// Stands for a row that is not known yet.
+/// Marks a row that is not known yet.
 const UNKNOWN: RowNumber = RowNumber::MAX;
 
 /// A cell to be written.
 struct NewCell {
     row: RowNumber,
-    /// Which of the puts brought it.
+    /// Index of the put that contains it.
     placed: u32,
-    /// A digest id or the bits of a number; what stands for missing as well.
+    /// A digest id or the bits of a number, or the value that represents a missing
+    /// result.
     value: u64,
 }
 
@@ -98,8 +99,8 @@ const MISSING_ID: u64 = 0;
 const MISSING_NUMBER: f64 = f64::NAN;
 
 impl Store {
-    /// Stores results of any number of commits. Nothing is stored unless all
-    /// of them can be.
+    /// Stores results of any number of commits. Nothing is stored if any of them is
+    /// invalid.
     pub async fn put(&self, puts: &[Put]) -> Result<Stored> {
         puts.iter().try_for_each(check)?;
         let hashes: Vec<&str> = puts.iter().map(|put| put.commit.as_str()).collect();
@@ -108,7 +109,7 @@ impl Store {
         let mut seen = HashSet::new();
         for (put, (index, commit)) in puts.iter().zip(commits) {
             if !seen.insert(index) {
-                let what = format!("results of commit {} are given twice", put.commit);
+                let what = format!("commit {} occurs twice", put.commit);
                 return Err(Error::invalid(what));
             }
             let (tile, offset) = self.tile_of(index);
@@ -124,14 +125,14 @@ impl Store {
         Ok(stored)
     }
 
-    /// Finds the rows that are known, and refuses entries that come twice.
+    /// Finds the rows that are known, and rejects duplicate entries.
     fn place<'p>(&self, tile: Tile, placed: Vec<Placed<'p>>) -> Result<TilePut<'p>> {
         let remembered = self.tile_rows(tile);
         let rows = remembered.lock();
         let total = placed.iter().map(|placed| placed.put.entries.len()).sum();
         let mut numbers = Vec::with_capacity(total);
         let mut unknown = HashMap::new();
-        // Which put had a row last, counted from 1.
+        // The last put that contained a row, counted from 1.
         let mut last = vec![0; rows.len()];
         for (at, placed) in (1..).zip(&placed) {
             let mut guess = 0;
@@ -143,7 +144,7 @@ impl Store {
                     row => Some(std::mem::replace(&mut last[row as usize], at)),
                 };
                 if before == Some(at) {
-                    let what = format!("{} is given twice for one commit", entry.params);
+                    let what = format!("{} occurs twice for one commit", entry.params);
                     return Err(Error::invalid(what));
                 }
                 numbers.push(number);
@@ -158,7 +159,7 @@ impl Store {
         if put.numbers.is_empty() {
             return Ok(0);
         }
-        // What cells rely on comes before them.
+        // Rows that cells depend on are written before them.
         self.learn_rows(&mut put).await?;
         let with_data = put.placed.iter().filter(|placed| !placed.put.entries.is_empty());
         self.mark(put.tile, with_data.map(|placed| placed.offset)).await?;
@@ -177,8 +178,8 @@ impl Store {
         Ok(rows)
     }
 
-    /// Makes all rows of a put known: their params are learnt by the tile and
-    /// their ids are listed.
+    /// Makes all rows of a put known: adds their params to the tile's set and lists
+    /// their ids.
     async fn learn_rows(&self, put: &mut TilePut<'_>) -> Result<()> {
         if put.unknown.is_empty() {
             return Ok(());
@@ -207,7 +208,7 @@ impl Store {
         Ok(())
     }
 
-    /// The cells of a put, whose rows are all known. New digests get ids.
+    /// Returns the cells of a put whose rows are all known. Assigns ids to new digests.
     async fn cells(&self, put: &TilePut<'_>) -> Result<Vec<NewCell>> {
         let mut cells = Vec::with_capacity(put.numbers.len());
         let mut changed: Vec<(usize, Digest)> = Vec::new();
@@ -242,8 +243,8 @@ impl Store {
         Ok(cells)
     }
 
-    /// Writes rows, several parts at a time. A part that fails keeps no other
-    /// from being written, and all rows that failed are named together.
+    /// Writes rows, several parts concurrently. A failed part does not prevent the
+    /// others, and the error names all rows that failed.
     pub(super) async fn write_parts(
         &self,
         parts: impl IntoIterator<Item = Vec<RowEntry>>,
@@ -258,7 +259,7 @@ impl Store {
 }
 
 impl TilePut<'_> {
-    /// The options of each encoded id: those of the newest commit.
+    /// Returns the options of each encoded id: those of the newest commit.
     fn options(&self) -> BTreeMap<String, (i64, &Params)> {
         let mut all: BTreeMap<String, (i64, &Params)> = BTreeMap::new();
         let rows = self.rows.lock();
@@ -280,7 +281,7 @@ impl TilePut<'_> {
     }
 }
 
-/// The rows of sorted cells, in parts that are made as they are wanted.
+/// An iterator over the rows of sorted cells, in parts that are built on demand.
 struct Parts<'p> {
     put: &'p TilePut<'p>,
     cells: &'p [NewCell],
@@ -312,7 +313,7 @@ impl Iterator for Parts<'_> {
             }
             let column = tile::column(placed.offset).as_bytes();
             let time = placed.put.time_micros / 1000 * 1000;
-            let row = part.last_mut().expect("the row of this cell was begun");
+            let row = part.last_mut().expect("the row of this cell was added");
             row.set_at(kind.family(), column, time, &value);
             taken += 1;
         }
@@ -321,7 +322,8 @@ impl Iterator for Parts<'_> {
     }
 }
 
-/// An error that counts the rows that were not written and names the first ones.
+/// Returns an error that counts the rows that were not written and names the first
+/// ones.
 pub(super) fn written(keys: &[Bytes], outcomes: Vec<client::Result<()>>) -> Result<()> {
     let of = outcomes.len();
     let mut first = None;
@@ -342,11 +344,11 @@ pub(super) fn written(keys: &[Bytes], outcomes: Vec<client::Result<()>>) -> Resu
     }
 }
 
-/// What can be told of a put without looking anything up.
+/// Checks everything that needs no lookup.
 fn check(put: &Put) -> Result<()> {
     if !(0..=TIME_MAX).contains(&put.time_micros) {
         return Err(Error::invalid(format!(
-            "{} is no time of a result: it must be microseconds since 1970",
+            "invalid time {}: use microseconds since 1970",
             put.time_micros
         )));
     }
@@ -357,7 +359,10 @@ fn check(put: &Put) -> Result<()> {
         if let Value::Number(Some(number)) = entry.value
             && !number.is_finite()
         {
-            return Err(Error::invalid(format!("{} has {number}, no number", entry.params)));
+            return Err(Error::invalid(format!(
+                "the value of {} is {number}, not a finite number",
+                entry.params
+            )));
         }
     }
     Ok(())
@@ -384,24 +389,26 @@ mod tests {
         };
         let error = written(&keys, (0..250).map(failed).collect()).unwrap_err();
         assert!(
-            error.to_string().starts_with("125 of 250 rows were not written, the first is row 1:")
+            error
+                .to_string()
+                .starts_with("125 of 250 rows were not written; first failed row row 1:")
         );
         let Error::Partial { failed, .. } = error else { panic!("{error}") };
         assert_eq!(failed.len(), FAILED_NAMED_MAX);
     }
 
     #[test]
-    fn what_cannot_be_stored_is_refused_before_anything_is() {
+    fn invalid_results_are_rejected_before_anything_is_stored() {
         let number = |number| entry(",a=1,", Value::Number(Some(number)));
         assert!(check(&put(vec![number(0.0), entry(",a=1,", Value::Digest(None))])).is_ok());
-        for (wrong, says) in [
-            (put(vec![number(f64::NAN)]), "no number"),
-            (put(vec![number(f64::INFINITY)]), "no number"),
-            (Put { time_micros: -1, ..put(vec![]) }, "no time"),
-            (Put { time_micros: i64::MAX, ..put(vec![]) }, "no time"),
+        for (wrong, expected) in [
+            (put(vec![number(f64::NAN)]), "not a finite number"),
+            (put(vec![number(f64::INFINITY)]), "not a finite number"),
+            (Put { time_micros: -1, ..put(vec![]) }, "invalid time"),
+            (Put { time_micros: i64::MAX, ..put(vec![]) }, "invalid time"),
         ] {
             let error = check(&wrong).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Registers commits: assigns each an index that it keeps.
+//! Registers commits: assigns a permanent index to each.
 //!
-//! A registration writes, in this order, the commit rows of the tiles (which
-//! decide), the rows that lead from a hash to its index, and the mark: the
-//! number of commits, from index 0 on, whose hash rows are known to be
-//! written. A registration that fails at any point can be repeated: commits at
-//! or above the mark are looked up in the commit rows, so each one keeps the
-//! index that it already has, and hash rows that are missing are written.
+//! A registration writes, in this order, the commit rows of the tiles (which are
+//! authoritative), the rows that map a hash to its index, and the mark: the number of
+//! commits, from index 0 on, whose hash rows are known to be written. A registration
+//! that fails at any point can be repeated: commits at or above the mark are looked up
+//! in the commit rows, so each one keeps the index that it already has, and missing
+//! hash rows are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,12 @@ use crate::tile::{self, CommitIndex, Offset, Tile};
 
 /// The column of the mark.
 const MARK: &[u8] = b"n";
-/// Hash rows in one bulk write.
+/// The maximum number of hash rows in one bulk write.
 const HASH_ROWS_MAX: usize = 10_000;
-/// Commits of a line that are registered together.
+/// The number of commits of a line that are registered together.
 const LINE_PART: usize = 2_000;
 
-/// A commit to be registered: at an index, or after all others.
+/// A commit to register: at an index, or after all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCommit {
     pub commit: Commit,
@@ -36,27 +36,29 @@ pub struct NewCommit {
 impl NewCommit {
     fn check(&self) -> Result<()> {
         if self.index.is_some_and(|index| index > INDEX_MAX) {
-            return Err(Error::invalid(format!("a commit's index is at most {}", INDEX_MAX.0)));
+            return Err(Error::invalid(format!(
+                "commit index too large: the limit is {}",
+                INDEX_MAX.0
+            )));
         }
         self.commit.check()
     }
 }
 
-/// Where the commits of one registration go.
+/// The indexes assigned by one registration.
 struct Assigned {
     /// The index of each new commit.
     indexes: Vec<CommitIndex>,
-    /// The mark when the registration began.
+    /// The mark when the registration started.
     mark: u32,
     /// Registered commits at or above the mark, whose hash rows may be missing.
     unmarked: BTreeMap<CommitIndex, String>,
 }
 
 impl Store {
-    /// Registers commits, in order, and returns their indexes. Those without
-    /// an index follow all that are registered, unless they already are.
-    /// Registering the same commits again changes nothing, also after a
-    /// registration that failed halfway.
+    /// Registers commits in order and returns their indexes. Commits without an index
+    /// are appended, unless they are already registered. The operation is idempotent,
+    /// also after a registration that failed halfway.
     pub async fn register(&self, commits: &[NewCommit]) -> Result<Vec<CommitIndex>> {
         commits.iter().try_for_each(NewCommit::check)?;
         for attempt in 0..ATTEMPTS_MAX {
@@ -67,13 +69,13 @@ impl Store {
             }
             pause(attempt).await;
         }
-        Err(Error::Conflict("other registrations kept interfering: try again".into()))
+        Err(Error::Conflict("too many concurrent registrations: try again".into()))
     }
 
-    /// Registers what is new on the line of commits that the table follows,
-    /// the oldest first, and returns how many that are. A line that ends
-    /// before the table's newest commit, as a late job has it, adds nothing.
-    /// A line that the table does not follow is refused.
+    /// Registers the new commits of the line that the table follows, given from the
+    /// oldest on, and returns their number. A line that ends before the table's newest
+    /// commit, as from a late job, adds nothing. A line that the table does not follow
+    /// is rejected.
     pub async fn follow(
         &self,
         line: Vec<Commit>,
@@ -109,7 +111,7 @@ impl Store {
         Ok(new as u64)
     }
 
-    /// How many commits, from index 0 on, certainly have hash rows.
+    /// Returns how many commits, from index 0 on, certainly have hash rows.
     async fn hashed_commits(&self) -> Result<u32> {
         let filter = Filter::chain([Filter::column(FAMILY, MARK), Filter::latest()]);
         let row = self.table().read_row(row_name::COMMITS_MARK, Some(filter)).await?;
@@ -117,11 +119,12 @@ impl Store {
             return Ok(0);
         };
         let text = std::str::from_utf8(value).ok();
-        let damaged = || Error::damaged(row_name::COMMITS_MARK.as_bytes(), "its mark is no number");
+        let damaged =
+            || Error::damaged(row_name::COMMITS_MARK.as_bytes(), "its mark is not a number");
         text.and_then(|text| text.parse().ok()).ok_or_else(damaged)
     }
 
-    /// Decides the index of each commit.
+    /// Assigns an index to each commit.
     async fn assign(&self, commits: &[NewCommit]) -> Result<Assigned> {
         let mark = self.hashed_commits().await?;
         let hashes: Vec<_> = commits.iter().map(|new| new.commit.hash.as_str()).collect();
@@ -157,22 +160,22 @@ impl Store {
             known.insert(new.commit.hash.clone(), index);
             next = next.max(index.0.saturating_add(1));
             if index > INDEX_MAX {
-                return Err(Error::TooLarge("there are no more commit indexes".into()));
+                return Err(Error::TooLarge("all commit indexes are in use".into()));
             }
             assigned.indexes.push(index);
         }
         Ok(assigned)
     }
 
-    /// Writes commits into the rows of their tiles. Returns false if an index
-    /// that was assigned to a commit has been taken by another one meanwhile.
+    /// Writes commits into the rows of their tiles. Returns false if another
+    /// registration has taken one of the assigned indexes.
     async fn write_commits(&self, commits: &[NewCommit], indexes: &[CommitIndex]) -> Result<bool> {
         let mut tiles: BTreeMap<Tile, BTreeMap<Offset, &NewCommit>> = BTreeMap::new();
         for (new, index) in commits.iter().zip(indexes) {
             let (tile, offset) = self.tile_of(*index);
             let before = tiles.entry(tile).or_default().insert(offset, new);
             if before.is_some_and(|before| before.commit.hash != new.commit.hash) {
-                return Err(Error::invalid(format!("two commits are given for @{}", index.0)));
+                return Err(Error::invalid(format!("two commits for index @{}", index.0)));
             }
         }
         for (tile, commits) in tiles {
@@ -183,8 +186,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Writes the hash rows of the new commits and of those that may lack
-    /// them, then raises the mark as far as commits follow each other.
+    /// Writes the hash rows of the new commits and of those that may lack them, then
+    /// raises the mark as far as commits are contiguous.
     async fn write_hashes(&self, commits: &[NewCommit], assigned: &Assigned) -> Result<()> {
         let new = commits.iter().zip(&assigned.indexes);
         let new = new.map(|(new, index)| (new.commit.hash.as_str(), *index));
@@ -207,8 +210,8 @@ impl Store {
             return Ok(());
         }
         let mark = assigned.mark.saturating_add(u32::try_from(raised).unwrap_or(u32::MAX));
-        // The time of the cell rises with the mark, so that of two writers the
-        // one that knows more wins.
+        // The timestamp of the cell rises with the mark, so that the larger of two
+        // concurrent marks wins.
         let set = Mutation::set_at(FAMILY, MARK, i64::from(mark) * 1000, mark.to_string());
         Ok(self.table().mutate_row(row_name::COMMITS_MARK, [set]).await?)
     }
@@ -231,7 +234,7 @@ impl Store {
                         return Ok(false);
                     }
                     return Err(Error::Conflict(format!(
-                        "@{} is {} and not {}: the history of the repository was changed",
+                        "@{} is {}, not {}: the history of the repository was rewritten",
                         self.index(tile, offset).0,
                         stored.hash,
                         new.commit.hash
@@ -248,8 +251,8 @@ impl Store {
                 Filter::cells_per_row(1),
             ]);
             let writes = commits.iter().map(|(offset, new)| {
-                let json = serde_json::to_string(&new.commit)
-                    .expect("a commit is made of text and a number");
+                let json =
+                    serde_json::to_string(&new.commit).expect("commits can be encoded as JSON");
                 Mutation::set_at(FAMILY, tile::column(*offset), 0, json)
             });
             let writes: Vec<_> = writes.collect();
@@ -261,6 +264,9 @@ impl Store {
             }
             pause(attempt).await;
         }
-        Err(Error::Conflict(format!("commits of tile {} are being written", tile.number())))
+        Err(Error::Conflict(format!(
+            "too many concurrent changes of the commits of tile {}",
+            tile.number()
+        )))
     }
 }

@@ -1,5 +1,5 @@
-//! The traces of one tile, all shards at once, as they come. Nothing but what
-//! is on its way is held, however large the tile is.
+//! Streams the traces of one tile from all shards concurrently. Memory use does not
+//! depend on the size of the tile.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -20,18 +20,18 @@ use crate::row_name::{self, Kind};
 use crate::tile::{self, Offset, Tile};
 use crate::varint;
 
-/// Rows that travel together, and how many such batches may be under way.
+/// The number of rows in a batch.
 const BATCH_ROWS: usize = 64;
 const BATCHES_MAX: usize = 32;
-/// Reads of one scan that may be under way at once.
+/// The maximum number of concurrent reads of one scan.
 const READS_MAX: usize = 16;
-/// Rows asked for by name in one read.
+/// The maximum number of row names in one read.
 const KEYS_MAX: usize = 2_000;
-/// Rows are read by name if at most one in so many is wanted.
+/// Rows are read by name if at most one in this many is selected.
 const WANTED_SHARE: usize = 4;
 
-/// A trace in one tile: offsets and what is in them. Digest ids and the bits
-/// of numbers are both 64 bits; missing cells are left out.
+/// A trace in one tile: offsets and values, without missing cells. A value is a digest
+/// id or the bits of a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TileTrace {
     pub params: Params,
@@ -43,7 +43,7 @@ struct RawTrace {
     cells: Vec<(Offset, u64)>,
 }
 
-/// Traces of a tile on their way. Reading stops when it is dropped.
+/// A stream of the traces of a tile. Reading stops when it is dropped.
 pub struct Tiles {
     store: Store,
     tile: Tile,
@@ -51,16 +51,15 @@ pub struct Tiles {
     plan: Option<Plan>,
     receive: mpsc::Receiver<Result<Vec<RawTrace>>>,
     ready: std::vec::IntoIter<RawTrace>,
-    /// The set has been read again because an id did not decode.
+    /// Whether the set was read again because an id did not decode.
     read_again: bool,
-    /// Rows whose ids mean nothing even now.
+    /// Number of rows whose ids cannot be decoded even then.
     pub skipped: usize,
     _tasks: JoinSet<()>,
 }
 
 impl Store {
-    /// Reads those traces of a tile that `query` means, and of them the
-    /// offsets `first..=last`.
+    /// Reads the offsets `first..=last` of the traces of a tile that match `query`.
     pub async fn scan(
         &self,
         kind: Kind,
@@ -75,8 +74,8 @@ impl Store {
         if let Some(plan) = &plan {
             let whole = first == 0 && last + 1 >= self.settings().tile;
             let filter = filter(kind, (!whole).then_some((first, last)));
-            // Of its own, so that a reader who is slow to take what was read
-            // keeps nobody else from reading.
+            // A separate semaphore for each scan, so that a slow consumer does not
+            // block other readers.
             let turn = Arc::new(Semaphore::new(READS_MAX));
             for query in self.selection(kind, tile, plan).await? {
                 let (store, send, turn) = (self.clone(), send.clone(), turn.clone());
@@ -89,8 +88,7 @@ impl Store {
         Ok(Tiles { store, tile, set, plan, receive, ready, read_again, skipped: 0, _tasks: tasks })
     }
 
-    /// The reads that cover a plan: every shard, or just the rows it means if
-    /// they are few.
+    /// Returns the reads for a plan: every shard, or individual rows if they are few.
     async fn selection(&self, kind: Kind, tile: Tile, plan: &Plan) -> Result<Vec<RowQuery>> {
         let shards = 0..self.shards();
         let all = |shard| RowQuery::prefix(row_name::traces(kind, tile, shard));
@@ -123,7 +121,7 @@ impl Store {
         Ok(keys.chunks(KEYS_MAX).map(|keys| RowQuery::keys(keys.iter().cloned())).collect())
     }
 
-    /// The digests of ids that scans have brought.
+    /// Returns the digests of ids that scans returned.
     pub async fn digests(&self, ids: &[u64]) -> Result<HashMap<u64, Digest>> {
         self.find_digests(ids).await?;
         let known = |id: &u64| Some((*id, self.inner.digests.digest(*id)?));
@@ -132,14 +130,14 @@ impl Store {
 }
 
 impl Tiles {
-    /// The next trace, in no particular order.
+    /// Returns the next trace, in no particular order.
     pub async fn next(&mut self) -> Result<Option<TileTrace>> {
         loop {
             for raw in self.ready.by_ref() {
                 match self.set.decode(&raw.encoded) {
                     Ok(params) => return Ok(Some(TileTrace { params, cells: raw.cells })),
                     Err(_) if !self.read_again => {
-                        // A put may have landed after the set was read.
+                        // A put may have been stored after the set was read.
                         self.read_again = true;
                         self.set = self.store.read_set(self.tile).await?.set;
                         match self.set.decode(&raw.encoded) {
@@ -174,7 +172,7 @@ impl ShardReader {
     async fn run(self, query: RowQuery, turn: Arc<Semaphore>) {
         let permit = turn.acquire_owned().await;
         if let Err(error) = self.read(query).await {
-            // Nobody waits any more if this fails.
+            // An error means that the scan was dropped.
             let _ = self.send.send(Err(error)).await;
         }
         drop(permit);
@@ -200,7 +198,7 @@ impl ShardReader {
     }
 }
 
-/// The cells of traces, of some offsets or all of them.
+/// Returns a filter for the cells of traces, of some offsets or all of them.
 pub(super) fn filter(kind: Kind, offsets: Option<(Offset, Offset)>) -> Filter {
     let columns = match offsets {
         None => Filter::family(kind.family()),
@@ -215,18 +213,18 @@ pub(super) fn filter(kind: Kind, offsets: Option<(Offset, Offset)>) -> Filter {
 
 fn raw_trace(kind: Kind, row: &Row, tile_commits: u16) -> Result<RawTrace> {
     let encoded = row_name::subkey_text(&row.key)
-        .ok_or_else(|| Error::damaged(&row.key, "its name is not text"))?;
+        .ok_or_else(|| Error::damaged(&row.key, "its name is not valid UTF-8"))?;
     Ok(RawTrace { encoded, cells: cells(kind, row, tile_commits)? })
 }
 
-/// The cells of a trace's row that are not missing.
+/// Returns the cells of a trace's row, without missing ones.
 pub(super) fn cells(kind: Kind, row: &Row, tile_commits: u16) -> Result<Vec<(Offset, u64)>> {
     let mut cells = Vec::with_capacity(row.cells.len());
     for cell in row.family(kind.family()) {
         let offset = tile::offset(&cell.qualifier, tile_commits).ok_or_else(|| {
             Error::damaged(
                 &row.key,
-                "a column is no offset: was it written with another tile size?",
+                "a column is not an offset: the table may have been written with another tile size",
             )
         })?;
         if cell.value.is_empty() {
@@ -236,7 +234,7 @@ pub(super) fn cells(kind: Kind, row: &Row, tile_commits: u16) -> Result<Vec<(Off
             Kind::Digests => varint::whole(&cell.value).filter(|id| *id != 0),
             Kind::Numbers => cell.value.as_ref().try_into().ok().map(u64::from_le_bytes),
         };
-        let value = value.ok_or_else(|| Error::damaged(&row.key, "a value cannot be read"))?;
+        let value = value.ok_or_else(|| Error::damaged(&row.key, "a value cannot be decoded"))?;
         cells.push((offset, value));
     }
     Ok(cells)

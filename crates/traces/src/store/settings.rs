@@ -1,5 +1,5 @@
-//! Making and opening a table of traces. The settings are baked into row
-//! names, so they are recorded once and checked ever after.
+//! Creates and opens a table of traces. Row names depend on the settings, so they are
+//! stored when the table is created and checked whenever it is opened.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::tile::{TILE_COMMITS, TILE_COMMITS_MAX};
 const FAMILY: &str = "S";
 const COLUMN: &[u8] = b"settings";
 const VERSION: u32 = 1;
-/// Versions of a label that are kept: its history.
+/// The number of versions of a label that are kept as its history.
 const LABEL_VERSIONS: u32 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     pub version: u32,
-    /// Commits in a tile.
+    /// Number of commits in a tile.
     pub tile: u16,
     pub shards: u8,
     /// The key whose value is the test that digests are triaged for.
@@ -40,19 +40,19 @@ impl Settings {
     fn check(&self) -> Result<()> {
         if self.version != VERSION {
             return Err(Error::Conflict(format!(
-                "the table has version {} of the format, and this program knows {VERSION}",
+                "the table has format version {}, but this program supports only version {VERSION}",
                 self.version
             )));
         }
         if self.tile == 0 || self.tile > TILE_COMMITS_MAX {
             return Err(Error::invalid(format!(
-                "a tile has 1 to {TILE_COMMITS_MAX} commits, not {}",
+                "invalid tile size {}: use 1 to {TILE_COMMITS_MAX} commits",
                 self.tile
             )));
         }
         if self.shards == 0 || self.shards > SHARDS_MAX {
             return Err(Error::invalid(format!(
-                "there are 1 to {SHARDS_MAX} shards, not {}",
+                "invalid number of shards {}: use 1 to {SHARDS_MAX}",
                 self.shards
             )));
         }
@@ -70,7 +70,7 @@ impl Settings {
     }
 }
 
-/// The families of a table of traces.
+/// Returns the column families of a table of traces.
 pub(super) fn families() -> BTreeMap<String, GcRule> {
     let one = ["S", "O", "I", "D", "T", "V", "P", "M", "X", "C"];
     let mut families: BTreeMap<_, _> =
@@ -79,9 +79,9 @@ pub(super) fn families() -> BTreeMap<String, GcRule> {
     families
 }
 
-/// Makes the table unless it is there, with or without anything in it.
+/// Creates the table unless it exists.
 pub(super) async fn create_table(client: &Client, id: &str) -> Result<()> {
-    // The rows of a shard are much alike.
+    // The rows of a shard are similar, so they compress well.
     let table = NewTable { families: families(), zstd: true, ..NewTable::new(id) };
     match client.create_table(table).await {
         Err(error) if error.code() != Code::AlreadyExists => Err(error.into()),
@@ -90,12 +90,12 @@ pub(super) async fn create_table(client: &Client, id: &str) -> Result<()> {
 }
 
 impl Store {
-    /// Makes a table, or opens it if it has the same settings already.
+    /// Creates a table, or opens it if it has the same settings already.
     pub async fn init(client: &Client, id: &str, settings: Settings) -> Result<Store> {
         settings.check()?;
         create_table(client, id).await?;
         let text = serde_json::to_string(&settings)
-            .map_err(|error| Error::invalid(format!("settings: {error}")))?;
+            .map_err(|error| Error::invalid(format!("invalid settings: {error}")))?;
         let set = Mutation::set_at(FAMILY, COLUMN, 0, text);
         let there = Filter::column(FAMILY, COLUMN);
         client
@@ -106,7 +106,7 @@ impl Store {
         let store = Store::open(client, id).await?;
         if *store.settings() != settings {
             return Err(Error::Conflict(format!(
-                "table {id} is there with tiles of {} commits, {} shards and test key {:?}: these \
+                "table {id} exists with tiles of {} commits, {} shards and test key {:?}: these \
                  cannot be changed",
                 store.settings().tile,
                 store.settings().shards,
@@ -116,7 +116,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a table that `init` made.
+    /// Opens a table that was created by `init`.
     pub async fn open(client: &Client, id: &str) -> Result<Store> {
         let table = client.table(id)?;
         let row = table.read_row(row_name::SETTINGS, Some(Filter::latest())).await;
@@ -124,7 +124,7 @@ impl Store {
         let value = row.as_ref().and_then(|row| row.value(FAMILY, COLUMN));
         let value = value.ok_or_else(|| {
             Error::NotFound(format!(
-                "table {id} holds no traces: make it one with `stele traces init`"
+                "table {id} is not a table of traces: run `stele traces init` to make it one"
             ))
         })?;
         Ok(Store::new(table, Settings::from_bytes(value)?))
@@ -134,7 +134,7 @@ impl Store {
 fn not_of_traces(id: &str, error: stele_bigtable::client::Error) -> Error {
     if error.is_not_found() {
         return Error::NotFound(format!(
-            "there is no table {id} of traces: make it with `stele traces init`"
+            "table {id} of traces not found: create it with `stele traces init`"
         ));
     }
     error.into()

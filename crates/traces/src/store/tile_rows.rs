@@ -1,6 +1,6 @@
-//! The rows of a tile that this process has written to, by the params of their
-//! traces. A result of a trace that is known costs one look; what its row
-//! relies on has been stored before.
+//! The rows of a tile that this process has written to, by the params of their traces.
+//! A result of a known trace needs one lookup, because the rows that it depends on have
+//! already been stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::params::Params;
 use crate::row_name::Kind;
 use crate::tile::Tile;
 
-/// Rows that are remembered, of all tiles together.
+/// The maximum number of cached rows of all tiles.
 const REMEMBERED_MAX: usize = 2_000_000;
-/// Rows are put in order by their names if there are so many times fewer than
-/// the tile has; otherwise by their ranks.
+/// Rows are sorted by name if there are this many times fewer of them than rows in the
+/// tile; otherwise by rank.
 const FEW: usize = 16;
 
 pub type Remembered = HashMap<Tile, Arc<Mutex<TileRows>>>;
 
-/// The number of a row among those of its tile.
+/// The number of a row in its tile.
 pub type RowNumber = u32;
 
 #[derive(Default)]
 pub struct TileRows {
     numbers: HashMap<(Kind, Params), RowNumber>,
     rows: Vec<TileRow>,
-    /// The place of each row in the order of names; none for new rows.
+    /// The rank of each row in the order of names; missing for new rows.
     ranks: Vec<u32>,
 }
 
@@ -37,7 +37,7 @@ struct TileRow {
     kind: Kind,
     params: Params,
     name: Bytes,
-    /// What was written last; id 0 is nothing.
+    /// The last written digest and its id; id 0 means none.
     newest: (Digest, u64),
 }
 
@@ -46,8 +46,8 @@ impl TileRows {
         self.rows.len()
     }
 
-    /// The row of a trace. Results come in the same order at every commit, so
-    /// it is mostly the one that was `guessed`.
+    /// Returns the row of a trace. Results of every commit usually come in the same
+    /// order, so the guess is mostly right.
     pub fn find(&self, kind: Kind, params: &Params, guessed: RowNumber) -> Option<RowNumber> {
         let hit = |row: &TileRow| row.kind == kind && row.params == *params;
         if self.rows.get(guessed as usize).is_some_and(hit) {
@@ -56,9 +56,10 @@ impl TileRows {
         self.numbers.get(&(kind, params.clone())).copied()
     }
 
-    /// Remembers a row whose trace has been learnt and listed.
+    /// Adds a row whose trace has been stored in the set and listed.
     pub fn add(&mut self, kind: Kind, params: Params, name: Bytes) -> RowNumber {
-        let next = RowNumber::try_from(self.rows.len()).expect("no more rows than are remembered");
+        let next =
+            RowNumber::try_from(self.rows.len()).expect("the number of cached rows is limited");
         let number = *self.numbers.entry((kind, params.clone())).or_insert(next);
         if number == next {
             self.rows.push(TileRow { kind, params, name, newest: (Digest([0; 16]), 0) });
@@ -74,7 +75,7 @@ impl TileRows {
         self.rows[row as usize].kind
     }
 
-    /// The id of a digest if the row had it last: most of the time it has.
+    /// Returns the id of a digest if it is the last one of the row, as it usually is.
     pub fn newest_id(&self, row: RowNumber, digest: Digest) -> Option<u64> {
         let (newest, id) = self.rows[row as usize].newest;
         (id != 0 && newest == digest).then_some(id)
@@ -84,8 +85,7 @@ impl TileRows {
         self.rows[row as usize].newest = (digest, id);
     }
 
-    /// Sorts things by the names of their rows, those of one row as `then`
-    /// tells.
+    /// Sorts items by the names of their rows, and those of one row by `then`.
     pub fn sort<T>(
         &mut self,
         things: &mut [T],
@@ -112,8 +112,7 @@ impl TileRows {
 }
 
 impl Store {
-    /// The rows of a tile that are remembered; others may add to them at the
-    /// same time.
+    /// Returns the cached rows of a tile, to which other tasks may add concurrently.
     pub(super) fn tile_rows(&self, tile: Tile) -> Arc<Mutex<TileRows>> {
         let mut remembered = self.inner.rows.lock();
         if !remembered.contains_key(&tile) {
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn few_things_and_many_are_sorted_alike() {
+    fn few_and_many_items_are_sorted_alike() {
         let mut rows = TileRows::default();
         for at in 0..100usize {
             rows.add(Kind::Digests, params(at), (at * 37 % 100).to_string().into());
@@ -166,7 +165,7 @@ mod tests {
         let mut few = things[..4].to_vec();
         rows.sort(&mut few, |it| it.0, |it| it.1);
         assert!(few.is_sorted_by_key(|it| (rows.name(it.0).clone(), it.1)));
-        // A row that is added later is in its place too.
+        // A row that is added later is sorted too.
         rows.add(Kind::Digests, params(1000), "0".into());
         let mut all: Vec<(RowNumber, u32)> = (0..101).map(|at| (at, 0)).collect();
         rows.sort(&mut all, |it| it.0, |it| it.1);

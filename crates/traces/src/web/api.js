@@ -1,10 +1,10 @@
-// Speaks to the server. Every failure becomes an Error with the server's words.
+// Calls the server's API. Every failure becomes an Error with the server's message.
 
 const base = "/traces/v1/tables";
 
-async function answered(response) {
+async function parsed(response) {
   const body = await response.json().catch(() => ({ error: response.statusText }));
-  if (!response.ok) throw new Error(body.error || `the server said ${response.status}`);
+  if (!response.ok) throw new Error(body.error || `the server responded with status ${response.status}`);
   return body;
 }
 
@@ -14,22 +14,22 @@ function address(table, page, args) {
   return `${base}/${encodeURIComponent(table)}${page}${text ? `?${text}` : ""}`;
 }
 
-const ask = async (table, page, args = {}, signal) =>
-  answered(await fetch(address(table, page, args), { signal }));
+const get = async (table, page, args = {}, signal) =>
+  parsed(await fetch(address(table, page, args), { signal }));
 
-export const tables = async () => (await answered(await fetch(base))).tables;
-export const table = (name) => ask(name, "");
-export const params = (name) => ask(name, "/params");
-export const grid = (name, args, signal) => ask(name, "/query", args, signal);
-export const trace = (name, id) => ask(name, "/trace", { id });
-export const commits = async (name, args) => (await ask(name, "/commits", args)).commits;
-export const bisect = (name, args) => ask(name, "/bisect", args);
-export const diff = (name, args) => ask(name, "/diff", args);
-export const blame = (name, args) => ask(name, "/blame", args);
-export const steps = (name, args) => ask(name, "/steps", args);
+export const tables = async () => (await parsed(await fetch(base))).tables;
+export const table = (name) => get(name, "");
+export const params = (name) => get(name, "/params");
+export const grid = (name, args, signal) => get(name, "/query", args, signal);
+export const trace = (name, id) => get(name, "/trace", { id });
+export const commits = async (name, args) => (await get(name, "/commits", args)).commits;
+export const bisect = (name, args) => get(name, "/bisect", args);
+export const diff = (name, args) => get(name, "/diff", args);
+export const blame = (name, args) => get(name, "/blame", args);
+export const steps = (name, args) => get(name, "/steps", args);
 
 export async function label(name, change) {
-  return answered(await fetch(address(name, "/labels", {}), {
+  return parsed(await fetch(address(name, "/labels", {}), {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(change),

@@ -1,5 +1,5 @@
-// The page: what is asked for is in its address, and everything on it follows
-// from that.
+// The page. Its address contains the whole request; everything on the page is
+// derived from it.
 
 import * as api from "./api.js";
 import { Builder } from "./builder.js";
@@ -11,16 +11,17 @@ import { Grid } from "./grid.js";
 import { listen } from "./keys.js";
 import { legend } from "./legend.js";
 import * as lists from "./lists.js";
+import * as messages from "./messages.js";
 import { commitLine, element, many, nameOf, restOf, short, swatch, testOf, when } from "./parts.js";
-import * as say from "./say.js";
+
 
 const LISTED = 300;
 const at = (id) => document.getElementById(id);
-const UNASKED = { q: "", kind: "digests", n: "256", label: "", changed: "", view: "grid" };
-const asked = { table: "", ...UNASKED };
+const DEFAULTS = { q: "", kind: "digests", n: "256", label: "", changed: "", view: "grid" };
+const request = { table: "", ...DEFAULTS };
 const state = { data: null, table: "", testKey: "name", query: "", unit: "", labelOf, colourOf, unitOf, nameOf: (trace) => nameOf(trace.params, state) };
 let loading = null;
-let begun = 0;
+let started = 0;
 
 const builder = new Builder(
   { box: at("builder"), input: at("query"), form: at("query-form"), clear: at("clear") },
@@ -29,40 +30,40 @@ const builder = new Builder(
 const detail = new Detail(at("detail"), { close: closeDetail, triage, find, findDigest, open: chosen, mark });
 const grid = new Grid(at("scroller"), at("canvas"), at("spacer"), { hover: tip, select: selected, open: opened, painted });
 const chart = new Chart(at("chart"), {
-  hover: (point, event) => (point ? say.tip(pointLines(point), event) : say.hideTip()),
+  hover: (point, event) => (point ? messages.tip(pointLines(point), event) : messages.hideTip()),
   open: (point) => chosen({ row: Math.max(0, grid.selected?.row ?? 0), column: point.column }),
 });
 
 // The address.
 
 function readAddress() {
-  Object.assign(asked, UNASKED);
+  Object.assign(request, DEFAULTS);
   const given = new URLSearchParams(location.hash.slice(1));
-  for (const name of Object.keys(asked)) if (given.has(name)) asked[name] = given.get(name);
+  for (const name of Object.keys(request)) if (given.has(name)) request[name] = given.get(name);
 }
 
 function change(changed) {
-  Object.assign(asked, changed);
-  const kept = Object.entries(asked).filter(([, value]) => value !== "");
+  Object.assign(request, changed);
+  const kept = Object.entries(request).filter(([, value]) => value !== "");
   history.pushState(null, "", `#${new URLSearchParams(kept)}`);
   follow();
 }
 
 function follow() {
-  at("count").value = asked.n;
-  at("label").value = asked.label;
-  at("changed").checked = asked.changed !== "";
-  at("label-field").hidden = asked.kind !== "digests";
-  at("tab-blame").hidden = asked.kind !== "digests";
-  at("tab-steps").hidden = asked.kind !== "numbers";
-  for (const button of at("kind").children) button.setAttribute("aria-pressed", String(button.dataset.value === asked.kind));
+  at("count").value = request.n;
+  at("label").value = request.label;
+  at("changed").checked = request.changed !== "";
+  at("label-field").hidden = request.kind !== "digests";
+  at("tab-blame").hidden = request.kind !== "digests";
+  at("tab-steps").hidden = request.kind !== "numbers";
+  for (const button of at("kind").children) button.setAttribute("aria-pressed", String(button.dataset.value === request.kind));
   markTab();
-  builder.set(asked.q);
+  builder.set(request.q);
   load().catch(failed);
 }
 
 function markTab() {
-  for (const tab of document.querySelectorAll(".tabs [role=tab]")) tab.setAttribute("aria-selected", String(tab.dataset.view === asked.view));
+  for (const tab of document.querySelectorAll(".tabs [role=tab]")) tab.setAttribute("aria-selected", String(tab.dataset.view === request.view));
 }
 
 // Loading.
@@ -71,19 +72,19 @@ async function load() {
   loading?.abort();
   const mine = (loading = new AbortController());
   const since = performance.now();
-  // What is painted before the answer is here does not count.
-  begun = 0;
+  // Frames painted before the response arrives do not count.
+  started = 0;
   delete document.body.dataset.paintedMs;
   delete document.body.dataset.failed;
   document.body.classList.add("loading");
-  if (state.table !== asked.table) await openTable(asked.table);
-  const label = asked.kind === "digests" ? asked.label : "";
-  const data = await api.grid(asked.table, { q: asked.q, kind: asked.kind, n: asked.n, label, options: "true" }, mine.signal);
+  if (state.table !== request.table) await openTable(request.table);
+  const label = request.kind === "digests" ? request.label : "";
+  const data = await api.grid(request.table, { q: request.q, kind: request.kind, n: request.n, label, options: "true" }, mine.signal);
   if (mine.signal.aborted) return;
   document.body.classList.remove("loading");
-  begun = since;
-  take(data);
-  if (asked.view !== "grid") await list();
+  started = since;
+  display(data);
+  if (request.view !== "grid") await list();
 }
 
 async function openTable(name) {
@@ -93,31 +94,31 @@ async function openTable(name) {
   state.hasCommits = info.head != null;
   at("table").value = name;
   builder.show(set.params, state.testKey);
-  builder.set(asked.q);
+  builder.set(request.q);
 }
 
 function painted() {
-  if (!begun || !state.data) return;
-  document.body.dataset.paintedMs = Math.round(performance.now() - begun);
+  if (!started || !state.data) return;
+  document.body.dataset.paintedMs = Math.round(performance.now() - started);
   document.body.dataset.traces = state.data.traces.length;
-  begun = 0;
+  started = 0;
 }
 
-function take(data) {
-  Object.assign(state, { data, query: asked.q, middles: new Map(), stepsOf: undefined });
+function display(data) {
+  Object.assign(state, { data, query: request.q, middles: new Map(), stepsOf: undefined });
   state.ranks = data.kind === "digests" ? colours.ranks(data, state.testKey) : new Map();
   const first = data.traces[0]?.params ?? {};
   const constant = Object.keys(first).filter((key) => data.traces.every((trace) => trace.params[key] === first[key]));
   state.constant = new Set(data.traces.length > 1 ? constant : []);
-  let order = data.traces.map((_, place) => place);
-  if (asked.changed) order = order.filter((place) => changes.hasChange(data.traces[place].cells));
-  // The traces of one test side by side.
+  let order = data.traces.map((_, position) => position);
+  if (request.changed) order = order.filter((position) => changes.hasChange(data.traces[position].cells));
+  // Group the traces of one test.
   const names = data.traces.map((trace) => state.nameOf(trace));
   order.sort((a, b) => (names[a] < names[b] ? -1 : names[a] > names[b] ? 1 : a - b));
   closeDetail();
   showView(order.length > 0);
   draw(order);
-  const left = data.total > data.traces.length ? ` (the first ${data.traces.length.toLocaleString("en")} shown)` : "";
+  const left = data.total > data.traces.length ? ` (first ${data.traces.length.toLocaleString("en")} shown)` : "";
   const hidden = order.length < data.traces.length ? `, ${order.length.toLocaleString("en")} changed` : "";
   at("summary").textContent = `${many(data.total, "trace")}${left} × ${many(data.columns.length, "commit")}${hidden}`;
 }
@@ -131,7 +132,7 @@ function draw(order) {
     test: (trace) => testOf(trace.params, state),
     rest: (trace) => restOf(trace.params, state) || (testOf(trace.params, state) ? "" : state.nameOf(trace)),
     colours: (trace) => (cell) => colourOf(trace, cell),
-    count: data.kind === "digests" ? "traces changed by each commit" : "steps at each commit",
+    count: data.kind === "digests" ? "changed traces per commit" : "steps per commit",
     badge,
     titles,
   });
@@ -176,58 +177,58 @@ function badge(trace, { good, bad, faint }) {
   if (!newest || test === undefined) return null;
   const digest = state.data.digests[newest - 1];
   const label = labelOf(test, digest);
-  // That a test passed or was skipped needs no decision.
+  // Passed and skipped tests need no triage.
   if (label === "untriaged" && ["passed", "skipped"].includes(state.data.names[digest])) return null;
   return label === "untriaged" ? { colour: faint, hollow: true } : { colour: label === "positive" ? good : bad };
 }
 
-// Choosing.
+// Selection.
 
 function selected({ row, column }) {
   if (!state.data) return;
   const trace = row >= 0 ? grid.traceAt(row) : null;
   legend(at("legend"), state, column >= 0 || grid.selected ? trace : null);
-  // For those who do not see the canvas.
-  if (trace && column >= 0) at("said").textContent = cellLines(trace, column).map((line) => line.textContent).join(", ");
+  // For screen readers, which cannot read the canvas.
+  if (trace && column >= 0) at("announcement").textContent = cellLines(trace, column).map((line) => line.textContent).join(", ");
   if (state.data.kind !== "numbers" || !trace) return;
-  const points = trace.cells.map((number, place) => [place, number]).filter(([, number]) => number !== null);
+  const points = trace.cells.map((number, position) => [position, number]).filter(([, number]) => number !== null);
   state.unit = unitOf(trace);
   chart.show(state.nameOf(trace), state.unit, points, state.data.columns, state.stepsOf?.get(trace.id) ?? [], column);
-  if (state.stepsOf === undefined) state.finding = findSteps().catch(told);
+  if (state.stepsOf === undefined) state.finding = findSteps().catch(reportError);
 }
 
-// Steps of all traces that are shown, once for each load.
+// Finds the steps of all traces shown, once per load.
 async function findSteps() {
   const { data } = state;
   state.stepsOf = new Map();
-  const found = await api.steps(state.table, { q: asked.q, n: asked.n });
+  const found = await api.steps(state.table, { q: request.q, n: request.n });
   if (data !== state.data) return;
-  const column = new Map(data.columns.map((commit, place) => [commit.index, place]));
+  const column = new Map(data.columns.map((commit, position) => [commit.index, position]));
   grid.changes = new Uint32Array(data.columns.length);
   for (const step of found.steps) {
-    const placed = { ...step, from: column.get(step.good), to: column.get(step.bad) };
-    state.stepsOf.set(step.id, [...(state.stepsOf.get(step.id) ?? []), placed]);
-    grid.changes[placed.to]++;
+    const located = { ...step, from: column.get(step.good), to: column.get(step.bad) };
+    state.stepsOf.set(step.id, [...(state.stepsOf.get(step.id) ?? []), located]);
+    grid.changes[located.to]++;
   }
   for (const steps of state.stepsOf.values()) steps.sort((a, b) => a.from - b.from);
   grid.paint();
   if (grid.order.length) selected(grid.selected?.row >= 0 ? grid.selected : { row: 0, column: -1 });
 }
 
-function opened(place) {
-  say.hideTip();
-  const work = place.row < 0 ? detail.commit(state, place.column, grid.marked) : detail.cell(state, grid.traceAt(place.row), place.column);
-  work.catch(told);
+function opened(position) {
+  messages.hideTip();
+  const work = position.row < 0 ? detail.commit(state, position.column, grid.marked) : detail.cell(state, grid.traceAt(position.row), position.column);
+  work.catch(reportError);
 }
 
-function chosen(place) {
-  grid.select(place);
-  opened(place);
+function chosen(position) {
+  grid.select(position);
+  opened(position);
 }
 
 function mark(column) {
   grid.mark(column);
-  if (column >= 0) say.toast("Now choose another commit to compare it with.");
+  if (column >= 0) messages.toast("Select another commit to compare with.");
   else if (grid.selected) opened({ row: -1, column: grid.selected.column });
 }
 
@@ -238,18 +239,18 @@ function closeDetail() {
 }
 
 function find(id, column) {
-  const row = grid.order.findIndex((place) => state.data.traces[place].id === id);
-  if (row < 0) return say.toast("That trace is not among those shown.");
+  const row = grid.order.findIndex((position) => state.data.traces[position].id === id);
+  if (row < 0) return messages.toast("That trace is not shown.");
   showGrid();
   chosen({ row, column });
 }
 
-// The first trace that has this digest, at the commit that brought it.
+// Selects the first trace with this digest, at the commit that introduced it.
 function findDigest(test, digest) {
   const number = state.data.digests.indexOf(digest) + 1;
   const has = ({ params, cells }) => testOf(params, state) === test && cells.includes(number);
-  const row = number ? grid.order.findIndex((place) => has(state.data.traces[place])) : -1;
-  if (row < 0) return say.toast("Its traces are not among those shown.");
+  const row = number ? grid.order.findIndex((position) => has(state.data.traces[position])) : -1;
+  if (row < 0) return messages.toast("The traces of that digest are not shown.");
   showGrid();
   chosen({ row, column: grid.traceAt(row).cells.indexOf(number) });
 }
@@ -259,38 +260,38 @@ async function triage(test, digest, label) {
     await api.label(state.table, { test, digest, label, expected: labelOf(test, digest), by: "" });
     (state.data.labels[test] ??= {})[digest] = label;
     grid.paint();
-    if (asked.view !== "grid") await list();
+    if (request.view !== "grid") await list();
     else if (!at("detail").hidden && grid.selected) opened(grid.selected);
-    say.toast(`marked ${label}`);
+    messages.toast(`marked ${label}`);
   } catch (error) {
-    told(error);
+    reportError(error);
   }
 }
 
 function triageSelected(label) {
-  const place = grid.selected;
-  if (!place || place.row < 0 || state.data?.kind !== "digests") return;
-  const trace = grid.traceAt(place.row);
-  const cell = trace.cells[place.column];
+  const position = grid.selected;
+  if (!position || position.row < 0 || state.data?.kind !== "digests") return;
+  const trace = grid.traceAt(position.row);
+  const cell = trace.cells[position.column];
   const test = trace.params[state.testKey];
   if (cell && test !== undefined) triage(test, state.data.digests[cell - 1], label);
 }
 
 // Views.
 
-// The grid, what stands for it if there is nothing in it, or a list.
+// Shows the grid, a notice if the grid is empty, or a list.
 function showView(some) {
-  const isGrid = asked.view === "grid";
+  const isGrid = request.view === "grid";
   at("list").hidden = isGrid;
   at("scroller").hidden = at("legend").hidden = !isGrid || !some;
-  at("chart-box").hidden = !isGrid || !some || asked.kind !== "numbers";
-  if (isGrid && !some) sayEmpty();
-  else say.nothingInstead();
+  at("chart-box").hidden = !isGrid || !some || request.kind !== "numbers";
+  if (isGrid && !some) showEmpty();
+  else messages.hideNotice();
 }
 
 function showGrid() {
-  if (asked.view === "grid") return;
-  asked.view = "grid";
+  if (request.view === "grid") return;
+  request.view = "grid";
   markTab();
   showView(grid.order.length > 0);
   grid.resize();
@@ -300,42 +301,42 @@ async function list() {
   const box = at("list");
   const mine = loading;
   box.replaceChildren(element("p", "soft", "…"));
-  const args = { q: asked.q, n: asked.n, limit: LISTED };
+  const args = { q: request.q, n: request.n, limit: LISTED };
   const column = (index) => state.data.columns.findIndex((commit) => commit.index === index);
   const cards =
-    asked.view === "blame"
-      ? lists.blame(await api.blame(asked.table, args), state, { triage, findDigest })
-      : lists.steps(await api.steps(asked.table, args), state, { find: (id, index) => find(id, column(index)) });
+    request.view === "blame"
+      ? lists.blame(await api.blame(request.table, args), state, { triage, findDigest })
+      : lists.steps(await api.steps(request.table, args), state, { find: (id, index) => find(id, column(index)) });
   if (mine === loading) box.replaceChildren(...cards);
 }
 
-// Why there is no grid.
+// Notices that replace the grid.
 
-function sayEmpty() {
-  const other = asked.kind === "digests" ? "numbers" : "digests";
+function showEmpty() {
+  const other = request.kind === "digests" ? "numbers" : "digests";
   const turn = [`show ${other}`, () => change({ kind: other, view: "grid" })];
-  if (asked.q || asked.label || asked.changed) {
-    const clear = ["clear the filters", () => change({ q: "", label: "", changed: "" })];
-    const text = asked.changed && state.data.traces.length ? "None of the traces changed at these commits." : "No trace matches the filters at these commits.";
-    return say.instead({ title: "Nothing to show", text, actions: [clear, turn] });
+  if (request.q || request.label || request.changed) {
+    const clear = ["clear filters", () => change({ q: "", label: "", changed: "" })];
+    const text = request.changed && state.data.traces.length ? "No trace changed at these commits." : "No trace matches the filters at these commits.";
+    return messages.showNotice({ title: "Nothing to show", text, actions: [clear, turn] });
   }
   const { table } = state;
-  say.instead({
-    title: `No ${asked.kind} in ${table} yet`,
-    text: state.hasCommits ? "Commits are known, results are not. Bring some:" : "Bring the commits of a repository, and results of its tests:",
+  messages.showNotice({
+    title: `No ${request.kind} in ${table} yet`,
+    text: state.hasCommits ? "Commits are registered, but there are no results. Ingest some:" : "Ingest the commits of a repository and the results of its tests:",
     commands: [`stele traces ingest ${table} --repo . report.xml`, `stele traces ingest ${table} --repo . target/criterion`],
     actions: [turn],
   });
 }
 
-function sayNoTables() {
+function showNoTables() {
   document.body.dataset.paintedMs = "0";
   at("scroller").hidden = true;
-  say.instead({
+  messages.showNotice({
     title: "No traces yet",
-    text: "Make a table, then bring results of tests and benchmarks:",
+    text: "Create a table, then ingest results of tests and benchmarks:",
     commands: ["stele traces init mytests", "stele traces ingest mytests --repo . report.xml"],
-    actions: [["look again", () => start().catch(failed)]],
+    actions: [["reload", () => start().catch(failed)]],
   });
 }
 
@@ -343,28 +344,28 @@ function failed(error) {
   if (error.name === "AbortError") return;
   document.body.classList.remove("loading");
   document.body.dataset.failed = error.message;
-  begun = 0;
+  started = 0;
   at("summary").textContent = "";
   for (const id of ["scroller", "list", "legend", "chart-box"]) at(id).hidden = true;
   const actions = [["try again", () => (at("table").value ? follow() : start().catch(failed))]];
-  if (asked.q) actions.push(["clear the query", () => change({ q: "" })]);
-  say.instead({ title: "That did not work", text: error.message, actions, failed: true });
+  if (request.q) actions.push(["clear query", () => change({ q: "" })]);
+  messages.showNotice({ title: "Request failed", text: error.message, actions, failed: true });
 }
 
-function told(error) {
-  if (error.name !== "AbortError") say.toast(error.message);
+function reportError(error) {
+  if (error.name !== "AbortError") messages.toast(error.message);
 }
 
-// What is said beside the pointer.
+// The tooltip.
 
-function tip(place, event) {
-  if (!place || place.column < 0) return say.hideTip();
-  const commit = state.data.columns[place.column];
-  const lines = place.row >= 0 ? cellLines(grid.traceAt(place.row), place.column) : [];
+function tip(position, event) {
+  if (!position || position.column < 0) return messages.hideTip();
+  const commit = state.data.columns[position.column];
+  const lines = position.row >= 0 ? cellLines(grid.traceAt(position.row), position.column) : [];
   lines.push(commitLine(commit), element("div", "soft", [`@${commit.index}`, when(commit.time)].filter(Boolean).join(" · ")));
-  const changed = grid.changes?.[place.column];
-  if (place.row < 0 && changed) lines.push(element("div", "", `${many(changed, "trace")} changed`));
-  say.tip(lines, event);
+  const changed = grid.changes?.[position.column];
+  if (position.row < 0 && changed) lines.push(element("div", "", `${many(changed, "trace")} changed`));
+  messages.tip(lines, event);
 }
 
 function cellLines(trace, column) {
@@ -388,7 +389,7 @@ function pointLines({ column, number }) {
   return [element("div", "strong", shown(number, state.unit)), commitLine(state.data.columns[column])];
 }
 
-// Dark and light.
+// Theme.
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
@@ -404,7 +405,7 @@ function switchTheme() {
   if (!at("detail").hidden && grid.selected) opened(grid.selected);
 }
 
-// The beginning.
+// Startup.
 
 function switchFilter() {
   document.body.classList.toggle("filtering");
@@ -435,12 +436,12 @@ listen({
   u: () => triageSelected("untriaged"),
   c: () => columnOf() >= 0 && opened({ row: -1, column: columnOf() }),
   m: () => columnOf() >= 0 && mark(columnOf()),
-  o: () => change({ changed: asked.changed ? "" : "1" }),
+  o: () => change({ changed: request.changed ? "" : "1" }),
   t: switchTheme,
   g: () => change({ view: "grid" }),
-  b: () => asked.kind === "digests" && change({ view: "blame" }),
-  s: () => asked.kind === "numbers" && change({ view: "steps" }),
-  d: () => change({ kind: asked.kind === "digests" ? "numbers" : "digests", view: "grid" }),
+  b: () => request.kind === "digests" && change({ view: "blame" }),
+  s: () => request.kind === "numbers" && change({ view: "steps" }),
+  d: () => change({ kind: request.kind === "digests" ? "numbers" : "digests", view: "grid" }),
 });
 
 for (const button of at("kind").children) button.addEventListener("click", () => change({ kind: button.dataset.value, view: "grid" }));
@@ -464,8 +465,8 @@ async function start() {
   readAddress();
   const tables = await api.tables();
   at("table").replaceChildren(...tables.map(({ table }) => new Option(table, table)));
-  if (!tables.length) return sayNoTables();
-  if (!tables.some(({ table }) => table === asked.table)) asked.table = tables[0].table;
+  if (!tables.length) return showNoTables();
+  if (!tables.some(({ table }) => table === request.table)) request.table = tables[0].table;
   follow();
 }
 

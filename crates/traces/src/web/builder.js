@@ -1,15 +1,15 @@
 // The query builder: keys and values of the table as chips, and the text of
-// the query. Either changes the other.
+// the query, which are kept in sync.
 
 import { element } from "./parts.js";
 
 const VALUES_SHOWN = 60;
-// Keys with more values than this can be searched.
+// Keys with more values than this have a search field.
 const VALUES_FEW = 12;
 
 const escape = (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`;
 const quoted = (text, letters) => text.replace(letters, escape);
-// A pattern that matches this text and nothing else.
+// Returns a pattern that matches exactly this text.
 const literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 const special = (value) => (/^[!~*=]/.test(value) ? `=${value}` : value);
 
@@ -21,7 +21,7 @@ function unquoted(text) {
   }
 }
 
-// A query text as a map of keys to values as they are written.
+// Parses a query into a map of keys to values, with their operators.
 export function parse(text) {
   const keys = new Map();
   for (const part of text.split("&")) {
@@ -40,8 +40,8 @@ export function write(keys) {
   return parts.join("&");
 }
 
-// What a click makes of a value: chosen, turned around, let go. A list is
-// either of wanted or of unwanted values.
+// Returns the values of a key after a click on a value, which cycles through
+// selected, negated and not selected. A list is negated as a whole.
 export function toggled(values, value) {
   const plain = special(value);
   const negated = values[0]?.startsWith("!");
@@ -49,7 +49,7 @@ export function toggled(values, value) {
   const at = bare.indexOf(plain);
   if (at < 0) return negated ? mark([...bare, plain]) : [...values, plain];
   if (!negated && bare.length === 1) return mark(bare);
-  const rest = bare.filter((_, place) => place !== at);
+  const rest = bare.filter((_, index) => index !== at);
   return negated ? mark(rest) : rest;
 }
 
@@ -90,7 +90,7 @@ export class Builder {
   show(params, testKey) {
     this.params = params;
     const keys = Object.keys(params);
-    // Few values are best shown at once; the test's name is found by typing.
+    // Expand keys with few values, and the test key with its search field.
     this.open = new Set(keys.filter((key) => params[key].length <= VALUES_FEW || key === testKey));
     this.order = keys.sort((a, b) => (b === testKey) - (a === testKey) || params[a].length - params[b].length || (a < b ? -1 : 1));
     this.draw();
@@ -115,7 +115,7 @@ export class Builder {
     const list = element("div", "values");
     const fill = (wanted) => {
       const found = wanted ? values.filter((value) => value.toLowerCase().includes(wanted)) : values;
-      // What is chosen comes first, so that it is never out of sight.
+      // Selected values come first, so that they are always visible.
       const first = found.filter((value) => state(chosen, value));
       const rest = found.filter((value) => !state(chosen, value)).slice(0, VALUES_SHOWN);
       list.replaceChildren(...[...first, ...rest].map((value) => this.value(key, value, chosen)));
@@ -124,7 +124,7 @@ export class Builder {
     };
     if (values.length > VALUES_FEW) {
       const find = element("input", "find");
-      find.placeholder = `find a ${key}; Enter takes all like it`;
+      find.placeholder = `find a ${key}; Enter selects all matches`;
       find.setAttribute("aria-label", `find a ${key}`);
       find.addEventListener("input", () => fill(find.value.toLowerCase()));
       find.addEventListener("keydown", (event) => {
@@ -132,12 +132,12 @@ export class Builder {
       });
       box.append(find);
     }
-    // What was written by hand and is no value of the table.
+    // Typed values that do not occur in the table.
     const known = new Set(values.map(special));
     const odd = (chosen ?? []).filter((one) => !known.has(one.replace(/^!/, "")));
     for (const one of odd) {
       const chip = element("button", "value pattern", one);
-      chip.title = "let it go";
+      chip.title = "remove";
       chip.dataset.state = "yes";
       chip.addEventListener("click", () => this.choose(key, chosen.filter((other) => other !== one)));
       box.append(chip);

@@ -1,12 +1,12 @@
-// Where results change: within a trace, and how many traces at each commit.
+// Finds changes of results: within a trace, and the number of traces per commit.
 
-const there = (cell) => cell !== 0 && cell !== null && cell !== undefined;
+const isPresent = (cell) => cell !== 0 && cell !== null && cell !== undefined;
 
-// Visits the columns at which a trace has another result than before.
+// Visits the columns at which the result of a trace differs from the previous one.
 function each(cells, visit) {
   let last = null;
   for (let at = 0; at < cells.length; at++) {
-    if (!there(cells[at])) continue;
+    if (!isPresent(cells[at])) continue;
     if (last !== null && cells[at] !== last && visit(at) === false) return;
     last = cells[at];
   }
@@ -21,15 +21,15 @@ export function hasChange(cells) {
   return found;
 }
 
-export function places(cells) {
+export function changedColumns(cells) {
   const found = [];
   each(cells, (at) => void found.push(at));
   return found;
 }
 
-// How many of these traces change at each column.
+// Counts how many of these traces change at each column.
 export function perColumn(data, order) {
   const counts = new Uint32Array(data.columns.length);
-  for (const place of order) each(data.traces[place].cells, (at) => void counts[at]++);
+  for (const index of order) each(data.traces[index].cells, (at) => void counts[at]++);
   return counts;
 }

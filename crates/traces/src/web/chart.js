@@ -1,4 +1,4 @@
-// One numeric trace over commits: points, a line, and where it stepped.
+// A chart of one numeric trace over commits: points, a line, and its steps.
 
 import { theme } from "./colours.js";
 import { day, percent } from "./parts.js";
@@ -18,8 +18,8 @@ export class Chart {
     });
   }
 
-  // `points` are [column, number]; `steps` have the columns between which
-  // they happened.
+  // `points` are [column, number]; `steps` contain the columns before and after
+  // each step.
   show(title, unit, points, columns, steps, chosen) {
     Object.assign(this, { title, unit, points, columns, steps, chosen, hovered: null });
     this.draw();
@@ -53,14 +53,14 @@ export class Chart {
       context.fillText("no numbers at these commits", EDGE.left, box.height / 2);
       return;
     }
-    this.place(box);
+    this.scale(box);
     this.drawAxes(context, box, colours);
     this.drawSteps(context, box, colours);
     this.drawPoints(context, box, colours);
   }
 
-  // Where columns and numbers lie.
-  place(box) {
+  // Computes the scales of both axes.
+  scale(box) {
     const numbers = this.points.map(([, number]) => number);
     let low = numbers.reduce((a, b) => Math.min(a, b));
     let high = numbers.reduce((a, b) => Math.max(a, b));
@@ -87,17 +87,17 @@ export class Chart {
       context.fillText(shown(tick, this.unit), EDGE.left - 10, y);
     }
     context.textAlign = "center";
-    const places = Math.min(Math.max(2, Math.floor(box.width / 130)), this.columns.length);
-    for (let at = 0; at < places; at++) {
-      const column = Math.round((at * (this.columns.length - 1)) / Math.max(1, places - 1));
+    const labels = Math.min(Math.max(2, Math.floor(box.width / 130)), this.columns.length);
+    for (let at = 0; at < labels; at++) {
+      const column = Math.round((at * (this.columns.length - 1)) / Math.max(1, labels - 1));
       const x = Math.min(Math.max(this.x(column), EDGE.left + 14), box.width - 34);
       context.fillText(day(this.columns[column]), x, box.height - 13);
     }
     context.textAlign = "left";
   }
 
-  // A band between the last number before a step and the first after it, and
-  // the level on both sides.
+  // Draws a band between the last number before a step and the first after it,
+  // and the level on both sides.
   drawSteps(context, box, colours) {
     let from = 0;
     this.steps.forEach((step, at) => {
@@ -171,7 +171,7 @@ function ticks(low, high) {
   return all;
 }
 
-// A number with its unit; times in the unit that suits them.
+// Formats a number with its unit; times are scaled to a suitable unit.
 export function shown(number, unit = "") {
   if (unit === "ns" || unit === "s") {
     const nanos = unit === "s" ? number * 1e9 : number;

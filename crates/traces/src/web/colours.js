@@ -1,5 +1,5 @@
-// Colours of digests and numbers. Within a test the most common digest is
-// calm and every other one stands out; equal digests have equal colours.
+// Colours of digests and numbers. The most common digest of a test has a muted
+// colour and the others stand out; equal digests have equal colours.
 
 const digests = {
   light: { calm: "#b4c4dd", loud: ["#ef8d0e", "#d63a75", "#2f9e5b", "#7a52e0", "#16a3bd", "#d4ac00", "#b5452c", "#7d8b2f", "#2f5fbf"] },
@@ -13,7 +13,7 @@ const words = {
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 const mode = () => (isDark() ? "dark" : "light");
 
-// The rank of each digest within its test, by how often it occurs.
+// Ranks the digests of each test by frequency.
 export function ranks(data, testKey) {
   const tests = new Map();
   for (const trace of data.traces) {
@@ -37,7 +37,8 @@ export function rankColour(rank) {
 
 export const wordColour = (word) => words[mode()][word];
 
-// How far a number lies from the middle of its trace: blue is less, red more.
+// Returns the colour for the deviation of a number from the median of its trace:
+// blue is less, red is more.
 export function numberColour(share) {
   const far = Math.max(-1, Math.min(1, share / 0.3));
   const strength = Math.abs(far) ** 0.7;
@@ -47,7 +48,7 @@ export function numberColour(share) {
   return `rgb(${mixed.join(" ")})`;
 }
 
-// The colours of the style sheet, for what is drawn.
+// Returns the colours of the style sheet, for drawing on a canvas.
 export function theme() {
   const style = getComputedStyle(document.documentElement);
   const names = ["panel", "ground", "line", "thread", "text", "soft", "faint", "accent", "accent-soft", "good", "bad"];

@@ -1,4 +1,4 @@
-// What is known about a cell, a trace or a commit, beside the grid.
+// The detail panel for a cell, a trace or a commit.
 
 import * as api from "./api.js";
 import { shown } from "./chart.js";
@@ -9,8 +9,7 @@ const DIGESTS_SHOWN = 8;
 const ROWS_SHOWN = 500;
 const HISTORY_SHOWN = 300;
 
-// A panel of its own for each thing that was asked for; an answer that comes
-// too late for it is dropped.
+// Each request opens a new panel; a response for an earlier panel is dropped.
 export class Detail {
   constructor(box, on) {
     Object.assign(this, { box, on, turn: 0 });
@@ -34,8 +33,8 @@ export class Detail {
     return (parts) => turn === this.turn && this.box.append(...parts);
   }
 
-  // A cell: its result, its commit, and what brought it. Without a column it
-  // is about the trace.
+  // Shows a cell: its result, its commit, and the commits that may have introduced
+  // it. Without a column it shows the trace.
   async cell(state, trace, column) {
     const { data, table, testKey } = state;
     const test = trace.params[testKey];
@@ -74,7 +73,7 @@ export class Detail {
     return test === undefined ? [title, line] : [title, line, triage(state.labelOf(test, digest), (label) => this.on.triage(test, digest, label))];
   }
 
-  // All digests of the test, the most common first: the legend of its rows.
+  // Lists all digests of the test, the most common first.
   digests(state, trace) {
     const test = testOf(trace.params, state);
     const ranked = [...(state.ranks.get(test) ?? [])];
@@ -94,11 +93,11 @@ export class Detail {
     });
     const left = ranked.length - rows.length;
     if (left > 0) rows.push(element("div", "soft", `and ${left.toLocaleString("en")} more`));
-    return [element("h3", "", `digests of this test, ${ranked.length}`), ...rows];
+    return [element("h3", "", `digests of this test: ${ranked.length}`), ...rows];
   }
 
-  // A commit: what it changed against the column before it, or against the
-  // commit that is marked.
+  // Shows a commit and its differences from the previous column, or from the
+  // marked commit.
   async commit(state, column, marked) {
     const { columns } = state.data;
     const commit = columns[column];
@@ -107,15 +106,15 @@ export class Detail {
     const isMarked = marked >= 0 && marked !== column;
     const other = isMarked ? columns[marked] : columns[column - 1];
     const actions = element("div", "actions");
-    const button = element("button", "", isMarked ? "compare with the one before" : "compare with another…");
+    const button = element("button", "", isMarked ? "compare with the previous commit" : "compare with another…");
     button.addEventListener("click", () => this.on.mark(isMarked ? -1 : column));
     actions.append(button);
     add([actions]);
-    if (!other) return add([element("p", "soft", "It is the oldest of those shown.")]);
+    if (!other) return add([element("p", "soft", "This is the oldest commit shown.")]);
     const [from, to] = other.index < commit.index ? [other, commit] : [commit, other];
     const found = await api.diff(state.table, { from: `@${from.index}`, to: `@${to.index}`, q: state.query, kind: state.data.kind, limit: ROWS_SHOWN });
     const next = !isMarked && from.index + 1 === to.index;
-    const title = next ? "changed here" : `changed from @${from.index} to @${to.index}`;
+    const title = next ? "changed by this commit" : `changed from @${from.index} to @${to.index}`;
     const known = (found.total + found.same).toLocaleString("en");
     add([element("h3", "", title), element("div", "diff", found.total ? `${found.total.toLocaleString("en")} of ${many(found.total + found.same, "trace")}` : `none of ${known} traces`)]);
     const numberOf = new Map(state.data.digests.map((digest, at) => [digest, at + 1]));
@@ -127,7 +126,7 @@ export class Detail {
   difference(state, name, one, column, numberOf) {
     const row = element("div", "row");
     const id = idOf(one.params);
-    const sign = one.before == null ? "new" : one.after == null ? "gone" : "";
+    const sign = one.before == null ? "new" : one.after == null ? "missing" : "";
     row.append(element("span", "name", name));
     if (state.data.kind === "digests") {
       const mark = (digest) => swatch(numberOf.has(digest) ? state.colourOf({ params: one.params }, numberOf.get(digest)) : "");
@@ -138,7 +137,7 @@ export class Detail {
       const share = one.before && one.after != null ? one.after / one.before - 1 : 0;
       row.append(element("span", sign ? "soft" : share > 0 ? "up" : "down", sign || percent(share)));
     }
-    row.title = `${id}\n${one.before ?? "nothing"}\n${one.after ?? "nothing"}`;
+    row.title = `${id}\n${one.before ?? "no result"}\n${one.after ?? "no result"}`;
     return pressed(row, () => this.on.find(id, column));
   }
 }
@@ -159,7 +158,7 @@ export function triage(label, choose) {
   return box;
 }
 
-// The last step of a trace up to a column, as a bisection would tell it.
+// Returns the last step of a trace up to a column in the form of a bisection.
 async function lastStep(state, trace, column) {
   await state.finding;
   const steps = state.stepsOf?.get(trace.id) ?? [];
@@ -169,15 +168,15 @@ async function lastStep(state, trace, column) {
   return { ...step, changed: true, suspects: commits };
 }
 
-// The commits that may have brought what is seen.
+// Lists the commits that may have introduced the result.
 function suspects(found, unit) {
-  if (!found.changed) return [element("h3", "", "since"), element("div", "soft", "nothing changed before, as far as is known")];
+  if (!found.changed) return [element("h3", "", "since"), element("div", "soft", "no earlier change known")];
   const count = found.suspects.length;
-  const parts = [element("h3", "", count === 1 ? "brought by" : `brought by one of ${count} commits`)];
+  const parts = [element("h3", "", count === 1 ? "introduced by" : `introduced by one of ${count} commits`)];
   if (typeof found.before === "number") parts.push(element("div", "soft", `${shown(found.before, unit)} → ${shown(found.after, unit)}`));
   parts.push(...found.suspects.slice(0, SUSPECTS_SHOWN).map(commitLine));
   if (count > SUSPECTS_SHOWN) parts.push(element("div", "soft", `and ${count - SUSPECTS_SHOWN} more`));
-  if (found.came_back) parts.push(element("div", "note", "The result before it came back later: this may be flaky."));
+  if (found.came_back) parts.push(element("div", "note", "The previous result occurs again later: the test may be flaky."));
   return parts;
 }
 
@@ -190,7 +189,7 @@ function strip(state, trace, history, commit) {
     cell.title = `@${index} ${state.data.names[digest] ?? digest}`;
     box.append(cell);
   }
-  return [element("h3", "", `history, ${many(history.digests.length, "result")}`), box];
+  return [element("h3", "", `history: ${many(history.digests.length, "result")}`), box];
 }
 
 function numbers(history) {

@@ -1,11 +1,11 @@
-// The grid: one canvas as large as what can be seen, drawn anew as it is
-// scrolled. Only visible cells are looked at, however many traces there are.
+// The grid: one canvas of the size of the visible area, redrawn on scrolling.
+// Only visible cells are processed, however many traces there are.
 
-import { places } from "./changes.js";
+import { changedColumns } from "./changes.js";
 import { HEAD, ROW, font, paint } from "./paint.js";
 
-// Cells are at least so wide, and at most; then the grid scrolls sideways,
-// or leaves room.
+// The minimum and maximum width of a cell. Beyond them the grid scrolls
+// horizontally, or leaves space.
 const CELL_MIN = 4;
 const CELL_MAX = 30;
 const TEST_MAX = 190;
@@ -23,18 +23,18 @@ export class Grid {
     canvas.addEventListener("click", (event) => this.click(event));
   }
 
-  // `order` are the places of traces in the data, as they are to be drawn.
+  // `order` lists the indexes of traces in the data in drawing order.
   show(data, order, style) {
     Object.assign(this, { data, order, style, selected: null, hover: null, marked: -1 });
     this.measure();
     this.scroller.scrollTop = 0;
     this.resize();
-    // The newest commits are what people come for.
+    // Start at the newest commits.
     this.scroller.scrollLeft = this.scroller.scrollWidth;
     this.draw();
   }
 
-  // How wide names are, by a sample of them.
+  // Measures the width of names, using a sample of them.
   measure() {
     const context = this.canvas.getContext("2d");
     const step = Math.ceil(this.order.length / 400 || 1);
@@ -54,14 +54,14 @@ export class Grid {
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
     if (this.data) {
-      // Names leave at least half of the room to the cells.
+      // Names take at most half of the width.
       const wanted = EDGE + this.testWidth + this.restWidth;
       this.name = Math.round(Math.max(120, Math.min(wanted, width * 0.5)));
       this.rest = EDGE + Math.round(this.testWidth * Math.min(1, (this.name - EDGE) / (wanted - EDGE)));
       const columns = Math.max(1, this.data.columns.length);
-      const room = width - this.name - EDGE;
-      this.cell = Math.max(CELL_MIN, Math.min(CELL_MAX, room / columns));
-      this.spacer.style.width = `${Math.floor(this.name + columns * this.cell) + (room / columns < CELL_MIN ? EDGE : 0)}px`;
+      const space = width - this.name - EDGE;
+      this.cell = Math.max(CELL_MIN, Math.min(CELL_MAX, space / columns));
+      this.spacer.style.width = `${Math.floor(this.name + columns * this.cell) + (space / columns < CELL_MIN ? EDGE : 0)}px`;
       this.spacer.style.height = `${HEAD + this.order.length * ROW + 8}px`;
       if (this.selected) this.reveal(this.selected);
     }
@@ -81,7 +81,7 @@ export class Grid {
     if (this.data) this.on.painted?.();
   }
 
-  // What lies under a point: a row of -1 is the head, a column of -1 the name.
+  // Returns the cell at a point: row -1 is the header, column -1 the name.
   at(event) {
     if (!this.data) return null;
     const box = this.canvas.getBoundingClientRect();
@@ -98,12 +98,12 @@ export class Grid {
   }
 
   point(event) {
-    const place = this.at(event);
-    if (place?.row !== this.hover?.row || place?.column !== this.hover?.column) {
-      this.hover = place;
+    const position = this.at(event);
+    if (position?.row !== this.hover?.row || position?.column !== this.hover?.column) {
+      this.hover = position;
       this.paint();
     }
-    this.on.hover(place, event);
+    this.on.hover(position, event);
   }
 
   leave() {
@@ -113,23 +113,23 @@ export class Grid {
   }
 
   click(event) {
-    const place = this.at(event);
-    if (!place) return;
+    const position = this.at(event);
+    if (!position) return;
     this.scroller.focus({ preventScroll: true });
-    // With Shift, the commit chosen before is compared with this one.
-    if (event.shiftKey && this.selected?.column >= 0 && place.column >= 0) {
+    // With Shift, compare the previously selected commit with this one.
+    if (event.shiftKey && this.selected?.column >= 0 && position.column >= 0) {
       this.marked = this.selected.column;
-      place.row = -1;
+      position.row = -1;
     }
-    this.select(place);
-    this.on.open(place);
+    this.select(position);
+    this.on.open(position);
   }
 
-  select(place) {
-    this.selected = place;
-    this.reveal(place);
+  select(position) {
+    this.selected = position;
+    this.reveal(position);
     this.paint();
-    this.on.select(place);
+    this.on.select(position);
   }
 
   mark(column) {
@@ -147,19 +147,19 @@ export class Grid {
     });
   }
 
-  // To the next cell of the row that is not like the one before it.
+  // Moves to the next cell of the row that differs from the one before it.
   change(direction) {
-    const place = this.selected;
-    if (!place || place.row < 0) return;
-    const changes = places(this.traceAt(place.row).cells);
+    const position = this.selected;
+    if (!position || position.row < 0) return;
+    const changes = changedColumns(this.traceAt(position.row).cells);
     const column =
-      direction > 0 ? changes.find((at) => at > place.column) : changes.findLast((at) => at < place.column);
-    if (column !== undefined) this.select({ row: place.row, column });
+      direction > 0 ? changes.find((at) => at > position.column) : changes.findLast((at) => at < position.column);
+    if (column !== undefined) this.select({ row: position.row, column });
   }
 
   reveal({ row, column }) {
     const { clientWidth: width, clientHeight: height } = this.scroller;
-    const shown = (from, size, room, start) => (from < start ? from : from + size > start + room ? from + size - room : start);
+    const shown = (from, size, space, start) => (from < start ? from : from + size > start + space ? from + size - space : start);
     if (row >= 0) this.scroller.scrollTop = shown(row * ROW, ROW, height - HEAD - 4, this.scroller.scrollTop);
     if (column >= 0) this.scroller.scrollLeft = shown(column * this.cell, this.cell, width - this.name - EDGE, this.scroller.scrollLeft);
   }

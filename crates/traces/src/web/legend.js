@@ -1,5 +1,5 @@
-// The line below the grid: what its colours mean. When a trace is chosen it
-// names the digests of its test.
+// The legend below the grid explains the colours. When a trace is selected it
+// lists the digests of its test.
 
 import * as colours from "./colours.js";
 import { element, short, swatch, testOf } from "./parts.js";
@@ -28,7 +28,7 @@ function ofAll(state) {
   const loud = element("span", "swatches");
   for (let rank = 1; rank <= LOUD_SHOWN; rank++) loud.append(swatch(colours.rankColour(rank)));
   const named = Object.keys(state.data.names).length;
-  const digests = state.data.digests.length > named ? [item(swatch(colours.rankColour(0)), "most common of its test"), item(loud, "others")] : [];
+  const digests = state.data.digests.length > named ? [item(swatch(colours.rankColour(0)), "most common of the test"), item(loud, "others")] : [];
   return [...digests, ...words, ...marks()];
 }
 
@@ -41,9 +41,9 @@ function ofTest(state, trace) {
   const ranked = [...(state.ranks.get(test)?.keys() ?? [])];
   const items = ranked.slice(0, DIGESTS_SHOWN).map((number) => {
     const digest = state.data.digests[number - 1];
-    const made = item(swatch(state.colourOf(trace, number)), element("span", "digest", state.data.names[digest] ?? short(digest).slice(0, 8)));
-    made.title = `${digest} ${state.labelOf(test, digest)}`;
-    return made;
+    const entry = item(swatch(state.colourOf(trace, number)), element("span", "digest", state.data.names[digest] ?? short(digest).slice(0, 8)));
+    entry.title = `${digest} ${state.labelOf(test, digest)}`;
+    return entry;
   });
   if (ranked.length > DIGESTS_SHOWN) items.push(item(`${ranked.length - DIGESTS_SHOWN} more`));
   return [item(element("b", "", test)), ...items, item(thread(), "no result")];
@@ -52,5 +52,5 @@ function ofTest(state, trace) {
 function numbers() {
   const scale = element("span", "scale");
   for (let at = -3; at <= 3; at++) scale.append(swatch(colours.numberColour(at / 10)));
-  return [item("30 % less", scale, "30 % more than the middle of its trace"), item(thread(), "no number")];
+  return [item("30 % less", scale, "30 % more than the median of the trace"), item(thread(), "no number")];
 }

@@ -1,5 +1,5 @@
-// Lists in place of the grid: whom to ask about untriaged digests, and where
-// numbers moved for good.
+// Lists shown instead of the grid: untriaged digests with the suspected commits,
+// and lasting changes of numbers.
 
 import { shown } from "./chart.js";
 import { triage } from "./detail.js";
@@ -14,12 +14,12 @@ function card(open, ...parts) {
 }
 
 function about(total, listed, what) {
-  const left = total > listed ? `, the first ${listed.toLocaleString("en")} shown` : "";
+  const left = total > listed ? `, first ${listed.toLocaleString("en")} shown` : "";
   return element("p", "about", `${what}${left}`);
 }
 
 export function blame(found, state, on) {
-  if (!found.untriaged.length) return [nothing("Every digest has been looked at", "What is new and untriaged will be listed here, with the commits that may have brought it.")];
+  if (!found.untriaged.length) return [nothing("All digests are triaged", "New digests will be listed here, with the commits that may have introduced them.")];
   const cards = found.untriaged.map((one) => {
     const title = element("h3");
     const number = state.data.digests.indexOf(one.digest) + 1;
@@ -28,16 +28,16 @@ export function blame(found, state, on) {
     title.append(swatch(colour), element("span", "", one.test), element("span", "digest soft", state.data.names[one.digest] ?? short(one.digest)), traces);
     const count = one.suspects.length;
     const lines = one.suspects.slice(0, SUSPECTS_SHOWN).map(commitLine);
-    const first = element("div", "soft", count === 1 ? "brought by" : `brought by one of ${count} commits`);
+    const first = element("div", "soft", count === 1 ? "introduced by" : `introduced by one of ${count} commits`);
     if (count > SUSPECTS_SHOWN) lines.push(element("div", "soft", `and ${count - SUSPECTS_SHOWN} more`));
     const marks = triage("untriaged", (label) => on.triage(one.test, one.digest, label));
     return card(() => on.findDigest(one.test, one.digest), title, first, ...lines, marks);
   });
-  return [about(found.total, cards.length, `${many(found.total, "digest")} nobody has looked at, the newest first`), ...cards];
+  return [about(found.total, cards.length, `${many(found.total, "untriaged digest")}, the newest first`), ...cards];
 }
 
 export function steps(found, state, on) {
-  if (!found.steps.length) return [nothing("No number moved for good", "Steps that stand out of the noise will be listed here.")];
+  if (!found.steps.length) return [nothing("No steps found", "Changes of numbers that exceed the noise will be listed here.")];
   const traces = new Map(state.data.traces.map((trace) => [trace.id, trace]));
   const cards = found.steps.map((one) => {
     const trace = traces.get(one.id);
@@ -50,10 +50,10 @@ export function steps(found, state, on) {
     const parts = [title, moved];
     if (bad) parts.push(commitLine(bad));
     const others = one.bad - one.good - 1;
-    if (others > 0) parts.push(element("div", "soft", `or ${others === 1 ? "the commit" : `one of ${others} commits`} before it, without a number`));
+    if (others > 0) parts.push(element("div", "soft", `or ${others === 1 ? "the commit" : `one of ${others} commits`} before it, which has no number`));
     return card(() => on.find(one.id, one.bad), ...parts);
   });
-  return [about(found.total, cards.length, `${many(found.total, "step")} in ${many(found.traces, "trace")}, the clearest first`), ...cards];
+  return [about(found.total, cards.length, `${many(found.total, "step")} in ${many(found.traces, "trace")}, the most significant first`), ...cards];
 }
 
 function nothing(title, text) {

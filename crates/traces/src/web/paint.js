@@ -1,12 +1,12 @@
-// How the grid looks: names at the left, commits at the top, and for each
-// trace a thread with its results on it.
+// Draws the grid: names on the left, commits at the top, and for each trace a
+// line with its results.
 
 import { theme } from "./colours.js";
 import { day } from "./parts.js";
 
 export const HEAD = 50;
 export const ROW = 20;
-// From this width on, results are dots on their thread; below, bars.
+// From this width on, results are dots on the line; below it, bars.
 const DOTS_FROM = 13;
 const GAP_FROM = 8;
 
@@ -39,14 +39,14 @@ export function paint(grid) {
   corner(context, grid, view);
 }
 
-// The row and the column that are pointed at and chosen.
+// Highlights the row and the column under the pointer and of the selection.
 function stripes(context, grid, { x, y, width, height, colours }) {
-  for (const [place, alpha] of [[grid.hover, 0.55], [grid.selected, 1]]) {
-    if (!place) continue;
+  for (const [position, alpha] of [[grid.hover, 0.55], [grid.selected, 1]]) {
+    if (!position) continue;
     context.globalAlpha = alpha;
     context.fillStyle = colours["accent-soft"];
-    if (place.row >= 0) context.fillRect(0, y(place.row), width, ROW);
-    if (place.column >= 0) context.fillRect(x(place.column), HEAD, x(place.column + 1) - x(place.column), height);
+    if (position.row >= 0) context.fillRect(0, y(position.row), width, ROW);
+    if (position.column >= 0) context.fillRect(x(position.column), HEAD, x(position.column + 1) - x(position.column), height);
   }
   context.globalAlpha = 1;
 }
@@ -63,7 +63,7 @@ function thread(context, grid, { x, y: yOf, columns, colours, width }, row) {
   const there = (cell) => cell !== 0 && cell !== null;
   const [first, last] = [cells.findIndex(there), cells.findLastIndex(there)];
   if (first < 0) return;
-  // Where a result is missing the thread goes on.
+  // Missing results are drawn as a line.
   const from = x(Math.max(first, columns[0]));
   context.fillStyle = colours.thread;
   if (last >= columns[0]) context.fillRect(from + 1, y + ROW / 2 - 1, Math.max(0, x(Math.min(last + 1, columns[1])) - from - 2), 2);
@@ -73,7 +73,7 @@ function thread(context, grid, { x, y: yOf, columns, colours, width }, row) {
 
 function bars(context, grid, { x, y, columns: [start, end], colour, cells }) {
   const gap = grid.cell > GAP_FROM ? 1 : 0;
-  // Neighbours of one colour are one bar when there is no gap.
+  // Without gaps, adjacent cells of one colour are drawn as one bar.
   for (let at = start; at < end; ) {
     const fill = colour(cells[at]);
     let next = at + 1;
@@ -99,12 +99,12 @@ function dots(context, grid, { x, y, columns: [start, end], colour, cells }) {
 }
 
 function outlines(context, grid, { x, y, colours }) {
-  for (const [place, colour, width] of [[grid.hover, colours.faint, 1], [grid.selected, colours.text, 2]]) {
-    if (!place || place.row < 0 || place.column < 0) continue;
-    const left = x(place.column);
+  for (const [position, colour, width] of [[grid.hover, colours.faint, 1], [grid.selected, colours.text, 2]]) {
+    if (!position || position.row < 0 || position.column < 0) continue;
+    const left = x(position.column);
     context.strokeStyle = colour;
     context.lineWidth = width;
-    context.strokeRect(left - 0.5, y(place.row) + 1.5, x(place.column + 1) - left + 1, ROW - 3);
+    context.strokeRect(left - 0.5, y(position.row) + 1.5, x(position.column + 1) - left + 1, ROW - 3);
   }
 }
 
@@ -135,8 +135,8 @@ function names(context, grid, view) {
   context.fillRect(grid.name - 7, 0, 1, height);
 }
 
-// A test is named once for all of its traces, and stays in sight as long as
-// one of them does.
+// Draws the name of a test once for all of its traces; it stays visible as long
+// as one of them is.
 function testName(context, grid, { y: yOf, colours, width, rows: [first] }, row) {
   const name = (at) => (grid.traceAt(at) ? grid.style.test(grid.traceAt(at)) : null);
   const begins = row === 0 || name(row - 1) !== name(row);
@@ -152,17 +152,17 @@ function testName(context, grid, { y: yOf, colours, width, rows: [first] }, row)
   context.fillText(fitted(context, name(row), grid.rest - 14), 12, y + ROW / 2 + 0.5);
 }
 
-function badge(context, look, x, y) {
-  if (!look) return;
+function badge(context, style, x, y) {
+  if (!style) return;
   context.beginPath();
   context.arc(x, y, 3.2, 0, 2 * Math.PI);
-  context.fillStyle = context.strokeStyle = look.colour;
+  context.fillStyle = context.strokeStyle = style.colour;
   context.lineWidth = 1.2;
-  if (look.hollow) context.stroke();
+  if (style.hollow) context.stroke();
   else context.fill();
 }
 
-// Days, and for each commit how many traces it changed.
+// Draws days, and for each commit the number of traces that it changed.
 function head(context, grid, { x, left, width, colours, columns: [first, last] }) {
   context.fillStyle = colours.panel;
   context.fillRect(grid.name - 6, 0, width, HEAD);
@@ -196,7 +196,7 @@ function head(context, grid, { x, left, width, colours, columns: [first, last] }
   context.fillRect(0, HEAD - 1, width, 1);
 }
 
-// The commit that others are compared with.
+// Marks the commit that others are compared with.
 function flag(context, x, colour) {
   context.fillStyle = colour;
   context.beginPath();
@@ -218,7 +218,7 @@ function corner(context, grid, { colours }) {
   context.fillText(fitted(context, grid.style.count, grid.name - 30), 12, HEAD - 14);
 }
 
-// A text that is cut where there is no more room.
+// Truncates a text to a width.
 function fitted(context, text, width) {
   const whole = context.measureText(text).width;
   if (whole <= width) return text;

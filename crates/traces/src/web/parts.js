@@ -1,16 +1,15 @@
-// Small pieces that the whole page is made of: elements, names of traces,
-// lines about commits.
+// Building blocks of the page: elements, names of traces, commits.
 
 import { theme } from "./colours.js";
 
 export function element(name, style, text) {
-  const made = document.createElement(name);
-  if (style) made.className = style;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const created = document.createElement(name);
+  if (style) created.className = style;
+  if (text !== undefined) created.textContent = text;
+  return created;
 }
 
-// An element that is pressed: by a click, by Enter, by the space bar.
+// Makes an element a button, which is activated by click, Enter or Space.
 export function pressed(box, action) {
   box.tabIndex = 0;
   box.setAttribute("role", "button");
@@ -32,7 +31,7 @@ export const percent = (share) => `${share > 0 ? "+" : ""}${(share * 100).toFixe
 export const when = (time) => (time ? new Date(time * 1000).toISOString().replace("T", " ").slice(0, 16) : "");
 export const person = (author = "") => author.replace(/<.*>/, "").trim() || author;
 
-// The day of a commit, or its index if it has no time.
+// Returns the day of a commit, or its index if it has no time.
 export function day(commit) {
   if (!commit.time) return `@${commit.index}`;
   const date = new Date(commit.time * 1000);
@@ -67,8 +66,7 @@ export function swatch(colour) {
   return box;
 }
 
-// What a trace is called: its test, and what else tells it from the others
-// that are shown.
+// The name of a trace: its test, and the params in which the traces shown differ.
 export const testOf = (params, { testKey }) => params[testKey] ?? "";
 
 export function restOf(params, { testKey, constant }) {
@@ -81,7 +79,7 @@ export function nameOf(params, state) {
   return parts.join(" · ") || Object.values(params).join(" · ");
 }
 
-// The id of params, escaped and ordered as the server does it.
+// Returns the id of params, escaped and ordered like on the server.
 export function idOf(params) {
   const hex = (letter) => letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0");
   const escaped = (text) => text.replace(/[%,=\u0000-\u001f\u007f]/g, (letter) => `%${hex(letter)}`);

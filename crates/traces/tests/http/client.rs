@@ -22,17 +22,18 @@ pub struct Web {
 
 #[derive(Debug)]
 pub struct Answer {
-    pub asked: String,
+    pub request: String,
     pub status: u16,
     pub content_type: String,
     pub body: String,
 }
 
 impl Answer {
-    /// The body, of an answer with this status.
+    /// Returns the body after checking the status.
     pub fn is(&self, status: u16) -> Value {
-        assert_eq!(self.status, status, "{}: {}", self.asked, self.body);
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{}: {}", self.asked, self.body))
+        assert_eq!(self.status, status, "{}: {}", self.request, self.body);
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|_| panic!("{}: {}", self.request, self.body))
     }
 }
 
@@ -60,7 +61,7 @@ impl Web {
         answer.body
     }
 
-    /// A body of so many bytes, made while it is sent.
+    /// Sends a body of `bytes` bytes, generated while it is sent.
     pub async fn giant(&self, page: &str, bytes: usize) -> Answer {
         const PIECE: usize = 1 << 20;
         let pieces = (0..bytes / PIECE).map(|_| Ok::<_, std::io::Error>(vec![b' '; PIECE]));
@@ -68,7 +69,7 @@ impl Web {
         self.raw("POST", &format!("/traces/v1{page}"), "application/json", body).await
     }
 
-    /// A body that stops after its first byte, and tells when it has.
+    /// Sends a body that stalls after its first byte, and notifies `stopped` then.
     pub async fn slow(&self, page: &str, stopped: UnboundedSender<()>) -> Answer {
         let body = Body::from_stream(Stopping { first: Some("{"), stopped: Some(stopped) });
         self.raw("POST", &format!("/traces/v1{page}"), "application/json", body).await
@@ -77,14 +78,14 @@ impl Web {
     pub async fn raw(&self, method: &str, uri: &str, content: &str, body: Body) -> Answer {
         let request = Request::builder().method(method).uri(uri).header("content-type", content);
         let request = request.body(body).unwrap();
-        let asked = format!("{method} {uri}");
+        let line = format!("{method} {uri}");
         let response = self.router.clone().call(request).await.unwrap();
         let status = response.status().as_u16();
         let content_type = response.headers().get("content-type");
         let content_type = content_type.map_or("", |value| value.to_str().unwrap()).to_string();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        Answer { asked, status, content_type, body }
+        Answer { request: line, status, content_type, body }
     }
 }
 

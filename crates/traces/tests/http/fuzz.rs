@@ -1,13 +1,13 @@
-//! Requests made from the OpenAPI file, right and nearly right. Every answer
-//! must have a documented status, type and shape, and no request may make the
-//! server fail.
+//! Requests generated from the OpenAPI file, valid and almost valid. Every response
+//! must have a documented status, type and schema, and no request may make the server
+//! fail.
 
 use serde_json::{Value, json};
 
 use crate::client::Web;
-use crate::schema::{check, made};
+use crate::schema::{check, generate};
 
-/// Numbers that follow from a seed.
+/// A seeded random number generator.
 pub struct Random(u64);
 
 impl Random {
@@ -57,24 +57,24 @@ pub async fn run(web: &Web, requests: usize) {
         let (page, content, body) = request(&document, path, operation, &mut random);
         let answer = web.send(method, &page, &content, body.clone()).await;
         *answered.entry(answer.status).or_default() += 1;
-        let told = format!("{} {content} {body}\n{}", answer.asked, answer.body);
-        assert!(answer.status < 500, "{told}");
+        let shown = format!("{} {content} {body}\n{}", answer.request, answer.body);
+        assert!(answer.status < 500, "{shown}");
         let responses = &operation["responses"];
         let code = answer.status.to_string();
         let documented =
             if responses[&code].is_null() { &responses["default"] } else { &responses[&code] };
         let is_default = responses[&code].is_null();
-        assert_eq!(is_default, answer.status >= 400, "{told}");
+        assert_eq!(is_default, answer.status >= 400, "{shown}");
         let schema = &documented["content"][&answer.content_type]["schema"];
-        assert!(!schema.is_null(), "{} is not documented: {told}", answer.content_type);
+        assert!(!schema.is_null(), "{} is not documented: {shown}", answer.content_type);
         if answer.content_type == "application/json" {
             let value: Value = serde_json::from_str(&answer.body).unwrap();
             if let Err(why) = check(&document, schema, &value) {
-                panic!("{why}: {told}");
+                panic!("{why}: {shown}");
             }
         }
     }
-    // The requests were of both sorts.
+    // Both valid and invalid requests were sent.
     assert!(answered[&200] > requests / 10, "{answered:?}");
     assert!(answered[&400] > requests / 20, "{answered:?}");
 }
@@ -94,9 +94,9 @@ fn request(
             Value::Array(items) => items.first().and_then(Value::as_str).unwrap_or("a=b").into(),
             other => other.to_string(),
         };
-        let value = text(made(document, &parameter["schema"], random));
+        let value = text(generate(document, &parameter["schema"], random));
         if parameter["in"] == "path" {
-            // A part of the path is never empty.
+            // A path parameter is never empty.
             let value = if value.is_empty() { "x".into() } else { value };
             page = page.replace(&format!("{{{name}}}"), &escaped(&value));
         } else if parameter["required"] == true && !random.one_in(30) || random.one_in(3) {
@@ -113,7 +113,7 @@ fn request(
     let Some(types) = content.as_object() else {
         return (page, String::new(), String::new());
     };
-    let body = made(document, &content["application/json"]["schema"], random).to_string();
+    let body = generate(document, &content["application/json"]["schema"], random).to_string();
     let content = if random.one_in(20) { "text/plain" } else { types.keys().next().unwrap() };
     let half = body.floor_char_boundary(body.len() / 2);
     let body = if random.one_in(20) { body[..half].to_string() } else { body };

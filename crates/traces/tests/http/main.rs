@@ -1,6 +1,6 @@
-//! The HTTP API as its OpenAPI file describes it: what is asked for is
-//! answered, what is wrong is refused with a precise status and stores
-//! nothing, and whatever is sent, only documented answers come back.
+//! The HTTP API behaves as its OpenAPI file describes: valid requests are answered,
+//! invalid ones are rejected with the right status and store nothing, and every
+//! response is documented.
 
 mod client;
 mod fuzz;
@@ -15,7 +15,7 @@ use client::Web;
 use serde_json::{Value, json};
 use support::hash;
 
-/// A table `t` of 300 commits with results at some of them.
+/// Creates a table `t` of 300 commits with results at some of them.
 async fn filled(web: &Web) {
     web.post("/tables", json!({"table": "t"})).await.is(201);
     let commits: Vec<Value> = (0..300)
@@ -41,7 +41,7 @@ async fn filled(web: &Web) {
 }
 
 #[tokio::test]
-async fn everything_that_is_stored_can_be_asked_for() {
+async fn everything_that_is_stored_can_be_read() {
     let web = Web::new();
     filled(&web).await;
     assert_eq!(web.get("/tables").await.is(200)["tables"][0]["settings"]["tile"], 256);
@@ -78,7 +78,7 @@ async fn everything_that_is_stored_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn triage_filters_and_is_refused_when_it_comes_late() {
+async fn labels_filter_traces_and_stale_changes_are_rejected() {
     let web = Web::new();
     filled(&web).await;
     let trace = web.get("/tables/t/trace?id=,name=t0,os=x,").await.is(200);
@@ -96,7 +96,7 @@ async fn triage_filters_and_is_refused_when_it_comes_late() {
 }
 
 #[tokio::test]
-async fn reports_of_every_format_are_taken() {
+async fn reports_of_every_format_are_accepted() {
     let web = Web::new();
     filled(&web).await;
     let junit = "<testsuite name='s'><testcase name='a' time='0.5'/><testcase name='b'><failure/></testcase></testsuite>";
@@ -120,7 +120,7 @@ async fn reports_of_every_format_are_taken() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_refused_precisely_and_stores_nothing() {
+async fn invalid_requests_are_rejected_with_their_status_and_store_nothing() {
     let web = Web::new();
     let served = &web.served;
     filled(&web).await;
@@ -147,8 +147,8 @@ async fn what_is_wrong_is_refused_precisely_and_stores_nothing() {
         (400, json!([])),
     ] {
         let answer = web.post("/tables/t/results", body).await;
-        let told = answer.is(status);
-        assert!(told["error"].as_str().unwrap().len() > 10, "{told}");
+        let body = answer.is(status);
+        assert!(body["error"].as_str().unwrap().len() > 10, "{body}");
     }
     for (status, page) in [
         (404, "/tables/none/query"),
@@ -176,7 +176,7 @@ async fn what_is_wrong_is_refused_precisely_and_stores_nothing() {
         web.get(page).await.is(status);
     }
     web.send("DELETE", "/tables/t", "", String::new()).await.is(405);
-    // What any web page could make a browser send.
+    // Any web page can make a browser send this.
     web.send("POST", "/tables/t/results", "text/plain", "{}".into()).await.is(400);
     web.send("POST", "/tables", "application/json", "{".into()).await.is(400);
     web.post("/tables", json!({"table": "a b"})).await.is(400);
@@ -189,14 +189,14 @@ async fn what_is_wrong_is_refused_precisely_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn a_giant_upload_is_refused_without_being_kept() {
+async fn a_giant_upload_is_rejected_without_being_stored() {
     let web = Web::new();
     filled(&web).await;
     web.giant("/tables/t/results", 300 << 20).await.is(413);
 }
 
 #[tokio::test]
-async fn slow_uploads_delay_nobody() {
+async fn slow_uploads_do_not_delay_other_requests() {
     let web = Arc::new(Web::new());
     filled(&web).await;
     let (stopped, mut uploads) = tokio::sync::mpsc::unbounded_channel();
@@ -214,22 +214,22 @@ async fn slow_uploads_delay_nobody() {
         let put = json!({"commit": hash(7), "results": [{"params": {"name": "t"}, "value": 1}]});
         web.post("/tables/t/results", put).await.is(200);
     };
-    // Far less than it takes until a body that stops is given up.
+    // Much less than the time after which a stalled body is abandoned.
     tokio::time::timeout(Duration::from_secs(25), beside_them).await.unwrap();
     slow.abort_all();
 }
 
 #[tokio::test]
-async fn whatever_is_sent_only_documented_answers_come_back() {
+async fn all_responses_are_documented() {
     let web = Web::new();
     filled(&web).await;
     fuzz::run(&web, 400).await;
 }
 
 #[tokio::test]
-async fn the_page_and_its_parts_are_served() {
+async fn the_page_and_its_scripts_are_served() {
     let web = Web::new();
-    for (page, says) in [
+    for (page, expected) in [
         ("/traces", "<!doctype html>"),
         ("/traces/app.js", "import"),
         ("/traces/style.css", ":root"),
@@ -237,9 +237,9 @@ async fn the_page_and_its_parts_are_served() {
     ] {
         let answer = web.raw("GET", page, "", String::new().into()).await;
         assert_eq!(answer.status, 200, "{page}");
-        assert!(answer.body.contains(says), "{page}");
+        assert!(answer.body.contains(expected), "{page}");
     }
-    // Whatever one of the scripts takes from another.
+    // All scripts that one of the scripts imports.
     let mut scripts = vec!["app.js".to_string()];
     let mut at = 0;
     while let Some(script) = scripts.get(at).cloned() {

@@ -1,27 +1,27 @@
-//! As much of JSON Schema as the OpenAPI file uses: checking a value, and
-//! making one.
+//! The subset of JSON Schema that the OpenAPI file uses: validating a value, and
+//! generating one.
 
 use serde_json::{Map, Value, json};
 
 use crate::fuzz::Random;
 
-/// The schema that a reference means.
+/// Follows a reference to its schema.
 pub fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     match schema["$ref"].as_str() {
         Some(path) => {
             let found = document.pointer(path.strip_prefix('#').unwrap());
-            found.unwrap_or_else(|| panic!("{path} leads nowhere"))
+            found.unwrap_or_else(|| panic!("{path} not found"))
         }
         None => schema,
     }
 }
 
-/// What is wrong with a value, if anything.
+/// Returns an error that describes the first mismatch.
 pub fn check(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let schema = resolved(document, schema);
     if let Some(any) = schema["anyOf"].as_array() {
         let fits = any.iter().any(|schema| check(document, schema, value).is_ok());
-        return if fits { Ok(()) } else { Err(format!("{value} is none of {any:?}")) };
+        return if fits { Ok(()) } else { Err(format!("{value} matches none of {any:?}")) };
     }
     let kinds: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],
@@ -39,7 +39,7 @@ pub fn check(document: &Value, schema: &Value, value: &Value) -> Result<(), Stri
     };
     let fits = kinds.contains(&kind) || kind == "integer" && kinds.contains(&"number");
     if !fits {
-        return Err(format!("{value} is {kind}, not {kinds:?}"));
+        return Err(format!("{value} has type {kind}, expected {kinds:?}"));
     }
     if let Some(allowed) = schema["enum"].as_array()
         && !allowed.contains(value)
@@ -78,8 +78,8 @@ fn check_object(
     Ok(())
 }
 
-/// A value that mostly fits, and sometimes does not.
-pub fn made(document: &Value, schema: &Value, random: &mut Random) -> Value {
+/// Generates a value that mostly matches the schema.
+pub fn generate(document: &Value, schema: &Value, random: &mut Random) -> Value {
     if random.one_in(25) {
         return random.strange();
     }
@@ -102,32 +102,32 @@ pub fn made(document: &Value, schema: &Value, random: &mut Random) -> Value {
         "number" => json!(random.below(1000) as f64 / 7.0),
         "array" => {
             let count = random.below(4);
-            (0..count).map(|_| made(document, &schema["items"], random)).collect()
+            (0..count).map(|_| generate(document, &schema["items"], random)).collect()
         }
-        "object" => made_object(document, schema, random),
-        _ => json!(made_text(schema, random)),
+        "object" => generate_object(document, schema, random),
+        _ => json!(generate_text(schema, random)),
     }
 }
 
-fn made_object(document: &Value, schema: &Value, random: &mut Random) -> Value {
+fn generate_object(document: &Value, schema: &Value, random: &mut Random) -> Value {
     let mut fields = Map::new();
     for (name, own) in schema["properties"].as_object().into_iter().flatten() {
         let required = schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
         if required && !random.one_in(40) || !required && random.one_in(2) {
-            fields.insert(name.clone(), made(document, own, random));
+            fields.insert(name.clone(), generate(document, own, random));
         }
     }
     if schema["additionalProperties"].is_object() {
         for _ in 0..random.below(3) {
             let key = random.choice(&["name", "os", "gpu", "k,=%", "ä"]).to_string();
-            fields.insert(key, made(document, &schema["additionalProperties"], random));
+            fields.insert(key, generate(document, &schema["additionalProperties"], random));
         }
     }
     Value::Object(fields)
 }
 
-/// Texts that the server knows something about, by their pattern.
-fn made_text(schema: &Value, random: &mut Random) -> String {
+/// Generates a string for a pattern, often one that the server has stored.
+fn generate_text(schema: &Value, random: &mut Random) -> String {
     let pattern = schema["pattern"].as_str().unwrap_or_default();
     let known: &[&str] = if pattern.contains("{32}") {
         &["92eb5ffee6ae2fec3ad71c777531578f", "00000000000000000000000000000000"]

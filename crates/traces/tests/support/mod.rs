@@ -1,4 +1,4 @@
-//! A store in the same process, and short ways to write and compare results.
+//! An in-process store, and helpers to write and compare results.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use stele_traces::store::{Cells, Commit, Entry, Grid, NewCommit, Put, Settings, 
 use stele_traces::{CommitIndex, Digest, Kind, Params, Query, Store};
 use tonic::service::Routes;
 
-/// Some moment in 2019, in microseconds.
+/// A time in 2019, in microseconds.
 pub const NOON: i64 = 1_560_340_800_000_000;
 
 pub struct Served {
@@ -31,14 +31,14 @@ impl Served {
         client(self.api.routes())
     }
 
-    /// A table of traces with so many commits.
+    /// Creates a table of traces with this many commits.
     pub async fn store(&self, commits: u32) -> Store {
         let store = Store::init(&self.client(), "t", Settings::default()).await.unwrap();
         register(&store, commits).await;
         store
     }
 
-    /// The same table as another process sees it.
+    /// Opens the same table as another process would.
     pub async fn again(&self) -> Store {
         Store::open(&self.client(), "t").await.unwrap()
     }
@@ -71,7 +71,7 @@ pub fn params(text: &str) -> Params {
     Params::parse(text).unwrap()
 }
 
-/// A digest that is told by a short name.
+/// Returns a digest identified by a short name.
 pub fn digest(name: &str) -> Digest {
     Digest::of(name.as_bytes())
 }
@@ -106,8 +106,8 @@ pub fn query(text: &str) -> Query {
     text.parse().unwrap()
 }
 
-/// A grid of digests as text: ids with a name for each cell, `-` if missing.
-/// Names are looked up among those given.
+/// Formats a grid of digests: ids with a name for each cell, `-` if missing. Names are
+/// looked up among those given.
 pub fn shown(grid: &Grid, names: &[&str]) -> BTreeMap<String, String> {
     let names: BTreeMap<Digest, &str> = names.iter().map(|name| (digest(name), *name)).collect();
     let cell = |number: &u32| match number {

@@ -1,5 +1,5 @@
-//! Hostile clients. Each attack does one bad thing on connections of its own
-//! for a while, and is repeated until the soak ends.
+//! Hostile clients. Each attack misbehaves in one way on its own connections for a
+//! while, and is repeated until the soak ends.
 
 use std::time::{Duration, Instant};
 
@@ -20,19 +20,19 @@ use crate::{FAMILY, ROWS, TABLE, client, filter, key, rows_of, set_cell};
 pub enum Attack {
     /// Scans with a filter that matches nothing, some of them cancelled.
     NoMatchScans,
-    /// Messages of empty mutations, small on the wire and large when decoded.
+    /// Messages of empty mutations, small on the wire and large after decoding.
     DecodeBombs,
     /// Readers of a large cell that stop reading.
     StalledReaders,
     /// Calls that announce 256 MiB and send nothing more.
     SlowBodies,
-    /// Connections that send a part of the preface.
+    /// Connections that send only part of the HTTP/2 preface.
     HalfPrefaces,
-    /// Filters of many expensive patterns.
+    /// Filters with many expensive patterns.
     ExpensiveFilters,
     /// Conditional writes that all contend for one row.
     ContendedRow,
-    /// One column set and deleted over and over.
+    /// One column that is repeatedly set and deleted.
     Tombstones,
 }
 
@@ -47,7 +47,7 @@ const ALL: [Attack; 8] = [
     Attack::Tombstones,
 ];
 
-/// The attacks of a list of names, or all of them.
+/// Returns the attacks in a list of names, or all of them.
 pub fn chosen(names: &str) -> Result<impl Iterator<Item = Attack>> {
     let mut chosen = Vec::new();
     for name in names.split(',') {
@@ -55,14 +55,14 @@ pub fn chosen(names: &str) -> Result<impl Iterator<Item = Attack>> {
             Some(attack) => chosen.push(*attack),
             None if name == "all" => chosen.extend(ALL),
             None if name == "none" => {}
-            None => bail!("unknown attack {name:?}: use all, none or names of {ALL:?}"),
+            None => bail!("unknown attack {name:?}: use all, none, or names from {ALL:?}"),
         }
     }
     Ok(chosen.into_iter())
 }
 
-/// Repeats an attack, with pauses of random length. The server is expected to
-/// end or refuse it.
+/// Repeats an attack with random pauses. The server is expected to terminate or reject
+/// it.
 pub async fn repeat(attack: Attack, target: String, seed: u64, until: Instant) {
     let mut rng = Rng::new(seed);
     while Instant::now() < until {
@@ -71,8 +71,8 @@ pub async fn repeat(attack: Attack, target: String, seed: u64, until: Instant) {
     }
 }
 
-/// Keeps `scans` scans that match nothing and `readers` stalled readers of a
-/// large cell going: each one that ends is started again.
+/// Keeps `scans` scans that match nothing and `readers` stalled readers of a large cell
+/// running: each one that ends is started again.
 pub fn spawn_steady(
     tasks: &mut JoinSet<()>,
     target: &str,
@@ -140,7 +140,7 @@ async fn no_match_scan(target: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sends the frames of one call by hand: path, message.
+/// Sends one call as raw frames, with the given method and message.
 async fn call_raw(target: &str, method: &str, frame: Bytes, hold: Duration) -> Result<()> {
     let tcp = TcpStream::connect(target).await?;
     let (sender, connection) = h2::client::handshake(tcp).await?;

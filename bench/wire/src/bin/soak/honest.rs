@@ -1,5 +1,5 @@
-//! The well-behaved client: pings, reads a row and writes a row, again and
-//! again, and notes how long each took. Everything here must succeed.
+//! The well-behaved client: repeatedly pings, reads a row and writes a row, and records
+//! the latencies. Every call must succeed.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{Client, INSTANCE, ROWS, TABLE, client, key, load, set_cell};
 const INTERVAL: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// One second of the soak.
+/// Measurements of one second of the soak.
 pub struct Sample {
     pub seconds: f64,
     pub rss_bytes: u64,
@@ -29,7 +29,7 @@ pub struct Sample {
 /// The latencies, in nanoseconds, of pings, reads and writes.
 pub type Times = [Histogram<u64>; 3];
 
-/// The whole soak: a sample per second, and all latencies.
+/// The measurements of the whole soak: a sample per second, and all latencies.
 pub struct Course {
     pub samples: Vec<Sample>,
     pub times: Times,
@@ -68,7 +68,7 @@ async fn second(client: &mut Client, rng: &mut Rng, started: Instant, pid: u32) 
             times.saturating_record(called.elapsed().as_nanos() as u64);
             if let Err(error) = outcome {
                 errors += 1;
-                eprintln!("{:.0} s: refused: {error:#}", started.elapsed().as_secs_f64());
+                eprintln!("{:.0} s: call failed: {error:#}", started.elapsed().as_secs_f64());
             }
         }
         tokio::time::sleep(PAUSE).await;

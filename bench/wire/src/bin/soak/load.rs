@@ -1,5 +1,5 @@
-//! The ordinary load: bulk writes, point reads and short scans, at a modest
-//! rate, so that the machine is busy and not saturated by it.
+//! The ordinary load: bulk writes, point reads and short scans at a modest rate that
+//! keeps the machine busy without saturating it.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{Client, FAMILY, INSTANCE, ROWS, TABLE, client, connect, key, rows_of
 
 const BATCH: u64 = 100;
 const VALUE_BYTES: usize = 1024;
-/// A row with one large cell, for clients that read it and then stall.
+/// Key of a row with one large cell, which stalled readers read.
 pub const LARGE_ROW: &str = "zlarge";
 const LARGE_BYTES: usize = 32 << 20;
 const PAUSE: Duration = Duration::from_millis(20);
@@ -53,8 +53,8 @@ pub async fn prepare(target: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts the clients of the ordinary load. Refusals are part of it: they are
-/// repeated after a pause.
+/// Starts the clients of the ordinary load. Rejected calls are expected; they are
+/// retried after a pause.
 pub async fn spawn(tasks: &mut JoinSet<()>, target: &str, seed: u64, until: Instant) -> Result<()> {
     for worker in 0..4 {
         let mut client = client(target).await?;

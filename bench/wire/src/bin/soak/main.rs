@@ -1,11 +1,10 @@
-//! A soak: ordinary load and hostile clients on one server for a long time,
-//! while a well-behaved client measures its own latency and the server's memory
-//! is watched. Writes a sample per second as CSV and a plot beside it, and
-//! fails if the well-behaved client was refused or the memory bound was
-//! exceeded.
+//! A soak test: ordinary load and hostile clients on one server for a long time, while
+//! a well-behaved client measures its own latency and the server's memory is sampled.
+//! Writes a sample per second as CSV and a plot next to it, and fails if a call of the
+//! well-behaved client failed or the memory limit was exceeded.
 //!
-//! With `--scans N --stalled M` there is no ordinary load, and instead of random
-//! attacks N scans without a match and M stalled readers at all times.
+//! With `--scans N --stalled M` there is no ordinary load, and N scans without a match
+//! and M stalled readers run at all times instead of random attacks.
 
 mod attack;
 mod honest;
@@ -36,9 +35,9 @@ const FLAGS: &[&str] = &[
 const INSTANCE: &str = "projects/p/instances/i";
 pub const TABLE: &str = "projects/p/instances/i/tables/soak";
 pub const FAMILY: &str = "cf";
-/// Rows of the table that everybody reads and writes.
+/// Number of rows in the table that all clients read and write.
 pub const ROWS: u64 = 20_000;
-/// The largest message that any client here sends or is sent.
+/// The largest message that a client sends or receives.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 #[tokio::main(worker_threads = 2)]
@@ -46,7 +45,7 @@ async fn main() -> Result<()> {
     let flags = Flags::parse(FLAGS);
     let target = flags.text("target", "127.0.0.1:8086");
     let pid: u32 = flags.get("server-pid", 0);
-    ensure!(pid != 0, "--server-pid is needed: the memory of that process is watched");
+    ensure!(pid != 0, "missing --server-pid: the soak samples the memory of that process");
     let seconds = Duration::from_secs(flags.get("seconds", 1200));
     let memory_bytes = flags.get::<u64>("memory-mib", 512) << 20;
     let csv = PathBuf::from(flags.text("csv", "docs/soak.csv"));
@@ -73,7 +72,7 @@ async fn main() -> Result<()> {
     record::judge(&course, bound)
 }
 
-/// A connection of its own.
+/// Opens a new connection.
 pub async fn connect(target: &str) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{target}"))?;
     Ok(endpoint.tcp_nodelay(true).connect_timeout(Duration::from_secs(10)).connect().await?)
@@ -91,7 +90,7 @@ pub fn set_cell(qualifier: &str, value: bytes::Bytes) -> bt::Mutation {
     let cell = bt::mutation::SetCell {
         family_name: FAMILY.into(),
         column_qualifier: qualifier.to_string().into(),
-        // The server's own time.
+        // The server's clock.
         timestamp_micros: -1,
         value,
     };

@@ -1,4 +1,4 @@
-//! What the soak leaves behind: a CSV file, a plot, and a verdict.
+//! The output of the soak: a CSV file, a plot, and a verdict.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use stele_bench_plot::{Line, Plot};
 
 use crate::honest::{Course, Sample};
 
-/// Writes the samples as CSV and, beside them, as SVG.
+/// Writes the samples as CSV and, next to that file, as an SVG plot.
 pub fn write(samples: &[Sample], csv: &Path) -> Result<()> {
     let mut text =
         String::from("seconds,rss_mb,ping_p99_ms,read_p99_ms,write_p99_ms,worst_ms,calls,errors\n");
@@ -37,7 +37,7 @@ fn plot(samples: &[Sample]) -> Plot {
         points: samples.iter().map(|sample| (sample.seconds, value(sample))).collect(),
     };
     Plot {
-        title: "A well-behaved client beside hostile ones".to_string(),
+        title: "A well-behaved client among hostile ones".to_string(),
         x_label: "seconds".to_string(),
         lines: vec![
             line("RSS, MB", "#2ca02c", mb),
@@ -48,7 +48,7 @@ fn plot(samples: &[Sample]) -> Plot {
     }
 }
 
-/// Prints a summary; an error when something that must hold did not.
+/// Prints a summary and returns an error if a requirement was not met.
 pub fn judge(course: &Course, rss_bound: u64) -> Result<()> {
     let samples = &course.samples;
     let [ping, read, write] =
@@ -58,13 +58,13 @@ pub fn judge(course: &Course, rss_bound: u64) -> Result<()> {
     let errors: u64 = samples.iter().map(|sample| sample.errors).sum();
     let calls: u64 = samples.iter().map(|sample| sample.calls).sum();
     println!(
-        "{} s, {calls} calls, {errors} refused; p99: ping {ping:.1} ms, read {read:.1} ms, write {write:.1} ms; longest call {worst:.0} ms; RSS at most {} MB of {} MB allowed",
+        "{} s, {calls} calls, {errors} failed; p99: ping {ping:.1} ms, read {read:.1} ms, write {write:.1} ms; longest call {worst:.0} ms; peak RSS {} MB, limit {} MB",
         samples.len(),
         rss / 1_000_000,
         rss_bound / 1_000_000,
     );
-    ensure!(rss > 0, "the server has ended");
+    ensure!(rss > 0, "the server has exited");
     ensure!(errors == 0, "{errors} calls of the well-behaved client failed");
-    ensure!(rss <= rss_bound, "the server took more memory than its bound");
+    ensure!(rss <= rss_bound, "the server exceeded its memory limit");
     Ok(())
 }

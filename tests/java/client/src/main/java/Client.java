@@ -1,5 +1,5 @@
-// Google's Java client against a server: the port is the only argument. Ends
-// with an error at the first answer that is not the expected one.
+// Tests a server with Google's Java client. The only argument is the port. Exits
+// with an error at the first unexpected response.
 
 import com.google.api.gax.rpc.NotFoundException;
 import com.google.cloud.bigtable.admin.v2.BigtableTableAdminClient;
@@ -34,14 +34,14 @@ public class Client {
     }
   }
 
-  static void refused(Runnable call, String expected) {
+  static void rejected(Runnable call, String expected) {
     try {
       call.run();
     } catch (NotFoundException error) {
       same(error.getMessage().contains(expected), true);
       return;
     }
-    throw new AssertionError("not refused: " + expected);
+    throw new AssertionError("not rejected: " + expected);
   }
 
   static void tables(BigtableTableAdminClient admin) throws Exception {
@@ -129,8 +129,8 @@ public class Client {
       rows(client);
       changes(client);
       var unknown = RowMutation.create(TABLE, "r").setCell("none", "q", "v");
-      refused(() -> client.mutateRow(unknown), "none");
-      refused(() -> client.readRow(TableId.of("absent"), "r"), "absent");
+      rejected(() -> client.mutateRow(unknown), "none");
+      rejected(() -> client.readRow(TableId.of("absent"), "r"), "absent");
     }
     System.exit(0);
   }

@@ -1,5 +1,5 @@
-// Google's HBase client against a server: the port is the only argument. Ends
-// with an error at the first answer that is not the expected one.
+// Tests a server with Google's HBase client. The only argument is the port. Exits
+// with an error at the first unexpected response.
 
 import com.google.cloud.bigtable.hbase.BigtableConfiguration;
 import java.util.ArrayList;

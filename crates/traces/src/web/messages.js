@@ -1,5 +1,5 @@
-// What the page says in passing: beside the pointer, at its foot, and in
-// place of a grid that cannot be shown.
+// Messages of the page: the tooltip, the toast, and the notice that replaces an
+// empty grid.
 
 import { element } from "./parts.js";
 
@@ -28,9 +28,8 @@ export function toast(text) {
   toasting = setTimeout(() => (it.hidden = true), 3500);
 }
 
-// In place of the grid: what is the matter, and what can be done about it.
-// `commands` are to be typed, `actions` pressed.
-export function instead({ title, text, commands = [], actions = [], failed = false }) {
+// Shows a notice instead of the grid, with commands to type and actions to click.
+export function showNotice({ title, text, commands = [], actions = [], failed = false }) {
   const it = box("empty");
   it.classList.toggle("failed", failed);
   it.replaceChildren(element("span", "sign"), element("h2", "", title), element("p", "", text));
@@ -47,6 +46,6 @@ export function instead({ title, text, commands = [], actions = [], failed = fal
   it.hidden = false;
 }
 
-export function nothingInstead() {
+export function hideNotice() {
   box("empty").hidden = true;
 }
