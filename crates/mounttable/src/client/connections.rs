@@ -138,9 +138,10 @@ impl Connections {
         if let Some(token) = &self.credentials.token
             && self.may_see_token(server)
         {
-            let mut header: MetadataValue<Ascii> = format!("Bearer {}", token.expose())
-                .parse()
-                .map_err(|_| Error::Unauthenticated("the token contains invalid characters".into()))?;
+            let mut header: MetadataValue<Ascii> =
+                format!("Bearer {}", token.expose()).parse().map_err(|_| {
+                    Error::Unauthenticated("the token contains invalid characters".into())
+                })?;
             // Omitted from debug output, and not indexed by the transport.
             header.set_sensitive(true);
             request.metadata_mut().insert("authorization", header);

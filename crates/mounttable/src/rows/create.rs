@@ -70,7 +70,7 @@ impl NodeRows {
     async fn drop_stale(&self, parent: &Node, child: &Node, ids: &[String]) -> Result<()> {
         let columns = ids.iter().map(|id| reference_column(id, child.name.last()));
         self.remove_references(&parent.name, columns.collect()).await?;
-        self.look_again(&child.name, ids).await
+        self.recheck_dropped(&child.name, ids).await
     }
 
     /// Adds a reference to a child, with the child's id and timestamp.
