@@ -96,7 +96,7 @@ mod tests {
         let member = Rc::new(Fixture::new());
         let state = member.parts.state.clone();
         let old = member.put("k", "old");
-        assert_eq!(state.get(b"k", old).unwrap().is_some(), true);
+        assert!(state.get(b"k", old).unwrap().is_some());
         pass_next_read(&member);
         assert_eq!(value(&state, 0).unwrap().unwrap(), b"passed");
         assert!(has_run());
