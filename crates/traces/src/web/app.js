@@ -14,7 +14,6 @@ import * as lists from "./lists.js";
 import * as messages from "./messages.js";
 import { commitLine, element, many, nameOf, restOf, short, swatch, testOf, when } from "./parts.js";
 
-
 const LISTED = 300;
 const at = (id) => document.getElementById(id);
 const DEFAULTS = { q: "", kind: "digests", n: "256", label: "", changed: "", view: "grid" };

@@ -60,8 +60,8 @@ function thread(context, grid, { x, y: yOf, columns, colours, width }, row) {
     context.fillStyle = colours.line;
     context.fillRect(0, y, width, 1);
   }
-  const there = (cell) => cell !== 0 && cell !== null;
-  const [first, last] = [cells.findIndex(there), cells.findLastIndex(there)];
+  const isPresent = (cell) => cell !== 0 && cell !== null;
+  const [first, last] = [cells.findIndex(isPresent), cells.findLastIndex(isPresent)];
   if (first < 0) return;
   // Missing results are drawn as a line.
   const from = x(Math.max(first, columns[0]));
