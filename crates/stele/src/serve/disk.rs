@@ -7,8 +7,8 @@ use std::fs;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -19,6 +19,24 @@ pub struct ServerDisk;
 
 /// A sync that takes less is not worth a word to the runtime.
 const SYNC_BRIEF: Duration = Duration::from_millis(1);
+
+/// Names a file. While it exists no fragment is written, so that memory is not
+/// flushed. For tests only (docs/testing.md).
+const HOLD: &str = "STELE_TEST_HOLD_FLUSHES";
+const HOLD_PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits while the creation of fragments is held.
+fn wait_while_held(path: &Path) {
+    static FILE: LazyLock<Option<PathBuf>> =
+        LazyLock::new(|| std::env::var_os(HOLD).map(PathBuf::from));
+    if let Some(file) = &*FILE
+        && path.extension().is_some_and(|extension| extension == "frag")
+    {
+        while file.exists() {
+            std::thread::sleep(HOLD_PAUSE);
+        }
+    }
+}
 
 /// A file whose slow operations tell the runtime.
 struct ServerFile {
@@ -85,6 +103,7 @@ impl File for ServerFile {
 
 impl Files for ServerDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        wait_while_held(path);
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(FILE_MODE);
         Ok(ServerFile::shared(options.open(path)?))

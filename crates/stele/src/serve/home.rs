@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::disk::ServerDisk;
 use super::settings::{Data, Settings};
 use super::shares::Shares;
+use super::times::times;
 use crate::private;
 
 /// A group of a table is flushed when it holds this share of the cells' part:
@@ -77,5 +78,6 @@ fn engine_options(settings: &Settings) -> Options {
     options.memory.log_queue_bytes_max = LOG_QUEUE_BYTES_MAX.min(cells);
     let fragment = (cells / FRAGMENT_SHARE).min(FRAGMENT_BYTES_MAX);
     options.flush.fragment_bytes = usize::try_from(fragment).unwrap_or(usize::MAX);
+    options.admission.wait_max = times().admission;
     options
 }

@@ -1,6 +1,6 @@
-//! How long the server waits for its clients. What a client owes (a
-//! handshake, the rest of a request, space for a response) must come within
-//! these times; an idle connection owes nothing.
+//! How long the server waits for its clients, and they for it. What a client
+//! owes (a handshake, the rest of a request, space for a response) must come
+//! within these times; an idle connection owes nothing.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -34,6 +34,9 @@ pub struct Times {
     /// Between the pings of a silent connection, and for their answers.
     pub ping: Duration,
     pub ping_answer: Duration,
+    /// For a write to be accepted while memory is full, the log is behind or
+    /// chains are too long.
+    pub admission: Duration,
 }
 
 impl Times {
@@ -52,6 +55,7 @@ impl Times {
             deadline_grace: seconds(2),
             ping: seconds(60),
             ping_answer: seconds(20),
+            admission: seconds(30),
         }
     }
 }

@@ -10,5 +10,6 @@ mod reads;
 mod server;
 mod services;
 mod streams;
+mod throttled;
 mod tombstones;
 mod writes;

@@ -42,14 +42,14 @@ fn with_table(dir: &Path, scale: &str, args: &[&str]) -> Server {
 }
 
 /// A connection of a client that does only what the test says.
-async fn connect(server: &Server) -> SendRequest<Bytes> {
+pub async fn connect(server: &Server) -> SendRequest<Bytes> {
     let tcp = tokio::net::TcpStream::connect(server.address("grpc")).await.unwrap();
     let (client, connection) = h2::client::handshake(tcp).await.unwrap();
     tokio::spawn(connection);
     client.ready().await.unwrap()
 }
 
-fn request(method: &str, deadline: &str) -> http::Request<()> {
+pub fn request(method: &str, deadline: &str) -> http::Request<()> {
     http::Request::post(format!("http://x/google.bigtable.v2.Bigtable/{method}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
