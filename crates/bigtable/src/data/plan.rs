@@ -15,7 +15,7 @@ use crate::proto::v2::read_rows_request::RequestStatsView;
 use crate::table::{Table, Tables};
 
 /// Compiled patterns up to this size are not charged.
-const FILTER_BYTES_FREE: usize = 128 << 10;
+const FILTER_BYTES_FREE: usize = 512 << 10;
 
 /// A request that has been checked.
 pub struct Plan {
@@ -91,7 +91,6 @@ pub async fn compile(filter: Option<&Bytes>, memory: &mut ResponseMemory) -> Res
         }
     };
     memory.set(charged_bytes(&filter));
-    memory.release_turn();
     Ok(filter)
 }
 

@@ -86,12 +86,6 @@ impl ResponseMemory {
         missing == 0 || share.try_grow(missing)
     }
 
-    /// Passes the turn on, for memory that is kept for as long as the client
-    /// likes.
-    pub fn release_turn(&mut self) {
-        self.turn = None;
-    }
-
     /// Notes that `bytes` are in use, neither more nor less.
     pub fn set(&mut self, bytes: usize) {
         if bytes == 0 && self.share.is_none() {

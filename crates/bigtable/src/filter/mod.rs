@@ -119,7 +119,7 @@ impl Filter {
         self.states
     }
 
-    /// Bytes that its patterns take while one thread matches, at most.
+    /// Bytes that its patterns take while they match, at most.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }

@@ -21,7 +21,7 @@ const PROGRAM_BYTES_MAX: usize = 16 << 20;
 /// Bounds on the states that an engine remembers for each thread that matches.
 /// A few KiB for each state of the pattern are enough for all but contrived
 /// ones, for which matching gets slower instead.
-const CACHE_BYTES_MIN: usize = 64 << 10;
+const CACHE_BYTES_MIN: usize = 32 << 10;
 const CACHE_BYTES_MAX: usize = 2 << 20;
 const CACHE_BYTES_PER_STATE: usize = 4 << 10;
 
@@ -29,7 +29,9 @@ const CACHE_BYTES_PER_STATE: usize = 4 << 10;
 /// compiled programs, and bytes of remembered states beyond the least.
 const FILTER_STATES_MAX: u32 = 64 << 10;
 const FILTER_PROGRAM_BYTES_MAX: usize = 32 << 20;
-const FILTER_CACHE_BYTES_MAX: usize = 8 << 20;
+const FILTER_CACHE_BYTES_MAX: usize = 4 << 20;
+/// Threads that match with one filter at the same time or in turn, about.
+const CACHES: usize = 2;
 /// More than a state takes in a compiled program, ragged classes apart.
 const PROGRAM_BYTES_PER_STATE: usize = 512;
 /// Patterns of more states take long to compile: some 200 ns for each state.
@@ -76,7 +78,7 @@ impl PatternBudget {
         let states = self.states_taken() as usize;
         let program = (states * PROGRAM_BYTES_PER_STATE).min(FILTER_PROGRAM_BYTES_MAX);
         let cache = (states * CACHE_BYTES_PER_STATE).min(FILTER_CACHE_BYTES_MAX);
-        self.put_off.then_some(program + cache)
+        self.put_off.then_some(program + CACHES * cache)
     }
 
     /// The states of the patterns that have been compiled, about.
@@ -84,8 +86,8 @@ impl PatternBudget {
         FILTER_STATES_MAX - self.states
     }
 
-    /// Bytes of the patterns that have been compiled, with what an engine
-    /// remembers at most while one thread matches.
+    /// Bytes of the patterns that have been compiled, with what their engines
+    /// remember at most.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -101,7 +103,7 @@ impl PatternBudget {
 
     fn take_cache(&mut self, states: u32) -> usize {
         let wanted = (states as usize * CACHE_BYTES_PER_STATE).min(CACHE_BYTES_MAX);
-        let taken = wanted.min(self.cache_bytes / 4);
+        let taken = wanted.min(self.cache_bytes / 2);
         self.cache_bytes -= taken;
         taken.max(CACHE_BYTES_MIN)
     }
@@ -112,7 +114,7 @@ impl PatternBudget {
         self.program_bytes = left.ok_or_else(|| {
             too_large_together(&format!("{} MiB compiled", FILTER_PROGRAM_BYTES_MAX >> 20))
         })?;
-        self.memory_bytes += bytes + cache;
+        self.memory_bytes += bytes + CACHES * cache;
         Ok(())
     }
 }
@@ -383,7 +385,8 @@ mod tests {
             .map(|_| Pattern::within(contrived.as_bytes(), &mut budget).unwrap())
             .collect();
         let programs = FILTER_PROGRAM_BYTES_MAX - budget.program_bytes;
-        let most = FILTER_CACHE_BYTES_MAX + COUNT * CACHE_BYTES_MIN + programs;
+        let caches = FILTER_CACHE_BYTES_MAX + COUNT * CACHE_BYTES_MIN;
+        let most = CACHES * caches + programs;
         assert!(budget.memory_bytes() <= most, "{}", budget.memory_bytes());
         assert!(patterns[COUNT - 1].matches(&[&b"a"[..], &b"b".repeat(12)].concat()));
     }

@@ -3,6 +3,7 @@
 //! clients waiting. One module per area; each server is the real binary.
 
 mod doors;
+mod memory;
 mod metastore;
 mod reads;
 #[path = "../serve/server.rs"]
