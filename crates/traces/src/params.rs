@@ -364,7 +364,7 @@ mod tests {
             (vec![(long.as_str(), "a")], "256"),
             (vec![("a", " ")], "blank"),
             (vec![("", "a")], "blank"),
-            (vec![("a", "1"), ("a", "2")], "twice"),
+            (vec![("a", "1"), ("a", "2")], "duplicate"),
         ] {
             let error = Params::new(pairs).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
