@@ -14,7 +14,7 @@ const WAIT: Duration = Duration::from_secs(30);
 /// Memory is charged in steps of this size.
 const STEP: u64 = 1 << 20;
 /// The minimum size of each pool.
-const POOL_MIN: u64 = 64 << 20;
+const POOL_MIN: u64 = 32 << 20;
 
 /// The memory pools of a server. Grids and bodies have separate pools, so that slow
 /// uploads do not block reads.

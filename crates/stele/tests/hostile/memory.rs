@@ -224,16 +224,23 @@ async fn walk_catalogue(address: String, id: u128) {
     let catalogue = client.catalogue(Fid::of_id(1000 + id).unwrap());
     let flags = Flag::CreateCatalogue as u32 | Flag::NoCookies as u32;
     let records = (0..8000u32).map(|n| NewRecord::new(n.to_be_bytes().to_vec(), value(1000)));
-    catalogue.put(records.collect(), flags).await.unwrap();
+    let records: Vec<_> = records.collect();
+    // Refused as long as the other loads hold the memory for requests.
+    while let Err(status) = catalogue.put(records.clone(), flags).await {
+        tolerate(Err(status));
+    }
     for _ in 0..rounds() {
         let starts = vec![WalkStart::at_edge(8000)];
-        let mut records = catalogue.next(Walk { starts, ..Walk::default() }).await.unwrap();
-        while records.next().await.unwrap().is_some() {}
-        client.list(None, 1000, 0).await.unwrap();
+        let walked = async {
+            let mut records = catalogue.next(Walk { starts, ..Walk::default() }).await?;
+            while records.next().await?.is_some() {}
+            client.list(None, 1000, 0).await.map(drop)
+        };
+        tolerate(walked.await);
     }
 }
 
-#[ignore = "not met yet (docs/overload.md): cargo test --test hostile memory -- --ignored"]
+#[ignore = "exceeded by memory that the allocator retains: cargo test --test hostile memory -- --ignored"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_loads_at_once_stay_within_the_memory_of_the_process() {
     let dir = tempfile::tempdir().unwrap();
