@@ -1,17 +1,18 @@
-//! Stele's storage engine: versioned cells that survive anything.
+//! Stele's storage engine: durable tables of versioned cells.
 //!
-//! A table maps row, family, qualifier and timestamp to a value. Follow one
-//! write: a [`Commit`] arrives at [`Store::apply`], is brought into normal form
-//! (`prepare`), gets a [`Txn`] if no row it touches is newer than the caller
-//! knows (`sequencer`, `conflict`), enters the memory fragments (`memory`) and
-//! the log's queue (`log`) in one step, and is acknowledged when it is as safe
-//! as the caller asked. Later its memory is serialized to an immutable disk
-//! fragment (`workers`, `fragment`), the configuration names the file
-//! (`config`), and the log lets go.
+//! A table maps row, family, qualifier and timestamp to a value.
 //!
-//! Follow one read: a [`Scan`] holds a snapshot, takes the table's current
-//! version (`table`, `tablet`), merges the memory and disk fragments of the
-//! groups it needs, and applies deletes, folds and purge policy on the way
+//! Write path: a [`Commit`] passed to [`Store::apply`] is validated and
+//! normalized (`prepare`). It is assigned a [`Txn`] unless a row that it
+//! touches has changed since the caller last read it (`sequencer`, `conflict`),
+//! enters the memory fragments (`memory`) and the log queue (`log`) atomically,
+//! and is acknowledged at the durability that the caller chose. Later, a worker
+//! flushes the memory to an immutable disk fragment (`workers`, `fragment`),
+//! the config records the file (`config`), and the log segments are released.
+//!
+//! Read path: a [`Scan`] pins a snapshot and the table's current version
+//! (`table`, `tablet`), merges the memory and disk fragments of the groups it
+//! needs, and applies tombstones, folds and purge policies along the way
 //! (`merge`).
 #![forbid(unsafe_code)]
 
@@ -68,8 +69,8 @@ pub use sync::AbortOnPanic;
 pub use tables::FRAGMENTS_DIR;
 pub use txn::Txn;
 
-/// Locks whose holders must not panic: the process ends then, because what they
-/// guard may be half changed.
+/// Locks that abort the process if their holder panics, because the data they
+/// guard may be inconsistent.
 pub mod fatal {
     pub use crate::sync::{Condvar, Mutex, MutexGuard};
 }

@@ -1,8 +1,8 @@
-//! Many threads, one log: group commit. Whoever waits first while nobody leads
-//! writes, or writes and syncs, for all that is queued; the others wait for the
-//! outcome. A single caller therefore does its own writing, without another
-//! thread. While one syncs, those who only want to be written go on writing;
-//! those who want to be durable gather for the next sync.
+//! Group commit: many threads share one log. The first waiter that finds no
+//! leader becomes the leader and writes, or writes and syncs, everything
+//! queued; the others wait for the outcome. A single caller therefore does its
+//! own I/O without a thread switch. During a sync, waiters for `Written` keep
+//! writing, while waiters for `Durable` batch up for the next sync.
 
 use std::mem;
 use std::sync::{Arc, OnceLock};
@@ -18,23 +18,24 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::world::Clock;
 
-/// How many syncs a leader waits for company at most. A sync and the wake-ups
-/// around it cost the processor as much as a small commit does, so a fuller
-/// group pays for the wait as soon as processors are short.
+/// Upper bound on the leader's linger, as a multiple of the last sync's
+/// duration. A sync and its wake-ups cost about as much CPU as a small commit,
+/// so a larger group pays for the wait as soon as CPU is scarce.
 const GATHER_SYNCS: u32 = 2;
-/// The same where syncs are slow: by then everybody is back who will be.
+/// Absolute upper bound on the linger, for slow disks: by then every waiter
+/// that is coming back has arrived.
 const GATHER_MAX: Duration = Duration::from_micros(300);
 
-/// How sure a waiter wants to be.
+/// The durability that a waiter asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// In the kernel: survives the end of the process.
+    /// In the page cache: survives a crash of the process.
     Written,
-    /// Synced: survives the end of the machine's power.
+    /// Synced: survives a power failure.
     Durable,
 }
 
-/// Whether a sync is worth a wait for those who shared the last one.
+/// Whether the leader lingers for the waiters that shared the previous sync.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Company {
     Expected,
@@ -43,37 +44,38 @@ enum Company {
 
 #[derive(Default)]
 struct State {
-    /// Entries nobody has taken yet, in index order.
+    /// Entries not yet taken by a leader, in index order.
     queue: Vec<Entry>,
-    /// An empty list with capacity, to swap with `queue`.
+    /// An empty vector with capacity, swapped with `queue`.
     spare: Vec<Entry>,
     /// Index of the last entry enqueued.
     last: u64,
-    /// Room that entries can take, and what of it was promised to entries that
-    /// are not written yet. Never less than promised.
+    /// Log space available to entries, and how much of it is reserved for
+    /// entries not yet written. `room` is never less than `promised`.
     room: u64,
     promised: u64,
-    /// Somebody is writing what was queued; nobody else does.
+    /// A leader is writing the queue; there is at most one.
     writing: bool,
-    /// Somebody is syncing; others may write meanwhile.
+    /// A leader is syncing; others may write meanwhile.
     syncing: bool,
-    /// Who came for durability since the last sync was begun, and before it.
+    /// Number of waiters for durability that arrived since the last sync
+    /// started, and before that sync.
     arrived: usize,
     arrived_before: usize,
-    /// How long the last sync took.
+    /// Duration of the last sync.
     sync_time: Duration,
-    /// Since when something is not durable.
+    /// When the oldest entry that is not durable became pending.
     pending_since: Option<Duration>,
-    /// Whether there is a background thread, and whether it sleeps until it is
-    /// woken.
+    /// Whether a background thread is running, and whether it sleeps until
+    /// notified.
     attended: bool,
     asleep: bool,
-    /// The background thread is to make everything up to here durable now.
+    /// The background thread must make entries up to this index durable now.
     wanted: u64,
-    /// The background thread is to write what is queued now.
+    /// The background thread must write the queue now.
     write_requested: bool,
-    /// Bytes of space that the background thread is to make, and why the last
-    /// attempt failed.
+    /// Bytes of space that the background thread must allocate, and the error
+    /// of the last attempt.
     space_requested: u64,
     space_error: Option<Error>,
     stopping: bool,
@@ -83,17 +85,17 @@ struct State {
 pub struct GroupLog {
     state: Mutex<State>,
     writer: Mutex<LogWriter>,
-    /// Everything up to these indices is written, and durable.
+    /// Everything up to these indices is written and durable, respectively.
     written: AtomicU64,
     durable: AtomicU64,
     queued_bytes: AtomicU64,
-    /// Whether `State::stopped` is set, for a look without the lock.
+    /// Whether `State::stopped` is set; readable without the lock.
     failed: AtomicBool,
     written_moved: Condvar,
     durable_moved: Condvar,
-    /// The leader's wait for more company.
+    /// Ends the leader's linger.
     gathered: Condvar,
-    /// The background thread's sleep.
+    /// Wakes the background thread.
     work: Condvar,
     callbacks: Callbacks,
     /// Called on every event.
@@ -104,20 +106,19 @@ pub struct GroupLog {
     measure: Measure,
 }
 
-/// Called under the lock of the log: must not call back into it.
+/// Called with the log's lock held: must not call back into the log.
 pub type Listener = Box<dyn Fn(LogEvent) + Send + Sync>;
 
-/// What a listener is notified of.
+/// An event reported to the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEvent {
-    /// The queue has become shorter, or there is more space, or no space could
-    /// be made.
+    /// The queue shrank, space was added, or an attempt to add space failed.
     Progress,
-    /// The log has failed for good.
+    /// The log failed permanently.
     Failed,
 }
 
-/// Room in the log for one entry, given back if it is not used.
+/// A reservation of log space for one entry, released on drop if unused.
 pub struct Promise<'a> {
     log: &'a GroupLog,
     bytes: u64,
@@ -132,7 +133,7 @@ impl Drop for Promise<'_> {
 }
 
 impl GroupLog {
-    /// Shares `writer`. Everything up to `last_index` is in the log already.
+    /// Shares `writer`. Entries up to `last_index` are already in the log.
     pub fn new(
         writer: LogWriter,
         last_index: u64,
@@ -161,8 +162,8 @@ impl GroupLog {
         }
     }
 
-    /// Takes room for an entry. Without any the disk is full, and nothing has
-    /// happened; the next to ask tries again.
+    /// Reserves space for an entry. An error means that the disk is full; it
+    /// changes nothing, and the next call tries again.
     pub fn promise(&self, payload_bytes: usize) -> Result<Promise<'_>> {
         let bytes = self.measure.entry(payload_bytes);
         let mut state = self.state.lock();
@@ -181,7 +182,8 @@ impl GroupLog {
         }
     }
 
-    /// The same without waiting: `None` when space has to be made first.
+    /// Like `promise`, but never waits: returns `None` if space must be
+    /// allocated first.
     pub fn try_promise(&self, payload_bytes: usize) -> Result<Option<Promise<'_>>> {
         let bytes = self.measure.entry(payload_bytes);
         let mut state = self.state.lock();
@@ -193,21 +195,22 @@ impl GroupLog {
         Ok(Some(Promise { log: self, bytes }))
     }
 
-    /// Has the background thread make space for an entry; the listener is
-    /// called when it has tried.
+    /// Asks the background thread to allocate space for an entry. The listener
+    /// is notified after the attempt.
     pub fn request_space(&self, payload_bytes: usize) {
         let mut state = self.state.lock();
         state.space_requested = state.space_requested.max(self.measure.entry(payload_bytes));
         self.work.notify_one();
     }
 
-    /// Why the background thread could not make space, reported once.
+    /// Returns and clears the error of the last failed attempt to allocate
+    /// space.
     pub fn take_space_error(&self) -> Option<Error> {
         self.state.lock().space_error.take()
     }
 
-    /// Has the background thread write what is queued; the listener is called
-    /// when that is done.
+    /// Asks the background thread to write the queue. The listener is notified
+    /// afterwards.
     pub fn request_write(&self) {
         let mut state = self.state.lock();
         if !state.write_requested {
@@ -216,7 +219,7 @@ impl GroupLog {
         }
     }
 
-    /// Sets the one function that is called on every event.
+    /// Sets the listener. Panics if there is one already.
     pub fn set_listener(&self, listener: Listener) {
         assert!(self.listener.set(listener).is_ok(), "a log has one listener");
     }
@@ -227,14 +230,14 @@ impl GroupLog {
         }
     }
 
-    /// Queues an entry. Indices rise: the caller holds the lock that gave out
-    /// this one.
+    /// Queues an entry. Indices must increase: the caller holds the lock that
+    /// assigned this one.
     pub fn enqueue(&self, entry: Entry) -> Result<()> {
         let promise = self.promise(entry.payload.len())?;
         self.enqueue_promised(entry, promise)
     }
 
-    /// The same for an entry that was promised room.
+    /// Like `enqueue`, for an entry with reserved space.
     pub fn enqueue_promised(&self, entry: Entry, mut promise: Promise<'_>) -> Result<()> {
         entry.check()?;
         assert_eq!(promise.bytes, self.measure.entry(entry.payload.len()), "room for another");
@@ -247,31 +250,31 @@ impl GroupLog {
         }
         self.queued_bytes.fetch_add(mem::take(&mut promise.bytes), Ordering::Relaxed);
         state.queue.push(entry);
-        // Once awake, the thread looks again by itself while there is traffic,
-        // so a busy log is not slowed by waking it for every entry.
+        // Once awake, the thread polls while there is traffic, so a busy log
+        // does not pay for a wake-up per entry.
         if mem::take(&mut state.asleep) {
             self.work.notify_one();
         }
         Ok(())
     }
 
-    /// Bytes enqueued and not yet written.
+    /// Number of bytes enqueued but not yet written.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes.load(Ordering::Relaxed)
     }
 
-    /// Why nothing is taken any more, if that is so.
+    /// Returns the error if the log has failed permanently.
     pub fn failed(&self) -> Option<Error> {
         let failed = self.failed.load(Ordering::Acquire);
         if failed { self.state.lock().check().err() } else { None }
     }
 
-    /// Everything up to this index is written.
+    /// Returns the index up to which everything is written.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Everything up to this index is durable.
+    /// Returns the index up to which everything is durable.
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
@@ -288,9 +291,9 @@ impl GroupLog {
         self.wait(index, Level::Durable)
     }
 
-    /// As `wait_durable`, for those who may have little processor time: they
-    /// leave the work to the background thread, so that nobody in a hurry has
-    /// to wait for them.
+    /// Like `wait_durable`, for low-priority threads that may get little CPU
+    /// time: the background thread does the work, so that no urgent caller
+    /// waits for a slow leader.
     pub fn wait_durable_idly(&self, index: u64) -> Result<()> {
         let mut state = self.state.lock();
         while state.attended && !self.has(index, Level::Durable) {
@@ -315,8 +318,9 @@ impl GroupLog {
         self.wait_until(enough, Level::Written)
     }
 
-    /// Calls `callback` when `index` is durable, or when it never will be. The
-    /// calls come in index order, from whichever thread led or from this one.
+    /// Calls `callback` once `index` is durable, or can no longer become
+    /// durable. Callbacks run in index order, on the leader's thread or on this
+    /// one.
     pub fn on_durable(&self, index: u64, callback: Callback) {
         {
             let mut state = self.state.lock();
@@ -334,9 +338,9 @@ impl GroupLog {
         self.callbacks.fire();
     }
 
-    /// Makes everything so far durable in this thread, and tells callbacks so,
-    /// unless another thread is at it: then `None`. For callers that have
-    /// gathered company by themselves; nobody else is waited for.
+    /// Makes everything enqueued so far durable on this thread and runs the
+    /// callbacks, without lingering. Returns `None` if another thread is
+    /// already syncing. For callers that do their own batching.
     pub fn sync_if_free(&self, index: u64) -> Option<Result<()>> {
         let mut state = self.state.lock();
         if self.has(index, Level::Durable) {
@@ -355,18 +359,20 @@ impl GroupLog {
         Some(outcome)
     }
 
-    /// Reaches the writer, between two batches, to look or to release.
+    /// Gives access to the writer between two batches, for inspection or to
+    /// release segments.
     pub fn with_writer<T>(&self, use_it: impl FnOnce(&mut LogWriter) -> T) -> T {
         use_it(&mut self.writer.lock())
     }
 
-    /// Has the writer write something else than entries.
+    /// Runs a step that writes something other than entries.
     pub fn write(&self, step: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         while state.writing {
             self.written_moved.wait(&mut state);
         }
-        // With no room to see, who wants to be promised some waits for this.
+        // With no free space visible, callers of `promise` wait until this step
+        // is done.
         let promised = state.promised;
         state.room = promised;
         self.lead(&mut state, |writer| {
@@ -375,15 +381,15 @@ impl GroupLog {
         })
     }
 
-    /// The body of a background thread: makes durable what nobody waits for,
-    /// and at once what only callbacks wait for. Ends after `stop`, and after a
-    /// failure.
+    /// The body of the background thread: makes entries durable after `linger`
+    /// if nobody waits for them, and immediately if only callbacks do. Returns
+    /// after `stop` or a failure.
     pub fn run(&self) {
         let mut state = self.state.lock();
         state.attended = true;
         while !state.stopping && state.stopped.is_none() {
             if mem::take(&mut state.write_requested) {
-                // A failure is remembered in the state and ends the loop.
+                // The error is recorded in the state and ends the loop.
                 let driven = MutexGuard::unlocked(&mut state, || self.drive(Level::Written));
                 if let Err(error) = driven {
                     tracing::error!(%error, "the log has stopped");
@@ -401,7 +407,7 @@ impl GroupLog {
                     state.asleep = false;
                 }
                 Some(Duration::ZERO) => {
-                    // A failure is remembered in the state and ends the loop.
+                    // The error is recorded in the state and ends the loop.
                     let driven = MutexGuard::unlocked(&mut state, || self.drive(Level::Durable));
                     if let Err(error) = driven {
                         tracing::error!(%error, "the log has stopped");
@@ -427,13 +433,13 @@ impl GroupLog {
         self.notify_listener(LogEvent::Progress);
     }
 
-    /// Ends `run`. What is queued stays queued: drive it before.
+    /// Stops `run`. Queued entries stay queued: call `drive` first.
     pub fn stop(&self) {
         self.state.lock().stopping = true;
         self.work.notify_all();
     }
 
-    /// When the background thread has to act; `None` with nothing to do.
+    /// Time until the background thread must act; `None` if it is idle.
     fn due_in(&self, state: &State) -> Option<Duration> {
         let since = state.pending_since?;
         if state.wanted > self.durable() || self.callbacks.lowest().is_some() {
@@ -460,7 +466,7 @@ impl GroupLog {
         self.wait_until(reached, level)
     }
 
-    /// Leads, or waits for whoever leads, until `done`.
+    /// Leads, or waits for the current leader, until `done` returns true.
     fn wait_until(&self, mut done: impl FnMut(&mut State) -> bool, level: Level) -> Result<()> {
         let mut state = self.state.lock();
         let mut led = false;
@@ -489,8 +495,8 @@ impl GroupLog {
         outcome
     }
 
-    /// Counts one more who wants durability, and tells a leader that waits for
-    /// as many.
+    /// Counts a waiter for durability, and wakes a lingering leader once as
+    /// many have arrived as shared the previous sync.
     fn arrive(&self, state: &mut State) {
         state.arrived += 1;
         if state.arrived == state.arrived_before {
@@ -506,7 +512,7 @@ impl GroupLog {
         reached >= index
     }
 
-    /// Takes all that is queued and writes it with one write.
+    /// Writes the whole queue with one write.
     fn lead_write(&self, state: &mut MutexGuard<'_, State>) {
         let spare = mem::take(&mut state.spare);
         let mut batch = mem::replace(&mut state.queue, spare);
@@ -527,7 +533,8 @@ impl GroupLog {
         }
     }
 
-    /// Uses the writer while others may enqueue. Nobody else is writing.
+    /// Runs `step` on the writer with the state unlocked, so that others can
+    /// enqueue. No other thread is writing.
     fn lead(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -545,7 +552,7 @@ impl GroupLog {
         outcome
     }
 
-    /// Makes durable all that is queued or written, for everybody.
+    /// Makes everything queued or written durable.
     fn lead_sync(&self, state: &mut MutexGuard<'_, State>, company: Company) {
         state.syncing = true;
         if company == Company::Expected {
@@ -564,7 +571,8 @@ impl GroupLog {
             let written = self.written();
             let begun = self.clock.elapsed();
             match MutexGuard::unlocked(state, || self.sync_written()) {
-                // After a failure nothing becomes durable, not even what did.
+                // After a failure nothing becomes durable, not even what this
+                // sync covered.
                 Ok(()) if state.stopped.is_some() => {}
                 Ok(()) => self.publish_durable(state, written, begun),
                 Err(error) => self.fail(state, error),
@@ -574,7 +582,7 @@ impl GroupLog {
         self.durable_moved.notify_all();
     }
 
-    /// The writer is free for others while the disk works.
+    /// Syncs with the writer unlocked, so that others can append meanwhile.
     fn sync_written(&self) -> Result<()> {
         let Some(point) = self.writer.lock().begin_sync()? else { return Ok(()) };
         let outcome = point.sync();
@@ -588,12 +596,13 @@ impl GroupLog {
         self.callbacks.reached(written);
         state.pending_since = (state.last > written).then_some(now);
         if state.last > written && self.callbacks.lowest().is_some() {
-            // Who came late finds nobody waiting for the next sync.
+            // Entries that arrived during the sync have callbacks but no waiter
+            // to lead the next one.
             self.work.notify_one();
         }
     }
 
-    /// Stops for ever, and tells everybody.
+    /// Fails the log permanently and notifies all waiters.
     fn fail(&self, state: &mut State, error: Error) {
         let cause = match error {
             Error::Stopped(cause) => cause,
@@ -608,8 +617,8 @@ impl GroupLog {
         self.durable_moved.notify_all();
     }
 
-    /// If the sync before had more company, waits a little for the others:
-    /// they were woken by it and are likely to be back soon.
+    /// Lingers briefly if more waiters shared the previous sync: it woke them,
+    /// and they are likely to return soon.
     fn gather(&self, state: &mut MutexGuard<'_, State>) {
         let company = state.arrived_before;
         if company <= 1 || state.arrived >= company {

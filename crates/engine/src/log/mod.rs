@@ -1,10 +1,10 @@
-//! The log: one durable sequence of records for all tables.
+//! The write-ahead log: one durable sequence of records for all tables.
 //!
-//! A commit's payload goes through [`GroupLog`], where the first of many
-//! waiting threads writes for all of them, into [`LogWriter`], which puts
-//! checksummed records into preallocated segments. After a restart
-//! [`LogReader`] gives the payloads back in order, or says that some are lost.
-//! What a payload means is not known here. `docs/format-log.md` has the bytes.
+//! Entries pass through [`GroupLog`], where one waiting thread writes for all
+//! of them, to [`LogWriter`], which appends checksummed records to preallocated
+//! segments. After a restart, [`LogReader`] returns the payloads in order, or
+//! reports data loss. The log does not interpret payloads. `docs/format-log.md`
+//! specifies the format.
 
 mod callbacks;
 mod counters;

@@ -1,14 +1,14 @@
-//! Room for records: bytes of the log that are on disk before anything is
-//! written into them. A commit is accepted only when there is room for it, so
-//! writing it never fails for want of room; without room it is refused first.
+//! Log space accounting. Space is allocated on disk before anything is written
+//! to it, and a commit is accepted only after its space is reserved, so writing
+//! it cannot fail with a full disk.
 
 use super::record::{self, ALIGN, HEADER_BYTES, TOTAL_BYTES};
 use super::segment;
 
-/// What a record takes beyond its payload, at most.
+/// Maximum overhead of a record beyond its payload.
 const RECORD_OVERHEAD_BYTES: usize = HEADER_BYTES + TOTAL_BYTES + ALIGN;
 
-/// How entries fill segments, at worst.
+/// Worst-case estimate of how entries fill segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
     pub segment_bytes: u64,
@@ -16,8 +16,8 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Bytes that an entry takes in the log, at most, without what is lost at
-    /// the ends of segments.
+    /// Returns the maximum size of an entry in the log, not counting space lost
+    /// at the ends of segments.
     pub(super) fn entry(&self, payload_bytes: usize) -> u64 {
         if payload_bytes <= self.part_bytes_max {
             return record::record_bytes(payload_bytes) as u64;
@@ -26,22 +26,23 @@ impl Measure {
         (payload_bytes + parts * RECORD_OVERHEAD_BYTES) as u64
     }
 
-    /// Where records end in a segment of which `file_bytes` are on disk. One
-    /// Close record finds room behind them.
+    /// Returns the end of the records in a segment with `file_bytes` allocated.
+    /// One Close record fits after it.
     pub(super) fn records_end(&self, file_bytes: u64) -> u64 {
         let whole = file_bytes.min(self.segment_bytes) / ALIGN as u64 * ALIGN as u64;
         whole.saturating_sub(record::record_bytes(0) as u64)
     }
 
-    /// Room in a segment that is not begun, with `state_bytes` at its head.
+    /// Returns the space in an unused segment with `state_bytes` of states at
+    /// its start.
     pub(super) fn fresh(&self, file_bytes: u64, state_bytes: u64) -> u64 {
         let head = segment::HEADER_BYTES as u64 + state_bytes;
         self.records_end(file_bytes).saturating_sub(head)
     }
 
-    /// What entries may take, all together, of segments with this much room
-    /// each. The one that is full when the next is begun loses what the
-    /// largest record did not fit into, and a record for splitting an entry.
+    /// Returns the space available to entries across segments with the given
+    /// free space each. Every segment but the last loses the space into which
+    /// the largest record did not fit, plus the overhead of splitting an entry.
     pub(super) fn capacity(&self, rooms: impl Iterator<Item = u64>) -> u64 {
         let lost = record::record_bytes(TOTAL_BYTES + self.part_bytes_max) + RECORD_OVERHEAD_BYTES;
         let (mut before, mut most) = (0, 0);

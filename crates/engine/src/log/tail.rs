@@ -1,6 +1,6 @@
-//! The end of the last segment: a write that a crash cut short, or the loss of
-//! something that had been synced. Later records tell, because each says what
-//! was synced before it was written.
+//! The end of the last segment: tells a write interrupted by a crash from the
+//! loss of synced data. Each record states which records were synced before it
+//! was written, so later records are the evidence.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use super::record::{self, ALIGN, HEADER_BYTES, RecordHeader};
 use super::window::Window;
 use crate::error::{Error, Result};
 
-/// How much of the segment is looked at in one step.
+/// Number of bytes examined per step.
 const STEP_BYTES: usize = 256 << 10;
 
-/// Judges the place `at` where record number `bad` should be and is not.
-/// `Ok(true)` is a torn tail, `Ok(false)` an end without any sign of a record.
+/// Examines offset `at`, where record number `bad` should be but is not.
+/// `Ok(true)` means a torn tail, `Ok(false)` an end with no trace of a record.
 pub(super) fn judge(
     window: &mut Window<'_>,
     path: &Path,
@@ -39,8 +39,8 @@ pub(super) fn judge(
     Err(Error::data_loss(path, at, what))
 }
 
-/// The next sound record of the segment behind a bad one at `at`, with a number
-/// above `bad`: its place and number.
+/// Returns the offset and number of the next valid record after the bad one at
+/// `at` whose number is above `bad`.
 pub(super) fn next_sound(
     window: &mut Window<'_>,
     tag: u64,
@@ -59,19 +59,19 @@ enum Search {
         record: u64,
     },
     Nothing,
-    /// Too much looked like records and was none.
+    /// Too many bytes looked like records but were not.
     GaveUp,
 }
 
-/// Looks behind `at` for the first sound record whose header `wanted` takes.
+/// Finds the first valid record after `at` whose header satisfies `wanted`.
 fn search(
     window: &mut Window<'_>,
     tag: u64,
     at: u64,
     mut wanted: impl FnMut(&RecordHeader) -> bool,
 ) -> Result<Search> {
-    // Sound records are far shorter in sum than this. Bytes made to look like
-    // many long records are not worth the time, and not to be trusted.
+    // Valid records add up to far less than this. Bytes crafted to look like
+    // many long records are neither worth the time nor trustworthy.
     let mut budget = 2 * window.file_bytes();
     let mut from = at + ALIGN as u64;
     while let Some(candidate) = next_candidate(window, from, tag)? {
@@ -82,7 +82,7 @@ fn search(
         };
         let bytes = HEADER_BYTES + framed.payload_bytes;
         if candidate + bytes as u64 > window.file_bytes() {
-            // No record: the bytes of some payload only look like one.
+            // Not a record: payload bytes that look like one.
             continue;
         }
         let Some(left) = budget.checked_sub(bytes as u64) else { return Ok(Search::GaveUp) };
@@ -94,7 +94,8 @@ fn search(
     Ok(Search::Nothing)
 }
 
-/// The next place at or after `from` with a whole header that has the tag.
+/// Returns the next offset at or after `from` with a complete header that
+/// carries the tag.
 fn next_candidate(window: &mut Window<'_>, from: u64, tag: u64) -> Result<Option<u64>> {
     const TAG_AT: u64 = 8;
     let word = tag.to_le_bytes();

@@ -1,6 +1,6 @@
-//! Appends records to the log. One owner at a time; `GroupLog` shares it among
-//! threads. After the first failure it does nothing more, because what a failed
-//! write or sync left on disk is unknown until the log is read again.
+//! Appends records to the log. Single-threaded; `GroupLog` shares it among
+//! threads. The writer stops at the first failure, because the on-disk result
+//! of a failed write or sync is unknown until the log is read again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,36 +22,38 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
-/// A part this short is not worth a record of its own at a segment's end.
+/// Minimum useful size of a part at the end of a segment.
 const PART_BYTES_MIN: usize = 512;
-/// A larger buffer is given back after the write.
+/// A buffer larger than this is freed after the write.
 const BUFFER_BYTES_KEPT: usize = 8 << 20;
 
-/// How far ahead of its records a segment's file is grown, with zeros. The
-/// sync after that has a longer file to record; all others touch data alone.
+/// How far a segment's file is extended with zeros ahead of its records. Only
+/// the sync after an extension has to record a new file length; all others sync
+/// data alone.
 const GROW_BYTES: u64 = 1 << 20;
 
 /// The segment being written.
 struct Active {
     space: Space,
-    /// Where the buffer goes.
+    /// File offset at which the buffer is written.
     at: u64,
 }
 
 pub struct LogWriter {
     epoch: u64,
-    /// What the tags of segments are made from.
+    /// Seed of the segments' tags.
     secret: u64,
-    /// That of the active segment.
+    /// The tag of the active segment.
     tag: u64,
     sync: bool,
     measure: Measure,
     pool: Pool,
     counters: Arc<Counters>,
-    /// All that are kept, in order. The last one is `active`, if that is there.
+    /// All live segments, in order. If there is an active segment, it is the
+    /// last one.
     segments: Vec<SegmentInfo>,
     active: Option<Active>,
-    /// Records encoded and not yet written.
+    /// Records encoded but not yet written.
     buffer: Vec<u8>,
     buffered_records: u64,
     next_segment: u64,
@@ -61,17 +63,18 @@ pub struct LogWriter {
     /// Whether something was written since the last sync.
     dirty: bool,
     states: BTreeMap<u16, Bytes>,
-    /// Room for them at the head of each segment to come.
+    /// Bytes reserved for the states at the start of every new segment.
     state_bytes: u64,
-    /// Room that has been promised to entries not yet appended.
+    /// Bytes reserved for entries that are not yet appended.
     promised: u64,
     closed: bool,
     stopped: Option<Arc<Error>>,
 }
 
 impl LogWriter {
-    /// Goes on where a reader found the end. `epoch` is larger than that of any
-    /// incarnation before; `secret` is random. What was read is settled here.
+    /// Continues the log at the end that a reader found. `epoch` is larger than
+    /// that of any earlier incarnation; `secret` is random. Makes durable
+    /// whatever the reader found.
     pub fn start(
         files: Arc<dyn Files>,
         dir: &Path,
@@ -119,15 +122,16 @@ impl LogWriter {
         })
     }
 
-    /// Makes room for one entry with a payload of so many bytes, so that the
-    /// next `append` of such an entry cannot find the disk full. A failure
-    /// changes nothing and can be tried again.
+    /// Reserves space for one entry with a payload of the given size, so that
+    /// the next `append` of it cannot fail with a full disk. A failure has no
+    /// effect and can be retried.
     pub fn reserve_entry(&mut self, payload_bytes: usize) -> Result<()> {
         self.reserve(self.measure.entry(payload_bytes))
     }
 
-    /// Makes room for entries of so many bytes, as `Measure` counts them, and
-    /// for nobody else. A failure changes nothing and can be tried again.
+    /// Reserves `bytes`, as counted by `Measure`, in total rather than in
+    /// addition to earlier reservations. A failure has no effect and can be
+    /// retried.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<()> {
         self.check()?;
         loop {
@@ -136,21 +140,21 @@ impl LogWriter {
                 return Ok(());
             }
             let grown = self.grow(missing);
-            // What was gained before the disk was full may do.
+            // A partial extension may suffice.
             if self.capacity() < bytes {
                 grown?;
             }
         }
     }
 
-    /// Room that entries can take, as `Measure` counts them.
+    /// Space available to entries, as counted by `Measure`.
     pub(super) fn capacity(&self) -> u64 {
         let fresh = |bytes| self.measure.fresh(bytes, self.state_bytes);
         let ready = self.pool.ready_bytes().map(fresh);
         self.measure.capacity(std::iter::once(self.room()).chain(ready))
     }
 
-    /// Takes more room: in the last segment, or in one more.
+    /// Extends the last segment, or adds one.
     fn grow(&mut self, missing: u64) -> Result<()> {
         let segment_bytes = self.measure.segment_bytes;
         let active = self.active.as_mut().map(|active| &mut active.space);
@@ -165,7 +169,8 @@ impl LogWriter {
         }
     }
 
-    /// Keeps room for entries that were promised it away from other records.
+    /// Sets the number of bytes that records other than entries must leave
+    /// free.
     pub(super) fn keep_promised(&mut self, bytes: u64) {
         self.promised = bytes;
     }
@@ -174,8 +179,8 @@ impl LogWriter {
         self.measure
     }
 
-    /// Writes the entries, in one write for each segment they touch. Without
-    /// room for all of them nothing is written, and nothing is wrong.
+    /// Writes entries, with one write per segment that they touch. If there is
+    /// not enough space, nothing is written and the log stays usable.
     pub fn append(&mut self, entries: &[Entry]) -> Result<()> {
         entries.iter().try_for_each(Entry::check)?;
         self.reserve(entries.iter().map(|entry| self.measure.entry(entry.payload.len())).sum())?;
@@ -187,13 +192,14 @@ impl LogWriter {
         })
     }
 
-    /// Makes everything written durable.
+    /// Makes everything written so far durable.
     pub fn sync(&mut self) -> Result<()> {
         self.guarded(LogWriter::sync_active)
     }
 
-    /// What has to be synced for everything appended so far to be durable, so
-    /// that others may append meanwhile; `None` when it is durable already.
+    /// Returns what must be synced to make everything appended so far durable,
+    /// so that the writer can be unlocked during the sync; `None` if nothing is
+    /// pending.
     pub(super) fn begin_sync(&mut self) -> Result<Option<SyncPoint>> {
         self.guarded(|_| Ok(()))?;
         if !self.dirty || !self.sync {
@@ -209,7 +215,7 @@ impl LogWriter {
         }))
     }
 
-    /// Takes note of how the sync went.
+    /// Records the outcome of a sync.
     pub(super) fn end_sync(&mut self, point: &SyncPoint, outcome: Result<()>) -> Result<()> {
         self.guarded(|writer| {
             outcome?;
@@ -223,7 +229,7 @@ impl LogWriter {
         })
     }
 
-    /// Declares the stream's entries from `from_index` up void.
+    /// Invalidates the stream's entries from `from_index` on.
     pub fn cut(&mut self, stream: u16, from_index: u64) -> Result<()> {
         self.reserve(self.promised + self.measure.entry(0))?;
         self.guarded(|writer| {
@@ -233,8 +239,8 @@ impl LogWriter {
         })
     }
 
-    /// Replaces the stream's state, durably after the next `sync`. It stays in
-    /// the log, whatever is released.
+    /// Replaces the stream's state; durable after the next `sync`. The state
+    /// survives the release of segments.
     pub fn put_state(&mut self, stream: u16, state: &[u8]) -> Result<()> {
         let others = state_bytes(&self.states)
             - self.states.get(&stream).map_or(0, |old| record::record_bytes(old.len()) as u64);
@@ -243,7 +249,7 @@ impl LogWriter {
         if bytes > limit {
             return Err(Error::TooLarge { what: "log state", size: state.len(), limit });
         }
-        // It will stand at the head of every segment to come too.
+        // The state is also repeated at the start of every later segment.
         let before = self.state_bytes;
         self.state_bytes = before.max(others + bytes as u64);
         let reserved = self.reserve(self.promised + bytes as u64);
@@ -258,9 +264,9 @@ impl LogWriter {
         })
     }
 
-    /// The first segment that must stay, when of each named stream everything
-    /// below the given index, and of other streams everything, is no longer
-    /// needed. The last segment always stays: it holds the states.
+    /// Returns the first segment to keep if each listed stream is needed from
+    /// the given index on, and other streams not at all. The last segment is
+    /// always kept: it holds the states.
     pub fn head_for(&self, floors: &[(u16, u64)]) -> u64 {
         let needed = |segment: &&SegmentInfo| {
             floors.iter().any(|(stream, floor)| segment.holds(*stream, *floor))
@@ -269,8 +275,8 @@ impl LogWriter {
         first.map_or(self.next_segment, |segment| segment.sequence)
     }
 
-    /// Frees the segments before `head`, to be reused or deleted. The caller
-    /// has durably recorded `head` as the place to read from.
+    /// Releases the segments before `head` for reuse or deletion. The caller
+    /// must have durably recorded `head` as the start of the log.
     pub fn release_below(&mut self, head: u64) -> Result<()> {
         let below = self.segments.partition_point(|segment| segment.sequence < head);
         let released = below.min(self.segments.len().saturating_sub(1));
@@ -278,13 +284,14 @@ impl LogWriter {
         released.into_iter().try_for_each(|segment| self.pool.give(segment.path))
     }
 
-    /// Bytes of the segments that hold entries of `stream` from `index` up.
+    /// Returns the size of the segments that hold entries of `stream` at or
+    /// after `index`.
     pub fn pinned_bytes(&self, stream: u16, index: u64) -> u64 {
         let pinned = self.segments.iter().filter(|segment| segment.holds(stream, index));
         pinned.map(|segment| segment.bytes).sum()
     }
 
-    /// The segments kept, in order.
+    /// Returns the live segments, in order.
     pub fn segments(&self) -> &[SegmentInfo] {
         &self.segments
     }
@@ -293,14 +300,15 @@ impl LogWriter {
         self.counters.snapshot()
     }
 
-    /// Ends the log in good order: a later reader can tell that nothing before
-    /// was in flight. Later calls give `Closed`.
+    /// Closes the log cleanly, so that a reader knows that no write was in
+    /// flight. Later calls fail with `Closed`.
     pub fn close(&mut self) -> Result<()> {
         self.guarded(|writer| {
             writer.sync_active()?;
             if writer.active.is_some() {
-                // Its room is never given to other records. It says that all
-                // before it is synced, which is what convicts later damage.
+                // Space for this record is always kept free. It states that
+                // everything before it is synced, so that damage found later is
+                // recognized as data loss.
                 writer.encode(Kind::Close, 0, 0, &[], &[]);
                 writer.flush()?;
                 writer.sync_active()?;
@@ -314,7 +322,7 @@ impl LogWriter {
         self.counters.clone()
     }
 
-    /// Runs a step that touches what the log holds; its failure is the last.
+    /// Runs a step that modifies the log; a failure stops the writer.
     fn guarded(&mut self, step: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
         self.check()?;
         step(self).inspect_err(|error| self.stopped = Some(Arc::new(error.clone())))
@@ -358,7 +366,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Bytes left for records in what is on disk of the active segment.
+    /// Bytes left for records in the allocated part of the active segment.
     fn room(&self) -> u64 {
         self.active.as_ref().map_or(0, |active| {
             let end = self.measure.records_end(active.space.file_bytes);
@@ -374,7 +382,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Ends the active segment, if there is one, and begins the next.
+    /// Ends the active segment, if any, and starts the next.
     fn roll(&mut self) -> Result<()> {
         self.flush()?;
         self.sync_active()?;
@@ -416,7 +424,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Puts one record into the buffer. The caller has made room.
+    /// Appends a record to the buffer. The caller has ensured that it fits.
     fn encode(&mut self, kind: Kind, stream: u16, index: u64, prefix: &[u8], body: &[u8]) {
         let segment = self.segments.last_mut().expect("room was made in a segment");
         let (record, synced) = (self.next_record, self.synced);
@@ -432,7 +440,6 @@ impl LogWriter {
         }
     }
 
-    /// Writes the buffer.
     fn flush(&mut self) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -469,7 +476,8 @@ impl LogWriter {
     }
 }
 
-/// A sync under way: everything up to `record` is in `file` or before it.
+/// A sync in progress: records up to `record` are in `file` or in earlier
+/// segments.
 pub(super) struct SyncPoint {
     file: Arc<dyn File>,
     path: PathBuf,
@@ -484,7 +492,7 @@ impl SyncPoint {
     }
 }
 
-/// Bytes of the state records that every segment begins with.
+/// Returns the size of the state records at the start of every segment.
 fn state_bytes(states: &BTreeMap<u16, Bytes>) -> u64 {
     states.values().map(|state| record::record_bytes(state.len()) as u64).sum()
 }

@@ -1,4 +1,4 @@
-//! A store: tables with one log, in one directory.
+//! A store: tables that share one log, in one directory.
 
 mod admission;
 mod apply;
@@ -44,14 +44,14 @@ use crate::workers::{choose, serialize};
 use crate::world::{DirLock, Joiner, World};
 use std::sync::atomic::AtomicUsize;
 
-/// How long `apply` waits before it answers.
+/// The durability that `apply` waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The commit has its place in the order and is seen by `Latest` scans.
+    /// The commit has its txn and is visible to `Latest` scans.
     Accepted,
-    /// It is in the operating system's hands: it survives the process.
+    /// The commit is in the page cache: it survives a crash of the process.
     Written,
-    /// It is on disk: it survives the machine.
+    /// The commit is synced: it survives a power failure.
     Durable,
 }
 
@@ -61,25 +61,26 @@ pub struct Store {
     workers: Vec<Box<dyn Joiner>>,
 }
 
-/// What the callers, the scans and the workers of a store share.
+/// State shared by the callers, scans and workers of a store.
 pub(crate) struct Shared {
     pub tables: Tables,
     log: keeping::Log,
     /// The apply lock: held while a commit gets its txn and enters memory and
     /// the log queue.
     sequencer: Mutex<Sequencer>,
-    /// The newest commit that is in memory and in the log's queue.
+    /// The newest commit in memory and in the log's queue.
     latest: AtomicU64,
     conflicts: ConflictMemory,
-    /// Everything before this incarnation.
+    /// All commits of earlier incarnations are below this txn.
     floor: Txn,
     claims: Claims,
     troubles: Troubles,
-    /// Threads in each lane of the pool, and how many of them do long work.
+    /// Number of threads per lane of the pool, and how many of them run long
+    /// merges.
     lane_threads: usize,
     urgent_merges: AtomicUsize,
     large_merges: AtomicUsize,
-    /// Commits that wait to be admitted.
+    /// Commits waiting for admission.
     waiters: Arc<waiters::Waiters>,
     counters: stats::Counters,
     stopping: AtomicBool,
@@ -88,34 +89,35 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The newest commit that no crash can take back.
+    /// Returns the newest commit that survives a crash.
     pub fn durable(&self) -> Txn {
         Txn::from_raw(self.log.durable()).expect("the log's index is a txn")
     }
 
-    /// The newest commit that has been accepted.
+    /// Returns the newest accepted commit.
     pub fn latest(&self) -> Txn {
         let latest = self.latest.load(Ordering::Acquire);
-        // The log may be done with a commit before `latest` says so.
+        // A commit can become durable before `latest` is updated.
         Txn::from_raw(latest).expect("only txns are stored").max(self.durable())
     }
 
-    /// The same, not counting deletes of ranges.
+    /// Returns a txn at or above that of the slot's last commit, ignoring
+    /// deletes of ranges.
     pub fn newest_in_slot(&self, row: RowSlot) -> Txn {
         self.conflicts.newest(row)
     }
 
-    /// A txn at or above that of the row's last commit.
+    /// Returns a txn at or above that of the row's last commit.
     pub fn newest_of(&self, table: &Table, row: RowSlot) -> Txn {
         self.conflicts.newest(row).max(table.range_deleted())
     }
 
-    /// Refuses work when the store has failed for good.
+    /// Returns an error if the store has failed permanently.
     fn check_failure(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Why no commit will ever be accepted again, if that is so.
+    /// Returns the reason if the store has failed permanently.
     fn failure(&self) -> Option<Error> {
         self.log.failed().or_else(|| self.tables.failure())
     }
@@ -126,35 +128,36 @@ impl Shared {
 }
 
 impl Store {
-    /// Makes a table. Durable when it returns.
+    /// Creates a table. The table is durable on return.
     pub fn create_table(&self, name: &str, schema: Schema) -> Result<TableId> {
         self.check_open()?;
         Ok(self.shared.tables.create(name, Arc::new(schema))?.id)
     }
 
-    /// Removes a table and everything in it. Its id is never used again.
+    /// Drops a table and its data. Table ids are never reused.
     pub fn drop_table(&self, table: TableId) -> Result<()> {
         self.check_open()?;
-        // A flush of all tables names them in one edit: none may go meanwhile.
+        // A flush of all tables names them in one edit: none may be dropped
+        // meanwhile.
         let external = self.shared.log.external();
         let _no_flush = external.map(|_| self.shared.claims.take(Work::FlushAll));
         let _no_writers = self.shared.sequencer.lock();
         let table = self.shared.tables.get(table)?;
         self.shared.tables.forget(&table)?;
         self.shared.troubles.forget(table.id);
-        // Writers that wait for its chains are told that it is gone.
+        // Writers waiting for its chains now fail.
         self.shared.waiters.wake(waiters::Stage::Chains);
         Ok(())
     }
 
-    /// Changes families and purge policies; the groups are fixed. The cells of
-    /// a family that is dropped are gone, also if it is added again later.
+    /// Changes families and purge policies; groups cannot change. Dropping a
+    /// family deletes its cells, even if the family is added again later.
     pub fn alter_table(&self, table: TableId, schema: Schema) -> Result<()> {
         self.alter_table_emptying(table, schema, &[])
     }
 
-    /// As `alter_table`; families in `emptied` lose their cells though the
-    /// table keeps them, as if they were dropped and added again in one step.
+    /// Like `alter_table`, but also deletes the cells of the families in
+    /// `emptied`, as if each had been dropped and added again in one step.
     pub fn alter_table_emptying(
         &self,
         table: TableId,
@@ -163,8 +166,8 @@ impl Store {
     ) -> Result<()> {
         self.check_open()?;
         if self.shared.log.external().is_some() {
-            // A commit that is applied again after a crash gets a new txn, and
-            // would count as written after the change.
+            // A commit that is replayed after a crash gets a new txn and would
+            // count as written after the change.
             self.flush(table)?;
         }
         let _no_writers = self.shared.sequencer.lock();
@@ -177,12 +180,12 @@ impl Store {
         Ok(())
     }
 
-    /// The table of that name.
+    /// Returns the id of the named table.
     pub fn table(&self, name: &str) -> Option<TableId> {
         self.shared.tables.named(name).map(|table| table.id)
     }
 
-    /// Names and ids of all tables, by id.
+    /// Returns the ids and names of all tables, ordered by id.
     pub fn tables(&self) -> Vec<(TableId, String)> {
         self.shared.tables.all().values().map(|table| (table.id, table.name.clone())).collect()
     }
@@ -191,19 +194,19 @@ impl Store {
         Ok(self.shared.tables.get(table)?.version().schema.clone())
     }
 
-    /// Applies a commit, all of it or nothing, if no row it touches was
-    /// written after `commit_max_txn`. Returns its txn.
+    /// Applies a commit atomically, unless a row that it touches was written
+    /// after `commit_max_txn`. Returns its txn.
     ///
-    /// `DiskFull` refuses the commit before anything has happened. An error
-    /// after the commit was accepted (a failed log) leaves open whether it
-    /// survives; it stops the store.
+    /// `DiskFull` rejects the commit without side effects. If the log fails
+    /// after the commit was accepted, the commit may or may not survive, and
+    /// the store stops.
     pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
         self.check_open()?;
         self.shared.apply(commit, commit_max_txn, wait)
     }
 
-    /// As `apply`, for a commit that was admitted: never waits for memory, for
-    /// the log or for compaction. `commit` is the one that the permit is for.
+    /// Like `apply`, for an admitted commit: never waits for memory, the log or
+    /// compaction. `commit` must be the one that the permit was issued for.
     pub fn apply_admitted(
         &self,
         permit: Permit<'_>,
@@ -214,9 +217,8 @@ impl Store {
         self.shared.apply_admitted(permit, commit, commit_max_txn, None)
     }
 
-    /// As `apply_admitted`, if the commit writes `table` under this schema:
-    /// `SchemaChanged` if the table was altered since [`Store::schema`]
-    /// returned it.
+    /// Like `apply_admitted`, but fails with `SchemaChanged` if `table` was
+    /// altered since [`Store::schema`] returned `schema`.
     pub fn apply_under_schema(
         &self,
         permit: Permit<'_>,
@@ -230,7 +232,7 @@ impl Store {
     }
 
     /// Waits until all commits up to `at_least` are durable (`Txn::MAX`: all
-    /// so far). Returns the newest durable one.
+    /// commits so far). Returns the newest durable txn.
     pub fn sync(&self, at_least: Txn) -> Result<Txn> {
         self.check_open()?;
         let target = at_least.min(self.shared.latest());
@@ -238,18 +240,20 @@ impl Store {
         Ok(self.shared.durable())
     }
 
-    /// Makes all commits up to `txn` durable in this thread, unless another one
-    /// is at it: then `None`, and `on_durable` tells when it is done.
+    /// Makes all commits up to `txn` durable on this thread. Returns `None` if
+    /// another thread is already syncing; use `on_durable` to wait for it.
     pub fn sync_if_free(&self, txn: Txn) -> Option<Result<()>> {
         self.shared.log.sync_if_free(txn.raw())
     }
 
-    /// Calls back when all commits up to `txn` are durable, or never will be.
+    /// Calls `call` once all commits up to `txn` are durable, or can no longer
+    /// become durable.
     pub fn on_durable(&self, txn: Txn, call: impl FnOnce(Result<()>) + Send + 'static) {
         self.shared.log.on_durable(txn.raw(), Box::new(call));
     }
 
-    /// Holds everything durable so far readable, for a while.
+    /// Takes a snapshot of everything durable so far. It is valid for a limited
+    /// time.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::new(self.shared.tables.snapshots.hold(|| self.shared.durable()))
     }
@@ -259,7 +263,7 @@ impl Store {
         Scan::open(self.shared.clone(), table, spec)
     }
 
-    /// Scans to the end in one go. Returns the oldest snapshot used.
+    /// Scans to the end. Returns the oldest snapshot used.
     pub fn read(
         &self,
         table: TableId,
@@ -282,9 +286,9 @@ impl Store {
         }
     }
 
-    /// Reads one row in one go, whatever rows `spec` names: the fastest way to
-    /// a few cells. The sink may return a [`Flow`] or a `ControlFlow` to skip
-    /// cells or to stop the read. Returns the txn that the row was read at.
+    /// Reads one row in one call, ignoring the rows in `spec`: the fastest way
+    /// to read a few cells. The sink may return a [`Flow`] or a `ControlFlow`
+    /// to skip cells or to stop. Returns the txn at which the row was read.
     pub fn read_row<F: Into<Flow>>(
         &self,
         table: TableId,
@@ -296,10 +300,10 @@ impl Store {
         Ok(whole.expect("a read without a limit ends at the end of its row"))
     }
 
-    /// The same for a caller that must not be kept for long: the read ends
-    /// when it has done `work_max`, as [`BatchLimits::work`] counts it, also
-    /// over cells that are deleted or purged. `None` if it ended like that; a
-    /// [`Scan`] of the row reads it in batches.
+    /// Like `read_row`, for callers with a bound on latency: stops after
+    /// `work_max` units of work, counted like [`BatchLimits::work`], which
+    /// include deleted and purged cells. Returns `None` if it stopped early;
+    /// read such a row with a [`Scan`] in batches.
     pub fn try_read_row<F: Into<Flow>>(
         &self,
         table: TableId,
@@ -313,9 +317,9 @@ impl Store {
         self.shared.read_row(&table, row, spec, work_max, &mut |cell| sink(cell).into())
     }
 
-    /// Reads the first cell of a row, the newest of its column, and tells where
-    /// it is. With the place that an earlier read told, it is not looked for
-    /// again as long as it is still there.
+    /// Reads the first cell of a row, which is the newest of its column, and
+    /// returns its place. Passing the place from an earlier read skips the
+    /// lookup while the cell is still there.
     pub fn read_first(
         &self,
         table: TableId,
@@ -332,48 +336,48 @@ impl Store {
         })
     }
 
-    /// About how many bytes the rows of a range take on disk.
+    /// Returns the approximate size on disk of a range of rows.
     pub fn disk_bytes(&self, table: TableId, range: &RowRange) -> Result<u64> {
         Ok(self.shared.tables.get(table)?.version().disk_bytes(range))
     }
 
-    /// The sizes of a table's parts, all at one moment.
+    /// Returns the sizes of a table's parts, at one point in time.
     pub fn sizes(&self, table: TableId) -> Result<TableSizes> {
         Ok(TableSizes::new(self.shared.tables.get(table)?.pinned_version()))
     }
 
-    /// How many bytes of a table are in memory only.
+    /// Returns the number of bytes of a table that are only in memory.
     pub fn memory_bytes(&self, table: TableId) -> Result<usize> {
         let version = self.shared.tables.get(table)?.version();
         Ok(version.memory.iter().map(GroupMemory::bytes).sum())
     }
 
-    /// The newest durable and the newest accepted commit.
+    /// Returns the newest durable and the newest accepted txn.
     pub fn progress(&self) -> (Txn, Txn) {
         (self.shared.durable(), self.shared.latest())
     }
 
-    /// Why the store does not work as it should, if that is so: for health
-    /// checks. `Stopped`: the log or the manifest has failed, no commit will be
-    /// accepted again, and only opening the store anew tells what it holds. Any
-    /// other error: memory cannot be flushed for some seconds now; commits are
-    /// refused once memory is full, and flushing is tried again each second. A
-    /// full disk is not reported here: the store recovers by itself.
+    /// Returns why the store is unhealthy, if it is; for health checks.
+    /// `Stopped`: the log or the manifest failed, no more commits are accepted,
+    /// and what the store holds is known only after reopening it. Any other
+    /// error: flushing has failed for some seconds. It is retried every second;
+    /// commits are rejected once memory is full. A full disk is not reported:
+    /// the store recovers from it without a restart.
     pub fn failure(&self) -> Option<Error> {
         let flush = || self.shared.troubles.of_flush();
         let flush = || flush().filter(|error| !matches!(error, Error::DiskFull { .. }));
         self.shared.failure().or_else(flush)
     }
 
-    /// Background work that failed and was not done since, for metrics and the
-    /// status page: a flush, or the compaction of a chain, which may be due to
-    /// one damaged file.
+    /// Returns the background work that failed and has not succeeded since: a
+    /// flush, or the compaction of a chain, possibly because of one damaged
+    /// file. For metrics and the status page.
     pub fn troubles(&self) -> Vec<Trouble> {
         self.shared.troubles.all()
     }
 
-    /// Writes all memory of a table to disk. A store without a log of its own
-    /// writes that of all tables, at one index.
+    /// Flushes a table's memory to disk. A store without its own log flushes
+    /// all tables at one index.
     pub fn flush(&self, table: TableId) -> Result<()> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
@@ -387,23 +391,23 @@ impl Store {
         Ok(())
     }
 
-    /// Merges each chain of a table into one run. Waits for a compaction that
-    /// is under way; what is flushed meanwhile is left out.
+    /// Compacts each chain of a table into one run. Waits for a running
+    /// compaction; skips runs flushed in the meantime.
     pub fn compact(&self, table: TableId) -> Result<()> {
         self.check_open()?;
         let table = self.shared.tables.get(table)?;
         self.shared.compact_table(&table)
     }
 
-    /// Does one piece of background work, in the caller's thread. Tells
-    /// whether there was any. For stores opened without a spawner.
+    /// Does one unit of background work on the caller's thread. Returns whether
+    /// there was any. For stores opened without a spawner.
     pub fn step(&self) -> Result<bool> {
         self.check_open()?;
         self.shared.log.drive(Level::Durable)?;
         Ok(self.shared.flush_due()? || self.shared.compact_due()?)
     }
 
-    /// The configuration as it is now.
+    /// Returns the current config.
     pub fn configs(&self) -> Result<Arc<Configs>> {
         self.shared.tables.configs()
     }
@@ -412,8 +416,9 @@ impl Store {
         self.shared.stats()
     }
 
-    /// Makes everything durable, stops the workers and closes the log. What a
-    /// store without a log of its own has in memory only is left to the caller's.
+    /// Makes everything durable, stops the workers and closes the log. In a
+    /// store without its own log, data that is only in memory must be recovered
+    /// from the caller's log.
     pub fn close(mut self) -> Result<()> {
         self.shut_down()
     }

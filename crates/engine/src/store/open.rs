@@ -1,4 +1,4 @@
-//! Opening a store: lock, configuration, a new incarnation, replay, workers.
+//! Opens a store: lock, config, new incarnation, log replay, workers.
 
 use std::io;
 use std::path::Path;
@@ -28,11 +28,11 @@ use crate::workers::claims::Claims;
 use crate::workers::troubles::Troubles;
 use crate::world::{DirLock, Files};
 
-/// The directory of log segments inside a store's directory.
+/// Name of the log directory inside a store's directory.
 pub const LOG_DIR: &str = "log";
 pub(crate) const LOCK_FILE: &str = "lock";
 
-/// Memory that the stores of a process share.
+/// Memory shared by the stores of a process.
 #[derive(Clone)]
 pub struct Resources {
     pub budget: Arc<MemoryBudget>,
@@ -49,14 +49,14 @@ impl Resources {
 }
 
 impl Store {
-    /// Opens the store in a directory, making it if there is none, with memory
-    /// of its own.
+    /// Opens the store in `dir`, creating it if it does not exist, with its own
+    /// memory budget and cache.
     pub fn open(dir: &Path, options: Options, world: World) -> Result<Store> {
         let resources = Resources::new(&options);
         Store::open_with(dir, options, world, resources)
     }
 
-    /// Opens a store that shares its memory with others.
+    /// Opens a store that shares memory with other stores.
     pub fn open_with(
         dir: &Path,
         options: Options,
@@ -70,14 +70,14 @@ impl Store {
         Store::start(dir, lock, tables, &configs, Log::Own(log))
     }
 
-    /// Opens a store that keeps no log, with memory of its own. It is as of its
-    /// `flushed_index`; the caller applies what its own log has after that.
+    /// Opens a store without its own log. It contains everything up to its
+    /// `flushed_index`; the caller replays later entries from its own log.
     pub fn open_external(dir: &Path, options: Options, world: World) -> Result<Store> {
         let resources = Resources::new(&options);
         Store::open_external_with(dir, options, world, resources)
     }
 
-    /// The same for a store that shares its memory with others.
+    /// Like `open_external`, for a store that shares memory with other stores.
     pub fn open_external_with(
         dir: &Path,
         options: Options,
@@ -142,7 +142,7 @@ impl Store {
     }
 }
 
-/// Begins a new incarnation and opens what the manifest names.
+/// Starts a new incarnation and opens the tables in the manifest.
 fn load(
     dir: &Path,
     options: Options,
@@ -150,8 +150,7 @@ fn load(
     resources: Resources,
     manifest: Manifest,
 ) -> Result<(Tables, Arc<Configs>)> {
-    // A new incarnation, durable before anything is named after it or
-    // numbered by it.
+    // The epoch must be durable before any file name or txn uses it.
     let revision = manifest.read()?.revision;
     let configs = manifest.edit(revision, &[ConfigEdit::TakeEpoch])?;
     let Resources { budget, cache } = resources;
@@ -159,7 +158,7 @@ fn load(
     Ok((tables, configs))
 }
 
-/// Replays the store's own log and goes on with it.
+/// Replays the store's own log and prepares it for appending.
 fn open_log(dir: &Path, tables: &Tables, configs: &Configs) -> Result<GroupLog> {
     let world = &tables.world;
     let log_dir = dir.join(LOG_DIR);
@@ -173,7 +172,7 @@ fn open_log(dir: &Path, tables: &Tables, configs: &Configs) -> Result<GroupLog> 
     Ok(GroupLog::new(writer, base.raw(), world.clock.clone(), options.linger))
 }
 
-/// Makes the directories and takes the lock.
+/// Creates the directories and locks the store.
 fn prepare_dir(files: &dyn Files, dir: &Path, parts: &[&str]) -> Result<Box<dyn DirLock>> {
     let looking = |error| Error::io("looking for", dir, error);
     if !Manifest::exists(files, dir).map_err(looking)? {
@@ -188,8 +187,8 @@ fn prepare_dir(files: &dyn Files, dir: &Path, parts: &[&str]) -> Result<Box<dyn 
     Ok(lock)
 }
 
-/// Makes a new store's directory durable, with those above it that are new:
-/// else the whole store could be lost with its name.
+/// Makes a new store's directory entry durable, along with those of its new
+/// ancestors; otherwise a crash could lose the whole store.
 fn found_dir(files: &dyn Files, dir: &Path) -> Result<()> {
     let mut new = vec![dir];
     for above in dir.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
@@ -205,7 +204,7 @@ fn found_dir(files: &dyn Files, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes the lock of a store's directory.
+/// Locks a store's directory.
 pub(crate) fn lock_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>> {
     let path = dir.join(LOCK_FILE);
     files.lock(&path).map_err(|error| match error.kind() {
@@ -214,9 +213,9 @@ pub(crate) fn lock_dir(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>
     })
 }
 
-/// The manifest of the directory, or a first one if it is empty. Data without
-/// a manifest is not guessed at. `flushed_index` is that of a new store, if it
-/// keeps no log.
+/// Opens the manifest, or creates one in an empty directory. Data files without
+/// a manifest are an error. `flushed_index` is the initial value for a new
+/// store without its own log.
 fn open_manifest(world: &World, dir: &Path, flushed_index: Option<u64>) -> Result<Manifest> {
     if let Some(configs) = Manifest::load(&*world.files, dir)? {
         let external = configs.flushed_index.is_some();
@@ -242,7 +241,8 @@ fn open_manifest(world: &World, dir: &Path, flushed_index: Option<u64>) -> Resul
     Manifest::create_with(world.files.clone(), dir, configs)
 }
 
-/// The log and the manifest must be of the same store and age.
+/// Checks that the log is not newer than the manifest: both must belong to the
+/// same store.
 fn check_generation(log_dir: &Path, recovered: &Recovered, base: Txn) -> Result<()> {
     if recovered.last >= base {
         let last = recovered.last;
