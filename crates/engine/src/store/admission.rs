@@ -1,6 +1,6 @@
-//! Admission: a commit enters the store only when memory and log have space
-//! for it and the chains of its tables are not too long. Who cannot enter at
-//! once waits, in a future or in a blocked thread, for a bounded time.
+//! Admission control: a commit enters the store only when memory and log space
+//! are reserved for it and the chains of its tables are short enough. Otherwise
+//! it waits, in a future or on a blocked thread, for a bounded time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,28 +21,28 @@ use crate::table::Table;
 use crate::workers::choose::Choice;
 use crate::workers::claims::Work;
 
-/// By how much a commit is delayed when a chain begins to be too long.
+/// The initial delay of a commit when a chain is too long.
 const CHAIN_PAUSE: Duration = Duration::from_millis(1);
-/// How often that is doubled at most.
+/// How many times the delay doubles at most.
 const CHAIN_PAUSE_DOUBLED_MAX: usize = 6;
-/// How often a blocked thread looks again by itself.
+/// How often a blocked thread rechecks without a wake-up.
 const RECHECK: Duration = Duration::from_millis(100);
-/// When a refused caller should try again.
+/// The retry delay suggested to rejected callers.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The right to apply one commit without waiting: memory and log space are
-/// reserved for it. Both are released on drop.
+/// The right to apply one commit without waiting: holds its reservations of
+/// memory and log space, which are released on drop.
 pub struct Permit<'a> {
     pub(super) memory: Charge,
     pub(super) promise: Promise<'a>,
-    /// The commit as it was checked, unless the permit had to be waited for.
+    /// The validated commit; `None` if the permit was waited for.
     pub(super) prepared: Option<Prepared<'a>>,
 }
 
-/// What a commit needs.
+/// The resources that a commit needs.
 struct Need {
     tables: Vec<Arc<Table>>,
-    /// Bytes of memory, and of the commit.
+    /// The memory that the commit takes, and the size of its encoding.
     memory_bytes: usize,
     commit_bytes: usize,
 }
@@ -67,8 +67,8 @@ enum Attempt<'a> {
 }
 
 impl Store {
-    /// Admits a commit if it need not wait; `None` if it would have to. An
-    /// error says that the commit is invalid or that the store takes none.
+    /// Admits a commit if that is possible without waiting, otherwise returns
+    /// `None`. Fails if the commit is invalid or the store accepts no commits.
     pub fn try_admit<'a>(&'a self, commit: &'a Commit) -> Result<Option<Permit<'a>>> {
         self.check_open()?;
         match self.shared.attempt(commit)? {
@@ -77,19 +77,20 @@ impl Store {
         }
     }
 
-    /// Waits until a commit can enter: for memory (first come, first served),
-    /// for the log, and for the chains of the tables that it touches. Needs no
-    /// particular executor. `Overloaded` when too many wait already, or after
-    /// `AdmissionOptions::wait_max`; dropping the future releases everything.
+    /// Waits for admission of a commit: for memory (first come, first served),
+    /// for the log, and for the chains of the tables that it touches. Runs on
+    /// any executor. Fails with `Overloaded` if too many commits are waiting
+    /// already, or after `AdmissionOptions::wait_max`. Dropping the future
+    /// releases all reservations.
     ///
-    /// Without a spawner nothing waits: the background work that a commit
-    /// would have to wait for happens inside the first poll.
+    /// Without a spawner nothing waits: the first poll does the required
+    /// background work itself.
     pub fn admit<'a>(&'a self, commit: &'a Commit) -> Admission<'a> {
         Admission { store: self, commit, waiting: None }
     }
 }
 
-/// Waits for a [`Permit`]; see [`Store::admit`].
+/// A future that resolves to a [`Permit`]; see [`Store::admit`].
 pub struct Admission<'a> {
     store: &'a Store,
     commit: &'a Commit,
@@ -126,7 +127,7 @@ impl<'a> Future for Admission<'a> {
 }
 
 impl Shared {
-    /// Admits a commit in this thread, which waits if it has to.
+    /// Admits a commit, blocking this thread if necessary.
     pub(super) fn admit_blocking<'a>(&'a self, commit: &'a Commit) -> Result<Permit<'a>> {
         let need = match self.attempt(commit)? {
             Attempt::Admitted(permit) => return Ok(permit),
@@ -137,8 +138,8 @@ impl Shared {
         Ok(Permit { memory, promise, prepared: None })
     }
 
-    /// Waits, for as long as it takes, until a commit of the caller's log can
-    /// enter: it must not be refused any more. Returns its memory.
+    /// Waits without a time limit for admission of a commit from the caller's
+    /// log, which can no longer be rejected. Returns its memory reservation.
     pub(super) fn admit_logged(&self, prepared: &Prepared<'_>, commit: &Commit) -> Result<Charge> {
         self.check_failure()?;
         if self.tables.world.spawner.is_none() {
@@ -183,7 +184,8 @@ impl Shared {
         Ok(Attempt::Admitted(Permit { memory, promise, prepared: Some(prepared) }))
     }
 
-    /// Without workers the writer itself does what it would wait for.
+    /// Without workers, the writer does the background work that it would
+    /// otherwise wait for.
     fn make_way(&self, prepared: &Prepared<'_>) -> Result<Charge> {
         let clock = &*self.tables.world.clock;
         if self.is_slowed(tables_of(prepared)) {
@@ -207,15 +209,15 @@ impl Shared {
                 return Ok(charge);
             }
             if !self.flush_best()? {
-                // What is left belongs to other stores of the process.
+                // The remaining memory belongs to other stores of the process.
                 return Ok(self.tables.budget.charge(bytes));
             }
         }
     }
 
-    /// What a commit reserves of the budget. Half at most, which flushes can
-    /// always free: memory is over the budget by the rest of a larger commit
-    /// until that is flushed.
+    /// Returns the part of the budget that a commit reserves: at most half,
+    /// which flushes can always free. A larger commit exceeds the budget until
+    /// it is flushed.
     fn memory_share(&self, bytes: usize) -> usize {
         bytes.min(self.tables.budget.limit() / 2)
     }
@@ -229,9 +231,8 @@ impl Shared {
         tables.any(|table| table.chain_longest() >= chain_slow && !table.is_dropped())
     }
 
-    /// Whether writers of one of the tables have to stop until compaction has
-    /// caught up. A chain that compaction cannot shorten, because of damage,
-    /// stops nobody.
+    /// Whether writers of any of the tables must stop until compaction catches
+    /// up. A chain that cannot be compacted because of damage stops no writer.
     fn is_stopped(&self, need: &Need) -> bool {
         let options = &self.tables.options.compact;
         let too_long = |table: &&Arc<Table>| {
@@ -244,7 +245,7 @@ impl Shared {
                 due.length >= options.chain_stop && !self.troubles.is_damaged(work)
             })
         };
-        // Thousands may be woken by one event.
+        // One event may wake thousands of waiters, so they share the answer.
         let event = self.waiters.event();
         let can_shrink = |table: &Arc<Table>| table.can_shrink(event, || find_out(table));
         need.tables.iter().filter(too_long).any(can_shrink)
@@ -253,30 +254,30 @@ impl Shared {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// A future: the timer wakes it, the log's thread does the writing.
+    /// A future, woken by the timer; the log's thread does the writing.
     Async,
-    /// A thread that waits.
+    /// A blocked thread.
     Blocking,
-    /// The same for a commit that must not be refused for waiting too long.
+    /// A blocked thread with a commit that must not time out.
     Logged,
 }
 
-/// A commit that waits to be admitted.
+/// A commit waiting for admission.
 struct Waiting<'a> {
     shared: &'a Shared,
     mode: Mode,
     ticket: u64,
     need: Need,
     stage: Stage,
-    /// When the commit is refused.
+    /// When the commit is rejected.
     deadline: Option<Instant>,
-    /// The end of the delay for long chains; `None` when it is over.
+    /// End of the delay for long chains; `None` once it has passed.
     pause_until: Option<Instant>,
     reservation: Option<Reservation>,
     memory: Option<Charge>,
-    /// The log's thread was told to make space.
+    /// Whether the log's thread was asked to allocate space.
     space_requested: bool,
-    /// Since when this stage keeps the commit waiting.
+    /// When the commit started to wait in this stage.
     stage_since: Option<Instant>,
 }
 
@@ -330,7 +331,7 @@ impl<'a> Waiting<'a> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome<'a>> {
         loop {
-            // Before the stage is looked at, so that no wake-up is missed.
+            // Register before checking the stage, so that no wake-up is lost.
             let timer = match self.mode {
                 Mode::Async => self.pause_until.into_iter().chain(self.deadline).min(),
                 Mode::Blocking | Mode::Logged => None,
@@ -366,14 +367,14 @@ impl<'a> Waiting<'a> {
             self.end_stage();
             let over = std::mem::replace(&mut self.stage, next);
             if over == Stage::Queue {
-                // The next one may find the queue short enough, too.
+                // The queue may be short enough for the next waiter, too.
                 self.shared.waiters.watch(self.ticket, next, context.waker(), timer);
                 self.shared.waiters.wake_first(over);
             }
         }
     }
 
-    /// Whether it makes sense to wait on.
+    /// Returns an error if waiting any longer is pointless.
     fn check(&self) -> Result<()> {
         let shared = self.shared;
         if shared.is_stopping() {
@@ -401,8 +402,8 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
-    /// Slows writers down while compaction falls behind, and stops them before
-    /// reads have too many runs to look in.
+    /// Delays writers while compaction falls behind, and stops them before
+    /// reads have to merge too many runs.
     fn poll_chains(&mut self) -> Poll<()> {
         let shared = self.shared;
         if !shared.is_slowed(self.need.tables.iter()) {
@@ -427,7 +428,7 @@ impl<'a> Waiting<'a> {
         }
         if self.mode == Mode::Async {
             shared.log.request_write();
-            // Short again meanwhile: then nobody may come to wake this one.
+            // If the queue drained in the meantime, no wake-up may follow.
             return Ok(if shared.is_queue_full() { Poll::Pending } else { Poll::Ready(()) });
         }
         self.begin_stage();
@@ -499,9 +500,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// By how much a commit is delayed when a chain has so many runs too many.
-/// Twice as long for every two of them: writers come down to what compaction
-/// can do before they have to stop.
+/// Returns the delay for a chain with `too_many` excess runs. It doubles every
+/// two runs, so that writers slow down to the speed of compaction before they
+/// must stop.
 fn chain_pause(too_many: usize) -> Duration {
     CHAIN_PAUSE * (1 << (too_many / 2).min(CHAIN_PAUSE_DOUBLED_MAX))
 }
@@ -521,7 +522,7 @@ mod tests {
     use crate::world::sim::SimFiles;
     use crate::world::{Joiner, Priority, SeededRandom, Spawner, SystemClock, World};
 
-    /// Starts no worker at all.
+    /// Starts no workers.
     struct Nobody;
 
     impl Spawner for Nobody {

@@ -1,5 +1,6 @@
-//! The commit path: checked and admitted, then numbered, put into memory and
-//! the log queue in one step, and waited for.
+//! The commit path: a commit is validated and admitted, then assigned a txn and
+//! put into memory and the log queue in one step; finally the caller waits for
+//! the chosen durability.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +45,7 @@ impl Shared {
                 Some(prepared) => prepared,
                 None => self.prepare(commit)?,
             };
-            // Entering fails unless the prepared schema is the current one.
+            // `enter` fails unless the prepared schema is the current one.
             if let Some((table, schema)) = schema {
                 prepared.check_schema(table, schema)?;
             }
@@ -56,8 +57,8 @@ impl Shared {
         }
     }
 
-    /// The one atomic step. `None` when the tables changed since the commit
-    /// was prepared.
+    /// The atomic step of a commit. Returns `None` if the tables changed since
+    /// the commit was prepared.
     fn enter(
         &self,
         commit: &Commit,
@@ -75,8 +76,8 @@ impl Shared {
         self.check_conflicts(&prepared, commit_max_txn)?;
         let txn = self.insert_all(&mut sequencer, commit, &mut prepared)?;
         *memory = None;
-        // A reader at this txn must find all its cells, so the log, which may
-        // publish it as durable at once, gets it only now.
+        // A reader at this txn must see all its cells. The log may publish it
+        // as durable immediately, so the entry is queued only now.
         let payload = commit.bytes().clone();
         let entry = Entry { stream: TABLES_STREAM, index: txn.raw(), payload };
         let promise = promise.take().expect("a permit is used once");
@@ -87,7 +88,7 @@ impl Shared {
         Ok(Some(txn))
     }
 
-    /// The same for a commit that is in the caller's log at `index`.
+    /// Like `enter`, for a commit at `index` of the caller's log.
     pub(super) fn enter_at(
         &self,
         commit: &Commit,
@@ -143,7 +144,8 @@ impl Shared {
                 }
             }
             if let Some(range) = table.ranges.first() {
-                // Nobody knows the rows of a range, so any row may conflict.
+                // The rows in a range are unknown, so any row of the table may
+                // conflict.
                 let newest = table.table.newest().max(self.floor);
                 if newest > commit_max_txn {
                     return Err(conflict(&range.start, newest));
@@ -163,7 +165,7 @@ impl Shared {
             prepared.insert(group, txn, commit, &memory.active);
             if memory.active_since.get().is_none() && !memory.active.is_empty() {
                 let _ = memory.active_since.set(self.tables.world.clock.elapsed());
-                // The workers have to know when this memory will be old.
+                // The workers must schedule the flush by age.
                 self.claims.urgent.raise();
             }
         }
@@ -176,8 +178,9 @@ impl Shared {
     fn signal_flush(&self, prepared: &Prepared<'_>) {
         let options = &self.tables.options.flush;
         let budget = &self.tables.budget;
-        // Memory that is being flushed is looked at again when that is done,
-        // and a flush that failed is tried again by itself.
+        // No signal is needed for memory that is being flushed, which is
+        // checked again afterwards, nor for a failed flush, which is retried on
+        // its own.
         let is_due = |victim: Victim| {
             let work = self.flush_work(&victim);
             !self.claims.is_held(work) && !self.troubles.rests(work)

@@ -1,13 +1,13 @@
-//! What a store does in the background, in threads or by hand.
+//! A store's background work, done by threads or on the caller's thread.
 //!
-//! The workers are one pool in two lanes. The urgent lane, with ordinary
+//! The workers form one pool with two lanes. The urgent lane, at normal
 //! priority, does what writers wait for or soon will: flushes, and merges of
-//! chains that are so long that writers are delayed. The background lane, with
-//! low priority, does all other merges, small ones first. Each job is one
-//! flush or one part of a merge, so that nothing waits for a large compaction
-//! of another chain. (A thread that has given up its priority cannot get it
-//! back without privileges, so a flush that is begun in the background lane
-//! would hold up the writers that come to wait for it.)
+//! chains so long that writers are delayed. The background lane, at low
+//! priority, does all other merges, small ones first. Each job is one flush or
+//! one part of a merge, so that no chain waits for a large compaction of
+//! another. (A thread that has lowered its priority cannot raise it again
+//! without privileges, so a flush on the background lane would block the
+//! writers that wait for it.)
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,9 +29,10 @@ use crate::workers::compact::{Keeper, compact, compact_part};
 use crate::workers::serialize::{LogKeeper, Readiness, Victim};
 use crate::world::{Joiner, Priority, Spawner};
 
-/// The threads of a lane, at least.
+/// Minimum number of threads per lane.
 const LANE_THREADS_MIN: usize = 2;
-/// How often memory that is old and claimed by others is looked at again.
+/// How often memory that is due by age, but claimed by another thread, is
+/// checked again.
 const AGE_POLL: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ enum Lane {
     Background,
 }
 
-/// What a worker does next.
+/// A worker's next job.
 struct Job<'a> {
     claim: Claim<'a>,
     task: Task<'a>,
@@ -54,12 +55,12 @@ enum Task<'a> {
 struct Merge<'a> {
     table: Arc<Table>,
     choice: Choice,
-    /// The place that it takes in its lane, if places are limited.
+    /// The slot it occupies in its lane, if slots are limited.
     _place: Option<Place<'a>>,
 }
 
 impl Task<'_> {
-    /// Whether a file turned out to be damaged.
+    /// Whether the task failed because of a damaged file.
     fn met_damage(&self) -> bool {
         let Task::Merge(Merge { table, choice, .. }) = self else { return false };
         let version = table.version();
@@ -70,7 +71,7 @@ impl Task<'_> {
     }
 }
 
-/// Limits how many threads of a lane do long work: one is always left.
+/// A slot for long work in a lane. One thread per lane is always kept free.
 struct Place<'a>(&'a std::sync::atomic::AtomicUsize);
 
 impl Drop for Place<'_> {
@@ -79,14 +80,14 @@ impl Drop for Place<'_> {
     }
 }
 
-/// How many threads each lane has.
+/// Returns the number of threads per lane.
 pub fn lane_threads() -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).max(LANE_THREADS_MIN)
 }
 
 impl Shared {
-    /// Starts the workers of a store.
+    /// Starts the store's workers.
     pub fn spawn_workers(
         self: &Arc<Self>,
         spawner: &dyn Spawner,
@@ -143,21 +144,21 @@ impl Shared {
             Ok(()) => self.troubles.succeeded(work),
             Err(error) => {
                 if job.task.met_damage() {
-                    // From now on the file is left out, so there is no reason
-                    // to rest.
+                    // The file is excluded from now on, so no backoff is
+                    // needed.
                     tracing::error!(%error, ?work, "compaction met damage; the file stays");
                     self.troubles.succeeded(work);
                 } else {
                     tracing::error!(%error, ?work, "background work failed; trying again");
                     self.troubles.failed(work, &error);
                 }
-                // Those who wait for it may have to be told.
+                // Waiters may have to fail with this error.
                 self.waiters.wake_all();
             }
         }
     }
 
-    /// Chooses what a lane does next and claims it.
+    /// Chooses and claims the next job of a lane.
     fn next_job(&self, lane: Lane) -> Option<Job<'_>> {
         match lane {
             Lane::Urgent => {
@@ -171,7 +172,8 @@ impl Shared {
                 if writers_wait { flush().or_else(merge) } else { merge().or_else(flush) }
             }
             Lane::Background => {
-                // Urgent merges are left to the other lane while it has a thread.
+                // Urgent merges are left to the urgent lane unless all its
+                // slots are taken.
                 let helps = self.urgent_merges.load(Ordering::Acquire) + 1 >= self.lane_threads;
                 let mine = |due: &Due| helps || !self.is_urgent(due);
                 let large = |due: &Due| due.bytes > self.tables.options.compact.output_bytes;
@@ -186,8 +188,8 @@ impl Shared {
         due.length >= self.tables.options.compact.chain_slow
     }
 
-    /// Claims the longest of the chains that are due and chosen. With `places`
-    /// one thread of the lane is kept free for other work.
+    /// Claims the longest of the chains that are due and selected by `chosen`.
+    /// With `places`, one thread of the lane is kept free for other work.
     fn claim_merge<'a>(
         &'a self,
         chosen: impl Fn(&Due) -> bool,
@@ -217,7 +219,8 @@ impl Shared {
                 }
             };
             let Some(claim) = self.claims.try_take(work) else { continue };
-            // Chosen anew: before it was claimed, others may have worked on it.
+            // Choose again: another thread may have changed the chain before it
+            // was claimed.
             let again = choose::all_due(&table, options).into_iter();
             let mut again =
                 again.filter(|due| (due.choice.tablet, due.choice.group) == (tablet, group));
@@ -229,7 +232,7 @@ impl Shared {
         None
     }
 
-    /// Claims the flush that is due.
+    /// Claims the next flush that is due.
     fn claim_flush(&self, writers_wait: bool) -> Option<(Claim<'_>, Victim)> {
         let readiness = |victim: &Victim| {
             let work = self.flush_work(victim);
@@ -247,8 +250,9 @@ impl Shared {
         Some((claim, victim))
     }
 
-    /// The claim that flushing a group needs. In a store without a log one
-    /// chain alone would be ahead of the others after a crash.
+    /// Returns the claim needed to flush a group. In a store without its own
+    /// log, all groups are flushed together: otherwise one chain would be ahead
+    /// of the others after a crash.
     pub(super) fn flush_work(&self, victim: &Victim) -> Work {
         match &self.log {
             Log::Own(_) => Work::Flush { table: victim.table.id, group: victim.group },
@@ -256,7 +260,7 @@ impl Shared {
         }
     }
 
-    /// How long a lane has nothing to do unless it is woken.
+    /// Returns how long a lane may sleep unless it is woken.
     fn until_next(&self, lane: Lane) -> Option<Duration> {
         let age = (lane == Lane::Urgent).then(|| self.until_age_flush()).flatten();
         age.into_iter().chain(self.troubles.next_retry()).min()
@@ -264,12 +268,13 @@ impl Shared {
 
     fn until_age_flush(&self) -> Option<Duration> {
         let deadline = serialize::next_age_deadline(&self.tables)?;
-        // What is old enough already is being flushed, or will be once its claim is free.
+        // Memory past its deadline is being flushed, or will be once its claim
+        // is free.
         let left = deadline.saturating_sub(self.tables.world.clock.elapsed());
         Some(left.max(AGE_POLL))
     }
 
-    /// Bytes of log kept for the sake of a txn and all after it.
+    /// Returns how many bytes of log are pinned by a txn and its successors.
     fn pinned_bytes(&self, txn: Txn) -> u64 {
         match &self.log {
             Log::Own(log) => {
@@ -279,7 +284,7 @@ impl Shared {
         }
     }
 
-    /// Flushes if a flush is due.
+    /// Does a flush if one is due.
     pub fn flush_due(&self) -> Result<bool> {
         match self.claim_flush(false) {
             Some((claim, victim)) => self.serialize_claimed(&claim, &victim),
@@ -287,7 +292,8 @@ impl Shared {
         }
     }
 
-    /// Flushes whatever frees most. Waits for a flush that is under way.
+    /// Flushes the group that frees the most memory and log. Waits for a
+    /// running flush of it.
     pub fn flush_best(&self) -> Result<bool> {
         while let Some(victim) = serialize::best(&self.tables, &|txn| self.pinned_bytes(txn)) {
             let claim = self.claims.take(self.flush_work(&victim));
@@ -298,7 +304,7 @@ impl Shared {
         Ok(false)
     }
 
-    /// Flushes a group, after a flush of it that may be under way.
+    /// Flushes a group. Waits for a running flush of it.
     pub fn serialize(&self, victim: &Victim) -> Result<bool> {
         let claim = self.claims.take(self.flush_work(victim));
         self.serialize_claimed(&claim, victim)
@@ -322,10 +328,11 @@ impl Shared {
         compact(&self.tables, &table, choice, self)
     }
 
-    /// Merges each chain of a table into one run, after a compaction that may
-    /// be under way.
+    /// Compacts each chain of a table into one run. Waits for running
+    /// compactions.
     pub fn compact_table(&self, table: &Table) -> Result<()> {
-        // Numbers, not the version: a loop would hold on to it, with its memory.
+        // Copy the counts: holding the version during the loop would pin its
+        // memory.
         let tablets = table.version().tablets.len();
         let groups = table.version().memory.len();
         for tablet in 0..tablets {
@@ -333,7 +340,8 @@ impl Shared {
                 let work = Work::Compact { table: table.id, tablet, group };
                 let _claim = self.claims.take(work);
                 if let Some(choice) = choose::whole_chain(table, tablet, group) {
-                    // It may have met damage, for which nobody has to wait.
+                    // The compaction may have found damage, in which case
+                    // nobody has to wait for the chain any longer.
                     compact(&self.tables, table, choice, self)
                         .inspect_err(|_| self.waiters.wake_all())?;
                     self.troubles.succeeded(work);
@@ -343,7 +351,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Claims all chains of a table: nothing is compacted meanwhile.
+    /// Claims all chains of a table, so that none is compacted meanwhile.
     pub(super) fn claim_chains(&self, table: &Table) -> Vec<Claim<'_>> {
         let version = table.version();
         let groups = version.memory.len();
@@ -389,8 +397,8 @@ impl LogKeeper for Shared {
         Shared::durable(self)
     }
 
-    /// A commit enters memory before the log, so whatever a segment holds is
-    /// either in memory, or on disk, or newer than `latest` was.
+    /// A commit enters memory before the log, so every entry of a segment is in
+    /// memory, on disk, or newer than `latest` was.
     fn head_without(&self, flushed: &[Arc<MemoryFragment>]) -> Option<u64> {
         let latest = self.latest();
         let floor = self.tables.txn_min(flushed).unwrap_or(Txn::MAX).min(latest.next());
@@ -459,16 +467,16 @@ mod tests {
             due.map(|(victim, reason)| (victim.table.id, reason))
         };
         assert_eq!(due(Readiness::Free, true), Some((failing, Reason::Memory)));
-        // Its memory will soon be free: nobody else has to be flushed for it.
+        // Its memory will soon be free: no other table has to be flushed.
         assert_eq!(due(Readiness::Flushing, true), None);
-        // This one's will not.
+        // Memory whose flush backs off stays in use.
         assert_eq!(due(Readiness::Resting, true), Some((sound, Reason::Memory)));
         assert_eq!(due(Readiness::Resting, false), None, "half of the rest is free");
         write(&store, sound, b"s", 250_000);
         assert_eq!(due(Readiness::Resting, false), Some((sound, Reason::Memory)));
     }
 
-    /// Puts a file into the chain whose cells are out of order.
+    /// Adds a file to the chain whose cells are out of order.
     fn add_disordered_file(store: &Store, table: TableId) -> FileConfig {
         let tables = &store.shared.tables;
         let (name, path) = tables.mint();
@@ -520,7 +528,7 @@ mod tests {
         let path = store.shared.tables.path(bad.name);
         assert!(matches!(&error, Error::DataLoss { path: of, .. } if *of == path), "{error}");
         assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 3));
-        // The file stays, and what is newer is merged behind it.
+        // The file stays, and newer runs are merged after it.
         while store.step().unwrap() {}
         assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 2));
     }

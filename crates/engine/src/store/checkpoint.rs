@@ -1,8 +1,8 @@
-//! Checkpoints: tables as they were at one txn, kept for as long as needed.
+//! Checkpoints: persistent copies of tables at one txn.
 //!
-//! A checkpoint costs a flush and no copy. Its files stay where they are, by
-//! name, until it is released, over restarts and whatever becomes of the
-//! tables. A new store can be opened from them.
+//! A checkpoint costs a flush but no copy. Its files stay in place, by name,
+//! until it is released, across restarts and regardless of later changes to the
+//! tables. A new store can be created from them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,11 +19,11 @@ use crate::txn::Txn;
 use crate::workers::serialize::{Victim, serialize_sealed};
 use crate::world::Files;
 
-/// Bytes copied at a time.
+/// Bytes per copy step.
 const COPY_BYTES: usize = 1 << 20;
 
 impl Store {
-    /// Pins the given tables as they are now, all at the same txn.
+    /// Creates a checkpoint of the given tables, all at the same txn.
     pub fn checkpoint(&self, tables: &[TableId]) -> Result<Checkpoint> {
         self.check_open()?;
         let shared = &self.shared;
@@ -31,8 +31,8 @@ impl Store {
             tables.iter().map(|&id| shared.tables.get(id)).collect::<Result<_>>()?;
         tables.sort_by_key(|table| table.id);
         tables.dedup_by_key(|table| table.id);
-        // No flush and no compaction but this one, so that no file mixes what
-        // is before the checkpoint with what is after it.
+        // Exclude other flushes and compactions, so that no file mixes data
+        // from before and after the checkpoint.
         let _chains: Vec<_> = tables.iter().flat_map(|table| shared.claim_chains(table)).collect();
         let works: BTreeSet<Work> =
             tables.iter().flat_map(groups_of).map(|victim| shared.flush_work(&victim)).collect();
@@ -53,7 +53,7 @@ impl Store {
         Ok(checkpoint.expect("it was just made").clone())
     }
 
-    /// Flushes the tables up to one txn.
+    /// Flushes the tables up to one txn, and returns it.
     fn flush_sealed(&self, tables: &[Arc<Table>]) -> Result<Txn> {
         let shared = &self.shared;
         let txn = self.seal_all(tables);
@@ -66,7 +66,7 @@ impl Store {
         Ok(txn)
     }
 
-    /// Closes the memory of all groups at one txn.
+    /// Seals the memory of all groups at one txn, and returns it.
     fn seal_all(&self, tables: &[Arc<Table>]) -> Txn {
         let _no_writers = self.shared.sequencer.lock();
         for table in tables {
@@ -77,17 +77,17 @@ impl Store {
         self.shared.latest()
     }
 
-    /// All checkpoints that have not been released, oldest first.
+    /// Returns all unreleased checkpoints, oldest first.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
         Ok(self.shared.tables.configs()?.checkpoints.values().cloned().collect())
     }
 
-    /// Where the files of a checkpoint lie.
+    /// Returns the paths of a checkpoint's files.
     pub fn checkpoint_paths(&self, checkpoint: &Checkpoint) -> Vec<PathBuf> {
         checkpoint.files().map(|file| self.shared.tables.path(file.name)).collect()
     }
 
-    /// Gives up a checkpoint, and the files that only it needed.
+    /// Releases a checkpoint, and removes the files that only it needed.
     pub fn release_checkpoint(&self, id: u64) -> Result<()> {
         self.check_open()?;
         let tables = &self.shared.tables;
@@ -111,9 +111,9 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a new store in `dir` out of a checkpoint, whose files lie in
-    /// `source` (the directory of the store it was taken in, or a copy of its
-    /// fragments), and opens it.
+    /// Creates a new store in `dir` from a checkpoint and opens it. The
+    /// checkpoint's files are in `source`: the directory of the original store,
+    /// or a copy of its fragments.
     pub fn open_from(
         dir: &Path,
         checkpoint: &Checkpoint,
@@ -135,7 +135,7 @@ impl Store {
         let tables = checkpoint.tables.iter().map(|table| (table.id, table.clone()));
         let configs = Configs {
             store_id: world.random.next_u64(),
-            // Later than any file and any txn of the checkpoint.
+            // At or above the epoch of every file and txn in the checkpoint.
             epoch: checkpoint.epoch.max(checkpoint.txn.generation()),
             last_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
             tables: tables.collect(),
@@ -151,8 +151,8 @@ fn groups_of(table: &Arc<Table>) -> impl Iterator<Item = Victim> + use<> {
     (0..groups).map(move |group| Victim { table: table.clone(), group })
 }
 
-/// Copies a file and makes the copy durable. A copy left by an attempt that
-/// was cut off is replaced.
+/// Copies a file and makes the copy durable. Replaces a copy left by an
+/// interrupted attempt.
 fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<()> {
     let source = files.open_read(from).map_err(|error| Error::io("opening", from, error))?;
     let length = source.len().map_err(|error| Error::io("measuring", from, error))?;

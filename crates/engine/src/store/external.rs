@@ -1,7 +1,7 @@
-//! A store whose log the caller keeps, such as a replicated log: commits come
-//! with their index in it, and all chains of all tables are flushed at one
-//! index by one config edit. After a crash the store is exactly as of that
-//! index, and the caller applies again what follows.
+//! A store with an external log, such as a replicated one: each commit comes
+//! with its index in that log, and one config edit flushes all chains of all
+//! tables at one index. After a crash the store is exactly as of that index,
+//! and the caller replays later entries.
 
 use super::keeping::Log;
 use super::{Shared, Store};
@@ -14,17 +14,17 @@ use crate::txn::Txn;
 use crate::workers::claims::{Claim, Work};
 use crate::workers::serialize::{self, Victim};
 
-/// How far the caller's log has come into the store.
+/// How much of the external log is applied and flushed.
 pub struct External {
-    /// The newest commit that reads see.
+    /// The newest commit visible to reads.
     latest: AtomicU64,
     applied: AtomicU64,
     flushed: AtomicU64,
-    /// Bytes of commits applied since this store was opened, and of those, how
-    /// many a flush has taken.
+    /// Bytes of commits applied since the store was opened, and how many of
+    /// them are flushed.
     applied_bytes: AtomicU64,
     flushed_bytes: AtomicU64,
-    /// Tables up to this one existed when the store was opened.
+    /// The highest table id at open.
     last_table: TableId,
 }
 
@@ -44,14 +44,14 @@ impl External {
         self.latest.load(Ordering::Acquire)
     }
 
-    /// Bytes of commits that the caller would have to apply again.
+    /// Returns the size of the commits that the caller would have to replay.
     pub fn unflushed_bytes(&self) -> u64 {
         let flushed = self.flushed_bytes.load(Ordering::Relaxed);
         self.applied_bytes.load(Ordering::Relaxed).saturating_sub(flushed)
     }
 
-    /// Refuses an index that does not follow those before it. `None` is a part
-    /// of the commit at the next index.
+    /// Rejects an index at or below the last one applied. `None` stands for a
+    /// part of the commit at the next index.
     pub fn check(&self, index: Option<u64>) -> Result<()> {
         let applied = self.applied.load(Ordering::Acquire);
         match index {
@@ -60,8 +60,8 @@ impl External {
         }
     }
 
-    /// The commit is in memory: it is applied, and seen by every read. Called
-    /// under the apply lock.
+    /// Makes a commit that is in memory visible to all reads. Called with the
+    /// apply lock held.
     pub fn publish(&self, txn: Txn, index: Option<u64>, bytes: usize) {
         self.applied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(index) = index {
@@ -72,36 +72,37 @@ impl External {
 }
 
 impl Store {
-    /// Applies a commit that stands at `index` of the caller's log, where it is
-    /// safe already. Indexes rise. Every read sees it at once.
+    /// Applies the commit at `index` of the caller's log, where it is already
+    /// durable. Indices must increase. The commit is immediately visible to all
+    /// reads.
     ///
-    /// A table that was dropped is left out: the log may still have commits to
-    /// it. Tables and schemas are not part of the log; they change at once and
-    /// for good.
+    /// Changes to dropped tables are skipped: the log may still contain some.
+    /// Tables and schemas are not part of the log; changes to them take effect
+    /// immediately and permanently.
     pub fn apply_at(&self, commit: &Commit, index: u64) -> Result<Txn> {
         self.check_open()?;
         self.shared.apply_at(commit, Some(index))
     }
 
-    /// Applies a part of the commit at the next index ahead of the rest, so that
-    /// a large commit is not held in memory whole. Every read sees it at once.
-    /// The store does not come to that index: after a crash the caller applies
-    /// all of the commit again, over those of its parts that were flushed, so
-    /// the parts must not change what it does.
+    /// Applies a part of the commit at the next index ahead of the rest, so
+    /// that a large commit need not be in memory as a whole. The part is
+    /// immediately visible to all reads. The applied index does not advance:
+    /// after a crash the caller replays the whole commit on top of any parts
+    /// that were flushed, so applying the parts must be idempotent.
     pub fn apply_part(&self, commit: &Commit) -> Result<Txn> {
         self.check_open()?;
         self.shared.apply_at(commit, None)
     }
 
-    /// The index of the last commit applied; after opening, that of the last
-    /// one in files.
+    /// Returns the index of the last applied commit; after opening, that of the
+    /// last flushed one.
     pub fn applied_index(&self) -> u64 {
         let external = self.shared.log.external();
         external.map_or(0, |external| external.applied.load(Ordering::Acquire))
     }
 
-    /// All commits up to this index are in files that one config edit named;
-    /// the caller's log is needed for later ones only.
+    /// Returns the flushed index: the caller's log is needed only for later
+    /// commits.
     pub fn flushed_index(&self) -> u64 {
         let external = self.shared.log.external();
         external.map_or(0, |external| external.flushed.load(Ordering::Acquire))
@@ -127,7 +128,7 @@ impl Shared {
         }
     }
 
-    /// Flushes all memory at one index. Tells whether there was any.
+    /// Flushes all memory at one index. Returns whether there was any.
     pub fn flush_all(&self, claim: &Claim<'_>) -> Result<bool> {
         assert_eq!(claim.work, Work::FlushAll, "all memory is flushed at once");
         let Log::External(external) = &self.log else { return Err(Error::LogKept) };
@@ -144,8 +145,9 @@ impl Shared {
         Ok(true)
     }
 
-    /// Closes the active memory of all groups of all tables between two
-    /// commits: the groups, the index that they have come to, and the bytes.
+    /// Seals the active memory of all groups of all tables between two commits.
+    /// Returns the groups with sealed memory, the applied index, and the bytes
+    /// applied.
     fn seal_everything(&self, external: &External) -> (Vec<Victim>, u64, u64) {
         let _no_writers = self.sequencer.lock();
         let mut victims = Vec::new();

@@ -1,5 +1,5 @@
-//! Who keeps the log of a store: the store itself, or the caller, who applies
-//! again what a crash took away.
+//! The log of a store: either its own, or an external one that the caller keeps
+//! and replays after a crash.
 
 use super::external::External;
 use crate::error::Result;
@@ -19,8 +19,8 @@ impl Log {
         }
     }
 
-    /// The newest txn that counts as durable. What the caller has logged is so
-    /// from the beginning.
+    /// Returns the newest durable txn. With an external log, applied commits
+    /// are durable from the start.
     pub fn durable(&self) -> u64 {
         match self {
             Log::Own(log) => log.durable(),
@@ -28,7 +28,7 @@ impl Log {
         }
     }
 
-    /// Has the log's thread write what is queued.
+    /// Asks the log's thread to write the queue.
     pub fn request_write(&self) {
         self.own().into_iter().for_each(GroupLog::request_write);
     }
@@ -80,7 +80,7 @@ impl Log {
         self.with_writer(LogWriter::close).unwrap_or(Ok(()))
     }
 
-    /// Reaches the writer of the store's own log.
+    /// Gives access to the writer of the store's own log.
     pub fn with_writer<T>(&self, use_it: impl FnOnce(&mut LogWriter) -> T) -> Option<T> {
         self.own().map(|log| log.with_writer(use_it))
     }

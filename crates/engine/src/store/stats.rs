@@ -1,4 +1,4 @@
-//! Numbers about a store, for people and programs.
+//! Statistics of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::log::LogStats;
 use crate::txn::Txn;
 use crate::world::Clock;
 
-/// Counts since the store was opened.
+/// Counters since the store was opened.
 #[derive(Default)]
 pub struct Counters {
     pub flushes: AtomicU64,
@@ -21,7 +21,7 @@ pub struct Counters {
     pub for_log: Delay,
 }
 
-/// Commits that had to wait for something, and for how long.
+/// How many commits had to wait, and for how long in total.
 #[derive(Default)]
 pub struct Delay {
     commits: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Counts a commit at once, and its time when the wait is over.
+    /// Counts a commit immediately, and its waiting time afterwards.
     pub fn measure<T>(&self, clock: &dyn Clock, wait: impl FnOnce() -> T) -> T {
         self.count();
         let begun = clock.elapsed();
@@ -38,12 +38,12 @@ impl Delay {
         waited
     }
 
-    /// Counts a commit that has begun to wait.
+    /// Counts a commit that starts to wait.
     pub fn count(&self) {
         self.commits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds the time that it waited.
+    /// Adds a commit's waiting time.
     pub fn add(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.micros.fetch_add(micros, Ordering::Relaxed);
@@ -58,13 +58,13 @@ impl Delay {
     }
 }
 
-/// A look at a store.
+/// A sample of a store's statistics.
 #[derive(Clone, Debug)]
 pub struct StoreStats {
     pub durable: Txn,
     pub latest: Txn,
     pub memory_used_bytes: usize,
-    /// The most that was used at any moment, by all stores that share it.
+    /// Peak usage by all stores that share the budget.
     pub memory_peak_bytes: usize,
     pub memory_limit_bytes: usize,
     pub log: LogStats,
@@ -72,23 +72,23 @@ pub struct StoreStats {
     pub cache: CacheStats,
     pub flushes: u64,
     pub compactions: u64,
-    /// Parts of compactions that were put in place, each with an output or none.
+    /// Published parts of compactions, including those without an output.
     pub compaction_parts: u64,
-    /// Compactions that only joined runs, without a rewrite.
+    /// Compactions that joined runs without rewriting them.
     pub joins: u64,
-    /// Commits that had to wait for memory, and for how long in all.
+    /// Commits that waited for memory, and their total waiting time.
     pub throttled: u64,
     pub throttled_micros: u64,
-    /// The same of those that waited for shorter chains.
+    /// Commits that waited for shorter chains, and their total waiting time.
     pub throttled_by_chains: u64,
     pub throttled_by_chains_micros: u64,
-    /// The same of those that waited for a shorter log queue.
+    /// Commits that waited for the log queue, and their total waiting time.
     pub throttled_by_log: u64,
     pub throttled_by_log_micros: u64,
-    /// Runs in the longest chain.
+    /// Number of runs in the longest chain.
     pub chain_longest: usize,
     pub fragments: usize,
-    /// Fragments that cannot be read, by damage or because the disk fails.
+    /// Fragments that cannot be read because of damage or a failing disk.
     pub fragments_damaged: usize,
     pub fragment_bytes: u64,
 }

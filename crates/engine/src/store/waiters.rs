@@ -1,5 +1,5 @@
-//! Commits that wait to be admitted: who waits for what, whom to wake when
-//! something has changed, and the timer that ends delays and waits.
+//! Queue of commits waiting for admission: what each one waits for, which one
+//! to wake after a change, and the timer for delays and deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -26,19 +26,19 @@ const STAGES: usize = Stage::Space as usize + 1;
 #[derive(Default)]
 pub struct Waiters {
     state: Mutex<State>,
-    /// The timer's next wake-up has changed.
+    /// The timer's next deadline changed.
     changed: Condvar,
-    /// Commits that wait for the log queue.
+    /// Number of commits waiting for the log queue.
     for_queue: AtomicUsize,
-    /// How often chains may have changed for those who wait for them.
+    /// Number of events that may have changed a chain.
     events: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
-    /// By order of arrival.
+    /// In order of arrival.
     waiting: BTreeMap<u64, Waiter>,
-    /// How many wait in each stage.
+    /// Number of waiters per stage.
     counts: [usize; STAGES],
     last_ticket: u64,
     timers: BTreeSet<(Instant, u64)>,
@@ -52,8 +52,8 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Adds a waiter and returns its ticket; `None` when `waiters_max` wait
-    /// already.
+    /// Adds a waiter and returns its ticket; `None` if `waiters_max` are
+    /// waiting already.
     pub fn enter(&self, waiters_max: usize) -> Option<u64> {
         let mut state = self.state.lock();
         if state.waiting.len() >= waiters_max {
@@ -66,8 +66,9 @@ impl Waiters {
         Some(ticket)
     }
 
-    /// Has the waiter woken when its stage may be over, or at `timer`. To be
-    /// called before the waiter looks whether it is over.
+    /// Registers a waiter to be woken when its stage may be over, or at
+    /// `timer`. Must be called before the waiter checks whether the stage is
+    /// over.
     pub fn watch(&self, ticket: u64, stage: Stage, waker: &Waker, timer: Option<Instant>) {
         let mut state = self.state.lock();
         let State { waiting, counts, timers, .. } = &mut *state;
@@ -96,7 +97,7 @@ impl Waiters {
         }
     }
 
-    /// Removes a waiter. The next one in its stage looks whether it is its turn.
+    /// Removes a waiter and wakes the next one in its stage.
     pub fn leave(&self, ticket: u64) {
         let stage = {
             let mut state = self.state.lock();
@@ -120,13 +121,14 @@ impl Waiters {
         }
     }
 
-    /// Whether commits wait for the log queue, so that none overtakes them.
+    /// Whether commits are waiting for the log queue; others must not overtake
+    /// them.
     pub fn any_for_queue(&self) -> bool {
         self.for_queue.load(Ordering::Acquire) > 0
     }
 
-    /// Wakes the waiter that has been in a stage for longest. When it goes on,
-    /// or gives up, it wakes the next.
+    /// Wakes the first waiter in a stage. When it moves on or gives up, it
+    /// wakes the next.
     pub fn wake_first(&self, stage: Stage) {
         let waker = {
             let state = self.state.lock();
@@ -139,7 +141,7 @@ impl Waiters {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes all waiters of a stage.
+    /// Wakes all waiters in a stage.
     pub fn wake(&self, stage: Stage) {
         if stage == Stage::Chains {
             self.events.fetch_add(1, Ordering::AcqRel);
@@ -149,14 +151,14 @@ impl Waiters {
         }
     }
 
-    /// Wakes all waiters: the store has failed or closes.
+    /// Wakes all waiters, because the store failed or is closing.
     pub fn wake_all(&self) {
         self.events.fetch_add(1, Ordering::AcqRel);
         self.wake_if(|_| true);
     }
 
-    /// The number of the last event for those who wait for chains. What one of
-    /// them finds out then holds for the others.
+    /// Returns the number of the last chain event. What one waiter finds after
+    /// an event holds for all of them.
     pub fn event(&self) -> u64 {
         self.events.load(Ordering::Acquire)
     }
@@ -170,8 +172,8 @@ impl Waiters {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The body of the timer's thread. Waits are measured in real time also
-    /// where the clock of the world is simulated: with threads, time is real.
+    /// The body of the timer thread. Deadlines use real time even if the
+    /// world's clock is simulated, because threads run in real time.
     pub fn run_timer(&self) {
         let mut state = self.state.lock();
         while !state.ended {
@@ -193,7 +195,7 @@ impl Waiters {
         }
     }
 
-    /// Ends the timer.
+    /// Stops the timer thread.
     pub fn end_timer(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();

@@ -1,5 +1,5 @@
-//! Chooses what to compact: consecutive runs of one chain, and the rows of
-//! them that are worth rewriting, or runs that can be joined as they are.
+//! Chooses what to compact: consecutive runs of one chain and the rows of them
+//! worth rewriting, or runs that can be joined without a rewrite.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,39 +10,39 @@ use crate::options::CompactOptions;
 use crate::run::Run;
 use crate::table::Table;
 
-/// Runs to become one. Good for as long as the chain is claimed: others only
-/// add runs behind.
+/// Runs to merge into one. Valid as long as the chain is claimed: meanwhile
+/// others only append runs.
 pub struct Choice {
     pub tablet: usize,
     pub group: usize,
     pub runs: Range<usize>,
-    /// No link of the runs is partly inside.
+    /// Row range to merge. No link of the runs is partly inside.
     pub rows: RowRange,
-    /// The runs have no row in common and little to drop: they become one by a
-    /// change of the configuration alone.
+    /// The runs are disjoint and have little to drop: a config edit alone joins
+    /// them.
     pub joins: bool,
 }
 
-/// A chain that is to be compacted.
+/// A chain that is due for compaction.
 pub struct Due {
-    /// Runs in the chain.
+    /// Number of runs in the chain.
     pub length: usize,
-    /// About how many bytes are read.
+    /// Approximate number of bytes to read.
     pub bytes: u64,
     pub choice: Choice,
 }
 
-/// A run joins those newer than it unless it is this many times larger than
-/// all of them together.
+/// A run is merged with newer ones unless it is more than this many times
+/// larger than all of them together.
 const TIER_RATIO: u64 = 2;
-/// Runs are joined without being rewritten while less than this share of their
-/// bytes, in percent, is deleted.
+/// Runs are joined only if less than this percentage of their bytes is dead.
 const DEAD_PERCENT_MAX: u64 = 20;
-/// And while their files have this share of the size of an output on average,
-/// so that small files are merged into larger ones.
+/// Runs are joined only if their average file size is at least this fraction of
+/// an output's, so that small files are merged into larger ones.
 const JOINED_FILE_SHARE: u64 = 64;
 
-/// All chains of a table that are to be compacted, and which of their runs.
+/// Returns the chains of a table that are due for compaction, with the runs to
+/// merge.
 pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
     #[cfg(test)]
     LOOKS.set(LOOKS.get() + 1);
@@ -69,13 +69,13 @@ thread_local! {
     static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How often this thread has looked for what is due.
+/// Number of calls of `all_due` on this thread.
 #[cfg(test)]
 pub fn looks() -> usize {
     LOOKS.get()
 }
 
-/// What is due among the runs that are newer than those of a choice.
+/// Returns what is due among the runs newer than those of `choice`.
 pub fn behind(table: &Table, choice: &Choice, options: &CompactOptions) -> Option<Choice> {
     let Choice { tablet, group, .. } = *choice;
     let version = table.version();
@@ -84,7 +84,7 @@ pub fn behind(table: &Table, choice: &Choice, options: &CompactOptions) -> Optio
     Some(Choice { tablet, group, runs, rows, joins: false })
 }
 
-/// Whether runs can become one as they are.
+/// Whether runs can be joined without a rewrite.
 fn can_join(runs: &[Run], options: &CompactOptions) -> bool {
     let mut links: Vec<&Arc<Link>> = runs.iter().flat_map(Run::links).collect();
     links.sort_by(|a, b| a.file.rows.start.cmp(&b.file.rows.start));
@@ -104,7 +104,7 @@ fn can_join(runs: &[Run], options: &CompactOptions) -> bool {
         && bytes / links.len() as u64 >= options.output_bytes / JOINED_FILE_SHARE
 }
 
-/// All runs of a chain from the oldest on, up to one that cannot be read.
+/// Chooses all runs of a chain, from the oldest up to the first unreadable one.
 pub fn whole_chain(table: &Table, tablet: usize, group: usize) -> Option<Choice> {
     let version = table.version();
     let tablets = version.tablets.get(tablet)?;
@@ -115,9 +115,9 @@ pub fn whole_chain(table: &Table, tablet: usize, group: usize) -> Option<Choice>
     Some(Choice { tablet, group, runs, rows: tablets.rows.clone(), joins: false })
 }
 
-/// Runs that must be merged together: one, or what a compaction that was
-/// broken off has left. Its outputs stand in the oldest of its runs and are
-/// as new as the newest, so nothing may be merged past a part of them.
+/// Runs that must be merged together: a single run, or the remains of an
+/// interrupted compaction. Its outputs are in the oldest of its runs but are as
+/// new as the newest one, so nothing may be merged past a part of them.
 struct Unit {
     runs: Range<usize>,
     bytes: u64,
@@ -155,7 +155,7 @@ impl DueRuns {
     }
 }
 
-/// Which of the runs from `oldest` on to merge, and which rows of them.
+/// Chooses which runs to merge, starting at `oldest`, and which of their rows.
 fn due_runs(runs: &[Run], oldest: usize, options: &CompactOptions) -> Option<DueRuns> {
     let due = due_units(&units(&runs[oldest..]), options)?;
     let due = oldest + due.start..oldest + due.end;
@@ -163,9 +163,9 @@ fn due_runs(runs: &[Run], oldest: usize, options: &CompactOptions) -> Option<Due
     Some(DueRuns { runs: due, rows })
 }
 
-/// What was interrupted is finished first, the newest of it before the others,
-/// unless newer runs than those have become due meanwhile; else the last tier
-/// among those stretches that can be read at all.
+/// Interrupted compactions are finished first, the newest before the others,
+/// unless newer runs have become due. Otherwise chooses the last tier among the
+/// readable stretches of the chain.
 fn due_units(units: &[Unit], options: &CompactOptions) -> Option<Range<usize>> {
     let is_interrupted = |unit: &Unit| unit.readable && unit.runs.len() > 1;
     if let Some(at) = units.iter().rposition(is_interrupted) {
@@ -186,10 +186,10 @@ fn last_tier(units: &[Unit], options: &CompactOptions) -> Option<Range<usize>> {
     chosen
 }
 
-/// Size-tiered choice over a chain, oldest first: the newest runs, taken
-/// together as long as each older one is not much larger than the sum so far.
-/// Of very many, the cheapest neighbours: a chain is shorter only when a
-/// compaction is complete, and writers may be waiting for that.
+/// Size-tiered choice over a chain, oldest run first: takes the newest runs as
+/// long as each older one is not much larger than the sum so far. If there are
+/// very many, takes the cheapest consecutive ones: a chain shrinks only when a
+/// compaction completes, and writers may be waiting for that.
 fn tier(sizes: &[u64], options: &CompactOptions) -> Option<Range<usize>> {
     if sizes.len() < options.chain_min.max(2) {
         return None;
@@ -204,13 +204,13 @@ fn tier(sizes: &[u64], options: &CompactOptions) -> Option<Range<usize>> {
         let width = options.chain_max.max(options.chain_min).max(2);
         return Some(cheapest(sizes, start, width));
     }
-    // No tier is full, but a chain must not grow without end.
+    // No tier is full, but the length of a chain must be bounded.
     let too_long = sizes.len() > options.chain_max;
     too_long.then(|| cheapest(sizes, 0, options.chain_min.max(2)))
 }
 
-/// The cheapest neighbours to merge, from the run at `start` on: `width` of
-/// them, or all.
+/// Returns the `width` consecutive runs, or all if there are fewer, that are
+/// cheapest to merge, at or after `start`.
 fn cheapest(sizes: &[u64], start: usize, width: usize) -> Range<usize> {
     let width = width.min(sizes.len() - start);
     let cost = |start: &usize| sizes[*start..*start + width].iter().sum::<u64>();
@@ -218,9 +218,9 @@ fn cheapest(sizes: &[u64], start: usize, width: usize) -> Range<usize> {
     start..start + width
 }
 
-/// The rows that the newer runs have, with all links of the oldest run that
-/// share any of them. Links of the oldest run on either side can stay as they
-/// are, unless they are small: those go along, or there would be ever more.
+/// Returns the row range to merge: that of the newer runs, extended to whole
+/// links of the oldest run. Links of the oldest run outside it are kept, except
+/// for small neighbours, which are included so that they do not accumulate.
 fn rows_to_merge(runs: &[Run], options: &CompactOptions) -> RowRange {
     let rows_of = |link: &Arc<Link>| Some(link.file.rows.clone());
     let (oldest, newer) = runs.split_first().expect("a choice has runs");

@@ -1,5 +1,5 @@
-//! Claims: who works on which part of a store. A flush has the memory of one
-//! group of a table for itself, a compaction has one chain.
+//! Claims: exclusive rights to background work. A flush claims the memory of
+//! one group of a table, a compaction claims one chain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::cell::commit::TableId;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// A piece of background work that is done by one thread at a time. Who needs
+/// A unit of background work, done by one thread at a time. A thread that needs
 /// several claims takes them in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
@@ -21,7 +21,7 @@ pub enum Work {
         table: TableId,
         group: usize,
     },
-    /// All memory at one index, in a store that keeps no log.
+    /// All memory at one index, in a store without its own log.
     FlushAll,
 }
 
@@ -36,7 +36,7 @@ pub struct Claims {
     state: Mutex<State>,
     released: Condvar,
     flushes: AtomicUsize,
-    /// Raised when a claim is released: there may be work again.
+    /// Raised when a claim is released, because there may be new work.
     pub urgent: Signal,
     pub background: Signal,
 }
@@ -44,19 +44,20 @@ pub struct Claims {
 #[derive(Default)]
 struct State {
     held: BTreeSet<Work>,
-    /// How many threads wait for a claim: workers do not take it meanwhile.
+    /// Number of threads waiting for each claim; workers leave such claims
+    /// alone.
     awaited: BTreeMap<Work, usize>,
 }
 
 impl Claims {
-    /// Takes a claim that nobody holds or waits for.
+    /// Takes a claim that no thread holds or waits for.
     pub fn try_take(&self, work: Work) -> Option<Claim<'_>> {
         let mut state = self.state.lock();
         let free = !state.awaited.contains_key(&work) && state.held.insert(work);
         free.then(|| self.claimed(work))
     }
 
-    /// Waits for a claim and takes it.
+    /// Takes a claim, waiting for it if necessary.
     pub fn take(&self, work: Work) -> Claim<'_> {
         let mut state = self.state.lock();
         if !state.held.insert(work) {
@@ -87,14 +88,14 @@ impl Claims {
         self.flushes.load(Ordering::Relaxed) > 0
     }
 
-    /// Has idle workers look for work.
+    /// Wakes idle workers.
     pub fn raise(&self) {
         self.urgent.raise();
         self.background.raise();
     }
 }
 
-/// The right to do a piece of work, released on drop.
+/// The right to do a unit of work, released on drop.
 pub struct Claim<'a> {
     claims: &'a Claims,
     pub work: Work,

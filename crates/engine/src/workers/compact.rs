@@ -1,17 +1,16 @@
-//! The compact worker: merges consecutive runs of a chain, so that reads have
-//! few places to look in and dead cells go away.
+//! The compaction worker: merges consecutive runs of a chain, so that reads
+//! merge few runs and dead cells are dropped.
 //!
-//! Rows are rewritten from the first on. As soon as an output has its size, it
-//! is put in place: it joins the oldest of the runs, and all links that were
-//! merged keep only the rows behind it. A crash or a close in between leaves
-//! such a chain, and the next compaction goes on from there.
+//! Rows are rewritten in order. As soon as an output is full, it is published:
+//! it is added to the oldest of the runs, and all merged links are clipped to
+//! the rows after it. A crash or a close in between leaves such a chain, and
+//! the next compaction continues from there.
 //!
 //! A large compaction takes minutes. The pool does one part at a time, so that
-//! between two of them shorter work of any chain has its turn, newer runs of
-//! the same chain included.
+//! shorter work on any chain can run between two parts, including newer runs of
+//! the same chain.
 //!
-//! Runs that have no row in common need no rewriting: they are joined by an
-//! edit of the configuration alone.
+//! Runs without common rows need no rewrite: a config edit joins them.
 
 use std::sync::Arc;
 
@@ -32,24 +31,24 @@ use crate::tables::Tables;
 use crate::tablet::Tablet;
 use crate::txn::Txn;
 
-/// What a compaction asks of its store.
+/// What a compaction needs from its store.
 pub trait Keeper {
-    /// The newest commit that no crash can take back.
+    /// Returns the newest commit that survives a crash.
     fn durable(&self) -> Txn;
 
-    /// Asked every few blocks whether to go on.
+    /// Whether to continue; called every few blocks.
     fn proceed(&self, table: &Table) -> bool;
 
-    /// Told whenever a part has been put in place, the last of its compaction
-    /// or not.
+    /// Called when a part has been published; `last` if it completes the
+    /// compaction.
     fn part_done(&self, last: bool);
 
-    /// Notified when runs were joined without being rewritten.
+    /// Called when runs were joined without a rewrite.
     fn runs_joined(&self);
 }
 
-/// Merges the chosen runs, part by part, until it is done or the keeper says to
-/// stop. Tells whether the chain was changed. The caller has claimed the chain.
+/// Merges the chosen runs, part by part, until done or until the keeper stops
+/// it. Returns whether the chain changed. The caller has claimed the chain.
 pub fn compact(
     tables: &Tables,
     table: &Table,
@@ -72,9 +71,9 @@ pub fn compact(
     Ok(changed)
 }
 
-/// Merges rows of the chosen runs up to the size of one output, or joins the
-/// runs. Returns what is left to do; nothing at all when the chain was not
-/// changed, because the keeper said to stop or the table is gone.
+/// Merges rows of the chosen runs into one output, or joins the runs. Returns
+/// the rest of the work; `None` if the chain did not change, because the keeper
+/// stopped it or the table was dropped.
 pub fn compact_part(
     tables: &Tables,
     table: &Table,
@@ -107,8 +106,8 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// Takes hold of what is rewritten, and not of the whole version: memory
-    /// that is flushed meanwhile must not wait for the compaction.
+    /// Pins the tablet but not the whole version, so that memory flushed
+    /// meanwhile is freed before the compaction ends.
     fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Work<'a> {
         let version = table.version();
         let tablet = version.tablets[choice.tablet].clone();
@@ -123,7 +122,7 @@ impl<'a> Work<'a> {
         &self.chain()[self.choice.runs.clone()]
     }
 
-    /// Rewrites rows from the first of the choice on.
+    /// Rewrites the first rows of the choice into one output.
     fn rewrite(&self, keeper: &dyn Keeper) -> Result<Option<Part>> {
         let rows = self.choice.rows.intersection(&self.tablet.rows);
         let older = self.chain()[..self.choice.runs.start].iter();
@@ -150,8 +149,8 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Names the file to which entries out of order belong: the merge only
-    /// sees that they are.
+    /// Finds the file that has entries out of order: the merge only detects the
+    /// disorder.
     fn attributed(&self, error: Error, rows: &RowRange, proceed: &dyn Fn() -> bool) -> Error {
         if !matches!(error, Error::CellDisorder(_)) {
             return error;
@@ -162,7 +161,8 @@ impl<'a> Work<'a> {
         wrong.unwrap_or(error)
     }
 
-    /// Makes the runs one, without a new file. `None` when the table is gone.
+    /// Joins the runs into one, without a new file. Returns `None` if the table
+    /// was dropped.
     fn join(&self) -> Result<Option<()>> {
         let mut links: Vec<Arc<Link>> = self.runs().iter().flat_map(Run::links).cloned().collect();
         links.sort_by(|a, b| a.file.rows.start.cmp(&b.file.rows.start));
@@ -193,8 +193,8 @@ impl<'a> Work<'a> {
         Inputs { merge: Merge::new(cursors), spans, txns, heat }
     }
 
-    /// Puts a part in place: in the configuration, and then before the eyes of
-    /// readers. Returns what is left to do; nothing at all when the table is gone.
+    /// Publishes a part: first in the config, then to readers. Returns the rest
+    /// of the work; `None` if the table was dropped.
     fn publish(&self, part: Part) -> Result<Option<Option<Choice>>> {
         let added = part.file.as_ref();
         let prepared = self.tables.sync_names().and_then(|()| self.open_added(&part));
@@ -229,7 +229,7 @@ impl<'a> Work<'a> {
         Ok(Some(link))
     }
 
-    /// The runs once the rows up to `end` are in `added` alone.
+    /// Returns the runs after the rows up to `end` have moved to `added`.
     fn runs_after(&self, added: Option<Arc<Link>>, end: Option<&[u8]>) -> Vec<Run> {
         let rows = &self.choice.rows;
         let before = RowRange { start: Vec::new(), end: Some(rows.start.clone()) };
@@ -249,8 +249,8 @@ impl<'a> Work<'a> {
         runs
     }
 
-    /// The edit that brings the configuration from the runs there are to
-    /// `runs`, without what stays the same at either end.
+    /// Returns the edit that replaces the current runs with `runs`, without the
+    /// unchanged files at either end.
     fn splice(&self, runs: &[Run]) -> Splice {
         let (before, after) = (flat(self.runs()), flat(runs));
         let shorter = before.len().min(after.len());
@@ -272,8 +272,9 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Readers that hold the old version go on with the old files, which are
-    /// removed when the last of them lets go.
+    /// Replaces the runs in the table's version. Readers of the old version
+    /// keep using the old files, which are removed when the last reader
+    /// releases them.
     fn swap(&self, runs: Vec<Run>) {
         let Choice { tablet, group, runs: ref place, .. } = *self.choice;
         let named = self.table.change(|version| {
@@ -281,13 +282,13 @@ impl<'a> Work<'a> {
             chain.runs.splice(place.clone(), runs.iter().cloned());
             version.file_names()
         });
-        // A version that names them again cannot come: others only add new files.
+        // No later version names these files again: others only add new files.
         let gone = self.runs().iter().flat_map(Run::links);
         gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
     }
 }
 
-/// The files of runs as a configuration lists them.
+/// Returns the files of runs as a config lists them.
 fn flat(runs: &[Run]) -> Vec<FileConfig> {
     let of_run = |run: &Run| {
         let files = run.links().iter().enumerate();

@@ -1,6 +1,6 @@
-//! What goes on in the background: memory is serialized to disk fragments, and
-//! chains of fragments are compacted. A worker either has a thread of its own
-//! or is run by the owner of the store, step by step.
+//! Background work: flushing memory to disk fragments, and compacting chains of
+//! fragments. Workers run on their own threads, or step by step on the thread
+//! of the store's owner.
 
 pub mod choose;
 pub mod claims;

@@ -1,5 +1,5 @@
-//! Writes what a merge leaves over into a new fragment, as many rows as one
-//! fragment is to hold.
+//! Writes the result of a merge to a new fragment, up to the size of one
+//! fragment.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use crate::merge::{Cursor, Merge, Out, Rewrite, RewriteRules};
 use crate::tables::Tables;
 use crate::txn::Txn;
 
-/// What a rewrite has made of some rows.
+/// The result of rewriting some rows.
 pub struct Part {
-    /// A finished, synced file that no config names yet; `None` when nothing
-    /// was left to write.
+    /// A finished, synced file that is not yet in the config; `None` if there
+    /// was nothing to write.
     pub file: Option<FileConfig>,
-    /// What of it is in the cache.
+    /// The blocks of the file that are in the cache.
     pub warmed: Arc<Warmed>,
-    /// The row that it stopped before; `None`: no rows are left.
+    /// The first row not rewritten; `None` if no rows are left.
     pub end: Option<Vec<u8>>,
 }
 
-/// Merged runs that are to become one.
+/// Runs to merge into one.
 pub struct Inputs<C> {
     pub merge: Merge<C>,
-    /// The range tombstones of all of them.
+    /// The range tombstones of all runs.
     pub spans: Spans,
-    /// The oldest and the newest commit in any of them.
+    /// The oldest and the newest commit of all runs.
     pub txns: (Txn, Txn),
-    /// How much of what is read was in the cache.
+    /// How much of the input was in the cache.
     pub heat: Arc<Heat>,
 }
 
-/// Rewrites merged runs into a new file, up to the row with which it reaches
-/// `bytes_max`. `None` when `proceed` said not to go on.
+/// Rewrites merged runs into a new file, up to the row at which it reaches
+/// `bytes_max`. Returns `None` if `proceed` returned false.
 pub fn write_part<C: Cursor>(
     tables: &Tables,
     inputs: &mut Inputs<C>,
@@ -75,7 +75,7 @@ pub fn write_part<C: Cursor>(
     }
 }
 
-/// A file that is begun with its first entry.
+/// A file that is created with its first entry.
 struct Output<'a> {
     tables: &'a Tables,
     options: FragmentOptions,
@@ -155,7 +155,7 @@ impl Output<'_> {
     }
 }
 
-/// Removes a file that was written in vain.
+/// Removes an unused file.
 pub fn remove(tables: &Tables, path: &std::path::Path) {
     if let Err(error) = tables.world.files.remove(path) {
         let path = path.display();

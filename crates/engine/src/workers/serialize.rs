@@ -1,5 +1,5 @@
-//! The serialize worker: moves memory fragments to disk, so that memory and
-//! log can be released.
+//! The flush worker: writes memory fragments to disk, so that memory and log
+//! can be released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,29 +16,28 @@ use crate::table::Table;
 use crate::tables::Tables;
 use crate::txn::Txn;
 
-/// What serializing needs of whoever keeps the log: the store with its own
-/// log, or recovery, which reads one.
+/// What a flush needs from the owner of the log: a store, or recovery.
 pub trait LogKeeper {
-    /// Closes a group's active memory fragment, with writers kept away.
+    /// Seals a group's active memory fragment while writers are locked out.
     fn seal(&self, table: &Table, group: usize);
 
-    /// Waits until all commits up to `txn` are durable. Nothing enters a
-    /// config before that, or a crash could keep a commit and lose an earlier
-    /// one of another table.
+    /// Waits until all commits up to `txn` are durable. The config must not
+    /// include a commit before that; otherwise a crash could keep it and lose
+    /// an earlier one of another table.
     fn wait_durable(&self, txn: Txn) -> Result<()>;
 
-    /// The newest commit that no crash can take back.
+    /// Returns the newest commit that survives a crash.
     fn durable(&self) -> Txn;
 
-    /// The first log segment needed once these fragments are on disk; `None`
-    /// when the log is not to be released.
+    /// Returns the first log segment needed once these fragments are on disk;
+    /// `None` if the log must not be released.
     fn head_without(&self, flushed: &[Arc<MemoryFragment>]) -> Option<u64>;
 
-    /// Log segments below are needed no more.
+    /// Releases the log segments before `segment`.
     fn release_below(&self, segment: u64) -> Result<()>;
 }
 
-/// A group of a table whose memory is to be flushed.
+/// A group of a table to flush.
 #[derive(Clone)]
 pub struct Victim {
     pub table: Arc<Table>,
@@ -48,11 +47,11 @@ pub struct Victim {
 /// Why a flush is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The fragment is large enough.
+    /// The fragment has reached its target size.
     Size,
-    /// The memory budget runs short.
+    /// The memory budget is running out.
     Memory,
-    /// The cells have been in memory alone for long.
+    /// The cells have been only in memory for too long.
     Age,
     /// Too much log would have to be replayed.
     Replay,
@@ -62,9 +61,9 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     Free,
-    /// It is being flushed: its memory will soon be free.
+    /// Being flushed: its memory will soon be free.
     Flushing,
-    /// Its flush failed and is not to be tried again yet: its memory stays.
+    /// Its flush failed and is backing off: its memory stays in use.
     Resting,
 }
 
@@ -76,8 +75,9 @@ struct Candidate {
     sealed: bool,
 }
 
-/// The flush that is due, if any, among the groups that are free. `pinned`
-/// tells how many bytes of log are kept for the sake of a txn and all after it.
+/// Returns the flush that is due, if any, among the groups that are free.
+/// `pinned` returns how many bytes of log are pinned by a txn and its
+/// successors.
 pub fn due(
     tables: &Tables,
     pinned: &dyn Fn(Txn) -> u64,
@@ -97,7 +97,7 @@ pub fn due(
         }
     }
     let candidates = free;
-    // The others have to do with the memory that does not rest.
+    // Memory whose flush backs off is not available to the other groups.
     let used = tables.budget.used().saturating_sub(flushing_bytes + resting_bytes);
     let limit = tables.budget.limit().saturating_sub(resting_bytes);
     let short = used > limit / 100 * options.budget_percent || (writers_wait && !flushing);
@@ -123,7 +123,7 @@ pub fn due(
     candidates.iter().find(aged).map(|candidate| (candidate.victim.clone(), Reason::Age))
 }
 
-/// The victim that frees most memory and log.
+/// Returns the group whose flush frees the most memory and log.
 pub fn best(tables: &Tables, pinned: &dyn Fn(Txn) -> u64) -> Option<Victim> {
     best_of(candidates(tables), tables, pinned)
 }
@@ -139,7 +139,7 @@ fn best_of(
     candidates.into_iter().max_by_key(score).map(|candidate| candidate.victim)
 }
 
-/// When the next flush by age will be due.
+/// Returns when the next flush by age is due.
 pub fn next_age_deadline(tables: &Tables) -> Option<Duration> {
     let first = candidates(tables).iter().filter_map(|candidate| candidate.since).min()?;
     Some(first + tables.options.flush.age_max)
@@ -163,14 +163,14 @@ fn candidates(tables: &Tables) -> Vec<Candidate> {
     candidates
 }
 
-/// Writes the memory of a group to disk. Takes what is there now; later writes
-/// stay in memory. Tells whether there was anything to do.
+/// Flushes the current memory of a group; later writes stay in memory. Returns
+/// whether there was any.
 pub fn serialize(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<bool> {
     keeper.seal(&victim.table, victim.group);
     serialize_sealed(tables, victim, keeper)
 }
 
-/// The same for what has been sealed before, and nothing newer.
+/// Like `serialize`, but only for memory that is already sealed.
 pub fn serialize_sealed(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<bool> {
     let Some(written) = write(tables, victim, keeper)? else { return Ok(false) };
     let head = keeper.head_without(&written.sealed);
@@ -181,8 +181,8 @@ pub fn serialize_sealed(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper
     Ok(true)
 }
 
-/// Writes what has been sealed of all these groups, and names all of it in one
-/// edit together with `edit`: after a crash either all of it is there or none.
+/// Flushes the sealed memory of all these groups and publishes it together with
+/// `edit` in one atomic config edit.
 pub fn serialize_all(
     tables: &Tables,
     victims: &[Victim],
@@ -202,8 +202,8 @@ pub fn serialize_all(
     publish(tables, all, Some(edit))
 }
 
-/// The memory of one group in files, one for each tablet that has rows in it,
-/// which no config names yet.
+/// The memory of one group written to files, at most one per tablet, which are
+/// not yet in the config.
 struct Written {
     victim: Victim,
     sealed: Vec<Arc<MemoryFragment>>,
@@ -240,7 +240,7 @@ fn write(tables: &Tables, victim: &Victim, keeper: &dyn LogKeeper) -> Result<Opt
     Ok(Some(Written { victim: victim.clone(), sealed, files, txn_max }))
 }
 
-/// The new file of each tablet, for those with rows in the sealed memory.
+/// Writes one file per tablet that has rows in the sealed memory.
 fn write_tablets(
     tables: &Tables,
     victim: &Victim,
@@ -280,8 +280,8 @@ fn write_tablets(
     Ok(files)
 }
 
-/// Puts the new files into configs and chains, then lets go of the memory.
-/// Tells whether it did: files of a dropped table are of no use.
+/// Adds the new files to the config and the chains, then releases the memory.
+/// Returns false if it failed because a table was dropped.
 fn publish(tables: &Tables, all: Vec<Written>, edit: Option<ConfigEdit>) -> Result<bool> {
     let edits: Vec<ConfigEdit> = all.iter().flat_map(Written::edits).chain(edit).collect();
     let open = || all.iter().map(|written| open_links(tables, &written.files)).collect();
@@ -322,7 +322,8 @@ fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Optio
         .collect()
 }
 
-/// Ends an attempt whose files could not be published.
+/// Handles a failed publication: removes the files if the config cannot name
+/// them.
 pub fn give_up<'a>(
     tables: &Tables,
     dropped: bool,

@@ -1,4 +1,4 @@
-//! Wakes a worker, without a tick while there is nothing to do.
+//! Wakes workers, without polling while they are idle.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct Signal {
 #[derive(Default)]
 struct State {
     raised: bool,
-    /// Raised for good: the worker is to end.
+    /// Permanently raised: the worker must exit.
     ended: bool,
 }
 
@@ -27,13 +27,13 @@ impl Signal {
         }
     }
 
-    /// Nobody waits any more.
+    /// Releases all current and future waiters.
     pub fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the signal is raised or the time is up, and lowers it.
+    /// Waits until the signal is raised or the timeout expires, and resets it.
     pub fn wait(&self, timeout: Option<Duration>) {
         let mut state = self.state.lock();
         if !state.raised && !state.ended {

@@ -1,5 +1,5 @@
-//! Background work that failed: it rests for a while before it is tried again,
-//! and what keeps failing is reported to callers and operators.
+//! Failed background work: backs off before each retry, and reports persistent
+//! failures to callers and operators.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,16 +10,15 @@ use crate::error::Error;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// How long work rests after its first failure; twice as long after each
-/// further one, up to the maximum.
+/// Backoff after the first failure. It doubles with each further failure, up to
+/// the maximum.
 const REST: Duration = Duration::from_secs(1);
 const COMPACT_REST_MAX: Duration = Duration::from_secs(60);
-/// A flush is tried again each second: writers wait for it.
+/// A flush is retried every second, because writers wait for it.
 const FLUSH_REST_MAX: Duration = REST;
-/// Work that has failed so often without a success in between will hardly
-/// succeed the next time.
+/// Work that failed this many times in a row is unlikely to succeed next time.
 const FAILURES_MAX: u32 = 3;
-/// Trouble of this age is told to those who wait for the work.
+/// Failures older than this are reported to those who wait for the work.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -38,8 +37,8 @@ struct Failing {
 }
 
 impl Failing {
-    /// What to tell those who wait for the work: at once when the disk is
-    /// full, else when it has failed for some time.
+    /// Returns the error to report to those who wait for the work: immediately
+    /// if the disk is full, otherwise only after repeated or lasting failure.
     fn verdict(&self) -> Option<Error> {
         let tell = matches!(self.error, Error::DiskFull { .. })
             || (self.failures > 1 && self.since.elapsed() >= GRACE);
@@ -47,14 +46,14 @@ impl Failing {
     }
 }
 
-/// Background work that failed and was not done since.
+/// Background work that failed and has not succeeded since.
 #[derive(Clone, Debug)]
 pub struct Trouble {
     pub work: Work,
     pub error: Error,
-    /// How long ago it failed for the first time.
+    /// Time since the first failure.
     pub age: Duration,
-    /// How often it has failed.
+    /// Number of failures.
     pub failures: u32,
 }
 
@@ -85,7 +84,7 @@ impl Troubles {
         }
     }
 
-    /// Forgets the work of a dropped table.
+    /// Removes the work of a dropped table.
     pub fn forget(&self, dropped: TableId) {
         let mut all = self.failing.lock();
         all.retain(|work, _| match work {
@@ -99,7 +98,7 @@ impl Troubles {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether the work is not to be tried now.
+    /// Whether the work is backing off.
     pub fn rests(&self, work: Work) -> bool {
         self.rests_at(work, Instant::now())
     }
@@ -109,14 +108,14 @@ impl Troubles {
         self.any() && self.failing.lock().get(&work).is_some_and(resting)
     }
 
-    /// Whether a flush has failed and is not to be tried now.
+    /// Whether any flush is backing off.
     pub fn flush_rests(&self) -> bool {
         let now = Instant::now();
         let rests = |(work, failing): (&Work, &Failing)| work.is_flush() && now < failing.retry_at;
         self.any() && self.failing.lock().iter().any(rests)
     }
 
-    /// How long until the next work has rested.
+    /// Returns the time until the next retry.
     pub fn next_retry(&self) -> Option<Duration> {
         self.next_retry_at(Instant::now())
     }
@@ -129,7 +128,7 @@ impl Troubles {
         all.values().filter_map(|failing| failing.retry_at.checked_duration_since(now)).min()
     }
 
-    /// Why memory is not flushed, if those who wait for it are to know.
+    /// Returns why memory is not flushed, if that must be reported to waiters.
     pub fn of_flush(&self) -> Option<Error> {
         if !self.any() {
             return None;
@@ -139,8 +138,8 @@ impl Troubles {
         flushes.find_map(|(_, failing)| failing.verdict())
     }
 
-    /// Why the chains of a table are not compacted, if those who wait for it
-    /// are to know.
+    /// Returns why the chains of a table are not compacted, if that must be
+    /// reported to waiters.
     pub fn of_chains(&self, table: TableId) -> Option<Error> {
         let of_table =
             |work: &Work| matches!(work, Work::Compact { table: of, .. } if *of == table);
@@ -152,7 +151,7 @@ impl Troubles {
         chains.find_map(|(_, failing)| failing.verdict())
     }
 
-    /// Whether a chain cannot be compacted because of what its files hold.
+    /// Whether a chain cannot be compacted because a file is damaged.
     pub fn is_damaged(&self, work: Work) -> bool {
         let damaged = |failing: &Failing| {
             failing.failures >= FAILURES_MAX
