@@ -1,5 +1,5 @@
-//! How configuration is written down: protobuf messages, so that fields can be
-//! added without a new format. `docs/format-manifest.md` lists them.
+//! The encoding of the config: protobuf messages, so that fields can be added
+//! without a new format version. `docs/format-manifest.md` lists them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::cell::rows::RowRange;
 use crate::schema::{Compression, Family, Group, PURGE_DEPTH_MAX, Purge, Schema};
 use crate::txn::Txn;
 
-/// Says which field of a decoded message makes no sense.
+/// The error names the invalid field of a decoded message.
 pub type Decoded<T> = Result<T, String>;
 
 #[derive(Clone, PartialEq, Message)]
@@ -286,7 +286,7 @@ pub fn encode_batch(revision: u64, edits: &[ConfigEdit]) -> Vec<u8> {
     BatchMessage { revision, edits }.encode_to_vec()
 }
 
-/// The revision after the batch, and its edits.
+/// Decodes a batch into the revision after it and its edits.
 pub fn decode_batch(bytes: &[u8]) -> Decoded<(u64, Vec<ConfigEdit>)> {
     let message = BatchMessage::decode(bytes).map_err(|error| error.to_string())?;
     let edits = message

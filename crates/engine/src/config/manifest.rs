@@ -1,8 +1,9 @@
-//! The manifest: configuration kept in one file beside the data.
+//! The manifest: the config in a file next to the data.
 //!
-//! A header, then checksummed records: first a snapshot of everything, then
-//! one record per batch of edits, each synced before it counts. A long file is
-//! replaced by a fresh snapshot through a rename.
+//! The file is a header followed by checksummed records: a snapshot of the
+//! whole config, then one record per batch of edits, each synced before it
+//! takes effect. A file that has grown long is replaced with a new snapshot by
+//! a rename.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,39 +16,40 @@ use crate::sync::Mutex;
 use crate::world::{File, Files};
 
 const MAGIC: &[u8; 8] = b"STELEMAN";
-/// The newest version that is read here.
+/// The newest format version that can be read.
 const VERSION: u32 = 3;
-/// What is written for a store with its own log: earlier programs read it.
+/// The version written for a store with its own log, so that earlier releases
+/// can read it.
 const VERSION_OWN_LOG: u32 = 2;
 const HEADER_BYTES: usize = 16;
-/// Length, checksum and kind of a record.
+/// Size of a record's length, checksum and kind.
 const RECORD_HEADER_BYTES: usize = 9;
 const KIND_SNAPSHOT: u8 = 1;
 const KIND_BATCH: u8 = 2;
-/// Written when the store is closed: all before it is synced, so damage to it
-/// cannot pass for an unfinished edit.
+/// Written when the store is closed: everything before it is synced, so damage
+/// to it is not mistaken for an interrupted edit.
 const KIND_END: u8 = 3;
-/// A manifest shorter than this is not worth rewriting.
+/// Minimum size at which a manifest is rewritten.
 const REWRITE_BYTES_MIN: u64 = 256 << 10;
 
-/// The name of the manifest in a store's directory.
+/// File name of the manifest in a store's directory.
 pub const FILE_NAME: &str = "manifest";
 const NEW_FILE_NAME: &str = "manifest.new";
 
-/// Configuration in a file.
+/// A config stored in a file.
 pub struct Manifest {
     files: Arc<dyn Files>,
     dir: PathBuf,
     state: Mutex<State>,
 }
 
-/// A manifest as it was found.
+/// The manifest as found on disk.
 #[derive(Clone, Debug)]
 pub struct LoadedManifest {
     pub configs: Configs,
     /// Length of the file.
     pub bytes: u64,
-    /// Where an edit begins that was being written when the writer died.
+    /// Offset of an edit that was being written when the writer crashed.
     pub torn_at: Option<u64>,
 }
 
@@ -56,34 +58,34 @@ struct State {
     file: Arc<dyn File>,
     length: u64,
     snapshot_bytes: u64,
-    /// Set when it is unknown what the file holds.
+    /// Set when the contents of the file are unknown after a failure.
     stopped: Option<Error>,
 }
 
 impl Manifest {
-    /// Whether a directory has a manifest, sound or not.
+    /// Whether a directory has a manifest, valid or not.
     pub fn exists(files: &dyn Files, dir: &Path) -> io::Result<bool> {
         files.exists(&dir.join(FILE_NAME))
     }
 
-    /// Founds a store: writes the first manifest of a directory.
+    /// Creates a store by writing the first manifest of a directory.
     pub fn create(files: Arc<dyn Files>, dir: &Path, store_id: u64) -> Result<Manifest> {
         Manifest::create_with(files, dir, Configs { store_id, ..Configs::default() })
     }
 
-    /// Founds a store that has files already.
+    /// Like `create`, for a store with the given initial config.
     pub fn create_with(files: Arc<dyn Files>, dir: &Path, configs: Configs) -> Result<Manifest> {
         Manifest::write_fresh(files, dir, Arc::new(configs))
     }
 
-    /// Opens the manifest of a directory; `None` when there is none.
+    /// Opens the manifest of a directory; `None` if there is none.
     pub fn open(files: Arc<dyn Files>, dir: &Path) -> Result<Option<Manifest>> {
         let Some(configs) = Manifest::load(&*files, dir)? else { return Ok(None) };
-        // A fresh file leaves behind whatever an interrupted edit wrote.
+        // The new file excludes any interrupted edit.
         Manifest::write_fresh(files, dir, Arc::new(configs)).map(Some)
     }
 
-    /// Reads the manifest of a directory and changes nothing.
+    /// Reads the manifest of a directory without changing anything.
     pub fn load(files: &dyn Files, dir: &Path) -> Result<Option<Configs>> {
         let Some(loaded) = Manifest::inspect(files, dir)? else { return Ok(None) };
         if let Some(at) = loaded.torn_at {
@@ -93,7 +95,7 @@ impl Manifest {
         Ok(Some(loaded.configs))
     }
 
-    /// As `load`, and tells where an unfinished edit was left.
+    /// Like `load`, but also reports the offset of an interrupted edit.
     pub fn inspect(files: &dyn Files, dir: &Path) -> Result<Option<LoadedManifest>> {
         let path = dir.join(FILE_NAME);
         let file = match files.open_read(&path) {
@@ -123,8 +125,8 @@ impl Manifest {
     fn append(&self, state: &mut State, record: &[u8]) -> Result<()> {
         let path = self.path();
         if let Err(error) = state.file.write_all_at(record, state.length) {
-            // A write that failed for want of room can be taken back, durably:
-            // it may have been whole, and must not come true in a crash.
+            // Undo the failed write, durably: the record may be complete on
+            // disk and must not take effect after a crash.
             let error = Error::io("writing", &path, error);
             if state.file.set_len(state.length).and_then(|()| state.file.sync_data()).is_err() {
                 state.stopped = Some(error.clone());
@@ -147,15 +149,15 @@ impl Manifest {
         let (file, length) = match write_new(&*self.files, &self.dir, &state.configs) {
             Ok(written) => written,
             Err(error) => {
-                // The edit stands in the old file, which may grow some more.
+                // The edit is in the old file, which can grow further.
                 tracing::warn!(%error, "the manifest stays long until the next edit");
                 return;
             }
         };
         match put_in_place(&*self.files, &self.dir) {
             Ok(()) => (state.file, state.length, state.snapshot_bytes) = (file, length, length),
-            // The edit stands in the old file, or the new one has taken its
-            // place whole; which of the two is settled at the next open.
+            // The edit is in the old file, or in the new one if that has
+            // replaced it; the next open finds out.
             Err(error) => state.stopped = Some(error),
         }
     }
@@ -197,7 +199,7 @@ impl ConfigStore for Manifest {
     }
 }
 
-/// Writes a new manifest beside the old one.
+/// Writes a new manifest next to the old one.
 fn write_new(files: &dyn Files, dir: &Path, configs: &Configs) -> Result<(Arc<dyn File>, u64)> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
@@ -219,7 +221,7 @@ fn write_new(files: &dyn Files, dir: &Path, configs: &Configs) -> Result<(Arc<dy
     Ok((file, bytes.len() as u64))
 }
 
-/// Puts the new manifest in the place of the old one.
+/// Replaces the old manifest with the new one.
 fn put_in_place(files: &dyn Files, dir: &Path) -> Result<()> {
     let (path, new) = (dir.join(FILE_NAME), dir.join(NEW_FILE_NAME));
     files.rename(&new, &path).map_err(|error| Error::io("renaming", &new, error))?;
@@ -235,7 +237,8 @@ fn push_record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// The record at `at`, if it is whole: its kind, payload and end.
+/// Returns the kind, payload and end of the record at `at`, if it is complete
+/// and valid.
 fn record_at(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
     let header: &[u8; RECORD_HEADER_BYTES] =
         bytes.get(at..at + RECORD_HEADER_BYTES)?.try_into().ok()?;
@@ -270,8 +273,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<LoadedManifest> {
         .map_err(|what| Error::data_loss(path, HEADER_BYTES as u64, what))?;
     while at < bytes.len() {
         let Some((kind, payload, end)) = record_at(bytes, at) else {
-            // Every edit is synced before the next one is written, so only
-            // the last record can be torn.
+            // Every edit is synced before the next is written, so only the last
+            // record can be torn.
             if (at + 1..bytes.len()).any(|later| record_at(bytes, later).is_some()) {
                 return damaged(at, "a manifest record is damaged and a later one is whole");
             }
@@ -484,7 +487,7 @@ mod tests {
         let edit_bytes = length() - before;
         let mut revision = 1;
         while length() < REWRITE_BYTES_MIN {
-            // Room for the edit, and none for a new manifest.
+            // Enough space for the edit, but not for a new manifest.
             sim.set_capacity(Some(length() + edit_bytes));
             manifest.edit(revision, &many).unwrap();
             revision += 1;

@@ -1,7 +1,7 @@
-//! Configuration: which tables, tablets and files make up a store.
+//! The config: the tables, tablets and files that make up a store.
 //!
-//! All of it changes through conditional edits, each one atomic batch. The
-//! store never guesses from a directory listing: what no config names does not
+//! All changes are conditional edits in atomic batches. The store never infers
+//! anything from a directory listing: a file that is not in the config does not
 //! exist.
 
 mod encoding;
@@ -19,26 +19,25 @@ use crate::error::{Error, Result};
 use crate::schema::Schema;
 use crate::txn::Txn;
 
-/// Keeps the configuration.
+/// Stores the config.
 pub trait ConfigStore: Send + Sync {
-    /// What the store is made of now.
+    /// Returns the current config.
     fn read(&self) -> Result<Arc<Configs>>;
 
-    /// Applies all edits, or none, if the configuration is still at
-    /// `expected`. Durable when it returns. After a failure nothing has
-    /// changed, unless the store has stopped: then it is settled at the next
-    /// open.
+    /// Applies all edits atomically if the config is still at revision
+    /// `expected`. The edits are durable on return. A failure changes nothing,
+    /// unless the config store has stopped: then the next open finds out.
     fn edit(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Arc<Configs>>;
 
-    /// No more edits will come from here.
+    /// Closes the config store; no more edits follow.
     fn close(&self) -> Result<()>;
 
-    /// Why no more edits are taken, if one has failed in such a way.
+    /// Returns the error if a failure has stopped the config store.
     fn failure(&self) -> Option<Error>;
 }
 
-/// The name of a fragment file: the incarnation that minted it and a number.
-/// Never used twice.
+/// The name of a fragment file: the incarnation that created it and a number.
+/// Names are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName {
     pub epoch: u64,
@@ -46,7 +45,7 @@ pub struct FileName {
 }
 
 impl FileName {
-    /// Reads a name that `Display` wrote.
+    /// Parses a name written by `Display`.
     pub fn parse(name: &str) -> Option<FileName> {
         let (epoch, number) = name.strip_suffix(".frag")?.split_once('-')?;
         let parsed = FileName { epoch: epoch.parse().ok()?, number: number.parse().ok()? };
@@ -60,50 +59,50 @@ impl fmt::Display for FileName {
     }
 }
 
-/// Everything, at one revision.
+/// The complete config at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configs {
     pub revision: u64,
-    /// Told apart from every other store, for ever.
+    /// Globally unique id of the store.
     pub store_id: u64,
-    /// The last incarnation or generation taken.
+    /// The last epoch taken, by an incarnation or a generation.
     pub epoch: u64,
-    /// The last table id given out.
+    /// The last table id assigned.
     pub last_table: u32,
     /// The first log segment that may still be needed.
     pub log_head: u64,
-    /// In a store whose log somebody else keeps: the index of that log up to
-    /// which everything is in files, and nothing after it.
+    /// In a store with an external log: the files hold exactly the commits up
+    /// to this index of that log.
     pub flushed_index: Option<u64>,
     pub tables: BTreeMap<TableId, TableConfig>,
-    /// The last checkpoint's number.
+    /// The last checkpoint id assigned.
     pub last_checkpoint: u64,
     pub checkpoints: BTreeMap<u64, Checkpoint>,
 }
 
-/// Tables as they were at one txn. Their files stay until it is released.
+/// Tables at one txn. Their files are kept until the checkpoint is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pub id: u64,
-    /// Everything up to here is in the files, and nothing after it.
+    /// The files hold exactly the commits up to this txn.
     pub txn: Txn,
-    /// The incarnation of the store that it was taken in.
+    /// The incarnation of the store in which the checkpoint was taken.
     pub epoch: u64,
     pub tables: Vec<TableConfig>,
 }
 
 impl Checkpoint {
-    /// Every file that it needs.
+    /// Returns every file of the checkpoint.
     pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
         self.tables.iter().flat_map(TableConfig::files)
     }
 
-    /// As bytes, to be kept or sent elsewhere.
+    /// Encodes the checkpoint, to be stored or sent elsewhere.
     pub fn encode(&self) -> Vec<u8> {
         encoding::encode_checkpoint(self)
     }
 
-    /// Reads what `encode` wrote.
+    /// Decodes the output of `encode`.
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint> {
         encoding::decode_checkpoint(bytes)
             .map_err(|what| Error::InvalidPackedFormat { at: 0, what })
@@ -111,7 +110,7 @@ impl Checkpoint {
 }
 
 impl TableConfig {
-    /// Every file that any of its chains names.
+    /// Returns every file in the table's chains.
     pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
         let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
         chains.flat_map(|chain| &chain.files)
@@ -123,7 +122,7 @@ pub struct TableConfig {
     pub id: TableId,
     pub name: String,
     pub schema: Arc<Schema>,
-    /// In row order, without holes.
+    /// In row order, without gaps.
     pub tablets: Vec<TabletConfig>,
 }
 
@@ -136,19 +135,19 @@ pub struct TabletConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ChainConfig {
-    /// Commits up to here are in the files; replay skips them.
+    /// Commits up to this txn are in the files; replay skips them.
     pub flushed_through: Txn,
-    /// Run by run, oldest first; in each run in row order.
+    /// Ordered by run, oldest first; within a run in row order.
     pub files: Vec<FileConfig>,
 }
 
 impl ChainConfig {
-    /// Files that have no row in common are one run.
+    /// Returns the runs: groups of files without common rows.
     pub fn runs(&self) -> impl Iterator<Item = &[FileConfig]> {
         self.files.chunk_by(|_, next| next.joins)
     }
 
-    /// Whether each run is in row order, without a row in two files.
+    /// Whether each run is in row order and has no row in two files.
     fn is_sound(&self) -> bool {
         let ascends = |pair: &[FileConfig]| {
             !pair[1].joins
@@ -158,27 +157,27 @@ impl ChainConfig {
     }
 }
 
-/// A fragment file as a chain refers to it, enough to say which rows are lost
-/// when the file is.
+/// A fragment file as part of a chain, with enough information to tell which
+/// rows are lost if the file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileConfig {
     pub name: FileName,
     pub bytes: u64,
     pub cells: u64,
-    /// The rows that count here. The file may have others, which were
-    /// rewritten into other files or belong to another tablet.
+    /// The live rows of the file. Others in it were rewritten into other files
+    /// or belong to another tablet.
     pub rows: RowRange,
-    /// The oldest and the newest commit that went into it.
+    /// The oldest and the newest commit in the file.
     pub txn_min: Txn,
     pub txn_max: Txn,
-    /// It belongs to the same run as the file before it.
+    /// Whether the file belongs to the same run as the previous one.
     pub joins: bool,
 }
 
-/// One change.
+/// A single change of the config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigEdit {
-    /// Takes the next epoch: `Configs::epoch` after the edit.
+    /// Takes the next epoch, which is `Configs::epoch` after the edit.
     TakeEpoch,
     CreateTable {
         name: String,
@@ -191,9 +190,10 @@ pub enum ConfigEdit {
         table: TableId,
         schema: Arc<Schema>,
     },
-    /// Replaces consecutive files of a chain; with nothing to remove, appends.
+    /// Replaces consecutive files of a chain; appends if there is nothing to
+    /// remove.
     Splice(Splice),
-    /// Keeps the files of some tables as they are now, for a checkpoint.
+    /// Creates a checkpoint, which keeps the current files of some tables.
     Pin {
         tables: Vec<TableId>,
         txn: Txn,
@@ -202,11 +202,11 @@ pub enum ConfigEdit {
     Unpin {
         checkpoint: u64,
     },
-    /// Log segments below are needed no more.
+    /// Log segments before this one are no longer needed.
     SetLogHead {
         segment: u64,
     },
-    /// Everything up to this index of somebody else's log is in files.
+    /// Everything up to this index of the external log is in files.
     SetFlushedIndex {
         index: u64,
     },
@@ -223,7 +223,7 @@ pub struct Splice {
 }
 
 impl Configs {
-    /// Carries out one edit.
+    /// Applies one edit.
     fn apply(&mut self, edit: &ConfigEdit) -> Result<()> {
         match edit {
             ConfigEdit::TakeEpoch => self.epoch += 1,
@@ -250,7 +250,7 @@ impl Configs {
         Ok(())
     }
 
-    /// The configuration after all edits, one revision on.
+    /// Returns the config after all edits, at the next revision.
     fn edited(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Configs> {
         if self.revision != expected {
             return Err(Error::ConfigConflict { expected, found: self.revision });
@@ -267,12 +267,12 @@ impl Configs {
         self.tables.values().find(|table| table.name == name)
     }
 
-    /// Every file that any chain names.
+    /// Returns every file in any chain.
     pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
         self.tables.values().flat_map(TableConfig::files)
     }
 
-    /// Every file that any checkpoint names.
+    /// Returns every file in any checkpoint.
     pub fn pinned_files(&self) -> impl Iterator<Item = &FileConfig> {
         self.checkpoints.values().flat_map(Checkpoint::files)
     }

@@ -1,5 +1,5 @@
-//! Callbacks that wait for an index to become durable. They fire in order and
-//! outside every lock, so that one may call back into the log.
+//! Callbacks waiting for an index to become durable. They run in order and with
+//! no lock held, so that they may call back into the log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,12 +11,13 @@ pub type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 #[derive(Default)]
 struct Lists {
-    /// By index, then by order of arrival.
+    /// Ordered by index, then by arrival.
     waiting: BTreeMap<(u64, u64), Callback>,
     arrivals: u64,
-    /// Ready to be called, in order.
+    /// Ready to run, in order.
     due: VecDeque<(Callback, Result<()>)>,
-    /// Whether some thread is calling: it will call what becomes due meanwhile.
+    /// Whether a thread is running callbacks; it also runs those that become
+    /// due meanwhile.
     firing: bool,
 }
 
@@ -33,12 +34,12 @@ impl Callbacks {
         lists.waiting.insert((index, arrival), callback);
     }
 
-    /// The lowest index that a callback waits for.
+    /// Returns the lowest index that a callback waits for.
     pub(super) fn lowest(&self) -> Option<u64> {
         self.lists.lock().waiting.first_key_value().map(|((index, _), _)| *index)
     }
 
-    /// Everything up to `durable` is done.
+    /// Marks callbacks up to `durable` as due.
     pub(super) fn reached(&self, durable: u64) {
         let mut lists = self.lists.lock();
         while let Some(first) = lists.waiting.first_entry()
@@ -49,7 +50,7 @@ impl Callbacks {
         }
     }
 
-    /// Nothing more will be done.
+    /// Marks all callbacks as due, with the error.
     pub(super) fn failed(&self, cause: &Arc<Error>) {
         let mut lists = self.lists.lock();
         while let Some((_, callback)) = lists.waiting.pop_first() {
@@ -57,7 +58,7 @@ impl Callbacks {
         }
     }
 
-    /// Calls what is due. The caller holds no lock.
+    /// Runs the callbacks that are due. The caller must hold no lock.
     pub(super) fn fire(&self) {
         let mut lists = self.lists.lock();
         if lists.firing {

@@ -1,8 +1,8 @@
-//! What the log has done since it was opened, for metrics.
+//! Log statistics since the store was opened, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts shared by the writer and whoever reports them.
+/// Counters shared by the writer and the reporting code.
 #[derive(Default)]
 pub(super) struct Counters {
     records: AtomicU64,
@@ -11,16 +11,16 @@ pub(super) struct Counters {
     syncs: AtomicU64,
 }
 
-/// The counts at one moment.
+/// A sample of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// Records written, parts and the log's own records included.
+    /// Records written, including parts and the log's own records.
     pub records: u64,
-    /// Bytes written, record headers included, zero-filling not.
+    /// Bytes written, including record headers but not zero fill.
     pub bytes: u64,
-    /// Calls that wrote records.
+    /// Write calls for records.
     pub writes: u64,
-    /// Syncs of records; those that make a new segment are not counted.
+    /// Syncs of records, not counting those that create a segment.
     pub syncs: u64,
 }
 

@@ -1,20 +1,20 @@
-//! Where a log was found to end, and what its segments hold: all that a writer
-//! needs to go on. The reader makes it, the writer takes it over.
+//! The end of a log and the contents of its segments: all that a writer needs
+//! to continue. Produced by the reader, consumed by the writer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 
-/// One segment that may still be needed.
+/// A segment that may still be needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     pub sequence: u64,
     pub path: PathBuf,
     /// Bytes in use, from the header to the end of the last record.
     pub bytes: u64,
-    /// The highest index of each stream with an entry, or a part of one, in
-    /// this segment.
+    /// For each stream with an entry, or part of one, in this segment: the
+    /// highest index.
     pub index_max: BTreeMap<u16, u64>,
 }
 
@@ -24,13 +24,13 @@ impl SegmentInfo {
         *max = index.max(*max);
     }
 
-    /// Whether it holds an entry of `stream` at or above `index`.
+    /// Whether the segment holds an entry of `stream` at or above `index`.
     pub(super) fn holds(&self, stream: u16, index: u64) -> bool {
         self.index_max.get(&stream).is_some_and(|max| *max >= index)
     }
 }
 
-/// The place of a record that was being written when the writer died.
+/// The position of a record that was being written when the writer crashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Torn {
     pub path: PathBuf,
@@ -42,10 +42,10 @@ pub struct Torn {
 pub struct LogEnd {
     pub next_record: u64,
     pub next_segment: u64,
-    /// The incarnation that wrote the last segment; zero when there is none.
+    /// The epoch of the last segment; zero if there is none.
     pub epoch: u64,
     pub torn: Option<Torn>,
-    /// Whether the last writer closed the log.
+    /// Whether the last writer closed the log cleanly.
     pub closed: bool,
     /// In log order.
     pub segments: Vec<SegmentInfo>,

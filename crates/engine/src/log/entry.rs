@@ -1,12 +1,11 @@
-//! What goes into the log and comes out of it again, whole. The log does not
-//! know what the payload means.
+//! Log entries. The log does not interpret the payload.
 
 use bytes::Bytes;
 
 use super::record::PAYLOAD_BYTES_MAX;
 use crate::error::{Error, Result};
 
-/// One entry for the log.
+/// An entry of the log.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub stream: u16,
@@ -16,7 +15,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Refuses what no log can hold.
+    /// Returns an error if the payload is too large for any log.
     pub(super) fn check(&self) -> Result<()> {
         let (size, limit) = (self.payload.len(), PAYLOAD_BYTES_MAX);
         if size > limit {

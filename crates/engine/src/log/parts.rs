@@ -1,11 +1,11 @@
-//! Puts the parts of a payload together again. A payload counts only when its
-//! last part is there; what a dead incarnation left unfinished is dropped.
+//! Reassembles payloads from their parts. A payload counts only with its last
+//! part; one left incomplete by a crashed incarnation is dropped.
 
 use bytes::{Bytes, BytesMut};
 
 use super::record::{Kind, PAYLOAD_BYTES_MAX, RecordHeader, TOTAL_BYTES, read_u64};
 
-/// Where an entry begins.
+/// The position at which an entry starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub segment: u64,
@@ -24,14 +24,14 @@ struct Open {
 pub(super) struct Parts {
     epoch: u64,
     open: Option<Open>,
-    /// Whether parts must have a beginning: at the head of the log they may
+    /// Whether a part must follow a `First`. At the start of the log, parts may
     /// belong to an entry whose beginning was released.
     strict: bool,
 }
 
 impl Parts {
-    /// A segment of `epoch` begins. Only an incarnation that died leaves a
-    /// payload unfinished, and the next one makes a segment of its own.
+    /// Starts a segment of `epoch`. Only a crashed incarnation leaves a payload
+    /// incomplete, and the next incarnation starts its own segment.
     pub(super) fn enter(&mut self, epoch: u64) {
         if self.epoch != epoch {
             self.open = None;
@@ -40,8 +40,8 @@ impl Parts {
         }
     }
 
-    /// Takes a data record; gives the payload it completes and the place where
-    /// that began. `log_bytes_left` bounds what is allocated ahead.
+    /// Adds a data record. Returns the payload that it completes and where that
+    /// starts. `log_bytes_left` bounds the preallocation.
     pub(super) fn accept(
         &mut self,
         header: &RecordHeader,
@@ -66,12 +66,13 @@ impl Parts {
         }
     }
 
-    /// Records are missing: what they began or ended is unknown.
+    /// Notes missing records: an entry may have started or ended in them.
     pub(super) fn lose(&mut self) {
         (self.open, self.strict) = (None, false);
     }
 
-    /// Another kind of record than data or state; entries do not span it.
+    /// Checks that no payload is incomplete before a record that is neither
+    /// data nor state: entries do not span such records.
     pub(super) fn between(&self) -> Result<(), &'static str> {
         if self.open.is_some() { Err("an entry has no end") } else { Ok(()) }
     }

@@ -1,6 +1,6 @@
-//! Makes segments, out of released ones where it can. A segment is made ready
-//! before it is needed: its room is taken by writing zeros, which every file
-//! system understands, and a sync of records in it then touches data alone.
+//! Creates segments, reusing released ones where possible. A segment's space is
+//! allocated ahead of use by writing zeros, which works on every file system;
+//! syncs of its records then touch data alone.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,10 +11,10 @@ use super::segment::{self, SegmentHeader};
 use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
-/// Zeros are written in steps of this.
+/// Source of the zeros; its size is that of one write.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A file that records go into, and how much of it is on disk.
+/// A segment file and the number of bytes allocated on disk.
 pub(super) struct Space {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
@@ -22,8 +22,8 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Makes the file longer, with zeros. What was gained before a failure
-    /// counts, and the next try goes on there.
+    /// Extends the file with zeros. A failure keeps what was allocated before
+    /// it, and the next attempt continues from there.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<()> {
         while self.file_bytes < bytes {
             let step = (bytes - self.file_bytes).min(ZEROS.len() as u64);
@@ -40,7 +40,7 @@ pub(super) struct Pool {
     dir: PathBuf,
     free: Vec<PathBuf>,
     free_max: usize,
-    /// Segments to come, in order.
+    /// Segments prepared for use, in order.
     ready: VecDeque<Space>,
     sync: bool,
 }
@@ -51,7 +51,8 @@ impl Pool {
         Pool { files, dir: dir.to_path_buf(), free, free_max, ready, sync }
     }
 
-    /// Takes back a file that nothing needs any more. It keeps its room.
+    /// Takes back an unused file, with its allocated space, for reuse; deletes
+    /// it if there are enough.
     pub(super) fn give(&mut self, path: PathBuf) -> Result<()> {
         if self.free.len() < self.free_max {
             self.free.push(path);
@@ -60,18 +61,18 @@ impl Pool {
         self.files.remove(&path).map_err(|error| Error::io("removing log segment", &path, error))
     }
 
-    /// How much of each segment to come is on disk.
+    /// Returns the allocated size of each prepared segment.
     pub(super) fn ready_bytes(&self) -> impl Iterator<Item = u64> {
         self.ready.iter().map(|space| space.file_bytes)
     }
 
-    /// The last of the segments to come.
+    /// Returns the last prepared segment.
     pub(super) fn last_ready(&mut self) -> Option<&mut Space> {
         self.ready.back_mut()
     }
 
-    /// Adds a segment to those to come, with the room that its file has.
-    /// `sequence` is the next that will be made.
+    /// Prepares another segment, with whatever space its file has. `sequence`
+    /// is that of the next segment to be created.
     pub(super) fn prepare(&mut self, sequence: u64, epoch: u64) -> Result<()> {
         let path = match self.free.last() {
             Some(path) => path.clone(),
@@ -86,8 +87,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Puts a released segment of full size before the others to come, of which
-    /// the last one cannot grow. Tells whether there was one.
+    /// Moves a released segment of full size to the front of the prepared ones,
+    /// because the last of those cannot grow. Returns whether there was one.
     pub(super) fn prepare_released(&mut self, segment_bytes: u64) -> Result<bool> {
         for at in (0..self.free.len()).rev() {
             let space = self.open(self.free[at].clone())?;
@@ -100,9 +101,9 @@ impl Pool {
         Ok(false)
     }
 
-    /// Makes the segment whose first bytes are `head`: the header and the
-    /// records synced with it. They are durable before the file has its name,
-    /// and the name is durable when this returns.
+    /// Creates the segment whose first bytes are `head`: the header and the
+    /// records synced with it. They are durable before the file gets its final
+    /// name, and the name is durable on return.
     pub(super) fn make(&mut self, header: &SegmentHeader, head: &[u8]) -> Result<Space> {
         if self.ready.is_empty() {
             self.prepare(header.sequence, header.epoch)?;

@@ -1,5 +1,5 @@
-//! Reads a log back after a restart, entry by entry in order, and says where it
-//! ends. It never guesses: what was synced is there, or the answer is data loss.
+//! Reads a log after a restart, entry by entry, and finds its end. The reader
+//! never guesses: either all synced records are there, or it reports data loss.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,21 +22,21 @@ use crate::world::{File, Files};
 pub enum ItemKind {
     /// An entry.
     Data,
-    /// Entries of the stream from `index` up are void.
+    /// Invalidates the stream's entries from `index` on.
     Cut,
-    /// The stream's state, which replaces the one before.
+    /// The stream's state, which replaces the previous one.
     State,
 }
 
-/// One thing read from the log.
+/// An item read from the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogItem {
     pub stream: u16,
     pub index: u64,
     pub kind: ItemKind,
-    /// May share the memory of a read step: copy what is kept for long.
+    /// May share memory with a large read buffer: copy it to keep it for long.
     pub payload: Bytes,
-    /// The segment and the offset where it begins.
+    /// The segment and the offset at which the item starts.
     pub segment: u64,
     pub offset: u64,
 }
@@ -55,8 +55,8 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Finds the segments in `dir` from `head_segment` up. A directory that
-    /// does not exist is an empty log.
+    /// Finds the segments in `dir` from `head_segment` on. A missing directory
+    /// is an empty log.
     pub fn open(files: &dyn Files, dir: &Path, head_segment: u64) -> Result<LogReader> {
         let head_segment = head_segment.max(1);
         let names = match files.list(dir) {
@@ -86,18 +86,18 @@ impl LogReader {
         Ok(LogReader { head_segment, segments, free })
     }
 
-    /// The file of each segment.
+    /// Returns the path of each segment.
     pub fn paths(&self) -> BTreeMap<u64, PathBuf> {
         let sequence = |found: &Found| found.header.sequence;
         self.segments.iter().map(|found| (sequence(found), found.path.clone())).collect()
     }
 
-    /// What was found, for `settle`.
+    /// Returns the segments found, for `settle`.
     pub fn extents(&self) -> Vec<Extent> {
         self.segments.iter().map(|found| (found.path.clone(), found.file_bytes)).collect()
     }
 
-    /// Calls `each` for every item in log order. An error of `each` ends the
+    /// Calls `each` for every item in log order. An error from `each` ends the
     /// replay.
     pub fn replay(self, mut each: impl FnMut(LogItem) -> Result<()>) -> Result<LogEnd> {
         let mut replay = Replay::new(&self);
@@ -108,8 +108,8 @@ impl LogReader {
     }
 }
 
-/// Opens the segments; one that is missing between the head and the last was
-/// lost.
+/// Opens the segments. A segment missing between the head and the last one is
+/// data loss.
 fn open_dense(
     files: &dyn Files,
     needed: BTreeMap<u64, PathBuf>,
@@ -148,11 +148,11 @@ impl Found {
     }
 }
 
-/// A replay under way.
+/// A replay in progress.
 pub(super) struct Replay {
     end: LogEnd,
     pub(super) parts: Parts,
-    /// Bytes of the segments not yet read.
+    /// Number of bytes not yet read.
     bytes_left: u64,
 }
 
@@ -217,7 +217,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What the record means to the caller, if anything.
+    /// Converts a record to an item for the caller, if it completes one.
     pub(super) fn item(
         &mut self,
         framed: &Framed,
@@ -258,9 +258,9 @@ impl Replay {
     }
 }
 
-/// A segment with a successor ends where the successor says it does: its
-/// writer had read, or written, everything before. `expected` is the number of
-/// the record that is not at `at`.
+/// Checks the end of a segment that has a successor: it must end where the
+/// successor says, because the writer had read or written everything before it.
+/// `expected` is the number of the record that was not found at `at`.
 pub(super) fn check_joint(found: &Found, at: u64, expected: u64, next: &Found) -> Result<()> {
     let stated = next.header.first_record;
     if stated == expected {
@@ -274,7 +274,7 @@ pub(super) fn check_joint(found: &Found, at: u64, expected: u64, next: &Found) -
     Err(Error::data_loss(&found.path, at, what))
 }
 
-/// Judges the end of the last segment, where record `bad` should be and is not.
+/// Examines the end of the last segment, where record `bad` was not found.
 pub(super) fn check_tail(
     found: &Found,
     at: u64,
@@ -289,7 +289,8 @@ pub(super) fn check_tail(
     Ok(torn.then(|| Torn { path: found.path.clone(), offset: at }))
 }
 
-/// The record at `at`; `None` when there is no sound record with this number.
+/// Reads the record at `at`; `None` if there is no valid record with this
+/// number.
 pub(super) fn read_record(
     window: &mut Window<'_>,
     at: u64,

@@ -1,32 +1,33 @@
-//! One record: a fixed header, a payload, padding to 8 bytes. The checksum
-//! covers all of header and payload, and the header names its segment, so that
-//! what an earlier use of the file left behind is never taken for a record.
+//! A record: a fixed header, a payload, and padding to 8 bytes. The checksum
+//! covers the header and the payload, and the header carries its segment's tag,
+//! so that leftovers from an earlier use of the file are never mistaken for
+//! records.
 
-/// Bytes of a record header.
+/// Size of a record header.
 pub(super) const HEADER_BYTES: usize = 48;
 /// Every record starts at a multiple of this.
 pub(super) const ALIGN: usize = 8;
-/// No record has a longer payload; a reader refuses more before reading it.
+/// Maximum payload of a record; a reader rejects more without reading it.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
-/// The largest payload of one entry, over all its parts.
+/// Maximum payload of one entry, over all its parts.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
-/// A `First` record's payload begins with the length of the whole payload.
+/// Size of the total length at the start of a `First` record's payload.
 pub(super) const TOTAL_BYTES: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// A whole payload.
+    /// A complete payload.
     Full = 1,
-    /// The parts of one payload. It counts only when its `Last` is there.
+    /// The parts of one payload, which counts only if its `Last` is present.
     First = 2,
     Middle = 3,
     Last = 4,
-    /// Entries of the stream from `index` up are void.
+    /// Invalidates the stream's entries from `index` on.
     Cut = 5,
     /// The stream's state; the latest wins.
     State = 6,
-    /// The writer closed the log; all before it was synced.
+    /// The writer closed the log; everything before this record was synced.
     Close = 7,
 }
 
@@ -44,7 +45,7 @@ impl Kind {
         })
     }
 
-    /// The name in `docs/format-log.md`, in small letters.
+    /// Returns the name used in `docs/format-log.md`, in lower case.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Full => "full",
@@ -67,7 +68,7 @@ impl Kind {
 pub(super) struct RecordHeader {
     /// The tag of the segment that holds the record.
     pub tag: u64,
-    /// Number of the record, dense over the whole log.
+    /// Number of the record, consecutive over the whole log.
     pub record: u64,
     /// Highest record known to be synced when this one was written.
     pub synced: u64,
@@ -76,21 +77,21 @@ pub(super) struct RecordHeader {
     pub kind: Kind,
 }
 
-/// A header read back, with the fields that only framing needs.
+/// A decoded header, with the fields needed only for framing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Framed {
     pub header: RecordHeader,
     pub payload_bytes: usize,
 }
 
-/// Bytes that a record with this payload takes in a segment.
+/// Returns the size in a segment of a record with this payload.
 pub(super) fn record_bytes(payload_bytes: usize) -> usize {
     (HEADER_BYTES + payload_bytes).next_multiple_of(ALIGN)
 }
 
 impl RecordHeader {
-    /// Appends the record to `out`. The payload comes in two pieces, so that a
-    /// prefix needs no copy of the rest.
+    /// Appends the record to `out`. The payload comes in two pieces, to avoid
+    /// copying the body behind the prefix.
     pub(super) fn encode(&self, prefix: &[u8], body: &[u8], out: &mut Vec<u8>) {
         let length = prefix.len() + body.len();
         assert!(length <= RECORD_BYTES_MAX, "a record of {length} bytes was not split");
@@ -111,13 +112,13 @@ impl RecordHeader {
     }
 }
 
-/// The tag in a header, right or wrong. For telling a damaged record of a
-/// segment from bytes that were never one.
+/// Returns the tag in an unverified header, to distinguish a damaged record of
+/// a segment from bytes that never were one.
 pub(super) fn tag_of(header: &[u8]) -> u64 {
     read_u64(header, 8)
 }
 
-/// Reads a header without checking its CRC; `None` when it cannot be one.
+/// Decodes a header without verifying the CRC; `None` if it is invalid.
 pub(super) fn decode(header: &[u8]) -> Option<Framed> {
     let payload_bytes = read_u32(header, 4) as usize;
     if payload_bytes > RECORD_BYTES_MAX || header[43..HEADER_BYTES] != [0; 5] {
@@ -135,7 +136,7 @@ pub(super) fn decode(header: &[u8]) -> Option<Framed> {
     Some(Framed { header, payload_bytes })
 }
 
-/// Whether the checksum of header and payload (without padding) is right.
+/// Whether the checksum of header and payload (without padding) matches.
 pub(super) fn is_sound(record: &[u8]) -> bool {
     crc32c::crc32c(&record[4..]) == read_u32(record, 0)
 }

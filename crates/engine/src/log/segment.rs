@@ -1,15 +1,15 @@
-//! One segment: a file named after its place in the log, with a header of its
-//! own. The header is synced before the file gets its name, so a segment that
-//! can be seen has a sound header or has been damaged.
+//! A segment: a file named after its position in the log, with a header. The
+//! header is synced before the file gets its final name, so a segment with that
+//! name either has a valid header or is damaged.
 
 use std::path::Path;
 
 use super::record::{read_u32, read_u64};
 use crate::error::{Error, Result};
 
-/// Bytes of a segment header; the first record follows.
+/// Size of a segment header; the first record follows it.
 pub(super) const HEADER_BYTES: usize = 64;
-/// The format this program writes, and the newest it reads.
+/// The format version that is written, and the newest that can be read.
 pub(super) const VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"STELELOG";
@@ -17,17 +17,17 @@ const CRC_AT: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
-    /// Place of the segment in the log, one more than the one before.
+    /// Position in the log, one more than that of the previous segment.
     pub sequence: u64,
-    /// The incarnation that made it.
+    /// The incarnation that created the segment.
     pub epoch: u64,
-    /// Number of its first record.
+    /// Number of the first record.
     pub first_record: u64,
-    /// Records before this offset were synced before the file got its name:
-    /// they cannot be a torn tail.
+    /// Records before this offset were synced before the file got its final
+    /// name, so they cannot be part of a torn tail.
     pub settled_end: u64,
-    /// Stands in every record of the segment. Nobody outside can guess it, so
-    /// no stored value can be made to look like a record.
+    /// Part of every record of the segment. Unpredictable, so that no stored
+    /// value can be crafted to look like a record.
     pub tag: u64,
 }
 
@@ -50,7 +50,7 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads the header of the segment that `path` names.
+    /// Decodes and verifies the header of the segment at `path`.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES], path: &Path) -> Result<SegmentHeader> {
         let damaged = |what: &str| Err(Error::data_loss(path, 0, what));
         if bytes[..8] != MAGIC {
@@ -74,7 +74,7 @@ impl SegmentHeader {
         if path.file_name().is_none_or(|name| name != header.file_name().as_str()) {
             return damaged("the segment header belongs to another segment");
         }
-        // Keeps all later arithmetic on record numbers clear of overflow.
+        // Rules out overflow in later arithmetic on record numbers.
         if header.first_record == 0 || header.first_record > u64::MAX / 2 {
             return damaged("the number of the first record is out of range");
         }
@@ -86,19 +86,19 @@ pub(super) fn file_name(sequence: u64, epoch: u64) -> String {
     format!("{sequence:012}-{epoch:08}.log")
 }
 
-/// The name of a segment while it is being made.
+/// Returns the temporary name of a segment under construction.
 pub(super) fn unfinished_name(sequence: u64, epoch: u64) -> String {
     format!("{sequence:012}-{epoch:08}.new")
 }
 
-/// What a name in the log's directory stands for.
+/// The meaning of a file name in the log's directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Name {
     Segment {
         sequence: u64,
         epoch: u64,
     },
-    /// A segment that was being made when the writer died.
+    /// A segment that was under construction when the writer crashed.
     Unfinished,
     Unknown,
 }
@@ -109,7 +109,7 @@ pub(super) fn parse_name(name: &Path) -> Name {
         let (stem, _) = name.rsplit_once('.')?;
         let (sequence, epoch) = stem.split_once('-')?;
         let (sequence, epoch) = (sequence.parse().ok()?, epoch.parse().ok()?);
-        // Only the one canonical spelling counts: `+1` and `01` parse too.
+        // Accept only the canonical spelling: `+1` and `01` parse too.
         if name == file_name(sequence, epoch) {
             return Some(Name::Segment { sequence, epoch });
         }

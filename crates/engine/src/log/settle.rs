@@ -1,22 +1,22 @@
-//! Makes durable what a reader has found in a log and its writer may not have
-//! synced: it will be served, so it must not be lost with the machine's memory.
+//! Makes durable what a reader found in a log but its writer may not have
+//! synced: it will be served, so it must survive a power failure.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
-/// How much is copied in one step.
+/// Bytes rewritten per step.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// A segment, and how many bytes of it count.
+/// A segment, and the number of its bytes in use.
 pub type Extent = (PathBuf, u64);
 
-/// Settles the segments of a log, the last one last.
+/// Makes the segments of a log durable, in order.
 ///
-/// All but the last were synced before their successor was made. The last is
-/// written once more, because after a failed sync the kernel shows bytes that
-/// it has forgotten to write; only a new write makes it remember.
+/// All but the last were synced before their successor was created. The last
+/// one is written again: after a failed sync the page cache may hold data that
+/// the kernel considers clean, and only a new write marks it dirty.
 pub fn settle(files: &dyn Files, dir: &Path, segments: &[Extent]) -> Result<()> {
     for (position, (path, bytes)) in segments.iter().enumerate() {
         let last = position + 1 == segments.len();

@@ -1,6 +1,6 @@
-//! A tolerant look at a log, for the offline tools: every record with its place
-//! and everything that is wrong. The reader proper stops at the first loss;
-//! this one goes on behind it.
+//! A damage-tolerant scan of a log for the offline tools: reports every record
+//! with its position, and all damage. Unlike the regular reader, it continues
+//! after data loss.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use super::window::Window;
 use crate::error::{Error, Result};
 use crate::world::Files;
 
-/// One record, for a person who looks into a log.
+/// A record, described for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordInfo {
     pub segment: u64,
     pub offset: u64,
-    /// Its number, dense over the whole log.
+    /// Number of the record, consecutive over the whole log.
     pub record: u64,
-    /// The highest record known to be synced when it was written.
+    /// Highest record known to be synced when this one was written.
     pub synced: u64,
     pub stream: u16,
     pub index: u64,
-    /// As `docs/format-log.md` names it.
+    /// The name used in `docs/format-log.md`.
     pub kind: &'static str,
     pub payload_bytes: usize,
 }
 
-/// What a survey meets, in log order.
+/// What a survey finds, in log order.
 #[derive(Debug)]
 pub enum Seen<'a> {
-    /// A segment begins.
+    /// The start of a segment.
     Segment {
         path: &'a Path,
         sequence: u64,
@@ -43,10 +43,10 @@ pub enum Seen<'a> {
         file_bytes: u64,
     },
     Record(RecordInfo),
-    /// What the record before completed: an entry, a cut or a state.
+    /// What the previous record completed: an entry, a cut or a state.
     Item(LogItem),
     Damage(Error),
-    /// The log ends in a write that nobody was told had succeeded.
+    /// The log ends with an incomplete write that was never acknowledged.
     Torn(Torn),
 }
 
@@ -57,8 +57,8 @@ pub struct LogSurvey {
 }
 
 impl LogSurvey {
-    /// Looks at the segments in `dir` from `head_segment` up; without one, from
-    /// the first that is there.
+    /// Opens the segments in `dir` from `head_segment` on, or all if it is
+    /// `None`.
     pub fn open(files: &dyn Files, dir: &Path, head_segment: Option<u64>) -> Result<LogSurvey> {
         let names = files.list(dir).map_err(|error| Error::io("listing log", dir, error))?;
         let (mut free, mut strange, mut damage) = (Vec::new(), Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ impl LogSurvey {
         Ok(LogSurvey { reader, strange, damage })
     }
 
-    /// Looks at one segment alone.
+    /// Opens a single segment.
     pub fn open_segment(files: &dyn Files, path: &Path) -> Result<LogSurvey> {
         let found = Found::open(files, path.to_path_buf())?;
         let head_segment = found.header.sequence;
@@ -92,22 +92,22 @@ impl LogSurvey {
         Ok(LogSurvey { reader, strange: Vec::new(), damage: Vec::new() })
     }
 
-    /// Whether there is no segment at all, sound or damaged.
+    /// Whether there are no segments at all, valid or damaged.
     pub fn is_empty(&self) -> bool {
         self.reader.segments.is_empty() && self.damage.is_empty()
     }
 
-    /// Segments that hold nothing needed and wait to be reused.
+    /// Returns the segments that hold nothing needed and can be reused.
     pub fn free(&self) -> &[PathBuf] {
         &self.reader.free
     }
 
-    /// Files that are no segments.
+    /// Returns the files that are not segments.
     pub fn strange(&self) -> &[PathBuf] {
         &self.strange
     }
 
-    /// Tells `each` everything there is. An error of `each` ends it.
+    /// Passes everything found to `each`. An error from `each` ends the walk.
     pub fn walk<E>(self, each: &mut dyn FnMut(Seen<'_>) -> Result<(), E>) -> Result<(), E> {
         for error in self.damage {
             each(Seen::Damage(error))?;
@@ -133,7 +133,7 @@ impl LogSurvey {
     }
 }
 
-/// Opens what can be opened, and notes what is missing or out of order.
+/// Opens all segments it can, and records which are missing or out of order.
 fn open_all(
     files: &dyn Files,
     needed: BTreeMap<u64, PathBuf>,

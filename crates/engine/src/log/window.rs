@@ -1,5 +1,5 @@
-//! A window on a segment file: the reader sees slices, the file is read in
-//! large steps, and memory stays bounded by one step or one record.
+//! A read window on a segment file: reads the file in large steps and returns
+//! slices. Memory is bounded by one step or one record.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ impl<'a> Window<'a> {
         self.file_bytes
     }
 
-    /// The bytes at `at`, or `None` when the file ends before them. The slice
-    /// shares the window's memory.
+    /// Returns the bytes at `at`; `None` if the file ends before them. The
+    /// slice shares the window's memory.
     pub(super) fn slice(&mut self, at: u64, bytes: usize) -> Result<Option<Bytes>> {
         if !self.load(at, bytes)? {
             return Ok(None);
@@ -39,7 +39,7 @@ impl<'a> Window<'a> {
         Ok(Some(self.chunk.slice(from..from + bytes)))
     }
 
-    /// As `slice`, for a look that keeps nothing.
+    /// Like `slice`, but borrows the bytes.
     pub(super) fn peek(&mut self, at: u64, bytes: usize) -> Result<Option<&[u8]>> {
         if !self.load(at, bytes)? {
             return Ok(None);
@@ -48,7 +48,7 @@ impl<'a> Window<'a> {
         Ok(Some(&self.chunk[from..from + bytes]))
     }
 
-    /// Makes `bytes` bytes at `at` part of the chunk; false past the end.
+    /// Loads `bytes` bytes at `at` into the chunk; returns false past the end.
     fn load(&mut self, at: u64, bytes: usize) -> Result<bool> {
         let Some(end) = at.checked_add(bytes as u64).filter(|end| *end <= self.file_bytes) else {
             return Ok(false);

@@ -1,8 +1,8 @@
-//! Scans: cells of a table in order, batch by batch.
+//! Scans: read the cells of a table in order, in batches.
 //!
-//! A scan holds on to nothing between two batches. Each batch takes the
-//! table's newest version and snapshot, except that a row is read at one
-//! snapshot from its first cell to its last, however many batches that takes.
+//! A scan holds no resources between batches. Each batch uses the newest
+//! version and snapshot of the table. Only a row that spans batches pins its
+//! snapshot, so that every row is read at a single snapshot.
 
 mod ranges;
 mod reverse;
@@ -37,40 +37,40 @@ pub struct Scan {
     shared: Arc<Shared>,
     table: Arc<Table>,
     spec: Arc<ScanSpec>,
-    /// What is left to read, in row order.
+    /// The ranges left to read, in row order.
     ranges: VecDeque<RowRange>,
     now_micros: i64,
     rows_left: usize,
     cells_left: usize,
     state: ReadState,
-    /// The number of the version that `state` has read.
+    /// The version number that `state` refers to.
     state_version: u64,
-    /// Set while a row has been begun and not finished.
+    /// Set while a row has been partly read.
     row_pin: Option<RowPin>,
-    /// The last row that a batch ended behind.
+    /// The last row that a batch has completed.
     passed_row: Option<Vec<u8>>,
-    /// Backwards, rows from this prefix on are too large to be kept together.
+    /// In reverse, rows from this prefix on are too large to be buffered.
     large_from: Option<Vec<u8>>,
     done: bool,
 }
 
-/// Keeps the rest of a row readable as it was.
+/// Keeps the rest of a row readable at its snapshot.
 #[derive(Clone)]
 struct RowPin {
     schema: Arc<Schema>,
     snapshot: Arc<Snapshot>,
-    /// The scan took the snapshot itself, so nobody else renews it.
+    /// Whether the scan took the snapshot itself and must renew it.
     own: bool,
 }
 
-/// A reader may be this long at one row in all.
+/// Maximum total time to read one row.
 const ROW_AGE_MAX: Duration = Duration::from_secs(30 * 60);
-/// The next batch of a row may come this many times the age of a snapshot
-/// later.
+/// Maximum time until the next batch of a row, as a multiple of the maximum age
+/// of a snapshot.
 const ROW_IDLE_AGES: u32 = 4;
 
 impl RowPin {
-    /// A batch has made progress: the next one may be late again.
+    /// Extends the snapshot after a batch has made progress.
     fn renew(&self) {
         if self.own {
             self.snapshot.extend(ROW_IDLE_AGES, ROW_AGE_MAX);
@@ -104,9 +104,9 @@ impl Scan {
         })
     }
 
-    /// Gives the next cells to `sink`, which may return a [`Flow`]. A batch
-    /// may end without a cell and with more to come, once it has done as much
-    /// work as the limits allow.
+    /// Passes the next cells to `sink`, which may return a [`Flow`]. A batch
+    /// that reaches its work limit may end without a cell although the scan is
+    /// not done.
     pub fn next_batch<S, F>(&mut self, limits: BatchLimits, sink: &mut S) -> Result<BatchEnd>
     where
         S: FnMut(&CellView<'_>) -> F + ?Sized,
@@ -115,8 +115,8 @@ impl Scan {
         self.read_batch(limits, None, &mut |cell| sink(cell).into())
     }
 
-    /// The same, with the place of the first cell of each row where it has
-    /// one: at the batch's txn.
+    /// Like `next_batch`, but also passes the place of the first cell of each
+    /// row, if it has one; the place is valid at the batch's txn.
     pub fn next_placed_batch<F: Into<Flow>>(
         &mut self,
         limits: BatchLimits,
@@ -173,19 +173,19 @@ impl Scan {
         Ok(BatchEnd { txn, done: self.done, long_value: budget.long_value })
     }
 
-    /// Whether the last batch ended inside a row, more of which may follow.
+    /// Whether the last batch ended inside a row, which may continue.
     pub fn mid_row(&self) -> bool {
         self.row_pin.is_some()
     }
 
-    /// The last row that a batch ended behind: it and all rows before it, in
-    /// the direction of the scan, are done.
+    /// Returns the last completed row: this row and all before it, in scan
+    /// direction, are done.
     pub fn passed_row(&self) -> Option<&[u8]> {
         self.passed_row.as_deref()
     }
 
-    /// The version to read and the snapshot to read it at: those of the row
-    /// that was begun, or fresh ones.
+    /// Returns the version and the snapshot to read: those of the partly read
+    /// row, or new ones.
     fn begin(&self) -> Result<(Arc<TableVersion>, RowPin)> {
         if let Some(pin) = &self.row_pin {
             let version = self.table.pinned_version();
@@ -216,8 +216,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Reads range after range until the budget is spent. Tells whether it
-    /// stopped inside a row.
+    /// Reads one range after another until the budget is spent. Returns whether
+    /// it stopped inside a row.
     fn read_ranges(
         &mut self,
         mut pass: Pass<'_>,
@@ -240,7 +240,7 @@ impl Scan {
                 return Ok(pass.mid_row);
             }
             self.finish_part(&range);
-            // A seek of each source is work too, whatever it finds.
+            // Seeking each source is work too, whatever it finds.
             budget.work = budget.work.saturating_sub(WORK_PER_RANGE);
             if budget.spent() {
                 break;
@@ -280,7 +280,8 @@ impl Scan {
         Ok(end)
     }
 
-    /// The budget ended the reading: either inside a row, or between two.
+    /// Handles the end of the budget, which may fall inside a row or between
+    /// two.
     fn stop_inside(&mut self, pass: &mut Pass<'_>, merge: &Merge<Source>, budget: &mut ReadBudget) {
         let Some(row) = self.state.row().map(<[u8]>::to_vec) else { return };
         if self.state.row_goes_on(merge) {
@@ -298,14 +299,14 @@ impl Scan {
         }
     }
 
-    /// Backwards, this row and all behind it are done.
+    /// Marks the row and all after it as done, in a reverse scan.
     fn shrink_to_before(&mut self, row: Vec<u8>) {
         self.passed_row = Some(row.clone());
         self.ranges.back_mut().expect("a range is being read").end = Some(row);
     }
 
-    /// The next stretch of rows to read: inside one range and one tablet, and
-    /// clear of lost fragments.
+    /// Returns the next range of rows to read: within one range of the scan and
+    /// one tablet, and clear of lost fragments.
     fn next_range(&mut self, version: &TableVersion) -> Result<Option<RowRange>> {
         let at_hand = |ranges: &VecDeque<RowRange>, reverse: bool| {
             if reverse { ranges.back().cloned() } else { ranges.front().cloned() }
@@ -327,7 +328,7 @@ impl Scan {
         Ok(None)
     }
 
-    /// A stretch has been read to its end.
+    /// Marks a range as completely read.
     fn finish_part(&mut self, part: &RowRange) {
         if self.spec.reverse {
             let range = self.ranges.back_mut().expect("a range is being read");
@@ -341,8 +342,8 @@ impl Scan {
         }
     }
 
-    /// Whether the rest of the scan is small enough to be worth caching: a
-    /// large one would only push out what others use.
+    /// Whether the rest of the scan is small enough to be cached; a large one
+    /// would evict the working set of others.
     fn fits_cache(&self, version: &TableVersion, range: &RowRange) -> bool {
         const CACHE_SHARE_MAX: u64 = 4;
         let bytes = version.disk_bytes(range);
@@ -350,17 +351,17 @@ impl Scan {
     }
 }
 
-/// What it costs to begin a range of rows, in entries examined.
+/// Cost of starting a range, in entries examined.
 const WORK_PER_RANGE: usize = 16;
 
-/// What one batch reads with.
+/// The context of one batch.
 struct Pass<'a> {
     version: &'a TableVersion,
     rules: &'a ReadRules<'a>,
     spec: &'a ScanSpec,
-    /// The reading stopped inside a row.
+    /// Whether reading stopped inside a row.
     mid_row: bool,
-    /// Where the places of cells are noted.
+    /// Receives the places of cells.
     places: Option<&'a PlaceNote>,
 }
 
@@ -377,8 +378,8 @@ mod tests {
     use crate::world::sim::SimFiles;
     use crate::world::{ManualClock, SeededRandom, World};
 
-    /// A column with so many cells, and before each of them a delete of one
-    /// time: that of the cell or another.
+    /// Creates a column with `count` cells, each preceded by a delete of one
+    /// timestamp: that of the cell or another.
     fn deleted_times(count: i64, of_cells: bool) -> (Store, TableId) {
         let world = World {
             clock: Arc::new(ManualClock::at(1_000_000)),

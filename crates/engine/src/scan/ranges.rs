@@ -1,4 +1,4 @@
-//! The rows that are left to scan, cut to tablets and around lost fragments.
+//! The ranges left to scan, clipped to tablets and around lost fragments.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use crate::cell::rows::RowRange;
 use crate::error::Result;
 use crate::table::TableVersion;
 
-/// The tablet that holds the first (or in reverse the last) row of a range.
+/// Returns the tablet with the first row of a range (in reverse, the last).
 pub fn tablet_of(version: &TableVersion, range: &RowRange, reverse: bool) -> usize {
     let last = version.tablets.len() - 1;
     if reverse {
@@ -16,8 +16,8 @@ pub fn tablet_of(version: &TableVersion, range: &RowRange, reverse: bool) -> usi
     }
 }
 
-/// Cuts a range off before the first row that a lost fragment lies over, or
-/// fails when it begins with such a row.
+/// Clips a range before the first row covered by a lost fragment; fails if the
+/// range starts with such a row.
 pub fn clear_of_loss(
     version: &TableVersion,
     tablet: usize,
@@ -48,7 +48,7 @@ pub fn clear_of_loss(
     Ok(range)
 }
 
-/// Sorts ranges and joins those that overlap or touch; drops empty ones.
+/// Sorts ranges, joins those that overlap or touch, and drops empty ones.
 pub fn join_ranges(mut ranges: Vec<RowRange>) -> VecDeque<RowRange> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_by(|a, b| a.start.cmp(&b.start));

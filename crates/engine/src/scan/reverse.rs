@@ -1,8 +1,8 @@
-//! Reading rows from the last to the first, each row forwards.
+//! Reverse scans: rows in descending order, the cells of each row in order.
 //!
-//! Runs are stored forwards, so a stretch of them is read forwards, kept, and
-//! given out row by row from its end. A row that fills a stretch by itself is
-//! read straight through.
+//! Runs can only be read forwards efficiently, so a stretch of rows is read
+//! forwards into a buffer and returned row by row from its end. A row that is a
+//! stretch by itself is read directly.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,19 +19,20 @@ use crate::merge::{
 use crate::source::Source;
 use crate::txn::Txn;
 
-/// With less room than this a stretch would mostly be read in vain.
+/// Minimum budget for reading a stretch; with less, most of it would be read in
+/// vain.
 const STRETCH_ROOM: ReadBudget =
     ReadBudget { rows: 64, cells: 256, bytes: 64 << 10, work: 1024, ..ReadBudget::UNLIMITED };
 
-/// So many bytes of a stretch are kept; the rows of a larger one are read one
-/// by one.
+/// Maximum size of a buffered stretch; the rows of a larger one are read one at
+/// a time.
 const STRETCH_BYTES_MAX: usize = 4 << 20;
 
-/// How the reading of a stretch ended.
+/// Outcome of reading a stretch.
 enum Stretch {
-    /// All rows from this prefix on have been given out.
+    /// All rows from this prefix on were returned.
     Given(Vec<u8>),
-    /// The next row is a stretch of its own, or too much for the budget.
+    /// The next row is a stretch of its own, or exceeds the budget.
     WideRow,
     /// There are no more rows.
     Nothing,
@@ -103,7 +104,7 @@ impl Scan {
         self.large_from.is_some()
     }
 
-    /// Reads the last stretch of the runs before `place.bound`.
+    /// Reads the last stretch before `place.bound`.
     fn read_stretch(
         &mut self,
         pass: &Pass<'_>,
@@ -147,7 +148,7 @@ impl Scan {
         let work = ReadBudget::UNLIMITED.work - unlimited.work;
         budget.work = budget.work.saturating_sub(work);
         if unlimited.long_value.is_some() {
-            // The rows are read one by one, up to that value.
+            // The rows up to that value are read one at a time.
             self.state = ReadState::default();
             return Ok(Stretch::WideRow);
         }
@@ -172,8 +173,8 @@ impl Scan {
     }
 }
 
-/// Where the rows begin that a range tombstone deletes around the row of a
-/// key, in a run without anything newer.
+/// Returns a function from a key to the start of the rows around it that a
+/// range tombstone deletes, in a run with nothing newer than `txn_max`.
 fn covered<'p>(
     pass: &Pass<'p>,
     spans: &'p [Arc<dyn RangeDeletes>],
@@ -190,11 +191,11 @@ fn covered<'p>(
     }
 }
 
-/// The part of the runs that is left to read.
+/// The part of the runs left to read.
 struct Place<'a> {
     first: &'a [u8],
     bound: Option<&'a [u8]>,
-    /// Kept from stretch to stretch for its memory.
+    /// Reused across stretches to save allocations.
     rows: &'a mut KeptRows,
 }
 
@@ -205,12 +206,12 @@ fn has_room(budget: &ReadBudget) -> bool {
         && budget.work >= STRETCH_ROOM.work
 }
 
-/// Cells copied out of a stretch, to be given out in another order.
+/// Cells copied from a stretch, to be returned in another order.
 #[derive(Default)]
 struct KeptRows {
     bytes: Vec<u8>,
     cells: Vec<KeptCell>,
-    /// The cells of each row.
+    /// The range of `cells` for each row.
     rows: Vec<Range<usize>>,
 }
 
@@ -251,7 +252,7 @@ impl KeptRows {
         self.cells.push(KeptCell { row, family, qualifier, value, timestamp, txn, marker, place });
     }
 
-    /// The column is often that of the cell before.
+    /// Stores the column, which is often that of the previous cell.
     fn push_column(&mut self, cell: &CellView<'_>) -> (Range<usize>, Range<usize>) {
         if let Some(last) = self.cells.last() {
             let (family, qualifier) = (last.family.clone(), last.qualifier.clone());
@@ -319,8 +320,9 @@ impl KeptRows {
     }
 }
 
-/// Whether two names are equal. Neighbours of a sorted run differ at the end
-/// if they do, and many names are a byte or two, so most need no long look.
+/// Whether two names are equal. Neighbours in a sorted run usually differ at
+/// the end, and many names are only a byte or two, so most comparisons are
+/// short.
 #[inline(always)]
 fn alike(a: &[u8], b: &[u8]) -> bool {
     match (a.split_last(), b.split_last()) {

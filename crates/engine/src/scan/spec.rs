@@ -1,4 +1,4 @@
-//! What a scan is asked for.
+//! The parameters of a scan.
 
 use std::sync::Arc;
 
@@ -15,39 +15,41 @@ use crate::txn::Txn;
 /// Which commits a scan sees.
 #[derive(Clone, Default)]
 pub enum View {
-    /// Those that no crash can take back.
+    /// Durable commits only.
     #[default]
     Durable,
-    /// All that have been accepted. What such a scan returned may be lost in a
-    /// crash; a commit that depends on it is lost with it.
+    /// All accepted commits. A crash may lose what such a scan returned, along
+    /// with any commit that depends on it.
     Latest,
-    /// Those up to a snapshot.
+    /// Commits up to a snapshot.
     At(Arc<Snapshot>),
 }
 
-/// What happens to a row that is written while it is being read in batches.
+/// How to treat a row that is written while it is read in batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowMode {
-    /// The row is read as it was when its reading began.
+    /// Read the row at the snapshot at which its first cell was read.
     #[default]
     Isolated,
-    /// The scan fails with `ScanConflict`.
+    /// Fail with `ScanConflict`.
     Unchanged,
 }
 
-/// What to scan.
+/// The specification of a scan.
 #[derive(Clone, Default)]
 pub struct ScanSpec {
-    /// Ranges of rows; empty means all. They may overlap and come in any order.
+    /// Ranges of rows, in any order, possibly overlapping; empty means all
+    /// rows.
     pub rows: Vec<RowRange>,
     pub columns: Columns,
     /// Timestamps to return; `None` means all.
     pub times: Option<TimeRange>,
-    /// Newest versions of each column to return.
+    /// Maximum number of versions per column, newest first.
     pub versions: Option<u32>,
     /// Whether to return markers too.
     pub markers: bool,
-    /// Rows descend; the cells of a row keep their order.
+    /// Return rows in descending order; the order of cells within a row is
+    /// unchanged.
     pub reverse: bool,
     pub rows_max: Option<usize>,
     pub cells_max: Option<usize>,
@@ -56,7 +58,7 @@ pub struct ScanSpec {
 }
 
 impl ScanSpec {
-    /// Scans one row.
+    /// Returns the specification of a scan of one row.
     pub fn row(row: &[u8]) -> ScanSpec {
         ScanSpec { rows: vec![RowRange::row(row)], ..ScanSpec::default() }
     }
@@ -84,20 +86,20 @@ impl ScanSpec {
         }
     }
 
-    /// The groups that hold any wanted family.
+    /// Returns the groups that hold any requested family.
     pub(crate) fn groups(&self, version: &TableVersion) -> Vec<usize> {
         let all = 0..version.memory.len();
         all.filter(|&group| self.wants_group(&version.schema, group)).collect()
     }
 
-    /// Whether a group holds any wanted family.
+    /// Whether a group holds any requested family.
     pub(crate) fn wants_group(&self, schema: &Schema, group: usize) -> bool {
         let Columns::Families(list) = &self.columns else { return true };
         let found = list.iter().filter_map(|wanted| schema.find(&wanted.family));
         found.into_iter().any(|family| family.group == group)
     }
 
-    /// Which blocks of a fragment the scan can do without.
+    /// Returns the cursor options that skip unneeded blocks of a fragment.
     pub(crate) fn cursor_options(&self, schema: &Schema, fill_cache: bool) -> CursorOptions {
         let families = match &self.columns {
             Columns::All => None,
@@ -105,24 +107,24 @@ impl ScanSpec {
                 Some(list.iter().map(|wanted| wanted.family.clone()).collect())
             }
         };
-        // Passing over newer versions would rank the older ones too high.
+        // Skipping newer versions would give the older ones too high a rank.
         let times = self.times.filter(|_| !schema.ranks_versions());
         let timestamps = times.map(|times| times.min..=times.max);
         CursorOptions { fill_cache, heat: None, timestamps, families }
     }
 }
 
-/// How much a batch may hold and do. A batch makes progress whatever the
-/// limits, except for `value_bytes`.
+/// Limits of a batch. A batch makes progress whatever the limits, except for
+/// `value_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
     pub cells: usize,
     pub bytes: usize,
-    /// Work to do, whatever is returned: an entry examined counts as one, a
-    /// long value as one for each 4 KiB, and the start of a range as 16.
+    /// Work, independent of what is returned: each entry examined counts as 1,
+    /// a long value as 1 per 4 KiB, and the start of a range as 16.
     pub work: usize,
-    /// The batch ends before a cell whose value is longer, so that a reader can
-    /// provide for it.
+    /// The batch ends before a cell with a longer value, so that the reader can
+    /// make arrangements for it.
     pub value_bytes: usize,
 }
 
@@ -132,15 +134,15 @@ impl Default for BatchLimits {
     }
 }
 
-/// How a batch ended.
+/// The outcome of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchEnd {
-    /// The oldest snapshot used for any row of the batch; valid as a
-    /// `commit_max_txn` even when no row was found.
+    /// The oldest snapshot used for any row of the batch. A valid
+    /// `commit_max_txn` even if no row was found.
     pub txn: Txn,
-    /// There is nothing more.
+    /// Whether the scan is complete.
     pub done: bool,
-    /// The length of the value that the batch ended before, because its limits
-    /// do not allow for one so long.
+    /// The length of the value before which the batch ended, because it exceeds
+    /// `value_bytes`.
     pub long_value: Option<usize>,
 }
