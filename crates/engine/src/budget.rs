@@ -1,6 +1,6 @@
-//! The memory budget: one object shared by all stores of a process. Fragments
-//! and caches charge it for what they hold, commits reserve from it before they
-//! are admitted, and the workers look at it for something to flush.
+//! The memory budget shared by all stores of a process. Fragments and caches
+//! charge it for the memory they hold, commits reserve from it during
+//! admission, and the workers consult it to decide when to flush.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
@@ -10,12 +10,12 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
 
-/// The size of the chunks that fragments pass on through the budget.
+/// Size of the chunks that fragments recycle through the budget.
 pub const CHUNK_BYTES: usize = 1 << 20;
-/// How much may lie spare while nobody needs it.
+/// Maximum total size of spare chunks.
 const SPARE_BYTES_MAX: usize = 64 << 20;
 
-/// A number of bytes that all stores of a process share.
+/// A number of bytes shared by all stores of a process.
 pub struct MemoryBudget {
     limit: usize,
     state: Mutex<State>,
@@ -25,15 +25,15 @@ pub struct MemoryBudget {
 struct State {
     used: usize,
     peak: usize,
-    /// Requests that wait for free bytes, oldest first.
+    /// Requests waiting for free bytes, oldest first.
     queue: VecDeque<Request>,
-    /// Tickets of requests that were granted and not collected yet. Their
-    /// bytes are in `used`.
+    /// Tickets of requests granted but not yet collected. Their bytes are
+    /// included in `used`.
     granted: BTreeSet<u64>,
     next_ticket: u64,
-    /// Chunks of dropped fragments, kept for the next: memory that was touched
-    /// before costs no page faults. Not in `used`, but they give way to it, so
-    /// the limit holds for both together.
+    /// Chunks of dropped fragments, kept for reuse: memory that is already
+    /// mapped costs no page faults. Not included in `used`, but freed when
+    /// `used` grows, so that both together stay within the limit.
     spare: Vec<Vec<u8>>,
 }
 
@@ -52,51 +52,51 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// Bytes charged and reserved now. Charges are not refused, so this can be
-    /// above the limit.
+    /// Returns the bytes charged and reserved now. Charges are never refused,
+    /// so this can exceed the limit.
     pub fn used(&self) -> usize {
         self.state.lock().used
     }
 
-    /// The most that was ever charged and reserved.
+    /// Returns the peak of the bytes charged and reserved.
     pub fn peak(&self) -> usize {
         self.state.lock().peak
     }
 
-    /// Whether a reservation waits for free bytes.
+    /// Whether any reservation is waiting for free bytes.
     pub fn has_waiters(&self) -> bool {
         !self.state.lock().queue.is_empty()
     }
 
-    /// Takes note of bytes that are held already.
+    /// Charges bytes that are already held.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
         Charge { budget: Arc::clone(self), bytes }
     }
 
-    /// Takes the bytes if they are free and nobody waits for them.
+    /// Reserves the bytes if they are free and no request is waiting.
     pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let mut state = self.state.lock();
         let free = state.queue.is_empty() && self.fits(&state, bytes);
         free.then(|| self.take(&mut state, bytes))
     }
 
-    /// Returns a future that takes the bytes when they are free. Requests are
-    /// granted in the order of their first poll, so that a large one is not
-    /// overtaken for ever by small ones. Dropping the future withdraws the
-    /// request. More than the limit is never granted: do not request it.
+    /// Returns a future that reserves the bytes once they are free. Requests
+    /// are granted in the order of their first poll, so that small requests do
+    /// not starve a large one. Dropping the future withdraws the request. A
+    /// request above the limit is never granted.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         Reservation { budget: Arc::clone(self), bytes, ticket: None }
     }
 
-    /// An empty chunk of `CHUNK_BYTES`, if a dropped fragment left one. To be
-    /// charged by whoever takes it.
+    /// Returns an empty chunk of `CHUNK_BYTES` left by a dropped fragment, if
+    /// there is one. The caller must charge it.
     pub fn take_spare_chunk(&self) -> Option<Vec<u8>> {
         self.state.lock().spare.pop()
     }
 
-    /// Keeps a chunk for the next fragment, if there is space. It must not be
-    /// charged any more.
+    /// Keeps a chunk for the next fragment, if there is space. The chunk must
+    /// no longer be charged.
     pub fn give_spare_chunk(&self, mut chunk: Vec<u8>) {
         if chunk.capacity() != CHUNK_BYTES {
             return;
@@ -139,8 +139,8 @@ impl MemoryBudget {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Grants the oldest requests as far as they fit. Returns whom to wake,
-    /// outside the lock.
+    /// Grants the oldest requests as far as they fit. Returns the wakers, to be
+    /// called without the lock.
     fn grant(&self, state: &mut State) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(first) = state.queue.front()
@@ -154,7 +154,7 @@ impl MemoryBudget {
         wakers
     }
 
-    /// Withdraws a request that was polled and not collected.
+    /// Withdraws a request that was polled but not collected.
     fn withdraw(&self, ticket: u64, bytes: usize) {
         let wakers = {
             let mut state = self.state.lock();
@@ -163,18 +163,19 @@ impl MemoryBudget {
             } else {
                 state.queue.retain(|request| request.ticket != ticket);
             }
-            // The next in line may fit now.
+            // The next request may fit now.
             self.grant(&mut state)
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-/// Waits for bytes of a budget.
+/// A future that waits for bytes of a budget.
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
     bytes: usize,
-    /// The place in the queue, from the first poll until the bytes are taken.
+    /// The position in the queue, from the first poll until the bytes are
+    /// taken.
     ticket: Option<u64>,
 }
 
@@ -214,7 +215,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Bytes taken from a budget, given back on drop.
+/// Bytes taken from a budget, returned on drop.
 pub struct Charge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
@@ -251,7 +252,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    /// Returns when `waiting` threads stand in the queue.
+    /// Waits until `waiting` requests are in the queue.
     fn until_queued(budget: &MemoryBudget, waiting: usize) {
         while budget.state.lock().queue.len() < waiting {
             thread::yield_now();

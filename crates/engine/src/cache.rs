@@ -1,5 +1,5 @@
 //! The block cache: decompressed blocks, index partitions and filters of all
-//! stores of a process, within one budget of bytes.
+//! stores of a process, bounded by one budget of bytes.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::fragment::block::Block;
 use crate::fragment::filter::RowFilter;
 use crate::fragment::index::IndexPart;
 
-/// About how large a cached item is; sizes the cache's own tables.
+/// Typical size of a cached item; used to size the cache's own tables.
 const ITEM_BYTES: u64 = 16 << 10;
-/// What the cache's tables and an allocation cost per item.
+/// Overhead per item of the cache's tables and the allocation.
 const ITEM_OVERHEAD_BYTES: u64 = 100;
-/// Open fragments keep at most this share of the budget for themselves.
+/// Open fragments may reserve at most this fraction of the budget.
 const RESIDENT_SHARE_MAX: u64 = 2;
-/// Room is taken from the items in steps of this share of the budget, because
-/// changing the room of all items is no small thing.
+/// The capacity for items changes in steps of this fraction of the budget,
+/// because changing it is expensive.
 const RESIDENT_STEPS: u64 = 16;
-/// A round is over when this share of the budget has been put in.
+/// A round ends when this fraction of the budget has been inserted.
 const ROUNDS: u64 = 16;
-/// Counters are spread so that threads do not fight over one cache line.
+/// Number of counter shards, to avoid contention on a single cache line.
 const COUNTERS: usize = 16;
 
-/// A piece of a file, ready to use.
+/// A decoded part of a file.
 #[derive(Clone)]
 pub(crate) enum Cached {
     Block(Arc<Block>),
@@ -46,7 +46,7 @@ impl Cached {
     }
 }
 
-/// Which piece of which file.
+/// Identifies a part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     file: u64,
@@ -63,16 +63,15 @@ pub struct BlockCache {
     round: AtomicU32,
 }
 
-/// What open fragments keep outside of the items.
+/// Memory that open fragments hold outside the cached items.
 #[derive(Default)]
 struct Resident {
     bytes: u64,
-    /// Steps of the budget that the items do without for it.
+    /// Steps of the budget by which the capacity for items is reduced.
     steps: u64,
 }
 
-/// Bytes of the budget that an open fragment keeps for itself; given back when
-/// it is dropped.
+/// Bytes of the budget reserved by an open fragment; returned on drop.
 pub(crate) struct Reserved {
     cache: Arc<BlockCache>,
     bytes: u64,
@@ -92,7 +91,7 @@ impl Drop for Reserved {
     }
 }
 
-/// When a cached piece was last used, in rounds of the cache.
+/// The round in which a cached part was last used.
 pub(crate) struct LastUse(AtomicU32);
 
 impl Default for LastUse {
@@ -108,15 +107,15 @@ struct Counter {
     misses: AtomicU64,
 }
 
-/// How well the cache does, since it was made.
+/// Cache statistics since its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStats {
     pub hits: u64,
     pub misses: u64,
-    /// Bytes held now, in all.
+    /// Total bytes held now.
     pub bytes: u64,
-    /// Those of them that are indexes and filters of open fragments, which
-    /// stay until the fragment goes.
+    /// Bytes of indexes and filters held by open fragments for as long as they
+    /// are open; included in `bytes`.
     pub resident_bytes: u64,
     pub capacity_bytes: u64,
 }
@@ -146,8 +145,8 @@ impl BlockCache {
         self.budget_bytes
     }
 
-    /// Takes bytes out of the budget for something that is kept elsewhere;
-    /// `None` when too much is kept like this already.
+    /// Reserves bytes of the budget for memory held elsewhere; `None` if too
+    /// much is reserved already.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
         let bytes = bytes as u64;
         let mut resident = self.resident.lock();
@@ -159,8 +158,9 @@ impl BlockCache {
         Some(Reserved { cache: self.clone(), bytes })
     }
 
-    /// Leaves the items what the resident bytes do not take. A step is given
-    /// back late, so that files which come and go do not move it to and fro.
+    /// Adjusts the capacity for items to the resident bytes. It is raised with
+    /// hysteresis, so that files that come and go do not change it back and
+    /// forth.
     fn make_room(&self, resident: &mut Resident) {
         let step = self.budget_bytes.div_ceil(RESIDENT_STEPS).max(1);
         let needed = resident.bytes.div_ceil(step);
@@ -170,7 +170,7 @@ impl BlockCache {
         }
     }
 
-    /// An id that no other file of this cache has.
+    /// Returns a file id that is unique in this cache.
     pub fn next_file_id(&self) -> u64 {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
@@ -186,14 +186,14 @@ impl BlockCache {
         found
     }
 
-    /// Looks without being noticed: neither counted nor taken for a use that
-    /// would keep the item longer.
+    /// Looks up an item without counting a hit or a miss and without refreshing
+    /// it.
     pub(crate) fn peek(&self, file: u64, offset: u64) -> Option<Cached> {
         self.items.peek(&Place { file, offset })
     }
 
-    /// A reader found an item without asking. The cache has to hear of it once
-    /// a round, else it would take the item for unused.
+    /// Records a hit by a reader that has the item already. The item is
+    /// refreshed once per round; otherwise the cache would consider it unused.
     #[inline]
     pub(crate) fn note_use(&self, file: u64, offset: u64, last: &LastUse) {
         self.counter(offset).hits.fetch_add(1, Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl BlockCache {
         let bytes = item.bytes();
         let put = self.put_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let round = put / (self.budget_bytes / ROUNDS).max(1);
-        // The mark of things never used is no round.
+        // `u32::MAX` marks items never used, so it must not be a round.
         self.round.store((round % u64::from(u32::MAX)) as u32, Ordering::Relaxed);
         self.items.insert(Place { file, offset }, item);
     }
@@ -246,7 +246,7 @@ impl Weighter<Place, Cached> for ByBytes {
     }
 }
 
-/// Mixes two numbers nobody outside can choose, so it need not resist attack.
+/// Mixes two numbers that no client controls, so it need not resist attacks.
 #[derive(Default)]
 struct PlaceHasher {
     state: u64,

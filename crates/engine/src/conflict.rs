@@ -1,4 +1,4 @@
-//! Remembers how recently rows were written, in bounded memory.
+//! Tracks how recently rows were written, in bounded memory.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -6,13 +6,13 @@ use crate::cell::commit::TableId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::txn::Txn;
 
-/// The highest txn seen by each of many slots. Rows share slots, so a row may
-/// seem newer than it is, which costs a retry; it never seems older.
+/// The highest txn recorded per slot. Rows share slots, so a row may appear
+/// newer than it is, which costs a retry, but never older.
 pub struct ConflictMemory {
     slots: Box<[AtomicU64]>,
 }
 
-/// A row as the conflict memory knows it.
+/// A row's hash in the conflict memory.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSlot(u64);
 
@@ -23,19 +23,19 @@ impl RowSlot {
 }
 
 impl ConflictMemory {
-    /// Starts with every row at `floor`: what was read before it conflicts.
+    /// Starts with every row at `floor`: anything read before it conflicts.
     pub fn new(slots: usize, floor: Txn) -> ConflictMemory {
         let slots = slots.next_power_of_two();
         ConflictMemory { slots: (0..slots).map(|_| AtomicU64::new(floor.raw())).collect() }
     }
 
-    /// A txn at or above that of the row's last commit.
+    /// Returns a txn at or above that of the row's last commit.
     pub fn newest(&self, row: RowSlot) -> Txn {
         let raw = self.slot(row).load(Ordering::Acquire);
         Txn::from_raw(raw).expect("only txns are stored")
     }
 
-    /// The row was written at `txn`. Called in txn order.
+    /// Records that the row was written at `txn`. Called in txn order.
     pub fn record(&self, row: RowSlot, txn: Txn) {
         self.slot(row).store(txn.raw(), Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in the engine, told to the caller.
+//! The errors of the engine.
 
 use std::fmt;
 use std::io;
@@ -10,25 +10,25 @@ use crate::txn::Txn;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// One engine failure. Cheap to clone, because one failed sync is told to
-/// every waiter.
+/// An engine error. Cheap to clone, because a failed sync is reported to every
+/// waiter.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// A row of the commit was written after the caller read it.
     #[error("row {row} of table {table} was changed at txn {newest}, after {commit_max_txn}")]
     MutationConflict { table: String, row: Printable, newest: Txn, commit_max_txn: Txn },
-    /// The rows of a commit, or the cells of a run, do not ascend.
+    /// The rows of a commit, or the cells of a run, are not in ascending order.
     #[error("cells out of order: {0}")]
     CellDisorder(String),
     /// The bytes of a packed commit do not parse.
     #[error("malformed commit at byte {at}: {what}")]
     InvalidPackedFormat { at: usize, what: String },
-    /// The commit parses but asks for something that cannot be stored.
+    /// The commit is well-formed but contains something that cannot be stored.
     #[error("invalid mutation: {0}")]
     InvalidMutation(String),
     #[error("{what} of {size} bytes is over the limit of {limit}")]
     TooLarge { what: &'static str, size: usize, limit: usize },
-    /// Operands were written by a program that knew more folds.
+    /// Operands were written by a newer version that knows more folds.
     #[error("no fold has the id {0}: read the table with the version of stele that wrote it")]
     UnknownFold(u8),
     #[error("no table {0}")]
@@ -37,7 +37,7 @@ pub enum Error {
     TableExists(String),
     #[error("table {table} has no column family {family}")]
     UnknownColumnFamily { table: String, family: Printable },
-    /// The table was altered after the caller checked the commit: nothing was
+    /// The table was altered after the caller checked the commit. Nothing was
     /// changed.
     #[error("table {table} was altered: check the commit again")]
     SchemaChanged { table: String },
@@ -45,53 +45,53 @@ pub enum Error {
     UnknownCheckpoint(u64),
     #[error("invalid schema: {0}")]
     InvalidSchema(String),
-    /// The row changed between two batches of a scan that promised to notice.
+    /// The row changed between two batches of a scan in mode `Unchanged`.
     #[error("row {row} changed while it was being scanned")]
     ScanConflict { row: Printable },
-    /// The snapshot is older than the store keeps; scan again.
+    /// The snapshot is too old.
     #[error("snapshot {snapshot} has expired: scan again")]
     SnapshotExpired { snapshot: Txn },
-    /// Stored bytes are damaged. What they held is not served.
+    /// Stored bytes are damaged; their contents are not served.
     #[error("data loss: {}, byte {offset}: {what}", path.display())]
     DataLoss { path: PathBuf, offset: u64, what: String },
-    /// A file was written by a later version of the engine.
+    /// A file was written by a newer version of the engine.
     #[error(
         "{} has format version {found}, this program reads up to {known}: use a newer stele",
         path.display()
     )]
     NewerFormat { path: PathBuf, found: u32, known: u32 },
-    /// A new store cannot be made where one is.
+    /// A new store cannot be created where one exists.
     #[error("{} holds a store already: choose an empty directory", path.display())]
     DirectoryInUse { path: PathBuf },
-    /// The store was made to keep its own log, or to keep none.
+    /// The store was created with its own log, or with an external one.
     #[error("{} is a store that {}", path.display(), if *external { "keeps no log of its own: only its owner can open it" } else { "keeps its own log: choose another directory" })]
     OtherLog { path: PathBuf, external: bool },
-    /// The store keeps its own log and gives its own numbers.
+    /// The store has its own log and assigns its own numbers.
     #[error("the store keeps its own log: commits have no index of the caller's")]
     LogKept,
-    /// The store keeps no log: commits must come with their index.
+    /// The store has no log of its own: commits must come with an index.
     #[error("the store keeps no log: a commit must come with its index in the caller's")]
     NoLogKept,
-    /// Indexes of the caller's log only rise.
+    /// Indices of the external log must increase.
     #[error("index {index} is not after {applied}, which is applied already")]
     IndexPassed { index: u64, applied: u64 },
     /// Another process has the directory open.
     #[error("{} is in use by another process", path.display())]
     Locked { path: PathBuf },
     /// A log write or sync failed. Nothing is acknowledged until the store is
-    /// opened anew.
+    /// reopened.
     #[error("the store has stopped after a failure: {0}")]
     Stopped(Arc<Error>),
     #[error("the store is closed")]
     Closed,
-    /// The store cannot take the commit now: nothing was changed.
+    /// The store cannot accept the commit now. Nothing was changed.
     #[error("overloaded: {what}: try again in {} s", retry_after.as_secs().max(1))]
     Overloaded { what: &'static str, retry_after: Duration },
-    /// The configuration was changed by somebody else.
+    /// The config was changed concurrently.
     #[error("configuration is at revision {found}, not {expected}")]
     ConfigConflict { expected: u64, found: u64 },
-    /// There was no room for it. Nothing was changed; the same call succeeds
-    /// once there is room.
+    /// The disk is full. Nothing was changed; the same call succeeds once there
+    /// is space.
     #[error(
         "the disk is full: {doing} {}: make room, writing then goes on by itself",
         path.display()
@@ -116,7 +116,7 @@ impl Error {
         Error::DataLoss { path: path.to_path_buf(), offset, what: what.into() }
     }
 
-    /// True when trying the same call again can succeed.
+    /// Whether retrying the same call can succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -129,7 +129,7 @@ impl Error {
     }
 }
 
-/// Bytes shown to a person: printable ASCII as it is, the rest as `\xNN`.
+/// Bytes formatted for people: printable ASCII as is, the rest as `\xNN`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Printable(pub Vec<u8>);
 

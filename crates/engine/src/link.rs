@@ -1,5 +1,6 @@
-//! A link of a chain: a reference to a fragment file and the rows of it that
-//! count there. Several links may share one file, each with rows of its own.
+//! A link of a chain: a reference to a fragment file and the range of its rows
+//! that are live in that chain. Several links may share one file, each with its
+//! own rows.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,7 +24,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Takes over what the configuration says now.
+    /// Replaces the set with the pinned files of the config.
     pub fn update(&self, configs: &Configs) {
         *self.names.write() = configs.pinned_files().map(|file| file.name).collect();
     }
@@ -33,23 +34,23 @@ impl Pins {
     }
 }
 
-/// A fragment file that links refer to.
+/// A fragment file shared by links.
 pub struct LinkedFile {
     name: FileName,
     fragment: Result<Arc<Fragment>>,
     path: PathBuf,
     files: Arc<dyn Files>,
-    /// No chain names the file any more: it goes with its last reader, unless
-    /// a checkpoint needs it.
+    /// Set when no chain names the file any more: it is removed after its last
+    /// reader, unless a checkpoint needs it.
     doomed: AtomicBool,
     pins: Arc<Pins>,
-    /// A block turned out to be damaged; compaction leaves the file alone.
+    /// Set when a block is found damaged; compaction then skips the file.
     damaged: AtomicBool,
-    /// How often compaction could not read the file.
+    /// Number of times that compaction failed to read the file.
     read_failures: AtomicU32,
 }
 
-/// A file that compaction could not read so often counts as damaged.
+/// A file counts as damaged after this many failed reads by compaction.
 const READ_FAILURES_MAX: u32 = 3;
 
 impl LinkedFile {
@@ -79,10 +80,10 @@ impl Drop for LinkedFile {
             return;
         }
         match self.files.remove(&self.path) {
-            // The last checkpoint that needed it was released meanwhile.
+            // The last checkpoint that needed the file was released meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                // The next open removes what no config names.
+                // The next open removes files that are not in the config.
                 tracing::warn!(path = %self.path.display(), %error, "could not remove a fragment");
             }
             Ok(()) => {}
@@ -90,14 +91,14 @@ impl Drop for LinkedFile {
     }
 }
 
-/// Some rows of a fragment, in their place in a chain.
+/// A range of rows of a fragment, as part of a chain.
 pub struct Link {
-    /// `rows` are those that count here; the file may have others.
+    /// `rows` is the live range; the file may have other rows.
     pub file: FileConfig,
     linked: Arc<LinkedFile>,
-    /// The file has no other rows.
+    /// Whether the file has no other rows.
     whole: bool,
-    /// The first possible key of the rows, and the first after them.
+    /// The first possible key of the rows, and the first one after them.
     start_key: Vec<u8>,
     end_key: Option<Vec<u8>>,
 }
@@ -115,7 +116,7 @@ impl Link {
         }
     }
 
-    /// The part of the link inside `rows`; `None` when that is nothing.
+    /// Returns the part of the link inside `rows`; `None` if it is empty.
     pub fn clipped(self: &Arc<Self>, rows: &RowRange) -> Option<Arc<Link>> {
         let rows = self.file.rows.intersection(rows);
         if rows.is_empty() {
@@ -128,7 +129,8 @@ impl Link {
         Some(Arc::new(Link::new(file, self.linked.clone())))
     }
 
-    /// The open fragment, or why its rows are lost.
+    /// Returns the open fragment, or the error because of which its rows are
+    /// lost.
     pub fn fragment(&self) -> Result<&Arc<Fragment>> {
         self.linked.fragment.as_ref().map_err(Error::clone)
     }
@@ -137,7 +139,7 @@ impl Link {
         &self.linked
     }
 
-    /// Whether all rows of the file count here.
+    /// Whether all rows of the file are live here.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -146,12 +148,12 @@ impl Link {
         &self.start_key
     }
 
-    /// The first key after the rows; `None`: there is no end.
+    /// Returns the first key after the rows; `None` if they are unbounded.
     pub fn end_key(&self) -> Option<&[u8]> {
         self.end_key.as_deref()
     }
 
-    /// The range tombstones over the rows.
+    /// Returns the range tombstones over the rows.
     pub fn spans(&self) -> Arc<Spans> {
         match &self.linked.fragment {
             Ok(fragment) if self.whole || fragment.spans().is_empty() => fragment.spans().clone(),
@@ -160,7 +162,7 @@ impl Link {
         }
     }
 
-    /// About how many bytes the rows take.
+    /// Returns the approximate size of the rows.
     pub fn bytes(&self) -> u64 {
         match &self.linked.fragment {
             Ok(fragment) if !self.whole => fragment.estimate_bytes(&self.file.rows),
@@ -168,13 +170,13 @@ impl Link {
         }
     }
 
-    /// Whether all of the file can be read, as far as is known.
+    /// Whether the whole file is readable, as far as is known.
     pub fn is_readable(&self) -> bool {
         self.linked.fragment.is_ok() && !self.linked.damaged.load(Ordering::Relaxed)
     }
 
-    /// Remembers that a compaction failed because of this file, if it did: by
-    /// damage, or by an error of the disk that does not go away.
+    /// Records that a compaction failed because of this file, if it did:
+    /// because of damage, or of a persistent disk error.
     pub fn note_failure(&self, error: &Error) {
         let linked = &self.linked;
         let damaged = match error {
@@ -190,21 +192,21 @@ impl Link {
         }
     }
 
-    /// Deletes the file once nobody reads it.
+    /// Marks the file for deletion after its last reader.
     pub fn doom(&self) {
         self.linked.doomed.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether an error is about the disk (EIO) and not about the process, such as
+/// Whether an error concerns the disk (EIO) rather than the process, such as
 /// too many open files.
 pub fn is_disk_error(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     error.raw_os_error() == Some(EIO)
 }
 
-/// The greatest timestamp of any cell in these fragments, if they hold cells;
-/// a fragment that cannot be read may hold any.
+/// Returns the greatest timestamp of any cell in these fragments, if they have
+/// cells. An unreadable fragment may have any timestamp.
 pub fn timestamp_max<'a>(links: impl Iterator<Item = &'a Arc<Link>>) -> Option<i64> {
     let of_link = |link: &Arc<Link>| match link.fragment() {
         Ok(fragment) => fragment.meta().timestamps.map(|(_, max)| max),

@@ -1,4 +1,5 @@
-//! How a store is sized. The defaults suit a server of a few gigabytes.
+//! The options of a store. The defaults suit a server with a few gigabytes of
+//! memory.
 
 use std::time::Duration;
 
@@ -13,20 +14,20 @@ pub struct Options {
     pub compact: CompactOptions,
     pub memory: MemoryOptions,
     pub admission: AdmissionOptions,
-    /// The merge operations that commits may use.
+    /// The merge operations available to commits.
     pub folds: Folds,
-    /// A snapshot older than this is given up, so that it cannot keep every
-    /// superseded cell alive; its reader gets a retryable error.
+    /// Snapshots older than this expire, so that they cannot keep all
+    /// superseded cells alive; readers get a retryable error.
     pub snapshot_age_max: SnapshotAge,
 }
 
-/// What a commit may hold.
+/// Size limits of commits.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub row_bytes_max: usize,
     pub qualifier_bytes_max: usize,
     pub value_bytes_max: usize,
-    /// All of a commit in its packed form.
+    /// Size of a whole commit in packed form.
     pub commit_bytes_max: usize,
 }
 
@@ -43,16 +44,16 @@ impl Default for Limits {
 
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
-    /// Bytes of the memory budget, when the store makes its own.
+    /// Size of the memory budget, unless it is shared.
     pub budget_bytes: usize,
-    /// Bytes of the block cache, when the store makes its own.
+    /// Size of the block cache, unless it is shared.
     pub cache_bytes: u64,
-    /// Writers wait while more than this is queued for the log.
+    /// Writers wait while more bytes than this are queued for the log.
     pub log_queue_bytes_max: u64,
-    /// Slots that remember the newest txn of rows; a power of two. Fewer slots
-    /// give more false conflicts, never a missed one.
+    /// Number of slots that track the newest txn of rows; a power of two. Fewer
+    /// slots cause more false conflicts, but never a missed one.
     pub conflict_slots: usize,
-    /// Commits of one generation of txns; lower only in tests.
+    /// Maximum number of commits per generation of txns; lower only in tests.
     pub generation_commits_max: u32,
 }
 
@@ -68,13 +69,13 @@ impl Default for MemoryOptions {
     }
 }
 
-/// How commits wait while memory is full, the log is behind or chains are too
-/// long.
+/// Limits on commits that wait because memory is full, the log is behind or
+/// chains are too long.
 #[derive(Clone, Debug)]
 pub struct AdmissionOptions {
-    /// More commits than this do not wait; further ones are refused.
+    /// Maximum number of waiting commits; any more are rejected.
     pub waiters_max: usize,
-    /// A commit that has waited for so long is refused.
+    /// A commit that has waited this long is rejected.
     pub wait_max: Duration,
 }
 
@@ -84,19 +85,19 @@ impl Default for AdmissionOptions {
     }
 }
 
-/// When memory is written to disk fragments.
+/// When memory is flushed to disk fragments.
 #[derive(Clone, Debug)]
 pub struct FlushOptions {
-    /// One (table, group) holds at most about this much before it is flushed.
+    /// Approximate size at which the memory of one (table, group) is flushed.
     pub fragment_bytes: usize,
-    /// The share of the memory budget, in percent, above which the worker
-    /// flushes whatever frees most.
+    /// Percentage of the memory budget above which the worker flushes whatever
+    /// frees the most.
     pub budget_percent: usize,
-    /// What a byte of pinned log weighs against a byte of memory, in percent.
+    /// Weight of a byte of pinned log relative to a byte of memory, in percent.
     pub log_weight_percent: u64,
-    /// Cells stay in memory alone for at most this long.
+    /// Maximum time that cells stay only in memory.
     pub age_max: Duration,
-    /// More log than this is not left to be replayed.
+    /// Maximum size of the log to replay.
     pub replay_bytes_max: u64,
 }
 
@@ -114,15 +115,15 @@ impl Default for FlushOptions {
 
 #[derive(Clone, Debug)]
 pub struct CompactOptions {
-    /// Chains of fewer runs than this are left alone.
+    /// Chains with fewer runs than this are not compacted.
     pub chain_min: usize,
-    /// Chains are never allowed to keep more runs than this.
+    /// Chains with more runs than this are always compacted.
     pub chain_max: usize,
-    /// From this length on writers are slowed down.
+    /// Writers are delayed from this chain length on.
     pub chain_slow: usize,
-    /// At this length writers wait for compaction.
+    /// Writers wait for compaction from this chain length on.
     pub chain_stop: usize,
-    /// An output that has reached this size ends with the row at hand.
+    /// An output ends with the row at which it reaches this size.
     pub output_bytes: u64,
 }
 

@@ -1,6 +1,6 @@
-//! The first cell of a row, and the place where it was found: with the place,
-//! the same cell is read again without looking for it, for as long as the row
-//! has not been written and the fragment is still read from.
+//! The first cell of a row and its place in a fragment. With the place, the
+//! cell can be read again without a lookup, as long as the row has not been
+//! written and the fragment is still in use.
 
 use crate::cell::key::{self, KeyParts, Kind, Level};
 use crate::cell::span::RangeDeletes;
@@ -15,25 +15,26 @@ use crate::store::Shared;
 use crate::table::{Table, TableVersion};
 use crate::txn::Txn;
 
-/// Where the first cell of a row was when it was read. Good until the store
-/// is closed; a place that is wrong costs the time to notice, never a wrong
-/// cell, if its txn is one that the store gave out with it.
+/// The position of a row's first cell at the time it was read. Valid until the
+/// store is closed. A stale place only costs the time to detect it and never
+/// yields a wrong cell, provided that `txn` is the one the store returned with
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// When the row was read.
+    /// The txn at which the row was read.
     pub txn: Txn,
     pub entry: EntryPlace,
 }
 
-/// How the first cell of a row was read.
+/// The result of reading the first cell of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstCell {
-    /// The row was read at this txn.
+    /// The txn at which the row was read.
     pub txn: Txn,
-    /// Where the cell is; `None` when there is none, or when it is not in a
-    /// fragment on disk alone.
+    /// The place of the cell; `None` if there is no cell, or if it is not
+    /// entirely in one disk fragment.
     pub place: Option<Place>,
-    /// Whether the caller's place led there.
+    /// Whether the cell was found through the caller's place.
     pub by_place: bool,
 }
 
@@ -48,7 +49,7 @@ impl Shared {
     ) -> Result<FirstCell> {
         let (version, snapshot) = self.version_for(table, view)?;
         if let Some(place) = place
-            // What was not too old then may be so by now.
+            // A cell that was not too old then may be too old now.
             && !version.schema.ages()
             && self.is_unchanged(table, &version, row, place.txn, snapshot)
             && read_entry(&version, row, &place.entry, sink)?
@@ -89,8 +90,8 @@ impl Shared {
         Ok(FirstCell { txn: snapshot, place, by_place: false })
     }
 
-    /// Whether the row is at `snapshot` as it was at `since`. False when that
-    /// is not known.
+    /// Whether the row at `snapshot` is the same as at `since`. False if
+    /// unknown.
     fn is_unchanged(
         &self,
         table: &Table,
@@ -99,7 +100,7 @@ impl Shared {
         since: Txn,
         snapshot: Txn,
     ) -> bool {
-        // Whoever made a commit visible has noted its rows before.
+        // The rows of a commit are recorded before the commit becomes visible.
         if since > snapshot || self.newest_write_of(table, row) > since {
             return false;
         }
@@ -119,12 +120,12 @@ impl Shared {
     }
 }
 
-/// The first entry of a row, if it is a value in a fragment on disk.
+/// The first entry of a row, if it is a value in a disk fragment.
 #[derive(Clone, Copy)]
 struct First {
     timestamp: i64,
     txn: Txn,
-    /// Where its value is in memory.
+    /// The address of its value in memory.
     value: *const u8,
     place: EntryPlace,
 }
@@ -139,16 +140,17 @@ fn first_entry(merge: &Merge<Source>, row_start: &[u8]) -> Option<First> {
 }
 
 impl First {
-    /// Whether the cell that is read is this one. Of the cells of one commit
-    /// in one row either all are deleted or none, unless deletes stand before
-    /// them, and then the first entry is no value.
+    /// Whether the cell being read is this one. The cells of one commit in one
+    /// row are either all deleted or none, unless deletes precede them, in
+    /// which case the first entry is not a value.
     fn is(&self, cell: &CellView<'_>) -> bool {
         (self.timestamp, self.txn) == (cell.timestamp, cell.txn)
             && std::ptr::eq(self.value, cell.value.as_ptr())
     }
 }
 
-/// Gives the entry at a place to `sink`, if that is a value of the row.
+/// Passes the entry at a place to `sink` if it is a value of the row. Returns
+/// whether it is.
 fn read_entry(
     version: &TableVersion,
     row: &[u8],
@@ -176,7 +178,7 @@ fn read_entry(
     })
 }
 
-/// Whether an escaped row is this one.
+/// Whether an escaped row equals this one.
 fn is_row(escaped: &[u8], row: &[u8]) -> bool {
     if escaped.len() == row.len() && !row.contains(&0) {
         return escaped == row;
@@ -186,7 +188,7 @@ fn is_row(escaped: &[u8], row: &[u8]) -> bool {
     unescaped == row
 }
 
-/// The fragment of that number, if the row is read from it.
+/// Returns the fragment with that number if the row is read from it.
 fn fragment_of<'v>(
     version: &'v TableVersion,
     row: &[u8],

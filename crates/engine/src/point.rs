@@ -1,5 +1,5 @@
-//! Reading one row in one go: the short way, without what a scan needs to
-//! stop and go on.
+//! Point reads: read one row in one call, without the state that a scan needs
+//! to stop and resume.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::table::{Table, TableVersion};
 use crate::txn::Txn;
 
 impl Shared {
-    /// Gives the wanted cells of `row` to `sink`, until that stops the read.
-    /// Returns the txn that the row was read at; `None` if the read ended
-    /// because it had done `work_max`, as `BatchLimits::work` counts it.
+    /// Passes the requested cells of `row` to `sink` until it stops the read.
+    /// Returns the txn at which the row was read; `None` if the read reached
+    /// `work_max`, counted like `BatchLimits::work`.
     pub fn read_row(
         &self,
         table: &Table,
@@ -32,7 +32,7 @@ impl Shared {
         let groups = 0..version.memory.len();
         let groups = groups.filter(|&group| spec.wants_group(schema, group));
         let sources = Sources::of_row(&version, tablet, groups, row, &options)?;
-        // Most policies do not ask for the time.
+        // Most policies do not depend on the time.
         let now_micros = if schema.ages() { self.tables.world.clock.now_micros() } else { 0 };
         let rules = spec.rules(snapshot, now_micros, schema, &self.tables.folds);
 
@@ -59,14 +59,14 @@ impl Shared {
         state.clear();
         SPARE.set(state);
         outcome?;
-        // The sink, too, ends a read by spending its work.
+        // The sink, too, ends a read by using up its work.
         let is_whole = budget.work > 0 || budget.stopped || budget.cells == 0;
         Ok(is_whole.then_some(snapshot))
     }
 
-    /// What to read one row from, and at which txn. The version is kept until
-    /// the row is read, so no snapshot need be held; it only has to have
-    /// everything up to the txn.
+    /// Returns the version and the txn at which to read one row. The version is
+    /// kept until the row is read, so no snapshot is needed; the version only
+    /// has to contain everything up to the txn.
     pub fn version_for(&self, table: &Table, view: &View) -> Result<(Arc<TableVersion>, Txn)> {
         Ok(match view {
             View::Durable => table.capture(|| self.durable()),
@@ -80,8 +80,8 @@ impl Shared {
     }
 }
 
-/// Turns the start of a row into a key after everything that is wanted of it.
-/// Deletes stand before what they delete, so none is left out.
+/// Extends the start of a row to a key after all requested cells. Deletes sort
+/// before what they delete, so none is left out.
 fn end_of_wanted(row: &[u8], columns: &Columns, bound: &mut Vec<u8>) {
     match columns.last_wanted() {
         None => key::push_past(bound),
@@ -97,7 +97,7 @@ fn end_of_wanted(row: &[u8], columns: &Columns, bound: &mut Vec<u8>) {
 }
 
 thread_local! {
-    /// The buffers of the last read, for the next one on this thread. A read
-    /// from within a sink finds none here and makes its own.
+    /// The buffers of the last read, for reuse by the next one on this thread.
+    /// A read from within a sink finds none and allocates its own.
     pub static SPARE: Cell<ReadState> = Cell::default();
 }

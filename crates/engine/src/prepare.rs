@@ -1,5 +1,5 @@
-//! A commit made ready: checked, brought into normal form and encoded as cell
-//! keys, before any lock is taken. Only the txn is missing.
+//! Prepares commits: validates, normalizes and encodes them as cell keys before
+//! any lock is taken. Only the txn is missing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,14 +19,15 @@ use crate::schema::{self, Schema};
 use crate::table::Table;
 use crate::txn::Txn;
 
-/// A value at least this long is shared with the commit instead of copied, if
-/// such values are most of the commit: a shared value keeps all of it in memory.
+/// Values at least this long are shared with the commit instead of copied, if
+/// they make up most of it: a shared value keeps the whole commit in memory.
 const SHARED_VALUE_BYTES_MIN: usize = 4 << 10;
-/// What is kept in memory beside shared values is at most a third of them.
+/// Minimum percentage of a commit that its long values must make up to be
+/// shared. Other bytes that stay in memory are at most a third of them.
 const SHARED_PERCENT_MIN: usize = 75;
-/// What an entry costs in memory beyond its key and value, roughly.
+/// Approximate memory overhead of an entry beyond its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = 48;
-/// What a key needs beyond row, family and qualifier, if nothing is escaped.
+/// Overhead of a key beyond row, family and qualifier, without escapes.
 const KEY_OVERHEAD_BYTES: usize = 32;
 
 /// All changes of a commit, by table.
@@ -37,11 +38,11 @@ pub struct Prepared<'a> {
 
 pub struct PreparedTable<'a> {
     pub table: Arc<Table>,
-    /// The schema the changes were checked against.
+    /// The schema against which the changes were checked.
     pub schema: Arc<Schema>,
     pub rows: Vec<(RowSlot, &'a [u8])>,
     pub ranges: Vec<RowRange>,
-    /// One for each group of the schema.
+    /// One per group of the schema.
     groups: Vec<GroupCells<'a>>,
 }
 
@@ -52,13 +53,13 @@ struct GroupCells<'a> {
     entries: Vec<(Range<usize>, Cow<'a, [u8]>)>,
 }
 
-/// What to do about tables and families that are not known.
+/// How to treat unknown tables and families.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// Refuse the commit.
+    /// Reject the commit.
     Refuse,
-    /// They were dropped after the commit was logged: skip them. Tables after
-    /// this one were never made.
+    /// Skip them, because they were dropped after the commit was logged. Tables
+    /// with ids above `last_table` never existed.
     Dropped { last_table: TableId },
 }
 
@@ -85,8 +86,7 @@ impl<'a> Prepared<'a> {
         Ok(preparer.prepared)
     }
 
-    /// Refuses the commit if its changes to `table` were checked against
-    /// another schema.
+    /// Fails if the changes to `table` were checked against another schema.
     pub fn check_schema(&self, table: TableId, schema: &Arc<Schema>) -> Result<()> {
         let other = |prepared: &&PreparedTable<'_>| {
             prepared.table.id == table && !Arc::ptr_eq(&prepared.schema, schema)
@@ -97,7 +97,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Bytes the commit will take in memory fragments, roughly.
+    /// Returns the approximate size of the commit in memory fragments.
     pub fn memory_bytes(&self) -> usize {
         let groups = self.tables.iter().flat_map(|table| &table.groups);
         groups.map(|cells| cells.memory_bytes(self.commit_bytes)).sum()
@@ -105,7 +105,7 @@ impl<'a> Prepared<'a> {
 }
 
 impl PreparedTable<'_> {
-    /// Keeps of a group only the entries that lie in `rows`.
+    /// Removes the entries of a group outside `rows`.
     pub fn retain_rows(&mut self, group: usize, rows: &[RowRange]) {
         let cells = &mut self.groups[group];
         let keys = &cells.keys;
@@ -115,7 +115,7 @@ impl PreparedTable<'_> {
         });
     }
 
-    /// Puts the entries of a group into its memory fragment.
+    /// Inserts the entries of a group into its memory fragment.
     pub fn insert(&mut self, group: usize, txn: Txn, commit: &Commit, memory: &MemoryFragment) {
         let cells = &mut self.groups[group];
         if cells.entries.is_empty() {
@@ -147,8 +147,8 @@ impl<'a> GroupCells<'a> {
         self.keys.len() + values + pinned + self.entries.len() * ENTRY_OVERHEAD_BYTES
     }
 
-    /// What the commit takes beside the long values, if those are shared with
-    /// it; `None` when they are copied.
+    /// Returns the size of the commit without its long values, if those are
+    /// shared with it; `None` if they are copied.
     fn pinned_bytes(&self, commit_bytes: usize) -> Option<usize> {
         if commit_bytes < SHARED_VALUE_BYTES_MIN {
             return None;
@@ -179,7 +179,7 @@ struct Preparer<'a, 't> {
     folds: &'t Folds,
     unknown: Unknown,
     prepared: Prepared<'a>,
-    /// The table was dropped after the commit was logged.
+    /// Whether the table was dropped after the commit was logged.
     skipping: bool,
     row: &'a [u8],
     mutations: Vec<Mutation<'a>>,
@@ -190,12 +190,13 @@ impl<'a> Preparer<'a, '_> {
         self.prepared.tables.last_mut().expect("a row comes after its table")
     }
 
-    /// The group of a family; `None` when its changes are to be skipped.
+    /// Returns the group of a family; `None` if its changes must be skipped.
     fn group_of(&self, family: &[u8]) -> Result<Option<usize>> {
         let current = self.prepared.tables.last().expect("a row comes after its table");
         match current.schema.find(family) {
             Some(found) => {
-                // Nobody has seen the name before when a wildcard takes it in.
+                // A name that only the wildcard group accepts has not been
+                // checked before.
                 if found.family.is_none() {
                     schema::check_family_name(family).map_err(Error::InvalidMutation)?;
                 }
@@ -227,7 +228,7 @@ impl<'a> Preparer<'a, '_> {
 
     fn check_operand(&self, id: FoldId, operand: &[u8]) -> Result<()> {
         let Some(fold) = self.folds.get(id) else {
-            // A commit that was logged was checked by a program that knew it.
+            // A logged commit was checked by a version that knew the fold.
             if self.unknown != Unknown::Refuse {
                 return Ok(());
             }

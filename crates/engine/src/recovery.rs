@@ -19,17 +19,17 @@ use crate::tables::Tables;
 use crate::txn::Txn;
 use crate::workers::serialize::{self, LogKeeper, Readiness, Victim};
 
-/// The stream of the log that holds the commits of tables.
+/// The log stream with the commits to tables.
 pub const TABLES_STREAM: u16 = 0;
 
-/// What was found in the log.
+/// The result of a replay.
 pub struct Recovered {
     pub end: LogEnd,
     /// The newest commit in the log.
     pub last: Txn,
 }
 
-/// Replays every commit that no fragment holds yet.
+/// Replays all commits that are not yet in fragments.
 pub fn replay(tables: &Tables, log_dir: &Path, head: u64) -> Result<Recovered> {
     let reader = LogReader::open(&*tables.world.files, log_dir, head)?;
     let mut replay = Replay::new(tables, log_dir, &reader)?;
@@ -47,8 +47,9 @@ pub fn replay(tables: &Tables, log_dir: &Path, head: u64) -> Result<Recovered> {
     Ok(Recovered { end, last: replay.last })
 }
 
-/// A head is recorded only while its segment is there, and that one is kept
-/// until a later head is recorded: a log without it has been lost.
+/// Returns the error for a log without its head segment. A head is recorded
+/// only while its segment exists, and the segment is kept until a later head is
+/// recorded, so its absence is data loss.
 pub fn head_missing(log_dir: &Path, head: u64) -> Error {
     let what = format!("segment {head}, with which the log begins, is missing");
     Error::data_loss(log_dir, 0, what)
@@ -63,21 +64,22 @@ struct Replay<'a> {
     last: Txn,
     commits: u64,
     bytes: u64,
-    /// Bytes replayed since memory was last looked at.
+    /// Bytes replayed since memory usage was last checked.
     unweighed_bytes: usize,
     told_at: Duration,
-    /// The segments, until they are settled.
+    /// The segments, until they are made durable.
     unsettled: Vec<Extent>,
 }
 
-/// How often a long replay says how far it is.
+/// Interval between progress messages of a long replay.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How often memory is looked at while as much as the budget is replayed.
+/// How many times memory usage is checked per budget's worth of replayed bytes.
 const WEIGHINGS_PER_BUDGET: usize = 1024;
 
 impl<'a> Replay<'a> {
     fn new(tables: &'a Tables, log_dir: &'a Path, reader: &LogReader) -> Result<Replay<'a>> {
-        // What was accepted once is taken again, whatever the limits are now.
+        // Commits that were accepted once are accepted again, whatever the
+        // limits are now.
         let limits = Limits {
             row_bytes_max: usize::MAX - 1,
             qualifier_bytes_max: usize::MAX,
@@ -111,7 +113,8 @@ impl<'a> Replay<'a> {
         };
         let txn = Txn::from_raw(item.index).filter(|&txn| txn > self.last);
         let txn = txn.ok_or_else(|| damaged(format!("txn {} out of order", item.index)))?;
-        // The payload may be a slice of a large read; keep only the commit.
+        // The payload may be a slice of a large read buffer; keep only the
+        // commit.
         let commit = Commit::from_bytes(Bytes::copy_from_slice(&item.payload));
         let known = self.tables.all();
         let folds = &self.tables.folds;
@@ -136,15 +139,15 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Flushes while replaying, so that a long log needs no more memory than
-    /// serving does.
+    /// Flushes during the replay, so that a long log needs no more memory than
+    /// normal operation.
     fn make_room(&mut self) -> Result<()> {
         if self.unweighed_bytes < self.tables.budget.limit() / WEIGHINGS_PER_BUDGET {
             return Ok(());
         }
         self.unweighed_bytes = 0;
         let keeper = ReplayKeeper { tables: self.tables, last: self.last };
-        // All of the log is there already: its length is no reason to flush.
+        // All of the log exists already, so its length is no reason to flush.
         let free = |_: &Victim| Readiness::Free;
         while let Some((victim, _)) = serialize::due(self.tables, &|_| 0, &free, false) {
             self.settle()?;
@@ -155,8 +158,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Makes the log durable before the first fragment that comes out of it
-    /// is: else a crash could keep that and lose commits before it.
+    /// Makes the log durable before the first fragment written from it;
+    /// otherwise a crash could keep the fragment and lose earlier commits.
     fn settle(&mut self) -> Result<()> {
         let segments = std::mem::take(&mut self.unsettled);
         if segments.is_empty() {
@@ -166,7 +169,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Puts a logged commit into memory, leaving out what fragments hold.
+/// Inserts a logged commit into memory, without what is already in fragments.
 fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &Commit) {
     let table: Arc<Table> = prepared.table.clone();
     let version = table.version();
@@ -193,8 +196,8 @@ fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &
     }
 }
 
-/// During replay all of the log is durable once it is settled, and nothing of
-/// it is released.
+/// During replay, the whole log is durable once it is settled, and none of it
+/// is released.
 struct ReplayKeeper<'a> {
     tables: &'a Tables,
     last: Txn,

@@ -1,5 +1,5 @@
-//! A run: links that have no row in common, in row order, read as one sorted
-//! file. However many they are, a row is in one of them at most.
+//! A run: links without common rows, in row order, read as one sorted file.
+//! Each row is in at most one of them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::merge::Cursor;
 use crate::txn::Txn;
 
-/// Never empty. Cheap to clone.
+/// A run of links; never empty and cheap to clone.
 #[derive(Clone)]
 pub struct Run {
     links: Arc<[Arc<Link>]>,
@@ -21,7 +21,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run of links in row order; `None` when there are none.
+    /// Creates a run from links in row order; `None` if there are none.
     pub fn new(links: Vec<Arc<Link>>) -> Option<Run> {
         assert!(
             links.windows(2).all(|pair| {
@@ -48,7 +48,7 @@ impl Run {
         &self.spans
     }
 
-    /// The link that holds `row`, if one does.
+    /// Returns the link that covers `row`, if any.
     #[inline]
     pub fn link_of(&self, row: &[u8]) -> Option<&Arc<Link>> {
         let ends_by =
@@ -57,7 +57,7 @@ impl Run {
         self.links.get(at).filter(|link| link.file.rows.contains(row))
     }
 
-    /// Where the links that hold any of `rows` are.
+    /// Returns the positions of the links that overlap `rows`.
     pub fn places_of(&self, rows: &RowRange) -> Range<usize> {
         let ends_by =
             |link: &Arc<Link>| link.file.rows.end.as_ref().is_some_and(|end| *end <= rows.start);
@@ -67,24 +67,24 @@ impl Run {
         start..start + self.links[start..].partition_point(begins_in)
     }
 
-    /// The links that hold any of `rows`.
+    /// Returns the links that overlap `rows`.
     pub fn links_of(&self, rows: &RowRange) -> &[Arc<Link>] {
         &self.links[self.places_of(rows)]
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size of the run.
     pub fn bytes(&self) -> u64 {
         self.links.iter().map(|link| link.bytes()).sum()
     }
 
-    /// The oldest and the newest commit in it.
+    /// Returns the oldest and the newest commit in the run.
     pub fn txns(&self) -> (Txn, Txn) {
         let min = self.links.iter().map(|link| link.file.txn_min).min();
         let max = self.links.iter().map(|link| link.file.txn_max).max();
         min.zip(max).expect("a run is never empty")
     }
 
-    /// A cursor over those links at `places`.
+    /// Returns a cursor over the links at `places`.
     pub fn cursor(&self, places: Range<usize>, options: &CursorOptions) -> RunCursor {
         RunCursor {
             run: self.clone(),
@@ -96,14 +96,14 @@ impl Run {
     }
 }
 
-/// Walks the links of a run one after the other, each within its rows.
+/// A cursor over consecutive links of a run, each clipped to its rows.
 pub struct RunCursor {
     run: Run,
     places: Range<usize>,
     options: CursorOptions,
-    /// The link that `cursor` is in.
+    /// The position of the link that `cursor` is in.
     at: usize,
-    /// Within the rows of its link, or nowhere.
+    /// Positioned within the rows of its link; `None` if not positioned.
     cursor: Option<FragmentCursor>,
 }
 
@@ -112,7 +112,7 @@ impl RunCursor {
         &self.run.links[self.at]
     }
 
-    /// Link `at` and the cursor over it.
+    /// Moves to link `at` and returns it with its cursor.
     fn enter(&mut self, at: usize) -> Result<(&Link, &mut FragmentCursor)> {
         if self.at != at {
             self.cursor = None;
@@ -126,7 +126,7 @@ impl RunCursor {
         Ok((link, self.cursor.insert(cursor)))
     }
 
-    /// Whether the cursor stands on an entry that is past the link's rows.
+    /// Whether the cursor is on an entry past the link's rows.
     fn is_past(&self) -> bool {
         let link = self.link();
         match (&self.cursor, link.end_key()) {
@@ -144,7 +144,7 @@ impl RunCursor {
         self.cursor.as_ref().is_some_and(|cursor| cursor.valid())
     }
 
-    /// Goes to the first entry of link `at` or a later one.
+    /// Moves to the first entry of link `at` or a later one.
     fn first_from(&mut self, mut at: usize) -> Result<()> {
         while at < self.places.end {
             let (link, cursor) = self.enter(at)?;
@@ -158,7 +158,7 @@ impl RunCursor {
         Ok(())
     }
 
-    /// Goes to the last entry of a link before `at`.
+    /// Moves to the last entry of a link before `at`.
     fn last_before(&mut self, mut at: usize) -> Result<()> {
         while at > self.places.start {
             at -= 1;
@@ -175,7 +175,7 @@ impl RunCursor {
         Ok(())
     }
 
-    /// A cursor that failed stands nowhere.
+    /// Invalidates the cursor after a failure.
     fn settle(&mut self, result: Result<()>) -> Result<()> {
         if result.is_err() {
             self.cursor = None;
@@ -291,7 +291,7 @@ mod tests {
     use crate::fragment::testing::{Entries, OneFile, entries, key, options};
     use crate::link::LinkedFile;
 
-    /// All of `entries` in one file, of which only `rows` count.
+    /// Writes all `entries` to one file and links only `rows` of it.
     fn link(number: u64, entries: &Entries, options: FragmentOptions, rows: RowRange) -> Arc<Link> {
         let file = OneFile::default();
         let meta = file.write(options, entries).unwrap();
@@ -330,7 +330,7 @@ mod tests {
             open_end in any::<bool>(),
             targets in prop::collection::vec(key(), 0..20),
         ) {
-            // Every other range between two cuts counts, each in a file of its own.
+            // Every other range between two cuts is live, each in its own file.
             let cuts: Vec<Vec<u8>> = cuts.into_iter().collect();
             let ranges = cuts.chunks(2).filter_map(|cut| match cut {
                 [start, end] => Some(RowRange::new(start.clone(), end.clone())),

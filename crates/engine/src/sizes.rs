@@ -1,12 +1,12 @@
-//! How large a table is, and where in it the bytes are. Answered from the
-//! indexes of its fragments, without reading data.
+//! Sizes of tables and parts of them, computed from the fragments' indexes
+//! without reading data.
 
 use std::sync::Arc;
 
 use crate::cell::rows::RowRange;
 use crate::table::{GroupMemory, TableVersion};
 
-/// The sizes of a table at one moment.
+/// The sizes of a table at one point in time.
 pub struct TableSizes {
     version: Arc<TableVersion>,
 }
@@ -16,18 +16,19 @@ impl TableSizes {
         TableSizes { version }
     }
 
-    /// About how many bytes the rows of a range take on disk.
+    /// Returns the approximate size on disk of a range of rows.
     pub fn disk_bytes(&self, range: &RowRange) -> u64 {
         self.version.disk_bytes(range)
     }
 
-    /// How many bytes are in memory only.
+    /// Returns the number of bytes that are only in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.version.memory.iter().map(GroupMemory::bytes).sum::<usize>() as u64
     }
 
-    /// Rows that divide a range into parts of about `part_bytes` on disk each,
-    /// in order. The last part has no more than half of it beyond that.
+    /// Returns rows, in order, that divide a range into parts of about
+    /// `part_bytes` on disk each. The last part may be larger by up to half of
+    /// that.
     pub fn boundaries(&self, range: &RowRange, part_bytes: u64) -> Vec<Vec<u8>> {
         let mut points = self.points(range);
         points.sort_unstable();
@@ -48,8 +49,8 @@ impl TableSizes {
         boundaries
     }
 
-    /// Rows, and about how many bytes of some fragment lie before each and
-    /// after the point before it.
+    /// Returns rows, each with the approximate size of the stretch of some
+    /// fragment that ends there.
     fn points(&self, range: &RowRange) -> Vec<(Vec<u8>, u64)> {
         let chains = self.version.tablets.iter().flat_map(|tablet| &tablet.chains);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));

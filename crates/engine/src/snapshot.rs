@@ -1,4 +1,4 @@
-//! Live snapshots: what flush and compaction must leave readable.
+//! Live snapshots: the txns that flush and compaction must keep readable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::sync::Mutex;
 use crate::txn::Txn;
 use crate::world::Clock;
 
-/// The snapshots that readers hold. A snapshot that gets too old is given up.
+/// The snapshots held by readers. Each expires at its deadline.
 pub struct Snapshots {
     clock: Arc<dyn Clock>,
     age_max: Duration,
@@ -33,8 +33,9 @@ impl Snapshots {
         Arc::new(Snapshots { clock, age_max, state: Mutex::default() })
     }
 
-    /// Holds the txn that `newest` gives. It is asked under the lock, so no
-    /// rewrite can decide between the asking and the holding.
+    /// Takes a snapshot at the txn that `newest` returns. `newest` is called
+    /// with the lock held, so that no rewrite can start in between and miss the
+    /// snapshot.
     pub fn hold(self: &Arc<Self>, newest: impl FnOnce() -> Txn) -> Snapshot {
         let mut state = self.state.lock();
         let txn = newest();
@@ -45,8 +46,8 @@ impl Snapshots {
         Snapshot { registry: self.clone(), id, txn }
     }
 
-    /// The txns a rewrite must respect, ascending; the last is `newest`, which
-    /// every later snapshot is at or above.
+    /// Returns the txns that a rewrite must preserve, in ascending order. The
+    /// last one is `newest`; every later snapshot is at or above it.
     pub fn live(&self, newest: impl FnOnce() -> Txn) -> Vec<Txn> {
         let mut state = self.state.lock();
         let now = self.clock.elapsed();
@@ -61,7 +62,7 @@ impl Snapshots {
     }
 }
 
-/// A txn at which everything stays readable while this is held and not too old.
+/// A txn at which everything stays readable until this is dropped or expires.
 pub struct Snapshot {
     registry: Arc<Snapshots>,
     id: u64,
@@ -73,8 +74,8 @@ impl Snapshot {
         self.txn
     }
 
-    /// Fails once the snapshot has been given up. A reader asks after it has
-    /// taken hold of the files it reads.
+    /// Fails if the snapshot has expired. Readers call this after pinning the
+    /// files that they read.
     pub fn check(&self) -> Result<()> {
         let state = self.registry.state.lock();
         let now = self.registry.clock.elapsed();
@@ -86,8 +87,8 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Holds on for as long as a new one would. Fails once it has been given
-    /// up.
+    /// Extends the snapshot to the lifetime of a new one. Fails if it has
+    /// expired.
     pub fn renew(&self) -> Result<()> {
         let mut state = self.registry.state.lock();
         let now = self.registry.clock.elapsed();
@@ -102,9 +103,8 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Holds on for `ages` times as long as a new one would from now on, but
-    /// for no longer than `age_max` after it was taken. Does nothing once it
-    /// has been given up.
+    /// Extends the snapshot to `ages` times the lifetime of a new one, but to
+    /// at most `age_max` after it was taken. Does nothing if it has expired.
     pub(crate) fn extend(&self, ages: u32, age_max: Duration) {
         let mut state = self.registry.state.lock();
         let now = self.registry.clock.elapsed();

@@ -1,4 +1,4 @@
-//! Memory fragments and the runs of chains, as one kind of cursor.
+//! A common cursor type for memory fragments and the runs of chains.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::run::{Run, RunCursor};
 use crate::table::{GroupMemory, TableVersion};
 use crate::txn::Txn;
 
-/// A cursor over anything that holds cells.
+/// A cursor over any source of cells.
 pub enum Source {
     Memory(MemoryCursor),
-    /// A whole fragment, or one of which only rows within its link are read.
+    /// A whole fragment, or one read only within the rows of its link.
     Disk(FragmentCursor),
     Run(RunCursor),
 }
@@ -72,19 +72,19 @@ impl Cursor for Source {
     }
 }
 
-/// Everything that may hold cells of a range of rows.
+/// All sources that may hold cells of a range of rows.
 #[derive(Default)]
 pub struct Sources {
     pub cursors: Vec<Source>,
-    /// Range tombstones, of every fragment, whether or not it has a cursor:
-    /// a fragment without the row may still hold a delete of it.
+    /// The range tombstones of every fragment, even of those without a cursor:
+    /// a fragment that lacks the row may still delete it.
     pub spans: Vec<Arc<dyn RangeDeletes>>,
 }
 
 impl Sources {
-    /// The runs of one tablet that may hold rows of `rows`, newest first, for
-    /// the given groups. The caller has made sure that no lost fragment lies
-    /// over these rows.
+    /// Returns the sources of one tablet that may hold rows in `rows`, newest
+    /// first, for the given groups. The caller has checked that no lost
+    /// fragment covers these rows.
     pub fn of_tablet(
         version: &TableVersion,
         tablet: usize,
@@ -105,7 +105,8 @@ impl Sources {
         Ok(sources)
     }
 
-    /// The same for one row. Fragments whose filters rule it out get no cursor.
+    /// Like `of_tablet`, for one row. Fragments excluded by their filters get
+    /// no cursor.
     pub fn of_row(
         version: &TableVersion,
         tablet: usize,

@@ -1,5 +1,5 @@
-//! A table: its schema, its memory fragments and its tablets, as one immutable
-//! version that is swapped whole.
+//! A table: its schema, memory fragments and tablets form an immutable version,
+//! which is replaced as a whole.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -21,10 +21,10 @@ pub struct Table {
     pub id: TableId,
     pub name: String,
     version: ArcSwap<TableVersion>,
-    /// Runs in the longest chain of the version, below the number of that
-    /// version.
+    /// Number of runs in the version's longest chain, in the low bits below the
+    /// version number.
     chain_longest: AtomicU64,
-    /// What was found out last about the length of the chains.
+    /// The last answer of `can_shrink`.
     shrinkable: Mutex<Option<Shrinkable>>,
     dropped: AtomicBool,
     /// The newest commit that touched any row.
@@ -41,20 +41,20 @@ struct Shrinkable {
     answer: bool,
 }
 
-/// What a table is made of at one moment.
+/// The state of a table at one point in time.
 #[derive(Clone)]
 pub struct TableVersion {
-    /// Greater than that of every version before it.
+    /// Increases with each version.
     pub number: u64,
     pub schema: Arc<Schema>,
-    /// One for each group of the schema.
+    /// One per group of the schema.
     pub memory: Vec<GroupMemory>,
-    /// In row order, without holes.
+    /// In row order, without gaps.
     pub tablets: Vec<Tablet>,
 }
 
 impl TableVersion {
-    /// About how many bytes the rows of a range take on disk.
+    /// Returns the approximate size on disk of a range of rows.
     pub fn disk_bytes(&self, range: &RowRange) -> u64 {
         let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
@@ -65,7 +65,7 @@ impl TableVersion {
         links.map(of_link).sum()
     }
 
-    /// Runs in the longest chain.
+    /// Returns the number of runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
         self.chains().map(|chain| chain.runs.len()).max().unwrap_or(0)
     }
@@ -74,7 +74,7 @@ impl TableVersion {
         self.tablets.iter().flat_map(|tablet| &tablet.chains)
     }
 
-    /// The files that chains name.
+    /// Returns the names of all files in chains.
     pub fn file_names(&self) -> BTreeSet<FileName> {
         self.chains().flat_map(Chain::links).map(|link| link.file.name).collect()
     }
@@ -84,10 +84,11 @@ impl TableVersion {
     }
 }
 
-/// How many bits of `Table::chain_longest` count runs.
+/// Number of low bits of `Table::chain_longest` that count runs.
 const RUNS_BITS: u32 = 24;
 
-/// The length of the longest chain, in a number that grows with the version.
+/// Returns the length of the longest chain combined with the version number, so
+/// that later versions compare greater.
 fn longest_of(version: &TableVersion) -> u64 {
     let runs = (version.chain_longest() as u64).min((1 << RUNS_BITS) - 1);
     version.number << RUNS_BITS | runs
@@ -100,11 +101,11 @@ fn load_txn(txn: &AtomicU64) -> Txn {
 /// The memory fragments of one group.
 #[derive(Clone)]
 pub struct GroupMemory {
-    /// Takes the writes.
+    /// Receives the writes.
     pub active: Arc<MemoryFragment>,
-    /// When the active fragment took its first write.
+    /// When the active fragment received its first write.
     pub active_since: Arc<OnceLock<Duration>>,
-    /// On their way to disk; oldest first.
+    /// Waiting to be flushed, oldest first.
     pub sealed: Vec<Arc<MemoryFragment>>,
 }
 
@@ -121,7 +122,7 @@ impl GroupMemory {
         self.fragments().map(|fragment| fragment.bytes()).sum()
     }
 
-    /// The oldest commit that is in memory alone.
+    /// Returns the oldest commit that is only in memory.
     pub fn txn_min(&self) -> Option<Txn> {
         self.fragments().filter_map(|fragment| fragment.txn_min()).min()
     }
@@ -145,19 +146,20 @@ impl Table {
         }
     }
 
-    /// The current version, for a short look.
+    /// Returns the current version, for brief use.
     pub fn version(&self) -> Guard<Arc<TableVersion>> {
         self.version.load()
     }
 
-    /// The current version, to be kept for as long as a batch takes. Taken
-    /// after a snapshot is held, it has everything up to that snapshot.
+    /// Returns the current version, to be held for the duration of a batch. If
+    /// a snapshot was taken before, the version contains everything up to it.
     pub fn pinned_version(&self) -> Arc<TableVersion> {
         self.version.load_full()
     }
 
-    /// The current version together with a txn for which it is whole:
-    /// everything up to the txn is in it, and nothing was rewritten past it.
+    /// Returns the current version and a txn at which it is complete: it
+    /// contains everything up to the txn, and no rewrite has dropped what the
+    /// txn sees.
     pub fn capture(&self, txn: impl Fn() -> Txn) -> (Arc<TableVersion>, Txn) {
         loop {
             let version = self.version.load_full();
@@ -168,10 +170,10 @@ impl Table {
         }
     }
 
-    /// Makes the next version from the current one. What `change` reads of it
-    /// is current when the next version takes its place: `change` is called
-    /// again if another thread was faster. No lock is held, so that nobody
-    /// waits for a thread with low priority.
+    /// Replaces the current version with a changed copy. `change` is called
+    /// again if another thread replaced the version first, so it always sees
+    /// the version that it replaces. Takes no lock, so that no thread waits for
+    /// one of low priority.
     pub fn change<T>(&self, change: impl Fn(&mut TableVersion) -> T) -> T {
         let mut made = None;
         self.version.rcu(|current| {
@@ -185,23 +187,24 @@ impl Table {
             next
         });
         let (result, longest) = made.expect("a version was made");
-        // That of a newer version stays.
+        // Keeps the value of a newer version, if there is one.
         self.chain_longest.fetch_max(longest, Ordering::Relaxed);
         result
     }
 
-    /// The newest commit that is in files.
+    /// Returns the newest commit that is in files.
     pub fn flushed_through(&self) -> Txn {
         self.version().chains().map(|chain| chain.flushed_through).max().unwrap_or(Txn::ZERO)
     }
 
-    /// Runs in the longest chain.
+    /// Returns the number of runs in the longest chain.
     pub fn chain_longest(&self) -> usize {
         (self.chain_longest.load(Ordering::Relaxed) & ((1 << RUNS_BITS) - 1)) as usize
     }
 
-    /// Whether compaction can shorten the chains that are too long: `find_out`
-    /// is called once for each version and event, however many ask.
+    /// Whether compaction can shorten the chains that are too long. `find_out`
+    /// is called at most once per version and event, however many callers there
+    /// are.
     pub fn can_shrink(&self, event: u64, find_out: impl FnOnce() -> bool) -> bool {
         let mut known = self.shrinkable.lock();
         let version = self.version().number;
@@ -215,8 +218,8 @@ impl Table {
         }
     }
 
-    /// No config names the table any more: its files go with their last
-    /// readers, also those that a worker is about to add.
+    /// Marks the table as dropped: its files are removed after their last
+    /// readers, including those that a worker is about to add.
     pub fn drop_it(&self) {
         self.dropped.store(true, Ordering::Release);
         self.change(|_| ());
@@ -226,18 +229,18 @@ impl Table {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// The newest commit that touched the table.
+    /// Returns the newest commit that touched the table.
     pub fn newest(&self) -> Txn {
         load_txn(&self.newest)
     }
 
-    /// The newest commit that deleted a range of rows, and so touched rows
-    /// that nobody can list.
+    /// Returns the newest commit that deleted a range, and thus touched rows
+    /// that cannot be listed.
     pub fn range_deleted(&self) -> Txn {
         load_txn(&self.range_deleted)
     }
 
-    /// A commit touched the table. Called in txn order.
+    /// Records a commit to the table. Called in txn order.
     pub fn touched(&self, txn: Txn, deleted_range: bool) {
         self.newest.store(txn.raw(), Ordering::Release);
         if deleted_range {
@@ -245,8 +248,7 @@ impl Table {
         }
     }
 
-    /// Closes the group's active fragment to writes. The caller keeps writers
-    /// away meanwhile.
+    /// Seals the group's active fragment. The caller excludes writers.
     pub fn seal(&self, group: usize, budget: &Arc<MemoryBudget>) {
         self.change(|version| {
             let memory = &mut version.memory[group];

@@ -1,6 +1,6 @@
-//! All tables of a store and the files they are made of: everything but the
-//! log. The store applies commits to it, recovery replays them into it, and
-//! the workers move its memory to disk.
+//! All tables of a store and their files: everything but the log. The store
+//! applies commits to it, recovery replays commits into it, and the workers
+//! flush its memory to disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::tablet::{Chain, Tablet};
 use crate::txn::Txn;
 use crate::world::World;
 
-/// The directory of fragments inside a store's directory.
+/// Name of the fragments directory inside a store's directory.
 pub const FRAGMENTS_DIR: &str = "fragments";
 
 pub struct Tables {
@@ -38,21 +38,21 @@ pub struct Tables {
     pub snapshots: Arc<Snapshots>,
     dir: PathBuf,
     config: Box<dyn ConfigStore>,
-    /// Held across reading the revision and editing at it.
+    /// Held while reading the revision and editing at it.
     editing: Mutex<()>,
-    /// Whether the configuration has failed, for a look without its lock.
+    /// Whether the config store has failed; readable without its lock.
     failed: AtomicBool,
     by_id: ArcSwap<BTreeMap<TableId, Arc<Table>>>,
-    /// What checkpoints need.
+    /// The files pinned by checkpoints.
     pub pins: Arc<Pins>,
-    /// This incarnation; part of every file name it mints.
+    /// This incarnation; part of the name of every file that it creates.
     epoch: u64,
     next_file: AtomicU64,
 }
 
 impl Tables {
-    /// Opens every file that the configuration names. Files that are damaged
-    /// are reported and their rows answer with an error; the rest serves.
+    /// Opens every file in the config. Damaged files are reported and reads of
+    /// their rows fail; everything else is served.
     pub fn load(
         dir: &Path,
         world: World,
@@ -91,7 +91,7 @@ impl Tables {
     }
 
     fn load_table(&self, config: &TableConfig) -> Result<Table> {
-        // Tablets may share a file, each for its own rows.
+        // Tablets may share a file, each with its own rows.
         let mut opened: BTreeMap<FileName, Arc<Link>> = BTreeMap::new();
         let mut open = |file: &FileConfig| -> Result<Arc<Link>> {
             let link = match opened.get(&file.name) {
@@ -124,14 +124,14 @@ impl Tables {
         Ok(Table::new(config.id, config.name.clone(), version))
     }
 
-    /// Opens a fragment for its place in a chain. Damage, a missing file and a
-    /// disk that cannot read it become part of the link; any other failure is
-    /// returned, and stops a store from opening.
+    /// Opens a fragment as part of a chain. Damage, a missing file or a disk
+    /// read error is recorded in the link; any other failure is returned and
+    /// prevents the store from opening.
     pub fn open_link(&self, file: &FileConfig) -> Result<Arc<Link>> {
         self.open_link_as(file, self.cache.next_file_id())
     }
 
-    /// The same for a file whose blocks are in the cache under this id.
+    /// Like `open_link`, for a file whose blocks are cached under this id.
     pub fn open_link_as(&self, file: &FileConfig, id: u64) -> Result<Arc<Link>> {
         let path = self.path(file.name);
         let mut opened = Fragment::open(&self.world.files, &path, id, self.cache.clone());
@@ -148,8 +148,8 @@ impl Tables {
                     other => Error::data_loss(&path, 0, other.to_string()),
                 })
             }
-            // A newer format, or a process that may not open the file or has
-            // too many open: the file may be as good as ever.
+            // A newer format, missing permissions or too many open files: the
+            // file itself may be intact.
             Err(error) => return Err(error),
             Ok(fragment) => Ok(fragment),
         };
@@ -158,8 +158,8 @@ impl Tables {
         Ok(Arc::new(Link::new(file.clone(), Arc::new(linked))))
     }
 
-    /// Removes files that no config names: left by an incarnation that died
-    /// before it could publish or delete them.
+    /// Removes files that are not in the config, left by an incarnation that
+    /// crashed before it could publish or delete them.
     fn remove_orphans(&self, configs: &Configs) -> Result<()> {
         let named: BTreeSet<FileName> =
             configs.files().chain(configs.pinned_files()).map(|file| file.name).collect();
@@ -196,7 +196,7 @@ impl Tables {
         self.config.read()
     }
 
-    /// Makes a batch of edits durable.
+    /// Applies a batch of edits durably.
     pub fn edit(&self, edits: &[ConfigEdit]) -> Result<Arc<Configs>> {
         let _editing = self.editing.lock();
         let revision = self.config.read()?.revision;
@@ -207,19 +207,19 @@ impl Tables {
         edited
     }
 
-    /// Why the configuration takes no more edits, if that is so.
+    /// Returns the error if the config store accepts no more edits.
     pub fn failure(&self) -> Option<Error> {
         let failed = self.failed.load(Ordering::Acquire);
         if failed { self.config.failure() } else { None }
     }
 
-    /// Ends the configuration in good order.
+    /// Closes the config store cleanly.
     pub fn close(&self) -> Result<()> {
         self.config.close()
     }
 
-    /// Whether files that a failed edit would have named can be removed: the
-    /// edit surely left no trace.
+    /// Whether a failed edit certainly had no effect, so that files that it
+    /// would have named can be removed.
     pub fn edit_left_no_trace(&self) -> bool {
         self.config.failure().is_none()
     }
@@ -236,7 +236,7 @@ impl Tables {
         Ok(table)
     }
 
-    /// Forgets a table; its files go with their last readers.
+    /// Drops a table; its files are removed after their last readers.
     pub fn forget(&self, table: &Table) -> Result<()> {
         self.edit(&[ConfigEdit::DropTable { table: table.id }])?;
         self.by_id.rcu(|known| {
@@ -248,7 +248,7 @@ impl Tables {
         Ok(())
     }
 
-    /// A name for a new fragment, never given out before or again.
+    /// Returns a unique name for a new fragment, and its path.
     pub fn mint(&self) -> (FileName, PathBuf) {
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
         let name = FileName { epoch: self.epoch, number };
@@ -259,14 +259,14 @@ impl Tables {
         self.dir.join(name.to_string())
     }
 
-    /// Makes the names of new fragments durable.
+    /// Makes the directory entries of new fragments durable.
     pub fn sync_names(&self) -> Result<()> {
         let synced = self.world.files.sync_dir(&self.dir);
         synced.map_err(|error| Error::io("syncing", &self.dir, error))
     }
 
-    /// The oldest commit that is in memory alone, over all tables. Memory
-    /// fragments in `flushed` do not count.
+    /// Returns the oldest commit over all tables that is only in memory,
+    /// ignoring the memory fragments in `flushed`.
     pub fn txn_min(&self, flushed: &[Arc<MemoryFragment>]) -> Option<Txn> {
         let all = self.all();
         let versions: Vec<_> = all.values().map(|table| table.version()).collect();
@@ -280,7 +280,7 @@ impl Tables {
     }
 }
 
-/// Whether a failure to open a fragment is about the file itself.
+/// Whether a failure to open a fragment is due to the file itself.
 fn is_damage(error: &Error) -> bool {
     match error {
         Error::DataLoss { .. } => true,

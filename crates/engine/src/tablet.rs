@@ -8,11 +8,11 @@ use crate::link::Link;
 use crate::run::Run;
 use crate::txn::Txn;
 
-/// One range of rows. Immutable: a change makes a new one.
+/// A range of rows. Immutable: a change creates a new one.
 #[derive(Clone)]
 pub struct Tablet {
     pub rows: RowRange,
-    /// One for each group of the schema.
+    /// One per group of the schema.
     pub chains: Vec<Chain>,
 }
 
@@ -23,8 +23,8 @@ impl Tablet {
     }
 }
 
-/// The disk fragments of one group. What a run holds of a row is older than
-/// what any later run holds of it.
+/// The disk fragments of one group. For any row, cells in a later run are newer
+/// than those in an earlier one.
 #[derive(Clone, Default)]
 pub struct Chain {
     pub flushed_through: Txn,

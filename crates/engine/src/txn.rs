@@ -1,24 +1,25 @@
-//! Transaction numbers: the one order in which commits happened.
+//! Transaction numbers: the total order of commits.
 
 use std::fmt;
 
 /// The number of a commit: a 31-bit generation above a 32-bit counter.
 ///
 /// A generation is taken durably at every open (and when the counter is
-/// spent), so the numbers of a store only ever rise, across restarts too.
+/// exhausted), so the numbers of a store always increase, even across restarts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Txn(u64);
 
 impl Txn {
-    /// Before every commit.
+    /// Less than every commit.
     pub const ZERO: Txn = Txn(0);
-    /// After every commit; as a `commit_max_txn` it means "unconditionally".
+    /// Greater than every commit; as a `commit_max_txn` it means
+    /// "unconditionally".
     pub const MAX: Txn = Txn(i64::MAX as u64);
     /// The largest generation that fits in 31 bits.
     pub const GENERATION_MAX: u64 = (1 << 31) - 1;
 
-    /// The first number of a generation. No commit carries it: it stands for
-    /// "everything before this generation".
+    /// Returns the first number of a generation. No commit has it: it stands
+    /// for everything before this generation.
     pub fn base(generation: u64) -> Txn {
         assert!(
             generation <= Self::GENERATION_MAX,
@@ -27,7 +28,7 @@ impl Txn {
         Txn(generation << 32)
     }
 
-    /// Reads a stored number; `None` when it is out of range.
+    /// Converts a stored number; `None` if it is out of range.
     pub fn from_raw(raw: u64) -> Option<Txn> {
         (raw <= Self::MAX.0).then_some(Txn(raw))
     }
@@ -44,14 +45,14 @@ impl Txn {
         self.0 as u32
     }
 
-    /// The number after this one. The sequencer never lets a counter run over
-    /// into the next generation.
+    /// Returns the next number. The sequencer prevents the counter from
+    /// overflowing into the next generation.
     pub fn next(self) -> Txn {
         assert!(self.0 < Self::MAX.0, "transaction numbers are spent");
         Txn(self.0 + 1)
     }
 
-    /// The number before this one, or `ZERO`.
+    /// Returns the previous number, or `ZERO`.
     pub fn prev(self) -> Txn {
         Txn(self.0.saturating_sub(1))
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::log::record::{HEADER_BYTES, Kind, RecordHeader, read_u64};
 use crate::log::segment;
 
-/// Three entries, each synced before the next is written.
+/// Writes three entries, syncing each before the next.
 fn synced_one_by_one(bench: &mut Bench) -> LogWriter {
     let mut writer = bench.start();
     for index in 1..=3 {
@@ -58,7 +58,7 @@ fn a_flipped_bit_in_a_synced_record_is_data_loss() {
             bytes[at] ^= 1 << (bit % 8);
             let outcome = bench.entries();
             if number < 2 {
-                // A later record says that this one was synced.
+                // A later record states that this one was synced.
                 assert!(is_data_loss(&outcome), "item {number} bit {bit}: {outcome:?}");
             } else {
                 let entries = outcome.unwrap();
@@ -101,8 +101,7 @@ fn unsynced_records_after_a_hole_are_a_torn_tail() {
     assert_eq!(end.torn.unwrap().offset, items[1].offset);
 }
 
-/// Damages the second record and asserts that the log then ends, torn, before
-/// it.
+/// Damages the second record and asserts that the log has a torn tail there.
 fn assert_torn_at_second(bench: &Bench) {
     let (items, end) = bench.read().unwrap();
     let path = &end.segments[0].path;
@@ -114,7 +113,7 @@ fn assert_torn_at_second(bench: &Bench) {
     assert_eq!(end.torn.unwrap().offset, items[1].offset);
 }
 
-/// A payload, or what an earlier use of the file left, may look like anything.
+/// A payload, or leftovers in a reused file, can look like anything.
 #[test]
 fn a_torn_tail_that_looks_like_a_record_longer_than_the_file_stays_a_torn_tail() {
     let mut bench = Bench::new(1024);
@@ -130,7 +129,8 @@ fn a_torn_tail_that_looks_like_a_record_longer_than_the_file_stays_a_torn_tail()
     assert_torn_at_second(&bench);
 }
 
-/// Values come from strangers, who may know the format and count records.
+/// Values come from untrusted clients, who may know the format and count
+/// records.
 #[test]
 fn a_payload_made_to_look_like_a_later_record_turns_no_torn_tail_into_damage() {
     let mut bench = Bench::new(1024);
@@ -167,7 +167,7 @@ fn a_torn_tail_stays_harmless_when_later_incarnations_have_written() {
         assert_eq!(entries.len() as u64, index);
         assert!(is_prefix(&entries, 21));
     }
-    // But damage before the tear is seen at the joint of the segments.
+    // But damage before the tear is detected at the boundary of the segments.
     bytes[segment::HEADER_BYTES + 50] ^= 1;
     bench.disk.rot(&path, &bytes);
     assert!(is_data_loss(&bench.entries()));
@@ -227,7 +227,7 @@ fn a_state_at_the_head_of_a_segment_is_never_taken_for_a_torn_tail() {
     drop(writer);
     let path = bench.last_segment();
     let mut bytes = bench.disk.content(&path);
-    // Everything after the header is gone: only the header knows of the state.
+    // Everything after the header is lost: only the header knows of the state.
     bytes[segment::HEADER_BYTES..].fill(0);
     bench.disk.rot(&path, &bytes);
     assert!(is_data_loss(&bench.read()));
@@ -248,7 +248,7 @@ proptest! {
         prop_assert!(is_data_loss(&outcome) || outcome.unwrap().is_empty());
     }
 
-    /// Splices, swaps and repeats of sound records are sound to the checksum.
+    /// Spliced, swapped and repeated valid records pass the checksum.
     #[test]
     fn shuffled_sound_records_never_give_entries_out_of_order(
         pieces in prop::collection::vec((0usize..12, 0usize..8), 1..12),

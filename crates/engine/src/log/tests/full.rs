@@ -1,5 +1,5 @@
-//! The log on a full disk: what was promised room can be written, what finds
-//! no room is refused, and nothing is wrong afterwards.
+//! The log on a full disk: entries with reserved space can be written, others
+//! are rejected, and the log stays usable.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ enum Step {
     State(usize),
     Cut,
     Drive,
-    /// So much more room on disk than is used.
+    /// Sets the free space on disk.
     Room(u64),
 }
 
@@ -55,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes every step with a disk that is full but for the room named last.
+/// Runs every step on a disk that has only the free space set last.
 fn live(steps: Vec<Step>, options: &LogOptions) {
     let sim = SimFiles::new(1);
     let log = group(&sim, options);
@@ -85,7 +85,7 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
             assert!(matches!(error, Error::DiskFull { .. }), "{error}");
         }
     }
-    // All that was accepted can be written, and the log can be closed.
+    // Everything accepted can be written, and the log can be closed.
     sim.set_capacity(Some(used(&sim)));
     log.drive(Level::Durable).unwrap();
     log.with_writer(|writer| writer.close()).unwrap();

@@ -1,4 +1,4 @@
-//! Many threads on one log: order, sharing of syncs, failure.
+//! Many threads sharing one log: order, group commit, failure.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -276,7 +276,7 @@ fn who_waits_idly_leaves_the_sync_to_the_background_thread() {
     assert_eq!(synced_by(), Some(thread::current().id()), "there is nobody else");
     thread::scope(|scope| {
         let background = scope.spawn(|| log.run());
-        // The thread runs when it has synced something by itself.
+        // The thread is running once it has synced something on its own.
         let (told, outcomes) = mpsc::channel();
         log.enqueue(entry(2, "x")).unwrap();
         log.on_durable(2, Box::new(move |outcome| told.send(outcome).unwrap()));

@@ -1,4 +1,4 @@
-//! Segments over their lifetime: made, filled, released, reused; and what must
+//! The life cycle of segments: created, filled, released, reused; and what must
 //! outlive them.
 
 use std::sync::atomic::Ordering;
@@ -110,7 +110,7 @@ fn a_payload_larger_than_a_segment_comes_back_whole() {
     writer.append(&batch).unwrap();
     writer.sync().unwrap();
     assert!(writer.segments().len() > 12);
-    // One write for each segment, one for the states at each head.
+    // One write per segment, and one for the states at the start of each.
     assert_eq!(writer.stats().writes, 2 * writer.segments().len() as u64);
     let entries = bench.entries().unwrap();
     assert_eq!(entries, [(1, payload(1, 900)), (2, large), (3, payload(3, 900))]);
@@ -133,7 +133,7 @@ fn an_entry_without_its_last_part_never_was() {
     let mut writer = bench.start();
     writer.append(&[entry(2, payload(5, 3000))]).unwrap();
     assert_eq!(bench.entries().unwrap(), [(1, payload(1, 10)), (2, payload(5, 3000))]);
-    // From the middle of the dropped entry on, the log reads as well.
+    // The log can also be read from the middle of the dropped entry.
     bench.head = 2;
     assert_eq!(bench.entries().unwrap(), [(2, payload(5, 3000))]);
 }
@@ -167,7 +167,8 @@ fn a_state_outlives_the_segment_it_was_written_in() {
         assert_eq!(states[&1], "vote for 2");
         assert_eq!(states[&2], "other");
         writer = bench.start();
-        // Nothing written yet by this one: the last segment still has to stay.
+        // This writer has written nothing yet, so the last segment must be
+        // kept.
         let head = writer.head_for(&[]);
         writer.release_below(head).unwrap();
     }

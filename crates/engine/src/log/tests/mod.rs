@@ -1,5 +1,5 @@
-//! Tests of the whole room: what goes in through the writer and comes out of
-//! the reader, on a disk that fails on demand.
+//! Tests of the log as a whole: what the writer writes is what the reader
+//! returns, on a disk that fails on demand.
 
 mod damage;
 mod full;
@@ -17,7 +17,7 @@ use self::shaky::ShakyDisk;
 use super::{Entry, ItemKind, LogEnd, LogItem, LogOptions, LogReader, LogWriter};
 use crate::error::{Error, Result};
 
-/// A log directory on a disk of its own.
+/// A log directory on its own disk.
 pub struct Bench {
     pub disk: Arc<ShakyDisk>,
     pub options: LogOptions,
@@ -44,14 +44,14 @@ impl Bench {
         Ok((items, end))
     }
 
-    /// The entries in the log, as (index, payload).
+    /// Returns the entries in the log, as (index, payload).
     pub fn entries(&self) -> Result<Vec<(u64, Bytes)>> {
         let (items, _) = self.read()?;
         let data = items.into_iter().filter(|item| item.kind == ItemKind::Data);
         Ok(data.map(|item| (item.index, item.payload)).collect())
     }
 
-    /// A new incarnation.
+    /// Starts a new incarnation.
     pub fn start(&mut self) -> LogWriter {
         let (_, end) = self.read().unwrap();
         self.epoch += 1;
@@ -67,7 +67,7 @@ pub fn entry(index: u64, payload: impl Into<Bytes>) -> Entry {
     Entry { stream: 0, index, payload: payload.into() }
 }
 
-/// A payload that differs from others of other indices in every place.
+/// Returns a payload that differs from those of other indices in every byte.
 pub fn payload(index: u64, bytes: usize) -> Bytes {
     (0..bytes).map(|at| (index as usize * 31 + at * 7 + at / 251) as u8).collect()
 }

@@ -1,5 +1,5 @@
-//! Random lives of a log against a model: whatever happens, what is read is a
-//! prefix of what was appended and holds at least what was synced.
+//! Random histories of a log checked against a model: what is read is always a
+//! prefix of what was appended and contains at least everything synced.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was done to a log, in order.
+/// The operations on a log, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
     Entry(u64, Bytes),
@@ -45,7 +45,7 @@ enum Done {
 #[derive(Default)]
 struct Model {
     done: Vec<Done>,
-    /// How many of them are synced.
+    /// Number of operations that are synced.
     synced: usize,
     next_index: u64,
 }
@@ -59,7 +59,8 @@ impl Model {
         states.collect()
     }
 
-    /// Finds how much of what was done came back; all else is a failure.
+    /// Finds how many of the operations were read back; any mismatch is a
+    /// failure.
     fn check(&mut self, bench: &Bench, floor: u64) {
         let (items, end) = bench.read().unwrap();
         let found: Vec<Done> = items
@@ -87,7 +88,7 @@ impl Model {
         let kept = (self.synced..=self.done.len()).rev().find(fits);
         let kept = kept.unwrap_or_else(|| panic!("{found:?} is no prefix of {:?}", self.done));
         self.done.truncate(kept);
-        // A new incarnation syncs what it has read before it goes on.
+        // A new incarnation makes durable what it has read before it continues.
         self.synced = kept;
     }
 }

@@ -1,4 +1,5 @@
-//! A disk in memory that fails, stalls, loses power and rots when told to.
+//! An in-memory disk that fails, stalls, loses power and corrupts data on
+//! demand.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::world::{DirLock, File, Files, Random};
 
-/// What the power leaves of an unsynced write, it leaves in pieces of this.
+/// Granularity at which a power failure keeps or loses an unsynced write.
 const SECTOR_BYTES: usize = 32;
 
 #[derive(Default)]
@@ -19,14 +20,14 @@ pub struct Faults {
     pub fail_writes: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub syncs_begun: AtomicU64,
-    /// Who synced last.
+    /// The last thread that synced.
     pub synced_by: Mutex<Option<ThreadId>>,
     shut: Mutex<bool>,
     moved: Condvar,
 }
 
 impl Faults {
-    /// While the gate is shut, syncs wait.
+    /// Shuts or opens the gate: while it is shut, syncs block.
     pub fn shut_gate(&self, shut: bool) {
         *self.shut.lock() = shut;
         self.moved.notify_all();
@@ -58,14 +59,14 @@ impl ShakyDisk {
         self.names.lock()[path].content.lock().now.clone()
     }
 
-    /// Replaces what a file holds, behind everybody's back.
+    /// Replaces the contents of a file directly.
     pub fn rot(&self, path: &Path, bytes: &[u8]) {
         let file =
             self.names.lock().entry(path.to_path_buf()).or_insert_with(|| self.file()).clone();
         *file.content.lock() = Content { now: bytes.to_vec(), synced: bytes.to_vec() };
     }
 
-    /// The power fails: of what was not synced any part may be there.
+    /// Simulates a power failure: any part of the unsynced data may survive.
     pub fn lose_power(&self, random: &dyn Random) {
         let mut names = self.names.lock();
         let mut synced_names = self.synced_names.lock();
