@@ -26,7 +26,8 @@ pub trait ConfigStore: Send + Sync {
 
     /// Applies all edits atomically if the config is still at revision
     /// `expected`. The edits are durable on return. A failure changes nothing,
-    /// unless the config store has stopped: then the next open finds out.
+    /// unless it stops the config store: then the outcome is unknown until the
+    /// next open.
     fn edit(&self, expected: u64, edits: &[ConfigEdit]) -> Result<Arc<Configs>>;
 
     /// Closes the config store; no more edits follow.

@@ -152,7 +152,7 @@ impl Found {
 pub(super) struct Replay {
     end: LogEnd,
     pub(super) parts: Parts,
-    /// Number of bytes not yet read.
+    /// Total size of the segments not yet completely read.
     bytes_left: u64,
 }
 

@@ -129,9 +129,8 @@ impl LogWriter {
         self.reserve(self.measure.entry(payload_bytes))
     }
 
-    /// Reserves `bytes`, as counted by `Measure`, in total rather than in
-    /// addition to earlier reservations. A failure has no effect and can be
-    /// retried.
+    /// Ensures that at least `bytes`, as counted by `Measure`, are available in
+    /// total. A failure has no effect and can be retried.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<()> {
         self.check()?;
         loop {

@@ -1,8 +1,9 @@
 //! Scans: read the cells of a table in order, in batches.
 //!
-//! A scan holds no resources between batches. Each batch uses the newest
-//! version and snapshot of the table. Only a row that spans batches pins its
-//! snapshot, so that every row is read at a single snapshot.
+//! Each batch uses the newest version and snapshot of the table, and a scan
+//! holds neither between batches. The exception is a row that spans batches:
+//! its snapshot is held until its end, so that every row is read at a single
+//! snapshot.
 
 mod ranges;
 mod reverse;

@@ -320,9 +320,9 @@ impl KeptRows {
     }
 }
 
-/// Whether two names are equal. Neighbours in a sorted run usually differ at
-/// the end, and many names are only a byte or two, so most comparisons are
-/// short.
+/// Whether two names are equal. Compares the last byte first: names of
+/// neighbours in a sorted run usually differ at the end, if at all, and many
+/// names are only a byte or two, so most comparisons are short.
 #[inline(always)]
 fn alike(a: &[u8], b: &[u8]) -> bool {
     match (a.split_last(), b.split_last()) {

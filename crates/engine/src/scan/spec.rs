@@ -124,7 +124,7 @@ pub struct BatchLimits {
     /// a long value as 1 per 4 KiB, and the start of a range as 16.
     pub work: usize,
     /// The batch ends before a cell with a longer value, so that the reader can
-    /// make arrangements for it.
+    /// prepare for it.
     pub value_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Checkpoints: persistent copies of tables at one txn.
+//! Checkpoints: the state of tables at one txn, kept until released.
 //!
 //! A checkpoint costs a flush but no copy. Its files stay in place, by name,
 //! until it is released, across restarts and regardless of later changes to the

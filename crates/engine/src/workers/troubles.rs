@@ -38,7 +38,8 @@ struct Failing {
 
 impl Failing {
     /// Returns the error to report to those who wait for the work: immediately
-    /// if the disk is full, otherwise only after repeated or lasting failure.
+    /// if the disk is full, otherwise once the work has failed repeatedly for
+    /// some time.
     fn verdict(&self) -> Option<Error> {
         let tell = matches!(self.error, Error::DiskFull { .. })
             || (self.failures > 1 && self.since.elapsed() >= GRACE);

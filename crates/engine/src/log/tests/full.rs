@@ -40,7 +40,7 @@ enum Step {
     State(usize),
     Cut,
     Drive,
-    /// Sets the free space on disk.
+    /// Sets the number of free bytes on disk.
     Room(u64),
 }
 
