@@ -11,8 +11,7 @@ use crate::cache::{BlockCache, Cached};
 use crate::fragment::Fragment;
 use crate::fragment::block::Block;
 
-/// One output may fill at most one part in this many of the cache before it can be
-/// read.
+/// One output may fill at most 1/`CACHE_SHARE` of the cache before it can be read.
 const CACHE_SHARE: u64 = 4;
 
 /// What the cursors of a rewrite report to its writer.

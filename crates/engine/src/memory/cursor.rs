@@ -262,7 +262,8 @@ mod tests {
         }
     }
 
-    /// Returns a scattered key: adjacent numbers yield keys that are far apart.
+    /// Returns a scattered key: consecutive numbers yield keys that are not neighbours
+    /// in key order.
     fn scattered(number: u64) -> [u8; 8] {
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
     }

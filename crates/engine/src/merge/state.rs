@@ -40,7 +40,7 @@ pub(super) struct ColumnState {
     pub(super) returned: u32,
     /// The timestamp of the current version.
     pub(super) version: Option<i64>,
-    /// The sink wants no more cells of the column.
+    /// The sink requested no more cells of the column.
     pub(super) closed: bool,
     /// The version of the last deleted cell.
     pub(super) covered: Option<i64>,

@@ -54,7 +54,7 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
 }
 
 /// Returns an error that describes the state of the files. Other errors end the check:
-/// a newer format cannot be checked, and an unreadable file is not damage.
+/// a newer format cannot be checked, and a file without read permission is not damage.
 pub(super) fn judgeable(error: Error) -> Result<Error> {
     match error {
         Error::DataLoss { .. } => Ok(error),
@@ -103,7 +103,7 @@ fn find_garbage(
 
 fn note_garbage(files: &dyn Files, found: Vec<(PathBuf, &'static str)>, report: &mut Report) {
     for (path, why) in found {
-        // The size of a directory or of an unreadable file is unknown.
+        // The size of a directory, or of a file that cannot be opened, is unknown.
         let bytes = files.open_read(&path).and_then(|file| file.len()).unwrap_or(0);
         report.garbage.push(Garbage { path, bytes, why });
     }

@@ -68,8 +68,8 @@ pub fn named_fragments(store: &Store) -> Vec<String> {
     names
 }
 
-/// Returns sizes that keep a run short: an empty cache, so that every read goes to the
-/// disk, and small segments.
+/// Returns sizes that keep a run short: a cache of zero bytes, so that every read goes
+/// to the disk, and small segments.
 pub fn small() -> Options {
     let mut options = Options::default();
     options.memory.conflict_slots = 4;

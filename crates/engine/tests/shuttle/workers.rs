@@ -1,6 +1,6 @@
 //! A whole store with its own workers under every schedule: writers that wait for
-//! memory make progress, closing does not deadlock with its waiters, and the pool's
-//! flushes, merges and joins preserve every cell.
+//! memory make progress, closing never waits for a caller that waits for the close, and
+//! the pool's flushes, merges and joins preserve every cell.
 
 use std::io;
 use std::sync::Arc;

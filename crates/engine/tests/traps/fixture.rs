@@ -256,7 +256,7 @@ pub fn cells(store: &Store, table: TableId, view: View) -> Vec<(String, String)>
     cells_in(store, table, ScanSpec { view, ..ScanSpec::default() })
 }
 
-/// Returns the sum in the only cell.
+/// Returns the sum in the last cell of the table.
 pub fn sum(store: &Store, table: TableId, view: View) -> i64 {
     let mut sum = 0;
     let spec = ScanSpec { view, ..ScanSpec::default() };
