@@ -1,5 +1,5 @@
-//! Admission: a commit that cannot enter at once waits without a thread, in
-//! its turn, for a bounded time, and only for what concerns it.
+//! Admission: a commit that cannot be admitted at once waits without blocking a thread,
+//! in order of arrival, for a bounded time, and only for the limits that apply to it.
 
 use std::io;
 use std::path::Path;
@@ -14,12 +14,12 @@ use stele_engine::world::sim::{Operation, SimFiles, disk_error};
 use stele_engine::world::{Joiner, Priority, SeededRandom, Spawner, SystemClock, Threads, World};
 use stele_engine::*;
 
-/// Longer than anything here takes that does not hang.
+/// Longer than anything here takes unless it hangs.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 const VALUE_BYTES: usize = 300_000;
 
-/// Starts the log's thread and the timer only: what the other workers would
-/// do, the test does when it wants to.
+/// Starts only the log's thread and the timer; the test does the other workers' jobs
+/// itself.
 struct LogOnly;
 
 struct Never;
@@ -106,7 +106,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits in this thread as an executor would: polls only when woken.
+/// Blocks this thread as an executor would: polls only when woken.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -154,7 +154,7 @@ fn a_dropped_wait_and_a_dropped_permit_release_what_they_held() {
     assert!(poll_once(&mut granted).is_pending() && poll_once(&mut waiting).is_pending());
     drop(waiting);
     store.flush(table).unwrap();
-    // Granted and never collected.
+    // Granted but never used.
     drop(granted);
     assert!(store.stats().memory_used_bytes < full);
     fill(&store, table);
@@ -243,7 +243,7 @@ fn a_full_log_queue_is_written_for_those_who_wait() {
     let sim = SimFiles::new(1);
     let (store, table) = open(&sim, options);
     write(&store, table, "000", 900);
-    // Nothing is written until the first commit has to wait for it.
+    // The log writes nothing until the first commit has to wait for it.
     let mut held = Some(sim.hold(Operation::Write, "log", ""));
     let commits: Vec<_> = (1..20).map(|row| commit(table, &format!("{row:03}"), 900)).collect();
     for commit in &commits {
@@ -269,7 +269,7 @@ fn those_who_wait_are_told_when_the_store_fails() {
     let (store, table) = open(&sim, options);
     fill(&store, table);
     let (commit, small) = (commit(table, "r", VALUE_BYTES), commit(table, "s", 1));
-    // Something that is not durable yet.
+    // A commit that is not durable yet.
     store.apply(&small, Txn::MAX, Wait::Accepted).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| block_on(store.admit(&commit)).map(drop));

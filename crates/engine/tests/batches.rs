@@ -1,5 +1,5 @@
-//! Batches of a scan are bounded by work as well as by output, outlive slow
-//! readers, and go where the sink sends them.
+//! Batches of a scan are limited by work as well as by output, survive slow readers,
+//! and continue where the sink directs them.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Fixture {
         self.store.scan(self.table, spec).unwrap()
     }
 
-    /// Batches until the end; the cells of each.
+    /// Reads batches to the end; returns the number of cells in each.
     fn cells_of_batches(&self, spec: ScanSpec, limits: BatchLimits) -> Vec<usize> {
         let mut scan = self.scan(spec);
         let mut batches = Vec::new();
@@ -82,7 +82,7 @@ fn a_batch_that_finds_nothing_ends_when_its_work_is_done() {
         let limits = BatchLimits { work: WORK, ..BatchLimits::default() };
         let batches = t.cells_of_batches(spec, limits);
         assert!(batches.iter().all(|&cells| cells == 0));
-        // A tombstone and a cell of each row are examined.
+        // One tombstone and one cell of each row are examined.
         let expected = 2 * ROWS / WORK;
         assert!((expected..2 * expected + 2).contains(&batches.len()), "{}", batches.len());
     }
@@ -116,7 +116,7 @@ fn a_batch_over_many_absent_rows_ends_when_its_work_is_done() {
     assert_eq!(batches.iter().sum::<usize>(), 0);
 }
 
-/// A scan that stands inside the row of the given number of cells.
+/// Returns a scan that stopped inside a row with the given number of cells.
 fn inside_a_row(t: &Fixture, cells: usize) -> Scan {
     t.commit(|c| {
         c.row(b"r");
@@ -128,7 +128,7 @@ fn inside_a_row(t: &Fixture, cells: usize) -> Scan {
     let limits = BatchLimits { cells: 1, ..BatchLimits::default() };
     assert!(!scan.next_batch(limits, &mut |_| ()).unwrap().done);
     assert!(scan.mid_row());
-    // From now on only the pin keeps the row as it was.
+    // From now on only the pin preserves the row as it was.
     t.commit(|c| _ = c.row(b"r").delete_row());
     scan
 }
@@ -221,7 +221,7 @@ fn a_stopped_scan_is_done() {
     }
 }
 
-/// What a sink says to a cell, as it happens to be.
+/// Returns a pseudo-random reply of the sink to a cell.
 fn verdict(cell: &(Vec<u8>, Vec<u8>, Vec<u8>, i64), salt: usize) -> Flow {
     let sum = cell.0.iter().chain(&cell.1).chain(&cell.2).map(|&b| usize::from(b)).sum::<usize>();
     match (sum * 7 + cell.3 as usize * 3 + salt) % 6 {
@@ -328,7 +328,7 @@ fn a_batch_ends_before_a_value_that_its_limits_do_not_allow_for() {
         }
         t.store.flush(t.table).unwrap();
     }
-    // Values of families that are not wanted do not matter.
+    // Values of families that are not selected do not matter.
     let columns = Columns::Families(vec![FamilyColumns::all("g")]);
     let mut scan = t.scan(ScanSpec { columns, ..ScanSpec::default() });
     let limits = BatchLimits { value_bytes: 5_000, ..BatchLimits::default() };

@@ -1,4 +1,4 @@
-//! One block cache for all stores of a process, within its budget.
+//! One block cache is shared by all stores of a process and stays within its budget.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A store without threads, whose table holds more than the cache does.
+    /// A store without threads, whose table is larger than the cache.
     fn new(resources: &Resources) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         let world = World {

@@ -1,4 +1,4 @@
-//! What a table does with cells: the story, told by hand.
+//! The semantics of cells in a table, as hand-written examples.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use stele_engine::schema::{Family, Group, Purge, Schema};
 use stele_engine::world::{Disk, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
-/// A store without threads on a real directory, with a clock that stands.
+/// A store without threads in a real directory, with a stopped clock.
 struct Fixture {
     _dir: tempfile::TempDir,
     path: std::path::PathBuf,
@@ -78,7 +78,7 @@ impl Fixture {
         self.cells(ScanSpec::default())
     }
 
-    /// The same cells from memory, from disk, compacted, and after reopening.
+    /// Asserts the same cells in memory, on disk, compacted, and after reopening.
     fn everywhere(&mut self, expected: &[&str]) {
         assert_eq!(self.all(), expected, "in memory");
         self.store().flush(self.table).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints keep tables as they were at one txn.
+//! Checkpoints preserve tables as they were at one txn.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A store survives anything: random work, and death at any moment. The state
-//! found afterwards is a prefix of the commits that holds everything promised.
+//! A store survives random operations and a crash at any point. The recovered state is
+//! a prefix of the commits that contains everything acknowledged.
 //!
 //! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
 
@@ -20,7 +20,7 @@ use life::{Survivor, Tally};
 
 const SEEDS: u64 = 150;
 const LIVES: u64 = 10;
-/// Seeds that once failed.
+/// Seeds that have failed before.
 const KEPT: &[u64] = &[181];
 
 fn run(seed: u64) -> Tally {

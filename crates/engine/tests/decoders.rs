@@ -1,7 +1,6 @@
-//! Bytes from anywhere: the decoders of commits, logs, fragments and manifests
-//! give an answer or an error, in bounded memory, and never panic. The corpus
-//! holds sound and damaged samples of each format; what is sound there stays
-//! readable for ever.
+//! Arbitrary input: the decoders of commits, logs, fragments and manifests return a
+//! result or an error, in bounded memory, and never panic. The corpus contains sound
+//! and damaged samples of each format; its sound samples must stay readable forever.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -29,7 +28,7 @@ fn sample(name: &str) -> Vec<u8> {
     std::fs::read(corpus().join(name)).unwrap()
 }
 
-/// Samples whose name begins so, in name order.
+/// Returns the samples whose names start with `prefix`, in name order.
 fn samples(prefix: &str) -> Vec<(String, PathBuf)> {
     let mut found: Vec<_> = std::fs::read_dir(corpus())
         .unwrap()
@@ -42,7 +41,7 @@ fn samples(prefix: &str) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Holds an outcome against what the sample's name says.
+/// Compares an outcome with the one that the sample's name states.
 fn judge<T: std::fmt::Debug>(name: &str, outcome: Result<T>) {
     match outcome {
         Ok(found) => assert!(name.contains("-sound"), "{name} was read as {found:?}"),
@@ -50,14 +49,15 @@ fn judge<T: std::fmt::Debug>(name: &str, outcome: Result<T>) {
     }
 }
 
-/// The most address space this process ever took, where that can be known.
+/// Returns the peak address space of this process, where available.
 fn address_space_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// A length field can claim 4 GiB; nobody may believe it.
+/// Asserts that memory stays bounded: a length field can claim 4 GiB and must not be
+/// trusted.
 fn assert_bounded() {
     const KIB_MAX: u64 = 2 << 20;
     if let Some(kib) = address_space_kib() {
@@ -97,7 +97,7 @@ fn read_commit(bytes: &[u8]) -> Result<usize> {
     Ok(count.0)
 }
 
-/// A store that takes any commit to the tables 1 to 3.
+/// Returns a store that accepts any commit to the tables 1 to 3.
 fn store() -> &'static Store {
     static STORE: OnceLock<Store> = OnceLock::new();
     STORE.get_or_init(|| {
@@ -116,7 +116,7 @@ fn store() -> &'static Store {
     })
 }
 
-/// Applies a commit, sound or not, and reads everything back if it was taken.
+/// Applies a commit, valid or not, and reads everything back if it was accepted.
 fn apply_commit(bytes: &[u8]) {
     let commit = Commit::from_bytes(Bytes::copy_from_slice(bytes));
     if store().apply(&commit, Txn::MAX, Wait::Accepted).is_ok() {
@@ -127,7 +127,7 @@ fn apply_commit(bytes: &[u8]) {
     }
 }
 
-/// Files of one directory on a simulated disk.
+/// Returns a simulated disk with these files.
 fn disk_of(files: &[(PathBuf, Vec<u8>)]) -> SimFiles {
     let sim = SimFiles::new(1);
     for (path, bytes) in files {
@@ -177,7 +177,7 @@ fn read_manifest(bytes: &[u8]) -> Result<usize> {
     Ok(configs.expect("there is a manifest").tables.len())
 }
 
-/// The segments of the sound log in the corpus.
+/// Returns the segments of the sound log in the corpus.
 fn sound_log() -> Vec<(PathBuf, Vec<u8>)> {
     let dir = corpus().join("log-sound");
     let mut names: Vec<_> =
@@ -211,7 +211,7 @@ fn sound_samples_of_every_format_are_read_and_damaged_ones_are_refused() {
     assert_bounded();
 }
 
-/// One way to spoil bytes.
+/// A way to corrupt bytes.
 #[derive(Clone, Debug)]
 enum Spoil {
     Flip(usize, u8),
@@ -272,8 +272,8 @@ fn spoiled(mut bytes: Vec<u8>, spoils: &[Spoil]) -> Vec<u8> {
     bytes
 }
 
-/// A spoiled manifest whose checksums are right again, so that what lies behind
-/// them is reached.
+/// Recomputes the checksums of a corrupted manifest, so that the decoder gets past
+/// them.
 fn with_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
     let mut at = 16;
     while let Some(header) = bytes.get(at..at + 9) {

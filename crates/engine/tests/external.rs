@@ -1,6 +1,5 @@
-//! A store whose log the caller keeps: after any death it is exactly as of its
-//! flushed index, over all chains of all tables, and applying what follows
-//! brings everything back.
+//! A store with an external log: after any crash it is exactly as of its flushed index,
+//! over all chains of all tables, and reapplying the later entries restores everything.
 //!
 //! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
 
@@ -220,8 +219,8 @@ fn a_checkpoint_takes_the_pinned_tables_at_one_index() {
     assert_eq!(values(&copy, copy.table("t").unwrap(), View::Latest), [b"1"]);
 }
 
-/// With workers, memory that is short is made by flushes of everything, and
-/// the writer goes on.
+/// With workers, a shortage of memory is relieved by flushing everything, and the
+/// writer continues.
 #[test]
 fn a_writer_short_of_memory_waits_for_a_flush_of_all_tables_and_goes_on() {
     let sim = SimFiles::new(5);

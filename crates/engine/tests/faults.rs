@@ -1,6 +1,5 @@
-//! One file operation fails, whichever it is, once or for good: no call waits
-//! longer than its bound, none panics, and when the fault is gone everything
-//! that was acknowledged is there.
+//! Any single file operation fails, once or permanently: no call exceeds its time
+//! limit, none panics, and when the fault is gone everything acknowledged is there.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use stele_engine::world::sim::{Fault, Planned, SimFiles};
 use stele_engine::world::{ManualClock, SeededRandom, Spawner, SystemClock, Threads, World};
 use stele_engine::*;
 
-/// Longer than one life of a store takes that hangs nowhere: its calls wait for
-/// `WAIT_MAX` at most.
+/// Longer than one life of a store takes unless it hangs: its calls wait for at most
+/// `WAIT_MAX`.
 const FORGOTTEN: Duration = Duration::from_secs(120);
 const WAIT_MAX: Duration = Duration::from_millis(300);
 const COMMITS: u32 = 28;
-/// A life ends after so many failures in a row.
+/// A life ends after this many consecutive failures.
 const FAILURES_MAX: u32 = 4;
-/// With workers, a sweep ends after so many lives in a row without a fault.
+/// With workers, a sweep ends after this many consecutive lives without a fault.
 const MISSES_MAX: u32 = 8;
 const FAULTS: [Fault; 3] = [Fault::Disk, Fault::OpenFiles, Fault::Full];
 
@@ -53,7 +52,7 @@ fn open(files: &SimFiles, spawner: Option<Arc<dyn Spawner>>) -> Result<Store> {
 }
 
 fn row(number: u32) -> Vec<u8> {
-    // Neither ascending nor in one place.
+    // Neither ascending nor adjacent.
     format!("{:05}", number * 7919 % 1000).into_bytes()
 }
 
@@ -74,8 +73,8 @@ fn table(store: &Store) -> Result<TableId> {
     }
 }
 
-/// A life of a store in which anything may fail. Returns the commits that were
-/// acknowledged.
+/// Runs one life of a store in which anything may fail. Returns the acknowledged
+/// commits.
 fn live(files: &SimFiles, spawner: Option<Arc<dyn Spawner>>) -> Vec<u32> {
     let threads = spawner.is_some();
     let (mut acknowledged, mut failures) = (Vec::new(), 0);
@@ -120,13 +119,13 @@ fn check(files: &SimFiles, acknowledged: &[u32], case: &str) {
         read.unwrap_or_else(|error| panic!("{case}: commit {number}: {error}"));
         assert_eq!(found, 2, "{case}: commit {number} is lost");
     }
-    // And it goes on.
+    // The store continues to work.
     store.apply(&commit(table, 999), Txn::MAX, Wait::Durable).unwrap();
     store.flush(table).unwrap();
     store.close().unwrap();
 }
 
-/// Runs cases one after the other, each within its time.
+/// Runs cases one by one, each with a time limit.
 fn watched(cases: impl FnOnce(&dyn Fn(String)) + Send + 'static) {
     let (begun, cases_begun) = mpsc::channel();
     let worker = thread::spawn(move || cases(&|case| begun.send(case).unwrap()));
@@ -141,7 +140,7 @@ fn watched(cases: impl FnOnce(&dyn Fn(String)) + Send + 'static) {
     worker.join().unwrap_or_else(|_| panic!("the last case was {last}"));
 }
 
-/// Tries a fault at one operation after the other, until there are no more.
+/// Injects a fault at each operation in turn, until there are no more.
 fn sweep(
     begun: &dyn Fn(String),
     fault: Fault,
@@ -166,14 +165,14 @@ fn sweep(
                 assert!(after > 50, "{case}: there are more operations than that");
                 return;
             }
-            // How often workers flush and compact is a matter of their speed.
+            // How often workers flush and compact depends on their speed.
             Some(_) if missed == MISSES_MAX => return,
             _ => {}
         }
     }
 }
 
-/// Every operation with `STELE_LONG`, else one of so many.
+/// Returns 1 (every operation) with `STELE_LONG`, else `short`.
 fn step(short: usize) -> usize {
     if std::env::var_os("STELE_LONG").is_some() { 1 } else { short }
 }

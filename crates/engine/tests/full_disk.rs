@@ -1,5 +1,5 @@
-//! A full disk: a clear error, nothing lost, reads go on, and writing resumes
-//! by itself when there is room. On a simulated disk, and on a small real one.
+//! A full disk: a clear error, no loss, reads continue, and writes resume by themselves
+//! once there is free space. On a simulated disk, and on a small real one.
 
 use std::path::Path;
 use std::process::Command;
@@ -41,7 +41,7 @@ fn row(number: u64) -> Vec<u8> {
     format!("{number:08}").into_bytes()
 }
 
-/// A commit of one row whose value does not compress.
+/// Returns a commit of one row whose value does not compress.
 fn commit(table: TableId, number: u64, value_bytes: usize) -> Commit {
     let random = SeededRandom::new(number);
     let value: Vec<u8> =
@@ -65,7 +65,7 @@ fn is_full(outcome: &Result<Txn>) -> bool {
     matches!(outcome, Err(Error::DiskFull { .. }))
 }
 
-/// Commits until the disk is full; gives the number of the one refused.
+/// Commits until the disk is full; returns the number of the refused commit.
 fn fill(store: &Store, table: TableId, mut number: u64, value_bytes: usize) -> u64 {
     loop {
         match store.apply(&commit(table, number, value_bytes), Txn::MAX, Wait::Durable) {
@@ -87,7 +87,7 @@ fn a_commit_without_room_is_refused_and_the_next_one_with_room_is_taken() {
             let refused = fill(&store, table, next, value_bytes);
             assert!(refused > next, "nothing was taken in round {round}");
             next = refused;
-            // Reads go on, of all that was taken and nothing else.
+            // Reads continue and return exactly the accepted commits.
             assert_eq!(rows(&store, table), (0..next).map(row).collect::<Vec<_>>());
             let text = store.apply(&commit(table, next, 900_000), Txn::MAX, Wait::Accepted);
             let text = text.unwrap_err().to_string();
@@ -122,8 +122,8 @@ fn what_was_taken_before_the_disk_was_full_survives_every_crash_after() {
     }
 }
 
-/// An accepted commit has its room: the disk may be filled by others at any
-/// moment, and all that was accepted can still be written.
+/// An accepted commit has its disk space reserved: others may fill the disk at any
+/// time, and everything accepted can still be written.
 #[test]
 fn a_commit_that_was_accepted_is_written_whatever_happens_to_the_disk() {
     for seed in 0..30u64 {
@@ -131,7 +131,7 @@ fn a_commit_that_was_accepted_is_written_whatever_happens_to_the_disk() {
         let (store, table) = open(sim_world(&sim));
         let mut accepted = 0;
         for step in 0..60u64 {
-            // Small ones, and ones of several segments.
+            // Small ones, and ones that span several segments.
             let value_bytes = [50, 9_000, 400, 150_000, 90_000][(seed + step) as usize % 5];
             sim.set_capacity((!step.is_multiple_of(3)).then(|| used(&sim)));
             match store.apply(&commit(table, accepted, value_bytes), Txn::MAX, Wait::Accepted) {
@@ -180,7 +180,7 @@ fn writers_that_wait_for_a_flush_without_room_are_refused_and_go_on_when_there_i
     let before = taken.load(Ordering::SeqCst);
     assert_eq!(rows(&store, table).len() as u64, before);
     sim.set_capacity(None);
-    // More than fits in memory, so flushes too have to go on by themselves.
+    // More than fits in memory, so flushes must resume by themselves too.
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| write_until(&|| taken.load(Ordering::SeqCst) >= before + 400));
@@ -190,7 +190,7 @@ fn writers_that_wait_for_a_flush_without_room_are_refused_and_go_on_when_there_i
     assert_eq!(rows(&store, table).len() as u64, taken.load(Ordering::SeqCst));
 }
 
-/// A file system of its own in memory, unmounted in the end.
+/// A separate in-memory file system, unmounted at the end.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -243,8 +243,8 @@ fn a_store_on_a_small_real_file_system_goes_on_when_there_is_room_again() {
     assert!(taken > 100, "{taken} commits in 7 MiB");
     assert_eq!(rows(&store, table), (0..taken).map(row).collect::<Vec<_>>());
     std::fs::remove_file(&ballast).unwrap();
-    // The serializer tries again within a second or so; until then there may
-    // be no memory, but never a failure of another kind.
+    // The flush worker retries within about a second; until then memory may be
+    // exhausted, but no other failure may occur.
     let mut next = taken;
     while next < taken + 200 {
         let outcome = store.apply(&commit(table, next, 5_000), Txn::MAX, Wait::Durable);

@@ -1,9 +1,9 @@
-//! Stores written by earlier versions are opened for ever. Each directory in
-//! `tests/golden` is one: the store as it was written, and what it held.
+//! Stores written by earlier versions can be opened forever. Each directory in
+//! `tests/golden` is one: the store as written, and its contents.
 //!
-//! `STELE_GOLDEN=<new directory> cargo test -p stele-engine --test golden`
-//! writes two in the present formats: `own`, which keeps its log, and
-//! `external`, whose log is its owner's.
+//! `STELE_GOLDEN=<new directory> cargo test -p stele-engine --test golden` writes two
+//! in the present formats: `own`, with its own log, and `external`, with an external
+//! log.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,7 +25,7 @@ fn world(files: impl Files + 'static) -> World {
     }
 }
 
-/// Everything a reader can see, as text.
+/// Returns everything visible to a reader, as text.
 fn contents(store: &Store) -> String {
     let mut text = String::new();
     for (table, name) in store.tables() {
@@ -47,9 +47,9 @@ fn contents(store: &Store) -> String {
     text
 }
 
-/// A store with something of everything: each mutation, each compression, a
-/// chain of several runs, a compacted one, one whose compaction was broken off,
-/// commits in the log alone, a dropped table and a checkpoint.
+/// Writes a store that covers everything: each mutation, each compression, a chain of
+/// several runs, a compacted one, one with an interrupted compaction, commits only in
+/// the log, a dropped table and a checkpoint.
 fn write_store(files: &SimFiles) -> String {
     let mut options = Options::default();
     options.log.segment_bytes = 8 << 10;
@@ -119,9 +119,9 @@ fn write_store(files: &SimFiles) -> String {
     expected
 }
 
-/// A store without a log of its own: two tables with a history below a line,
-/// flushed at one index, flushed again, compacted, and a commit after that
-/// which only its owner's log would have.
+/// Writes a store with an external log: two tables with history below a waterline,
+/// flushed at one index, flushed again, compacted, and then a commit that only the
+/// external log would have.
 fn write_external_store(files: &SimFiles) -> String {
     let options = Options::default();
     let store = Store::open_external(Path::new("/store"), options, world(files.clone())).unwrap();
@@ -162,12 +162,12 @@ fn write_external_store(files: &SimFiles) -> String {
     expected
 }
 
-/// The golden stores whose log is their owner's.
+/// The golden stores with an external log.
 const EXTERNAL: &[&str] = &["3"];
-/// The last entry of that log that is in their files.
+/// The last entry of that log in their files.
 const FLUSHED_INDEX: u64 = 8;
 
-/// Writes what lies on a simulated disk to a real one.
+/// Copies the files of a simulated disk to a real one.
 fn write_out(files: &SimFiles, dir: &Path) {
     for (path, bytes) in files.files() {
         let target = dir.join(path.strip_prefix("/").unwrap());

@@ -1,5 +1,5 @@
-//! Real processes on a real disk: killed in full swing, kept out by a lock.
-//! The child is this test again, told by an environment variable what to be.
+//! Real processes on a real disk: killed under load, and excluded by a lock. The child
+//! is this test binary again, with its role in an environment variable.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use stele_engine::schema::{Family, Group, Schema};
 use stele_engine::world::{Random, SystemRandom, World};
 use stele_engine::*;
 
-/// The directory of the store that a child opens.
+/// The variable with the directory of the store that a child opens.
 const CHILD: &str = "STELE_KILL_CHILD";
 const WRITERS: u64 = 4;
 const ROUNDS: u64 = 15;
@@ -27,7 +27,7 @@ fn open(dir: &Path) -> Result<Store> {
     Store::open(dir, options(), World::real())
 }
 
-/// Runs the named test of this program again, in a process of its own.
+/// Runs the named test of this binary in a child process.
 fn child(test: &str, dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
@@ -42,7 +42,7 @@ fn row(writer: u64, number: i64) -> Vec<u8> {
     format!("{writer}/{number:08}").into_bytes()
 }
 
-/// One writer's commits: each counts itself in both tables and groups.
+/// Returns a commit of one writer, which increments counters in both tables and groups.
 fn commit(tables: &[TableId], writer: u64, number: i64) -> Commit {
     let mut commit = CommitBuilder::new();
     for &table in tables {
@@ -55,7 +55,8 @@ fn commit(tables: &[TableId], writer: u64, number: i64) -> Commit {
     commit.finish()
 }
 
-/// What each writer has in each table: the sums of both groups, and the rows.
+/// Returns the count of each writer, checked against its rows and the sums of both
+/// groups in each table.
 fn counts(store: &Store) -> Vec<i64> {
     let mut all = Vec::new();
     for name in TABLES {
@@ -90,7 +91,7 @@ fn counts(store: &Store) -> Vec<i64> {
     a.to_vec()
 }
 
-/// Writes until it is killed, and says what was acknowledged and what was read.
+/// Writes until killed, and prints what was acknowledged and what was read.
 fn write_for_ever(dir: &Path) {
     let store = &open(dir).unwrap();
     let tables = &TABLES.map(|name| store.table(name).unwrap());
@@ -169,8 +170,8 @@ fn what_a_killed_process_acknowledged_is_there_and_is_a_prefix() {
     assert!(promises > ROUNDS as usize, "only {promises} commits were promised");
 }
 
-/// Holds what the child said against what is there. Gives how many commits
-/// were promised.
+/// Compares the child's output with the contents. Returns the number of acknowledged
+/// commits.
 fn check(lines: &[String], counts: &[i64], round: u64) -> usize {
     let mut acks = Vec::new();
     for line in lines {
@@ -189,7 +190,7 @@ fn check(lines: &[String], counts: &[i64], round: u64) -> usize {
                 let number: i64 = number.parse().unwrap();
                 assert!(counts[writer] > number, "round {round}: lost what was seen: {line}");
             }
-            // The test harness speaks too, and the last line may be cut off.
+            // The test harness prints too, and the last line may be truncated.
             _ => {}
         }
     }
@@ -209,7 +210,7 @@ fn a_directory_is_locked_against_a_second_process() {
     if let Some(dir) = std::env::var_os(CHILD) {
         let _held = open(Path::new(&dir)).unwrap();
         println!("open");
-        // Ends with the parent's end of the pipe.
+        // Ends when the parent closes its end of the pipe.
         std::io::stdin().lines().for_each(drop);
         return;
     }

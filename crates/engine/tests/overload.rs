@@ -1,5 +1,5 @@
-//! Many times more work than the store can take: memory stays within the
-//! budget, what was acknowledged is there, and everybody gets on.
+//! Far more load than the store can handle: memory stays within the budget,
+//! acknowledged commits are there, and every writer makes progress.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use stele_engine::*;
 
 const WRITERS: u64 = 32;
 const COMMITS: u64 = 96;
-/// Each writer begins with so many commits of this size that wait for nothing:
-/// more than the log queue takes.
+/// Each writer starts with this many commits of this size without waiting for any of
+/// them: more than the log queue holds.
 const FIRST_COMMITS: u64 = 16;
 const FIRST_VALUE_BYTES: usize = 5_000;
-/// The values of the others.
+/// The value sizes of the other commits.
 const VALUE_BYTES: [usize; 4] = [100, 5_000, VALUE_BYTES_MAX, 20_000];
 const VALUE_BYTES_MAX: usize = 40_000;
-/// Longer than this nobody waits who is not forgotten.
+/// Longer than any wait unless a waiter is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(120);
-/// The thread that the test itself compacts in.
+/// The thread in which the test itself compacts.
 const COMPACTOR: &str = "compactor";
 
 fn options() -> Options {
@@ -94,9 +94,8 @@ fn rows(store: &Store, table: TableId) -> Vec<Vec<u8>> {
     found
 }
 
-/// The test holds up the log, then the flushes, then the compaction, until
-/// writers wait for each of them, so every limit is met however fast the
-/// machine is.
+/// The test blocks the log, then the flushes, then the compaction, until writers wait
+/// for each of them, so every limit is reached however fast the machine is.
 #[test]
 fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_forgotten() {
     let sim = SimFiles::new(1);
@@ -109,7 +108,7 @@ fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_f
         store.flush(table).unwrap();
     }
 
-    // Whoever compacts the chain has it for itself.
+    // A running compaction has exclusive use of the chain.
     let held_merge = sim.hold(Operation::Create, "frag", COMPACTOR);
     let compactor = {
         let store = store.clone();
@@ -125,14 +124,14 @@ fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_f
         let (store, told) = (store.clone(), told.clone());
         thread::spawn(move || {
             write(&store, table, writer);
-            // Its hold on the store ends before the test goes on.
+            // Release the store before the test continues.
             drop(store);
             told.send(writer).unwrap();
         });
     }
     until("all wait for the log", &store, |stats| stats.throttled_by_log >= WRITERS);
     drop(held_log);
-    // A few of them can be done before memory is full.
+    // A few of them may finish before memory is full.
     until("most wait for memory", &store, |stats| stats.throttled >= WRITERS / 2);
     drop(held_flush);
     let chain_stop = options().compact.chain_stop;
@@ -153,8 +152,8 @@ fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_f
     assert!(stats.throttled_micros > 0, "{stats:?}");
     assert!(stats.throttled_by_chains_micros > 0, "{stats:?}");
     assert!(stats.throttled_by_log_micros > 0, "{stats:?}");
-    // One commit counts twice while it moves from its permit to its place, and
-    // a fragment takes memory by the chunk.
+    // A commit counts twice while it moves from its permit to its fragment, and a
+    // fragment allocates memory in chunks.
     let slack = VALUE_BYTES_MAX + budget::CHUNK_BYTES;
     assert!(stats.memory_peak_bytes <= stats.memory_limit_bytes + slack, "{stats:?}");
 

@@ -1,5 +1,5 @@
-//! A panic where the store cannot go on ends the process: what was being
-//! changed would be half changed, or somebody would wait for ever.
+//! A panic from which the store cannot recover aborts the process: state would be half
+//! changed, or a caller would wait forever.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use stele_engine::*;
 const CASE: &str = "STELE_PANIC_CASE";
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// A clock that panics when a thread of this name looks at it.
+/// A clock that panics when a thread of this name reads it.
 struct Bomb(Option<&'static str>);
 
 impl Clock for Bomb {
@@ -51,7 +51,7 @@ fn write(store: &Store, table: TableId) -> Txn {
     store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap()
 }
 
-/// What the child process does; it returns only if it was not aborted.
+/// Runs in the child process; returns only if the process was not aborted.
 fn misbehave(case: &str) {
     match case {
         "worker" => {

@@ -1,4 +1,4 @@
-//! A cell read at its place is the cell that is read without it.
+//! Reading a cell by its location returns the same cell as reading it without.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ proptest! {
                 Step::Compact => store.compact(table).unwrap(),
                 Step::Read(number) => {
                     let (found, first) = read(&store, table, &row(number), None);
-                    // A place of another row leads nowhere.
+                    // A location of another row is not used.
                     for place in places.values() {
                         let (again, _) = read(&store, table, &row(number), Some(place));
                         prop_assert_eq!(&again, &found);

@@ -1,4 +1,4 @@
-//! A row read the short way has the cells that a scan of it finds.
+//! A point read of a row returns the same cells as a scan of it.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ const ROW: &[u8] = b"row";
 const FAMILIES: [&[u8]; 3] = [b"f", b"ff", b"g"];
 const QUALIFIERS: [&[u8]; 5] = [b"", b"\0", b"a", b"a\0", b"b"];
 
-/// Writes the row in four runs: each sets other cells, and deletes at another
-/// level what the runs before had set.
+/// Writes the row in four runs: each sets different cells, and deletes, at a different
+/// level, what earlier runs had set.
 fn write_row(store: &Store, table: TableId) {
     for run in 0..4 {
         let mut builder = CommitBuilder::new();
@@ -40,7 +40,7 @@ fn write_row(store: &Store, table: TableId) {
     }
 }
 
-/// What may be wanted of one family.
+/// Returns the column selections to try for one family.
 fn choices() -> Vec<Option<Vec<RowRange>>> {
     let one = |qualifier: &[u8]| RowRange::row(qualifier);
     vec![

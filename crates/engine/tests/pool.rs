@@ -1,6 +1,5 @@
-//! The pool of background work: failures end in errors and not in silence,
-//! one damaged or busy chain does not hold up another, and runs that share no
-//! row are joined without being rewritten.
+//! The background worker pool: failures surface as errors, a damaged or busy chain does
+//! not delay another, and runs without a common row are joined without a rewrite.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use stele_engine::world::{
 };
 use stele_engine::*;
 
-/// Longer than anything here takes that does not hang.
+/// Longer than anything here takes unless it hangs.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 fn options() -> Options {
@@ -77,7 +76,7 @@ fn chain(store: &Store, table: TableId) -> usize {
     configs.tables[&table].tablets[0].chains[0].runs().count()
 }
 
-/// Writes more than memory holds; gives the error that ends it.
+/// Writes more than fits in memory; returns the error that ends it.
 fn write_until_refused(store: &Store, table: TableId) -> Error {
     for number in 0..100 {
         if let Err(error) = write(store, table, &format!("{number:03}"), 100_000) {
@@ -165,7 +164,7 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_lost_data() {
     assert_eq!(rows(&store, table), ["r"]);
 }
 
-/// Blocks the first merge that creates a file, until it is let go.
+/// Blocks the first merge that creates a file, until released.
 #[derive(Clone)]
 struct Gate {
     sim: SimFiles,
@@ -245,7 +244,7 @@ fn a_table_is_compacted_and_written_while_another_is_in_a_large_compaction() {
     let (large, small) = (make(&store, "large"), make(&store, "small"));
     gate.set(|state| state.armed = true);
     for number in 0..4 {
-        // Each run has rows from all over the table.
+        // Each run has rows from the whole table.
         for row in 0..3 {
             write(&store, large, &format!("{row}{number}"), 5_000).unwrap();
         }
@@ -291,7 +290,7 @@ fn runs_that_share_no_row_are_joined_without_being_rewritten() {
     store.close().unwrap();
     let store = open(options);
     assert_eq!(rows(&store, table), expected);
-    // Deleted rows are worth a rewrite.
+    // Deleted rows justify a rewrite.
     for row in &expected {
         let mut commit = CommitBuilder::new();
         commit.table(table).row(row.as_bytes()).delete_row();

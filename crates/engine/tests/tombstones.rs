@@ -1,5 +1,5 @@
-//! Deletes collapse: what a row, a column or a range has been deleted by
-//! before costs neither reads nor rewrites.
+//! Deletes collapse: earlier deletes of a row, column or range cost neither reads nor
+//! rewrites.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Fixture {
         self.store.flush(self.table).unwrap();
     }
 
-    /// Cells and tombstones of the newest file.
+    /// Returns the number of cells and tombstones in the newest file.
     fn newest_entries(&self) -> (u64, u64) {
         let configs = self.store.configs().unwrap();
         let file = configs.tables[&self.table].tablets[0].chains[0].files.last().unwrap();
@@ -58,7 +58,7 @@ impl Fixture {
         (dump.meta().cells, dump.meta().tombstones)
     }
 
-    /// Rows in the order of a scan, and how many pieces of `WORK` it took.
+    /// Returns the rows in scan order, and how many batches of `WORK` it took.
     fn scan(&self, spec: ScanSpec) -> (Vec<Vec<u8>>, usize) {
         let mut scan = self.store.scan(self.table, spec).unwrap();
         let limits = BatchLimits { work: WORK, ..BatchLimits::default() };
@@ -82,7 +82,7 @@ fn row(number: usize) -> Vec<u8> {
 
 type Delete = fn(&mut CommitBuilder, i64);
 
-/// Deletes that cover all that their forerunners covered.
+/// Deletes that cover everything that the previous ones covered.
 const DELETES: [(&str, Delete); 4] = [
     ("row", |c, _| _ = c.delete_row()),
     ("family", |c, _| _ = c.delete_family(b"f")),
@@ -143,7 +143,7 @@ fn a_read_skips_the_tombstones_that_a_newer_one_covers() {
             t.store.sync(Txn::MAX).unwrap();
             let (rows, batches) = t.scan(ScanSpec::default());
             assert_eq!((rows.len(), batches), (1, 1), "{name}, {count} deletes");
-            // Those that are too new are skipped as well; the cells are not.
+            // Tombstones newer than the snapshot are skipped as well; cells are not.
             let spec = ScanSpec { view: View::At(old), ..ScanSpec::default() };
             let (rows, batches) = t.scan(spec);
             assert_eq!(rows.len(), 1);

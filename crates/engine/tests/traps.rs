@@ -1,5 +1,5 @@
-//! Traps of the engine's design and defects of its forebears: one test each,
-//! named after the trap (T), the defect (D) or the rule it keeps.
+//! Traps of the engine's design and defects of its predecessors: one test each, named
+//! after the trap (T), the defect (D) or the rule that it checks.
 
 #[path = "traps/compaction.rs"]
 mod compaction;

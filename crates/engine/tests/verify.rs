@@ -1,5 +1,5 @@
-//! What the offline check finds: every kind of planted damage, with its place,
-//! and nothing in a sound store.
+//! The offline check finds every kind of planted damage, with its location, and nothing
+//! in a sound store.
 
 use std::convert::Infallible;
 use std::fs;
@@ -13,8 +13,8 @@ use stele_engine::verify::{self, FragmentDump, LogDump, LogLine, Report};
 use stele_engine::world::{Disk, Files, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
-/// A closed store: two fragments in one chain, one in another, and commits in
-/// the log that no fragment holds.
+/// A closed store: two fragments in one chain, one in another, and commits that are
+/// only in the log.
 struct Closed {
     dir: tempfile::TempDir,
 }
@@ -73,13 +73,13 @@ impl Closed {
         verify::check(&files(), self.path()).unwrap()
     }
 
-    /// The files of a part of the store, in order.
+    /// Returns the files of a part of the store, in order.
     fn list(&self, part: &str) -> Vec<PathBuf> {
         let dir = self.path().join(part);
         Disk.list(&dir).unwrap().into_iter().map(|name| dir.join(name)).collect()
     }
 
-    /// The records of the log: segment file, offset, kind.
+    /// Returns the records of the log: segment file, offset, kind.
     fn records(&self) -> Vec<(PathBuf, u64, &'static str)> {
         let segments = self.list("log");
         let mut records = Vec::new();
@@ -106,7 +106,7 @@ fn flip(path: &Path, offset: u64) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Asserts one problem, in this file, at this place if one is given.
+/// Asserts exactly one problem, in this file and, if given, at this offset.
 fn assert_one(report: &Report, path: &Path, offset: Option<u64>, what: &str) {
     let [problem] = &report.problems[..] else { panic!("{:?}", report.problems) };
     assert_eq!(problem.path, path);

@@ -1,5 +1,5 @@
-//! A commit in its packed form: the bytes a caller builds, the store checks,
-//! and the log keeps. `docs/format-commit.md` gives them byte by byte.
+//! The packed form of a commit: the bytes that a caller builds, the store validates and
+//! the log stores. `docs/format-commit.md` specifies the format.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use super::fold::FoldId;
 use super::rows::RowRange;
 use crate::error::{Error, Result};
 
-/// Names a table; never used again once the table is dropped.
+/// The id of a table; never reused after the table is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u32);
 
@@ -33,7 +33,7 @@ impl TimeRange {
 /// One change to a row, borrowing its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation<'a> {
-    /// Puts a value into a cell.
+    /// Writes a value to a cell.
     Set {
         family: &'a [u8],
         qualifier: &'a [u8],
@@ -58,7 +58,7 @@ pub enum Mutation<'a> {
         timestamp: i64,
         operand: &'a [u8],
     },
-    /// Puts an erasure that stays readable as history.
+    /// Writes a marker: an erasure that stays readable as history.
     Mark {
         family: &'a [u8],
         qualifier: &'a [u8],
@@ -77,14 +77,14 @@ const OP_DELETE_ROW: u8 = 4;
 const OP_MERGE: u8 = 5;
 const OP_MARK: u8 = 6;
 
-/// A packed commit. The bytes are checked when the store applies them.
+/// A packed commit. The bytes are validated when the store applies them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     bytes: Bytes,
 }
 
 impl Commit {
-    /// Takes bytes from anywhere; nothing is trusted until `walk` succeeds.
+    /// Wraps untrusted bytes; `walk` validates them.
     pub fn from_bytes(bytes: Bytes) -> Commit {
         Commit { bytes }
     }
@@ -93,8 +93,8 @@ impl Commit {
         &self.bytes
     }
 
-    /// Walks the whole commit in order and tells a visitor what it holds.
-    /// Every byte is accounted for, or the commit is refused.
+    /// Walks the whole commit in order, calling the visitor for each item. Rejects the
+    /// commit unless every byte is accounted for.
     pub fn walk<'a>(&'a self, visitor: &mut impl CommitVisitor<'a>) -> Result<()> {
         let mut reader = Reader { bytes: &self.bytes, at: 0, end: self.bytes.len() };
         let version = reader.u8("a version")?;
@@ -116,14 +116,14 @@ impl Commit {
     }
 }
 
-/// Is told what a commit holds, in order.
+/// Receives the contents of a commit, in order.
 pub trait CommitVisitor<'a> {
     fn table(&mut self, table: TableId) -> Result<()>;
-    /// A range of rows to delete; comes before all rows of its table.
+    /// Visits a range of rows to delete; called before all rows of its table.
     fn delete_range(&mut self, range: RowRange) -> Result<()>;
     fn row(&mut self, row: &'a [u8]) -> Result<()>;
     fn mutation(&mut self, mutation: Mutation<'a>) -> Result<()>;
-    /// All mutations of the row have been told.
+    /// Called after the last mutation of a row.
     fn row_end(&mut self) -> Result<()>;
 }
 
@@ -156,7 +156,7 @@ fn walk_items<'a>(items: &mut Reader<'a>, visitor: &mut impl CommitVisitor<'a>) 
     Ok(())
 }
 
-/// Reads a stretch of the packed bytes; every read is checked.
+/// Reads a section of the packed bytes with bounds checks.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
         self.take(length, what)
     }
 
-    /// A length of at most 32 bits in base 128, low bits first.
+    /// Reads a length of at most 32 bits in base 128, low bits first.
     fn varint(&mut self, what: &str) -> Result<usize> {
         let mut value = 0u64;
         for shift in (0..35).step_by(7) {
@@ -269,15 +269,15 @@ impl<'a> Reader<'a> {
 
 /// Builds a packed commit in place.
 ///
-/// Tables, and the rows of a table, must come in ascending order; the store
-/// refuses the commit otherwise. Range deletes come before a table's rows and
-/// act before them.
+/// Tables, and the rows of a table, must be added in ascending order; otherwise the
+/// store rejects the commit. Range deletes precede a table's rows and take effect
+/// before them.
 #[derive(Debug)]
 pub struct CommitBuilder {
     bytes: Vec<u8>,
-    /// Where the length of the open table stands.
+    /// The offset of the open table's length field.
     table_at: Option<usize>,
-    /// Where the length of the open row stands.
+    /// The offset of the open row's length field.
     row_at: Option<usize>,
 }
 
@@ -287,7 +287,7 @@ impl Default for CommitBuilder {
     }
 }
 
-/// A commit of one small cell is built without moving its bytes.
+/// The initial capacity: a commit of one small cell is built without reallocation.
 const COMMIT_BYTES_FEW: usize = 256;
 
 impl CommitBuilder {
@@ -295,20 +295,20 @@ impl CommitBuilder {
         CommitBuilder::with_capacity(COMMIT_BYTES_FEW)
     }
 
-    /// As `new`, with room for so many bytes: a large commit is built without
-    /// moving its bytes.
+    /// Like `new`, with capacity for `capacity` bytes, so that a large commit is built
+    /// without reallocation.
     pub fn with_capacity(capacity: usize) -> CommitBuilder {
         let mut bytes = Vec::with_capacity(capacity.max(1));
         bytes.push(VERSION);
         CommitBuilder { bytes, table_at: None, row_at: None }
     }
 
-    /// Bytes so far.
+    /// Returns the size of the packed bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing has been added.
+    /// Returns whether nothing has been added.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == 1
     }
@@ -428,7 +428,8 @@ impl CommitBuilder {
 
     pub fn finish(mut self) -> Commit {
         self.end_table();
-        // Large values share the buffer for as long as they are in memory.
+        // Large values share the buffer while they are in memory, so return unused
+        // capacity.
         const SHARED_BYTES_MIN: usize = 4 << 10;
         let spare = self.bytes.capacity() - self.bytes.len();
         if self.bytes.len() >= SHARED_BYTES_MIN && spare > self.bytes.len() / 8 {
@@ -483,7 +484,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Writes down what it is told.
+    /// Records the visitor calls.
     #[derive(Default)]
     struct Transcript(Vec<String>);
 
@@ -544,7 +545,7 @@ mod tests {
     #[test]
     fn a_commit_cut_anywhere_is_refused() {
         let whole = sample();
-        // Cutting between two tables leaves a smaller commit that is whole.
+        // A cut between two tables leaves a shorter but valid commit.
         let mut whole_prefixes = 0;
         for end in 0..whole.bytes().len() {
             let cut = Commit::from_bytes(whole.bytes().slice(..end));

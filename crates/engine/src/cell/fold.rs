@@ -1,4 +1,5 @@
-//! Folds: how an operand is merged into a cell without reading it first.
+//! Folds: merge operations that combine an operand with a cell without reading the cell
+//! first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use super::key::Kind;
 use crate::error::{Error, Result};
 
-/// Names a registered fold; stored with every operand.
+/// The id of a registered fold; stored with every operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FoldId(pub u8);
 
@@ -22,18 +23,18 @@ impl FoldId {
 
 /// A merge operation.
 ///
-/// It must be associative, because compaction folds neighbouring operands
-/// before their base is known: the result of two operands is an operand.
+/// It must be associative, because compaction folds adjacent operands before their base
+/// is known: folding two operands yields an operand.
 pub trait Fold: Send + Sync {
-    /// Says what is wrong with an operand, before it is accepted.
+    /// Validates an operand before it is accepted; the error describes the problem.
     fn check(&self, operand: &[u8]) -> Result<(), String>;
 
-    /// Folds `newer` into `older`, which may be a base value written by a
-    /// plain put and so hold anything.
+    /// Folds `newer` into `older`. `older` may be a base value written by a plain put,
+    /// with arbitrary contents.
     fn fold(&self, older: &[u8], newer: &[u8]) -> Vec<u8>;
 }
 
-/// The folds a store knows.
+/// The folds registered with a store.
 #[derive(Clone)]
 pub struct Folds {
     by_id: BTreeMap<FoldId, Arc<dyn Fold>>,
@@ -56,8 +57,8 @@ impl fmt::Debug for Folds {
 }
 
 impl Folds {
-    /// Adds a fold. Its id is written to disk with every operand, so it must
-    /// mean the same for ever.
+    /// Registers a fold. Its id is written to disk with every operand, so its meaning
+    /// must never change.
     pub fn register(&mut self, id: FoldId, fold: Arc<dyn Fold>) {
         assert!(id.0 <= Kind::FOLD_ID_MAX, "fold id {} is too large", id.0);
         let taken = self.by_id.insert(id, fold);
@@ -68,15 +69,15 @@ impl Folds {
         self.by_id.get(&id).map(Arc::as_ref)
     }
 
-    /// Folds two neighbours. Fails for a fold that is not registered in this
-    /// process: a later version of the program may have written its operands.
+    /// Folds two adjacent operands. Fails if the fold is not registered in this
+    /// process: a later version of the program may have written the operands.
     pub fn fold(&self, id: FoldId, older: &[u8], newer: &[u8]) -> Result<Vec<u8>> {
         let fold = self.get(id).ok_or(Error::UnknownFold(id.0))?;
         Ok(fold.fold(older, newer))
     }
 }
 
-/// Folds 8-byte big-endian integers. A base that is none counts as absent.
+/// Folds 8-byte big-endian integers. A base that is not one counts as absent.
 struct IntegerFold(fn(i64, i64) -> i64);
 
 fn integer(bytes: &[u8]) -> Option<i64> {

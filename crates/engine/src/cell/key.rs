@@ -7,20 +7,21 @@
 //! cell              esc(row) 00 00 | 02 | family 00 | 02 | esc(qualifier) 00 00 | 02 | !timestamp | !txn | kind
 //! ```
 //!
-//! `esc` turns the byte 00 into 00 FF. The slot byte 01 sorts a tombstone before
-//! everything it covers, so a reader meets every delete before its victims.
-//! Timestamps and txns are stored inverted, big-endian: newest first.
+//! `esc` replaces the byte 00 with 00 FF. The slot byte 01 sorts a tombstone before
+//! everything it covers, so a reader encounters every delete before the cells that it
+//! deletes. Timestamps and txns are stored inverted and big-endian, so the newest sorts
+//! first.
 
 use crate::txn::Txn;
 
-/// What an entry under a key is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A value.
     Put,
     /// An erasure that stays readable as history.
     Marker,
-    /// A delete of everything older that the key's level covers.
+    /// A delete of everything older within the key's level.
     Tombstone,
     /// An operand for the fold with this id.
     Merge(u8),
@@ -60,9 +61,9 @@ impl Kind {
 
 const SLOT_TOMBSTONE: u8 = 1;
 const SLOT_ONWARD: u8 = 2;
-/// `!txn` and the kind, at the end of every key.
+/// The length of `!txn` and the kind, which end every key.
 pub const TXN_TAIL: usize = 9;
-/// `!timestamp`, `!txn` and the kind, at the end of every cell's key.
+/// The length of `!timestamp`, `!txn` and the kind, which end every cell's key.
 pub const CELL_TAIL: usize = 17;
 
 /// Appends `esc(bytes) 00 00`.
@@ -77,12 +78,12 @@ pub fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&[0, 0]);
 }
 
-/// Appends the part of a key that all entries of a row share.
+/// Appends the prefix shared by all entries of a row.
 pub fn push_row(out: &mut Vec<u8>, row: &[u8]) {
     push_escaped(out, row);
 }
 
-/// Appends the part of a key that all entries of a family share.
+/// Appends the prefix shared by all entries of a family.
 pub fn push_family(out: &mut Vec<u8>, row: &[u8], family: &[u8]) {
     debug_assert!(!family.contains(&0), "a family name holds no NUL");
     push_row(out, row);
@@ -91,13 +92,13 @@ pub fn push_family(out: &mut Vec<u8>, row: &[u8], family: &[u8]) {
     out.push(0);
 }
 
-/// Appends the part of a key that all entries of a column share.
+/// Appends the prefix shared by all entries of a column.
 pub fn push_column(out: &mut Vec<u8>, row: &[u8], family: &[u8], qualifier: &[u8]) {
     push_family(out, row, family);
     push_qualifier(out, qualifier);
 }
 
-/// Appends a qualifier to a family prefix, making a column prefix of it.
+/// Appends a qualifier to a family prefix, which makes it a column prefix.
 pub fn push_qualifier(out: &mut Vec<u8>, qualifier: &[u8]) {
     out.push(SLOT_ONWARD);
     push_escaped(out, qualifier);
@@ -119,58 +120,59 @@ pub fn push_cell_tail(out: &mut Vec<u8>, timestamp: i64, txn: Txn, kind: Kind) {
     out.push(kind.to_byte());
 }
 
-/// Overwrites the txn of a finished key.
+/// Overwrites the txn of a complete key.
 pub fn set_txn(key: &mut [u8], txn: Txn) {
     let at = key.len() - TXN_TAIL;
     key[at..at + 8].copy_from_slice(&(!txn.raw()).to_be_bytes());
 }
 
-/// The txn of a finished key.
+/// Returns the txn of a complete key.
 pub fn txn_of(key: &[u8]) -> Txn {
     let at = key.len() - TXN_TAIL;
     let bytes = key[at..at + 8].try_into().expect("eight bytes");
     Txn::from_raw(!u64::from_be_bytes(bytes)).expect("a finished key holds a txn")
 }
 
-/// Overwrites the kind of a finished cell key.
+/// Overwrites the kind of a complete cell key.
 pub fn set_kind(key: &mut [u8], kind: Kind) {
     *key.last_mut().expect("a key ends with its kind") = kind.to_byte();
 }
 
-/// Where a scan of cells at or before `timestamp` starts within a column.
+/// Appends to a column prefix the position at which cells at or before `timestamp`
+/// start.
 pub fn push_seek_timestamp(out: &mut Vec<u8>, timestamp: i64) {
     out.push(SLOT_ONWARD);
     out.extend_from_slice(&timestamp_bytes(timestamp));
 }
 
-/// Where the tombstones right behind a row, family or column prefix that are
+/// Appends to a row, family or column prefix the position at which its own tombstones
 /// no newer than `txn` start.
 pub fn push_seek_tombstone(out: &mut Vec<u8>, txn: Txn) {
     out.push(SLOT_TOMBSTONE);
     out.extend_from_slice(&(!txn.raw()).to_be_bytes());
 }
 
-/// Where what a row, family or column prefix holds besides its own tombstones
-/// starts.
+/// Appends to a row, family or column prefix the position at which everything except
+/// its own tombstones starts.
 pub fn push_past_tombstones(out: &mut Vec<u8>) {
     out.push(SLOT_ONWARD);
 }
 
-/// A key after every entry of one version of a column.
+/// Appends to a column prefix a suffix that sorts after every entry of one version.
 pub fn push_past_version(out: &mut Vec<u8>, timestamp: i64) {
     push_seek_timestamp(out, timestamp);
     out.extend_from_slice(&[0xFF; TXN_TAIL]);
 }
 
-/// The first possible key of a row.
+/// Returns the first possible key of a row.
 pub fn row_start(row: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(row.len() + 2);
     push_row(&mut key, row);
     key
 }
 
-/// Turns a shared prefix (row, family or column) into a key after everything
-/// that starts with it. Every prefix is followed by a slot byte below FF.
+/// Turns a shared prefix (row, family or column) into a key that sorts after everything
+/// that starts with it, because the slot byte after a prefix is always below FF.
 pub fn push_past(prefix: &mut Vec<u8>) {
     prefix.push(0xFF);
 }
@@ -183,19 +185,19 @@ fn timestamp_from(bytes: [u8; 8]) -> i64 {
     ((!u64::from_be_bytes(bytes)) ^ (1 << 63)) as i64
 }
 
-/// Restores the bytes under `esc`. The terminator is not part of `escaped`.
+/// Reverses `esc`. `escaped` excludes the terminator.
 pub fn unescape_into(escaped: &[u8], out: &mut Vec<u8>) {
     out.clear();
     let mut rest = escaped;
     while let Some(at) = memchr::memchr(0, rest) {
         out.extend_from_slice(&rest[..=at]);
-        // What follows a 00 inside the escaped part is always FF.
+        // Within the escaped part, 00 is always followed by FF.
         rest = rest.get(at + 2..).unwrap_or_default();
     }
     out.extend_from_slice(rest);
 }
 
-/// What a key addresses.
+/// The level that a key addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     RowTombstone,
@@ -204,15 +206,15 @@ pub enum Level {
     Cell,
 }
 
-/// A key taken apart by offsets; the bytes stay where they are.
+/// A parsed key: offsets into its bytes, without copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyParts {
     pub level: Level,
-    /// End of the row prefix, terminator included.
+    /// End of the row prefix, including the terminator.
     pub row_end: usize,
-    /// End of the family prefix, terminator included; `row_end` when absent.
+    /// End of the family prefix, including the terminator; `row_end` if absent.
     pub family_end: usize,
-    /// End of the column prefix, terminator included; `family_end` when absent.
+    /// End of the column prefix, including the terminator; `family_end` if absent.
     pub column_end: usize,
     /// Zero unless this is a cell.
     pub timestamp: i64,
@@ -221,7 +223,7 @@ pub struct KeyParts {
 }
 
 impl KeyParts {
-    /// Takes a key apart; `None` when the bytes are no key.
+    /// Parses a key; `None` if the bytes are not a valid key.
     pub fn parse(key: &[u8]) -> Option<KeyParts> {
         let row_end = escaped_end(key, 0)?;
         let mut parts = KeyParts {
@@ -255,8 +257,8 @@ impl KeyParts {
         parts.with_cell_tail(key)
     }
 
-    /// Takes apart a key that is known to start with the column prefix of
-    /// `self`, without walking that prefix again.
+    /// Parses a key that is known to start with the column prefix of `self`, without
+    /// scanning that prefix again.
     pub fn parse_in_column(&self, key: &[u8]) -> Option<KeyParts> {
         let mut parts = *self;
         if *key.get(self.column_end)? == SLOT_TOMBSTONE {
@@ -269,10 +271,10 @@ impl KeyParts {
         parts.with_cell_tail(key)
     }
 
-    /// Whether `key` differs from `last`, which this was parsed from, by its row
-    /// alone (and what follows the column), with rows of the same length and
-    /// without NUL: what tables of one column are made of. Then
-    /// `parse_in_column` can take it apart.
+    /// Returns whether `key` differs from `last`, from which `self` was parsed, only in
+    /// its row and in what follows the column, with rows of equal length and without
+    /// NUL. This is the common case in tables with one column; `parse_in_column` can
+    /// then parse `key`.
     #[inline]
     pub fn is_next_row(&self, last: &[u8], key: &[u8]) -> bool {
         let shared = self.row_end - 2..self.column_end;
@@ -296,12 +298,12 @@ impl KeyParts {
         (self.kind != Kind::Tombstone).then_some(self)
     }
 
-    /// The row, still escaped, without its terminator.
+    /// Returns the row, still escaped, without its terminator.
     pub fn escaped_row<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         &key[..self.row_end - 2]
     }
 
-    /// The family; empty for a row tombstone.
+    /// Returns the family; empty for a row tombstone.
     pub fn family<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         if self.family_end == self.row_end {
             return &[];
@@ -309,8 +311,8 @@ impl KeyParts {
         &key[self.row_end + 1..self.family_end - 1]
     }
 
-    /// The qualifier, still escaped, without its terminator; empty above the
-    /// level of a column.
+    /// Returns the qualifier, still escaped, without its terminator; empty above the
+    /// column level.
     pub fn escaped_qualifier<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         if self.column_end == self.family_end {
             return &[];
@@ -319,7 +321,8 @@ impl KeyParts {
     }
 }
 
-/// The end of the escaped string that starts at `from`, terminator included.
+/// Returns the end of the escaped string that starts at `from`, including the
+/// terminator.
 fn escaped_end(key: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {
@@ -342,12 +345,12 @@ fn txn_and_kind(tail: &[u8; TXN_TAIL]) -> Option<(Txn, Kind)> {
     Some((txn, Kind::from_byte(kind[0])?))
 }
 
-/// The row prefix at the head of a key (terminator included).
+/// Returns the row prefix of a key, including the terminator.
 pub fn row_prefix(key: &[u8]) -> Option<&[u8]> {
     escaped_end(key, 0).map(|end| &key[..end])
 }
 
-/// The row a key belongs to.
+/// Returns the row that a key belongs to.
 pub fn row_of(key: &[u8]) -> Option<Vec<u8>> {
     let prefix = row_prefix(key)?;
     let mut row = Vec::with_capacity(prefix.len() - 2);

@@ -1,5 +1,5 @@
-//! Cells: their keys and order, the mutations that make them, and how a packed
-//! commit of mutations becomes cells. Knows no files and no threads.
+//! Cells: their keys and order, the mutations that create them, and the conversion of a
+//! packed commit of mutations into cells. Independent of files and threads.
 
 pub mod commit;
 pub mod fold;

@@ -1,9 +1,9 @@
-//! Normal form of a row's mutations.
+//! The normal form of a row's mutations.
 //!
-//! All mutations of a commit share one txn, so their order inside a row must
-//! be settled before they are stored: they are folded, in the given order,
-//! into tombstones and the cells that survive them. Everywhere else a
-//! tombstone of txn T covers only cells of a txn below T.
+//! All mutations of a commit share one txn, so their order within a row must be
+//! resolved before they are stored: they are applied in the given order, which leaves
+//! tombstones and the cells that survive them. Everywhere else a tombstone of txn T
+//! covers only cells with a txn below T.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ use super::key::{self, Kind};
 use crate::error::{Error, Result};
 use crate::txn::Txn;
 
-/// A row's changes as tombstones and then surviving cells, in key order.
+/// A row's changes as tombstones followed by surviving cells, in key order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NormalRow<'a> {
     pub row_deleted: bool,
@@ -28,7 +28,7 @@ pub struct NormalRow<'a> {
 pub struct ColumnDelete<'a> {
     pub family: &'a [u8],
     pub qualifier: &'a [u8],
-    /// Sorted, apart from each other.
+    /// Sorted and disjoint.
     pub times: Vec<TimeRange>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> NormalCell<'a> {
 
 type CellOrder<'a> = (&'a [u8], &'a [u8], Reverse<i64>);
 
-/// Brings a row's mutations into normal form.
+/// Converts a row's mutations to normal form.
 pub fn normalize<'a>(mutations: &[Mutation<'a>], folds: &Folds) -> Result<NormalRow<'a>> {
     if let Some(cells) = already_normal(mutations) {
         return Ok(NormalRow { cells, ..NormalRow::default() });
@@ -77,7 +77,8 @@ pub fn normalize<'a>(mutations: &[Mutation<'a>], folds: &Folds) -> Result<Normal
     Ok(builder.finish())
 }
 
-/// Cells alone, strictly ascending: what most rows of most commits are.
+/// Returns the mutations as cells if they are only cells in strictly ascending order,
+/// as in most rows of most commits.
 fn already_normal<'a>(mutations: &[Mutation<'a>]) -> Option<Vec<NormalCell<'a>>> {
     let mut cells: Vec<NormalCell<'a>> = Vec::with_capacity(mutations.len());
     for mutation in mutations {
@@ -96,7 +97,7 @@ struct Builder<'a, 'f> {
     families_deleted: BTreeSet<&'a [u8]>,
     columns_deleted: BTreeMap<(&'a [u8], &'a [u8]), Vec<TimeRange>>,
     cells: BTreeMap<CellOrder<'a>, (Kind, Cow<'a, [u8]>)>,
-    /// Cells that deletes have looked at.
+    /// The number of cells that deletes have examined.
     #[cfg(test)]
     visited: usize,
 }
@@ -154,8 +155,8 @@ impl<'a, 'f> Builder<'a, 'f> {
         Ok(())
     }
 
-    /// Removes cells that a later mutation deletes. A cell goes once, so the
-    /// mutations of a row cost n log n in all.
+    /// Removes cells that a later mutation deletes. Each cell is removed at most once,
+    /// so the mutations of a row take O(n log n) in total.
     fn remove(&mut self, gone: Vec<CellOrder<'a>>) {
         #[cfg(test)]
         {
@@ -178,7 +179,7 @@ impl<'a, 'f> Builder<'a, 'f> {
         Ok(())
     }
 
-    /// An operand on top of an earlier change of the same commit.
+    /// Merges an operand into an earlier change of the same commit.
     fn merge_over(
         &self,
         fold: u8,
@@ -231,7 +232,7 @@ impl<'a, 'f> Builder<'a, 'f> {
     }
 }
 
-/// Sorts ranges and joins those that touch.
+/// Sorts ranges and merges those that overlap or are adjacent.
 fn coalesce(mut times: Vec<TimeRange>) -> Vec<TimeRange> {
     times.sort_unstable();
     let mut joined: Vec<TimeRange> = Vec::with_capacity(times.len());
@@ -246,7 +247,7 @@ fn coalesce(mut times: Vec<TimeRange>) -> Vec<TimeRange> {
     joined
 }
 
-/// The value of a column tombstone: its time ranges, 16 bytes each.
+/// Encodes the value of a column tombstone: its time ranges, 16 bytes each.
 pub fn encode_times(times: &[TimeRange], out: &mut Vec<u8>) {
     for range in times {
         out.extend_from_slice(&range.min.to_le_bytes());
@@ -254,7 +255,7 @@ pub fn encode_times(times: &[TimeRange], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what `encode_times` wrote; a cut-off tail is ignored.
+/// Decodes the output of `encode_times`; ignores a truncated tail.
 pub fn decode_times(value: &[u8]) -> impl Iterator<Item = TimeRange> {
     let integer = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     value
@@ -281,7 +282,7 @@ pub fn push_tombstone(
 mod tests {
     use super::*;
 
-    /// Carries out mutations one by one on a plain map: what the order means.
+    /// Applies mutations one by one to a plain map; defines what their order means.
     #[derive(Clone, Default, Debug, PartialEq)]
     struct Naive(BTreeMap<(&'static [u8], &'static [u8], i64), i64>);
 
@@ -306,7 +307,7 @@ mod tests {
             }
         }
 
-        /// Tombstones first, then cells: what storing the normal form does.
+        /// Applies tombstones first and then cells, as storing the normal form does.
         fn apply_normal(&mut self, normal: &NormalRow<'static>) {
             if normal.row_deleted {
                 self.0.clear();

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-/// Rows from `start` (inclusive) to `end` (exclusive; `None` is "to the end").
+/// Rows from `start` (inclusive) to `end` (exclusive; `None` is unbounded).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowRange {
     pub start: Vec<u8>,
@@ -22,12 +22,12 @@ impl RowRange {
         RowRange { start: start.into(), end: None }
     }
 
-    /// The range that holds exactly one row.
+    /// Returns the range that contains exactly one row.
     pub fn row(row: &[u8]) -> RowRange {
         RowRange { start: row.to_vec(), end: Some(successor(row)) }
     }
 
-    /// All rows that start with a prefix.
+    /// Returns the range of all rows that start with a prefix.
     pub fn prefix(prefix: &[u8]) -> RowRange {
         let mut end = prefix.to_vec();
         while let Some(last) = end.pop() {
@@ -39,7 +39,7 @@ impl RowRange {
         RowRange::from(prefix)
     }
 
-    /// From any pair of bounds.
+    /// Returns the range between two bounds.
     pub fn bounds(start: Bound<&[u8]>, end: Bound<&[u8]>) -> RowRange {
         RowRange {
             start: match start {
@@ -63,7 +63,7 @@ impl RowRange {
         *row >= *self.start && self.end.as_ref().is_none_or(|end| row < end.as_slice())
     }
 
-    /// The row, when the range holds exactly one.
+    /// Returns the row if the range contains exactly one.
     pub fn single_row(&self) -> Option<&[u8]> {
         let end = self.end.as_ref()?;
         (end.len() == self.start.len() + 1 && end.ends_with(&[0]) && end.starts_with(&self.start))
@@ -81,7 +81,7 @@ impl RowRange {
         }
     }
 
-    /// The smallest range that holds both.
+    /// Returns the smallest range that contains both.
     pub fn hull(a: Option<RowRange>, b: Option<RowRange>) -> Option<RowRange> {
         let (Some(a), Some(b)) = (&a, &b) else { return a.or(b) };
         Some(RowRange {
@@ -96,7 +96,7 @@ impl RowRange {
     }
 }
 
-/// The next row after this one in byte order.
+/// Returns the next row in byte order.
 pub fn successor(row: &[u8]) -> Vec<u8> {
     let mut next = Vec::with_capacity(row.len() + 1);
     next.extend_from_slice(row);

@@ -1,8 +1,7 @@
 //! Range tombstones: deletes of whole ranges of rows.
 //!
-//! They live outside the key space, as a sorted list of spans that do not
-//! overlap. Each span keeps every txn at which it was deleted, so that any
-//! snapshot can be answered.
+//! They are stored outside the key space, as a sorted list of disjoint spans. Each span
+//! keeps every txn at which it was deleted, so that it can serve any snapshot.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,23 +10,22 @@ use std::sync::Arc;
 use crate::cell::rows::RowRange;
 use crate::txn::Txn;
 
-/// A range of rows and the txns at which all of it was deleted.
+/// A range of rows and the txns at which the whole range was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub range: RowRange,
-    /// Newest first, without repeats.
+    /// Newest first, without duplicates.
     pub txns: Vec<Txn>,
 }
 
-/// Sorted spans that do not overlap.
+/// Sorted, disjoint spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
     list: Vec<Span>,
 }
 
 impl Spans {
-    /// Takes spans read from a file; `None` when they are not sorted, overlap
-    /// or are empty.
+    /// Takes spans read from a file; `None` if they are unsorted, overlapping or empty.
     pub fn from_sorted(list: Vec<Span>) -> Option<Spans> {
         let sound = |span: &Span| {
             !span.range.is_empty()
@@ -48,13 +46,13 @@ impl Spans {
         self.list.iter()
     }
 
-    /// Bytes this list takes in memory, for accounting.
+    /// Returns the size in memory, for accounting.
     pub fn bytes(&self) -> usize {
         self.list.iter().map(Span::bytes).sum()
     }
 
-    /// Adds a delete of `range` at `txn`. Copies the list: many deletes are
-    /// gathered in a [`SpanMap`].
+    /// Adds a delete of `range` at `txn`. Copies the list; use a [`SpanMap`] to collect
+    /// many deletes.
     pub fn insert(&mut self, range: &RowRange, txn: Txn) {
         let mut map = SpanMap::from(std::mem::take(self));
         map.insert(range, &[txn]);
@@ -77,18 +75,18 @@ impl Spans {
         *self = map.to_spans();
     }
 
-    /// Lists that lie one after the other, as one.
+    /// Concatenates lists whose ranges ascend and do not overlap.
     pub fn concat(lists: &[Arc<Spans>]) -> Spans {
         let list: Vec<Span> = lists.iter().flat_map(|spans| spans.iter().cloned()).collect();
         Spans::from_sorted(list).expect("the lists ascend and do not overlap")
     }
 
-    /// The newest delete at or before `snapshot` that covers `row`.
+    /// Returns the newest delete at or before `snapshot` that covers `row`.
     pub fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
         newest_visible(&self.span_at(row)?.txns, snapshot)
     }
 
-    /// Every delete that covers `row`, newest first.
+    /// Returns every delete that covers `row`, newest first.
     pub fn txns_over(&self, row: &[u8]) -> impl Iterator<Item = Txn> {
         self.span_at(row).into_iter().flat_map(|span| span.txns.iter().copied())
     }
@@ -98,7 +96,7 @@ impl Spans {
         self.list[..at].last().filter(|span| span.range.contains(row))
     }
 
-    /// Keeps only the txns that `keep` accepts; drops spans left without any.
+    /// Keeps only the txns that `keep` returns; drops spans without any.
     pub fn retain(&mut self, mut keep: impl FnMut(&RowRange, &[Txn]) -> Vec<Txn>) {
         self.list.retain_mut(|span| {
             span.txns = keep(&span.range, &span.txns);
@@ -106,7 +104,7 @@ impl Spans {
         });
     }
 
-    /// The part of the list inside `range`.
+    /// Returns the part of the list inside `range`.
     pub fn clipped(&self, range: &RowRange) -> Spans {
         if range.is_empty() {
             return Spans::default();
@@ -121,7 +119,7 @@ impl Spans {
         Spans { list: self.list[first..first + inside].iter().map(clip).collect() }
     }
 
-    /// Rows touched by the list: the start of the first span to the end of the last.
+    /// Returns the hull: from the start of the first span to the end of the last.
     pub fn hull(&self) -> Option<RowRange> {
         let (first, last) = (self.list.first()?, self.list.last()?);
         Some(RowRange { start: first.range.start.clone(), end: last.range.end.clone() })
@@ -145,12 +143,13 @@ impl Span {
     }
 }
 
-/// Range tombstones as readers ask for them.
+/// Range tombstones as readers query them.
 pub trait RangeDeletes: Send + Sync {
-    /// The newest delete at or before `snapshot` that covers `row`.
+    /// Returns the newest delete at or before `snapshot` that covers `row`.
     fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn>;
 
-    /// The same, with rows around `row` that it covers too.
+    /// Like `covering`, but also returns a range of rows around `row` that the delete
+    /// covers.
     fn span_over(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)>;
 }
 
@@ -165,16 +164,16 @@ impl RangeDeletes for Spans {
     }
 }
 
-/// The first of descending txns at or before `snapshot`.
+/// Returns the first of descending txns that is at or before `snapshot`.
 fn newest_visible(txns: &[Txn], snapshot: Txn) -> Option<Txn> {
     txns.get(txns.partition_point(|&txn| txn > snapshot)).copied()
 }
 
-/// Spans that grow: a delete costs the logarithm of their number, and a step
+/// A growing set of spans: a delete costs the logarithm of their number, plus one step
 /// for each span that it overlaps.
 #[derive(Debug, Default)]
 pub struct SpanMap {
-    /// By the start of their range.
+    /// Keyed by the start of the range.
     spans: BTreeMap<Vec<u8>, Tail>,
     bytes: usize,
     #[cfg(test)]
@@ -207,12 +206,12 @@ impl SpanMap {
         self.spans.is_empty()
     }
 
-    /// Bytes the spans take in memory, for accounting.
+    /// Returns the size of the spans in memory, for accounting.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds deletes of `range`; the txns descend.
+    /// Adds deletes of `range`; `txns` must descend.
     pub fn insert(&mut self, range: &RowRange, txns: &[Txn]) {
         if range.is_empty() {
             return;
@@ -246,7 +245,7 @@ impl SpanMap {
         }
     }
 
-    /// No span reaches over the start of `row`.
+    /// Splits the span that contains `row`, so that no span crosses its start.
     fn split_at(&mut self, row: &[u8]) {
         let before = (Bound::Unbounded, Bound::Excluded(row));
         let Some((_, tail)) = self.spans.range_mut::<[u8], _>(before).next_back() else { return };
@@ -259,7 +258,7 @@ impl SpanMap {
         self.add(RowRange { start: row.to_vec(), end }, txns);
     }
 
-    /// Adds a span where there is none.
+    /// Adds a span where there is none yet.
     fn add(&mut self, range: RowRange, txns: Vec<Txn>) {
         if range.is_empty() {
             return;
@@ -378,7 +377,7 @@ mod tests {
         let steps = |count: u32| {
             let mut map = SpanMap::default();
             for number in 0..count {
-                // From both ends towards the middle.
+                // From both ends toward the middle.
                 let at = if number % 2 == 0 { number } else { u32::MAX - number };
                 let range = RowRange::new(at.to_be_bytes(), [&at.to_be_bytes()[..], b"x"].concat());
                 map.insert(&range, &[txn(u64::from(number) + 1)]);

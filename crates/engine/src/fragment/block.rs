@@ -1,13 +1,13 @@
-//! A data block in memory: a short run of entries, laid out so that a key is
-//! rebuilt and a value is found without searching.
+//! A data block in memory: a short run of entries, laid out so that keys are rebuilt
+//! and values are located without a search.
 //!
 //! ```text
 //! values | keys | suffix | records | restarts | trailer
 //! ```
 //!
-//! A record is of one width throughout a block: where the value ends, timestamp,
-//! txn and kind of an entry side by side, so that a point read meets them in one
-//! cache line. The structure is checked once, when a block is loaded; the cursor relies on it.
+//! All records of a block have the same width: the value's end, timestamp, txn and kind
+//! of an entry, side by side, so that a point read finds them in one cache line. The
+//! structure is validated once, when a block is loaded; the cursor relies on it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::fragment::separators::common_prefix;
 use crate::fragment::slot::Home;
 use crate::fragment::varint::{Bytes, varint_at};
 
-/// Every so many entries a key is stored without a shared prefix.
+/// Every `RESTART_INTERVAL`th entry stores its key without a shared prefix.
 pub const RESTART_INTERVAL: usize = 16;
 pub const TRAILER_BYTES: usize = 40;
 /// In the trailer: the kinds are listed, one byte per entry.
 pub const KINDS_LISTED: u8 = 0;
 
-/// One decompressed block whose structure has been checked.
+/// A decompressed block with validated structure.
 pub struct Block {
     raw: Vec<u8>,
     entries: usize,
@@ -33,7 +33,7 @@ pub struct Block {
     keys_end: usize,
     suffix_end: usize,
     ends: Packed,
-    /// Set when all values have this length; `ends` is empty then.
+    /// Set if all values have this length; `ends` is then empty.
     value_len: Option<usize>,
     timestamps: Packed,
     timestamp_base: u64,
@@ -43,25 +43,25 @@ pub struct Block {
     /// The kind of all entries, or `KINDS_LISTED`.
     kind: u8,
     restarts: Box<[Restart]>,
-    /// How many bytes the heads at all restarts have in common.
+    /// The number of leading bytes that the heads at all restarts share.
     common_len: usize,
     last_use: LastUse,
-    /// Set for blocks that go into the cache.
+    /// Set for blocks that are inserted into the cache.
     home: Option<Home>,
 }
 
-/// Every `RESTART_INTERVAL`th entry, gathered so that a search for it touches
-/// one or two cache lines instead of one per comparison.
+/// Every `RESTART_INTERVAL`th entry, stored contiguously so that a search touches one
+/// or two cache lines instead of one per comparison.
 #[derive(Clone, Copy, Default)]
 struct Restart {
     /// The eight bytes of the key after the common ones, as a number.
     word: u64,
-    /// Where its head is stored.
+    /// The offset of its head.
     at: u32,
 }
 
-/// Little-endian numbers of one width, `stride` bytes apart. Eight bytes can be
-/// read at each of them: the trailer stands behind them all.
+/// Little-endian numbers of one width, `stride` bytes apart. Eight bytes can be read at
+/// each of them, because the trailer follows.
 #[derive(Clone, Copy)]
 struct Packed {
     at: usize,
@@ -86,7 +86,7 @@ impl Packed {
     }
 }
 
-/// One stored head: `shared` bytes of the head before, then own bytes.
+/// A stored head: `shared` bytes of the previous head, then its own bytes.
 #[derive(Clone, Copy)]
 pub struct Head {
     pub shared: usize,
@@ -108,7 +108,7 @@ impl Tail {
 }
 
 impl Block {
-    /// Takes the bytes of a block; `Err` says how they are damaged.
+    /// Parses the bytes of a block; `Err` describes the damage.
     pub fn parse(raw: Vec<u8>) -> Result<Block, &'static str> {
         let (mut block, restarts) =
             Block::parse_trailer(raw).ok_or("block has a damaged trailer")?;
@@ -130,7 +130,7 @@ impl Block {
         let [ends, timestamps, txns, kind, restarts, 0, 0, 0] = trailer.array::<8>()? else {
             return None;
         };
-        // A key takes two bytes or more, so this bounds every product below.
+        // A key takes at least two bytes, so this bounds every product below.
         if entries == 0 || entries > raw.len() / 2 {
             return None;
         }
@@ -192,7 +192,7 @@ impl Block {
         (last == self.values_len as u64).then_some(())
     }
 
-    /// Walks all heads once, and notes where the restarts are.
+    /// Validates all heads in one pass and records the positions of the restarts.
     fn check_keys(&mut self, restarts: Packed) -> Option<()> {
         let keys = &self.raw[..self.keys_end];
         let mut at = self.values_len;
@@ -235,7 +235,7 @@ impl Block {
         }
     }
 
-    /// Says where the block is looked for when it is in the cache.
+    /// Sets the slot through which readers find the block while it is cached.
     pub fn settle_in(&mut self, part: &Arc<IndexPart>, number: usize) {
         self.home = Some(Home::new(part, number));
     }
@@ -249,7 +249,7 @@ impl Block {
         self.entries
     }
 
-    /// Bytes this block takes in memory.
+    /// Returns the size of this block in memory.
     pub fn bytes(&self) -> usize {
         size_of::<Block>() + self.raw.len() + size_of_val(&*self.restarts)
     }
@@ -262,26 +262,26 @@ impl Block {
         self.restarts.len()
     }
 
-    /// Where the first head is stored.
+    /// Returns the offset of the first head.
     #[inline(always)]
     pub fn keys_start(&self) -> usize {
         self.values_len
     }
 
-    /// Where the head of entry `restart * RESTART_INTERVAL` is stored.
+    /// Returns the offset of the head of entry `restart * RESTART_INTERVAL`.
     #[inline(always)]
     pub fn restart_at(&self, restart: usize) -> usize {
         self.restarts[restart].at as usize
     }
 
-    /// How many bytes the words of restarts leave out at the front.
+    /// Returns the number of leading bytes that the words of the restarts omit.
     #[inline(always)]
     pub fn common_len(&self) -> usize {
         self.common_len
     }
 
-    /// How many restarts, taken by their words, are before `word`, and how
-    /// many are not after it.
+    /// Returns how many restarts have a word below `word`, and how many have one at or
+    /// below it.
     #[inline]
     pub fn restarts_around(&self, word: u64) -> (usize, usize) {
         let before = self.restarts.partition_point(|restart| restart.word < word);
@@ -299,7 +299,7 @@ impl Block {
         checked_head(&self.raw, at).expect("keys were checked when the block was loaded")
     }
 
-    /// The end that all heads of the block share, stored once.
+    /// Returns the suffix that all heads of the block share, stored once.
     #[inline(always)]
     pub fn suffix(&self) -> &[u8] {
         &self.raw[self.keys_end..self.suffix_end]
@@ -338,8 +338,8 @@ impl Block {
         &self.raw[start..end]
     }
 
-    /// Compares the key of entry `index`, from some offset on, with `target`
-    /// from the same offset on. `own` are the head's bytes from that offset.
+    /// Compares the key of entry `index` with `target`, both from the same offset on.
+    /// `own` contains the head's bytes from that offset.
     #[inline]
     pub fn compare(&self, index: usize, own: &[u8], target: &[u8]) -> Ordering {
         match after_part(own, target) {
@@ -363,7 +363,7 @@ impl Block {
     }
 }
 
-/// The rest of `target` after `part`, or how a key that goes on with `part`
+/// Returns the rest of `target` after `part`, or how a key that continues with `part`
 /// compares with it.
 #[inline(always)]
 fn after_part<'a>(part: &[u8], target: &'a [u8]) -> Result<&'a [u8], Ordering> {

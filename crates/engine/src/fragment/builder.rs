@@ -1,32 +1,32 @@
-//! Lays entries out as a data block. The writer calls it with keys in order.
+//! Lays out entries as a data block. Called by the writer with keys in order.
 
 use crate::cell::key::{CELL_TAIL, KeyParts, Level, TXN_TAIL};
 use crate::fragment::block::{KINDS_LISTED, RESTART_INTERVAL};
 use crate::fragment::varint::push_varint;
 
-/// What an entry costs beside its value and the unshared part of its head.
+/// The cost of an entry in addition to its value and the unshared part of its head.
 const ENTRY_OVERHEAD_BYTES: usize = 10;
 
-/// Gathers the entries of one block. Its memory is kept from block to block.
+/// Collects the entries of one block. Its buffers are reused for the next block.
 #[derive(Default)]
 pub struct BlockBuilder {
-    /// The values while gathering, the whole block once finished.
+    /// The values while collecting; the whole block once finished.
     raw: Vec<u8>,
     ends: Vec<u64>,
     heads: Vec<u8>,
     head_ends: Vec<usize>,
-    /// Bytes each head shares with the one before.
+    /// The number of bytes each head shares with the previous one.
     shared: Vec<usize>,
     shared_total: usize,
-    /// How long an end all heads so far have in common.
+    /// The length of the suffix that all heads so far share.
     suffix_len: usize,
-    /// None for a tombstone.
+    /// `None` for a tombstone.
     timestamps: Vec<Option<u64>>,
     txns: Vec<u64>,
     kinds: Vec<u8>,
 }
 
-/// What is stored once for all records of a block.
+/// Values stored once for all records of a block.
 struct Bases {
     timestamp: u64,
     txn: u64,
@@ -34,7 +34,7 @@ struct Bases {
     kind: u8,
 }
 
-/// How many bytes a field of a record takes.
+/// The widths of a record's fields in bytes.
 struct Widths {
     end: u8,
     timestamp: u8,
@@ -50,14 +50,14 @@ impl BlockBuilder {
         self.kinds.len()
     }
 
-    /// About how large the block would be if it were finished now.
+    /// Returns the approximate size of the block if it were finished now.
     pub fn bytes(&self) -> usize {
         self.raw.len() + self.heads.len() - self.shared_total
             + self.entries() * ENTRY_OVERHEAD_BYTES
     }
 
-    /// Adds an entry. `shared` is how many bytes the whole key has in common
-    /// with the key before, whichever block that was in.
+    /// Adds an entry. `shared` is the length of the common prefix of the whole key and
+    /// the previous key, even if that is in another block.
     pub fn add(&mut self, key: &[u8], parts: &KeyParts, shared: usize, value: &[u8]) {
         let tail_len = if parts.level == Level::Cell { CELL_TAIL } else { TXN_TAIL };
         let head = &key[..key.len() - tail_len];
@@ -83,7 +83,7 @@ impl BlockBuilder {
         self.kinds.push(parts.kind.to_byte());
     }
 
-    /// The finished block. Call `clear` before the next entry.
+    /// Returns the finished block. Call `clear` before adding the next entry.
     pub fn finish(&mut self) -> &[u8] {
         assert!(!self.is_empty(), "a block holds at least one entry");
         let values_len = self.raw.len();
@@ -110,7 +110,7 @@ impl BlockBuilder {
         &self.raw
     }
 
-    /// What the records need not repeat, and how wide the rest must be.
+    /// Returns the values common to all records and the widths needed for the rest.
     fn measure(&self, values_len: u64) -> (Bases, Widths) {
         let timestamps = || self.timestamps.iter().flatten().copied();
         let timestamp = timestamps().min().unwrap_or_default();
@@ -140,8 +140,8 @@ impl BlockBuilder {
         }
     }
 
-    /// Appends the prefix-compressed heads without the suffix they share, and
-    /// returns where the restarts are.
+    /// Appends the prefix-compressed heads without their shared suffix, and returns the
+    /// offsets of the restarts.
     fn push_keys(&mut self) -> Vec<u64> {
         let keys_at = self.raw.len();
         let mut restarts = Vec::with_capacity(self.entries().div_ceil(RESTART_INTERVAL));
@@ -180,7 +180,7 @@ impl BlockBuilder {
     }
 }
 
-/// A timestamp as a number of the same order without a sign.
+/// Maps a timestamp to an unsigned number with the same order.
 fn ordered(timestamp: i64) -> u64 {
     timestamp as u64 ^ (1 << 63)
 }
@@ -189,7 +189,7 @@ fn common_suffix(a: &[u8], b: &[u8], limit: usize) -> usize {
     a.iter().rev().zip(b.iter().rev()).take(limit).take_while(|(a, b)| a == b).count()
 }
 
-/// How many bytes hold `number`.
+/// Returns the number of bytes needed for `number`.
 fn width(number: u64) -> u8 {
     (64 - number.leading_zeros()).div_ceil(8) as u8
 }

@@ -1,11 +1,11 @@
-//! How the bytes of a block are compressed. Chosen per file; a block that does
-//! not shrink is stored as it is.
+//! Block compression. Chosen per file; a block that does not shrink is stored
+//! uncompressed.
 
 use std::fmt;
 
-/// zstd's own default: most of the gain, still fast enough for compaction.
+/// The default of zstd: most of the gain, and fast enough for compaction.
 const ZSTD_LEVEL: i32 = 3;
-/// No lz4 stream grows by more than this factor when decompressed.
+/// The maximum expansion of an lz4 stream when decompressed.
 const LZ4_RATIO_MAX: usize = 255;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -45,7 +45,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// Compresses block after block, keeping its working memory.
+/// Compresses a sequence of blocks, reusing its buffers.
 pub struct Compressor {
     kind: Compression,
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -61,7 +61,7 @@ impl Compressor {
         Ok(Compressor { kind, zstd, scratch: Vec::new() })
     }
 
-    /// The bytes to store for `raw`, and how they are compressed.
+    /// Returns the bytes to store for `raw` and their compression.
     pub fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (&'a [u8], Compression) {
         let len = match self.kind {
             Compression::None => None,
@@ -86,8 +86,8 @@ impl Compressor {
     }
 }
 
-/// Restores exactly `raw_len` bytes; `Err` says what is wrong with the stored
-/// ones. The caller has bounded `raw_len`.
+/// Decompresses to exactly `raw_len` bytes; `Err` describes the damage. The caller has
+/// bounded `raw_len`.
 pub fn decompress(
     kind: Compression,
     stored: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Walks the entries of a fragment, block after block.
+//! A cursor over the entries of a fragment, block by block.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use crate::fragment::reader::Fragment;
 use crate::merge::Cursor;
 use crate::txn::Txn;
 
-/// How many blocks are cheap to read through together, and how large each of
+/// How many blocks form a stretch that is cheap to read through, and how large each of
 /// them may be.
 const STRETCH_BLOCKS: usize = 4;
 const STRETCH_BLOCK_BYTES_MAX: u32 = 256 << 10;
 
-/// What a reader wants of a fragment.
+/// The options of a cursor.
 #[derive(Clone, Debug)]
 pub struct CursorOptions {
-    /// Whether blocks read from the file are kept in the cache. Blocks found
-    /// there are used in any case.
+    /// Whether blocks read from the file are inserted into the cache. Cached blocks are
+    /// used in any case.
     pub fill_cache: bool,
-    /// The reader rewrites the fragment: it leaves the cache as it is, and
-    /// tells here what it found in it.
+    /// Set if the reader rewrites the fragment: it leaves the cache unchanged and
+    /// records here which blocks were cached.
     pub heat: Option<Arc<Heat>>,
-    /// Pass over blocks whose cells all lie outside.
+    /// Skip blocks whose cells are all outside this range.
     pub timestamps: Option<RangeInclusive<i64>>,
-    /// Pass over blocks without a cell of these families.
+    /// Skip blocks without cells of these families.
     pub families: Option<Vec<Vec<u8>>>,
 }
 
@@ -37,8 +37,8 @@ impl Default for CursorOptions {
     }
 }
 
-/// Which blocks to pass over. What remains may still hold entries that do not
-/// match; and everything but plain values always remains, because it acts on
+/// Which blocks to skip. The rest may still contain entries that do not match, and
+/// blocks with anything but plain values are never skipped, because such entries affect
 /// cells elsewhere.
 struct Skip {
     timestamps: RangeInclusive<i64>,
@@ -76,13 +76,13 @@ pub struct FragmentCursor {
     skip: Option<Skip>,
     part_number: usize,
     part: Option<Arc<IndexPart>>,
-    /// The block within the partition; `position` is inside it or nowhere.
+    /// The block within the partition; `position` is inside it or unset.
     block_number: usize,
     position: Position,
 }
 
 impl Fragment {
-    /// A cursor that stands nowhere yet.
+    /// Returns an unpositioned cursor.
     pub fn cursor(self: &Arc<Self>, options: &CursorOptions) -> FragmentCursor {
         FragmentCursor {
             fragment: self.clone(),
@@ -97,10 +97,10 @@ impl Fragment {
     }
 }
 
-/// Where an entry of a fragment is.
+/// The location of an entry of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryPlace {
-    /// The fragment, by its name in the cache.
+    /// The cache id of the fragment.
     pub fragment: u64,
     /// The partition of the index.
     pub part: u32,
@@ -111,8 +111,8 @@ pub struct EntryPlace {
 }
 
 impl Fragment {
-    /// Tells `with` the key and the value of the entry at a place; false when
-    /// there is no such place.
+    /// Calls `with` with the key and the value of the entry at `place`; returns false
+    /// if there is no such entry.
     pub fn entry_at(
         &self,
         place: &EntryPlace,
@@ -134,7 +134,7 @@ impl Fragment {
 }
 
 impl FragmentCursor {
-    /// Goes to a partition of the index, keeping it if it is at hand.
+    /// Loads a partition of the index unless it is the current one.
     fn enter_part(&mut self, number: usize) -> Result<Arc<IndexPart>> {
         if let (Some(part), true) = (&self.part, self.part_number == number) {
             return Ok(part.clone());
@@ -150,7 +150,7 @@ impl FragmentCursor {
         Ok(part)
     }
 
-    /// Goes into a block of the current partition, standing nowhere yet.
+    /// Loads a block of the current partition and leaves the position unset.
     fn enter_block(&mut self, part: &Arc<IndexPart>, number: usize) -> Result<()> {
         if self.block_number == number && self.position.in_block() {
             return Ok(());
@@ -174,8 +174,8 @@ impl FragmentCursor {
         self.skip.as_ref().is_some_and(|skip| skip.passes_over(contents))
     }
 
-    /// Goes to the first entry from block `number` of partition `part_number`
-    /// on; nowhere when there is none.
+    /// Moves to the first entry at or after block `number` of partition `part_number`;
+    /// unset if there is none.
     fn first_from(&mut self, mut part_number: usize, mut number: usize) -> Result<()> {
         while part_number < self.fragment.index_parts() {
             let part = self.enter_part(part_number)?;
@@ -193,8 +193,8 @@ impl FragmentCursor {
         Ok(())
     }
 
-    /// Goes to the last entry before block `number` of partition
-    /// `part_number`; nowhere when there is none.
+    /// Moves to the last entry before block `number` of partition `part_number`; unset
+    /// if there is none.
     fn last_before(&mut self, mut part_number: usize, mut number: usize) -> Result<()> {
         loop {
             let part = self.enter_part(part_number)?;
@@ -243,7 +243,7 @@ impl FragmentCursor {
         self.last_before(part_number, number)
     }
 
-    /// A cursor that failed stands nowhere, and starts anew when sought.
+    /// Unsets the position of a cursor that failed; a seek makes it usable again.
     fn settle(&mut self, result: Result<()>) -> Result<()> {
         if result.is_err() {
             self.position.leave();

@@ -1,5 +1,5 @@
-//! What damaged files do to readers: an error that names the place, or exact
-//! data; never a panic, never anything else.
+//! Tests of damaged files: readers return either an error that names the location or
+//! correct data. They never panic and never return anything else.
 
 use proptest::prelude::*;
 use prost::Message;
@@ -21,7 +21,7 @@ fn spans() -> Spans {
     spans
 }
 
-/// Reads all it can. Every entry it gives must be one that was written.
+/// Reads as far as possible. Every entry returned must be one that was written.
 fn read_all(file: &OneFile, entries: &Entries) -> Result<usize> {
     let fragment = file.open()?;
     assert_eq!(**fragment.spans(), spans());
@@ -47,8 +47,8 @@ fn is_data_loss(error: &Error) -> bool {
     matches!(error, Error::DataLoss { .. })
 }
 
-/// Changes bytes of the footer or of an index partition, and mends the
-/// checksums over them.
+/// Changes bytes of the footer or of an index partition, and recomputes the checksums
+/// over them.
 fn change_metadata(bytes: &mut Vec<u8>, in_footer: bool, changes: &[(prop::sample::Index, u8)]) {
     let file_len = bytes.len() as u64;
     let tail = bytes.split_off(bytes.len() - TAIL_BYTES);
@@ -95,7 +95,7 @@ fn a_changed_byte_anywhere_is_noticed() {
         for at in 0..sound.bytes().len() {
             let file = OneFile::new(sound.bytes());
             file.change(|bytes| bytes[at] ^= 1 << (at % 8));
-            // Row filters alone may be damaged without a reader noticing.
+            // Only damage to row filters may go unnoticed by a reader.
             if let Err(error) = read_all(&file, &entries) {
                 assert!(is_data_loss(&error), "{error}");
             }
@@ -156,7 +156,7 @@ proptest! {
         body in prop::collection::vec(any::<u8>(), 0..200),
         footer_len in 0usize..100,
     ) {
-        // A tail that fits, so that the reader believes in the rest.
+        // A valid tail, so that the reader accepts the rest.
         let footer_len = footer_len.min(body.len());
         let footer_offset = body.len() - footer_len;
         let tail = FileTail {

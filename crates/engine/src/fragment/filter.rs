@@ -1,20 +1,21 @@
-//! Which rows a fragment may hold: binary fuse filters over row hashes. A file
-//! has one filter per so many rows, so that building one is bounded in memory.
+//! Row filters: binary fuse filters over row hashes, which tell what rows a fragment
+//! may contain. A file has one filter per `FILTER_ROWS` rows, which bounds the memory
+//! for building one.
 
 use xorf::{BinaryFuse8, Descriptor, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::fragment::varint::Bytes;
 
-/// A filter is closed when it has this many rows.
+/// A filter is closed once it has this many rows.
 pub const FILTER_ROWS: usize = 1 << 17;
 
-/// The hash by which the filters of all fragments know a row.
+/// Returns the hash of a row that the filters of all fragments use.
 pub fn row_hash(row: &[u8]) -> u64 {
     xxh3_64(row)
 }
 
-/// Gathers the rows of a file, in order.
+/// Collects the rows of a file, in order.
 #[derive(Default)]
 pub struct FilterBuilder {
     done: Vec<EncodedFilter>,
@@ -22,7 +23,7 @@ pub struct FilterBuilder {
     hashes: Vec<u64>,
 }
 
-/// One filter as it is stored.
+/// A filter in its stored form.
 pub struct EncodedFilter {
     pub bytes: Vec<u8>,
     pub first_row: Vec<u8>,
@@ -39,7 +40,7 @@ impl FilterBuilder {
         }
     }
 
-    /// About how many bytes the filters will take.
+    /// Returns the approximate size of the filters.
     pub fn bytes(&self) -> usize {
         self.done.iter().map(|filter| filter.bytes.len()).sum::<usize>() + self.hashes.len() * 9 / 8
     }
@@ -53,7 +54,7 @@ impl FilterBuilder {
         if self.hashes.is_empty() {
             return;
         }
-        // Two rows of one hash are one to the filter, which takes no repeats.
+        // The filter does not accept duplicates; rows with equal hashes count as one.
         self.hashes.sort_unstable();
         self.hashes.dedup();
         let bytes = match BinaryFuse8::try_from(self.hashes.as_slice()) {
@@ -75,13 +76,13 @@ fn encode(filter: &BinaryFuse8) -> Vec<u8> {
     bytes
 }
 
-/// A filter in memory. Where none could be built, it holds back nothing.
+/// A filter in memory. If none could be built, it accepts every row.
 pub struct RowFilter {
     fuse: Option<BinaryFuse8>,
 }
 
 impl RowFilter {
-    /// A filter that lets every row pass.
+    /// Returns a filter that accepts every row.
     pub fn open() -> RowFilter {
         RowFilter { fuse: None }
     }
@@ -95,7 +96,7 @@ impl RowFilter {
         let segment_length = read.u32()?;
         let segment_count_length = read.u32()?;
         let fingerprints = &bytes[16..];
-        // A lookup reads up to two segments behind the last counted one.
+        // A lookup reads up to two segments past the last counted one.
         let needed = u64::from(segment_count_length) + 2 * u64::from(segment_length);
         if !segment_length.is_power_of_two()
             || !segment_count_length.is_multiple_of(segment_length)
@@ -120,7 +121,7 @@ impl RowFilter {
         self.fuse.as_ref().is_none_or(|fuse| fuse.contains(&row_hash))
     }
 
-    /// Bytes this filter takes in memory.
+    /// Returns the size of this filter in memory.
     pub fn bytes(&self) -> usize {
         size_of::<RowFilter>() + self.fuse.as_ref().map_or(0, |fuse| fuse.fingerprints.len())
     }

@@ -1,5 +1,5 @@
-//! The facts about a whole fragment, written last: the metadata message and the
-//! fixed tail that finds it.
+//! The metadata of a fragment, written last: the footer message and the fixed-size tail
+//! that locates it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// The length of the tail in every version of the format.
 pub const TAIL_BYTES: usize = 48;
 
-/// All that is known of a fragment without reading its blocks.
+/// Everything known about a fragment without reading its blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct FragmentMeta {
     /// Entries that are cells: values, markers and merge operands.
@@ -27,29 +27,29 @@ pub struct FragmentMeta {
     pub spans: u64,
     /// Bytes of all keys and values.
     pub raw_bytes: u64,
-    /// Bytes of all keys and values that no tombstone of this file covers.
+    /// Bytes of all keys and values not covered by a tombstone of this file.
     pub live_bytes: u64,
     /// Bytes of all blocks as stored.
     pub data_bytes: u64,
     /// Bytes of the whole file.
     pub stored_bytes: u64,
-    /// The least txn of any entry or span; zero when there is none.
+    /// The minimum txn of any entry or span; zero if there is none.
     pub txn_min: Txn,
     pub txn_max: Txn,
-    /// The least and greatest timestamp of a cell, if there are cells.
+    /// The minimum and maximum timestamp of the cells, if there are any.
     pub timestamps: Option<(i64, i64)>,
     /// In order of first appearance.
     pub families: Vec<Vec<u8>>,
-    /// The first and last row with an entry. Spans may reach further.
+    /// The first and last row with an entry. Spans may extend further.
     pub row_bounds: Option<(Vec<u8>, Vec<u8>)>,
     pub compression: Compression,
     pub block_bytes: u32,
-    /// xxh3-64 of everything behind the blocks. As that holds a checksum of
-    /// every block, it stands for the whole file.
+    /// xxh3-64 of everything after the blocks. That includes a checksum of every block,
+    /// so the hash identifies the whole file.
     pub hash: u64,
 }
 
-/// A checked run of bytes in the file.
+/// A section of the file with a checksum.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Section {
     #[prost(uint64, tag = "1")]
@@ -80,7 +80,7 @@ pub struct FilterSection {
     pub first_row: Vec<u8>,
 }
 
-/// The metadata message as it is stored.
+/// The footer message as stored.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Footer {
     #[prost(uint64, tag = "1")]
@@ -124,7 +124,7 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// The facts for the caller; `None` when they contradict each other.
+    /// Returns the metadata for the caller; `None` if it is inconsistent.
     pub fn meta(&self, stored_bytes: u64, hash: u64) -> Option<FragmentMeta> {
         let timestamps = both(self.timestamp_min, self.timestamp_max)?;
         let row_bounds = both(self.first_row.clone(), self.last_row.clone())?;
@@ -155,8 +155,8 @@ impl Footer {
         })
     }
 
-    /// Whether the parts of the file follow each other without a gap: blocks,
-    /// index, filters, spans, up to `end`.
+    /// Returns whether the sections of the file are contiguous: blocks, index, filters,
+    /// spans, up to `end`.
     pub fn sections_fit(&self, end: u64) -> bool {
         let mut at = self.data_bytes;
         let index = self.index.iter().map(|part| part.section);
@@ -177,7 +177,7 @@ impl Footer {
     }
 }
 
-/// Both or neither; the outer `None` is "only one".
+/// Returns both or neither; the outer `None` means that only one is set.
 fn both<T>(a: Option<T>, b: Option<T>) -> Option<Option<(T, T)>> {
     match (a, b) {
         (Some(a), Some(b)) => Some(Some((a, b))),
@@ -186,7 +186,7 @@ fn both<T>(a: Option<T>, b: Option<T>) -> Option<Option<(T, T)>> {
     }
 }
 
-/// The last bytes of the file.
+/// The fixed-size tail of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileTail {
     pub footer_offset: u64,
@@ -209,7 +209,7 @@ impl FileTail {
         tail.try_into().expect("the fields add up to the length of a tail")
     }
 
-    /// Reads the tail of a file of `file_len` bytes.
+    /// Parses the tail of a file of `file_len` bytes.
     pub fn parse(tail: &[u8; TAIL_BYTES], path: &Path, file_len: u64) -> Result<FileTail> {
         let at = file_len - TAIL_BYTES as u64;
         let damaged = |what: &str| Error::data_loss(path, at, what);

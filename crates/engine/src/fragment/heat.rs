@@ -1,6 +1,5 @@
-//! Carries over to a rewritten fragment what the cache knew of the old ones:
-//! where most of the blocks read were in the cache, readers are at work, and
-//! the new blocks go there too.
+//! Carries cache residency over to a rewritten fragment: where most of the blocks read
+//! by the rewrite were cached, they are in use, and the new blocks are cached too.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,29 +11,28 @@ use crate::cache::{BlockCache, Cached};
 use crate::fragment::Fragment;
 use crate::fragment::block::Block;
 
-/// The share of the cache that one output may fill before anybody can read it.
+/// One output may fill at most 1/`CACHE_SHARE` of the cache before it can be read.
 const CACHE_SHARE: u64 = 4;
 
-/// What the cursors of a rewrite tell its writer.
+/// What the cursors of a rewrite report to its writer.
 #[derive(Debug, Default)]
 pub struct Heat {
-    /// Blocks entered since the writer last asked, and those of them that were
-    /// found in the cache.
+    /// Blocks entered since the writer last asked, and how many of them were cached.
     entered: AtomicU32,
     found: AtomicU32,
-    /// What the writer was told last.
+    /// The last answer to the writer.
     hot: AtomicBool,
 }
 
 impl Heat {
-    /// A cursor has entered a block.
+    /// Records that a cursor has entered a block.
     pub(super) fn note(&self, found: bool) {
         self.entered.fetch_add(1, Ordering::Relaxed);
         self.found.fetch_add(found.into(), Ordering::Relaxed);
     }
 
-    /// Whether most blocks entered since the last call were found; if there
-    /// were none, what holds for those before.
+    /// Returns whether most blocks entered since the last call were cached; if none
+    /// were entered, repeats the last answer.
     fn take(&self) -> bool {
         let entered = self.entered.swap(0, Ordering::Relaxed);
         let found = self.found.swap(0, Ordering::Relaxed);
@@ -45,12 +43,12 @@ impl Heat {
     }
 }
 
-/// The blocks of a new file that are in the cache before the file is open.
-/// They are removed with the last clone, unless the open fragment has taken
-/// charge of them.
+/// The blocks of a new file that are cached before the file is open. They are removed
+/// when the last clone is dropped, unless the open fragment has taken ownership of
+/// them.
 pub struct Warmed {
     cache: Arc<BlockCache>,
-    /// The file's name in the cache.
+    /// The cache id of the file.
     id: u64,
     offsets: Mutex<Vec<u64>>,
 }
@@ -61,12 +59,13 @@ impl Warmed {
         Arc::new(Warmed { cache: cache.clone(), id, offsets: Mutex::default() })
     }
 
-    /// The file's name in the cache.
+    /// Returns the cache id of the file.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// From now on the blocks are removed with the fragment.
+    /// Hands ownership of the blocks to the fragment, which removes them when it is
+    /// dropped.
     pub fn hand_over(&self, fragment: &Fragment) {
         if !mem::take(&mut *self.offsets.lock()).is_empty() {
             fragment.note_blocks_cached();
@@ -82,7 +81,7 @@ impl Drop for Warmed {
     }
 }
 
-/// Puts the hot blocks of a file into the cache while it is written.
+/// Inserts the hot blocks of a file into the cache while it is written.
 pub struct Warmer {
     warmed: Arc<Warmed>,
     heat: Arc<Heat>,
@@ -95,7 +94,7 @@ impl Warmer {
         Warmer { warmed: warmed.clone(), heat: heat.clone(), bytes_left }
     }
 
-    /// A block was written.
+    /// Processes a block that was written.
     pub(super) fn see(&mut self, offset: u64, raw: &[u8]) {
         let bytes = raw.len() as u64;
         if !self.heat.take() || bytes > self.bytes_left {

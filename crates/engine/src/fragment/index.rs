@@ -1,24 +1,24 @@
-//! The index of a fragment: where each block is, and what it can hold. It is
-//! cut into partitions, each decoded as a whole.
+//! The index of a fragment: the location and a summary of the contents of each block.
+//! It is divided into partitions, each decoded as a whole.
 
 use crate::fragment::compression::Compression;
 use crate::fragment::separators::{Separators, common_prefix};
 use crate::fragment::slot::Slot;
 use crate::fragment::varint::{Bytes, push_signed, push_varint};
 
-/// A partition is closed when its bytes reach this size.
+/// A partition is closed once its encoded size reaches this.
 pub const PARTITION_BYTES: usize = 32 << 10;
-/// It is also closed when its separators, decoded, reach this size, so that a
-/// reader knows how much memory a partition can ask for.
+/// A partition is also closed once its decoded separators reach this size, which bounds
+/// the memory that a reader needs for it.
 const SEPARATOR_BYTES: usize = 256 << 10;
-/// No block is larger, decompressed. Room for one entry of the largest size.
+/// The maximum size of a decompressed block: enough for one entry of the maximum size.
 pub const BLOCK_BYTES_MAX: usize = 512 << 20;
 
 const FLAG_COMPRESSION: u8 = 0b0011;
 const FLAG_DELETES: u8 = 0b0100;
 const FLAG_CELLS: u8 = 0b1000;
 
-/// Where a block is, and what it can hold.
+/// The location of a block and a summary of its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHandle {
     pub offset: u64,
@@ -37,16 +37,16 @@ impl BlockHandle {
     }
 }
 
-/// What a block holds, in short: enough to pass it over.
+/// A summary of a block's contents: enough to decide whether to skip it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Contents {
-    /// Holds something other than plain values. Such an entry acts on cells of
-    /// other blocks, so the block is never passed over.
+    /// The block contains something other than plain values. Such entries affect cells
+    /// of other blocks, so the block is never skipped.
     pub deletes: bool,
-    /// The least and greatest timestamp of its cells, if it has any.
+    /// The minimum and maximum timestamp of its cells, if it has any.
     pub timestamps: Option<(i64, i64)>,
-    /// Bit i: holds the i-th family of the file; the top bit stands for every
-    /// family from the 64th on.
+    /// Bit i is set if the block contains the i-th family of the file; the top bit
+    /// stands for every family from the 64th on.
     pub families: u64,
 }
 
@@ -57,22 +57,22 @@ impl Contents {
     }
 }
 
-/// The bit of the family at `index` in the file's list.
+/// Returns the bit of the family at `index` in the file's list.
 pub fn family_bit(index: usize) -> u64 {
     1 << index.min(63)
 }
 
-/// Encodes one partition after the other.
+/// Encodes the partitions one by one.
 #[derive(Default)]
 pub struct IndexBuilder {
     done: Vec<EncodedPart>,
     open: EncodedPart,
     last_separator: Vec<u8>,
-    /// Bytes of all separators of the open partition.
+    /// The size of all separators of the open partition.
     separator_bytes: usize,
 }
 
-/// One partition as it is stored.
+/// A partition in its stored form.
 #[derive(Default)]
 pub struct EncodedPart {
     pub bytes: Vec<u8>,
@@ -83,7 +83,7 @@ pub struct EncodedPart {
 }
 
 impl IndexBuilder {
-    /// Bytes encoded so far.
+    /// Returns the number of bytes encoded so far.
     pub fn bytes(&self) -> usize {
         self.done.iter().map(|part| part.bytes.len()).sum::<usize>() + self.open.bytes.len()
     }
@@ -137,11 +137,11 @@ fn push_handle(out: &mut Vec<u8>, handle: &BlockHandle) {
 
 /// A partition of the index in memory.
 pub struct IndexPart {
-    /// Each block's separator is after every key of the block before and at or
-    /// before every key of its own.
+    /// Each block's separator is after every key of the previous block and at or before
+    /// every key of its own.
     pub separators: Separators,
     pub handles: Vec<BlockHandle>,
-    /// One for each block.
+    /// One per block.
     pub slots: Vec<Slot>,
 }
 
@@ -174,7 +174,7 @@ impl IndexPart {
         Some(IndexPart { separators: Separators::new(separators, ends)?, handles, slots })
     }
 
-    /// Bytes this partition takes in memory.
+    /// Returns the size of this partition in memory.
     pub fn bytes(&self) -> usize {
         size_of::<IndexPart>()
             + self.separators.bytes()

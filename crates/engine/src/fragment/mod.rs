@@ -1,10 +1,9 @@
-//! Disk fragments: immutable, sorted files of the cells of one table and one
-//! locality group. This room knows cell keys, but no tablets.
+//! Disk fragments: immutable, sorted files of the cells of one table and one locality
+//! group. This module knows cell keys, but not tablets.
 //!
-//! A file is a run of data blocks, an index over them, filters over its rows,
-//! its range tombstones, and a footer with the facts about it all. Opening reads
-//! the footer; a point read then costs one block. `docs/format-fragment.md`
-//! gives the bytes.
+//! A file consists of data blocks, an index over them, row filters, range tombstones,
+//! and a footer with the metadata. Opening a file reads the footer; a point read then
+//! costs one block. `docs/format-fragment.md` specifies the format.
 
 pub(crate) mod block;
 mod builder;

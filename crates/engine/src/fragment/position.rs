@@ -1,5 +1,5 @@
-//! A position inside one block. It rebuilds the key of the entry it stands on
-//! in a buffer of its own; nothing is allocated from entry to entry.
+//! A position inside one block. It rebuilds the key of the current entry in its own
+//! buffer; moving between entries does not allocate.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,27 +7,28 @@ use std::sync::Arc;
 use crate::fragment::block::{Block, Head, RESTART_INTERVAL, Tail};
 use crate::fragment::separators::{common_prefix, word};
 
-/// Room for most keys, so that the buffer seldom grows.
+/// The initial capacity for keys: large enough for most, so that the buffer rarely
+/// grows.
 const KEY_BYTES: usize = 128;
 
-/// Stands on one entry of a block, or nowhere.
+/// A position on one entry of a block, or unset.
 #[derive(Default)]
 pub struct Position {
     block: Option<Arc<Block>>,
     valid: bool,
     index: usize,
-    /// Where the head of the next entry is stored.
+    /// The offset of the next entry's head.
     next_at: usize,
-    /// The key is `key[..key_len]`: the head without the block's suffix
-    /// (`head_len` bytes), the suffix, the tail.
+    /// The key is `key[..key_len]`: the head without the block's suffix (`head_len`
+    /// bytes), the suffix, the tail.
     key: Vec<u8>,
     key_len: usize,
-    /// `None` when the suffix in `key` is not this block's.
+    /// `None` if the suffix in `key` is not this block's.
     head_len: Option<usize>,
 }
 
 impl Position {
-    /// Goes into a block, standing nowhere yet.
+    /// Enters a block and leaves the position unset.
     pub fn enter(&mut self, block: Arc<Block>) {
         self.block = Some(block);
         self.valid = false;
@@ -48,7 +49,7 @@ impl Position {
         self.valid
     }
 
-    /// The number of the entry within its block. Only where `valid`.
+    /// Returns the number of the entry within its block. Requires `valid`.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -76,7 +77,7 @@ impl Position {
         }
     }
 
-    /// Goes to the next entry of the block; nowhere when there is none.
+    /// Moves to the next entry of the block; unset if there is none.
     #[inline]
     pub fn next(&mut self) {
         let Some(block) = self.block.as_deref() else { return };
@@ -103,8 +104,7 @@ impl Position {
         self.key[tail_at..self.key_len].copy_from_slice(tail.bytes());
     }
 
-    /// Goes to the first entry at or after `target`; nowhere when there is
-    /// none.
+    /// Moves to the first entry at or after `target`; unset if there is none.
     pub fn seek(&mut self, target: &[u8]) {
         let Some(block) = self.block.as_deref() else { return };
         let found = lower_bound(block, target);
@@ -114,12 +114,13 @@ impl Position {
         };
         self.key.clear();
         self.key.reserve(KEY_BYTES);
-        // The search established that the head starts like the target.
+        // The search established that the head's shared bytes are also those of the
+        // target.
         self.key.extend_from_slice(&target[..head.shared]);
         self.stand_on(index, head);
     }
 
-    /// Goes to the last entry before `target`; nowhere when there is none.
+    /// Moves to the last entry before `target`; unset if there is none.
     pub fn seek_before(&mut self, target: &[u8]) {
         let Some(block) = self.block.as_deref() else { return };
         let at_or_after = lower_bound(block, target).map_or(block.entries(), |found| found.0);
@@ -129,7 +130,7 @@ impl Position {
         }
     }
 
-    /// Goes to an entry that the block has.
+    /// Moves to entry `index`, which must exist.
     pub fn go_to(&mut self, index: usize) {
         let Some(block) = self.block.as_deref() else { return };
         let restart = index / RESTART_INTERVAL;
@@ -144,7 +145,8 @@ impl Position {
         self.stand_on(index, head);
     }
 
-    /// Completes `key`, which holds what `head` shares, and stands there.
+    /// Completes `key`, which contains the bytes that `head` shares, and sets the
+    /// position.
     fn stand_on(&mut self, index: usize, head: Head) {
         let Some(block) = self.block.as_deref() else { return };
         let tail: Tail = block.tail(index);
@@ -159,8 +161,8 @@ impl Position {
     }
 }
 
-/// The first entry at or after `target`. What its head shares with the one
-/// before is then also what `target` starts with.
+/// Returns the first entry at or after `target`. The bytes that its head shares with
+/// the previous one are then also a prefix of `target`.
 fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
     let restart = match block.restarts() {
         1 => 0,
@@ -172,12 +174,13 @@ fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
         0 => block.keys_start(),
         _ => block.restart_at(restart),
     };
-    // How much of the head before (which is below the target) is the target's.
+    // How many bytes the previous head, which is below the target, shares with the
+    // target.
     let mut matched = 0;
     for index in restart * RESTART_INTERVAL..block.entries() {
         let head = block.head_at(at);
-        // A head that keeps the byte at which the one before fell below the
-        // target falls below it too.
+        // A head that keeps the byte at which the previous one fell below the target is
+        // below it too.
         if head.shared <= matched {
             let own = &block.raw()[head.start..head.end];
             let rest = target.get(head.shared..)?;
@@ -197,8 +200,8 @@ fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
     None
 }
 
-/// The restart to start from, found by words; `None` when the target does not
-/// start with what the restarts have in common.
+/// Returns the restart to start from, found by words; `None` if the target does not
+/// start with the restarts' common prefix.
 #[inline]
 fn restart_by_word(block: &Block, target: &[u8]) -> Option<usize> {
     let (common, rest) = target.split_at_checked(block.common_len())?;
@@ -211,8 +214,8 @@ fn restart_by_word(block: &Block, target: &[u8]) -> Option<usize> {
     block.raw()[head.start..head.end].starts_with(common).then_some(restart)
 }
 
-/// The last restart before `target`, when those below `low` are before it and
-/// those from `high` on are not; the first one when none is.
+/// Returns the last restart before `target`, or the first one if there is none. The
+/// restarts below `low` must be before `target` and those from `high` on must not.
 fn last_before(block: &Block, mut low: usize, mut high: usize, target: &[u8]) -> usize {
     while low < high {
         let middle = (low + high) / 2;

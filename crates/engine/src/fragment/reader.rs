@@ -1,5 +1,5 @@
-//! An open fragment: its facts, its index and filters, and the blocks behind
-//! them. Shared by all readers; nothing in it changes.
+//! An open fragment: its metadata, index, filters and blocks. Immutable and shared by
+//! all readers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::fragment::separators::Separators;
 use crate::fragment::spans::parse_spans;
 use crate::world::{File, Files};
 
-/// An index up to this size stays in memory; a larger one goes through the
-/// cache, partition by partition.
+/// An index up to this size stays in memory; a larger one is cached partition by
+/// partition.
 const INDEX_RESIDENT_BYTES: u64 = 256 << 10;
-/// The same for the filters of a file.
+/// The same limit for the filters of a file.
 const FILTER_RESIDENT_BYTES: u64 = 1 << 20;
 
-/// Into how many stretches a partition of the index is divided for estimates.
+/// The number of stretches per index partition for estimates.
 const STRETCHES_PER_PART: usize = 4;
 
 pub struct Fragment {
@@ -41,20 +41,20 @@ pub struct Fragment {
     spans: Arc<Spans>,
     index: Vec<IndexSection>,
     index_separators: Separators,
-    /// All partitions, or none when they go through the cache.
+    /// All partitions, or empty if they go through the cache.
     index_resident: Vec<Arc<IndexPart>>,
     filters: Vec<FilterSection>,
-    /// All filters, or none when they go through the cache.
+    /// All filters, or empty if they go through the cache.
     filters_resident: Vec<Arc<RowFilter>>,
-    /// The share of the cache's budget that the resident parts take.
+    /// The part of the cache's budget that the resident parts use.
     resident: Vec<Reserved>,
-    /// For each partition of the index: blocks of it were put into the cache.
+    /// For each index partition, whether any of its blocks were inserted into the
+    /// cache.
     blocks_cached: Vec<AtomicBool>,
 }
 
 impl Fragment {
-    /// Opens a finished file. `id` is its name in the cache, from
-    /// `BlockCache::next_file_id`.
+    /// Opens a finished file. `id` is its cache id, from `BlockCache::next_file_id`.
     pub fn open(
         files: &Arc<dyn Files>,
         path: &Path,
@@ -95,8 +95,8 @@ impl Fragment {
         Ok(Arc::new(fragment))
     }
 
-    /// Takes into memory what is small enough, as long as the cache has room
-    /// for it. The rest goes through the cache.
+    /// Loads the index and the filters into memory if they are small and the cache has
+    /// capacity for them. Otherwise they go through the cache.
     fn load_resident(&mut self) -> Result<()> {
         let index_bytes: u64 = self.index.iter().map(|part| u64::from(part.section.len)).sum();
         if index_bytes <= INDEX_RESIDENT_BYTES {
@@ -120,12 +120,12 @@ impl Fragment {
         Ok(())
     }
 
-    /// Any block may be in the cache.
+    /// Records that any block may be in the cache.
     pub(super) fn note_blocks_cached(&self) {
         self.blocks_cached.iter().for_each(|cached| cached.store(true, Ordering::Relaxed));
     }
 
-    /// Its name in the cache, never used again in this process.
+    /// Returns its cache id, which is never reused in this process.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -138,8 +138,8 @@ impl Fragment {
         &self.spans
     }
 
-    /// The rows that it has entries or range tombstones of lie within these;
-    /// `None` when it has neither.
+    /// Returns a range that contains the rows of all entries and range tombstones;
+    /// `None` if there are neither.
     pub fn rows(&self) -> Option<RowRange> {
         let bounds = self.meta.row_bounds.as_ref();
         let entries = bounds
@@ -151,13 +151,14 @@ impl Fragment {
         &self.path
     }
 
-    /// Bytes of index and filters that stay in memory while this is open.
+    /// Returns the size of the index and filters that stay in memory while this is
+    /// open.
     pub fn resident_bytes(&self) -> u64 {
         self.resident.iter().map(Reserved::bytes).sum()
     }
 
-    /// False only when the fragment surely has no entry of `row`. Range
-    /// tombstones are not counted: ask `spans` as well.
+    /// Returns false only if the fragment certainly has no entry of `row`. Does not
+    /// consider range tombstones: check `spans` as well.
     pub fn may_hold_row(&self, row: &[u8], row_hash: u64) -> bool {
         let Some((first, last)) = &self.meta.row_bounds else { return false };
         if row < first.as_slice() || row > last.as_slice() {
@@ -177,8 +178,8 @@ impl Fragment {
         filter.may_hold(row_hash)
     }
 
-    /// A filter only saves work: without it the block itself gives the answer,
-    /// so damage here is told to the operator, not to the reader.
+    /// Reads a filter. A filter only saves work: without it the block itself gives the
+    /// answer, so damage is reported to the operator, not to the reader.
     fn usable_filter(&self, number: usize) -> Arc<RowFilter> {
         Arc::new(self.read_filter(number).unwrap_or_else(|error| {
             tracing::warn!(%error, "reading without a row filter");
@@ -200,7 +201,7 @@ impl Fragment {
         self.index.len()
     }
 
-    /// The partition that `key` belongs to.
+    /// Returns the partition that `key` belongs to.
     #[inline]
     pub(super) fn index_part_of(&self, key: &[u8]) -> usize {
         match self.index.len() {
@@ -209,7 +210,7 @@ impl Fragment {
         }
     }
 
-    /// The partition that the keys before `key` end in.
+    /// Returns the partition of the last key before `key`.
     pub(super) fn index_part_before(&self, key: &[u8]) -> usize {
         self.index_separators.count_before(key).saturating_sub(1)
     }
@@ -235,7 +236,7 @@ impl Fragment {
         }
     }
 
-    /// A partition for a reader that leaves the cache as it is.
+    /// Returns a partition without changing the cache.
     pub(super) fn peek_index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
         if let Some(part) = self.index_resident.get(number) {
             return Ok(part.clone());
@@ -258,7 +259,7 @@ impl Fragment {
         Ok(Arc::new(part))
     }
 
-    /// A block of a partition, from the cache, else from the file.
+    /// Returns a block of a partition, from the cache or else from the file.
     #[inline]
     pub(super) fn block(
         &self,
@@ -272,7 +273,7 @@ impl Fragment {
             return Ok(block);
         }
         if let Some(Cached::Block(block)) = self.cache.get(self.id, handle.offset) {
-            // It may have been put there while the file was written.
+            // It may have been inserted while the file was written.
             self.blocks_cached[part_number].store(true, Ordering::Relaxed);
             slot.fill(&block);
             return Ok(block);
@@ -289,8 +290,7 @@ impl Fragment {
         Ok(block)
     }
 
-    /// A block for a reader that leaves the cache as it is, and whether it was
-    /// there.
+    /// Returns a block without changing the cache, and whether it was cached.
     pub(super) fn peek_block(&self, handle: &BlockHandle) -> Result<(Arc<Block>, bool)> {
         match self.cache.peek(self.id, handle.offset) {
             Some(Cached::Block(block)) => Ok((block, true)),
@@ -298,7 +298,7 @@ impl Fragment {
         }
     }
 
-    /// The block from the file, checked.
+    /// Reads and validates a block from the file.
     pub(super) fn read_block(&self, handle: &BlockHandle) -> Result<Block> {
         let damaged = |what| Error::data_loss(&self.path, handle.offset, what);
         let mut stored = vec![0; handle.stored_len as usize];
@@ -314,7 +314,7 @@ impl Fragment {
         Ok(block)
     }
 
-    /// Reads all bytes behind the blocks, piece by piece.
+    /// Reads all bytes after the blocks, piece by piece.
     pub(super) fn for_each_metadata_chunk(&self, mut with: impl FnMut(&[u8])) -> Result<()> {
         const PIECE_BYTES: u64 = 1 << 20;
         let end = self.meta.stored_bytes - TAIL_BYTES as u64;
@@ -328,8 +328,8 @@ impl Fragment {
         Ok(())
     }
 
-    /// About how many stored bytes the rows of `range` take. A range within
-    /// another is never estimated larger.
+    /// Estimates the stored bytes of the rows in `range`. The estimate of a subrange is
+    /// never larger.
     pub fn estimate_bytes(&self, range: &RowRange) -> u64 {
         let Some((first, last)) = &self.meta.row_bounds else { return 0 };
         let before = range.end.as_ref().is_some_and(|end| end <= first);
@@ -351,9 +351,9 @@ impl Fragment {
         end.saturating_sub(start)
     }
 
-    /// Calls `with` for stretches of the file in row order, with about the rows
-    /// of each and its stored bytes. Reads nothing: the stretches are as short
-    /// as what is known of the index allows.
+    /// Calls `with` for stretches of the file in row order, with the approximate rows
+    /// and stored bytes of each. Reads nothing: the stretches are as short as the part
+    /// of the index in memory allows.
     pub fn for_each_stretch(&self, mut with: impl FnMut(RowRange, u64)) {
         let Some((first, last)) = &self.meta.row_bounds else { return };
         let (mut start, mut offset) = (first.clone(), 0);
@@ -378,7 +378,7 @@ impl Fragment {
         with(RowRange { start, end: Some(successor(last)) }, self.meta.data_bytes - offset);
     }
 
-    /// A place within a partition; its start when the partition is unreadable.
+    /// Returns an offset within a partition; its start if the partition is unreadable.
     fn place_of(&self, number: usize, place: impl FnOnce(&IndexPart) -> u64) -> u64 {
         match self.index_part(number) {
             Ok(part) => place(&part),
@@ -387,14 +387,15 @@ impl Fragment {
     }
 }
 
-/// Nobody will ask for its pieces again, so they give up their room at once.
+/// Removes its blocks, index and filters from the cache, since they will not be
+/// requested again.
 impl Drop for Fragment {
     fn drop(&mut self) {
         for (number, section) in self.index.iter().enumerate() {
             if self.blocks_cached[number].load(Ordering::Relaxed) {
                 let part = self.index_part_at_hand(number);
                 let part = part.map_or_else(|| self.read_index_part(number), Ok);
-                // What cannot be named ages out.
+                // Entries that cannot be identified age out.
                 let handles = part.iter().flat_map(|part| &part.handles);
                 handles.for_each(|handle| self.cache.remove(self.id, handle.offset));
             }
@@ -406,7 +407,7 @@ impl Drop for Fragment {
     }
 }
 
-/// The row that a separator belongs to, which may be truncated.
+/// Returns the row of a separator, which may be truncated.
 fn row_near(separator: &[u8]) -> Vec<u8> {
     key::row_of(separator).unwrap_or_else(|| {
         let mut row = Vec::new();
@@ -432,7 +433,7 @@ fn read_footer(file: &dyn File, path: &Path) -> Result<(Footer, FragmentMeta)> {
     Ok((footer, meta))
 }
 
-/// Reads a section that lies within the file, and checks it.
+/// Reads a section that lies within the file, and verifies its checksum.
 fn read_section(file: &dyn File, path: &Path, section: &Section, what: &str) -> Result<Vec<u8>> {
     let mut bytes = vec![0; section.len as usize];
     read_at(file, path, &mut bytes, section.offset)?;
@@ -513,7 +514,7 @@ mod tests {
             let goes = fragment_of(blocks, &cache);
             walk(&goes);
             assert!(cache.stats().bytes > before + blocks * 64);
-            // As if a partition of the index had been evicted before its blocks.
+            // As if an index partition had been evicted before its blocks.
             cache.remove(goes.id, goes.index[0].section.offset);
             drop(goes);
             assert_eq!(cache.stats().bytes, before);

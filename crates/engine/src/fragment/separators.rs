@@ -1,7 +1,7 @@
-//! A sorted list of shortened keys, searched over an array of eight-byte words.
+//! A sorted list of shortened keys, searched through an array of eight-byte words.
 
-/// Sorted byte strings. Each one's word holds the eight bytes after what all of
-/// them have in common, so that most searches touch only the words.
+/// Sorted byte strings. The word of each holds the eight bytes after the common prefix
+/// of all, so that most searches touch only the words.
 #[derive(Default)]
 pub struct Separators {
     common_len: usize,
@@ -11,7 +11,7 @@ pub struct Separators {
 }
 
 impl Separators {
-    /// Takes strictly ascending strings; `None` when they are not.
+    /// Takes strictly ascending strings; `None` if they are not.
     pub fn new(bytes: Vec<u8>, ends: Vec<usize>) -> Option<Separators> {
         let mut list = Separators { common_len: 0, words: Vec::new(), bytes, ends };
         let ascending = (1..list.len()).all(|index| list.get(index - 1) < list.get(index));
@@ -35,17 +35,17 @@ impl Separators {
         &self.bytes[start..self.ends[index]]
     }
 
-    /// Bytes this list takes in memory.
+    /// Returns the size of this list in memory.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + self.len() * (size_of::<u64>() + size_of::<usize>())
     }
 
-    /// How many strings are at or before `target`.
+    /// Returns the number of strings at or before `target`.
     pub fn count_to(&self, target: &[u8]) -> usize {
         self.count(target, |separator, rest| separator <= rest)
     }
 
-    /// How many strings are before `target`.
+    /// Returns the number of strings before `target`.
     pub fn count_before(&self, target: &[u8]) -> usize {
         self.count(target, |separator, rest| separator < rest)
     }
@@ -64,7 +64,7 @@ impl Separators {
         if self.words.get(from) != Some(&sought) {
             return from;
         }
-        // Equal words differ, if at all, behind their eight bytes.
+        // Strings with equal words can differ only after those eight bytes.
         let (mut low, mut high) =
             (from, from + self.words[from..].partition_point(|&word| word == sought));
         while low < high {
@@ -79,7 +79,7 @@ impl Separators {
     }
 }
 
-/// How many bytes two keys have in common at the front.
+/// Returns the length of the common prefix of two keys.
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let word = |chunk: &[u8]| chunk.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
     let mut at = 0;
@@ -92,7 +92,7 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
 }
 
-/// The first eight bytes as a number of the same order.
+/// Returns the first eight bytes as a number with the same order.
 #[inline]
 pub fn word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {

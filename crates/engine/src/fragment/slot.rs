@@ -1,6 +1,6 @@
-//! Slots: beside each block of an index, a pointer to it for as long as it is
-//! in memory, so that most readers need not ask the cache. The cache alone
-//! decides how long that is: a slot does not keep its block.
+//! Slots: a weak pointer per block of an index, valid while the block is in memory, so
+//! that most reads bypass the cache. Only the cache determines how long a block stays:
+//! a slot does not keep it alive.
 
 use std::sync::{Arc, Weak};
 
@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use crate::fragment::block::Block;
 use crate::fragment::index::IndexPart;
 
-/// Points to a block while it is in memory.
+/// A weak pointer to a block.
 #[derive(Default)]
 pub struct Slot(Mutex<Weak<Block>>);
 
 impl Slot {
-    /// The block, if it is here. Nobody waits for a slot: who finds it busy
-    /// asks the cache.
+    /// Returns the block if it is in memory. Never waits: a caller that finds the slot
+    /// locked uses the cache.
     #[inline]
     pub fn block(&self) -> Option<Arc<Block>> {
         self.0.try_lock()?.upgrade()
@@ -27,8 +27,8 @@ impl Slot {
         }
     }
 
-    /// Lets go of a block that is no more. Even a pointer that does not keep
-    /// a block keeps a piece of its memory.
+    /// Clears the pointer to a dropped block. Even a weak pointer keeps part of its
+    /// allocation.
     fn clear(&self) {
         let mut slot = self.0.lock();
         if slot.strong_count() == 0 {
@@ -37,7 +37,7 @@ impl Slot {
     }
 }
 
-/// The slot of a cached block, which is cleared when the block goes.
+/// The slot of a cached block, which is cleared when the block is dropped.
 pub struct Home {
     part: Weak<IndexPart>,
     number: usize,

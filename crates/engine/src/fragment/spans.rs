@@ -21,7 +21,7 @@ pub fn encode_spans(spans: &Spans) -> Vec<u8> {
     out
 }
 
-/// Reads the section; `None` when it is damaged.
+/// Parses the section; `None` if it is damaged.
 pub fn parse_spans(bytes: &[u8]) -> Option<Spans> {
     let mut read = Bytes::new(bytes);
     let mut list = Vec::new();

@@ -1,5 +1,5 @@
-//! What the tests of this room share: random entries, files in memory, and
-//! fragments made of the two.
+//! Test fixtures of this module: random entries, in-memory files, and fragments built
+//! from them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,7 +36,7 @@ fn row() -> impl Strategy<Value = Vec<u8>> {
 
 pub const FAMILIES: [&[u8]; 3] = [b"f", b"fam", b"g"];
 
-/// A key of any level.
+/// Generates a key of any level.
 pub fn key() -> impl Strategy<Value = Vec<u8>> {
     let timestamp = prop_oneof![
         -3i64..3,
@@ -64,7 +64,8 @@ pub fn key() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Sorted entries with keys of all levels; values of one length or of many.
+/// Generates sorted entries with keys of all levels and with values of equal or
+/// different lengths.
 pub fn entries(count: Range<usize>) -> impl Strategy<Value = Entries> {
     let value = prop::collection::vec(any::<u8>(), 0..40);
     let mixed = prop::collection::btree_map(key(), value, count.clone());
@@ -72,7 +73,7 @@ pub fn entries(count: Range<usize>) -> impl Strategy<Value = Entries> {
     prop_oneof![mixed, alike]
 }
 
-/// How a test fragment is written.
+/// Generates options for writing a test fragment.
 pub fn options() -> impl Strategy<Value = FragmentOptions> {
     let compression =
         prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd]);
@@ -80,7 +81,7 @@ pub fn options() -> impl Strategy<Value = FragmentOptions> {
         .prop_map(|(compression, block_bytes)| FragmentOptions { compression, block_bytes })
 }
 
-/// One file in memory, whatever its name.
+/// A single in-memory file, under any name.
 #[derive(Clone, Default)]
 pub struct OneFile {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -136,7 +137,7 @@ impl OneFile {
     }
 }
 
-/// Entries of so many rows.
+/// Returns entries of `count` rows.
 pub fn many(count: u64) -> Entries {
     let entry = |number: u64| {
         let mut key = Vec::new();
@@ -147,7 +148,7 @@ pub fn many(count: u64) -> Entries {
     (0..count).map(entry).collect()
 }
 
-/// A fragment of so many blocks, each with one entry.
+/// Returns a fragment of `blocks` blocks with one entry each.
 pub fn fragment_of(blocks: u64, cache: &Arc<BlockCache>) -> Arc<Fragment> {
     let file = OneFile::default();
     let options = FragmentOptions { compression: Compression::None, block_bytes: 64 };

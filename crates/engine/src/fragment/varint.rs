@@ -1,7 +1,7 @@
-//! Small integers in few bytes: seven bits per byte, lowest first, the high bit
-//! meaning "more follows". Used by block keys and index partitions.
+//! Variable-length integers: seven bits per byte, lowest first, with the high bit set
+//! if more bytes follow. Used by block keys and index partitions.
 
-/// The most bytes a `u64` takes.
+/// The maximum encoded length of a `u64`.
 const VARINT_BYTES_MAX: usize = 10;
 
 pub fn push_varint(out: &mut Vec<u8>, mut number: u64) {
@@ -12,12 +12,12 @@ pub fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends a signed number so that small magnitudes stay short.
+/// Appends a signed number; small magnitudes stay short.
 pub fn push_signed(out: &mut Vec<u8>, number: i64) {
     push_varint(out, ((number << 1) ^ (number >> 63)) as u64);
 }
 
-/// Reads forward through untrusted bytes; every read may find too few.
+/// Reads forward through untrusted bytes; every read checks the length.
 pub struct Bytes<'a> {
     rest: &'a [u8],
 }
@@ -66,13 +66,13 @@ impl<'a> Bytes<'a> {
         Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
     }
 
-    /// A varint that must fit in 32 bits.
+    /// Reads a varint that must fit in 32 bits.
     pub fn varint_u32(&mut self) -> Option<u32> {
         self.varint()?.try_into().ok()
     }
 }
 
-/// The number at `at` and the offset after it.
+/// Returns the number at `at` and the offset after it.
 #[inline(always)]
 pub fn varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;

@@ -1,5 +1,5 @@
-//! Checks a fragment from end to end, and describes its blocks one by one. For
-//! the offline tools; reads the file itself, not the cache.
+//! Verifies a fragment completely and describes its blocks. Used by the offline tools;
+//! reads the file itself, not the cache.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::fragment::index::{BlockHandle, Contents, IndexPart, family_bit};
 use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
 
-/// What a sound fragment was found to hold.
+/// What the verification of a fragment counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct VerifyReport {
     pub blocks: u64,
@@ -23,7 +23,7 @@ pub struct VerifyReport {
     pub raw_bytes: u64,
 }
 
-/// One block, for a person who looks into a file.
+/// A description of a block, for dumps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
     pub offset: u64,
@@ -32,18 +32,19 @@ pub struct BlockInfo {
     pub compression: Compression,
     pub entries: u32,
     pub first_key: Vec<u8>,
-    /// The least and greatest timestamp of its cells, if it has any.
+    /// The minimum and maximum timestamp of its cells, if it has any.
     pub timestamps: Option<(i64, i64)>,
-    /// Holds entries other than plain values.
+    /// Whether it contains entries other than plain values.
     pub deletes: bool,
 }
 
-/// Takes the entries of a fragment, key and value, or what is wrong with them.
+/// Receives the key and value of each entry of a fragment, or the error in reading
+/// them.
 pub type EntrySink<'s, E> = dyn FnMut(Result<(&[u8], &[u8])>) -> Result<(), E> + 's;
 
 impl Fragment {
-    /// Reads everything and checks all that the format promises. The first
-    /// thing found wrong is the error.
+    /// Reads everything and checks all guarantees of the format. Returns the first
+    /// problem as the error.
     pub fn verify(&self) -> Result<VerifyReport> {
         let mut first = None;
         let report = self.inspect(&mut |error| {
@@ -52,7 +53,8 @@ impl Fragment {
         first.map_or(Ok(report), Err)
     }
 
-    /// As `verify`, but tells everything that is wrong, and what could be read.
+    /// Like `verify`, but reports every problem and returns the counts of what could be
+    /// read.
     pub fn inspect(&self, wrong: &mut dyn FnMut(Error)) -> VerifyReport {
         let mut sound = true;
         let mut tell = |error| {
@@ -71,15 +73,15 @@ impl Fragment {
                 Err(error) => tell(error),
             }
         }
-        // Where something could not be read the counts must differ.
+        // If something could not be read, the counts necessarily differ.
         if sound && let Err(error) = walk.finish() {
             wrong(error);
         }
         walk.report
     }
 
-    /// Gives every entry, in order, and an error for each block that cannot be
-    /// read. An error of `each` ends it.
+    /// Calls `each` with every entry, in order, and with an error for each unreadable
+    /// block. Stops at the first error that `each` returns.
     pub fn for_each_entry<E>(&self, each: &mut EntrySink<'_, E>) -> Result<(), E> {
         for number in 0..self.index_parts() {
             let part = match self.read_index_part(number) {
@@ -146,14 +148,14 @@ impl Fragment {
     }
 }
 
-/// One pass over all entries of a fragment.
+/// A pass over all entries of a fragment.
 struct Walk<'a> {
     fragment: &'a Fragment,
     report: VerifyReport,
     last_key: Vec<u8>,
     first_row: Option<Vec<u8>>,
     row: Vec<u8>,
-    /// The filter of the current row, and its number.
+    /// The filter for the current row, and its number.
     filter: Option<(usize, RowFilter)>,
 }
 
@@ -257,7 +259,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Compares the footer with what was counted.
+    /// Compares the footer with the counts.
     fn finish(&self) -> Result<()> {
         let (meta, report) = (self.fragment.meta(), &self.report);
         let damaged = |what| Err(Error::data_loss(self.fragment.path(), meta.data_bytes, what));

@@ -1,5 +1,5 @@
-//! Writes a fragment from entries in key order. Serialize and compact call it;
-//! memory stays bounded by a block, a chunk of output and the metadata.
+//! Writes a fragment from entries in key order. Called by flush and compaction; memory
+//! is bounded by a block, a chunk of output and the metadata.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::world::{File, Files};
 
 /// Output is written in pieces of about this size.
 const CHUNK_BYTES: usize = 512 << 10;
-/// The largest entry, key and value together.
+/// The maximum size of an entry, key and value together.
 pub const ENTRY_BYTES_MAX: usize = 256 << 20;
 const BLOCK_BYTES_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentOptions {
     pub compression: Compression,
-    /// About how large a block is before compression.
+    /// The approximate size of a block before compression.
     pub block_bytes: u32,
 }
 
 impl FragmentOptions {
-    /// The sizes that suit a compression: zstd gains from larger blocks.
+    /// Returns the default sizes for a compression: zstd benefits from larger blocks.
     pub fn new(compression: Compression) -> FragmentOptions {
         let block_bytes = match compression {
             Compression::None | Compression::Lz4 => 16 << 10,
@@ -60,7 +60,7 @@ pub struct FragmentWriter {
     compressor: Compressor,
     block: BlockBuilder,
     contents: Contents,
-    /// The separator of the block being gathered.
+    /// The separator of the block being built.
     separator: Vec<u8>,
     index: IndexBuilder,
     filter: FilterBuilder,
@@ -76,7 +76,7 @@ pub struct FragmentWriter {
     any_order: bool,
 }
 
-/// The newest tombstones over the current column, to tell live cells.
+/// The newest tombstones over the current column, for counting live cells.
 #[derive(Default)]
 struct Covers {
     row: Txn,
@@ -85,7 +85,7 @@ struct Covers {
 }
 
 impl FragmentWriter {
-    /// Makes a new file. The caller syncs its directory after `finish`.
+    /// Creates a new file. The caller syncs its directory after `finish`.
     pub fn create(
         files: &Arc<dyn Files>,
         path: &Path,
@@ -130,7 +130,7 @@ impl FragmentWriter {
         })
     }
 
-    /// Adds an entry. Keys must ascend strictly.
+    /// Adds an entry. Keys must be strictly ascending.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let size = key.len() + value.len();
         if size > ENTRY_BYTES_MAX {
@@ -143,7 +143,7 @@ impl FragmentWriter {
         }
         if self.block.is_empty() {
             self.separator.clear();
-            // One byte more than it shares puts it after all keys before.
+            // One byte more than the shared prefix sorts it after all previous keys.
             let len = if self.last.is_none() { key.len() } else { shared + 1 };
             self.separator.extend_from_slice(&key[..len]);
         }
@@ -174,9 +174,9 @@ impl FragmentWriter {
         Ok(parts)
     }
 
-    /// Takes an entry into the facts about its block and the file.
+    /// Updates the metadata of the block and the file with an entry.
     fn note(&mut self, key: &[u8], parts: &KeyParts, shared: usize, size: usize) {
-        // Everything up to an end that lies within the shared bytes is the same.
+        // Everything up to an end within the shared bytes is equal.
         let same = |end: fn(&KeyParts) -> usize| {
             self.last.as_ref().is_some_and(|last| shared >= end(last) && end(last) == end(parts))
         };
@@ -235,23 +235,23 @@ impl FragmentWriter {
         })
     }
 
-    /// Takes keys that do not ascend, for tests of what becomes of them.
+    /// Accepts keys out of order, for tests of damaged files.
     #[cfg(test)]
     pub fn accept_any_order(&mut self) {
         self.any_order = true;
     }
 
-    /// Lets hot blocks go into the cache.
+    /// Sets the warmer that inserts hot blocks into the cache.
     pub fn set_warmer(&mut self, warmer: Warmer) {
         self.warmer = Some(warmer);
     }
 
-    /// Sets the range tombstones that the fragment carries.
+    /// Sets the range tombstones of the fragment.
     pub fn set_spans(&mut self, spans: Spans) {
         self.spans = spans;
     }
 
-    /// About how large the file would be if it were finished now.
+    /// Returns the approximate size of the file if it were finished now.
     pub fn stored_bytes(&self) -> u64 {
         let pending = self.block.bytes() + self.index.bytes() + self.filter.bytes();
         self.output.offset() + pending as u64
@@ -284,7 +284,7 @@ impl FragmentWriter {
         Ok(())
     }
 
-    /// Writes what is left and the metadata, and makes the file durable.
+    /// Writes the remaining block and the metadata, and syncs the file.
     pub fn finish(mut self) -> Result<FragmentMeta> {
         if !self.block.is_empty() {
             self.flush_block()?;
@@ -327,14 +327,14 @@ impl FragmentWriter {
         Ok(footer.meta(output.offset(), hash).expect("the writer's facts agree with each other"))
     }
 
-    /// Gives the file up and removes it.
+    /// Abandons the file and removes it.
     pub fn abandon(self) -> Result<()> {
         let path = &self.output.path;
         self.files.remove(path).map_err(|error| Error::io("removing fragment", path, error))
     }
 }
 
-/// The file, written in large pieces.
+/// The output file, written in large pieces.
 struct Output {
     file: Arc<dyn File>,
     path: PathBuf,

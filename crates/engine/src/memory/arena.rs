@@ -1,8 +1,8 @@
-//! The arena: where the keys and values of a memory fragment lie.
+//! The arena that stores the keys and values of a memory fragment.
 //!
-//! Entries are laid one after another in chunks and never move, so a tree node
-//! names one by a [`Place`] of four bytes. Large values are not copied in: they
-//! stay in the shared buffer they arrived in.
+//! Entries are appended to chunks and never move, so a tree node refers to one by a
+//! [`Place`] of four bytes. Large values are not copied: they stay in the shared buffer
+//! in which they arrived.
 
 use std::sync::Arc;
 
@@ -10,33 +10,33 @@ use bytes::Bytes;
 
 use crate::budget::{CHUNK_BYTES, MemoryBudget};
 
-/// Values from this size on are kept as shared buffers.
+/// Values of at least this size are kept as shared buffers.
 pub const SHARED_VALUE_MIN: usize = 4 << 10;
 
-/// The first chunk of a fragment; each next one is twice as large, up to
-/// `CHUNK_BYTES`, so that a table with a few cells costs little.
+/// The size of a fragment's first chunk. Each further chunk is twice as large, up to
+/// `CHUNK_BYTES`, so that a table with few cells uses little memory.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
-/// An entry above this size gets a chunk of its own, lest it waste the rest of
+/// An entry above this size gets its own chunk, so that it does not waste the rest of
 /// the current one.
 const ENTRY_BYTES_MAX: usize = CHUNK_BYTES / 4;
 
-/// Entries start at multiples of this, so that a place fits in 32 bits.
+/// Entries start at multiples of this, so that a `Place` fits in 32 bits.
 const ALIGNMENT: usize = 8;
 const OFFSET_BITS: u32 = (CHUNK_BYTES / ALIGNMENT).trailing_zeros();
 const CHUNKS_MAX: usize = 1 << (u32::BITS - OFFSET_BITS);
 
-/// Key length and value length, little-endian, before each key.
+/// The header before each key: key length and value length, little-endian.
 const HEADER_BYTES: usize = 8;
-/// Set in the value length when the value is a shared buffer; the entry then
-/// holds its number instead.
+/// Set in the value length if the value is a shared buffer; the entry then holds the
+/// number of that buffer.
 const SHARED: u32 = 1 << 31;
 
-/// A value on its way into a fragment.
+/// A value to insert into a fragment.
 pub enum MemoryValue<'a> {
     /// Bytes to be copied.
     Borrowed(&'a [u8]),
-    /// A buffer that is kept as it is when the value is large. What it is a
-    /// slice of stays in memory with it.
+    /// A buffer that is kept without copying if the value is large. The allocation that
+    /// it is a slice of stays in memory with it.
     Shared(Bytes),
 }
 
@@ -68,7 +68,8 @@ impl From<Bytes> for MemoryValue<'_> {
     }
 }
 
-/// Where an entry lies: its chunk above its offset in units of `ALIGNMENT`.
+/// The location of an entry: the chunk number in the upper bits, the offset in units of
+/// `ALIGNMENT` below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place(u32);
 
@@ -87,22 +88,22 @@ impl Place {
     }
 }
 
-/// An entry as it lies in the arena.
+/// An entry as stored in the arena.
 pub struct Entry<'a> {
-    /// The key, followed by the value unless that is shared.
+    /// The key, followed by the value unless the value is shared.
     pub bytes: &'a [u8],
     pub key_len: usize,
     pub shared: Option<&'a Bytes>,
 }
 
 pub struct Arena {
-    /// Where spare chunks come from.
+    /// The source of spare chunks.
     budget: Arc<MemoryBudget>,
     chunks: Vec<Vec<u8>>,
-    /// The chunk that small entries go to.
+    /// The chunk that receives small entries.
     current: usize,
     shared: Vec<Bytes>,
-    /// What chunks and shared buffers take.
+    /// The size of all chunks and shared buffers.
     bytes: usize,
 }
 
@@ -117,7 +118,7 @@ impl Arena {
         }
     }
 
-    /// Bytes held, those of unfilled chunks included.
+    /// Returns the bytes held, including unfilled chunks.
     pub fn bytes(&self) -> usize {
         self.bytes
             + self.chunks.capacity() * size_of::<Vec<u8>>()
@@ -152,7 +153,7 @@ impl Arena {
         Place::new(at, offset)
     }
 
-    /// A chunk that takes `need` more bytes without being moved.
+    /// Returns a chunk that can take `need` more bytes without reallocation.
     fn chunk_with_room(&mut self, need: usize) -> usize {
         if need > ENTRY_BYTES_MAX {
             return self.add_chunk(need);
@@ -169,7 +170,7 @@ impl Arena {
     }
 
     fn add_chunk(&mut self, capacity: usize) -> usize {
-        // At 32 GiB; a fragment is sealed long before.
+        // Reached at 32 GiB; a fragment is sealed long before.
         assert!(self.chunks.len() < CHUNKS_MAX, "a memory fragment has no room for a cell");
         let spare = if capacity == CHUNK_BYTES { self.budget.take_spare_chunk() } else { None };
         let chunk = spare.unwrap_or_else(|| Vec::with_capacity(capacity));
@@ -214,7 +215,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 impl Arena {
-    /// `bytes`, counted anew.
+    /// Recomputes `bytes` from scratch.
     pub fn recount(&self) -> usize {
         self.chunks.iter().map(Vec::capacity).sum::<usize>()
             + self.shared.iter().map(Bytes::len).sum::<usize>()

@@ -1,8 +1,9 @@
-//! A position in a memory fragment that may grow meanwhile.
+//! A cursor over a memory fragment that may grow while it is read.
 //!
-//! A cursor copies entries in batches under the fragment's latch: one after a
-//! seek, since most seeks want one, then ever more while it is walked. It goes
-//! on where its leaf is unchanged, and searches for its last key where not.
+//! A cursor copies entries in batches under the fragment's latch: one entry after a
+//! seek, since most seeks need only one, then increasingly large batches while it
+//! advances. If its leaf is unchanged it continues there; otherwise it searches for its
+//! last key.
 
 use std::sync::Arc;
 
@@ -17,21 +18,21 @@ use crate::txn::Txn;
 
 const BATCH_ENTRIES_MAX: usize = 64;
 const BATCH_GROWTH: usize = 4;
-/// A batch ends when it has copied this much.
+/// A batch ends once it has copied this much.
 const BATCH_BYTES: usize = 64 << 10;
 
 pub struct MemoryCursor {
     fragment: Arc<MemoryFragment>,
     batch: Batch,
-    /// The entry of the batch that the cursor stands on.
+    /// The current entry within the batch.
     at: usize,
-    /// Behind the last entry of the batch.
+    /// The position after the last entry of the batch.
     spot: Option<Spot>,
-    /// How many entries the next batch takes.
+    /// The number of entries in the next batch.
     next_entries: usize,
 }
 
-/// Copied entries, one behind the other.
+/// Copied entries, stored contiguously.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -75,7 +76,7 @@ impl Batch {
         }
     }
 
-    /// Takes entries from the spot on and moves it behind them.
+    /// Copies entries starting at `spot` and advances `spot` past them.
     fn fill(&mut self, tree: &Tree, spot: &mut Spot, entries: usize) {
         while self.entries.len() < entries && self.bytes.len() < BATCH_BYTES {
             let Some(entry) = tree.take_next(spot) else { return };
@@ -202,8 +203,8 @@ mod tests {
 
     type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// Walks on from the current entry. Whatever was there at the seek must
-    /// come; what was inserted later may.
+    /// Advances from the current entry. Every entry present at the seek must appear;
+    /// entries inserted later may.
     fn walk(cursor: &mut MemoryCursor, model: &Model, sought: &BTreeSet<Vec<u8>>, steps: usize) {
         for _ in 0..steps {
             if !cursor.valid() {
@@ -261,7 +262,8 @@ mod tests {
         }
     }
 
-    /// A key that scatters: neighbours in number are not neighbours in order.
+    /// Returns a scattered key: consecutive numbers yield keys that are not neighbours
+    /// in key order.
     fn scattered(number: u64) -> [u8; 8] {
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
     }

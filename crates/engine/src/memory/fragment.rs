@@ -1,5 +1,5 @@
-//! One memory fragment: the tree under its latch, its range tombstones, its
-//! txns and what it costs.
+//! A memory fragment: the tree under its latch, its range tombstones, its txns and its
+//! memory accounting.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::cell::span::{RangeDeletes, SpanMap, Spans};
 use crate::sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::txn::Txn;
 
-/// How many cells are inserted before waiting readers get their turn.
+/// The number of cells inserted before the latch is yielded to waiting readers.
 const CELLS_PER_LATCH: usize = 32;
 
-/// The cells of one (table, group) in memory. Grows while it is read; meant for
-/// one writer at a time.
+/// The cells of one (table, group) in memory. Grows while it is read; intended for one
+/// writer at a time.
 pub struct MemoryFragment {
     inside: RwLock<Inside>,
 }
@@ -29,14 +29,14 @@ pub struct Holds {
 }
 
 struct Inside {
-    /// Stands before the tree, so that it is given back before the tree's
-    /// chunks ask for room among the spare ones.
+    /// Declared before the tree, so that the charge is released before the tree's
+    /// chunks are offered to the pool of spare chunks.
     charge: Charge,
     tree: Tree,
     txns: Option<(Txn, Txn)>,
     cell_txn_max: Txn,
     spans: SpanMap,
-    /// Bytes of commits that shared values keep in memory beside themselves.
+    /// Bytes of commits that shared values keep in memory in addition to their own.
     pinned_bytes: usize,
 }
 
@@ -56,9 +56,9 @@ impl MemoryFragment {
         }
     }
 
-    /// Adds cells by their encoded keys, fastest in key order. A key holds its
-    /// txn, so one that is there already is a mistake of the caller. `cells` is
-    /// run under the latch and should have its work done.
+    /// Adds cells by their encoded keys; fastest in key order. A key contains its txn,
+    /// so a duplicate is a bug in the caller. The iterator runs under the latch and
+    /// should do no work of its own.
     pub fn insert_all<'a>(&self, cells: impl Iterator<Item = (&'a [u8], MemoryValue<'a>)>) {
         let mut cells = cells.peekable();
         if cells.peek().is_none() {
@@ -97,18 +97,18 @@ impl MemoryFragment {
         inside.update_charge();
     }
 
-    /// A copy of the range tombstones as they are now.
+    /// Returns a copy of the current range tombstones.
     pub fn spans(&self) -> Spans {
         self.inside.read().spans.to_spans()
     }
 
-    /// What a reader has to look at.
+    /// Returns which kinds of entries a reader has to consult.
     pub fn holds(&self) -> Holds {
         let inside = self.inside.read();
         Holds { cells: inside.tree.cells() > 0, spans: !inside.spans.is_empty() }
     }
 
-    /// Bytes held and charged to the budget.
+    /// Returns the bytes held and charged to the budget.
     pub fn bytes(&self) -> usize {
         self.inside.read().charge.bytes()
     }
@@ -117,23 +117,23 @@ impl MemoryFragment {
         self.inside.read().tree.cells()
     }
 
-    /// Whether there is neither a cell nor a range tombstone.
+    /// Returns whether the fragment has neither cells nor range tombstones.
     pub fn is_empty(&self) -> bool {
         let holds = self.holds();
         !holds.cells && !holds.spans
     }
 
-    /// The oldest txn of a cell or range tombstone.
+    /// Returns the oldest txn of a cell or range tombstone.
     pub fn txn_min(&self) -> Option<Txn> {
         self.inside.read().txns.map(|(min, _)| min)
     }
 
-    /// The newest txn of a cell or range tombstone.
+    /// Returns the newest txn of a cell or range tombstone.
     pub fn txn_max(&self) -> Option<Txn> {
         self.inside.read().txns.map(|(_, max)| max)
     }
 
-    /// The newest txn of a cell.
+    /// Returns the newest txn of a cell.
     pub fn cell_txn_max(&self) -> Txn {
         self.inside.read().cell_txn_max
     }
@@ -147,7 +147,7 @@ impl MemoryFragment {
     }
 }
 
-/// Deletes that come while it is read are newer than any reader's snapshot.
+/// Deletes that arrive during a read are newer than any reader's snapshot.
 impl RangeDeletes for MemoryFragment {
     fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
         self.inside.read().spans.covering(row, snapshot)
@@ -158,7 +158,7 @@ impl RangeDeletes for MemoryFragment {
     }
 }
 
-/// The tree, held still.
+/// The tree under a read latch.
 pub(super) type TreeLatch<'a> = MappedRwLockReadGuard<'a, Tree>;
 
 impl Inside {
@@ -174,8 +174,8 @@ impl Inside {
     }
 
     fn update_charge(&mut self) {
-        // What a fragment holds in cells only grows; a span that closes a gap
-        // can make the list of spans smaller.
+        // The memory of the cells only grows, but a span that closes a gap can shrink
+        // the list of spans.
         let now = self.tree.bytes() + self.spans.bytes() + self.pinned_bytes;
         let charged = self.charge.bytes();
         if now > charged {
@@ -186,7 +186,7 @@ impl Inside {
     }
 }
 
-/// The txn at the end of every key.
+/// Returns the txn at the end of a key.
 fn txn_of(key: &[u8]) -> Option<Txn> {
     let tail = key.last_chunk::<TXN_TAIL>()?;
     Txn::from_raw(!u64::from_be_bytes(*tail.first_chunk()?))

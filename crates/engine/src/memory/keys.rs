@@ -1,21 +1,21 @@
 //! The sorted keys of one tree node, leaf or inner.
 //!
-//! Next to the place of each key stands its head: eight bytes taken after a
-//! prefix that all keys of the node share. Most comparisons are decided by the
-//! heads, within the node, without touching the arena.
+//! Each key's place is stored with its head: the eight bytes after a prefix that all
+//! keys of the node share. Most comparisons are decided by the heads, within the node,
+//! without touching the arena.
 
 use std::cmp::Ordering;
 
 use super::arena::{Arena, Place};
 
-/// By how much the keys' own common prefix must be longer than what the fences
-/// promise before it pays to check it on every search.
+/// By how much the keys' own common prefix must exceed the one guaranteed by the fences
+/// to be worth checking on every search.
 const OWN_PREFIX_GAIN_MIN: usize = 4;
 
 const HEADS_PER_LINE: usize = 64 / size_of::<u64>();
 
-/// A node at the edge of the tree has no fences. At these sizes it looks what
-/// its own keys have in common.
+/// A node at the edge of the tree has no fences. At these sizes it computes the common
+/// prefix of its own keys.
 const REFIT_AT: [usize; 3] = [4, 16, 64];
 
 #[repr(C, align(64))]
@@ -23,12 +23,11 @@ pub struct NodeKeys<const N: usize> {
     heads: [u64; N],
     places: [Place; N],
     len: usize,
-    /// Every key that is searched for in this node starts with this many bytes
-    /// of its keys, because the fences of the node (the separators around it)
-    /// do.
+    /// The number of leading bytes that every key searched for in this node shares with
+    /// its keys, because the fences of the node (the separators around it) share them.
     shared: usize,
-    /// The heads start here. When longer than `shared`, a searched key must be
-    /// checked against the first key up to here.
+    /// The offset of the heads within the keys. If it exceeds `shared`, a searched key
+    /// must be compared with the first key up to this offset.
     prefix: usize,
 }
 
@@ -49,12 +48,12 @@ impl<const N: usize> NodeKeys<N> {
         self.places[..self.len][at]
     }
 
-    /// How many keys are before `key`.
+    /// Returns the number of keys before `key`.
     pub fn count_before(&self, arena: &Arena, key: &[u8]) -> usize {
         self.count(arena, key, Ordering::is_lt)
     }
 
-    /// How many keys are before `key` or equal to it.
+    /// Returns the number of keys at or before `key`.
     pub fn count_through(&self, arena: &Arena, key: &[u8]) -> usize {
         self.count(arena, key, Ordering::is_le)
     }
@@ -80,14 +79,14 @@ impl<const N: usize> NodeKeys<N> {
                 .partition_point(|&place| counts(arena.key(place).cmp(key)))
     }
 
-    /// Whether the key at `at` is `key`.
+    /// Returns whether the key at `at` equals `key`.
     pub fn is_at(&self, arena: &Arena, at: usize, key: &[u8]) -> bool {
         at < self.len
             && self.heads[at] == head_of(key, self.prefix)
             && arena.key(self.places[at]) == key
     }
 
-    /// Whether `key` is certainly before the key at `at`, judged by heads
+    /// Returns whether `key` is certainly before the key at `at`, judging by heads
     /// alone. `neighbour` is a key of this node.
     pub fn is_clearly_before(&self, at: usize, key: &[u8], neighbour: &[u8]) -> bool {
         key.get(..self.prefix) == neighbour.get(..self.prefix)
@@ -111,7 +110,7 @@ impl<const N: usize> NodeKeys<N> {
         self.len += 1;
     }
 
-    /// Moves the keys from `at` on into a new node. Both must be refitted.
+    /// Moves the keys from `at` on into a new node. Both nodes must be refitted.
     pub fn split_off(&mut self, at: usize) -> Self {
         let mut right = NodeKeys::new();
         right.len = self.len - at;
@@ -122,12 +121,12 @@ impl<const N: usize> NodeKeys<N> {
         right
     }
 
-    /// Drops the last key.
+    /// Removes the last key.
     pub fn pop(&mut self) {
         self.len -= 1;
     }
 
-    /// Takes the heads anew for fences that share `shared` bytes.
+    /// Recomputes the heads for fences that share `shared` bytes.
     pub fn refit(&mut self, arena: &Arena, shared: usize) {
         self.shared = shared;
         let own = match self.len {
@@ -148,10 +147,10 @@ impl<const N: usize> NodeKeys<N> {
     }
 }
 
-/// How many of the sorted heads are below `head`.
+/// Returns the number of sorted heads below `head`.
 ///
-/// A binary search would wait for one cache line after the other; this looks at
-/// all lines of a node at once.
+/// A binary search would wait for one cache line after another; this reads all lines of
+/// a node at once.
 fn count_below(heads: &[u64], head: u64) -> usize {
     let lines = heads.chunks_exact(HEADS_PER_LINE);
     let from = HEADS_PER_LINE * lines.filter(|line| line[HEADS_PER_LINE - 1] < head).count();
@@ -159,8 +158,8 @@ fn count_below(heads: &[u64], head: u64) -> usize {
     from + rest.filter(|&&other| other < head).count()
 }
 
-/// Eight bytes of the key as a number that orders like them. A short key is
-/// filled up with zeros, so equal heads say nothing about the keys.
+/// Returns eight bytes of the key as a number with the same order. A short key is
+/// padded with zeros, so equal heads do not imply equal keys.
 fn head_of(key: &[u8], from: usize) -> u64 {
     let rest = key.get(from..).unwrap_or_default();
     if let Some(chunk) = rest.first_chunk() {

@@ -1,11 +1,11 @@
-//! Memory fragments: the cells of one (table, group) that were written since it
-//! was last serialized, sorted, growing while they are read.
+//! Memory fragments: the sorted cells of one (table, group) written since its last
+//! flush, growing while they are read.
 //!
-//! A [`MemoryFragment`] is an insert-only tree ([`tree`]) whose nodes hold short
-//! key heads ([`keys`]) and whose keys and values lie in an [`arena`]. A latch
-//! guards the whole and is held for a few cells at a time: writers insert under
-//! it, and a [`MemoryCursor`] copies what it needs, so that no reference
-//! outlives it.
+//! A [`MemoryFragment`] is an insert-only tree ([`tree`]) whose nodes hold short key
+//! heads ([`keys`]) and whose keys and values are stored in an [`arena`]. One latch
+//! guards the fragment and is held for a few cells at a time: writers insert under it,
+//! and a [`MemoryCursor`] copies what it needs, so that no reference outlives the
+//! latch.
 
 mod arena;
 mod cursor;

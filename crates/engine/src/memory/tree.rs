@@ -1,8 +1,8 @@
 //! The tree of a memory fragment: an insert-only B+tree over an arena.
 //!
-//! Leaves are fat and chained; nodes are named by number and never go away, so
-//! a reader that remembers a leaf can tell by its count of changes whether its
-//! place in it still stands.
+//! Leaves are large and linked; nodes are identified by number and never removed, so a
+//! reader that remembers a leaf can tell from its change count whether its position in
+//! the leaf is still valid.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::budget::MemoryBudget;
 
 const LEAF_KEYS: usize = 64;
 const INNER_KEYS: usize = 127;
-/// Inner nodes split in halves, or when they are full at their end, so seven
-/// levels hold more leaves than a `u32` can number.
+/// Inner nodes split in half, or at the end when keys are appended, so seven levels
+/// hold more leaves than a `u32` can number.
 const HEIGHT_MAX: usize = 8;
 const NO_LEAF: u32 = u32::MAX;
 
@@ -23,14 +23,14 @@ struct Leaf {
     changes: u32,
 }
 
-/// Child `i + 1` holds the keys at or after key `i`.
+/// Child `i + 1` contains the keys at or after key `i`.
 struct Inner {
     keys: NodeKeys<INNER_KEYS>,
     children: [u32; INNER_KEYS + 1],
 }
 
-/// A position: entry `at` of a leaf, as it was after so many changes. Past the
-/// end of the last leaf it stands on nothing.
+/// A position: entry `at` of a leaf, valid while the leaf has this change count. Past
+/// the end of the last leaf there is no entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
     leaf: u32,
@@ -38,7 +38,7 @@ pub struct Spot {
     changes: u32,
 }
 
-/// One inner node on the way to a leaf, and the separators around it.
+/// An inner node on the path to a leaf, and the separators around it.
 #[derive(Clone, Copy, Default)]
 struct Step {
     inner: u32,
@@ -54,7 +54,7 @@ struct Fences {
 }
 
 impl Fences {
-    /// How many bytes all keys between the fences have in common.
+    /// Returns the number of leading bytes that all keys between the fences share.
     fn shared(self, separators: &Arena) -> usize {
         match (self.lower, self.upper) {
             (Some(lower), Some(upper)) => {
@@ -81,18 +81,18 @@ struct Path {
 
 pub struct Tree {
     arena: Arena,
-    /// The keys of the inner nodes, shortened. Apart from the cells, so that
-    /// they lie close together.
+    /// The shortened keys of the inner nodes. Stored separately from the cells for
+    /// locality.
     separators: Arena,
     #[expect(clippy::vec_box, reason = "a list that grows must not move its nodes")]
     leaves: Vec<Box<Leaf>>,
     #[expect(clippy::vec_box, reason = "as above")]
     inners: Vec<Box<Inner>>,
-    /// A leaf when `height` is zero.
+    /// The number of a leaf if `height` is zero, else of an inner node.
     root: u32,
     height: usize,
     cells: usize,
-    /// Leaf and position of the newest entry: cells come in runs.
+    /// Leaf and index of the most recent insert: cells tend to arrive in runs.
     newest: (u32, usize),
 }
 
@@ -130,7 +130,7 @@ impl Tree {
         &self.leaves[number as usize]
     }
 
-    /// Adds an entry; `false` when there is one with this key already.
+    /// Adds an entry; returns `false` if the key already exists.
     pub fn insert(&mut self, key: &[u8], value: MemoryValue<'_>) -> bool {
         if let Some((leaf, at)) = self.beside_newest(key) {
             let place = self.arena.push(key, value);
@@ -153,8 +153,8 @@ impl Tree {
         true
     }
 
-    /// Where the key goes, if that is right after the newest entry, in a leaf
-    /// with room, and can be told without a search.
+    /// Returns the insert position if it is right after the most recent insert, in a
+    /// leaf that is not full, and can be determined without a search.
     fn beside_newest(&self, key: &[u8]) -> Option<(u32, usize)> {
         let (number, newest) = self.newest;
         let leaf = self.leaf(number);
@@ -203,13 +203,12 @@ impl Tree {
         path
     }
 
-    /// Splits the full leaf at the end of the path and adds the entry that did
-    /// not fit.
+    /// Splits the full leaf at the end of the path and adds the new entry.
     fn split_leaf(&mut self, path: &Path, at: usize, key: &[u8], place: Place) {
         let number = self.leaves.len() as u32;
         assert!(number < NO_LEAF, "a memory fragment has no number for a leaf");
         let left = &mut self.leaves[path.leaf as usize];
-        // Ascending keys fill the last leaf and leave it full.
+        // Ascending keys are appended to a new leaf, which leaves the last one full.
         let appended = at == LEAF_KEYS && left.next == NO_LEAF;
         let middle = if appended { LEAF_KEYS } else { LEAF_KEYS / 2 };
         let last_left = self.arena.key(left.keys.place(middle - 1));
@@ -233,8 +232,8 @@ impl Tree {
         }
     }
 
-    /// Tells the inner nodes of a path, from the lowest up, that `child` was
-    /// split off at `separator`.
+    /// Adds `child`, split off at `separator`, to the inner nodes of a path, from the
+    /// lowest up.
     fn insert_separator(&mut self, path: &Path, separator: Place, child: u32) {
         let (mut separator, mut child) = (separator, child);
         for step in path.steps[..self.height].iter().rev() {
@@ -262,8 +261,8 @@ impl Tree {
         inner.children[at + 1] = child;
     }
 
-    /// Splits a full inner node and adds the child that did not fit. Gives the
-    /// separator that moves up, and the new node.
+    /// Splits a full inner node and adds the new child. Returns the separator that
+    /// moves up and the number of the new node.
     fn split_inner(&mut self, step: &Step, separator: Place, child: u32) -> (Place, u32) {
         let number = self.inners.len() as u32;
         let left = &mut self.inners[step.inner as usize];
@@ -286,19 +285,19 @@ impl Tree {
         (risen, number)
     }
 
-    /// The first entry at or after the key.
+    /// Returns the first entry at or after the key.
     pub fn find(&self, key: &[u8]) -> Spot {
         let leaf = self.leaf_of(key);
         self.spot(leaf, self.leaf(leaf).keys.count_before(&self.arena, key))
     }
 
-    /// The first entry after the key.
+    /// Returns the first entry after the key.
     pub fn find_after(&self, key: &[u8]) -> Spot {
         let leaf = self.leaf_of(key);
         self.spot(leaf, self.leaf(leaf).keys.count_through(&self.arena, key))
     }
 
-    /// The last entry before the key.
+    /// Returns the last entry before the key.
     pub fn find_before(&self, key: &[u8]) -> Option<Spot> {
         let path = self.path_to(key);
         let at = self.leaf(path.leaf).keys.count_before(&self.arena, key);
@@ -312,17 +311,17 @@ impl Tree {
         self.last_under(node, turn + 1)
     }
 
-    /// The first entry of the leaf that `key` belongs to.
+    /// Returns the first entry of the leaf that `key` belongs to.
     pub fn leaf_start(&self, key: &[u8]) -> Spot {
         self.spot(self.leaf_of(key), 0)
     }
 
-    /// The last entry of all.
+    /// Returns the last entry of the tree.
     pub fn find_last(&self) -> Option<Spot> {
         self.last_under(self.root, 0)
     }
 
-    /// The last entry under a node that stands `depth` steps below the root.
+    /// Returns the last entry under a node that is `depth` levels below the root.
     fn last_under(&self, mut node: u32, depth: usize) -> Option<Spot> {
         for _ in depth..self.height {
             let inner = &self.inners[node as usize];
@@ -345,13 +344,13 @@ impl Tree {
         Spot { leaf, at, changes: self.leaf(leaf).changes }
     }
 
-    /// Whether a spot taken earlier still stands where it stood.
+    /// Returns whether an earlier position is still valid.
     pub fn still_stands(&self, spot: Spot) -> bool {
         self.leaf(spot.leaf).changes == spot.changes
     }
 
-    /// Takes the entry at the spot and moves the spot behind it; `None` at the
-    /// end. Only for a spot that still stands.
+    /// Returns the entry at `spot` and advances `spot` past it; `None` at the end. The
+    /// position must still be valid.
     pub fn take_next(&self, spot: &mut Spot) -> Option<Entry<'_>> {
         let mut leaf = self.leaf(spot.leaf);
         if spot.at == leaf.keys.len() {
@@ -369,7 +368,7 @@ impl Tree {
 
 #[cfg(test)]
 impl Tree {
-    /// `bytes`, with the arena counted anew.
+    /// Recomputes `bytes` with the arena counted from scratch.
     pub fn recount(&self) -> usize {
         self.arena.recount() + self.separators.recount() + self.node_bytes()
     }
@@ -393,8 +392,8 @@ mod tests {
         Some(entry.bytes[..entry.key_len].to_vec())
     }
 
-    /// Runs of consecutive numbers under a few prefixes: makes splits at the
-    /// end, in the middle, and where fences share much or nothing.
+    /// Generates runs of consecutive numbers under a few prefixes, which cause splits
+    /// at the end and in the middle, with fences that share much or nothing.
     fn runs() -> impl Strategy<Value = Vec<(usize, u32, u32, bool)>> {
         prop::collection::vec((0usize..4, 0u32..50_000, 1u32..600, any::<bool>()), 1..24)
     }

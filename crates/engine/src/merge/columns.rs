@@ -1,8 +1,8 @@
-//! Which columns a reader wants, and where the next and the last of them are.
+//! The columns that a reader selects, and how to find the next and the last of them.
 
 use crate::cell::rows::RowRange;
 
-/// The columns a reader wants.
+/// The columns that a reader selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Columns {
     #[default]
@@ -10,11 +10,11 @@ pub enum Columns {
     Families(Vec<FamilyColumns>),
 }
 
-/// The columns wanted of one family.
+/// The selected columns of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyColumns {
     pub family: Vec<u8>,
-    /// `None` is every qualifier; otherwise those in any of the ranges.
+    /// `None` selects every qualifier; otherwise those in any of the ranges.
     pub qualifiers: Option<Vec<RowRange>>,
 }
 
@@ -32,7 +32,8 @@ impl Columns {
         }
     }
 
-    /// The first wanted qualifier of a family after an unwanted one.
+    /// Returns the start of the first selected qualifier range after an unselected
+    /// qualifier.
     pub(super) fn next_wanted(&self, family: &[u8], qualifier: &[u8]) -> Option<&[u8]> {
         let Columns::Families(list) = self else { return None };
         let ranges = list
@@ -42,8 +43,8 @@ impl Columns {
         ranges.map(|range| range.start.as_slice()).filter(|start| *start > qualifier).min()
     }
 
-    /// The last wanted family, and the qualifier that ends what is wanted of
-    /// it, if there is one.
+    /// Returns the last selected family and the exclusive upper bound of its selected
+    /// qualifiers, if bounded.
     pub fn last_wanted(&self) -> Option<(&[u8], Option<&[u8]>)> {
         let Columns::Families(list) = self else { return None };
         let family = list.iter().map(|wanted| wanted.family.as_slice()).max()?;
@@ -67,7 +68,7 @@ impl Columns {
     }
 }
 
-/// The later of two ends; `None` is the end of everything.
+/// Returns the later of two ends; `None` is unbounded.
 fn later<'a>(a: Option<&'a [u8]>, b: Option<&'a [u8]>) -> Option<&'a [u8]> {
     a.zip(b).map(|(a, b)| a.max(b))
 }

@@ -1,8 +1,8 @@
-//! The tombstones that lie over the place a merge stands at.
+//! The tombstones that cover the current position of a merge.
 //!
-//! Of tombstones that no snapshot tells apart (a stripe) only the newest over
-//! each place counts, so however many deletes a row or column has seen, a
-//! lookup costs the logarithm of what they cover.
+//! Among tombstones that no snapshot distinguishes (a stripe), only the newest at each
+//! position matters, so a lookup is logarithmic in the number of covered ranges,
+//! however many deletes a row or column has had.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,32 @@ use crate::cell::key::Level;
 use crate::cell::normal::decode_times;
 use crate::txn::Txn;
 
-/// Which snapshots see a txn: two txns are in one stripe when every live
+/// The set of snapshots that see a txn: two txns are in one stripe if every live
 /// snapshot sees both or neither. A reader has one snapshot and one stripe.
 pub type Stripe = usize;
 
-/// The stripe of all that a reader sees.
+/// The stripe of everything that a reader sees.
 pub const SEEN: Stripe = 0;
 
-/// Tombstones met on the way to the current column, level by level; those of
-/// one level come newest first. A tombstone covers what lies under it and has
-/// a smaller txn.
+/// The tombstones that cover the current column, by level; those of one level are added
+/// newest first. A tombstone covers everything under it with a smaller txn.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// Over the row: range tombstones and row tombstones.
+    /// Covering the row: range tombstones and row tombstones.
     row: Newest,
     family: Newest,
-    /// Over all times of the column.
+    /// Covering all timestamps of the column.
     column: Newest,
-    /// Over some times of the column.
+    /// Covering some timestamps of the column.
     times: Times,
-    /// The newest of `row`, `family` and the start of the family's life.
+    /// The maximum of `row`, `family` and the txn at which the family was created.
     family_floor: Txn,
-    /// The newest of that and `column`.
+    /// The maximum of `family_floor` and `column`.
     floor: Txn,
 }
 
 impl Coverage {
-    /// A new row begins, under these range tombstones.
+    /// Starts a new row that these range tombstones cover.
     pub fn enter_row(&mut self, spans: impl Iterator<Item = (Stripe, Txn)>) {
         self.row.clear();
         for (stripe, txn) in spans {
@@ -58,7 +57,8 @@ impl Coverage {
         self.floor = self.family_floor;
     }
 
-    /// Cells of the current family up to `txn` are of an earlier life of it.
+    /// Hides cells of the current family up to `txn`: they belong to a dropped family
+    /// of the same name.
     pub fn begin_family_after(&mut self, txn: Txn) {
         if txn > Txn::ZERO {
             self.family_floor = self.family_floor.max(txn.next());
@@ -96,32 +96,32 @@ impl Coverage {
         Added { any, rest_needless: false }
     }
 
-    /// Whether a newer tombstone of the stripe lies over all that one of that
-    /// level covers, time ranges of the column aside.
+    /// Returns whether a newer tombstone of the stripe covers everything that a
+    /// tombstone of that level covers. Ignores time ranges of the column.
     fn covers_tombstone(&self, level: Level, stripe: Stripe, txn: Txn) -> bool {
         self.row.covers(stripe, txn)
             || level > Level::RowTombstone && self.family.covers(stripe, txn)
             || level > Level::FamilyTombstone && self.column.covers(stripe, txn)
     }
 
-    /// Whether a cell of the current column is deleted for a reader.
+    /// Returns whether a cell of the current column is deleted for a reader.
     #[inline]
     pub fn covers(&self, timestamp: i64, txn: Txn) -> bool {
         txn < self.floor || self.times.covers(SEEN, timestamp, txn)
     }
 
-    /// Whether a tombstone of the cell's own stripe deletes a cell of the
+    /// Returns whether a tombstone of the cell's own stripe deletes a cell of the
     /// current column.
     pub fn covers_in_stripe(&self, stripe: Stripe, timestamp: i64, txn: Txn) -> bool {
         self.covers_tombstone(Level::Cell, stripe, txn) || self.times.covers(stripe, timestamp, txn)
     }
 }
 
-/// What a tombstone covers that newer ones of its stripe do not.
+/// What a tombstone covers in addition to the newer ones of its stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Added {
     pub any: bool,
-    /// Older tombstones of its level and stripe cover nothing more.
+    /// Older tombstones of its level and stripe cover nothing further.
     pub rest_needless: bool,
 }
 
@@ -162,14 +162,14 @@ impl Newest {
     }
 }
 
-/// Deletes of time ranges in one column, for each stripe the newest over each
+/// Deletes of time ranges in one column: per stripe, the newest delete of each
 /// timestamp.
 #[derive(Clone, Debug, Default)]
 struct Times {
-    /// Disjoint ranges by their least timestamp: their greatest one, and the
-    /// newest delete of them.
+    /// Disjoint ranges keyed by their minimum timestamp: the maximum timestamp and the
+    /// newest delete.
     newest: BTreeMap<(Stripe, i64), (i64, Txn)>,
-    /// The same ranges, joined where they touch.
+    /// The same ranges, coalesced where they touch.
     joined: BTreeMap<(Stripe, i64), i64>,
 }
 
@@ -181,9 +181,9 @@ impl Times {
         }
     }
 
-    /// Adds a delete that is older than all before it, where there are gaps
-    /// between those. Tells whether there was any. Each gap joins its
-    /// neighbours, so n deletes find 2n gaps at most.
+    /// Adds a delete that is older than all previous ones, wherever those leave gaps.
+    /// Returns whether there was a gap. Filling a gap joins its neighbours, so n
+    /// deletes find at most 2n gaps.
     fn add(&mut self, stripe: Stripe, times: TimeRange, txn: Txn) -> bool {
         let before = self.joined.range(..=(stripe, times.min)).next_back();
         let before = before
@@ -346,8 +346,8 @@ mod tests {
         let kinds: [Kind; 5] = [
             (Level::RowTombstone, |_| TimeRange::ALL),
             (Level::ColumnTombstone, |_| TimeRange::ALL),
-            // The same times again and again, ever wider, and points with
-            // ever wider ranges among them.
+            // The same range repeatedly, increasingly wide ranges, and points
+            // alternating with increasingly wide ranges.
             (Level::ColumnTombstone, |_| TimeRange { min: 0, max: 1 << 40 }),
             (Level::ColumnTombstone, |at| TimeRange { min: -at, max: at }),
             (Level::ColumnTombstone, |at| match at % 2 {

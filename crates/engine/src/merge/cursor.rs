@@ -1,45 +1,47 @@
-//! A position in a sorted run of entries.
+//! The cursor interface over a sorted run of entries.
 
 use crate::error::Result;
 use crate::fragment::EntryPlace;
 use crate::txn::Txn;
 
-/// Walks the entries of one memory or disk fragment in key order.
+/// Iterates over the entries of one memory or disk fragment in key order.
 ///
-/// A new cursor stands nowhere (`valid` is false) until it is sought. A cursor
-/// that returned an error stands nowhere too.
+/// A new cursor is unpositioned (`valid` is false) until a seek, and so is a cursor
+/// that returned an error.
 pub trait Cursor {
-    /// Goes to the first entry whose key is at or after `key`.
+    /// Moves to the first entry whose key is at or after `key`.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Goes to the last entry whose key is before `key`.
+    /// Moves to the last entry whose key is before `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Goes to the last entry.
+    /// Moves to the last entry.
     fn seek_last(&mut self) -> Result<()>;
 
-    /// Goes to the first entry of the stretch it stands in, which is cheap to
-    /// read through. Only where `valid`.
+    /// Moves to the first entry of the current stretch, which is cheap to read through.
+    /// Requires `valid`.
     fn rewind(&mut self) -> Result<()>;
 
-    /// Goes to the next entry. Only where `valid`.
+    /// Moves to the next entry. Requires `valid`.
     fn next(&mut self) -> Result<()>;
 
-    /// Whether the cursor stands on an entry.
+    /// Returns whether the cursor is positioned on an entry.
     fn valid(&self) -> bool;
 
-    /// The encoded cell key. Only where `valid`.
+    /// Returns the encoded cell key. Requires `valid`.
     fn key(&self) -> &[u8];
 
-    /// Only where `valid`.
+    /// Returns the value. Requires `valid`.
     fn value(&self) -> &[u8];
 
-    /// No entry that any reader of the cursor sees has a greater txn.
+    /// Returns an upper bound of the txns of all entries that a reader of the cursor
+    /// sees.
     fn txn_max(&self) -> Txn {
         Txn::MAX
     }
 
-    /// Where the entry is, if it can be read there again. Only where `valid`.
+    /// Returns the location of the entry, if it can be read again by it. Requires
+    /// `valid`.
     fn place(&self) -> Option<EntryPlace> {
         None
     }

@@ -1,4 +1,4 @@
-//! The k-way merge: many sorted runs read as one.
+//! The k-way merge of sorted runs.
 
 use super::cursor::Cursor;
 use crate::cell::key;
@@ -6,17 +6,17 @@ use crate::error::Result;
 use crate::fragment::EntryPlace;
 use crate::txn::Txn;
 
-/// How many entries are stepped over before a seek is thought cheaper.
+/// The number of entries to step over before a seek is considered cheaper.
 const STEPS_BEFORE_SEEK: usize = 8;
 
-/// Where the rows begin that are deleted around the row of a key, for a run
-/// whose greatest txn is given.
+/// Returns the start of the deleted rows around the row of a key, for a run with the
+/// given maximum txn.
 pub type Covered<'c> = dyn Fn(&[u8], Txn) -> Option<Vec<u8>> + 'c;
 
-/// Cursors merged by key. Equal keys come in the order of the cursors.
+/// Cursors merged by key. Equal keys are returned in the order of the cursors.
 pub struct Merge<C> {
     cursors: Vec<C>,
-    /// Cursors that stand on an entry, smallest key first.
+    /// The cursors that are positioned on an entry, smallest key first.
     order: Vec<usize>,
 }
 
@@ -29,7 +29,7 @@ impl<C: Cursor> Merge<C> {
         !self.order.is_empty()
     }
 
-    /// Where the entry is, if it can be read there again.
+    /// Returns the location of the entry, if it can be read again by it.
     pub fn place(&self) -> Option<EntryPlace> {
         self.cursors[*self.order.first()?].place()
     }
@@ -42,7 +42,7 @@ impl<C: Cursor> Merge<C> {
         self.cursors[self.order[0]].value()
     }
 
-    /// Goes to the first entry at or after `key`.
+    /// Moves to the first entry at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         count_step();
         self.order.clear();
@@ -61,7 +61,7 @@ impl<C: Cursor> Merge<C> {
             self.order.remove(0);
             return Ok(());
         }
-        // The cursor usually stays first or moves a place or two.
+        // The cursor usually stays first or moves by one or two positions.
         let mut at = 0;
         while at + 1 < self.order.len() && self.before(self.order[at + 1], first) {
             self.order[at] = self.order[at + 1];
@@ -71,8 +71,8 @@ impl<C: Cursor> Merge<C> {
         Ok(())
     }
 
-    /// Moves forward to the first entry at or after `key`, by steps if that is
-    /// near and by a seek if it is far. Returns the entries stepped over.
+    /// Moves forward to the first entry at or after `key`: by steps if it is near, by a
+    /// seek otherwise. Returns the number of entries stepped over.
     pub fn skip_to(&mut self, key: &[u8]) -> Result<usize> {
         let mut steps = 0;
         while self.valid() && self.key() < key {
@@ -86,7 +86,7 @@ impl<C: Cursor> Merge<C> {
         Ok(steps)
     }
 
-    /// Cursors that are there already stay.
+    /// Seeks forward to `key`; cursors already at or past it do not move.
     fn leap_to(&mut self, key: &[u8]) -> Result<()> {
         for cursor in &mut self.cursors {
             if cursor.valid() && cursor.key() < key {
@@ -97,8 +97,8 @@ impl<C: Cursor> Merge<C> {
         Ok(())
     }
 
-    /// Moves forward to `key` (`None`: behind everything) those cursors that
-    /// have nothing as new as `txn`. Tells whether there were any before it.
+    /// Moves forward to `key` (`None`: to the end) the cursors before it whose runs
+    /// contain nothing at or after `txn`. Returns whether any moved.
     pub fn leap_covered(&mut self, key: Option<&[u8]>, txn: Txn) -> Result<bool> {
         let mut moved = false;
         for cursor in &mut self.cursors {
@@ -125,10 +125,9 @@ impl<C: Cursor> Merge<C> {
         Ok(moved)
     }
 
-    /// The row prefix of the last entry before `key` (`None`: of all),
-    /// leaving the merge unplaced. A cursor with the entry under it and the
-    /// greatest txn of its run for which `covered` names a key goes on before
-    /// that.
+    /// Returns the row prefix of the last entry before `key` (`None`: of all entries)
+    /// and leaves the merge unpositioned. If `covered` returns a key for a cursor's
+    /// entry and the maximum txn of its run, that cursor continues before that key.
     pub fn row_before(
         &mut self,
         key: Option<&[u8]>,
@@ -153,9 +152,9 @@ impl<C: Cursor> Merge<C> {
         Ok(best.map(<[u8]>::to_vec))
     }
 
-    /// Row prefixes between which all runs are cheap to read through, ending
-    /// with the last row before `key` (`None`: of all). Leaves the merge
-    /// unplaced.
+    /// Returns the first and last row prefix of a stretch that is cheap to read through
+    /// in all runs and ends with the last row before `key` (`None`: of all rows).
+    /// Leaves the merge unpositioned.
     pub fn stretch_before(
         &mut self,
         key: Option<&[u8]>,
@@ -197,7 +196,7 @@ fn count_step() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// How many steps and seeks the merges of this thread have made.
+/// Returns the number of steps and seeks made by the merges of this thread.
 #[cfg(test)]
 pub fn steps() -> usize {
     STEPS.get()

@@ -1,5 +1,5 @@
 //! Merging sorted runs of cells: the k-way merge, tombstones, folds, purge and
-//! snapshots. Does not know where the cells come from.
+//! snapshots. Independent of where the cells come from.
 
 mod columns;
 mod coverage;

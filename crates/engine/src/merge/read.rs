@@ -1,5 +1,5 @@
-//! What a reader sees: the cells of merged runs at a snapshot, after deletes,
-//! folds, purge policy and the caller's own restrictions.
+//! The read path over merged runs: returns the cells visible at a snapshot, after
+//! deletes, folds, purge policy and the caller's restrictions.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::cell::span::RangeDeletes;
 use crate::error::{Error, Result};
 use crate::txn::Txn;
 
-/// The newest range tombstone of each list over a row.
+/// Returns the newest range tombstone of each list that covers a row.
 fn covering(
     spans: &[Arc<dyn RangeDeletes>],
     row: &[u8],
@@ -23,24 +23,24 @@ fn covering(
     spans.iter().filter_map(move |spans| Some((SEEN, spans.covering(row, snapshot)?)))
 }
 
-/// Reads merged runs from where they stand.
+/// Reads merged runs from their current position.
 pub struct Reader<'a, C> {
     pub merge: &'a mut Merge<C>,
     pub state: &'a mut ReadState,
     pub rules: &'a ReadRules<'a>,
-    /// Range tombstones of all runs.
+    /// The range tombstones of all runs.
     pub spans: &'a [Arc<dyn RangeDeletes>],
-    /// Where the place of a row's first cell is noted before the sink gets the
-    /// cell, if anybody wants to know.
+    /// Receives the location of a row's first cell before the sink gets the cell, if
+    /// requested.
     pub places: Option<&'a PlaceNote>,
-    /// Nobody goes on where the read ends, so entries that cannot change it
-    /// any more are not even looked at.
+    /// The read will not be continued where it ends, so entries that can no longer
+    /// affect it are not examined.
     pub once: bool,
 }
 
 impl<C: Cursor> Reader<'_, C> {
-    /// Goes back into the row that was begun, after its last entry taken, in
-    /// the same runs as before or in others with the same cells.
+    /// Resumes the row that was begun after its last entry, in the same runs or in
+    /// others with the same cells.
     pub fn resume(&mut self, same_runs: bool) -> Result<()> {
         if !same_runs {
             self.take_coverage()?;
@@ -51,8 +51,8 @@ impl<C: Cursor> Reader<'_, C> {
         self.merge.seek(&self.state.target)
     }
 
-    /// Takes the tombstones over the last entry anew: those met before may have
-    /// been dropped meanwhile, and with them the txns of what they spared.
+    /// Reloads the tombstones that cover the last entry: those seen before may have
+    /// been dropped since, along with the txns of the cells they spared.
     fn take_coverage(&mut self) -> Result<()> {
         let parts = self.state.parts.expect("a row was begun");
         let snapshot = self.rules.snapshot;
@@ -71,9 +71,9 @@ impl<C: Cursor> Reader<'_, C> {
         Ok(())
     }
 
-    /// Takes the tombstones that stand right behind a prefix of the last key.
+    /// Loads the tombstones that directly follow a prefix of the last key.
     fn take_tombstones(&mut self, prefix_end: usize) -> Result<()> {
-        // Those that are too new stand before the others.
+        // Tombstones newer than the snapshot sort first.
         self.aim_at_prefix(prefix_end);
         key::push_seek_tombstone(&mut self.state.target, self.rules.snapshot);
         self.merge.seek(&self.state.target)?;
@@ -93,7 +93,7 @@ impl<C: Cursor> Reader<'_, C> {
         Ok(())
     }
 
-    /// Reads up to `bound` (exclusive) or until the budget is spent.
+    /// Reads up to `bound` (exclusive) or until the budget is exhausted.
     pub fn read(
         &mut self,
         bound: Option<&[u8]>,
@@ -104,8 +104,8 @@ impl<C: Cursor> Reader<'_, C> {
         while self.merge.valid()
             && bound.as_ref().is_none_or(|bound| bound.is_after(self.merge.key()))
         {
-            // Never between the operands of one version: they may be folded
-            // into one entry, with the newest one's key, before the next call.
+            // Never stop between the operands of one version: they may be folded into
+            // one entry, with the key of the newest, before the next call.
             if budget.spent() && self.state.pending.is_empty() {
                 return Ok(ReadEnd::Budget);
             }
@@ -139,13 +139,13 @@ impl<C: Cursor> Reader<'_, C> {
         Ok(ReadEnd::Bound)
     }
 
-    /// Settles the account of the row that ends.
+    /// Accounts for the row that ends; returns whether the row limit is reached.
     fn row_limit_reached(&mut self, budget: &mut ReadBudget) -> bool {
         self.state.settle_row(budget);
         budget.rows == 0
     }
 
-    /// Takes the entry under the merge apart, relative to the last one.
+    /// Parses the current entry relative to the last one.
     fn place(&self) -> Result<Place> {
         let entry = self.merge.key();
         if let Some(last) = self.state.parts {
@@ -196,7 +196,7 @@ impl<C: Cursor> Reader<'_, C> {
             state.row_returned = false;
         }
         if place.change == Change::NextRow {
-            // The family and the qualifier are those of the row before.
+            // The family and the qualifier are those of the previous row.
             let since = state.family.map_or(Txn::ZERO, |at| self.rules.schema.since(at));
             state.coverage.begin_family_after(since);
             state.column = ColumnState { wanted: state.column.wanted, ..ColumnState::default() };
@@ -269,8 +269,8 @@ impl<C: Cursor> Reader<'_, C> {
         if self.is_over(budget) { Ok(()) } else { self.merge.advance() }
     }
 
-    /// Skips tombstones that the reader does not see, and those that a newer
-    /// one makes needless.
+    /// Adds a tombstone; skips those newer than the snapshot and those that a newer one
+    /// makes redundant.
     fn take_tombstone(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
         if parts.txn > self.rules.snapshot {
             self.aim_at_prefix(parts.column_end);
@@ -286,12 +286,12 @@ impl<C: Cursor> Reader<'_, C> {
         self.skip_to_target(budget)
     }
 
-    /// Whether a newer entry of the same version has been shown.
+    /// Returns whether a newer entry of the same version has been returned.
     fn is_superseded(&self, parts: &KeyParts) -> bool {
         self.state.column.version == Some(parts.timestamp) && self.state.pending.is_empty()
     }
 
-    /// Whether an entry that has not been taken yet may be a cell to return.
+    /// Returns whether an unread entry may be a cell to return.
     #[cold]
     fn may_return(&self, place: &Place) -> bool {
         let (parts, entry) = (&place.parts, self.merge.key());
@@ -301,7 +301,7 @@ impl<C: Cursor> Reader<'_, C> {
             && self.rules.columns.wants_family(parts.family(entry))
     }
 
-    /// Whether everything wanted has been returned.
+    /// Returns whether everything requested has been returned.
     fn is_over(&self, budget: &ReadBudget) -> bool {
         self.once
             && self.state.pending.is_empty()
@@ -317,14 +317,14 @@ impl<C: Cursor> Reader<'_, C> {
         self.state.qualifier == last && parts.family(&self.state.key) == family
     }
 
-    /// Whether nothing more of the current column can be returned.
+    /// Returns whether nothing more of the current column can be returned.
     fn column_done(&self, parts: &KeyParts) -> bool {
         let too_old = parts.level == Level::Cell && parts.timestamp < self.rules.times.min;
         self.state.pending.is_empty() && (self.column_closed() || too_old)
     }
 
-    /// Whether as many versions of the current column were returned as are
-    /// wanted.
+    /// Returns whether the requested number of versions of the current column has been
+    /// returned.
     fn column_closed(&self) -> bool {
         self.state.column.closed
             || self.rules.versions.is_some_and(|most| self.state.column.returned >= most)
@@ -394,7 +394,8 @@ impl<C: Cursor> Reader<'_, C> {
     }
 }
 
-/// Puts the version at hand through purge and the caller's restrictions.
+/// Applies purge and the caller's restrictions to the current version and returns it if
+/// it passes.
 fn show(
     state: &mut ReadState,
     rules: &ReadRules<'_>,
@@ -434,7 +435,8 @@ fn show(
     flow
 }
 
-/// Keys were checked when they were written and again by checksum.
+/// The error for an invalid key. Keys are validated when written and protected by
+/// checksums.
 fn bad_key(entry: &[u8]) -> Error {
     Error::CellDisorder(format!("\"{}\" is no cell key", entry.escape_ascii()))
 }

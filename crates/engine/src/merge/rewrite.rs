@@ -1,9 +1,9 @@
-//! What flush and compaction write: merged runs without what no reader can
-//! see any more.
+//! The output of flush and compaction: merged runs without what no reader can see any
+//! more.
 //!
-//! Live snapshots cut the txns into stripes: two txns are in one stripe when
-//! no snapshot lies between them. A cell may go only because of something in
-//! its own stripe; otherwise some snapshot would notice.
+//! Live snapshots divide the txns into stripes: two txns are in one stripe if no
+//! snapshot lies between them. A cell may be dropped only because of something in its
+//! own stripe; otherwise the change would be visible to some snapshot.
 
 use super::coverage::Coverage;
 use super::cursor::Cursor;
@@ -16,15 +16,15 @@ use crate::error::{Error, Result};
 use crate::schema::{FamilyRef, Ranks, Schema};
 use crate::txn::Txn;
 
-/// What may be dropped.
+/// The rules that determine what may be dropped.
 pub struct RewriteRules<'a> {
     /// Live snapshots, ascending. The last is at or above every txn rewritten.
     pub snapshots: &'a [Txn],
-    /// The runs include the oldest one of the chain: nothing lies below them,
-    /// so tombstones have nothing left to cover.
+    /// The runs include the oldest one of the chain, so tombstones have nothing left
+    /// below them to cover.
     pub rooted: bool,
-    /// The greatest timestamp of any cell in the older runs of the chain, if
-    /// they hold cells.
+    /// The maximum timestamp of any cell in the older runs of the chain, if they have
+    /// cells.
     pub older_timestamp_max: Option<i64>,
     pub now_micros: i64,
     pub schema: &'a Schema,
@@ -41,19 +41,19 @@ impl RewriteRules<'_> {
     }
 }
 
-/// Takes what a rewrite keeps, entry by entry in key order.
+/// Receives the entries that a rewrite keeps, in key order.
 pub trait Out {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Whether the rewrite is to stop before the next row.
+    /// Returns whether the rewrite should stop before the next row.
     fn is_full(&self) -> bool;
 }
 
-/// How a rewrite ended.
+/// The result of a rewrite.
 pub struct Rewritten {
-    /// The range tombstones that remain over the rows that were rewritten.
+    /// The remaining range tombstones over the rewritten rows.
     pub spans: Spans,
-    /// The row that it stopped before; `None`: no rows are left.
+    /// The row before which it stopped; `None` if no rows are left.
     pub end: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ pub struct Rewrite<'a, C, O> {
 
 #[derive(Default)]
 struct State {
-    /// The last entry taken.
+    /// The last entry read.
     key: Vec<u8>,
     parts: Option<KeyParts>,
     row: Vec<u8>,
@@ -79,18 +79,18 @@ struct State {
     pending: Option<Pending>,
 }
 
-/// How far the version at hand has been decided.
+/// The progress within the current version.
 struct VersionState {
     timestamp: i64,
     /// The stripe whose newest entry has been seen.
     stripe: usize,
-    /// A value stands: older entries of the stripe are superseded.
+    /// A value was found: older entries of the stripe are superseded.
     closed: bool,
-    /// The policy lets all of this version in the oldest stripe go.
+    /// The policy drops everything of this version in the oldest stripe.
     purged: bool,
 }
 
-/// Operands folded together, waiting for what lies below them.
+/// Folded operands, waiting for what lies below them.
 struct Pending {
     /// The key of the newest operand.
     key: Vec<u8>,
@@ -99,7 +99,7 @@ struct Pending {
 }
 
 impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
-    /// `spans` are the range tombstones of all runs.
+    /// Creates a rewrite; `spans` are the range tombstones of all runs.
     pub fn new(
         rules: &'a RewriteRules<'a>,
         merge: &'a mut Merge<C>,
@@ -110,8 +110,8 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         Rewrite { rules, merge, spans, out, state: State::default() }
     }
 
-    /// Rewrites all rows, or as many as `out` takes. `proceed` is asked every
-    /// few blocks whether to go on; `None` if not.
+    /// Rewrites all rows, or as many as `out` accepts. Calls `proceed` every few
+    /// blocks; returns `None` if it returns false.
     pub fn run(mut self, proceed: &dyn Fn() -> bool) -> Result<Option<Rewritten>> {
         const BYTES_BETWEEN_ASKING: usize = 64 << 10;
         let bound = self.rules.rows.end.as_deref().map(key::row_start);
@@ -144,15 +144,15 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         Ok(Some(Rewritten { spans: self.spans, end }))
     }
 
-    /// The row of the next entry, if it is another than that of the last.
+    /// Returns the row of the next entry if it differs from that of the last.
     fn next_row(&self) -> Option<Vec<u8>> {
         let prefix = key::row_prefix(self.merge.key())?;
         let begun = key::row_prefix(&self.state.key)?;
         (begun != prefix).then(|| key::row_of(prefix)).flatten()
     }
 
-    /// Of each span, the newest txn of every stripe stays; in a rooted run the
-    /// oldest stripe needs none.
+    /// Keeps, of each span, the newest txn of every stripe; a rooted run needs none for
+    /// the oldest stripe.
     fn retain_spans(&mut self) {
         let rules = self.rules;
         self.spans.retain(|_, txns| {
@@ -253,8 +253,8 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         Ok(())
     }
 
-    /// The version goes on in an older stripe: what was folded so far must
-    /// not reach into it.
+    /// Continues the version in an older stripe, into which the operands folded so far
+    /// must not reach.
     fn begin_stripe(&mut self, parts: &KeyParts, stripe: usize) -> Result<()> {
         self.write_operand()?;
         let purged = stripe == 0 && self.purges(parts);
@@ -263,11 +263,12 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         Ok(())
     }
 
-    /// Versions are ranked among those every snapshot sees, so what goes is
-    /// purged for all of them. A marker that may go only because nothing lies
-    /// below it needs a rooted run. A version that an older run may hold too
-    /// stays: without it an overwritten value would come back as soon as the
-    /// policy changes or the newer versions are deleted.
+    /// Returns whether the policy purges the version. Versions are ranked among those
+    /// that every snapshot sees, so a purged version is purged for all of them. A
+    /// marker that may be dropped only because nothing lies below it requires a rooted
+    /// run. A version that an older run may also contain is kept: without it an
+    /// overwritten value would reappear as soon as the policy changes or the newer
+    /// versions are deleted.
     fn purges(&mut self, parts: &KeyParts) -> bool {
         let family = self.state.family.expect("cells of other groups are dropped");
         let policy = self.rules.schema.purge(family);
@@ -297,7 +298,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
 
     fn take_base(&mut self, kind: Kind) -> Result<()> {
         self.state.version.as_mut().expect("a version is at hand").closed = true;
-        // What this process cannot fold stays as it is.
+        // Operands of a fold that this process does not know are kept unchanged.
         if let Some(pending) = &self.state.pending
             && kind == Kind::Put
             && self.rules.folds.get(pending.fold).is_none()
@@ -323,10 +324,10 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         self.out.add(&key, &value)
     }
 
-    /// The txn of a cell says what it is newer than. With nothing below it and
-    /// every snapshot above it, that is nothing, and the number need not be
-    /// kept. Two things may still be older: the tombstones of a row in its
-    /// other groups, and an earlier life of a family that was dropped.
+    /// Zeroes the txn of a cell if nothing can depend on it. The txn orders the cell
+    /// after older entries; with nothing below it and every snapshot above it there are
+    /// none. Two things may still be older: tombstones of the row in other groups, and
+    /// a dropped family of the same name.
     fn forget_txn(&self, key: &mut [u8]) {
         let schema = self.rules.schema;
         let family = self.state.family.expect("cells of other groups are dropped");
@@ -336,7 +337,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         }
     }
 
-    /// Nothing of the version is left below.
+    /// Ends the version: nothing of it is left below.
     fn end_version(&mut self) -> Result<()> {
         self.state.version = None;
         let knows = |pending: &mut Pending| self.rules.folds.get(pending.fold).is_some();

@@ -1,5 +1,5 @@
-//! How a reader leaves what it does not want: the rest of a version, a column,
-//! a family or a row, and what range tombstones delete.
+//! How a reader skips what it does not return: the rest of a version, column, family or
+//! row, and rows deleted by range tombstones.
 
 use super::cursor::Cursor;
 use super::read::Reader;
@@ -7,12 +7,12 @@ use super::view::{Flow, ReadBudget};
 use crate::cell::key::{self, KeyParts};
 use crate::error::Result;
 
-/// How many deleted cells are passed one by one before it is worth a look
-/// whether a range tombstone covers what follows.
+/// The number of deleted cells to step over before checking whether a range tombstone
+/// covers what follows.
 const STEPS_BEFORE_LEAP: usize = 16;
 
 impl<C: Cursor> Reader<'_, C> {
-    /// Leaves a deleted cell, for as many others as are known to be deleted.
+    /// Skips a deleted cell and the following ones that are known to be deleted.
     pub(super) fn pass_covered(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
         let state = &mut *self.state;
         state.covered_steps += 1;
@@ -22,15 +22,15 @@ impl<C: Cursor> Reader<'_, C> {
                 return Ok(());
             }
         }
-        // What is below the same version is older, and deleted too.
+        // Older entries of the same version are deleted too.
         if self.state.column.covered.replace(parts.timestamp) == Some(parts.timestamp) {
             return self.skip_version(parts, budget);
         }
         self.merge.advance()
     }
 
-    /// Moves every run that has nothing newer than a range tombstone over the
-    /// current row to the end of that tombstone. Tells whether any was moved.
+    /// Moves every run that has nothing newer than a range tombstone over the current
+    /// row to the end of that tombstone. Returns whether any moved.
     fn leap_spans(&mut self) -> Result<bool> {
         let mut moved = false;
         for spans in self.spans {
@@ -42,14 +42,14 @@ impl<C: Cursor> Reader<'_, C> {
         Ok(moved)
     }
 
-    /// Leaves the version at hand.
+    /// Skips the rest of the current version.
     pub(super) fn skip_version(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
         self.aim_at_prefix(parts.column_end);
         key::push_past_version(&mut self.state.target, parts.timestamp);
         self.skip_to_target(budget)
     }
 
-    /// Goes on behind the last entry taken as the sink asked.
+    /// Continues after the last entry as the sink requested.
     #[cold]
     pub(super) fn follow(&mut self, flow: Flow, budget: &mut ReadBudget) -> Result<()> {
         let parts = self.state.parts.expect("an entry has been taken");
@@ -67,15 +67,15 @@ impl<C: Cursor> Reader<'_, C> {
         }
     }
 
-    /// Leaves the rest of the current family or column.
+    /// Skips the rest of the current family or column.
     pub(super) fn skip_past(&mut self, prefix_end: usize, budget: &mut ReadBudget) -> Result<()> {
         self.aim_at_prefix(prefix_end);
         key::push_past(&mut self.state.target);
         self.skip_to_target(budget)
     }
 
-    /// Leaves unwanted columns for the next wanted one of the family, or for
-    /// the next family.
+    /// Skips unselected columns to the next selected one of the family, or to the next
+    /// family.
     pub(super) fn skip_to_wanted(
         &mut self,
         parts: &KeyParts,
@@ -89,8 +89,8 @@ impl<C: Cursor> Reader<'_, C> {
         self.skip_to_target(budget)
     }
 
-    /// Whether the cell is newer than any wanted one, and it does not matter
-    /// how many such there are.
+    /// Returns whether the cell is newer than the time range and the purge policy does
+    /// not count such versions.
     pub(super) fn skips_newer_than(&self, parts: &KeyParts) -> bool {
         parts.timestamp > self.rules.times.max
             && self.state.family.is_some_and(|family| {
@@ -98,7 +98,7 @@ impl<C: Cursor> Reader<'_, C> {
             })
     }
 
-    /// Leaves the versions that are too new.
+    /// Skips the versions that are newer than the time range.
     pub(super) fn skip_newer(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
         self.aim_at_prefix(parts.column_end);
         key::push_seek_timestamp(&mut self.state.target, self.rules.times.max);

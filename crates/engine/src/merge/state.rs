@@ -1,4 +1,4 @@
-//! Where a reader is: in which row, family and column, and what it has met on
+//! The position of a reader: its row, family and column, and the state accumulated on
 //! the way there.
 
 use super::coverage::Coverage;
@@ -10,11 +10,11 @@ use crate::cell::key::KeyParts;
 use crate::schema::{FamilyRef, Ranks};
 use crate::txn::Txn;
 
-/// Where a reader is. It owns all that it needs to go on in other runs with
-/// the same cells, so nothing is pinned between two calls.
+/// The position of a reader. It owns everything needed to continue in other runs with
+/// the same cells, so nothing is pinned between calls.
 #[derive(Clone, Debug, Default)]
 pub struct ReadState {
-    /// The last entry taken; empty before the first.
+    /// The last entry read; empty before the first.
     pub(super) key: Vec<u8>,
     pub(super) parts: Option<KeyParts>,
     pub(super) row: Vec<u8>,
@@ -23,12 +23,13 @@ pub struct ReadState {
     pub(super) family: Option<FamilyRef>,
     pub(super) row_returned: bool,
     pub(super) column: ColumnState,
-    /// Operands of the version at hand, newest first, still without a base.
+    /// Operands of the current version, newest first, whose base has not been found
+    /// yet.
     pub(super) pending: Vec<(FoldId, Vec<u8>)>,
     pub(super) pending_txn: Txn,
-    /// Where to skip to; kept only for its memory.
+    /// The target of a skip; a reused buffer.
     pub(super) target: Vec<u8>,
-    /// Deleted cells passed since range tombstones were last consulted.
+    /// Deleted cells skipped since range tombstones were last consulted.
     pub(super) covered_steps: usize,
 }
 
@@ -37,16 +38,16 @@ pub(super) struct ColumnState {
     pub(super) wanted: bool,
     pub(super) ranks: Ranks,
     pub(super) returned: u32,
-    /// The timestamp of the version at hand.
+    /// The timestamp of the current version.
     pub(super) version: Option<i64>,
-    /// The sink wants no more of the column.
+    /// The sink requested no more cells of the column.
     pub(super) closed: bool,
     /// The version of the last deleted cell.
     pub(super) covered: Option<i64>,
 }
 
 impl ReadState {
-    /// Forgets the place but keeps the buffers.
+    /// Resets the position but keeps the buffers.
     pub fn clear(&mut self) {
         self.key.clear();
         self.parts = None;
@@ -57,18 +58,18 @@ impl ReadState {
         self.pending.clear();
     }
 
-    /// The row being read, when the reader stopped inside one.
+    /// Returns the row being read, if the reader stopped inside one.
     pub fn row(&self) -> Option<&[u8]> {
         self.parts.map(|_| self.row.as_slice())
     }
 
-    /// Whether more of the row may come, given the runs it was read from.
+    /// Returns whether the row may continue in the runs that it was read from.
     pub fn row_goes_on<C: Cursor>(&self, merge: &Merge<C>) -> bool {
         let Some(parts) = self.parts else { return false };
         merge.valid() && merge.key().starts_with(&self.key[..parts.row_end])
     }
 
-    /// The row at hand is over: it counts if any of it was returned.
+    /// Ends the current row: it counts against the budget if any of it was returned.
     pub fn settle_row(&mut self, budget: &mut ReadBudget) {
         if self.row_returned {
             budget.rows = budget.rows.saturating_sub(1);
@@ -76,13 +77,13 @@ impl ReadState {
         }
     }
 
-    /// The prefix of the row being read.
+    /// Returns the prefix of the row being read.
     pub fn row_prefix(&self) -> Option<&[u8]> {
         self.parts.map(|parts| &self.key[..parts.row_end])
     }
 }
 
-/// Where reading ends. Most keys are told from it by their first bytes.
+/// The exclusive end of a read. Most keys are compared by their first eight bytes.
 pub(super) struct Bound<'a> {
     key: &'a [u8],
     word: u64,
@@ -100,8 +101,7 @@ impl Bound<'_> {
     }
 }
 
-/// The first eight bytes as a number of the same order; zeros where there are
-/// fewer.
+/// Returns the first eight bytes as a number with the same order, padded with zeros.
 #[inline(always)]
 fn first_word(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -122,7 +122,7 @@ pub(super) struct Place {
 /// The highest level at which an entry differs from the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
-    /// Another row, but the same column of it.
+    /// Another row, but the same family and qualifier.
     NextRow,
     Row,
     Family,

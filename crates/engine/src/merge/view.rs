@@ -1,5 +1,4 @@
-//! What a read may see and how much it may do, and how its caller takes the
-//! cells.
+//! What a read may see, how much work it may do, and how its caller receives the cells.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -18,14 +17,14 @@ pub struct CellView<'a> {
     pub family: &'a [u8],
     pub qualifier: &'a [u8],
     pub timestamp: i64,
-    /// The commit that wrote it, or zero once that makes no difference.
+    /// The txn of the commit that wrote it, or zero once it no longer matters.
     pub txn: Txn,
-    /// An erasure kept as history; shown only to readers that ask for it.
+    /// An erasure kept as history; returned only to readers that request markers.
     pub marker: bool,
     pub value: &'a [u8],
 }
 
-/// What a read may see. Fixed for as long as a row is being read.
+/// What a read may see. Constant while a row is being read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadRules<'a> {
     pub snapshot: Txn,
@@ -35,30 +34,29 @@ pub struct ReadRules<'a> {
     pub folds: &'a Folds,
     pub columns: &'a Columns,
     pub times: TimeRange,
-    /// Newest versions of each column to return, after all else.
+    /// The number of newest versions of each column to return, applied last.
     pub versions: Option<u32>,
-    /// Whether to show markers. They count as versions either way.
+    /// Whether to return markers. They count as versions either way.
     pub markers: bool,
 }
 
-/// How much one call may do. A call stops at the first limit it reaches.
+/// Limits on the work of one call, which stops at the first one reached.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadBudget {
     pub rows: usize,
     pub cells: usize,
     pub bytes: usize,
-    /// Entries to examine, whether returned or not; a long value counts as
-    /// several.
+    /// Entries to examine, whether returned or not; a long value counts as several.
     pub work: usize,
-    /// The sink wants nothing more.
+    /// The sink ended the read.
     pub stopped: bool,
-    /// The call ends before a cell whose value is longer.
+    /// The call ends before a cell whose value is longer than this.
     pub value_bytes: usize,
-    /// The length of such a value.
+    /// The length of that value.
     pub long_value: Option<usize>,
 }
 
-/// So many bytes of a value cost as much work as an entry.
+/// This many bytes of a value count as one entry of work.
 const BYTES_PER_WORK: usize = 4 << 10;
 
 impl ReadBudget {
@@ -72,14 +70,14 @@ impl ReadBudget {
         long_value: None,
     };
 
-    /// A cell has been returned.
+    /// Charges a returned cell.
     pub fn pay_cell(&mut self, cell: &CellView<'_>) {
         let names = cell.row.len() + cell.family.len() + cell.qualifier.len();
         self.cells -= 1;
         self.bytes = self.bytes.saturating_sub(names + cell.value.len() + 16);
     }
 
-    /// An entry has been examined.
+    /// Charges an examined entry.
     pub(super) fn pay_entry(&mut self, value: &[u8]) {
         self.work = self.work.saturating_sub(1 + value.len() / BYTES_PER_WORK);
     }
@@ -104,13 +102,13 @@ pub enum ReadEnd {
     Budget,
 }
 
-/// Tells the sink where a cell is.
+/// Receives the location of a cell for the sink.
 pub type PlaceNote = Cell<Option<EntryPlace>>;
 
-/// Takes the cells as they are found, and decides how the read goes on.
+/// Receives the cells as they are found and decides how the read continues.
 pub type Sink<'s> = dyn FnMut(&CellView<'_>) -> Flow + 's;
 
-/// How a read goes on behind a cell.
+/// How a read continues after a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flow {
     /// With the next cell.
@@ -119,11 +117,11 @@ pub enum Flow {
     NextColumn,
     /// With the next row.
     NextRow,
-    /// Not at all: nothing more is wanted, and a scan is done.
+    /// Ends the read; a scan is done.
     Stop,
 }
 
-/// A sink without a verdict takes all cells.
+/// A sink that returns nothing receives all cells.
 impl From<()> for Flow {
     fn from(_: ()) -> Flow {
         Flow::Continue

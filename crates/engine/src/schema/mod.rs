@@ -1,5 +1,5 @@
-//! What a table holds: locality groups, their families, and the purge policy
-//! of each. Knows no files.
+//! The schema of a table: locality groups, their families, and the purge policy of
+//! each. Independent of files.
 
 mod purge;
 
@@ -13,10 +13,10 @@ use crate::txn::Txn;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
     pub name: Vec<u8>,
-    /// `None` takes the group's policy.
+    /// `None` uses the group's policy.
     pub purge: Option<Purge>,
-    /// Cells of this or an earlier txn belong to a family of the same name
-    /// that was dropped. Set by the store when a family is added.
+    /// Cells at or below this txn belong to a dropped family of the same name. Set by
+    /// the store when a family is added.
     pub since: Txn,
 }
 
@@ -30,17 +30,17 @@ impl Family {
     }
 }
 
-/// Families that are stored together, apart from the other groups.
+/// Families that are stored together, separately from the other groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub name: String,
     pub families: Vec<Family>,
-    /// Takes every family that no group names.
+    /// Contains every family that no group names.
     pub wildcard: bool,
-    /// The policy of families that have none of their own.
+    /// The policy of families without their own.
     pub purge: Purge,
     pub compression: Compression,
-    /// Raw bytes per block; `None` takes what suits the compression.
+    /// Uncompressed bytes per block; `None` uses the default of the compression.
     pub block_bytes: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Group {
         }
     }
 
-    /// Block size to write with.
+    /// Returns the block size to write with.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes.unwrap_or(match self.compression {
             Compression::Zstd => 64 << 10,
@@ -65,11 +65,11 @@ impl Group {
     }
 }
 
-/// Where a family lives in its schema.
+/// The position of a family in its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyRef {
     pub group: usize,
-    /// `None` for a family that a wildcard group takes in.
+    /// `None` for a family that belongs to the wildcard group without being listed.
     pub family: Option<usize>,
 }
 
@@ -80,7 +80,7 @@ pub struct Schema {
     annotation: Vec<u8>,
 }
 
-/// The longest family name.
+/// The maximum length of a family name.
 pub const FAMILY_BYTES_MAX: usize = 255;
 const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 256..=16 << 20;
 
@@ -117,18 +117,18 @@ impl Schema {
         Ok(Schema { groups, annotation: Vec::new() })
     }
 
-    /// One group with these families.
+    /// Creates a schema of one group with these families.
     pub fn with_families(families: impl IntoIterator<Item = Family>) -> Result<Schema> {
         Schema::new(vec![Group::new("default", families)])
     }
 
-    /// This schema with a note of the caller's, which is kept with it and
-    /// changes with it.
+    /// Attaches the caller's annotation, which is stored and replaced together with the
+    /// schema.
     pub fn annotated(self, annotation: impl Into<Vec<u8>>) -> Schema {
         Schema { annotation: annotation.into(), ..self }
     }
 
-    /// What the caller noted; the engine does not look into it.
+    /// Returns the caller's annotation, which is opaque to the engine.
     pub fn annotation(&self) -> &[u8] {
         &self.annotation
     }
@@ -137,7 +137,7 @@ impl Schema {
         &self.groups
     }
 
-    /// Where a family lives; `None` when the table has no such family.
+    /// Returns the position of a family; `None` if the table has no such family.
     pub fn find(&self, name: &[u8]) -> Option<FamilyRef> {
         for (group, known) in self.groups.iter().enumerate() {
             if let Some(at) = known.families.iter().position(|family| family.name == name) {
@@ -148,26 +148,26 @@ impl Schema {
         Some(FamilyRef { group, family: None })
     }
 
-    /// The policy of a family that `find` found.
+    /// Returns the policy of a family found by `find`.
     pub fn purge(&self, at: FamilyRef) -> &Purge {
         let group = &self.groups[at.group];
         let own = at.family.and_then(|family| group.families[family].purge.as_ref());
         own.unwrap_or(&group.purge)
     }
 
-    /// The newest txn that is too old for a family that `find` found.
+    /// Returns the newest txn that predates a family found by `find`.
     pub fn since(&self, at: FamilyRef) -> Txn {
         at.family.map_or(Txn::ZERO, |family| self.groups[at.group].families[family].since)
     }
 
-    /// Whether a cell belongs to an earlier life of the family.
+    /// Returns whether a cell belongs to a dropped family of the same name.
     pub fn predates(&self, at: FamilyRef, txn: Txn) -> bool {
         let since = self.since(at);
         since > Txn::ZERO && txn <= since
     }
 
-    /// This schema, where families that `old` does not have, or that are
-    /// `emptied`, begin after `now`.
+    /// Returns this schema with every family that `old` lacks or that is `emptied`
+    /// starting after `now`.
     pub fn succeeding(mut self, old: &Schema, emptied: &[&[u8]], now: Txn) -> Schema {
         for family in self.groups.iter_mut().flat_map(|group| &mut group.families) {
             let known = old.groups.iter().flat_map(|group| &group.families);
@@ -178,12 +178,12 @@ impl Schema {
         self
     }
 
-    /// Whether any policy counts the versions of a column.
+    /// Returns whether any policy counts the versions of a column.
     pub fn ranks_versions(&self) -> bool {
         self.policies().any(Purge::ranks_versions)
     }
 
-    /// Whether any policy asks for the age of a version.
+    /// Returns whether any policy depends on the age of a version.
     pub fn ages(&self) -> bool {
         self.policies().any(Purge::ages)
     }
@@ -195,8 +195,8 @@ impl Schema {
         })
     }
 
-    /// Whether `next` can take this schema's place: the groups are fixed, and
-    /// no family moves from one to another.
+    /// Checks that `next` can replace this schema: the groups are fixed, and no family
+    /// may move between them.
     pub fn check_successor(&self, next: &Schema) -> Result<()> {
         let same_groups = self.groups.len() == next.groups.len()
             && self
@@ -207,7 +207,8 @@ impl Schema {
         if !same_groups {
             return Err(Error::InvalidSchema("the groups of a table are fixed".into()));
         }
-        // Of both: a family that neither names lives in the wildcard group.
+        // Check the families of both: one that a schema does not list is in its
+        // wildcard group.
         let named = self.groups.iter().chain(&next.groups).flat_map(|group| &group.families);
         for family in named {
             let moved = match (self.find(&family.name), next.find(&family.name)) {
@@ -223,8 +224,8 @@ impl Schema {
     }
 }
 
-/// Family names are non-empty, not too long, and hold no NUL (the cell key
-/// ends them with one).
+/// Checks a family name: non-empty, not too long and without NUL, which terminates it
+/// in the cell key.
 pub(crate) fn check_family_name(name: &[u8]) -> Result<(), String> {
     if name.is_empty() || name.len() > FAMILY_BYTES_MAX || name.contains(&0) {
         return Err(format!(

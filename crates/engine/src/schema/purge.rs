@@ -1,9 +1,9 @@
-//! Purge policy: which versions of a column nobody needs any more.
+//! Purge policy: which versions of a column are no longer needed.
 //!
-//! The policy is applied while scanning as well as in compaction, so that what
-//! a reader sees does not depend on what has been compacted.
+//! The policy is applied both while scanning and in compaction, so that what a reader
+//! sees does not depend on what has been compacted.
 
-/// Says when a version may go.
+/// Defines when a version is purged.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Purge {
     /// Never.
@@ -13,21 +13,21 @@ pub enum Purge {
     MaxVersions(u32),
     /// When its timestamp is older than this many microseconds.
     MaxAge(i64),
-    /// When it is at or below this timestamp and not the newest such version;
-    /// the newest goes too if it is a marker strictly below the line.
+    /// When it is at or below this timestamp and not the newest such version; the
+    /// newest is purged too if it is a marker strictly below the waterline.
     Waterline(i64),
-    /// When all of these say so.
+    /// When all of these purge it.
     All(Vec<Purge>),
-    /// When any of these says so.
+    /// When any of these purges it.
     Any(Vec<Purge>),
 }
 
-/// How deep policies may nest.
+/// The maximum nesting depth of policies.
 pub const PURGE_DEPTH_MAX: usize = 16;
 
-/// What the policy looks at. `rank` counts versions of the column from the
-/// newest, starting at 1; `rank_below` likewise among those at or below the
-/// policy's waterline.
+/// The properties of a version that the policy considers. `rank` counts versions of the
+/// column from the newest, starting at 1; `rank_below` counts only those at or below
+/// the policy's waterline.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
     pub timestamp: i64,
@@ -37,7 +37,7 @@ pub struct Version {
 }
 
 impl Purge {
-    /// Whether the version may go at time `now_micros`.
+    /// Returns whether the version is purged at time `now_micros`.
     pub fn purges(&self, version: &Version, now_micros: i64) -> bool {
         match self {
             Purge::Never => false,
@@ -54,7 +54,7 @@ impl Purge {
         }
     }
 
-    /// The waterline named anywhere in the policy. A policy names at most one.
+    /// Returns the waterline of the policy, at any depth. A policy has at most one.
     pub fn waterline(&self) -> Option<i64> {
         match self {
             Purge::Waterline(line) => Some(*line),
@@ -63,8 +63,8 @@ impl Purge {
         }
     }
 
-    /// Whether versions newer than `timestamp` make no difference to those at
-    /// or below it.
+    /// Returns whether versions newer than `timestamp` do not affect those at or below
+    /// it.
     pub fn ignores_newer_than(&self, timestamp: i64) -> bool {
         match self {
             Purge::Never | Purge::MaxAge(_) => true,
@@ -76,7 +76,7 @@ impl Purge {
         }
     }
 
-    /// Whether the policy looks at the time.
+    /// Returns whether the policy depends on the current time.
     pub fn ages(&self) -> bool {
         match self {
             Purge::MaxAge(_) => true,
@@ -85,7 +85,7 @@ impl Purge {
         }
     }
 
-    /// Whether the policy looks at newer versions to judge a version.
+    /// Returns whether the policy depends on the number of newer versions.
     pub fn ranks_versions(&self) -> bool {
         match self {
             Purge::Never | Purge::MaxAge(_) => false,
@@ -94,7 +94,7 @@ impl Purge {
         }
     }
 
-    /// Says what is wrong with a policy.
+    /// Validates the policy; the error describes the problem.
     pub fn check(&self) -> Result<(), String> {
         self.check_depth(0)?;
         match self.waterlines() {
@@ -126,7 +126,7 @@ impl Purge {
     }
 }
 
-/// Ranks the versions of one column as they come by, newest first.
+/// Ranks the versions of one column, which arrive newest first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ranks {
     all: u32,
@@ -134,7 +134,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The next version of the column.
+    /// Ranks the next version of the column.
     pub fn next(&mut self, policy: &Purge, timestamp: i64, marker: bool) -> Version {
         self.all = self.all.saturating_add(1);
         if policy.waterline().is_some_and(|line| timestamp <= line) {

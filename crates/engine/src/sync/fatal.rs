@@ -1,6 +1,6 @@
-//! Locks whose holder must not panic while it may change what they guard. The
-//! guarded state may be half changed then and cannot be trusted, so the process
-//! aborts, and recovery starts from what is on disk.
+//! Locks whose holder must not panic while it may be changing the guarded state. That
+//! state could be half changed and cannot be trusted, so the process aborts, and
+//! recovery starts from what is on disk.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,14 +11,14 @@ use parking_lot::{RwLockReadGuard, WaitTimeoutResult};
 
 const UNDER_LOCK: &str = "under a lock";
 
-/// Ends the process.
+/// Logs the reason and aborts the process.
 fn abort(what: impl fmt::Display) -> ! {
     tracing::error!("{what}: the process ends");
     eprintln!("stele: {what}: the process ends");
     std::process::abort()
 }
 
-/// Ends the process if the thread begins to panic while this is held.
+/// Aborts the process if the thread starts to panic while this is held.
 pub struct AbortOnPanic {
     what: &'static str,
     was_panicking: bool,
@@ -27,7 +27,7 @@ pub struct AbortOnPanic {
 impl AbortOnPanic {
     #[inline]
     pub fn during(what: &'static str) -> AbortOnPanic {
-        // What a panicking thread drops may do orderly work.
+        // Destructors that run during a panic may do regular work.
         AbortOnPanic { what, was_panicking: thread::panicking() }
     }
 }
@@ -47,7 +47,7 @@ pub struct Mutex<T> {
 }
 
 pub struct MutexGuard<'a, T> {
-    // Dropped first: the process ends before anybody gets the lock.
+    // Dropped first: the process aborts before another thread gets the lock.
     _abort: AbortOnPanic,
     held: parking_lot::MutexGuard<'a, T>,
 }
@@ -58,7 +58,7 @@ impl<'a, T> MutexGuard<'a, T> {
         MutexGuard { _abort: AbortOnPanic::during(UNDER_LOCK), held }
     }
 
-    /// Runs `step` with the lock released, and takes it again.
+    /// Runs `step` with the lock released, then reacquires it.
     pub fn unlocked<U>(guard: &mut Self, step: impl FnOnce() -> U) -> U {
         parking_lot::MutexGuard::unlocked(&mut guard.held, step)
     }
@@ -91,14 +91,14 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Readers change nothing, so they may panic.
+/// A lock that allows readers to panic, since they change nothing.
 #[derive(Default)]
 pub struct RwLock<T> {
     inner: parking_lot::RwLock<T>,
 }
 
 pub struct RwLockWriteGuard<'a, T> {
-    // Dropped first: the process ends before anybody gets the lock.
+    // Dropped first: the process aborts before another thread gets the lock.
     _abort: AbortOnPanic,
     held: parking_lot::RwLockWriteGuard<'a, T>,
 }
@@ -121,7 +121,7 @@ impl<T> RwLock<T> {
 }
 
 impl<T> RwLockWriteGuard<'_, T> {
-    /// Lets those go first who wait for the lock.
+    /// Yields the lock to waiting threads.
     #[inline]
     pub fn bump(guard: &mut Self) {
         parking_lot::RwLockWriteGuard::bump(&mut guard.held);

@@ -1,12 +1,11 @@
-//! Locks, condition variables and atomics, as the rooms that share state among
-//! threads see them. Ordinarily those of parking_lot, arc-swap and std, with
-//! locks whose holder must not panic (`fatal`); with the
-//! feature `shuttle` stand-ins of the same names, whose every step is chosen by
-//! the schedule that a test explores (`tests/shuttle`).
+//! Locks, condition variables and atomics for modules that share state between threads.
+//! Normally those of parking_lot, arc-swap and std, plus locks whose holder must not
+//! panic (`fatal`); with the feature `shuttle`, stand-ins of the same names whose every
+//! step is scheduled by the test (`tests/shuttle`).
 //!
-//! All locks that are held across another lock or across a file come from here:
-//! a thread that is switched away must not hold a lock that shuttle cannot see.
-//! Counters that nobody decides by stay those of std, to keep schedules short.
+//! All locks that are held across another lock or across file I/O come from here: a
+//! thread that is descheduled must not hold a lock that shuttle cannot see. Counters
+//! that no decision depends on remain those of std, to keep schedules short.
 
 #[cfg(not(feature = "shuttle"))]
 mod fatal;

@@ -1,4 +1,4 @@
-//! Lets a thread wait for a future, with the locks of this folder.
+//! Blocks a thread on a future, using the locks of this module.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -29,8 +29,8 @@ impl Park {
         Waker::from(self.clone())
     }
 
-    /// Waits until it is woken. The limit is a safety net, which a schedule
-    /// that is explored never reaches.
+    /// Waits until the event is set. The limit is a safety net that an explored
+    /// schedule never reaches.
     pub fn wait(&self, limit: Duration) {
         let mut woken = self.woken.lock();
         if !*woken {
@@ -39,8 +39,8 @@ impl Park {
         *woken = false;
     }
 
-    /// Waits until it is woken or the time is over, as it will be when nobody
-    /// wakes it.
+    /// Waits until the event is set or `time` has passed; the timeout is the normal end
+    /// of the wait.
     pub fn sleep(&self, time: Duration) {
         let mut woken = self.woken.lock();
         self.changed.wait_while_for(&mut woken, |woken| !*woken, time);
@@ -48,7 +48,7 @@ impl Park {
     }
 }
 
-/// Waits for a future in this thread.
+/// Runs a future to completion on this thread.
 #[cfg(test)]
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     use std::pin::pin;

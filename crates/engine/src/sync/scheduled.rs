@@ -1,5 +1,5 @@
-//! Locks and condition variables that a schedule drives, behind the interface of
-//! parking_lot: as much of it as the engine uses.
+//! Locks and condition variables driven by a schedule, with the subset of parking_lot's
+//! interface that the engine uses.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use shuttle::{sync, thread};
 
-/// How often a wait that may run out of time lets others go first.
+/// How many times a wait with a timeout yields before it expires.
 const PATIENCE_TURNS: usize = 3;
 
-/// Says why a guard is never empty outside the call that borrows it.
+/// Why a guard is never empty outside the call that borrows it.
 const HELD: &str = "a guard holds its lock but while it is lent";
 
-/// Nothing here: a panic ends the schedule, which is reported.
+/// Does nothing: a panic ends the schedule and is reported.
 pub struct AbortOnPanic;
 
 impl AbortOnPanic {
@@ -47,7 +47,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Runs `step` with the lock given up, and takes it again.
+    /// Runs `step` with the lock released, then reacquires it.
     pub fn unlocked<U>(guard: &mut Self, step: impl FnOnce() -> U) -> U {
         drop(guard.held.take());
         let result = step();
@@ -93,8 +93,8 @@ impl Condvar {
         guard.held = Some(self.inner.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Never runs out of time: these limits are safety nets, and a wakeup that
-    /// only they would make up for has to show, as a deadlock.
+    /// Waits without ever timing out: these limits are safety nets, and a lost wakeup
+    /// that only the limit would repair must surface as a deadlock.
     pub fn wait_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -107,8 +107,8 @@ impl Condvar {
         result
     }
 
-    /// Runs out of time after a few turns: here the limit is what ends the wait
-    /// when nobody comes.
+    /// Waits and times out after a few turns: here the timeout is the normal end of the
+    /// wait.
     pub fn wait_while_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -157,7 +157,7 @@ impl<T> RwLock<T> {
 }
 
 impl<'a, T> RwLockReadGuard<'a, T> {
-    /// A guard of a part of what is locked.
+    /// Maps the guard to a part of the locked value.
     pub fn map<U>(
         guard: Self,
         part: impl for<'b> Fn(&'b T) -> &'b U + 'a,
@@ -171,7 +171,7 @@ impl<'a, T> RwLockReadGuard<'a, T> {
 }
 
 impl<T> RwLockWriteGuard<'_, T> {
-    /// Lets those go first who wait for the lock.
+    /// Yields the lock to waiting threads.
     pub fn bump(guard: &mut Self) {
         drop(guard.held.take());
         guard.held = Some(guard.lock.acquire());

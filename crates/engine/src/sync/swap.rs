@@ -1,5 +1,5 @@
-//! A pointer that is swapped whole, behind the interface of arc-swap and driven
-//! by a schedule: each load and each store is one step.
+//! A pointer that is swapped atomically, with the interface of arc-swap and driven by a
+//! schedule: each load and each store is one step.
 
 use std::mem;
 use std::ops::Deref;
@@ -38,12 +38,12 @@ impl<T> ArcSwap<T> {
 
     pub fn store(&self, next: Arc<T>) {
         let before = mem::replace(&mut *self.current.lock(), next);
-        // Only now, with the lock given up: what it drops may take its time.
+        // Only after the lock is released: the drop may be slow.
         drop(before);
     }
 
-    /// Replaces the pointer by what `change` makes of it, again if somebody
-    /// else was faster.
+    /// Replaces the pointer with the result of `change`, retrying if another thread
+    /// replaced it in the meantime.
     pub fn rcu(&self, mut change: impl FnMut(&Arc<T>) -> T) {
         loop {
             let before = self.load_full();

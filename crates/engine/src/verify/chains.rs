@@ -1,5 +1,4 @@
-//! Checks what the configuration says of tablets and chains, and every fragment
-//! that it names.
+//! Checks the tablets and chains of the config, and every fragment that it names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,12 +37,12 @@ struct Check<'a> {
     files: &'a Arc<dyn Files>,
     dir: &'a Path,
     report: &'a mut Report,
-    /// The files checked so far, and the rows that count of each.
+    /// The files checked so far, and the rows of each that are in use.
     named: BTreeMap<FileName, Vec<RowRange>>,
 }
 
 impl Check<'_> {
-    /// Something that the manifest says cannot be.
+    /// Reports an impossible statement of the manifest.
     fn wrong(&mut self, what: String) {
         let path = self.dir.join(MANIFEST_FILE);
         self.report.problems.push(Problem::new(&path, 0, what));
@@ -73,7 +72,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The files that a checkpoint keeps and no table has any more.
+    /// Checks the files that only a checkpoint keeps.
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         for table in &checkpoint.tables {
             for tablet in &table.tablets {
@@ -156,7 +155,7 @@ impl Check<'_> {
             spans: 0,
             sound: false,
         };
-        // Nothing is read twice, so nothing is worth keeping.
+        // Nothing is read twice, so caching is useless.
         match Fragment::open(self.files, &path, 0, BlockCache::new(0)) {
             Ok(fragment) => {
                 self.compare(&fragment, file, tablet);
@@ -175,7 +174,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Compares what the footer and the config say.
+    /// Compares the footer with the config.
     fn compare(&mut self, fragment: &Fragment, file: &FileConfig, tablet: &RowRange) {
         let meta = fragment.meta();
         let footer_at = meta.data_bytes;
@@ -188,7 +187,7 @@ impl Check<'_> {
         if meta.cells != file.cells {
             wrong(format!("it has {} cells, its config says {}", meta.cells, file.cells));
         }
-        // Zero stands for a txn that made no difference any more.
+        // Zero stands for a txn that no longer mattered.
         let too_old = meta.txn_min < file.txn_min && meta.txn_min != Txn::ZERO;
         if too_old || meta.txn_max > file.txn_max {
             wrong(format!(
@@ -196,8 +195,8 @@ impl Check<'_> {
                 meta.txn_min, meta.txn_max, file.txn_min, file.txn_max
             ));
         }
-        // Rows of the file that its config does not name were rewritten, or
-        // are another tablet's.
+        // Rows of the file that its config does not name were rewritten or belong to
+        // another tablet.
         let held = fragment.rows();
         let outside = |rows: &RowRange| file.rows.intersection(rows) != file.rows;
         if held.is_none_or(|held| outside(&held)) || outside(tablet) {

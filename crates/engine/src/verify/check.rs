@@ -1,5 +1,5 @@
-//! The check of a whole store: manifest, chains and fragments, log, and the
-//! files that belong to none of them.
+//! Checks a whole store: manifest, chains and fragments, log, and the files that belong
+//! to none of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,10 @@ use crate::store::{LOCK_FILE, LOG_DIR, lock_dir};
 use crate::tables::FRAGMENTS_DIR;
 use crate::world::Files;
 
-/// Checks the store in a directory, from end to end.
+/// Checks the store in a directory completely.
 ///
-/// Damage is part of the report. An error means that the check could not be
-/// made: there is no store, another process has it open, or its format is
-/// newer than this program.
+/// Damage is part of the report. An error means that the check was not possible: there
+/// is no store, another process has it open, or its format is newer than this program.
 pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     let path = dir.join(MANIFEST_FILE);
     let exists = files.exists(&path).map_err(|error| Error::io("opening", &path, error))?;
@@ -34,7 +33,7 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     let loaded = match Manifest::inspect(&**files, dir) {
         Ok(Some(loaded)) => loaded,
         Ok(None) => return Err(Error::io("opening", &path, io::ErrorKind::NotFound.into())),
-        // Without the manifest nobody knows which files count.
+        // Without the manifest it is unknown which files are in use.
         Err(error) => {
             report.problems.push(Problem::of(judgeable(error)?, &path));
             return Ok(report);
@@ -54,8 +53,8 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// An error that says something about the files. Others end the check: a
-/// newer format cannot be judged, and a file that may not be read is no damage.
+/// Returns an error that describes the state of the files. Other errors end the check:
+/// a newer format cannot be checked, and a file without read permission is not damage.
 pub(super) fn judgeable(error: Error) -> Result<Error> {
     match error {
         Error::DataLoss { .. } => Ok(error),
@@ -71,7 +70,7 @@ fn holds_data(files: &dyn Files, dir: &Path) -> bool {
     holds(LOG_DIR) || holds(FRAGMENTS_DIR)
 }
 
-/// Files that nothing refers to.
+/// Reports files that nothing refers to.
 fn find_garbage(
     files: &dyn Files,
     dir: &Path,
@@ -104,13 +103,13 @@ fn find_garbage(
 
 fn note_garbage(files: &dyn Files, found: Vec<(PathBuf, &'static str)>, report: &mut Report) {
     for (path, why) in found {
-        // A directory, or a file that may not be read, has no size to tell.
+        // The size of a directory, or of a file that cannot be opened, is unknown.
         let bytes = files.open_read(&path).and_then(|file| file.len()).unwrap_or(0);
         report.garbage.push(Garbage { path, bytes, why });
     }
 }
 
-/// The store's own log, if it keeps one.
+/// Checks the store's own log, if it has one.
 fn check_log(
     files: &dyn Files,
     log_dir: &Path,

@@ -1,5 +1,5 @@
-//! Checks the log: that its records are whole, and that what they hold are
-//! commits which can be replayed.
+//! Checks the log: that its records are intact, and that they contain commits that can
+//! be replayed.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ struct Check<'a> {
     /// The segment being read.
     segment: PathBuf,
     last: Txn,
-    /// Why the check cannot be made.
+    /// Why the check is not possible.
     failed: Option<Error>,
 }
 
@@ -102,7 +102,7 @@ impl Check<'_> {
     }
 }
 
-/// Accepts every mutation of a table that is or was there.
+/// Accepts every mutation of an existing or dropped table.
 struct TablesGivenOut {
     last: u32,
 }

@@ -1,5 +1,4 @@
-//! Shows what a fragment file holds: its facts, its blocks, its range
-//! tombstones and its entries.
+//! Dumps a fragment file: its metadata, blocks, range tombstones and entries.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,25 +13,25 @@ use crate::fragment::{BlockInfo, Fragment, FragmentMeta};
 use crate::txn::Txn;
 use crate::world::Files;
 
-/// One entry, its key taken apart.
+/// An entry with its parsed key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryInfo<'a> {
     pub row: Vec<u8>,
     pub family: Option<&'a [u8]>,
     pub qualifier: Option<Vec<u8>>,
-    /// Only of cells.
+    /// Only for cells.
     pub timestamp: Option<i64>,
     pub txn: Txn,
     pub kind: &'static str,
-    /// Only of merge operands.
+    /// Only for merge operands.
     pub fold: Option<u8>,
-    /// The times that a column tombstone covers.
+    /// The time ranges that a column tombstone covers.
     pub times: Vec<TimeRange>,
-    /// Only of cells.
+    /// Only for cells.
     pub value: Option<&'a [u8]>,
 }
 
-/// A fragment that is about to be shown.
+/// A fragment to dump.
 pub struct FragmentDump {
     fragment: Arc<Fragment>,
 }
@@ -51,13 +50,13 @@ impl FragmentDump {
         self.fragment.spans()
     }
 
-    /// Every block in order, or what is wrong with it.
+    /// Returns every block in order, or the error in reading it.
     pub fn blocks(&self) -> impl Iterator<Item = Result<BlockInfo>> + '_ {
         self.fragment.blocks()
     }
 
-    /// Shows every entry, and an error for each block that cannot be read. An
-    /// error of `each` ends it.
+    /// Calls `each` with every entry, and with an error for each unreadable block.
+    /// Stops at the first error that `each` returns.
     pub fn entries<E>(
         &self,
         each: &mut dyn FnMut(Result<EntryInfo<'_>>) -> Result<(), E>,
@@ -74,7 +73,7 @@ impl FragmentDump {
     }
 }
 
-/// Takes an entry apart; `None` when its key is none.
+/// Parses an entry; `None` if its key is invalid.
 fn describe<'a>(key: &'a [u8], value: &'a [u8]) -> Option<EntryInfo<'a>> {
     let parts = KeyParts::parse(key)?;
     let unescaped = |escaped: &[u8]| {

@@ -1,4 +1,4 @@
-//! Shows what a log holds, record by record, and the mutations in its commits.
+//! Dumps a log record by record, with the mutations in its commits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::recovery::TABLES_STREAM;
 use crate::store::LOG_DIR;
 use crate::world::Files;
 
-/// What a dump shows, in log order.
+/// A line of a dump, in log order.
 #[derive(Debug)]
 pub enum LogLine<'a> {
     Record(RecordInfo),
-    /// A change of the commit that the last record completed.
+    /// A change in the commit that the last record completed.
     Mutation {
         txn: u64,
         mutation: MutationInfo<'a>,
@@ -25,14 +25,14 @@ pub enum LogLine<'a> {
     Torn(Torn),
 }
 
-/// One change, in words.
+/// A description of one change.
 #[derive(Debug, Default)]
 pub struct MutationInfo<'a> {
     pub table: u32,
     pub kind: &'static str,
     /// The row, or the start of a deleted range.
     pub row: &'a [u8],
-    /// The end of a deleted range, if it has one.
+    /// The end of a deleted range, if bounded.
     pub row_end: Option<&'a [u8]>,
     pub family: Option<&'a [u8]>,
     pub qualifier: Option<&'a [u8]>,
@@ -42,14 +42,14 @@ pub struct MutationInfo<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// A log that is about to be shown.
+/// A log to dump.
 pub struct LogDump {
     survey: LogSurvey,
 }
 
 impl LogDump {
-    /// Opens the log of a store's directory from its head on, the segments of a
-    /// directory without a manifest, or one segment.
+    /// Opens the log in a store's directory from its head on, the segments in a
+    /// directory without a manifest, or a single segment.
     pub fn open(files: &Arc<dyn Files>, path: &Path) -> Result<LogDump> {
         let is_dir = files.list(path).is_ok();
         let survey = if !is_dir {
@@ -62,8 +62,8 @@ impl LogDump {
         Ok(LogDump { survey })
     }
 
-    /// Shows every record, and with `cells` every mutation. An error of `each`
-    /// ends it.
+    /// Calls `each` with every record and, if `cells` is set, with every mutation.
+    /// Stops at the first error that `each` returns.
     pub fn show<E>(
         self,
         cells: bool,

@@ -1,8 +1,8 @@
-//! Offline check and dump of a store's files, for the tools of an operator.
+//! Offline check and dump of a store's files, for operator tools.
 //!
-//! [`check`] reads a whole store and collects everything that is wrong with it;
-//! [`LogDump`] and [`FragmentDump`] show what single files hold. Nothing here
-//! needs a running store, and nothing but the lock is ever written.
+//! [`check`] reads a whole store and collects every problem; [`LogDump`] and
+//! [`FragmentDump`] show the contents of single files. Nothing here needs a running
+//! store, and nothing but the lock file is ever written.
 
 mod chains;
 mod check;

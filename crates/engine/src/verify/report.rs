@@ -1,11 +1,11 @@
-//! What a check found, for people and programs.
+//! The report of a check, for people and programs.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::txn::Txn;
 
-/// One thing that is wrong, and where.
+/// A problem and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub path: PathBuf,
@@ -18,7 +18,7 @@ impl Problem {
         Problem { path: path.to_path_buf(), offset, what: what.into() }
     }
 
-    /// What an error says about `path`.
+    /// Converts an error about `path`.
     pub(super) fn of(error: Error, path: &Path) -> Problem {
         match error {
             Error::DataLoss { path, offset, what } => Problem { path, offset, what },
@@ -33,7 +33,7 @@ impl Problem {
     }
 }
 
-/// A file that is not part of the store. Harmless: it costs room only.
+/// A file that is not part of the store. Harmless: it only takes up space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Garbage {
     pub path: PathBuf,
@@ -41,15 +41,15 @@ pub struct Garbage {
     pub why: &'static str,
 }
 
-/// The place of a write that a crash cut short. Nobody was told that it had
-/// succeeded, so nothing is lost with it.
+/// The location of a write that a crash interrupted. It was never acknowledged, so
+/// nothing is lost with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornWrite {
     pub path: PathBuf,
     pub offset: u64,
 }
 
-/// A fragment that a config names.
+/// A fragment that the config names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentReport {
     pub path: PathBuf,
@@ -70,7 +70,7 @@ pub struct LogReport {
     pub head_segment: u64,
     pub segments: u64,
     pub records: u64,
-    /// Commits of tables, whole and readable.
+    /// Complete, readable commits of tables.
     pub commits: u64,
     /// Bytes of their payloads.
     pub commit_bytes: u64,
@@ -78,7 +78,7 @@ pub struct LogReport {
     pub torn: Option<TornWrite>,
 }
 
-/// All that a check found.
+/// Everything that a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub store_id: u64,
@@ -87,7 +87,7 @@ pub struct Report {
     pub tables: u64,
     pub tablets: u64,
     pub manifest_bytes: u64,
-    /// An edit of the configuration that a crash cut short.
+    /// An edit of the config that a crash interrupted.
     pub manifest_torn: Option<TornWrite>,
     pub fragments: Vec<FragmentReport>,
     pub log: LogReport,

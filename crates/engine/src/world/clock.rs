@@ -1,13 +1,13 @@
-//! Time, as the engine sees it.
+//! The clock interface of the engine.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub trait Clock: Send + Sync {
-    /// Microseconds since 1970, for timestamps and purge ages. May jump.
+    /// Returns microseconds since 1970, for timestamps and purge ages. May jump.
     fn now_micros(&self) -> i64;
 
-    /// Time since some fixed moment, for ages and deadlines. Never runs back.
+    /// Returns the time since some fixed instant, for ages and deadlines. Monotonic.
     fn elapsed(&self) -> Duration;
 }
 
@@ -39,7 +39,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to.
+/// A clock that advances only when set.
 pub struct ManualClock {
     micros: AtomicI64,
     started: i64,

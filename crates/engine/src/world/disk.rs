@@ -1,5 +1,5 @@
-//! The machine's own file system. Only the user that runs the process may read
-//! what is created here, whatever the umask.
+//! The local file system. Files created here are readable only by the user that runs
+//! the process, whatever the umask.
 
 use std::fs;
 use std::io;
@@ -57,7 +57,7 @@ impl Files for Disk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        // The directory of a bare name is the current one.
+        // The parent directory of a bare name is the current one.
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         fs::File::open(dir)?.sync_all()
     }

@@ -1,41 +1,41 @@
-//! The file layer: the few operations the engine needs of a file system.
+//! The file layer: the few file system operations that the engine needs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory tree. Paths are taken as they are given.
+/// A directory tree. Paths are used as given.
 ///
 /// A created, renamed or removed name is durable only after `sync_dir` of its
 /// directory; written bytes only after `sync_data` of their file.
 pub trait Files: Send + Sync {
-    /// Makes a new file; fails when the name is taken.
+    /// Creates a new file; fails if the name exists.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file for reading.
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>>;
-    /// Renames a file, replacing what has the new name.
+    /// Renames a file, replacing an existing one.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
-    /// The names in a directory, sorted.
+    /// Returns the sorted paths in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
     fn exists(&self, path: &Path) -> io::Result<bool>;
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes the file's lock, or fails with `WouldBlock` when another has it.
-    /// Makes the file when it is missing.
+    /// Acquires the lock of a file, or fails with `WouldBlock` if it is held elsewhere.
+    /// Creates the file if it is missing.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>>;
 }
 
-/// An open file. Reads and writes name their offset, so a file is shared
-/// without a lock.
+/// An open file. Reads and writes specify their offset, so a file is shared without a
+/// lock.
 pub trait File: Send + Sync {
-    /// Fills `buf` from `offset`; `UnexpectedEof` when the file ends before.
+    /// Fills `buf` from `offset`; fails with `UnexpectedEof` if the file ends before.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes all of `buf` at `offset`, growing the file as needed.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes the bytes (and the length) durable.
+    /// Syncs the bytes and the length.
     fn sync_data(&self) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
     fn is_empty(&self) -> io::Result<bool> {
@@ -44,5 +44,5 @@ pub trait File: Send + Sync {
     fn set_len(&self, len: u64) -> io::Result<()>;
 }
 
-/// Held for as long as a lock is held.
+/// Holds the lock until it is dropped.
 pub trait DirLock: Send + Sync {}

@@ -1,6 +1,5 @@
-//! Everything the engine takes from the outside: time, randomness, files and
-//! threads. All of it is a parameter, so that a whole store can run in one
-//! thread from one seed.
+//! The environment of the engine: time, randomness, files and threads. All of it is a
+//! parameter, so that a whole store can run in one thread from one seed.
 
 pub mod clock;
 pub mod disk;
@@ -17,19 +16,19 @@ pub use files::{DirLock, File, Files};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use spawn::{Joiner, Priority, Spawner, Threads};
 
-/// The world a store lives in.
+/// The environment of a store.
 #[derive(Clone)]
 pub struct World {
     pub clock: Arc<dyn Clock>,
     pub files: Arc<dyn Files>,
     pub random: Arc<dyn Random>,
-    /// Starts the workers. With `None` no thread is started: work happens in
-    /// the caller's own steps.
+    /// Starts the workers. With `None` no thread is started: the work runs within the
+    /// caller's own steps.
     pub spawner: Option<Arc<dyn Spawner>>,
 }
 
 impl World {
-    /// The machine's own clock, disk, randomness and threads.
+    /// Returns the system's clock, disk, randomness and threads.
     pub fn real() -> World {
         World {
             clock: Arc::new(SystemClock::new()),

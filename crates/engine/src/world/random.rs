@@ -1,4 +1,4 @@
-//! Random numbers, as the engine sees them.
+//! The random number interface of the engine.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

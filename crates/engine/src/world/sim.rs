@@ -1,9 +1,9 @@
-//! A simulated file system in memory, for tests that crash and break things.
+//! A simulated file system in memory, for tests with crashes and faults.
 //!
-//! Reads see all that was written. What a crash leaves is what was synced, and
-//! of the rest whatever the seed says: writes are kept, lost or torn each on
-//! their own, names as a first part of each directory's changes. All chance
-//! comes from the seed, so one thread with one seed always sees the same.
+//! Reads see everything written. After a crash everything synced remains; the rest
+//! depends on the seed: each write is kept, lost or torn independently, and of the name
+//! changes in each directory a prefix is kept. All randomness comes from the seed, so
+//! one thread with one seed is deterministic.
 
 mod content;
 mod faults;
@@ -26,15 +26,15 @@ use machine::Machine;
 
 /// The file system of one simulated machine. Clones share it.
 ///
-/// A new one holds only the directories `/` and `` (of relative paths). A
-/// directory made in it is durable only once its parent is synced, as on disk.
+/// A new one contains only the directories `/` and `` (of relative paths). A directory
+/// created in it is durable only once its parent is synced, as on disk.
 #[derive(Clone)]
 pub struct SimFiles {
     machine: Arc<Mutex<Machine>>,
     holds: Arc<Holds>,
 }
 
-/// What was done since the machine came up.
+/// Operation counts since the machine was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub reads: u64,
@@ -54,50 +54,49 @@ impl SimFiles {
         SimFiles { machine: Arc::new(Mutex::new(machine)), holds: Arc::default() }
     }
 
-    /// Cuts the power: gives what survived, with locks released. From now on
-    /// `self` and its handles fail. Capacity and fault rates stay; failures
-    /// that were injected and did not strike yet do not.
+    /// Simulates a power failure: returns what survived, with locks released. From now
+    /// on `self` and its handles fail. Capacity and fault rates are kept; injected
+    /// faults that have not occurred yet are not.
     pub fn crash(&self) -> SimFiles {
         SimFiles::on(self.machine.lock().restart(false))
     }
 
-    /// Kills the process but not the machine: all that was written is there,
-    /// and what was not synced can still be lost in a later crash.
+    /// Kills the process but not the machine: everything written remains, but what was
+    /// not synced can still be lost in a later crash.
     pub fn crash_keeping_writes(&self) -> SimFiles {
         SimFiles::on(self.machine.lock().restart(true))
     }
 
-    /// Makes the next such operation fail whose path contains `path_part`. A
-    /// write that fails may have written a part; a sync that fails loses some
-    /// of the file's unsynced writes for good.
+    /// Makes the next operation of this kind fail whose path contains `path_part`. A
+    /// failed write may have written a part; a failed sync permanently loses some of
+    /// the file's unsynced writes.
     pub fn fail_next(&self, operation: Operation, path_part: &str, error: impl Into<io::Error>) {
         self.machine.lock().faults.add(operation, path_part, error.into());
     }
 
-    /// Makes every such operation fail whose path contains `path_part`, until
+    /// Makes every operation of this kind fail whose path contains `path_part`, until
     /// `clear_faults`.
     pub fn fail_always(&self, operation: Operation, path_part: &str, fault: Fault) {
         self.machine.lock().faults.add_lasting(operation, path_part, fault);
     }
 
-    /// Makes one operation fail, whichever comes at that point.
+    /// Makes one operation fail, whichever is next at that point.
     pub fn plan_fault(&self, planned: Planned) {
         self.machine.lock().faults.plan(planned);
     }
 
-    /// Whether the planned failure has come.
+    /// Returns whether the planned fault has occurred.
     pub fn has_fault_struck(&self) -> bool {
         self.machine.lock().faults.has_struck()
     }
 
-    /// Ends all failures that were injected.
+    /// Removes all injected faults.
     pub fn clear_faults(&self) {
         self.machine.lock().faults.clear();
     }
 
-    /// Makes the threads whose name contains `thread_part` wait, until the hold
-    /// is dropped, before they create, read, write or sync a file whose path
-    /// contains `path_part`.
+    /// Blocks threads whose name contains `thread_part` before they create, read, write
+    /// or sync a file whose path contains `path_part`, until the hold is dropped.
     pub fn hold(&self, operation: Operation, path_part: &str, thread_part: &str) -> Hold {
         self.holds.add(operation, path_part, thread_part)
     }
@@ -106,7 +105,7 @@ impl SimFiles {
         self.machine.lock().faults.rates = rates;
     }
 
-    /// Limits what all files together may take; `None` is without limit.
+    /// Limits the total size of all files; `None` is unlimited.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.machine.lock().capacity = bytes;
     }
@@ -122,7 +121,7 @@ impl SimFiles {
         Ok(())
     }
 
-    /// Cuts the end off a stored file.
+    /// Truncates a stored file.
     pub fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
         let mut machine = self.machine.lock();
         let content = machine.damaged(path)?;
@@ -137,7 +136,7 @@ impl SimFiles {
         self.machine.lock().counters
     }
 
-    /// All files as reads see them.
+    /// Returns all files as reads see them.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         self.machine.lock().files()
     }
@@ -198,7 +197,7 @@ impl Files for SimFiles {
 struct SimFile {
     machine: Arc<Mutex<Machine>>,
     holds: Arc<Holds>,
-    /// The name it was opened by.
+    /// The path it was opened with.
     path: PathBuf,
     number: u64,
     writable: bool,
@@ -267,7 +266,7 @@ mod tests {
         Path::new(DIR).join(name)
     }
 
-    /// A machine with the durable directory `DIR`.
+    /// Returns a machine with the durable directory `DIR`.
     fn machine(seed: u64) -> SimFiles {
         let files = SimFiles::new(seed);
         files.create_dir_all(Path::new(DIR)).unwrap();
@@ -443,7 +442,7 @@ mod tests {
         assert_eq!(buf, *b"x", "an open file outlives its name");
     }
 
-    /// A few hundred random steps; gives all that is visible at the end.
+    /// Runs a few hundred random steps; returns everything visible at the end.
     fn run(seed: u64) -> (BTreeMap<PathBuf, Vec<u8>>, Counters) {
         use crate::world::random::{Random, SeededRandom};
         let steps = SeededRandom::new(seed);

@@ -1,4 +1,4 @@
-//! Threads, as the engine sees them.
+//! The thread interface of the engine.
 
 use std::io;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use crate::sync::AbortOnPanic;
 
 pub trait Spawner: Send + Sync {
-    /// Starts a worker; `Joiner::join` waits for its end.
+    /// Starts a worker; `Joiner::join` waits for it to end.
     fn spawn(
         &self,
         name: &str,
@@ -15,12 +15,12 @@ pub trait Spawner: Send + Sync {
     ) -> io::Result<Box<dyn Joiner>>;
 }
 
-/// How urgent a worker's work is.
+/// The urgency of a worker's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Callers wait for it.
     Normal,
-    /// It gives way to callers.
+    /// It yields to callers.
     Low,
 }
 
@@ -46,7 +46,7 @@ impl Spawner for Threads {
             if priority == Priority::Low {
                 give_way();
             }
-            // What a dead worker has left undone would be waited for, for ever.
+            // Callers would wait forever for the work of a dead worker.
             let _abort = AbortOnPanic::during("in a worker thread");
             body();
         })?;
@@ -54,7 +54,7 @@ impl Spawner for Threads {
     }
 }
 
-/// Lowers the priority of this thread alone: Linux keeps one for each.
+/// Lowers the priority of this thread alone: Linux keeps one per thread.
 fn give_way() {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), LOW_NICENESS) {

@@ -1,5 +1,5 @@
-//! Bits that rot and files that vanish: what is damaged is never served, and
-//! what is not damaged is.
+//! Bit rot and missing files: damaged data is never served, and undamaged data still
+//! is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,8 @@ fn options() -> Options {
     options
 }
 
-/// A closed store of two tables with several fragments and a log.
+/// Returns the files of a closed store with two tables, several fragments and a log,
+/// and its rows.
 fn closed_store() -> (Image, Rows) {
     let sim = SimFiles::new(1);
     let store = open(&sim).unwrap();
@@ -55,7 +56,7 @@ fn closed_store() -> (Image, Rows) {
             rows.insert((table, row.clone()), cells);
         }
         store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
-        // The last rows of table a, and the last of table b, stay in the log.
+        // The last rows of both tables remain in the log.
         match number % 30 {
             14 => store.flush(tables[0]).unwrap(),
             19 => store.flush(tables[1]).unwrap(),
@@ -66,7 +67,7 @@ fn closed_store() -> (Image, Rows) {
     (sim.files(), rows)
 }
 
-/// A machine with these files on its disk.
+/// Returns a machine with these files on its disk.
 fn machine_with(image: &Image) -> SimFiles {
     let sim = SimFiles::new(1);
     for (path, bytes) in image {
@@ -78,8 +79,8 @@ fn machine_with(image: &Image) -> SimFiles {
     sim
 }
 
-/// Reads every row by itself, and the tables whole in both directions. Gives
-/// how many rows are served and how many are lost.
+/// Reads every row on its own, and both tables in both directions. Returns how many
+/// rows are served and how many are lost.
 fn served(store: &Store, rows: &Rows) -> (usize, usize) {
     let (mut good, mut lost) = (0, 0);
     for ((table, row), expected) in rows {
@@ -143,7 +144,7 @@ fn a_flipped_bit_is_never_served_and_spoils_only_what_it_is_in() {
             assert!(good > 0, "all is lost with {}", path.display());
             partly += 1;
         }
-        // Compaction meets the damage and must not carry it on.
+        // Compaction encounters the damage and must not propagate it.
         for (table, _) in store.tables() {
             let compacted = store.compact(table);
             assert!(matches!(compacted, Ok(()) | Err(Error::DataLoss { .. })), "{compacted:?}");
@@ -173,7 +174,7 @@ fn only_the_rows_of_a_missing_fragment_are_lost() {
         assert_eq!(lost, expected, "without {}", gone.display());
         assert!(lost > 0 && lost < rows.len() / 2);
         drop(store);
-        // It stays so: nothing forgets what is missing.
+        // The loss persists: a later open must not forget what is missing.
         assert_eq!(served(&open(&sim).unwrap(), &rows).1, expected);
     }
 }

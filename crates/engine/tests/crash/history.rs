@@ -1,4 +1,4 @@
-//! What a store was told, and what it must hold after any part of it.
+//! The commits applied to a store, and the expected contents after any prefix of them.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use stele_engine::*;
 
 use super::die::Die;
 
-/// The families of every table, each in a group of its own.
+/// The families of every table, each in its own group.
 pub const FAMILIES: [&[u8]; 2] = [b"cold", b"hot"];
 const ROWS: u64 = 12;
-/// The column that every commit adds one to, in a row of its own.
+/// The row with the counter that every commit increments.
 const COUNT_ROW: &[u8] = b"count";
 
-/// The cells of a table: row, family, qualifier.
+/// The cells of a table, keyed by row, family and qualifier.
 pub type Cells = BTreeMap<(Vec<u8>, Vec<u8>, Vec<u8>), Vec<u8>>;
 pub type Contents = BTreeMap<TableId, Cells>;
 
-/// One change, in a form that the store and the model both take.
+/// A change, in a form that both the store and the model accept.
 #[derive(Clone, Debug)]
 enum Change {
     DeleteRange(Vec<u8>, Vec<u8>),
@@ -26,7 +26,7 @@ enum Change {
     Add(Vec<u8>, usize, i64),
 }
 
-/// A commit over some tables.
+/// A commit to one or more tables.
 #[derive(Clone, Debug)]
 pub struct Told {
     pub txn: Txn,
@@ -34,8 +34,8 @@ pub struct Told {
 }
 
 impl Told {
-    /// A random commit over at least one of `tables`. Its place among all
-    /// commits is in every cell it sets.
+    /// Returns a random commit to at least one of `tables`. Every cell it sets contains
+    /// its sequence number.
     pub fn random(die: &Die, sequence: u64, tables: &[TableId]) -> Told {
         let mut chosen: Vec<TableId> = tables.iter().copied().filter(|_| die.one_in(2)).collect();
         if chosen.is_empty() {
@@ -81,7 +81,7 @@ impl Told {
         commit.finish()
     }
 
-    /// Does to the model what the commit does to the store.
+    /// Applies the commit to the model.
     pub fn apply(&self, contents: &mut Contents) {
         for (table, changes) in &self.tables {
             let Some(cells) = contents.get_mut(table) else { continue };
@@ -116,8 +116,8 @@ impl Change {
     }
 }
 
-/// Rows ascend. Every commit counts itself in every group, so that one applied
-/// twice, or by half, shows.
+/// Returns random changes with ascending rows. Every commit increments a counter in
+/// every group, so that a commit applied twice or partially is detected.
 fn random_changes(die: &Die, sequence: u64) -> Vec<Change> {
     let mut changes = Vec::new();
     if die.one_in(25) {
@@ -153,7 +153,7 @@ fn row(number: u64) -> Vec<u8> {
     format!("row{number:02}").into_bytes()
 }
 
-/// Everything a store answers for one table. Also the snapshot's txn.
+/// Returns everything that a store reads from one table, and the snapshot's txn.
 pub fn read_table(store: &Store, table: TableId, view: View) -> Result<(Cells, Txn)> {
     let mut cells = Cells::new();
     let spec = ScanSpec { view, ..ScanSpec::default() };

@@ -1,5 +1,5 @@
-//! A store that dies again and again on one simulated machine, and what must
-//! be true each time it comes back.
+//! A store that crashes repeatedly on one simulated machine, and the invariants after
+//! each recovery.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::power::Powered;
 pub const DIR: &str = "/store";
 const TABLES_MAX: usize = 4;
 
-/// How much happened, to be sure that the test tests something.
+/// Event counts, to make sure that the test covers what it should.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub lives: u64,
@@ -24,7 +24,7 @@ pub struct Tally {
     pub lost_commits: u64,
     pub flushes: u64,
     pub compactions: u64,
-    /// Stores found with a compaction that had been broken off.
+    /// Stores recovered with an interrupted compaction.
     pub broken_off: u64,
     pub died_while_opening: u64,
     pub stopped: u64,
@@ -65,24 +65,24 @@ impl Tally {
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// All that was not synced may be lost.
+    /// Everything not synced may be lost.
     Power,
-    /// All that was written is there.
+    /// Everything written remains.
     Kill,
     Close,
 }
 
-/// What goes wrong during a life.
+/// The faults during a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     None,
-    /// The power goes out after some changes to files.
+    /// The power fails after some changes to files.
     Cut,
-    /// Operations fail by chance.
+    /// Operations fail at random.
     Rates,
     /// One operation fails.
     Once,
-    /// The disk gets full, and later has room again.
+    /// The disk becomes full and later has free space again.
     Full,
 }
 
@@ -92,14 +92,14 @@ pub struct Survivor {
     names: u64,
     sequence: u64,
     tables: BTreeMap<TableId, String>,
-    /// Names of tables whose creation failed, and ids whose removal did: each
-    /// may have happened.
+    /// Names of tables whose creation failed, and ids whose removal failed: either may
+    /// have taken effect.
     maybe_created: Vec<String>,
     maybe_dropped: Vec<TableId>,
-    /// What the store held when it was opened, and what it was told since.
+    /// The contents when the store was opened, and the commits since.
     base: Contents,
     told: Vec<Told>,
-    /// How many of `told` must survive a loss of power, or a kill.
+    /// How many of `told` must survive a power failure or a kill, respectively.
     durable: usize,
     written: usize,
     newest: Txn,
@@ -129,7 +129,7 @@ impl Survivor {
         }
     }
 
-    /// One life: come back, be checked, live, die.
+    /// Runs one life: recover, check, run random steps, crash.
     pub fn live(&mut self) {
         let (store, power) = self.come_back();
         self.tally.broken_off += u64::from(is_broken_off(&store));
@@ -177,7 +177,7 @@ impl Survivor {
         };
     }
 
-    /// Opens the store; on the way it may die some more times.
+    /// Opens the store; it may crash several times while opening.
     fn come_back(&mut self) -> (Store, Powered) {
         let mut lost_power = self.end != End::Kill;
         let mut deaths = 0;
@@ -261,7 +261,7 @@ impl Survivor {
         trouble
     }
 
-    /// There is room again: the store goes on by itself.
+    /// Frees disk space; the store resumes by itself.
     fn relieve(&mut self, store: &Store) {
         self.sim.set_capacity(None);
         if let Err(error) = self.commit(store, Wait::Durable) {
@@ -294,7 +294,7 @@ impl Survivor {
         self.note_durable(store);
     }
 
-    /// Whatever is called durable may have been read, so it must stay.
+    /// Whatever is reported durable may have been read, so it must survive.
     fn note_durable(&mut self, store: &Store) {
         let durable = store.progress().0;
         let count = self.told.partition_point(|told| told.txn <= durable);
@@ -344,8 +344,8 @@ impl Survivor {
         outcome.map(|_| ())
     }
 
-    /// A reader sees exactly the commits up to its snapshot, also after the
-    /// log has failed.
+    /// A reader sees exactly the commits up to its snapshot, even after the log has
+    /// failed.
     fn read(&mut self, store: &Store, view: View) -> Result<()> {
         let all: Vec<TableId> = self.tables.keys().copied().collect();
         let table = self.die.pick(&all);
@@ -395,8 +395,8 @@ impl Survivor {
         contents
     }
 
-    /// The store holds exactly the first commits, all tables alike, and no
-    /// fewer than were promised.
+    /// Checks that the store contains exactly a prefix of the commits, the same for all
+    /// tables, and no fewer than acknowledged.
     fn check(&mut self, store: &Store) {
         self.check_tables(store);
         let mut found = Contents::new();
@@ -454,7 +454,8 @@ impl Survivor {
     }
 }
 
-/// Whether rows of a file are left out that were rewritten into other files.
+/// Returns whether a file has rows excluded because they were rewritten into other
+/// files.
 fn is_broken_off(store: &Store) -> bool {
     let configs = store.configs().expect("a store has configs");
     let chains = configs.tables.values().flat_map(|table| &table.tablets[0].chains);

@@ -1,5 +1,5 @@
-//! Deaths told by hand: the ones that random lives found, and that a reader
-//! should know.
+//! Hand-written crash scenarios that random lives have found and that readers should
+//! know.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn schema() -> Schema {
     Schema::with_families([Family::new("f")]).unwrap()
 }
 
-/// One commit that adds one to a counter and sets a row in each table.
+/// Returns a commit that increments a counter and sets a row in each table.
 fn commit(tables: &[TableId], number: u64, value_bytes: usize) -> Commit {
     let mut commit = CommitBuilder::new();
     for &table in tables {
@@ -40,7 +40,7 @@ fn commit(tables: &[TableId], number: u64, value_bytes: usize) -> Commit {
     commit.finish()
 }
 
-/// How many commits a table counted, and how many rows it has of them.
+/// Returns the number of commits a table counted, and how many of their rows it has.
 fn counted(store: &Store, table: TableId) -> (i64, i64) {
     let (mut count, mut rows) = (0, 0);
     let read = store.read(table, ScanSpec::default(), |cell| match cell.row {
@@ -78,7 +78,8 @@ fn what_a_failed_sync_forgot_is_not_served_after_a_restart_and_then_lost() {
         assert!(matches!(store.sync(Txn::MAX), Err(Error::Stopped(_) | Error::Io { .. })));
         let restarted = sim.crash_keeping_writes();
         drop(store);
-        // The kernel still shows what it could not write and forgot to write.
+        // Reads still see the pages that the kernel failed to write and will never
+        // write.
         let store = open(&restarted);
         let seen = counted(&store, table);
         assert_eq!(seen, (4, 4));
@@ -116,7 +117,8 @@ fn a_flush_during_recovery_does_not_run_ahead_of_the_log() {
     }
 }
 
-/// Two runs over the same rows, with deletes, to be compacted in many parts.
+/// Returns a store with two runs over the same rows, with deletes, to be compacted in
+/// many parts.
 fn two_runs(sim: &SimFiles) -> (Store, Powered, TableId) {
     let mut options = Options::default();
     options.compact.output_bytes = 1;
@@ -137,8 +139,8 @@ fn two_runs(sim: &SimFiles) -> (Store, Powered, TableId) {
     (store, power, table)
 }
 
-/// Compacts until the power goes out, and finishes it after the crash. Tells
-/// whether the power lasted, and how many files the crash left in the chain.
+/// Compacts until the power fails, and finishes after the crash. Returns whether the
+/// power lasted, and how many files the crash left in the chain.
 fn cut_off(changes: u64, crash: fn(&SimFiles) -> SimFiles) -> (bool, usize) {
     let sim = SimFiles::new(changes);
     let (store, power, table) = two_runs(&sim);

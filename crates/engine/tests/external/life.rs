@@ -1,5 +1,5 @@
-//! A store without a log of its own that dies again and again, a caller that
-//! has the log, and a model of what every prefix of that log amounts to.
+//! A store with an external log that crashes repeatedly, a caller that owns the log,
+//! and a model of the state after every prefix of that log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,21 +13,21 @@ use super::power::Powered;
 
 pub const DIR: &str = "/store";
 const TABLES: [&str; 2] = ["left", "right"];
-/// Each in a group of its own.
+/// Each in its own group.
 const FAMILIES: [&[u8]; 2] = [b"f", b"g"];
 const ROWS: u64 = 10;
 
 /// Table, row, family, timestamp.
 type Cells = BTreeMap<(usize, Vec<u8>, Vec<u8>, i64), Vec<u8>>;
 
-/// One logged change of one row.
+/// One logged change to one row.
 #[derive(Clone, Debug)]
 enum Change {
     Set { table: usize, row: u64, family: usize },
     DeleteRow { table: usize, row: u64 },
 }
 
-/// How much happened, to be sure that the test tests something.
+/// Event counts, to make sure that the test covers what it should.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub commits: u64,
@@ -63,9 +63,9 @@ impl Tally {
 pub struct Machine {
     die: Die,
     sim: SimFiles,
-    /// The caller's log: the entry of index `n` is at `n - 1`.
+    /// The caller's log: the entry with index `n` is at `n - 1`.
     log: Vec<Vec<Change>>,
-    /// The highest index that a store said was flushed.
+    /// The highest index that a store reported as flushed.
     flushed: u64,
     pub tally: Tally,
 }
@@ -76,8 +76,8 @@ impl Machine {
         Machine { die, sim, log: Vec::new(), flushed: 0, tally: Tally::default() }
     }
 
-    /// One life: come back as of the flushed index, be brought up to date,
-    /// live, die.
+    /// Runs one life: recover as of the flushed index, catch up, run random steps,
+    /// crash.
     pub fn live(&mut self) {
         let (store, power) = self.come_back();
         let tables = self.tables(&store);
@@ -96,7 +96,7 @@ impl Machine {
         self.tally.flushes += stats.flushes;
         self.tally.compactions += stats.compactions;
         if self.die.one_in(4) {
-            // Whatever closing says, nothing flushed may be lost by it.
+            // Whatever closing returns, it must not lose flushed data.
             let _ = store.close();
         } else {
             power.cut_after(0);
@@ -130,7 +130,7 @@ impl Machine {
 
     fn options(&self) -> Options {
         let mut options = Options::default();
-        // Short memory, so that writers make flushes themselves.
+        // Little memory, so that writers trigger flushes themselves.
         options.memory.budget_bytes = self.die.pick(&[8 << 10, 64 << 10, 1 << 20]);
         options.flush.fragment_bytes = self.die.pick(&[2 << 10, 1 << 20]);
         options.compact.chain_min = 2;
@@ -201,8 +201,8 @@ impl Machine {
         self.note(store);
     }
 
-    /// The log has it before the store does, and keeps it if the store refuses:
-    /// then the same index comes again.
+    /// Appends to the log before applying to the store. If the store refuses, the entry
+    /// stays in the log and the same index is applied again.
     fn apply(&mut self, store: &Store, tables: [TableId; 2]) {
         let next = store.applied_index() + 1;
         if next > self.log.len() as u64 {
@@ -221,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// What was called flushed once stays so.
+    /// Checks that the flushed index never decreases.
     fn note(&mut self, store: &Store) {
         assert!(store.flushed_index() >= self.flushed);
         self.flushed = store.flushed_index();
@@ -244,7 +244,8 @@ impl Machine {
         changes
     }
 
-    /// An entry may be without any change: its index counts all the same.
+    /// Returns the commit of an entry. An entry may have no changes: its index still
+    /// counts.
     fn commit(&self, tables: [TableId; 2], index: u64) -> Commit {
         let mut commit = CommitBuilder::new();
         let mut open = None;
@@ -265,7 +266,7 @@ impl Machine {
         commit.finish()
     }
 
-    /// What the first `index` entries of the log amount to.
+    /// Returns the state after the first `index` entries of the log.
     fn model(&self, index: u64) -> Cells {
         let mut cells = Cells::new();
         for (index, changes) in (1..=index).zip(&self.log) {

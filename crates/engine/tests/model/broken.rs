@@ -1,4 +1,4 @@
-//! Compactions that are broken off after some of their outputs are in place.
+//! Compactions that are interrupted after some of their outputs are installed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use stele_engine::world::Files;
 use stele_engine::world::sim::{Operation, SimFiles, disk_full};
 use stele_engine::*;
 
-/// Compacts a table until there is no room for its second output. Tells
-/// whether it got so far.
+/// Compacts a table until the disk is full for its second output. Returns whether it
+/// got that far.
 pub fn break_off(store: &Store, files: &SimFiles, table: TableId) -> bool {
     let second = path_after_next(files);
     files.fail_next(Operation::Create, &second.to_string_lossy(), disk_full());
     let outcome = store.compact(table);
-    // A failure that did not strike must not wait for others.
+    // A fault that did not occur must not hit a later operation.
     if files.create(&second).is_err() {
         outcome.expect("nothing was in its way");
         return false;
@@ -24,7 +24,7 @@ pub fn break_off(store: &Store, files: &SimFiles, table: TableId) -> bool {
     true
 }
 
-/// Where the second fragment from now on will be.
+/// Returns the path of the fragment after the next.
 fn path_after_next(files: &SimFiles) -> PathBuf {
     let fragments = Path::new("/store").join(FRAGMENTS_DIR);
     let names = files.list(&fragments).expect("the store has a directory of fragments");

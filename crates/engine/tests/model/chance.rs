@@ -1,5 +1,5 @@
-//! Everything random in a run: rows, mutations, schemas, scans and limits, all
-//! from one seed, out of small pools so that things meet often.
+//! Everything random in a run: rows, mutations, schemas, scans and limits, all from one
+//! seed, drawn from small pools so that they often coincide.
 
 use std::cell::Cell;
 
@@ -12,11 +12,11 @@ use super::history::{APPEND, Changes, Column, Op};
 
 pub struct Chance {
     random: SeededRandom,
-    /// For family names that never come back.
+    /// For family names that are never reused.
     families: Cell<u32>,
 }
 
-/// Timestamps are multiples of this, so that they meet.
+/// Timestamps are multiples of this, so that they coincide.
 const TIME_STEP: i64 = 10;
 
 const ROWS: [&[u8]; 12] = [
@@ -52,7 +52,8 @@ impl Chance {
         list[self.below(list.len())].clone()
     }
 
-    /// Half of all rows are one of a few, so that cells have long histories.
+    /// Returns a row; half of them come from a small set, so that cells have long
+    /// histories.
     pub fn row(&self) -> Vec<u8> {
         let hot = if self.percent(50) { &ROWS[3..6] } else { &ROWS[..] };
         self.pick(hot).to_vec()
@@ -63,7 +64,7 @@ impl Chance {
         self.pick(hot).to_vec()
     }
 
-    /// Mostly around now, sometimes at the ends of time.
+    /// Returns a timestamp, mostly around now, sometimes an extreme value.
     fn timestamp(&self, now: i64) -> i64 {
         match self.below(60) {
             0 => i64::MIN,
@@ -114,7 +115,8 @@ impl Chance {
         self.pick(&names)
     }
 
-    /// `fold` is one per commit: two of them over one cell are refused.
+    /// Returns a mutation. `fold` is fixed per commit: two folds on one cell are
+    /// refused.
     fn op(&self, schema: &Schema, fold: FoldId, now: i64) -> Op {
         let column: Column = (self.family(schema), self.qualifier());
         let at = self.timestamp(now);
@@ -132,7 +134,7 @@ impl Chance {
     }
 
     pub fn changes(&self, schema: &Schema, now: i64) -> Changes {
-        // Mostly the same one, so that operands meet that can be folded.
+        // Mostly the same one, so that there are operands to fold together.
         let usual = self.percent(60);
         let fold = if usual { APPEND } else { self.pick(&[FoldId::SUM, FoldId::MIN, FoldId::MAX]) };
         let mut changes = Changes::default();
@@ -146,7 +148,7 @@ impl Chance {
         changes
     }
 
-    /// Merges into a few cells of one row.
+    /// Returns merges into a few cells of one row.
     pub fn merges(&self, schema: &Schema, now: i64) -> Changes {
         let merge = |_| {
             let column = (self.family(schema), self.qualifier());
@@ -157,8 +159,8 @@ impl Chance {
         Changes { ranges: Vec::new(), rows: [(self.row(), ops)].into() }
     }
 
-    /// A delete of a row, at any level, and what is set after it: the same
-    /// few cells again and again.
+    /// Returns a delete of a row, at any level, followed by writes to the same few
+    /// cells.
     pub fn overwrite(&self, schema: &Schema, row: &[u8], now: i64) -> Changes {
         let mut changes = Changes::default();
         let family = self.family(schema);
@@ -224,14 +226,14 @@ impl Chance {
         Schema::new(list).expect("what is made up here is valid")
     }
 
-    /// A changed schema: other policies, a new family, or one family fewer.
+    /// Returns a changed schema: other policies, a new family, or one family fewer.
     pub fn altered(&self, schema: &Schema, now: i64) -> Schema {
         let mut groups = schema.groups().to_vec();
         let wildcard = groups.iter().position(|group| group.wildcard);
         let at = self.below(groups.len());
         match self.below(6) {
-            // Where a wildcard group may hold the name already, it has to go
-            // on holding it.
+            // If the wildcard group may already contain the name, the family must stay
+            // in that group.
             0 => groups[wildcard.unwrap_or(at)].families.push(self.new_family(now)),
             1 if wildcard.is_none_or(|wildcard| wildcard == at)
                 && groups[at].families.len() > 1 =>

@@ -1,12 +1,12 @@
-//! Rows that are deleted and set over and over, with rewrites and snapshots in
-//! between.
+//! Rows that are repeatedly deleted and set, with rewrites and snapshots in between.
 
 use stele_engine::Txn;
 
 use super::run::Run;
 
 impl Run {
-    /// Random steps, a third of them deletes of one row or of ranges over it.
+    /// Runs random steps, about a third of them deletes of one row or of ranges over
+    /// it.
     pub fn steps_of_deletes(&mut self, count: usize) {
         self.repeat(count, |run| {
             if run.chance.percent(35) { run.delete_often() } else { run.any_step() }

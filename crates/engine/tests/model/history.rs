@@ -1,6 +1,6 @@
-//! The model: every mutation that was ever committed, row by row in order, and
-//! a naive interpreter that carries them out from the beginning to answer any
-//! snapshot. Slow, and meant to be obviously right.
+//! The model: every mutation ever committed, per row and in order, and a naive
+//! interpreter that replays them from the beginning to answer any snapshot. Slow, but
+//! obviously correct.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use stele_engine::{CommitBuilder, Fold, FoldId, Printable, RowRange, TableId, Ti
 
 use super::policy::{self, Ranks};
 
-/// One mutation, owning its bytes.
+/// A mutation that owns its bytes.
 #[derive(Clone, Debug)]
 pub enum Op {
     Set(Column, i64, Vec<u8>),
@@ -73,18 +73,18 @@ impl fmt::Display for Changes {
     }
 }
 
-/// A part of a version: what one mutation left in it.
+/// A part of a version: the contribution of one mutation.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     pub txn: Txn,
     pub marker: bool,
-    /// How it is merged into the parts before it; `None` for the first one
-    /// when it stands alone.
+    /// How it is merged into the previous parts; `None` for a first part that stands
+    /// alone.
     pub fold: Option<FoldId>,
     pub value: &'a [u8],
 }
 
-/// Versions by timestamp, newest first; the parts of each, oldest first.
+/// Versions by timestamp, newest first, with the parts of each, oldest first.
 pub type Versions<'a> = BTreeMap<Reverse<i64>, Vec<Part<'a>>>;
 pub type Row<'a> = BTreeMap<(&'a [u8], &'a [u8]), Versions<'a>>;
 
@@ -96,27 +96,27 @@ pub struct RowHistory {
     pub newest: Txn,
 }
 
-/// Up to which txn the parts of a version may have been purged for good,
-/// because at some moment the policy let the whole version go.
+/// The txn up to which the parts of a version may have been purged permanently, because
+/// at some time the policy purged the whole version.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Purged {
     pub through: Txn,
-    /// The same, had none of it been a marker. A marker that goes only because
-    /// it is one takes everything below it along.
+    /// The same if none of the parts were a marker. A marker that is purged only
+    /// because it is a marker takes everything below it with it.
     pub through_as_value: Txn,
 }
 
-/// Which moments of a row's history are looked at.
+/// Which states of a row's history to examine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Moments {
     Last,
-    /// Compaction may look at old commits alone: below a held snapshot, or in
-    /// the older fragments of a chain.
+    /// Compaction may see old commits in isolation: below a held snapshot, or in the
+    /// older fragments of a chain.
     All,
 }
 
 impl RowHistory {
-    /// The row as a reader at `snapshot` must find it, before any purge.
+    /// Returns the row as a reader at `snapshot` must see it, before any purge.
     pub fn at(&self, snapshot: Txn) -> Row<'_> {
         let seen = &self.ops[..self.ops.partition_point(|(txn, _)| *txn <= snapshot)];
         // Nothing before the last delete of the row matters.
@@ -128,12 +128,12 @@ impl RowHistory {
         row
     }
 
-    /// The last commit that named the row or deleted it with a range.
+    /// Returns the last commit that named the row or deleted it with a range.
     pub fn last_change(&self) -> Txn {
         self.ops.last().map_or(self.newest, |(txn, _)| self.newest.max(*txn))
     }
 
-    /// All that ever happened to the row, for a person to read.
+    /// Returns the full history of the row as readable text.
     pub fn story(&self) -> String {
         let lines: Vec<String> =
             self.ops.iter().map(|(txn, op)| format!("    {txn} {op}")).collect();
@@ -148,7 +148,7 @@ impl RowHistory {
         self.purges.get(&key).copied().unwrap_or_default()
     }
 
-    /// Notes what a rewrite may purge from now on.
+    /// Records what a rewrite may purge from now on.
     fn note_purges(&mut self, schema: &Schema, now: i64, moments: Moments) {
         let mut found: Vec<((Column, i64), Purged)> = Vec::new();
         match moments {
@@ -223,7 +223,7 @@ fn purges(row: &Row<'_>, schema: &Schema, now: i64, found: &mut Vec<((Column, i6
     }
 }
 
-/// A fold that tells the order of its operands, unlike the built-in ones.
+/// A fold whose result depends on the order of its operands, unlike the built-in ones.
 pub const APPEND: FoldId = FoldId(9);
 
 pub struct Append;
@@ -238,7 +238,7 @@ impl Fold for Append {
     }
 }
 
-/// The value that parts add up to.
+/// Returns the folded value of the parts.
 pub fn fold(parts: &[Part<'_>]) -> Vec<u8> {
     let integer = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_be_bytes);
     let mut value: Option<Vec<u8>> = None;
@@ -259,8 +259,7 @@ pub struct TableHistory {
     pub id: TableId,
     pub schema: Arc<Schema>,
     pub rows: BTreeMap<Vec<u8>, RowHistory>,
-    /// The last commit that touched the table, and the last that deleted a
-    /// range of it.
+    /// The last commit that touched the table, and the last that deleted a range of it.
     pub newest: Txn,
     pub range_deleted: Txn,
 }
@@ -293,7 +292,7 @@ impl TableHistory {
         }
     }
 
-    /// The schema or the clock has changed.
+    /// Records what may be purged after a change of the schema or the clock.
     pub fn note_purges(&mut self, now: i64) {
         for history in self.rows.values_mut() {
             history.note_purges(&self.schema, now, Moments::All);

@@ -1,5 +1,5 @@
-//! A store does what a plain ordered map of all history says, whatever is
-//! flushed, compacted, altered and reopened meanwhile.
+//! A store behaves like a plain ordered map of its whole history, whatever is flushed,
+//! compacted, altered and reopened in between.
 //!
 //! `STELE_SEED=n` reruns one seed; `STELE_LONG=1` runs twenty times as much.
 #![forbid(unsafe_code)]
@@ -22,7 +22,7 @@ const STEPS: usize = 1200;
 const STEPS_LONG_FACTOR: usize = 4;
 const SEEDS_LONG_FACTOR: u64 = 5;
 
-/// Seeds that once found something.
+/// Seeds that have found bugs before.
 const KEPT: &str = include_str!("../seeds/model.txt");
 
 #[test]

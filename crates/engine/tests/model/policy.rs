@@ -1,13 +1,13 @@
-//! Purge policies as the model understands them, written down a second time so
-//! that a mistake in the engine's own evaluation shows.
+//! The model's own implementation of purge policies, independent of the engine's so
+//! that a mistake in the engine is detected.
 
 use stele_engine::schema::{Purge, Schema};
 
-/// How many versions of a column have come by, newest first.
+/// The number of versions of a column seen so far, newest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ranks {
     pub all: u32,
-    /// Of those at or below the policy's waterline.
+    /// Those at or below the policy's waterline.
     pub below: u32,
 }
 
@@ -20,8 +20,8 @@ impl Ranks {
     }
 }
 
-/// The policy of a family: its own, or that of its group; `None` when the
-/// table has no such family.
+/// Returns the policy of a family: its own, or that of its group; `None` if the table
+/// has no such family.
 pub fn of_family<'a>(schema: &'a Schema, family: &[u8]) -> Option<&'a Purge> {
     for group in schema.groups() {
         for known in &group.families {
@@ -33,7 +33,7 @@ pub fn of_family<'a>(schema: &'a Schema, family: &[u8]) -> Option<&'a Purge> {
     schema.groups().iter().find(|group| group.wildcard).map(|group| &group.purge)
 }
 
-/// Whether a version goes, given the ranks it was counted into.
+/// Returns whether a version is purged, given the ranks that include it.
 pub fn purges(policy: &Purge, at: i64, marker: bool, ranks: Ranks, now: i64) -> bool {
     let term = |term: &Purge| purges(term, at, marker, ranks, now);
     match policy {
@@ -51,7 +51,7 @@ pub fn never(policy: &Purge) -> bool {
     *policy == Purge::Never
 }
 
-/// Whether the verdict changes as time passes.
+/// Returns whether the result depends on the current time.
 pub fn ages(policy: &Purge) -> bool {
     match policy {
         Purge::MaxAge(_) => true,

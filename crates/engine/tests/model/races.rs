@@ -1,5 +1,5 @@
-//! Conditional commits from many threads at once: what a row was when it was
-//! read is what it still is when the commit is taken, or there is no commit.
+//! Concurrent conditional commits: a commit succeeds only if the row is still as it was
+//! when it was read.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,17 +19,17 @@ fn with_store(options: Options, body: impl FnOnce(&Store, TableId)) {
     store.close().unwrap();
 }
 
-/// Small enough that memory is flushed and chains are compacted on the way.
+/// Small enough that memory is flushed and chains are compacted during the test.
 fn small() -> Options {
     let mut options = Options::default();
     options.flush.fragment_bytes = 16 << 10;
     options.compact.chain_min = 2;
-    // A sync for each of the commits would only take time.
+    // A sync per commit would only take time.
     options.log.sync = false;
     options
 }
 
-/// The value of the only cell of a row, and the txn it was read at.
+/// Returns the value of the only cell of a row, and the txn at which it was read.
 fn read(store: &Store, table: TableId, row: &[u8]) -> (Option<Vec<u8>>, Txn) {
     let spec = ScanSpec { view: View::Latest, ..ScanSpec::row(row) };
     let mut scan = store.scan(table, spec).unwrap();
@@ -93,7 +93,7 @@ fn of_thirty_two_inserts_into_an_absent_row_exactly_one_wins() {
             let wins: Vec<usize> = std::thread::scope(|scope| {
                 let insert = |thread: usize| {
                     start.wait();
-                    // A row that is there already is left alone.
+                    // An existing row is left unchanged.
                     let (found, txn) = read(store, table, row);
                     if found.is_some() {
                         return None;

@@ -1,4 +1,4 @@
-//! One run: a store and a model, led through the same random steps.
+//! One run: a store and a model driven through the same random steps.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const MANY_SLOTS: usize = 1 << 16;
 pub struct Run {
     seed: u64,
     step: usize,
-    /// What the last steps were, for whoever has to find out.
+    /// The most recent steps, printed on failure.
     steps_told: Vec<String>,
     pub(super) chance: Chance,
     pub files: SimFiles,
@@ -30,23 +30,23 @@ pub struct Run {
     options: Options,
     store: Option<Store>,
     pub(super) tables: Vec<TableHistory>,
-    /// Everything before the store was opened.
+    /// The last txn before the store was opened.
     floor: Txn,
-    /// Txns that readers may still have in mind.
+    /// Txns that readers may still use.
     seen: Vec<Txn>,
     snapshots: Vec<Held>,
     scans: Vec<(Scan, ScanCheck)>,
     pub tally: Tally,
 }
 
-/// A snapshot and when it was taken.
+/// A snapshot and the time it was taken.
 #[derive(Clone)]
 struct Held {
     snapshot: Arc<Snapshot>,
     since: Duration,
 }
 
-/// Everything small, so that all of it happens often.
+/// Small limits everywhere, so that all events are frequent.
 fn options(chance: &Chance) -> Options {
     let mut options = Options::default();
     options.log.segment_bytes = 4 << 10;
@@ -127,12 +127,12 @@ impl Run {
         self.floor = durable;
     }
 
-    /// Leads store and model through random steps, and compares all at the end.
+    /// Drives store and model through random steps, and compares everything at the end.
     pub fn steps(&mut self, count: usize) {
         self.repeat(count, Run::any_step);
     }
 
-    /// The same with steps of the caller's choice.
+    /// Like `steps`, with steps of the caller's choice.
     pub(super) fn repeat(&mut self, count: usize, step: impl Fn(&mut Run)) {
         for _ in 0..count {
             self.step += 1;
@@ -180,7 +180,7 @@ impl Run {
         self.apply(all, most);
     }
 
-    /// Several commits in a row that merge into the same cells.
+    /// Applies several consecutive commits that merge into the same cells.
     fn merge_often(&mut self) {
         let table = self.chance.below(self.tables.len());
         let cells = self.chance.merges(&self.tables[table].schema, self.now());
@@ -229,8 +229,8 @@ impl Run {
         self.saw(txn);
     }
 
-    /// The newest commit of any row that is touched, as an exact conflict
-    /// memory knows it.
+    /// Returns the newest commit of any touched row, as exact conflict detection would
+    /// know it.
     fn newest_of(&self, all: &[(usize, Changes)]) -> Txn {
         let mut newest = Txn::ZERO;
         for (table, changes) in all {
@@ -258,7 +258,7 @@ impl Run {
         self.seen.push(txn);
     }
 
-    /// A commit that has to be refused, with nothing of it applied.
+    /// Applies a commit that must be refused as a whole.
     fn bad_commit(&mut self) {
         let table = &self.tables[self.chance.below(self.tables.len())];
         let family = self.chance.family(&table.schema);
@@ -297,7 +297,7 @@ impl Run {
         (scan, ScanCheck::new(table, spec, self.now()))
     }
 
-    /// Scans to the end, in batches, with no commit in between.
+    /// Scans to the end, in batches, with no commits in between.
     fn read(&mut self) {
         self.tell("read");
         let mut open = Some(self.new_scan());
@@ -308,7 +308,8 @@ impl Run {
         }
     }
 
-    /// What a scan began to read in memory it goes on to read from disk.
+    /// Sometimes rewrites the table, so that a scan that began in memory continues on
+    /// disk.
     pub(super) fn perhaps_rewrite(&mut self, table: usize) {
         let table = self.tables[table].id;
         match self.chance.below(60) {
@@ -350,7 +351,7 @@ impl Run {
         self.scans.extend(open);
     }
 
-    /// Takes a batch and checks it. `None` when the scan has ended.
+    /// Reads a batch and checks it. Returns `None` when the scan has ended.
     fn next_batch(&mut self, mut scan: Scan, mut check: ScanCheck) -> Option<(Scan, ScanCheck)> {
         let mut found = Vec::new();
         let limits = self.chance.limits();
@@ -431,7 +432,7 @@ impl Run {
         self.tables.iter().map(|table| table.id).collect()
     }
 
-    /// Takes a snapshot, or lets one go.
+    /// Takes or drops a snapshot.
     pub(super) fn snapshot(&mut self) {
         const SNAPSHOTS_MAX: usize = 4;
         self.tell("take or drop a snapshot");
@@ -469,14 +470,13 @@ impl Run {
         let dropped = families(&schema) < families(&table.schema);
         self.store().alter_table(table.id, schema.clone()).unwrap();
         self.tell(format!("alter t{number}: {schema:?}"));
-        // The store notes when a family began; names are never used twice.
+        // The store records when a family was created; names are never reused.
         let stored = self.store().schema(self.tables[number].id).unwrap();
         let table = &mut self.tables[number];
         table.schema = stored;
         table.note_purges(now);
         if dropped {
-            // What a row in the middle of being read loses with a family is
-            // nobody's promise.
+            // What a partially read row loses with a dropped family is unspecified.
             self.scans.retain(|(_, check)| check.table != number);
         }
     }

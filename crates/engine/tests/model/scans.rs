@@ -1,10 +1,9 @@
-//! Checks what a scan returns, batch by batch, against the model: every row as
-//! it was at the snapshot its batch reported, none lost, repeated or out of
-//! order.
+//! Checks the results of a scan, batch by batch, against the model: every row as of the
+//! snapshot that its batch reported, none lost, duplicated or out of order.
 //!
-//! Where a policy has been free to purge a version for good and a later delete
-//! or change of policy uncovers it, the version may be there or not; both are
-//! followed, and everything else is exact.
+//! If a policy was free to purge a version permanently and a later delete or change of
+//! policy uncovers it, the version may or may not be there; both cases are tracked, and
+//! everything else is exact.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -43,21 +42,21 @@ impl Found {
     }
 }
 
-/// What rows may have been read under.
+/// A snapshot and schema that rows may have been read under.
 #[derive(Clone)]
 struct Context {
     txn: Txn,
     schema: Arc<Schema>,
 }
 
-/// A row whose cells are still coming in.
+/// A row whose cells are still arriving.
 struct RowAtHand {
     row: Vec<u8>,
     contexts: Vec<Context>,
     cells: Vec<Found>,
 }
 
-/// The story of one scan so far.
+/// The state of one scan.
 pub struct ScanCheck {
     pub table: usize,
     pub spec: ScanSpec,
@@ -68,7 +67,7 @@ pub struct ScanCheck {
     /// When the last batch's snapshot was first reported.
     pub since: Duration,
     row: Option<RowAtHand>,
-    /// What rows after the last one returned may have been passed over under.
+    /// The contexts under which rows after the last one returned may have been skipped.
     passing: Vec<Context>,
     rows: usize,
     cells: usize,
@@ -89,18 +88,18 @@ impl ScanCheck {
         }
     }
 
-    /// The snapshot of the last batch.
+    /// Returns the snapshot of the last batch.
     pub fn txn(&self) -> Option<Txn> {
         self.contexts.first().map(|context| context.txn)
     }
 
-    /// Whether a batch begins inside the row that the last one ended in.
+    /// Returns whether a batch begins inside the row in which the last one ended.
     pub fn goes_on(&self, found: &[Found]) -> bool {
         let next = found.first().map(|cell| &cell.row);
         self.row.as_ref().is_some_and(|at_hand| Some(&at_hand.row) == next)
     }
 
-    /// Takes the cells of the next batch.
+    /// Checks the cells of the next batch.
     pub fn batch(
         &mut self,
         table: &TableHistory,
@@ -125,7 +124,7 @@ impl ScanCheck {
         if end.done { self.finish(table) } else { Ok(()) }
     }
 
-    /// The row at hand goes on in another batch.
+    /// Checks that the current row continues unchanged in another batch.
     fn check_still_the_same(&self, table: &TableHistory, txn: Txn) -> Result<(), String> {
         let at_hand = self.row.as_ref().expect("a row is at hand");
         if at_hand.contexts[0].txn != txn {
@@ -170,7 +169,7 @@ impl ScanCheck {
         self.check_passed_over(table, last.as_deref(), None)
     }
 
-    /// All cells of the row at hand are there. Returns the row.
+    /// Checks the current row once all of its cells have arrived. Returns the row.
     fn finish_row(&mut self, table: &TableHistory, cut: bool) -> Result<Option<Vec<u8>>, String> {
         let Some(RowAtHand { row, contexts, cells }) = self.row.take() else { return Ok(None) };
         if !self.spec.rows.is_empty() && !self.spec.rows.iter().any(|range| range.contains(&row)) {
@@ -180,7 +179,7 @@ impl ScanCheck {
         Ok(Some(row))
     }
 
-    /// Rows between two that were returned must have nothing to show.
+    /// Checks that rows between two returned ones have no visible cells.
     fn check_passed_over(
         &self,
         table: &TableHistory,
@@ -264,7 +263,7 @@ impl ScanCheck {
         })
     }
 
-    /// Both sides, for a person to compare.
+    /// Returns both sides as readable text.
     fn difference(
         &self,
         history: &RowHistory,
@@ -309,7 +308,7 @@ impl ScanCheck {
     }
 }
 
-/// One column of one row.
+/// The check of one column of one row.
 struct ColumnCheck<'a> {
     spec: &'a ScanSpec,
     now: i64,
@@ -319,19 +318,19 @@ struct ColumnCheck<'a> {
     cut: bool,
 }
 
-/// One way in which the versions so far may be stored.
+/// One possible stored state of the versions so far.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Way {
     ranks: Ranks,
     returned: u32,
     matched: usize,
-    /// What was committed up to here is gone from this version on.
+    /// From this version on, everything committed up to this txn is gone.
     gone_through: Txn,
 }
 
 impl ColumnCheck<'_> {
-    /// Whether the cells can have come from these versions. A version that
-    /// the policy was free to purge for good may be stored or not.
+    /// Returns whether these versions can produce the cells. A version that the policy
+    /// was free to purge permanently may or may not be stored.
     fn accepts(&self, versions: &Versions<'_>, purged: &dyn Fn(i64) -> Purged) -> bool {
         let ranks = Ranks::default();
         let start = Way { ranks, returned: 0, matched: 0, gone_through: Txn::ZERO };
@@ -391,13 +390,13 @@ enum Step {
     Differs,
 }
 
-/// Whether the parts add up to the cell. Those at or below `through` may have
-/// been purged, an older one always before a newer one.
+/// Returns whether the parts fold to the cell. Those at or below `through` may have
+/// been purged, always an older one before a newer one.
 fn is_value(cell: &Found, parts: &[Part<'_>], through: Txn) -> bool {
     let loose = parts.iter().filter(|part| part.txn <= through).count();
     (0..=loose).any(|gone| {
         let stored = &parts[gone..];
-        // A cell that nothing older lies below may have forgotten its txn.
+        // A cell with nothing older below it may have lost its txn.
         let txn = stored.last().is_some_and(|last| [last.txn, Txn::ZERO].contains(&cell.txn));
         txn && fold(stored) == cell.value
     })

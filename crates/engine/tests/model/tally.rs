@@ -1,7 +1,7 @@
-//! Counts what the runs did. Without it, a change of the chances could leave a
-//! promise untested and nobody would know.
+//! Counts what the runs did. Without it, a change of the probabilities could silently
+//! leave a guarantee untested.
 
-/// How often things happened, so that a run that tests nothing is noticed.
+/// Event counts, so that a run that tests nothing is detected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub commits: u64,
@@ -32,7 +32,7 @@ impl Tally {
         self.throttled += other.throttled;
     }
 
-    /// Everything that a run is for has happened.
+    /// Asserts that every event the runs exist for has happened.
     pub fn check(&self) {
         let counts = [
             self.commits,

@@ -1,5 +1,5 @@
-//! The memory budget under every schedule: who waits gets on, and the sum of
-//! what was given out never passes the limit.
+//! The memory budget under every schedule: waiters make progress, and the sum of all
+//! grants never exceeds the limit.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -28,8 +28,8 @@ fn everybody_who_waits_for_memory_gets_it_and_the_sum_never_passes_the_limit() {
                         let sum = held.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         assert!(sum <= LIMIT, "{sum} bytes are out");
                         assert!(budget.used() >= bytes);
-                        // Given back in two parts: the first is not enough for
-                        // everybody who waits.
+                        // Returned in two parts: the first is not enough for all
+                        // waiters.
                         held.fetch_sub(bytes / 2, Ordering::SeqCst);
                         charge.shrink(bytes / 2);
                         held.fetch_sub(bytes - bytes / 2, Ordering::SeqCst);
@@ -53,7 +53,7 @@ fn a_request_that_is_dropped_leaves_its_place_to_the_next() {
                 let mut request = Box::pin(budget.reserve(90));
                 let mut context = Context::from_waker(Waker::noop());
                 for _ in 0..2 {
-                    // Granted only if everything else was given back before.
+                    // Granted only if everything else was returned before.
                     let _ = request.as_mut().poll(&mut context).map(drop);
                     thread::yield_now();
                 }

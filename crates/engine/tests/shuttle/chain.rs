@@ -1,6 +1,6 @@
-//! Chains under every schedule: serialize and compact swap fragments while
-//! scans and point reads go on. A reader sees each cell once, as of its txn, and
-//! its files stay until it is done.
+//! Chains under every schedule: flush and compaction replace fragments during scans and
+//! point reads. A reader sees each cell once, as of its txn, and its files stay until
+//! it is done.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::explore;
 use super::machine::{Machine, small};
 
 const ROWS: [&[u8]; 3] = [b"a", b"b", b"c"];
-/// Commits before the threads start, each in a fragment of its own.
+/// Commits before the threads start, each in its own fragment.
 const BEFORE: u32 = 2;
 const COMMITS: u32 = BEFORE + 3;
 
 type Cells = Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>;
 
-/// Commit number `number` overwrites a counter in every row, adds a column and
-/// deletes the one before the last, so that one cell too many, too few or too
-/// old is noticed.
+/// Returns commit number `number`, which overwrites a counter in every row, adds a
+/// column and deletes the one before the last, so that an extra, missing or outdated
+/// cell is detected.
 fn commit(table: TableId, number: u32) -> Commit {
     let mut builder = CommitBuilder::new();
     builder.table(table);
@@ -37,7 +37,7 @@ fn column(number: u32) -> Vec<u8> {
     format!("n{number}").into_bytes()
 }
 
-/// What a row holds after so many commits.
+/// Returns the cells of a row after `number` commits.
 fn row_after(row: &[u8], number: u32) -> Cells {
     let cell = |qualifier: Vec<u8>, of: u32| (row.to_vec(), qualifier, of.to_be_bytes().to_vec());
     let mut cells = vec![cell(b"counter".to_vec(), number)];
@@ -49,7 +49,8 @@ fn table_after(number: u32) -> Cells {
     ROWS.iter().flat_map(|row| row_after(row, number)).collect()
 }
 
-/// Commits are numbered like their txns, so a txn tells what must be there.
+/// Returns the number of the commit with this txn: commits are numbered like their
+/// txns.
 fn number_of(txn: Txn) -> u32 {
     txn.counter()
 }
@@ -58,7 +59,7 @@ fn collect(cells: &mut Cells) -> impl FnMut(&CellView<'_>) + '_ {
     |cell| cells.push((cell.row.to_vec(), cell.qualifier.to_vec(), cell.value.to_vec()))
 }
 
-/// A machine with a chain of two fragments and nothing in memory.
+/// Returns a machine with a chain of two fragments and nothing in memory.
 fn machine() -> Arc<Machine> {
     let machine = Machine::new(small(), None);
     for number in 1..=BEFORE {
@@ -75,8 +76,8 @@ fn spawn(machine: &Arc<Machine>, body: impl Fn(&Machine) + Send + 'static) -> Jo
     thread::spawn(move || body(&machine))
 }
 
-/// Commits at every level: what is accepted, and not durable, is ahead of what
-/// most readers may see.
+/// Commits at every level: accepted commits that are not durable are ahead of what most
+/// readers may see.
 fn write(machine: &Machine) {
     let waits = [Wait::Accepted, Wait::Written, Wait::Durable];
     for (number, wait) in (BEFORE + 1..=COMMITS).zip(waits) {
@@ -96,7 +97,7 @@ fn compact(machine: &Machine) {
     }
 }
 
-/// Scans a few cells at a time, at one snapshot all along.
+/// Scans a few cells at a time, all at one snapshot.
 fn scan_snapshot(machine: &Machine) {
     let snapshot = machine.store.snapshot();
     let view = View::At(snapshot.clone());
@@ -108,7 +109,7 @@ fn scan_snapshot(machine: &Machine) {
     assert_eq!(cells, table_after(number_of(snapshot.txn())));
 }
 
-/// Scans what is newest, from the last row to the first.
+/// Scans the latest state, from the last row to the first.
 fn scan_reverse(machine: &Machine) {
     let spec = ScanSpec { view: View::Latest, reverse: true, ..ScanSpec::default() };
     let mut cells = Cells::new();
@@ -118,7 +119,7 @@ fn scan_reverse(machine: &Machine) {
     assert_eq!(cells, expected);
 }
 
-/// Scans a cell at a time, each row as of its own txn, which never runs back.
+/// Scans one cell at a time, each row as of its own txn, which never decreases.
 fn scan_rows(machine: &Machine) {
     let mut scan = machine.store.scan(machine.table, ScanSpec::default()).unwrap();
     let limits = BatchLimits { cells: 1, ..BatchLimits::default() };
@@ -136,7 +137,7 @@ fn scan_rows(machine: &Machine) {
     }
 }
 
-/// Reads one row, at what is durable and at what is newest.
+/// Reads one row, in the durable and in the latest view.
 fn read_row(machine: &Machine) {
     for view in [View::Durable, View::Latest, View::Durable] {
         let spec = ScanSpec { view, ..ScanSpec::default() };
@@ -147,7 +148,7 @@ fn read_row(machine: &Machine) {
     }
 }
 
-/// Runs the threads to their end, then looks at what is left.
+/// Joins the threads, then checks the final state.
 fn finish(machine: &Machine, threads: Vec<JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let mut cells = Cells::new();
@@ -208,7 +209,7 @@ fn a_dropped_table_leaves_no_files_whoever_is_at_work_on_it() {
     });
 }
 
-/// Rows of their own in each run: they can be joined as they are.
+/// Each run has its own rows, so they can be joined without a rewrite.
 #[test]
 fn runs_are_joined_while_others_flush_and_read() {
     const RUNS: u8 = 4;

@@ -1,7 +1,7 @@
-//! A disk in memory where every operation is a step of the schedule, and where
-//! a sync takes its time: it covers what was written when it began, and others
-//! write meanwhile. It refuses to read what has been removed, unlike a real one,
-//! because a reader must keep its files.
+//! An in-memory disk where every operation is a step of the schedule, and where a sync
+//! takes time: it covers what was written when it began, and others write meanwhile.
+//! Unlike a real disk, it refuses to read removed files, because a reader must keep its
+//! files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,9 +14,9 @@ use stele_engine::world::{DirLock, File, Files};
 #[derive(Clone, Default)]
 struct Content {
     now: Vec<u8>,
-    /// How many writes made it what it is.
+    /// The number of writes so far.
     writes: u64,
-    /// What was synced, and how many writes had made that.
+    /// The synced contents, and the number of writes that they include.
     synced: Vec<u8>,
     synced_writes: u64,
     removed: bool,
@@ -26,7 +26,7 @@ struct Content {
 struct State {
     names: BTreeMap<PathBuf, usize>,
     files: Vec<Content>,
-    /// How many more writes and syncs there will be before they fail for ever.
+    /// The number of writes and syncs that succeed before all later ones fail.
     patience: Option<u32>,
 }
 
@@ -47,9 +47,9 @@ impl State {
 
 #[derive(Clone)]
 pub struct Disk {
-    /// Never held across a step, so no schedule need know of it.
+    /// Never held across a step, so it need not be part of the schedule.
     state: Arc<Mutex<State>>,
-    /// Looked at to let others go first; a copy that a test looks into has none.
+    /// Incremented to yield to other threads; a copy for inspection has none.
     steps: Option<Arc<AtomicU64>>,
 }
 
@@ -58,18 +58,18 @@ impl Disk {
         Disk { state: Arc::default(), steps: Some(Arc::default()) }
     }
 
-    /// From the given number of writes and syncs on, all of them fail.
+    /// Makes all writes and syncs fail after the given number of them.
     pub fn fail_after(&self, operations: u32) {
         self.state().patience = Some(operations);
     }
 
-    /// What is left when the process dies now.
+    /// Returns what is left if the process dies now.
     pub fn written(&self) -> Disk {
         self.copy(|content| content.now.clone())
     }
 
-    /// What is left at least when the power goes out now. Names are taken to be
-    /// durable: the crash tests watch over those.
+    /// Returns the minimum that is left if the power fails now. Names are assumed to be
+    /// durable: the crash tests cover those.
     pub fn synced(&self) -> Disk {
         self.copy(|content| content.synced.clone())
     }
@@ -86,7 +86,7 @@ impl Disk {
         self.state.lock().unwrap()
     }
 
-    /// Lets the schedule decide who goes on, then gives the state.
+    /// Lets the schedule choose the next thread, then returns the state.
     fn step(&self) -> MutexGuard<'_, State> {
         if let Some(steps) = &self.steps {
             steps.fetch_add(1, Ordering::SeqCst);
@@ -198,7 +198,7 @@ impl File for DiskFile {
         let mut state = self.disk.step();
         state.use_patience()?;
         let content = &mut state.files[self.number];
-        // A sync that began later may have been faster.
+        // A sync that began later may have finished first.
         if begun.writes > content.synced_writes {
             (content.synced, content.synced_writes) = (begun.now, begun.writes);
         }

@@ -1,6 +1,5 @@
-//! The group log under every schedule: an answer means that the record is in
-//! the file at the level that was asked for, everybody gets an answer, and a
-//! failure reaches all.
+//! The group log under every schedule: a reply means that the record is in the file at
+//! the requested level, every caller gets a reply, and a failure reaches all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,8 +20,8 @@ use super::explore;
 
 const DIR: &str = "/log";
 
-/// Time goes on with every look, so that a leader has patience and what nobody
-/// waits for becomes due.
+/// A clock that advances with every reading, so that a leader lingers and entries
+/// without a waiter become due.
 #[derive(Default)]
 struct Ticking(AtomicU64);
 
@@ -36,13 +35,13 @@ impl Clock for Ticking {
     }
 }
 
-/// A log that several threads share.
+/// A log shared by several threads.
 struct Bench {
     disk: Disk,
     log: GroupLog,
-    /// The lock that indices are given out under.
+    /// The lock under which indices are assigned.
     last: Mutex<u64>,
-    /// The callbacks as they came: index and whether it is durable.
+    /// The callbacks in order of arrival: index and whether it is durable.
     called: Mutex<Vec<(u64, bool)>>,
     called_one: Condvar,
 }
@@ -50,7 +49,7 @@ struct Bench {
 impl Bench {
     fn new() -> Arc<Bench> {
         let disk = Disk::new();
-        // Room for a few records, so that segments are ended on the way.
+        // Space for a few records, so that segments are rotated during the test.
         let options = LogOptions { segment_bytes: 1 << 10, ..LogOptions::default() };
         let end = LogReader::open(&disk, Path::new(DIR), 0).unwrap().replay(|_| Ok(())).unwrap();
         let files = Arc::new(disk.clone());
@@ -60,7 +59,7 @@ impl Bench {
         Arc::new(Bench { disk, log, last, called, called_one })
     }
 
-    /// Queues the next entry and does `then` before anybody queues another.
+    /// Enqueues the next entry and calls `then` before any other entry is enqueued.
     fn enqueue_then(&self, then: impl FnOnce(u64)) -> Result<u64> {
         let mut last = self.last.lock().unwrap();
         let index = *last + 1;
@@ -74,7 +73,7 @@ impl Bench {
         self.enqueue_then(|_| ())
     }
 
-    /// Queues the next entry with a callback.
+    /// Enqueues the next entry with a callback.
     fn enqueue_called(self: &Arc<Self>) -> Result<u64> {
         self.enqueue_then(|index| self.call_back(index))
     }
@@ -98,7 +97,7 @@ impl Bench {
         self.log.on_durable(index, Box::new(note));
     }
 
-    /// The entries that are in the file at a level now.
+    /// Returns the entries that are in the file at a level now.
     fn entries(&self, level: Level) -> BTreeMap<u64, Bytes> {
         let left = match level {
             Level::Written => self.disk.written(),
@@ -115,7 +114,7 @@ impl Bench {
         entries
     }
 
-    /// The entry was acknowledged, so it is there and so are all before it.
+    /// Checks that an acknowledged entry and all earlier ones are there.
     fn expect(&self, index: u64, level: Level) {
         let entries = self.entries(level);
         for index in 1..=index {
@@ -123,8 +122,8 @@ impl Bench {
         }
     }
 
-    /// Waits for all callbacks, which nobody else brings about. They come in
-    /// order, and none with success after a failure.
+    /// Waits for all callbacks; nothing else triggers them. They arrive in order, and
+    /// none reports success after a failure.
     fn wait_calls(&self, calls: usize) {
         let called = self.called.lock().unwrap();
         let called = self.called_one.wait_while(called, |called| called.len() < calls).unwrap();
@@ -144,7 +143,7 @@ fn background(bench: &Arc<Bench>) -> thread::JoinHandle<()> {
     thread::spawn(move || bench.log.run())
 }
 
-/// A thread that commits at one level.
+/// Starts a thread that commits at one level.
 fn committer(bench: &Arc<Bench>, level: Level, commits: usize) -> thread::JoinHandle<()> {
     let bench = bench.clone();
     thread::spawn(move || {
@@ -219,7 +218,7 @@ fn callbacks_come_once_and_in_order_without_anybody_waiting() {
             }));
         }
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        // The background thread alone is left to bring about the last of them.
+        // Only the background thread is left to trigger the last of them.
         bench.wait_calls(4);
         bench.log.stop();
         background.join().unwrap();
@@ -251,7 +250,7 @@ fn who_waits_for_room_in_the_queue_gets_on() {
     });
 }
 
-/// One caller's part in a log that fails: what it is told is true.
+/// Runs one caller of a log that fails, and checks that every reply is true.
 fn commit_until_failure(bench: &Arc<Bench>, level: Level, callbacks: &AtomicU64) {
     for _ in 0..2 {
         let Ok(index) = bench.enqueue_called() else { return };

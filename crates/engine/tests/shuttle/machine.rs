@@ -18,8 +18,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A new store with one table. Without a spawner the test's own threads do
-    /// the background work.
+    /// Creates a store with one table. Without a spawner the test's own threads do the
+    /// background work.
     pub fn new(options: Options, spawner: Option<Arc<dyn Spawner>>) -> Machine {
         let disk = Disk::new();
         let world = World {
@@ -34,7 +34,7 @@ impl Machine {
         Machine { disk, store: Arc::new(store), table }
     }
 
-    /// Opens the store again, with nobody at work.
+    /// Reopens the store without workers.
     pub fn open_again(disk: &Disk) -> Store {
         let world = World {
             clock: Arc::new(ManualClock::at(1_000_000)),
@@ -45,12 +45,12 @@ impl Machine {
         Store::open(Path::new(DIR), small(), world).unwrap()
     }
 
-    /// The fragments that lie on the disk.
+    /// Returns the fragments on the disk.
     pub fn fragments(&self) -> Vec<String> {
         fragments(&self.disk)
     }
 
-    /// The fragments that the configuration names.
+    /// Returns the fragments that the config names.
     pub fn named_fragments(&self) -> Vec<String> {
         named_fragments(&self.store)
     }
@@ -68,8 +68,8 @@ pub fn named_fragments(store: &Store) -> Vec<String> {
     names
 }
 
-/// Sizes that keep a run short: a cache that holds nothing, so that every read
-/// goes to the disk, and small segments.
+/// Returns sizes that keep a run short: a cache of zero bytes, so that every read goes
+/// to the disk, and small segments.
 pub fn small() -> Options {
     let mut options = Options::default();
     options.memory.conflict_slots = 4;

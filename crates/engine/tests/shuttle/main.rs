@@ -1,10 +1,10 @@
-//! Concurrency under every schedule that a seed reaches: each test runs a few
-//! threads thousands of times, and each time the scheduler decides before every
-//! lock, wait, atomic and file operation who goes on. A lost wakeup is a
-//! deadlock, which the scheduler sees at once.
+//! Concurrency tests over many schedules: each test runs a few threads thousands of
+//! times, and each time the scheduler chooses the next thread before every lock, wait,
+//! atomic and file operation. A lost wakeup is a deadlock, which the scheduler detects
+//! at once.
 //!
-//! `STELE_LONG=1` runs twenty times as many schedules. A failure prints its
-//! schedule; with one test named, `STELE_SCHEDULE=<schedule>` runs it again.
+//! `STELE_LONG=1` runs twenty times as many schedules. A failure prints its schedule;
+//! with one test named, `STELE_SCHEDULE=<schedule>` replays it.
 
 mod budget;
 mod chain;
@@ -20,16 +20,16 @@ use std::sync::Arc;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
-/// The engine's debug builds need more than the usual stack.
+/// The engine's debug builds need more than the default stack.
 const STACK_BYTES: usize = 512 << 10;
-/// In how many places a schedule departs from strict priorities: enough for
-/// bugs of three threads, each of which must stop at the wrong moment.
+/// The number of points at which a schedule departs from strict priorities: enough for
+/// bugs of three threads, each of which must stop at the wrong point.
 const DEPTH: usize = 4;
 const SEED: u64 = 0x57E1E;
 
-/// Runs `body` under many schedules: half of them random at every step, half of
-/// them with priorities that change in a few places, which finds the bugs that
-/// need one thread to be late for long.
+/// Runs `body` under many schedules: half of them random at every step, half of them
+/// with priorities that change at a few points, which finds the bugs that require one
+/// thread to be delayed for long.
 fn explore(schedules: usize, body: impl Fn() + Send + Sync + 'static) {
     let body = Arc::new(body);
     if let Ok(schedule) = std::env::var("STELE_SCHEDULE") {

@@ -1,5 +1,5 @@
-//! The memory fragment under every schedule: whoever has been told of a commit
-//! finds all of it, however the tree grows meanwhile.
+//! The memory fragment under every schedule: a reader that knows of a commit finds all
+//! of it, however the tree grows meanwhile.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use stele_engine::{RowRange, Txn};
 
 use super::explore;
 
-/// More than go in under one latch, so that readers see half a commit, and
-/// enough in all that leaves split under their feet.
+/// More than are inserted under one latch, so that readers see partial commits, and
+/// enough in total that leaves split during reads.
 const CELLS: u64 = 40;
 const WRITERS: u64 = 2;
 const COMMITS: u64 = 2 * WRITERS;
@@ -25,7 +25,7 @@ fn txn(number: u64) -> Txn {
     Txn::from_raw(number).unwrap()
 }
 
-/// The key of a commit's cell. The rows of all commits interleave.
+/// Returns the key of a commit's cell. The rows of all commits interleave.
 fn cell_key(cell: u64, commit: u64) -> Vec<u8> {
     let mut key = Vec::new();
     key::push_column(&mut key, format!("row{:03}", cell * 7 % CELLS).as_bytes(), b"f", b"q");
@@ -33,7 +33,7 @@ fn cell_key(cell: u64, commit: u64) -> Vec<u8> {
     key
 }
 
-/// A value that only this key can have.
+/// Returns a value unique to this key.
 fn value_of(key: &[u8]) -> Vec<u8> {
     key.iter().rev().map(|byte| !byte).collect()
 }
@@ -46,7 +46,7 @@ fn insert(fragment: &MemoryFragment, commit: u64) {
     fragment.insert_all(cells.iter().map(|(value, key)| (&key[..], value.as_slice().into())));
 }
 
-/// Everything in the fragment from its first key to its last.
+/// Returns all keys of the fragment in order.
 fn walk(fragment: &Arc<MemoryFragment>) -> Vec<Vec<u8>> {
     let mut cursor = fragment.cursor();
     let mut keys = Vec::new();
@@ -59,7 +59,7 @@ fn walk(fragment: &Arc<MemoryFragment>) -> Vec<Vec<u8>> {
     keys
 }
 
-/// The same backwards, key by key.
+/// Like `walk`, but backwards, key by key.
 fn walk_back(fragment: &Arc<MemoryFragment>) -> Vec<Vec<u8>> {
     let mut cursor = fragment.cursor();
     let mut keys = Vec::new();
@@ -74,7 +74,7 @@ fn walk_back(fragment: &Arc<MemoryFragment>) -> Vec<Vec<u8>> {
     keys
 }
 
-/// What a reader who knows of all commits up to `through` must find.
+/// Checks what a reader that knows of all commits up to `through` must find.
 fn check(fragment: &MemoryFragment, keys: &[Vec<u8>], through: u64) {
     assert!(keys.is_sorted_by(|a, b| a < b), "keys rise");
     let found: BTreeSet<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -94,7 +94,7 @@ fn check(fragment: &MemoryFragment, keys: &[Vec<u8>], through: u64) {
 fn readers_and_writers(walk: fn(&Arc<MemoryFragment>) -> Vec<Vec<u8>>) {
     let budget = MemoryBudget::new(1 << 30);
     let fragment = Arc::new(MemoryFragment::new(&budget));
-    // As in the store: commits enter one after the other, then they are told of.
+    // As in the store: commits are inserted one by one and then published.
     let last = Arc::new(Mutex::new(0));
     let told = Arc::new(AtomicU64::new(0));
     let mut threads = Vec::new();

@@ -1,5 +1,5 @@
-//! Conditional commits under every schedule: what a row was when it was read is
-//! what it still is when the commit is taken, or there is no commit.
+//! Conditional commits under every schedule: a commit succeeds only if the row is still
+//! as it was when it was read.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const THREADS: u32 = 3;
 const INCREMENTS: u32 = 2;
 const ROW: &[u8] = b"row";
 
-/// The number in the row, and the txn it was read at.
+/// Returns the number in the row, and the txn at which it was read.
 fn read(machine: &Machine) -> (u32, Txn) {
     let spec = ScanSpec { view: View::Latest, ..ScanSpec::row(ROW) };
     let mut number = 0;

@@ -1,6 +1,6 @@
-//! A whole store with its own workers under every schedule: writers who wait for
-//! memory get on, closing waits for nobody who waits for it, and flushes, merges
-//! and joins of the pool leave every cell in its place.
+//! A whole store with its own workers under every schedule: writers that wait for
+//! memory make progress, closing never waits for a caller that waits for the close, and
+//! the pool's flushes, merges and joins preserve every cell.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use stele_engine::*;
 use super::explore;
 use super::machine::{Machine, fragments, named_fragments, small};
 
-/// Threads of the schedule.
+/// Spawns threads of the schedule.
 struct Scheduled;
 
 struct Worker(JoinHandle<()>);
@@ -41,7 +41,7 @@ const WRITERS: u8 = 2;
 const COMMITS: u8 = 4;
 const VALUE_BYTES: usize = 5_000;
 
-/// Room for little more than two commits.
+/// Memory for little more than two commits.
 fn tight() -> Options {
     let mut options = small();
     options.memory.budget_bytes = 16 << 10;
@@ -113,8 +113,8 @@ impl Done {
 
 const RUNS: u8 = 4;
 
-/// Writes runs with one row each: rows of their own, which can be joined, or
-/// the same row again and again, which must be merged.
+/// Writes runs with one row each: distinct rows, which can be joined, or the same row,
+/// which must be merged.
 fn write_runs(store: &Store, table: TableId, apart: bool) {
     for number in 0..RUNS {
         let mut builder = CommitBuilder::new();

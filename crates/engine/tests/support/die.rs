@@ -1,9 +1,9 @@
-//! Chance from a seed, for tests that choose their own steps and can be run
-//! again exactly as they were.
+//! Seeded randomness, for tests that choose their own steps and can be replayed
+//! exactly.
 
 use stele_engine::world::{Random, SeededRandom};
 
-/// Chance from a seed.
+/// A seeded source of random choices.
 pub struct Die(SeededRandom);
 
 impl Die {
@@ -11,7 +11,7 @@ impl Die {
         Die(SeededRandom::new(seed))
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&self, bound: u64) -> u64 {
         self.0.next_u64() % bound
     }

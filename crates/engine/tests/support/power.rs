@@ -1,5 +1,5 @@
-//! A file layer whose power goes out after a chosen number of changes, so that
-//! a test can stop a store inside any of its steps.
+//! A file layer whose power fails after a chosen number of changes, so that a test can
+//! stop a store inside any of its steps.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{DirLock, File, Files, ManualClock, SeededRandom, World};
 
-/// The files of a machine, until the power goes out. Clones share the switch.
+/// The files of a machine until its power fails. Clones share the switch.
 #[derive(Clone)]
 pub struct Powered {
     pub sim: SimFiles,
-    /// Changes that still happen.
+    /// The number of changes that still succeed.
     left: Arc<AtomicI64>,
 }
 
@@ -22,7 +22,7 @@ impl Powered {
         Powered { sim, left: Arc::new(AtomicI64::new(i64::MAX)) }
     }
 
-    /// Lets so many more changes happen.
+    /// Makes the power fail after this many more changes.
     pub fn cut_after(&self, changes: u64) {
         self.left.store(changes as i64, Ordering::SeqCst);
     }
@@ -31,7 +31,7 @@ impl Powered {
         self.left.load(Ordering::SeqCst) < 0
     }
 
-    /// A world of these files without threads.
+    /// Returns an environment with these files and without threads.
     pub fn world(&self, seed: u64) -> World {
         World {
             clock: Arc::new(ManualClock::at(1_000_000)),
@@ -41,7 +41,7 @@ impl Powered {
         }
     }
 
-    /// Counts a change: how many were left.
+    /// Counts a change; returns how many were left.
     fn spend(&self) -> i64 {
         self.left.fetch_sub(1, Ordering::SeqCst)
     }
@@ -126,7 +126,7 @@ impl File for PoweredFile {
         self.file.read_exact_at(buf, offset)
     }
 
-    /// The write during which the power goes out is cut short.
+    /// The write during which the power fails is truncated.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         match self.power.spend() {
             1.. => self.file.write_all_at(buf, offset),

@@ -1,5 +1,5 @@
-//! Compactions in several parts: bounded outputs, each in place when it is
-//! complete, whatever ends the compaction.
+//! Compactions in several parts: bounded outputs, each installed when it is complete,
+//! however the compaction ends.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ use super::fixture::*;
 
 const ROWS: usize = 60;
 
-/// Small outputs, and no compaction that nobody asked for.
+/// Returns options with small outputs and without automatic compactions.
 fn options() -> Options {
     let mut options = Options::default();
     options.compact.output_bytes = 2 << 10;
@@ -30,8 +30,8 @@ fn row(number: usize) -> String {
     format!("row{number:03}")
 }
 
-/// Three runs over the same rows: all set, a range deleted and some rows with
-/// it, all set again but for every third.
+/// Creates three runs over the same rows: all set, a range and some rows deleted, all
+/// set again except every third.
 fn three_runs(store: &Store) -> TableId {
     let table = store.create_table("t", schema()).unwrap();
     let set_rows = |value: &str, wanted: &dyn Fn(usize) -> bool| {
@@ -50,7 +50,7 @@ fn three_runs(store: &Store) -> TableId {
     table
 }
 
-/// Text that does not compress well.
+/// Returns text that does not compress well.
 fn noise(number: usize) -> String {
     let mut state = number as u32 + 1;
     let mut text = String::new();
@@ -69,7 +69,7 @@ fn names(files: &[config::FileConfig]) -> BTreeSet<FileName> {
     files.iter().map(|file| file.name).collect()
 }
 
-/// Lets the disk be full for one more file than `outputs`.
+/// Makes the creation of the file after the next `outputs` fail with a full disk.
 fn fill_after(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
     let FileName { epoch, number } =
         chain(store, table).files.iter().map(|file| file.name).max().unwrap();
@@ -77,7 +77,7 @@ fn fill_after(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
     machine.sim.fail_next(Operation::Create, &next.to_string(), disk_full());
 }
 
-/// Compacts until there is no room for one more than `outputs`.
+/// Compacts until the disk is full after `outputs` outputs.
 fn break_off(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
     fill_after(machine, store, table, outputs);
     assert!(matches!(store.compact(table), Err(Error::DiskFull { .. })));
@@ -140,7 +140,7 @@ fn r1_5_2_what_a_broken_off_compaction_has_put_in_place_stays_and_it_goes_on_fro
     store.close().unwrap();
     verified(&machine.sim);
 
-    // Whatever the options say: what was begun is finished.
+    // A compaction that was begun is finished, whatever the options say.
     let store = machine.open_with(options());
     reads(&store);
     assert!(store.step().unwrap());
@@ -249,7 +249,7 @@ fn rows_that_only_the_oldest_run_has_are_not_rewritten() {
         for number in round * ROWS..(round + 1) * ROWS {
             put(&store, &set(table, &row(number), &noise(number)));
         }
-        // Without a row in common the runs would be joined as they are.
+        // Without a row in common the runs would be joined without a rewrite.
         let last = row((round * ROWS).saturating_sub(1));
         put(&store, &to_row(table, last.as_bytes(), |c| c.delete_column(b"f", b"none")));
         store.flush(table).unwrap();
@@ -289,8 +289,7 @@ fn compact_waits_for_a_compaction_under_way_and_leaves_one_run() {
     assert_eq!(store.stats().compactions, 2);
 }
 
-/// Opens a gate when the workers are waited for: by then they were told to
-/// stop.
+/// Opens a gate when the workers are joined: by then they were signalled to stop.
 #[derive(Clone)]
 struct OpensLate(Arc<Mutex<Option<Closed>>>);
 
@@ -327,7 +326,7 @@ fn closing_a_store_stops_a_compaction_and_keeps_its_outputs() {
     let mut eager = options();
     eager.compact.chain_min = 2;
     let store = Store::open(Path::new("/store"), eager, world).unwrap();
-    // A flush would wake the worker; here it looks by itself at first.
+    // A flush would wake the worker; here it looks for work on its own at startup.
     machine.gate.until_somebody_waits();
     store.close().unwrap();
 
@@ -351,7 +350,7 @@ fn dropping_a_table_stops_its_compaction_and_leaves_no_file() {
         drop(closed);
     });
     assert_eq!(store.stats().compaction_parts, 0);
-    // A worker that looks for work may hold the table for a moment longer.
+    // A worker that looks for work may hold the table slightly longer.
     let begun = std::time::Instant::now();
     while !fragments(&machine.sim).is_empty() && begun.elapsed().as_secs() < 60 {
         thread::yield_now();
@@ -393,8 +392,8 @@ fn outputs_that_are_given_up_and_files_that_are_gone_leave_nothing_in_the_cache(
     };
     read_all();
     let warm = store.stats().cache;
-    // The file cannot be synced, its name cannot be, and the configuration
-    // cannot name it.
+    // Syncing the file fails, syncing its directory fails, and writing the manifest
+    // fails.
     for (operation, path_part, error) in [
         (Operation::Sync, ".frag", disk_error()),
         (Operation::SyncDir, "fragments", disk_error()),
@@ -406,7 +405,8 @@ fn outputs_that_are_given_up_and_files_that_are_gone_leave_nothing_in_the_cache(
     }
     read_all();
     assert_eq!(store.stats().cache.misses, warm.misses, "what is in use stays");
-    // Nobody has read the new files: what is cached of them came with them.
+    // The new files have not been read: their cached blocks were inserted by the
+    // rewrite.
     store.compact(table).unwrap();
     let cache = store.stats().cache;
     assert!(cache.bytes > cache.resident_bytes);

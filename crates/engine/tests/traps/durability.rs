@@ -87,7 +87,7 @@ fn t4_operands_flushed_before_a_crash_are_not_applied_again() {
         for number in 1..=10 {
             put(&store, &count(table, "r"));
             if number == 5 {
-                // The next fragment then holds operands without their base.
+                // The next fragment then contains operands without their base.
                 store.flush(table).unwrap();
             }
         }

@@ -1,5 +1,5 @@
-//! A store on a simulated machine whose parts a test can stall, and the few
-//! words the trap tests speak in.
+//! A store on a simulated machine whose syncs a test can block, and helpers for the
+//! trap tests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,26 +45,26 @@ impl Machine {
         self.open_with(Options::default())
     }
 
-    /// Opens with workers in threads.
+    /// Opens the store with worker threads.
     pub fn open_threaded(&self, options: Options) -> Store {
         let world = World { spawner: Some(Arc::new(Threads)), ..self.world() };
         Store::open(Path::new(DIR), options, world).unwrap()
     }
 
-    /// Closes the store and opens it again.
+    /// Closes the store and reopens it.
     pub fn open_again(&self, store: Store) -> Store {
         store.close().unwrap();
         self.open()
     }
 
-    /// The power goes out; the next machine has what is left.
+    /// Simulates a power failure; returns the machine with what is left.
     pub fn crash(&self, store: Store) -> Machine {
         let next = Machine::on(self.sim.crash());
         drop(store);
         next
     }
 
-    /// The process dies; the machine lives on.
+    /// Kills the process; the machine keeps running.
     pub fn kill(&self, store: Store) -> Machine {
         let next = Machine::on(self.sim.crash_keeping_writes());
         drop(store);
@@ -72,7 +72,7 @@ impl Machine {
     }
 }
 
-/// Holds up syncs of files whose path has a certain part.
+/// Blocks syncs of files whose path contains a given part.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
@@ -83,8 +83,8 @@ struct GateState {
 }
 
 impl Gate {
-    /// Closes the gate until the answer is dropped, so that a test that fails
-    /// does not hang.
+    /// Closes the gate until the result is dropped, so that a failing test does not
+    /// hang.
     pub fn close(&self, path_part: &'static str) -> Closed {
         self.0.0.lock().closed = Some(path_part);
         Closed(self.clone())
@@ -94,7 +94,7 @@ impl Gate {
         self.0.0.lock().waiting > 0
     }
 
-    /// Waits until somebody is held up.
+    /// Waits until a thread is blocked.
     pub fn until_somebody_waits(&self) {
         let mut state = self.0.0.lock();
         while state.waiting == 0 {
@@ -204,18 +204,18 @@ impl File for GatedFile {
     }
 }
 
-/// One group with the families f and g.
+/// Returns one group with the families f and g.
 pub fn schema() -> Schema {
     Schema::with_families([Family::new("f"), Family::new("g")]).unwrap()
 }
 
-/// A group for f and one for g.
+/// Returns one group for f and one for g.
 pub fn two_groups() -> Schema {
     let groups = vec![Group::new("f", [Family::new("f")]), Group::new("g", [Family::new("g")])];
     Schema::new(groups).unwrap()
 }
 
-/// A commit to one row of one table.
+/// Returns a commit to one row of one table.
 pub fn to_row(
     table: TableId,
     row: &[u8],
@@ -226,12 +226,12 @@ pub fn to_row(
     commit.finish()
 }
 
-/// A commit that sets one cell.
+/// Returns a commit that sets one cell.
 pub fn set(table: TableId, row: &str, value: &str) -> Commit {
     to_row(table, row.as_bytes(), |c| c.set(b"f", b"q", 1, value.as_bytes()))
 }
 
-/// A commit that adds one to a row's counter.
+/// Returns a commit that increments a row's counter.
 pub fn count(table: TableId, row: &str) -> Commit {
     let one = 1i64.to_be_bytes();
     to_row(table, row.as_bytes(), |c| c.merge(FoldId::SUM, b"f", b"n", 1, &one))
@@ -241,7 +241,7 @@ pub fn put(store: &Store, commit: &Commit) -> Txn {
     store.apply(commit, Txn::MAX, Wait::Durable).unwrap()
 }
 
-/// Rows and values, in order.
+/// Returns rows and values, in order.
 pub fn cells_in(store: &Store, table: TableId, spec: ScanSpec) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let read = store.read(table, spec, |cell| {
@@ -256,7 +256,7 @@ pub fn cells(store: &Store, table: TableId, view: View) -> Vec<(String, String)>
     cells_in(store, table, ScanSpec { view, ..ScanSpec::default() })
 }
 
-/// The sum in the first cell found.
+/// Returns the sum in the last cell of the table.
 pub fn sum(store: &Store, table: TableId, view: View) -> i64 {
     let mut sum = 0;
     let spec = ScanSpec { view, ..ScanSpec::default() };
@@ -271,7 +271,7 @@ pub fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(row, value)| (row.to_string(), value.to_string())).collect()
 }
 
-/// The segments in the log's directory.
+/// Returns the number of segments in the log's directory.
 pub fn segments(sim: &SimFiles) -> usize {
     sim.files().keys().filter(|path| path.starts_with("/store/log")).count()
 }

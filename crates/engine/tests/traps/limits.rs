@@ -1,5 +1,5 @@
-//! Limits: what is too large is refused with a clear error, and the defaults
-//! admit a cell of 100 MiB and a commit of 256 MiB.
+//! Limits: whatever is too large is refused with a clear error, and the defaults admit
+//! a cell of 100 MiB and a commit of 256 MiB.
 
 use stele_engine::world::World;
 use stele_engine::*;

@@ -1,5 +1,5 @@
-//! T6, D6 and the rules of throttling and flushing: who holds memory and log,
-//! for how long, and who waits for it.
+//! T6, D6 and the rules of throttling and flushing: who holds memory and log, for how
+//! long, and who waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -35,7 +35,7 @@ fn t6_a_scan_between_two_batches_pins_no_memory() {
     inside_a_row.next_batch(limits, &mut |cell| qualifiers.push(cell.qualifier[0])).unwrap();
     store.flush(table).unwrap();
     assert_eq!(store.stats().memory_used_bytes, baseline, "an open scan pins memory");
-    // The row goes on as it was when it was begun.
+    // The row continues as it was when the read of it began.
     put(&store, &to_row(table, b"wide", |c| c.delete_row()));
     store.flush(table).unwrap();
     store.compact(table).unwrap();
@@ -69,7 +69,7 @@ fn small_budget() -> Options {
     options
 }
 
-/// Writes large values from many threads until each has written `commits`.
+/// Writes large values from several threads until each has written `commits`.
 fn write_large(store: &Store, table: TableId, commits: u64, done: &AtomicBool) {
     thread::scope(|scope| {
         for writer in 0..4u64 {
@@ -93,7 +93,7 @@ fn d6_writers_of_commits_large_against_the_budget_do_not_deadlock() {
     thread::scope(|scope| {
         let closed = machine.gate.close("/fragments/");
         scope.spawn(|| write_large(&store, table, 12, &AtomicBool::new(false)));
-        // Every writer waits for memory before the first flush is done.
+        // Every writer waits for memory before the first flush finishes.
         while store.stats().throttled < 4 {
             thread::yield_now();
         }
@@ -117,7 +117,7 @@ fn r1_1_23_and_1_3_2_reads_go_on_and_memory_stays_bounded_while_writers_are_thro
         while store.stats().throttled < 4 {
             thread::yield_now();
         }
-        // The serializer hangs, and every writer waits for it.
+        // The flush is blocked, and every writer waits for it.
         for _ in 0..200 {
             assert_eq!(cells(&store, quiet, View::Durable), pairs(&[("r", "read me")]));
             store.read(table, ScanSpec::default(), |_| {}).unwrap();
@@ -131,7 +131,7 @@ fn r1_1_23_and_1_3_2_reads_go_on_and_memory_stays_bounded_while_writers_are_thro
     assert_eq!(cells(&store, table, View::Durable).len(), 24);
 }
 
-/// How many fragments a table has.
+/// Returns the number of fragments of a table.
 fn files(store: &Store, table: TableId) -> usize {
     let configs = store.configs().unwrap();
     let chains = configs.tables[&table].tablets.iter().flat_map(|tablet| &tablet.chains);
@@ -144,7 +144,7 @@ fn r1_4_1_a_small_but_old_table_is_flushed_first_when_it_pins_much_log() {
         let machine = Machine::new(1);
         let mut options = Options::default();
         options.log.segment_bytes = 4 << 10;
-        // Any use of memory is reason enough to flush whatever frees most.
+        // Any use of memory triggers a flush of whatever frees the most.
         options.flush.budget_percent = 0;
         options.flush.log_weight_percent = log_weight_percent;
         let store = machine.open_with(options);
@@ -253,7 +253,7 @@ fn chains_do_not_outgrow_a_compaction_that_writers_wait_for() {
         put(&store, &set(table, &format!("{number:03}"), &"x".repeat(1000)));
         longest = longest.max(store.stats().chain_longest);
     }
-    // One flush may be under way for each writer that was let through.
+    // One flush may be in progress for each admitted writer.
     assert!(longest <= 7, "a chain of {longest}");
     assert_eq!(cells(&store, table, View::Durable).len(), 400);
 }
@@ -275,7 +275,7 @@ fn without_workers_a_writer_shortens_a_chain_that_is_too_long() {
     assert_eq!((store.stats().throttled_by_chains, store.stats().chain_longest), (1, 1));
 }
 
-/// Bytes that do not compress.
+/// Returns bytes that do not compress.
 fn noise(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u32::from(seed) + 1;
     let mut next = || {

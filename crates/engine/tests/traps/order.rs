@@ -195,7 +195,7 @@ fn d2_txns_keep_all_their_bits_everywhere() {
     let machine = Machine::new(1);
     let mut store = machine.open();
     let table = store.create_table("t", schema()).unwrap();
-    // Below it something has to lie, or its txn need not be kept.
+    // There must be something below it, or its txn need not be kept.
     put(&store, &set(table, "a", "0"));
     store.flush(table).unwrap();
     let txn = put(&store, &set(table, "r", "1"));

@@ -1,9 +1,9 @@
-//! The bytes of one simulated file: what is on the platter, what was written
-//! since, and what a crash leaves of it.
+//! The bytes of one simulated file: the durable ones, the changes since, and what a
+//! crash leaves of them.
 
 use crate::world::random::Random;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 
 /// A change that is not durable yet.
@@ -55,14 +55,14 @@ impl Content {
         }
     }
 
-    /// A sync that failed: the kernel forgets some of what it could not write,
-    /// though reads go on seeing it. No later sync brings that back.
+    /// Simulates a failed sync: the kernel discards some of the dirty pages, though
+    /// reads still see them. No later sync writes them.
     pub fn fail_sync(&mut self, random: &dyn Random) {
         self.unsynced.retain(|_| random.next_u64().is_multiple_of(2));
     }
 
-    /// Damage to what is stored. Bytes that are not durable are damaged where
-    /// they are, and are lost or kept like any other write.
+    /// Damages the stored bytes. Bytes that are not durable yet are damaged in place,
+    /// and are lost or kept like any other write.
     pub fn flip_bit(&mut self, bit: usize) {
         let (at, mask) = (bit / 8, 1 << (bit % 8));
         let damaged = self.seen[at] ^ mask;
@@ -81,8 +81,8 @@ impl Content {
         }
     }
 
-    /// What is left after power is lost: of each unsynced change all, nothing,
-    /// or one side of a sector boundary, whatever became of the others.
+    /// Returns what is left after a power failure: of each unsynced change all,
+    /// nothing, or one side of a sector boundary, independently of the others.
     pub fn after_crash(mut self, random: &dyn Random) -> Content {
         for change in std::mem::take(&mut self.unsynced) {
             if let Some(survivor) = survivor_of(change, random) {
@@ -133,8 +133,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// What may stand in one sector after a crash, and whether the newest write
-    /// to it would be made durable by a sync.
+    /// The possible contents of one sector after a crash, and whether a sync might fail
+    /// to make the newest write to it durable.
     #[derive(Clone, Default)]
     struct Sector {
         possible: BTreeSet<u8>,
@@ -220,8 +220,8 @@ mod tests {
             };
             left.insert((at(100, 512), at(512, 1024), at(1024, 1100), at(2048, 2560)));
         }
-        // Sectors of the first write survive as a head or a tail; the second,
-        // of one sector, with or without them.
+        // Sectors of the first write survive as a head or a tail; the second write, of
+        // one sector, independently of them.
         let first = [(1, 1, 1), (9, 9, 9), (1, 9, 9), (1, 1, 9), (9, 1, 1), (9, 9, 1)];
         let all: BTreeSet<_> =
             first.iter().flat_map(|&(a, b, c)| [(a, b, c, 2), (a, b, c, 9)]).collect();

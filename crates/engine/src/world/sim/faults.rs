@@ -1,4 +1,4 @@
-//! What goes wrong on a simulated disk, and when.
+//! The faults of a simulated disk and when they occur.
 
 use std::io;
 use std::path::Path;
@@ -22,22 +22,22 @@ pub enum Operation {
     Lock,
 }
 
-/// How often operations fail with EIO by chance, from 0.0 (never) to 1.0.
+/// The probability that operations fail with EIO, from 0.0 (never) to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
     pub read: f64,
     pub write: f64,
-    /// Of files and of directories.
+    /// For files and directories.
     pub sync: f64,
 }
 
-/// The disk failed (EIO).
+/// The error of a failed disk (EIO).
 pub fn disk_error() -> io::Error {
     const EIO: i32 = 5;
     io::Error::from_raw_os_error(EIO)
 }
 
-/// The disk is full (ENOSPC).
+/// The error of a full disk (ENOSPC).
 pub fn disk_full() -> io::Error {
     const ENOSPC: i32 = 28;
     io::Error::from_raw_os_error(ENOSPC)
@@ -52,21 +52,21 @@ pub struct Faults {
     struck: bool,
 }
 
-/// A failure that waits for its operation.
+/// A fault pending for the next matching operation.
 struct Due {
     operation: Operation,
     path_part: String,
     error: io::Error,
 }
 
-/// A failure of every such operation.
+/// A fault of every matching operation.
 struct Lasting {
     operation: Operation,
     path_part: String,
     fault: Fault,
 }
 
-/// What can go wrong with a file operation.
+/// The kinds of faults of a file operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// EIO: the disk failed.
@@ -87,7 +87,7 @@ impl Fault {
         }
     }
 
-    /// Whether such an operation can fail in this way.
+    /// Returns whether such an operation can fail in this way.
     fn applies(self, operation: Operation) -> bool {
         use Operation::{
             Create, CreateDir, List, Lock, Open, Rename, SetLen, Sync, SyncDir, Write,
@@ -102,11 +102,11 @@ impl Fault {
     }
 }
 
-/// One failure among all operations that can fail in its way.
+/// A single fault, counted among all operations that can fail in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub fault: Fault,
-    /// How many such operations succeed before.
+    /// How many such operations succeed first.
     pub after: u64,
     /// All later ones fail as well.
     pub lasts: bool,
@@ -117,7 +117,7 @@ impl Faults {
         self.due.push(Due { operation, path_part: path_part.to_string(), error });
     }
 
-    /// Makes every such operation fail.
+    /// Makes every matching operation fail.
     pub fn add_lasting(&mut self, operation: Operation, path_part: &str, fault: Fault) {
         self.lasting.push(Lasting { operation, path_part: path_part.to_string(), fault });
     }
@@ -126,12 +126,12 @@ impl Faults {
         self.planned = Some(planned);
     }
 
-    /// Whether the planned failure has come.
+    /// Returns whether the planned fault has occurred.
     pub fn has_struck(&self) -> bool {
         self.struck
     }
 
-    /// Nothing fails any more.
+    /// Removes all faults.
     pub fn clear(&mut self) {
         *self = Faults::default();
     }
@@ -152,7 +152,7 @@ impl Faults {
         Err(error)
     }
 
-    /// The failure of this operation, if it is to fail.
+    /// Returns the error of this operation, if it is due to fail.
     pub fn strike(
         &mut self,
         operation: Operation,
@@ -180,7 +180,7 @@ impl Faults {
             Operation::Sync | Operation::SyncDir => self.rates.sync,
             _ => 0.0,
         };
-        // No random number is used up where nothing can fail.
+        // No random number is consumed where nothing can fail.
         if rate > 0.0 && chance(random) < rate {
             return Err(disk_error());
         }
@@ -188,7 +188,7 @@ impl Faults {
     }
 }
 
-/// A number from 0.0 up to 1.0.
+/// Returns a number from 0.0 (inclusive) to 1.0 (exclusive).
 fn chance(random: &dyn Random) -> f64 {
     const BITS: u32 = f64::MANTISSA_DIGITS;
     (random.next_u64() >> (u64::BITS - BITS)) as f64 / (1u64 << BITS) as f64

@@ -1,5 +1,5 @@
-//! Operations that wait until a test lets them go on, so that a test can build
-//! up a backlog instead of hoping that the machine is slow.
+//! Operations that block until a test releases them, so that a test can build up a
+//! backlog without depending on a slow machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::faults::Operation;
 /// All holds of a machine.
 #[derive(Default)]
 pub struct Holds {
-    /// Whether there is a hold, for a look without the lock.
+    /// Whether there is a hold; checked without the lock.
     any: AtomicBool,
     held: Mutex<Vec<Held>>,
     released: Condvar,
@@ -45,7 +45,7 @@ impl Holds {
         Hold { holds: self.clone(), number }
     }
 
-    /// Waits for as long as a hold matches the operation.
+    /// Waits while a hold matches the operation.
     pub fn pass(&self, operation: Operation, path: &Path) {
         if !self.any.load(Ordering::Acquire) {
             return;
@@ -62,14 +62,14 @@ impl Holds {
     }
 }
 
-/// Keeps operations waiting until it is dropped.
+/// Blocks matching operations until it is dropped.
 pub struct Hold {
     holds: Arc<Holds>,
     number: u64,
 }
 
 impl Hold {
-    /// How many operations wait.
+    /// Returns the number of waiting operations.
     pub fn waiting(&self) -> usize {
         let held = self.holds.held.lock();
         let found = held.iter().find(|hold| hold.number == self.number);

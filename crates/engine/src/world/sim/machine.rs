@@ -1,4 +1,5 @@
-//! A simulated machine with one disk: what the handles of a [`SimFiles`] share.
+//! A simulated machine with one disk: the state shared by the handles of a
+//! [`SimFiles`].
 //!
 //! [`SimFiles`]: super::SimFiles
 
@@ -12,7 +13,7 @@ use super::faults::{Faults, Operation, disk_full};
 use super::names::{Entry, Names, dir_of};
 use crate::world::random::{Random, SeededRandom};
 
-/// Keeps a wild offset from taking all memory.
+/// Prevents a wild offset from exhausting memory.
 const FILE_BYTES_MAX: usize = 1 << 32;
 
 pub struct Machine {
@@ -21,11 +22,11 @@ pub struct Machine {
     names: Names,
     contents: BTreeMap<u64, Content>,
     next_file: u64,
-    /// How many handles a file has.
+    /// The number of handles of each file.
     handles: BTreeMap<u64, usize>,
     locked: BTreeSet<u64>,
     pub faults: Faults,
-    /// Bytes that all files together may take.
+    /// The maximum total size of all files.
     pub capacity: Option<u64>,
     pub counters: Counters,
 }
@@ -46,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// Switches the machine off and gives the one that comes up on its disk.
+    /// Switches the machine off and returns one restarted on its disk.
     pub fn restart(&mut self, keeping_writes: bool) -> Machine {
         self.on = false;
         let mut next = Machine::new(self.random.next_u64());
@@ -66,7 +67,7 @@ impl Machine {
         next
     }
 
-    /// Every operation starts here: the machine must be on and the disk willing.
+    /// Starts every operation: checks that the machine is on and injects faults.
     fn begin(&mut self, operation: Operation, path: &Path) -> io::Result<()> {
         self.expect_on()?;
         self.faults.strike(operation, path, &self.random)
@@ -105,7 +106,7 @@ impl Machine {
         number
     }
 
-    /// A handle was dropped.
+    /// Called when a handle is dropped.
     pub fn release(&mut self, number: u64) {
         if let Some(held) = self.handles.get_mut(&number) {
             *held -= 1;
@@ -195,7 +196,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A write that fails may have written a part.
+    /// Writes to a file. A failed write may have written a part.
     pub fn write(&mut self, path: &Path, number: u64, buf: &[u8], at: u64) -> io::Result<()> {
         self.expect_on()?;
         let outcome = self.begin(Operation::Write, path);
@@ -231,7 +232,7 @@ impl Machine {
         Ok(())
     }
 
-    /// How long the file can be, given the disk's capacity.
+    /// Returns the maximum length of the file, given the disk's capacity.
     fn longest(&self, number: u64) -> usize {
         let Some(capacity) = self.capacity else { return FILE_BYTES_MAX };
         let used: usize = self.names.files().map(|(_, other)| self.len(other)).sum();
@@ -260,7 +261,7 @@ impl Machine {
         outcome
     }
 
-    /// The content of a named file, to be damaged.
+    /// Returns the content of a named file, to damage it.
     pub fn damaged(&mut self, path: &Path) -> io::Result<&mut Content> {
         let number = self.file(path)?;
         Ok(self.content_mut(number))
@@ -295,7 +296,7 @@ impl Machine {
         self.contents.get_mut(&number).expect("a named or held file has content")
     }
 
-    /// Forgets files that no name and no handle leads to.
+    /// Drops files without a name or a handle.
     fn drop_unreachable(&mut self) {
         let reachable = self.names.reachable();
         let handles = &self.handles;

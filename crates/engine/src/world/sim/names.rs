@@ -1,5 +1,5 @@
-//! The names of a simulated file system: what each directory holds, and which
-//! of its changes a crash can take back.
+//! The names of a simulated file system: the entries of each directory, and the changes
+//! that a crash can undo.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Change {
         }
     }
 
-    /// The directories whose content it changes.
+    /// Returns the directories that it changes.
     fn dirs(&self) -> impl Iterator<Item = &Path> {
         let (first, second) = match self {
             Change::Link(path, _) | Change::Unlink(path) => (path, None),
@@ -82,7 +82,7 @@ impl Names {
         self.unsynced.push(change);
     }
 
-    /// What is in a directory.
+    /// Returns the entries of a directory.
     pub fn inside<'a>(&'a self, dir: &'a Path) -> impl Iterator<Item = &'a Path> {
         self.seen.keys().filter(move |path| dir_of(path) == dir).map(PathBuf::as_path)
     }
@@ -94,7 +94,7 @@ impl Names {
         })
     }
 
-    /// The files that have a name, or get one back when a crash undoes changes.
+    /// Returns the files that have a name, or regain one if a crash undoes changes.
     pub fn reachable(&self) -> BTreeSet<u64> {
         let linked = self.unsynced.iter().filter_map(|change| match change {
             Change::Link(_, entry) => Some(entry),
@@ -110,7 +110,7 @@ impl Names {
     }
 
     /// Makes the changes of a directory durable, together with those of other
-    /// directories that they rest on (a file renamed from there).
+    /// directories that they depend on (a file renamed from there).
     pub fn sync(&mut self, dir: &Path) {
         let mut dirs = BTreeSet::from([dir.to_path_buf()]);
         let mut due = vec![false; self.unsynced.len()];
@@ -130,8 +130,8 @@ impl Names {
         });
     }
 
-    /// What is left after power is lost: of each directory's unsynced changes
-    /// a random first part. A renaming between directories is in both or none.
+    /// Returns what is left after a power failure: of each directory's unsynced changes
+    /// a random prefix. A rename between directories is in both or neither.
     pub fn after_crash(mut self, random: &dyn Random) -> Names {
         let mut ended = BTreeSet::new();
         let mut left: BTreeMap<PathBuf, u64> = BTreeMap::new();
@@ -159,10 +159,10 @@ impl Names {
         self
     }
 
-    /// A name whose directory is gone is gone with it.
+    /// Drops names whose directory no longer exists.
     fn drop_orphans(&mut self) {
         let durable = &mut self.durable;
-        // Parents sort before what is inside them.
+        // A parent sorts before its entries.
         let mut dirs = BTreeSet::new();
         durable.retain(|path, entry| {
             let dir = dir_of(path);
@@ -175,7 +175,7 @@ impl Names {
     }
 }
 
-/// The directory that a name is in; empty for a bare name.
+/// Returns the directory of a path; empty for a bare name.
 pub fn dir_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
