@@ -35,7 +35,7 @@ impl Clocks {
     /// Returns the wall clock, limited to an hour above the later of two
     /// expectations: its value at open and its value at the newest sample
     /// (`sampled`: the time, and the group clock then), each plus the time that
-    /// has passed since.
+    /// has passed since. Without a sample there is no limit.
     pub fn proposal_micros(&self, sampled: impl FnOnce() -> Option<(i64, i64)>) -> i64 {
         let wall_micros = self.clock.now_micros();
         if wall_micros <= self.believed_micros.load(Ordering::Relaxed) {
