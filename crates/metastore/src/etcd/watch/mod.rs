@@ -237,7 +237,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Cancels watchers on the shared cursor whose history has been dropped.
+    /// Moves the shared cursor up to the retained history, and cancels the
+    /// watchers that still needed what was dropped.
     async fn fall_behind(&mut self, compacted: i64) {
         let lost = |(id, watcher): (i64, &Watcher)| {
             (!watcher.lagging && watcher.next < compacted).then_some(id)
