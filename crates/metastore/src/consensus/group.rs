@@ -192,14 +192,14 @@ struct Core<M: Machine> {
     /// The index up to which a purge was requested from the library.
     purged: u64,
     /// The number of consecutive lingers in vain, and the number of entries to
-    /// write before lingering again.
+    /// write without lingering before the next attempt.
     gather_misses: u32,
     gather_pause: u32,
 }
 
 /// The minimum number of callers to linger for.
 const COMPANY_MIN: usize = 3;
-/// The linger, as a fraction of the time of an append.
+/// The linger is the duration of the last append divided by this.
 const PATIENCE_PART: u32 = 5;
 const GATHER_MISSES_MAX: u32 = 5;
 

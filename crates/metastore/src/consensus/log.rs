@@ -115,8 +115,8 @@ impl RaftLog {
         Ok(self.0.lock().writer.reserve_entry(bytes)?)
     }
 
-    /// Drops entries before `index` from memory, because they have been
-    /// applied.
+    /// Drops entries up to and including `index` from memory, because they are
+    /// being applied.
     pub fn release(&self, index: u64) {
         let entries = &mut self.0.lock().entries;
         while entries.held.front().is_some_and(|entry| entry.log_id.index < index) {

@@ -16,8 +16,8 @@ use crate::{Error, Result};
 const VALUE_BYTES_MAX: u64 = 1536 << 10;
 /// The number of copies of the results that exist during encoding.
 const COPIES: u64 = 2;
-/// A call that may return more than this fraction of the pool is measured
-/// first.
+/// A call that may return more than one part in this many of the pool is
+/// measured first.
 const UNMEASURED_PART: u64 = 8;
 /// Smaller responses are not accounted.
 const FREE_BYTES: u64 = 16 << 10;
@@ -81,7 +81,7 @@ impl Reserved {
     }
 }
 
-/// Returns the approximate maximum of the bytes of keys and values that a
+/// Returns an upper bound or estimate of the bytes of keys and values that a
 /// command returns.
 fn most_bytes(command: &Command) -> u64 {
     match command {

@@ -180,8 +180,8 @@ impl Leases {
         expired
     }
 
-    /// Returns the leases among these that still exist to the overdue list,
-    /// because they had more keys than one entry deletes.
+    /// Makes those of these leases that still exist overdue again, because they
+    /// had more keys than one entry deletes.
     pub fn expire_again(&self, ids: &[i64]) {
         let mut inner = self.inner.lock();
         let Inner { leases, overdue, .. } = &mut *inner;

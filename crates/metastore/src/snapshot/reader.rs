@@ -106,7 +106,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// Returns the number and the bytes of the next field; `None` at the
-    /// padding.
+    /// padding or the end.
     fn field(&mut self) -> Result<Option<(u8, Bytes)>> {
         const BYTES_FIELD: u8 = 2;
         if self.left == 0 {

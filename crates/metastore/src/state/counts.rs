@@ -2,8 +2,8 @@
 //! counted without reading them.
 //!
 //! The key space is divided into buckets, each with the exact number of its
-//! keys. A large bucket is split in two; an empty one is merged into the bucket
-//! before it. The boundaries are private to this file.
+//! keys. A large bucket is split; an empty one is merged into the bucket before
+//! it. The boundaries are private to this file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

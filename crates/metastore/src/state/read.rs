@@ -162,8 +162,9 @@ fn streams(query: &RangeQuery) -> bool {
     query.target == Target::Key
 }
 
-/// Returns the number of keys to fetch; `None` is all. A filter or an explicit
-/// order needs all keys; an implied order is applied after the limit.
+/// Returns the number of keys to fetch; `None` is all. A filter, or an explicit
+/// order by another field than the key, needs all keys; an implied order is
+/// applied after the limit.
 fn rows_max(query: &RangeQuery) -> Option<usize> {
     let limited = query.limit > 0
         && !query.filters()

@@ -67,7 +67,8 @@ pub struct HistoryTurn(#[allow(dead_code, reason = "held for its drop")] OwnedSe
 pub struct Cursor {
     hub: Arc<Hub>,
     next: i64,
-    /// The number of changes of revision `next` that have been taken.
+    /// The number of changes of revision `next` that have been taken or
+    /// skipped.
     next_sub: u32,
     floor: Floor,
     newest: watch::Receiver<i64>,
@@ -221,7 +222,8 @@ impl Cursor {
         self.next
     }
 
-    /// Returns `next()` and the number of its changes that have been taken.
+    /// Returns `next()` and the number of its changes that have been taken or
+    /// skipped.
     pub fn position(&self) -> (i64, u32) {
         (self.next, self.next_sub)
     }

@@ -139,8 +139,7 @@ mod tests {
 
     #[test]
     fn a_response_notices_when_the_budget_is_spent() {
-        // More than two pieces, because the first is taken without checking the
-        // budget.
+        // More than two pieces, because the first is not charged to the budget.
         let budget = Budget::new(3 * PIECE_BYTES);
         let first = filled(&budget, 600);
         assert!(first.len() > 2 * PIECE_BYTES && first.fit());

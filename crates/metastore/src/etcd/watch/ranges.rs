@@ -11,8 +11,8 @@ use bytes::Bytes;
 
 use crate::command::{KeyRange, RangeEnd};
 
-/// The maximum number of added ranges before the array is rebuilt: this many,
-/// or this fraction of all ranges if that is more.
+/// The array is rebuilt when more than this many ranges have been added, and
+/// more than one in `RECENT_PART` of all ranges.
 const RECENT_MIN: usize = 32;
 const RECENT_PART: usize = 8;
 

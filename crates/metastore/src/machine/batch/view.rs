@@ -204,7 +204,8 @@ impl Batch<'_> {
         Ok(self.owned_keys(session, rows, &self.lock_keys))
     }
 
-    /// Returns a change in this batch of a key in the range after a revision.
+    /// Returns a change that this batch made to a key in the range after a
+    /// revision.
     pub fn changed_in(&self, range: &KeyRange, after: i64) -> Option<&Change> {
         let newer = self.changes.iter().map(|(change, _)| change);
         let mut newer = newer.filter(|change| change.revision > after && change.is_of_value());
