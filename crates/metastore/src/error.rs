@@ -1,5 +1,5 @@
-//! What can go wrong, with the code and the exact text that etcd's clients
-//! compare against, in one place. Services turn an [`Error`] into a status.
+//! The errors of the metastore, with the status code and the exact text that
+//! etcd's clients compare against. Services convert an [`Error`] into a status.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub enum Code {
     Unauthenticated = 16,
 }
 
-/// One refusal or failure. Cheap to clone, because one failed sync is told to
+/// A refusal or failure. Cheap to clone, because one failed sync is reported to
 /// every waiter.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -51,7 +51,7 @@ pub enum Error {
     LeaseExists,
     #[error("etcdserver: too large lease TTL")]
     LeaseTtlTooLarge,
-    /// The compacted revision is for watchers, who are told it.
+    /// Watchers report the compacted revision to their clients.
     #[error("etcdserver: mvcc: required revision has been compacted")]
     Compacted { compacted: i64 },
     #[error("etcdserver: mvcc: required revision is a future revision")]
@@ -82,13 +82,13 @@ pub enum Error {
         key.escape_ascii()
     )]
     Conflict { read_revision: i64, key: bytes::Bytes, changed: i64 },
-    /// A transaction cannot have read what is still to come.
+    /// A transaction claims to have read at a revision that does not exist yet.
     #[error("the transaction read at revision {revision}, but the newest is {newest}")]
     FutureRead { revision: i64, newest: i64 },
-    /// History before the waterline is gone.
+    /// History before the waterline has been dropped.
     #[error("revision {revision} is older than the retained history, which begins at {waterline}")]
     TooOld { revision: i64, waterline: i64 },
-    /// Nothing is retained from that moment.
+    /// No history is retained from the requested time.
     #[error("no history is retained from that time; it begins at revision {waterline}")]
     TimeTooOld { waterline: i64 },
     #[error("the session does not hold the lock \"{}\"", key.escape_ascii())]
@@ -98,7 +98,7 @@ pub enum Error {
         key.escape_ascii()
     )]
     LockModeDiffers { key: bytes::Bytes },
-    /// Another call of the session gave up all its places.
+    /// Another call of the session released all of its waiting requests.
     #[error(
         "waiting for the lock \"{}\" was ended by a release of the same session: acquire it again",
         key.escape_ascii()
@@ -106,19 +106,19 @@ pub enum Error {
     LockGivenUp { key: bytes::Bytes },
     #[error("{what}: {size} is over the limit of {limit}")]
     Limit { what: &'static str, size: u64, limit: u64 },
-    /// Bytes that should be a proposal are not one.
+    /// The bytes are not a valid proposal.
     #[error("malformed proposal: {0}")]
     Malformed(&'static str),
-    /// An entry of the log is beyond this version. Skipping it would lose an
-    /// acknowledged write.
+    /// An entry of the log has a format that this version does not know.
+    /// Skipping it would lose an acknowledged write.
     #[error(
         "log entry {index} cannot be read ({why}): it was written by a newer version of stele; open this directory with that version"
     )]
     UnknownEntry { index: u64, why: String },
-    /// The data directory or a setting does not fit.
+    /// The data directory or a setting is invalid.
     #[error("{0}")]
     Config(String),
-    /// Something that cannot happen did; the text says what.
+    /// A violated invariant; the text describes it.
     #[error("internal: {0}")]
     Internal(String),
     #[error("{0}")]
@@ -132,7 +132,7 @@ impl From<stele_engine::Error> for Error {
 }
 
 impl Error {
-    /// The status code that the error has on the wire.
+    /// Returns the status code of the error on the wire.
     pub fn code(&self) -> Code {
         match self {
             Error::EmptyKey

@@ -1,17 +1,18 @@
-//! How long something took, each time: counted by powers of two, as the
-//! dashboards for etcd expect it. Adding is a few relaxed atomics.
+//! A histogram of durations with bounds at powers of two, as the dashboards for
+//! etcd expect. Recording a duration costs a few relaxed atomic operations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The first bound, which doubles from one to the next: 1 ms to 8.192 s.
+/// The first bound; each bound doubles the one before, from 1 ms to 8.192 s.
 const FIRST_MICROS: u64 = 1000;
 const BOUNDS: usize = 14;
 
-/// Times since the process began.
+/// Durations recorded since the process started.
 #[derive(Debug, Default)]
 pub struct Histogram {
-    /// Times up to each bound and above the one before; at last those above all.
+    /// The number of durations in each bucket; the last bucket has no upper
+    /// bound.
     counts: [AtomicU64; BOUNDS + 1],
     micros: AtomicU64,
 }
@@ -24,7 +25,7 @@ impl Histogram {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Each bound in seconds, and how many times were not above it.
+    /// Returns each bound in seconds with the number of durations up to it.
     pub fn bounds(&self) -> Vec<(f64, u64)> {
         let mut below = 0;
         let bound = |at: usize| (FIRST_MICROS << at) as f64 / 1e6;
@@ -41,7 +42,7 @@ impl Histogram {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// All times together.
+    /// Returns the sum of all durations.
     pub fn seconds(&self) -> f64 {
         self.micros.load(Ordering::Relaxed) as f64 / 1e6
     }

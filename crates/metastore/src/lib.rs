@@ -1,5 +1,5 @@
 //! The metastore: a small, strongly consistent key-value store and lock service
-//! on one Raft group, in the place of Chubby, etcd and ZooKeeper.
+//! on one Raft group, in the role of Chubby, etcd or ZooKeeper.
 #![forbid(unsafe_code)]
 
 pub mod client;

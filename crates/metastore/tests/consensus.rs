@@ -1,5 +1,6 @@
-//! Consensus of one voter: what was answered survives everything, what was not
-//! is whole or not there, and the machine sees every entry once, in order.
+//! Consensus with one voter: acknowledged proposals survive everything,
+//! unacknowledged ones are applied whole or not at all, and the machine sees
+//! every entry once, in order.
 //!
 //! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
 
@@ -42,7 +43,7 @@ fn a_proposal_is_answered_with_what_the_machine_said_about_it() {
     });
 }
 
-/// The first entry is held in the machine until all others are queued.
+/// Holds the first entry in the machine until all others are queued.
 fn gathered(limits: impl FnOnce(&mut stele_metastore::consensus::Settings)) -> (Vec<usize>, u64) {
     block_on(async {
         let recorder = Arc::new(Recorder::default());
@@ -99,8 +100,8 @@ fn too_many_proposals_are_refused_and_the_others_are_answered() {
     });
 }
 
-/// One life of a member whose power goes out after some changes to files.
-/// Gives the proposals that were answered.
+/// Runs a member until its power fails after some file operations. Returns the
+/// proposals that were answered.
 async fn live(power: &Powered, recorder: Arc<Recorder>, names: std::ops::Range<u64>) -> Vec<u64> {
     let mut answered = Vec::new();
     let Ok(group) = Group::open(settings(power.clone()), recorder.clone()).await else {
@@ -130,7 +131,7 @@ fn what_was_answered_survives_a_loss_of_power_at_any_moment() {
             let recorder = Arc::new(Recorder::default());
             let mut answered = live(&power, recorder.clone(), 0..20).await;
             let term = recorder.applied_term();
-            // Power comes back: once more in the middle of things, then for good.
+            // Power returns, fails once more in the middle, and then stays.
             let sim = if cut % 3 == 0 { sim.crash_keeping_writes() } else { sim.crash() };
             let again = Powered::new(sim.clone());
             again.cut_after(cut / 2);
@@ -144,7 +145,8 @@ fn what_was_answered_survives_a_loss_of_power_at_any_moment() {
             let kept: Vec<u64> =
                 found.iter().copied().filter(|name| answered.contains(name)).collect();
             assert_eq!(kept, answered, "cut after {cut}: found {found:?}");
-            // At most the last one of each life was neither answered nor lost.
+            // At most the last proposal of each run was neither answered nor
+            // lost.
             assert!(found.len() <= answered.len() + 2, "found {found:?}, answered {answered:?}");
             group.propose(bytes(999)).await.unwrap();
         }
@@ -278,11 +280,12 @@ fn an_idle_group_does_not_wake() {
         let group = group.await.unwrap();
         group.propose(bytes(1)).await.unwrap();
         const HOUR: Duration = Duration::from_secs(3600);
-        // A clock that stands still is moved on to the next timer whenever the
-        // thread has nothing to do: an hour passes as fast as its timers allow.
+        // A paused clock advances to the next timer whenever the thread is
+        // idle, so an hour passes as fast as its timers allow.
         let passing = group.runtime().spawn(async {
             tokio::time::pause();
-            // Once the library finds its clock off, it waits for it to be set going.
+            // Once the library finds its ticks disabled, it waits for them to
+            // be enabled.
             tokio::time::sleep(HOUR).await;
             let metrics = tokio::runtime::Handle::current().metrics();
             let before = metrics.worker_park_count(0);

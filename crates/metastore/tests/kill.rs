@@ -1,7 +1,7 @@
-//! A member in a process of its own, killed in full swing: what it answered is
-//! there when it comes back, each write once, in its writer's order, and every
-//! transaction whole. The child is this test again, told by an environment
-//! variable what to be.
+//! A member in a process of its own, killed under load: all acknowledged writes
+//! are there after a restart, each once, in its writer's order, and every
+//! transaction is whole. The child runs this same test, selected by an
+//! environment variable.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use stele_engine::world::{Random, SystemRandom, World};
 use stele_metastore::command::{Command, KeyRange, Op, Put, RangeQuery, Txn};
 use stele_metastore::{Node, node};
 
-/// The directory of the member that a child opens.
+/// Holds the directory of the member that a child opens.
 const CHILD: &str = "STELE_KILL_CHILD";
 const TEST: &str = "what_a_killed_member_answered_is_there_when_it_comes_back";
 const WRITERS: u64 = 8;
@@ -21,12 +21,12 @@ const ROUNDS: u64 = 5;
 
 async fn open(dir: &Path) -> Node {
     let mut settings = node::Settings::new(dir.to_path_buf(), World::real());
-    // Flushes happen while it runs, so that kills meet them too.
+    // Makes flushes frequent, so that kills hit them too.
     settings.machine.engine.flush.fragment_bytes = 64 << 10;
     Node::open(settings).await.unwrap()
 }
 
-/// The number that each writer has come to, in both of its keys.
+/// Returns the number that each writer has reached, in both of its keys.
 fn counts(node: &Node) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     let range = KeyRange::prefix("w/");
@@ -48,7 +48,7 @@ fn both_sides(writer: u64, number: u64) -> Command {
     Command::Txn(Txn { success: vec![put("a"), put("b")], ..Txn::default() })
 }
 
-/// Writes until it is killed, and says what was answered.
+/// Writes until it is killed, and prints the acknowledged writes.
 async fn write_for_ever(dir: &Path) {
     let node = Arc::new(open(dir).await);
     let counts = counts(&node);
@@ -90,7 +90,8 @@ fn what_a_killed_member_answered_is_there_when_it_comes_back() {
         child.wait().unwrap();
         lines.extend(said);
         for line in &lines {
-            // The last line may be cut short, and the test harness speaks too.
+            // The last line may be truncated, and the test harness prints lines
+            // too.
             let words: Vec<&str> = line.split(' ').collect();
             if let ["ack", writer, number] = words[..]
                 && let Ok(number) = number.parse::<u64>()

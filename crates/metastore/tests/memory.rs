@@ -1,5 +1,5 @@
-//! Data larger than the memory it may take, and transactions and restarts over
-//! it: nothing holds all keys in memory.
+//! Data larger than its memory budget, with transactions and restarts: nothing
+//! holds all keys in memory.
 
 use std::path::Path;
 

@@ -66,7 +66,7 @@ async fn a_full_read_at_any_retained_revision_is_the_copy_that_was_recorded_then
         }
         recorded.push((client.snapshot(At::Newest).await.unwrap(), model.clone()));
     }
-    // Compact closes history to etcd's clients only.
+    // Compact makes history unreadable only for etcd's clients.
     client.compact(recorded[100].0, false).await.unwrap();
     for (revision, copy) in recorded {
         let mut read = BTreeMap::new();
@@ -87,7 +87,8 @@ async fn a_transaction_runs_again_when_what_it_read_has_changed() {
         .transact(async |transaction: Transaction| {
             let found = transaction.get_range(Range::prefix("a/")).await?;
             if attempts.fetch_add(1, Ordering::Relaxed) == 0 {
-                // Put and deleted again: the newest state shows nothing of it.
+                // Put and deleted again, so that the newest state does not show
+                // it.
                 other.put("a/x", "here").await?;
                 other.delete(&Range::key("a/x")).await?;
             }
@@ -99,7 +100,7 @@ async fn a_transaction_runs_again_when_what_it_read_has_changed() {
         .unwrap();
     assert_eq!((value, attempts.load(Ordering::Relaxed)), (0, 2));
     assert_eq!(client.get("sum", 0).await.unwrap().unwrap().mod_revision, revision);
-    // What nobody read does not conflict.
+    // Changes of keys that were not read do not conflict.
     let once = RetryOptions { attempts_max: 1, ..RetryOptions::default() };
     client
         .transact_with(once, async |transaction: Transaction| {
@@ -233,7 +234,7 @@ async fn locks_go_round_in_order_with_rising_tokens() {
     let second = soon(waiting.remove(0)).await.unwrap().unwrap();
     assert!(second.token() > token);
     assert_eq!(second.session().id(), sessions[1].id());
-    // The session ends, and its lock goes to the next.
+    // The session ends, and its lock goes to the next waiter.
     let (third, ended) = (waiting.remove(0), sessions[1].id());
     client.revoke(ended).await.unwrap();
     let third = soon(third).await.unwrap().unwrap();
@@ -269,7 +270,7 @@ async fn an_attempt_that_does_not_wait_disturbs_no_waiting_call_of_its_session()
     let waiting = tokio::spawn(async move { waiter.acquire("lock", Mode::Exclusive).await });
     member.until(|lock| lock.waiters.len() == 1, "lock").await;
     assert!(two.try_acquire("lock", Mode::Exclusive).await.unwrap().is_none());
-    // A second call of the session that goes away takes nothing from the first.
+    // Cancelling a second call of the session does not affect the first.
     let waiter = two.clone();
     let second = tokio::spawn(async move { waiter.acquire("lock", Mode::Exclusive).await });
     member.until(|lock| lock.waiters.len() == 2, "lock").await;
@@ -313,7 +314,7 @@ async fn an_acquire_cancelled_before_its_answer_leaves_nothing_behind() {
         () = std::future::ready(()) => {}
     }
     drop(call);
-    // Granted, and given back.
+    // Granted, and released again.
     let settled = async {
         while member.node().revision() < before + 2 {
             tokio::task::yield_now().await;
@@ -401,7 +402,7 @@ async fn a_call_that_waits_for_a_lock_is_woken_by_changes_of_that_lock_alone() {
     let waker = std::task::Waker::from(wakes.clone());
     let mut context = std::task::Context::from_waker(&waker);
     let woken = || wakes.0.load(std::sync::atomic::Ordering::SeqCst);
-    // Polled until its place in the queue has been answered, and once more.
+    // Polled until it has been queued, and once more.
     assert!(acquiring.as_mut().poll(&mut context).is_pending());
     soon(async {
         while woken() == 0 {

@@ -1,6 +1,6 @@
-//! A panic while an entry of the log is applied and answered, or under a lock,
-//! ends the process: what is in memory may be half changed, and every later
-//! proposal would wait for ever.
+//! A panic while a log entry is applied and answered, or under a lock, aborts
+//! the process: the state in memory may be inconsistent, and every later
+//! proposal would wait forever.
 
 #[expect(dead_code, reason = "only the world is needed here")]
 #[path = "consensus/machine.rs"]
@@ -50,7 +50,7 @@ fn propose(answers_twice: bool) {
     });
 }
 
-/// Runs a test of this file again in a process of its own, which must abort.
+/// Runs a test of this file in a process of its own, which must abort.
 fn assert_aborts(test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -103,7 +103,8 @@ fn a_panic_under_a_lock_outside_apply_aborts_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let settings = node::Settings::new(dir.path().to_path_buf(), World::real());
         let node = Node::open(settings).await.unwrap();
-        // A call would end with INTERNAL, and its lock would be free again.
+        // Without the abort, the call would fail with INTERNAL and release its
+        // lock.
         let leases = std::panic::AssertUnwindSafe(node.leases());
         let _ = std::panic::catch_unwind(|| leases.choose_id(|| panic!("a bug")));
     });

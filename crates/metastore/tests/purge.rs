@@ -1,4 +1,4 @@
-//! History that is dropped at once: Compact with `physical`, as etcd has it.
+//! Dropping history immediately: Compact with `physical`, as in etcd.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ async fn open(dir: &Path) -> Node {
     Node::open(Settings { sync: false, ..settings }).await.unwrap()
 }
 
-/// Bytes that do not compress, and differ from round to round.
+/// Returns bytes that do not compress, and differ from round to round.
 fn value(key: usize, round: usize) -> Vec<u8> {
     let seed = (key * ROUNDS + round) as u64 + 1;
     let bits = |at: u64| (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ at).wrapping_mul(at | 1);

@@ -1,4 +1,4 @@
-//! What the Snapshot method gives, and a member made of it.
+//! The Snapshot method, and members restored from its snapshots.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -62,7 +62,8 @@ async fn a_restored_member_has_every_key_as_it_was_and_its_leases() {
     let node = open(&dir.path().join("old")).await;
     node.lease_grant(77, 600).await.unwrap();
     for number in 0..700 {
-        // Over more than one part of a restore, and some of them leased.
+        // Enough for more than one part of a restore, some of them with a
+        // lease.
         let lease = if number % 10 == 0 { 77 } else { 0 };
         put(&node, &format!("key{number:04}"), vec![number as u8; 4000], lease).await;
     }
@@ -83,11 +84,11 @@ async fn a_restored_member_has_every_key_as_it_was_and_its_leases() {
     assert_eq!(again.usage().live_bytes, node.usage().live_bytes);
     assert_eq!(again.leases().keys(77).unwrap(), node.leases().keys(77).unwrap());
     assert_eq!(again.leases().time_to_live(77).unwrap().granted_seconds, 600);
-    // History begins here: nobody is shown a past that is not there.
+    // History begins here: earlier revisions cannot be read.
     assert_eq!(again.compacted(), restored.revision);
     let past = RangeQuery::new(KeyRange::all()).at(restored.revision - 1);
     assert!(matches!(again.range(&past, &mut |_| {}), Err(Error::Compacted { .. })));
-    // Life goes on, over a restart.
+    // The member continues to work, also after a restart.
     put(&again, "key0999", b"later".to_vec(), 0).await;
     let kept = all(&again);
     Arc::into_inner(again).unwrap().close().await.unwrap();
@@ -125,7 +126,7 @@ async fn a_damaged_snapshot_leaves_no_member_behind() {
     assert!(!target.exists() && !dir.path().join("new.restoring").exists());
 }
 
-/// The same snapshot without its one lease, sealed anew.
+/// Returns the snapshot without its only lease, with a new checksum.
 fn without_lease(file: &[u8]) -> Vec<u8> {
     let end_of_record = |at: usize| at + 2 + usize::from(file[at + 1]);
     let lease = end_of_record(MAGIC.len());
@@ -153,7 +154,7 @@ async fn a_key_whose_lease_ended_while_the_snapshot_was_taken_goes_soon() {
     let again = open(&target).await;
     assert_eq!(again.leases().time_to_live(5).unwrap().granted_seconds, 2);
     assert_eq!(again.leases().keys(5).unwrap(), ["k"]);
-    // The store itself takes no key whose lease it does not know.
+    // The store itself refuses a key whose lease it does not know.
     let fresh = open(&dir.path().join("fresh")).await;
     let part = Restore { revision: 9, leases: Vec::new(), kvs: vec![kv] };
     let refused = fresh.propose(Command::Restore(part)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! What a client's call can end with.
+//! The errors of a client's call.
 
 use stele_grpc::chain;
 use tonic::{Code, Status};
@@ -12,13 +12,13 @@ pub enum Error {
     /// Something that was read has changed: read again and retry.
     #[error("{0}")]
     Conflict(String),
-    /// There is no such session, or no longer.
+    /// The session does not exist, or no longer exists.
     #[error("the session has ended: {0}")]
     SessionLost(String),
-    /// A write may have happened or not.
+    /// It is unknown whether a write happened.
     #[error("the server did not answer; what was to be written may be there or not: {0}")]
     Unknown(String),
-    /// What was received cannot be written down.
+    /// Received data could not be written.
     #[error("writing failed: {0}")]
     Write(String),
     #[error("{message}")]

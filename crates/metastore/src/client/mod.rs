@@ -1,6 +1,6 @@
-//! A client of the metastore's own API: reads at any retained moment, watches,
-//! transactions that retry by themselves, sessions that tell when they are
-//! lost, locks with fencing tokens, and snapshots for backups.
+//! A client of the metastore's own API: reads at any retained revision or time,
+//! watches, transactions with automatic retry, sessions that report their loss,
+//! locks with fencing tokens, and snapshots for backups.
 
 mod error;
 mod range;
@@ -25,12 +25,12 @@ pub use crate::native::proto::{
     Event, GetClientResponse, KeyValue, Lock, StatusResponse, event::Change,
 };
 
-/// How long a connection may take to be made.
+/// The timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answers may be as large as their keys and values are.
+/// The maximum size of a response, which contains whole keys and values.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// The moment to read at.
+/// The revision or time to read at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     Newest,
@@ -39,11 +39,11 @@ pub enum At {
     Time(i64),
 }
 
-/// Keys of a range, in one answer.
+/// Keys of a range, in one response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     pub kvs: Vec<KeyValue>,
-    /// There are more than were asked for, or than an answer holds.
+    /// Whether there are more keys than the limit or the response allowed.
     pub more: bool,
     pub count: i64,
     pub revision: i64,
@@ -62,7 +62,7 @@ impl Client {
         Client::connect_with(address, None).await
     }
 
-    /// The same over TLS, for an address that begins with `https://`.
+    /// Connects over TLS, to an address that begins with `https://`.
     pub async fn connect_with(address: &str, tls: Option<ClientTlsConfig>) -> Result<Client> {
         let unreachable = |error: tonic::transport::Error| Error::Unreachable {
             address: address.to_string(),
@@ -85,13 +85,13 @@ impl Client {
         self.api.clone()
     }
 
-    /// A key's value, or `None`.
+    /// Returns a key's value at a revision, or `None`.
     pub async fn get(&self, key: impl Into<Bytes>, revision: i64) -> Result<Option<KeyValue>> {
         let request = proto::GetRequest { key: key.into(), revision };
         Ok(self.api().get(request).await?.into_inner().kv)
     }
 
-    /// Up to `limit` keys of a range (0: as many as an answer holds).
+    /// Returns up to `limit` keys of a range (0: as many as fit in a response).
     pub async fn get_range(&self, range: &Range, revision: i64, limit: i64) -> Result<Page> {
         let range = Some(range.clone().into());
         let (keys_only, descending) = (false, false);
@@ -101,7 +101,7 @@ impl Client {
         Ok(Page { kvs, more, count, revision })
     }
 
-    /// Gives every key of a range at one revision (0: the newest) to `each`.
+    /// Passes every key of a range at one revision (0: the newest) to `each`.
     /// Returns the revision.
     pub async fn read(
         &self,
@@ -120,12 +120,12 @@ impl Client {
         Ok(at)
     }
 
-    /// Sets a key. Returns the revision.
+    /// Puts a key. Returns the revision.
     pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<i64> {
         self.put_with(key, value, 0).await
     }
 
-    /// Sets a key that goes with a session.
+    /// Puts a key that is attached to a session.
     pub async fn put_with(
         &self,
         key: impl Into<Bytes>,
@@ -136,13 +136,13 @@ impl Client {
         Ok(self.api().put(request).await?.into_inner().revision)
     }
 
-    /// Deletes a range. Returns how many keys there were.
+    /// Deletes a range. Returns the number of keys deleted.
     pub async fn delete(&self, range: &Range) -> Result<i64> {
         let request = proto::DeleteRequest { range: Some(range.clone().into()) };
         Ok(self.api().delete(request).await?.into_inner().deleted)
     }
 
-    /// The revision to read at for a moment.
+    /// Resolves a revision or time to the revision to read at.
     pub async fn snapshot(&self, at: At) -> Result<i64> {
         let at = match at {
             At::Newest => None,
@@ -153,7 +153,7 @@ impl Client {
         Ok(self.api().snapshot(request).await?.into_inner().revision)
     }
 
-    /// Watches a range from a revision on (0: from now on), with its locks.
+    /// Watches a range and its locks from a revision on (0: from now on).
     pub async fn watch(&self, range: &Range, revision: i64) -> Result<Watch> {
         Watch::open(self.clone(), range.clone(), revision).await
     }
@@ -163,7 +163,7 @@ impl Client {
         Session::open(self.clone(), ttl_seconds).await
     }
 
-    /// Grants a session that nobody keeps alive: its id and its TTL.
+    /// Grants a session that is not kept alive. Returns its id and TTL.
     pub async fn grant(&self, ttl_seconds: i64) -> Result<(i64, i64)> {
         let request = proto::NewClientRequest { ttl_seconds };
         let granted = self.api().new_client(request).await?.into_inner();
@@ -176,7 +176,7 @@ impl Client {
         Ok(self.api().keep_alive(request).await?.into_inner().ttl_seconds)
     }
 
-    /// Ends a session with all that belongs to it.
+    /// Revokes a session with its keys and locks.
     pub async fn revoke(&self, client_id: i64) -> Result<()> {
         self.api().close_client(proto::CloseClientRequest { client_id }).await?;
         Ok(())
@@ -186,26 +186,27 @@ impl Client {
         Ok(self.api().get_client(proto::GetClientRequest { client_id }).await?.into_inner())
     }
 
-    /// Ids of all sessions, those that run out first first.
+    /// Returns the ids of all sessions, ordered by deadline.
     pub async fn clients(&self) -> Result<Vec<i64>> {
         Ok(self.api().list_clients(proto::ListClientsRequest {}).await?.into_inner().client_ids)
     }
 
-    /// Who holds a lock and who waits for it.
+    /// Returns the holders and waiters of a lock.
     pub async fn lock(&self, key: impl Into<Bytes>) -> Result<Lock> {
         let request = proto::GetLockRequest { key: key.into() };
         Ok(self.api().get_lock(request).await?.into_inner().lock.unwrap_or_default())
     }
 
-    /// Gives back a lock of a client, or ends all its calls that wait for it.
+    /// Releases a session's lock, or ends all its calls that wait for it.
     pub async fn release(&self, key: impl Into<Bytes>, client_id: i64) -> Result<()> {
         let request = proto::ReleaseRequest { key: key.into(), client_id };
         self.api().release(request).await?;
         Ok(())
     }
 
-    /// Ends etcd's view of history below a revision. `physical` drops it for
-    /// everybody and returns when its space is given back.
+    /// Makes history below a revision unreadable through etcd's API. `physical`
+    /// also drops it for all clients, and returns once its space has been
+    /// reclaimed.
     pub async fn compact(&self, revision: i64, physical: bool) -> Result<i64> {
         let request = proto::CompactRequest { revision, physical };
         Ok(self.api().compact(request).await?.into_inner().revision)

@@ -1,4 +1,4 @@
-//! Ranges of keys as a caller names them.
+//! Ranges of keys, as callers specify them.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::native::proto::{self, key_range::Bound};
 pub enum Range {
     Key(Bytes),
     Prefix(Bytes),
-    /// From the first up to and without the second.
+    /// From the first key up to but excluding the second.
     Between(Bytes, Bytes),
     /// From this key on.
     From(Bytes),

@@ -1,6 +1,6 @@
-//! A session: kept alive in the background, and honest about its loss. Whoever
-//! holds a lock must stop when its session is lost, which the server may see
-//! later than we do but never earlier than its TTL allows.
+//! A session that is kept alive in the background and reports its loss. The
+//! holder of a lock must stop when its session is lost. The server may notice
+//! the loss later than the client, but never before the TTL has passed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Client, Error, Result};
 use crate::native::proto;
 
-/// Renewals per TTL: two may fail before it runs out.
+/// Renewals per TTL: two may fail before it expires.
 const RENEWALS_PER_TTL: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +22,7 @@ pub enum Mode {
     Exclusive,
 }
 
-/// A session of ours. Clones are the same session; the last one that goes
-/// stops its renewal.
+/// A session. Clones share it; dropping the last one stops its renewal.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -33,7 +32,7 @@ struct Inner {
     client: Client,
     id: i64,
     ttl: Duration,
-    /// Why it was lost, once it was.
+    /// The reason for the loss, once the session is lost.
     lost: watch::Receiver<Option<String>>,
     renewal: JoinHandle<()>,
 }
@@ -74,14 +73,14 @@ impl Session {
         self.inner.lost.borrow().is_some()
     }
 
-    /// Returns when the session is lost, with the reason.
+    /// Waits until the session is lost. Returns the reason.
     pub async fn lost(&self) -> String {
         let mut lost = self.inner.lost.clone();
         let told = lost.wait_for(Option::is_some).await;
         told.ok().and_then(|why| why.clone()).unwrap_or_else(|| "its renewal ended".to_string())
     }
 
-    /// Takes a lock, in the order of asking.
+    /// Acquires a lock, waiting in order of arrival.
     pub async fn acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Held> {
         let asked = self.ask(key.into(), mode, false);
         tokio::select! {
@@ -90,7 +89,7 @@ impl Session {
         }
     }
 
-    /// Takes a lock if it is free.
+    /// Acquires a lock if it is free.
     pub async fn try_acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Option<Held>> {
         self.ask(key.into(), mode, true).await
     }
@@ -107,14 +106,14 @@ impl Session {
         Ok(answer.granted.then(held))
     }
 
-    /// Ends the session with all that belongs to it.
+    /// Closes the session and releases all that belongs to it.
     pub async fn close(self) -> Result<()> {
         self.inner.client.revoke(self.id()).await
     }
 }
 
 impl Held {
-    /// The fencing token: rises with every grant of the lock.
+    /// Returns the fencing token, which rises with every grant of the lock.
     pub fn token(&self) -> i64 {
         self.token
     }
@@ -133,9 +132,9 @@ impl Held {
     }
 }
 
-/// Renews until the session is lost: the server does not know it, or nothing
-/// was heard for as long as it lives. `alive` is when the last renewal that
-/// succeeded was sent.
+/// Renews the session until it is lost: the server does not know it, or no
+/// renewal succeeded within its TTL. `alive` is when the last successful
+/// renewal was sent.
 async fn renew(
     client: Client,
     id: i64,

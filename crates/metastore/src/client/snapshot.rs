@@ -1,4 +1,4 @@
-//! Snapshots, fetched by the method that etcd's tools use.
+//! Fetches snapshots by the method that etcd's tools use.
 
 use std::io::Write;
 

@@ -1,7 +1,7 @@
-//! Serializable transactions. What is read is remembered, what is written is
-//! kept back, and both go to the server in the end: it commits if nothing that
-//! was read has changed. A transaction that met a conflict runs again and says
-//! how long it has been trying; the server lets the oldest go first.
+//! Serializable transactions. The client records reads and buffers writes, and
+//! sends both to the server at the end, which commits if nothing that was read
+//! has changed. A transaction with a conflict is retried and reports its age,
+//! so that the server can prefer the oldest.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{At, Client, Error, Held, KeyValue, Range, Result};
 use crate::native::proto;
 
-/// For how long a transaction is tried.
+/// The limits of a transaction's retries.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryOptions {
     pub time_max: Duration,
@@ -27,7 +27,7 @@ impl Default for RetryOptions {
     }
 }
 
-/// One attempt. Clones are the same attempt.
+/// An attempt of a transaction. Clones share it.
 #[derive(Clone)]
 pub struct Transaction {
     client: Client,
@@ -50,8 +50,8 @@ struct Write {
 
 impl Client {
     /// Runs `body` until it commits without a conflict. It may run several
-    /// times, each at a newer revision, and must do nothing else that counts.
-    /// Returns what it returned, and the revision of the commit.
+    /// times, each time at a newer revision, so it must have no other side
+    /// effects. Returns its result and the revision of the commit.
     pub async fn transact<T, F, R>(&self, body: F) -> Result<(T, i64)>
     where
         F: FnMut(Transaction) -> R,
@@ -78,7 +78,8 @@ impl Client {
                 revision: self.snapshot(At::Newest).await?,
                 state: Arc::default(),
             };
-            // A conflict that a read met inside is one of the transaction.
+            // A conflict of a read inside the body is a conflict of the
+            // transaction.
             let outcome = match body(transaction.clone()).await {
                 Ok(value) => {
                     let committed = transaction.commit(attempt_id, begun.elapsed()).await;
@@ -97,12 +98,12 @@ impl Client {
 }
 
 impl Transaction {
-    /// What is read is as of this revision.
+    /// Returns the revision of all reads.
     pub fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// A key's value, with what this transaction has written.
+    /// Returns a key's value, including the writes of this transaction.
     pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
         let key = key.into();
         if let Some(written) = self.state.lock().writes.get(&key) {
@@ -112,8 +113,8 @@ impl Transaction {
         Ok(self.client.get(key, self.revision).await?.map(|kv| kv.value))
     }
 
-    /// All keys of a range with their values, with what this transaction has
-    /// written.
+    /// Returns all keys and values of a range, including the writes of this
+    /// transaction.
     pub async fn get_range(&self, range: Range) -> Result<BTreeMap<Bytes, Bytes>> {
         self.state.lock().reads.push(range.clone());
         let mut found = BTreeMap::new();
@@ -136,7 +137,7 @@ impl Transaction {
         self.write(key.into(), Some(value.into()), 0);
     }
 
-    /// Sets a key that goes with a session.
+    /// Puts a key that is attached to a session.
     pub fn put_with(&self, key: impl Into<Bytes>, value: impl Into<Bytes>, client_id: i64) {
         self.write(key.into(), Some(value.into()), client_id);
     }
@@ -145,7 +146,7 @@ impl Transaction {
         self.write(key.into(), None, 0);
     }
 
-    /// Commits only if this lock is still held.
+    /// Makes the commit conditional on this lock being held.
     pub fn require(&self, held: &Held) {
         self.state.lock().locks.push(held.proof());
     }
@@ -154,7 +155,8 @@ impl Transaction {
         self.state.lock().writes.insert(key, Write { value, client_id });
     }
 
-    /// What only read needs no commit: it was all at one revision.
+    /// Commits. A read-only transaction needs no commit, because all its reads
+    /// were at one revision.
     async fn commit(&self, attempt_id: u64, age: Duration) -> Result<i64> {
         let State { reads, writes, locks } = std::mem::take(&mut *self.state.lock());
         if writes.is_empty() && locks.is_empty() {
@@ -173,7 +175,7 @@ impl Transaction {
     }
 }
 
-/// An id that no other transaction has.
+/// Returns an id that is unique to a transaction.
 fn random_id() -> u64 {
     use stele_engine::world::{Random, SystemRandom};
     SystemRandom::new().next_u64()

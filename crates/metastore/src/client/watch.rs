@@ -1,5 +1,5 @@
-//! Changes of a range, in order, none left out: after a connection is lost the
-//! watch goes on where it was.
+//! A stream of all changes of a range, in order. After a lost connection the
+//! watch resumes at its position.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tonic::Streaming;
 use super::{Client, Error, Event, Range, Result};
 use crate::native::proto::{WatchRequest, WatchResponse};
 
-/// How long to wait before asking again, and how often in a row.
+/// The pause between reconnects, and the maximum number in a row.
 const PAUSE: Duration = Duration::from_millis(100);
 const RETRIES_MAX: u32 = 50;
 
@@ -17,12 +17,13 @@ pub struct Watch {
     client: Client,
     range: Range,
     stream: Streaming<WatchResponse>,
-    /// The first revision that was not told.
+    /// The first revision that has not been received completely.
     next: i64,
-    /// Events of revision `next` that were received, when it came in pieces.
+    /// The number of events of revision `next` that were received, when it
+    /// arrives in pieces.
     received: usize,
-    /// Events of revision `next` that were received before the connection was
-    /// lost, and come again.
+    /// The number of events of revision `next` that were received before the
+    /// connection was lost, and will be received again.
     skipped: usize,
     ready: VecDeque<Event>,
     failures: u32,
@@ -30,7 +31,7 @@ pub struct Watch {
 
 impl Watch {
     pub(super) async fn open(client: Client, range: Range, revision: i64) -> Result<Watch> {
-        // From now on must mean the same after a lost connection.
+        // Resolve now, so that it means the same after a lost connection.
         let next = match revision {
             0 => client.snapshot(super::At::Newest).await? + 1,
             revision => revision,
@@ -48,12 +49,13 @@ impl Watch {
         })
     }
 
-    /// The first revision whose events have not all been given.
+    /// Returns the first revision whose events have not all been returned.
     pub fn next_revision(&self) -> i64 {
         self.ready.front().map_or(self.next, |event| event.revision)
     }
 
-    /// The next event. Ends only with an error that trying again cannot mend.
+    /// Returns the next event. Fails only with an error that a retry cannot
+    /// fix.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -97,7 +99,8 @@ impl Watch {
             match ask(&self.client, &self.range, self.next).await {
                 Ok(stream) => {
                     self.stream = stream;
-                    // Of what was to be skipped some may not have come again.
+                    // Some of the events to skip may not have been received
+                    // again.
                     self.skipped += self.received;
                     self.received = 0;
                     return Ok(());

@@ -1,11 +1,11 @@
-//! What a proposal is answered once it has been applied.
+//! The answers to proposals that have been applied.
 
 use bytes::Bytes;
 
 use crate::state::KeyView;
 
-/// A key with its value as it was stored: the key, and the rest of etcd's
-/// KeyValue message in its wire form.
+/// A key and its stored tail: the rest of etcd's KeyValue message in wire
+/// format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kv {
     pub key: Bytes,
@@ -21,7 +21,7 @@ impl Kv {
 /// The answer to a proposal that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The store's revision after the proposal.
+    /// The revision of the store after the proposal.
     pub revision: i64,
     pub reply: Reply,
 }
@@ -37,9 +37,9 @@ pub enum Reply {
         id: i64,
         ttl_seconds: i64,
     },
-    /// The transaction happened at the answer's revision.
+    /// The transaction was committed at the answer's revision.
     Execute,
-    /// `None`: queued; the grant will be seen as a lock event.
+    /// `None` means queued; the grant will appear as a lock event.
     Acquire(Option<Grant>),
 }
 
@@ -53,7 +53,7 @@ pub struct PutAnswer {
 pub struct DeleteAnswer {
     pub revision: i64,
     pub deleted: i64,
-    /// In key order; empty unless asked for.
+    /// In key order; empty unless requested.
     pub prev: Vec<Kv>,
 }
 

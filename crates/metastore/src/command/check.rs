@@ -1,9 +1,9 @@
-//! What is refused before it is proposed: rules that look at the request
-//! alone. The order of the checks is etcd's, so that a request with two faults
-//! gets the same refusal.
+//! Checks of requests before they are proposed, by rules that need only the
+//! request itself. They run in etcd's order, so that a request with two errors
+//! gets the same one.
 //!
-//! [`pack`] is the only way from a command to the bytes of a proposal outside
-//! of tests. It refuses whatever the storage engine would refuse when the entry
+//! Outside of tests, [`pack`] is the only way from a command to the bytes of a
+//! proposal. It refuses whatever the storage engine would refuse when the entry
 //! is applied: an entry that cannot be applied would stop the member for good.
 
 use std::collections::HashSet;
@@ -16,19 +16,20 @@ use super::txn::{Delete, Execute, Op, Put, Txn};
 use super::{Command, Restore};
 use crate::error::{Error, Result};
 
-/// The longest row that the tables of the metastore take.
+/// The maximum length of a row in the tables of the metastore.
 pub const ROW_BYTES_MAX: usize = 4 << 20;
-/// What the rows of a lease's keys and of a session's locks put before the key.
+/// The length of the owner id before the key in the rows of leases and
+/// sessions.
 pub const OWNER_BYTES: usize = 8;
-/// The longest key that can be written, also with a lease or a lock.
+/// The maximum length of a key, also with a lease or a lock.
 pub const KEY_BYTES_MAX: usize = ROW_BYTES_MAX - OWNER_BYTES;
-/// The largest proposal. A value is part of a proposal, so this bounds values
-/// and the commits that proposals become, too.
+/// The maximum size of a proposal. It also limits values, which are part of a
+/// proposal, and the commits that proposals become.
 pub const PROPOSAL_BYTES_MAX: usize = 32 << 20;
-/// Transactions nest at most this deep; the services allow fewer operations.
+/// The maximum nesting of transactions; the services allow fewer operations.
 pub const TXN_DEPTH_MAX: usize = 256;
 
-/// Checks a command and packs it into the bytes of a proposal.
+/// Checks a command and encodes it as a proposal.
 pub fn pack(command: &Command, time_micros: i64) -> Result<Bytes> {
     check(command)?;
     let proposal = encode(command, time_micros);
@@ -92,7 +93,7 @@ pub fn check_delete(delete: &Delete) -> Result<()> {
     check_key(&delete.range.start)
 }
 
-/// Keys, the number of operations, and keys written twice.
+/// Checks keys, the number of operations, and keys written twice.
 pub fn check_txn(txn: &Txn, ops_max: usize) -> Result<()> {
     check_ops(txn, ops_max)?;
     for branch in [&txn.success, &txn.failure] {
@@ -105,7 +106,8 @@ fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
-/// A nested transaction may have as many operations as its parent leaves.
+/// Checks the operations. A nested transaction may have as many as its parent
+/// leaves.
 fn check_ops(txn: &Txn, ops_max: usize) -> Result<()> {
     let ops = txn.compares.len().max(txn.success.len()).max(txn.failure.len());
     let ops_left = ops_max.checked_sub(ops).ok_or(Error::TooManyOps)?;
@@ -130,8 +132,9 @@ struct Writes<'a> {
 }
 
 impl<'a> Writes<'a> {
-    /// Refuses a key that is put twice, or put and deleted. The two branches
-    /// of a nested transaction exclude each other, so they may repeat.
+    /// Refuses a key that is put twice, or put and deleted. The two branches of
+    /// a nested transaction exclude each other, so they may write the same
+    /// keys.
     fn of(ops: &'a [Op]) -> Result<Writes<'a>> {
         let deletes = ops.iter().filter_map(|op| match op {
             Op::Delete(delete) => Some(&delete.range),
@@ -172,8 +175,8 @@ impl<'a> Writes<'a> {
         let covers = |range: &&KeyRange| match &range.end {
             RangeEnd::Single => range.start == key,
             RangeEnd::Before(_) => range.contains(key),
-            // A deletion of all keys from one on is left to the order of the
-            // operations, as etcd does.
+            // Like etcd, allows a put with an unbounded deletion; the order of
+            // the operations decides.
             RangeEnd::Unbounded => false,
         };
         if self.deletes.iter().any(covers) { Err(Error::DuplicateKey) } else { Ok(()) }

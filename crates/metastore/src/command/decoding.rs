@@ -1,5 +1,5 @@
-//! Proposals read back from their bytes. Whatever the bytes are, this neither
-//! panics nor allocates more than they hold.
+//! Decodes proposals. Whatever the bytes are, this neither panics nor allocates
+//! more than they hold.
 
 use bytes::Bytes;
 
@@ -22,7 +22,7 @@ pub struct Proposal {
     pub command: Command,
 }
 
-/// Takes a proposal apart. Its keys and values share its bytes.
+/// Decodes a proposal. Its keys and values share its bytes.
 pub fn decode(proposal: &Bytes) -> Result<Proposal> {
     let mut reader = Reader { bytes: proposal, at: 0, version: 0 };
     let version = reader.u8()?;
@@ -94,8 +94,8 @@ impl Reader<'_> {
         Err(Error::Malformed("a number does not end"))
     }
 
-    /// How many parts follow. Each takes a byte at least, so that a list is
-    /// never longer than the bytes that are left.
+    /// Reads the length of a list. Each item takes at least one byte, so a
+    /// valid length is at most the number of remaining bytes.
     fn length(&mut self) -> Result<usize> {
         let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if count > self.left() { Err(Error::Malformed("it is cut off")) } else { Ok(count) }
@@ -110,7 +110,7 @@ impl Reader<'_> {
         if self.flag()? { self.bytes().map(Some) } else { Ok(None) }
     }
 
-    /// A list, grown as its parts turn out to be there.
+    /// Reads a list, which grows with the items that are actually there.
     fn list<T>(&mut self, mut part: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         const PARTS_FEW: usize = 16;
         let count = self.length()?;

@@ -1,5 +1,5 @@
-//! The bytes of a proposal, as the log keeps them. `docs/metastore.md` gives
-//! them byte by byte; `decoding` reads them.
+//! Encodes proposals for the log. `docs/metastore.md` specifies the format;
+//! `decoding` reads it.
 
 use bytes::{BufMut, Bytes};
 
@@ -8,10 +8,10 @@ use super::txn::{Delete, Execute, Op, Operand, Put, Txn};
 use super::{Acquire, AlarmAction, Command, Restore};
 
 /// The version of new proposals. A proposal is applied by the rules of its
-/// version, so that a log gives the same state in every later version.
+/// version, so that a log yields the same state in every later version.
 pub const VERSION: u8 = 2;
-/// From this version on, what a proposal returns and what an expiry deletes is
-/// bounded, and a lock has a place for each call.
+/// From this version on, the results of a proposal and the deletions of an
+/// expiry are bounded, and each call that acquires a lock has a place.
 pub const VERSION_OF_BOUNDS: u8 = 2;
 
 pub(super) const PUT: u8 = 1;
@@ -31,7 +31,7 @@ pub(super) const WATERLINE: u8 = 14;
 pub(super) const RANGE: u8 = 15;
 pub(super) const RESTORE: u8 = 16;
 
-/// Packs a command into the bytes of a proposal.
+/// Encodes a command as a proposal.
 pub fn encode(command: &Command, time_micros: i64) -> Bytes {
     let mut out = Vec::with_capacity(256);
     out.push(VERSION);
@@ -80,7 +80,7 @@ fn tagged(out: &mut Vec<u8>, tag: u8, value: i64) {
     number(out, value);
 }
 
-/// Two's complement in base 128, low bits first.
+/// Writes two's complement in base 128, low bits first.
 fn number(out: &mut Vec<u8>, value: i64) {
     let mut rest = value as u64;
     while rest >= 0x80 {

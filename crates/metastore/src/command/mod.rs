@@ -1,11 +1,11 @@
-//! What a proposal says and what it is answered.
+//! Commands that can be proposed, and their answers.
 //!
-//! A [`Command`] is all that the state machine can be asked to do. Whatever is
-//! not the same on every member (the time, new ids) is chosen before the
-//! command is proposed: `encoding` packs it together with the time into the
-//! bytes that the log keeps, and applying those bytes gives every member the
-//! same [`Answer`]. `check` refuses what etcd refuses, and what the storage engine
-//! could not apply, before it is proposed.
+//! A [`Command`] is an operation of the state machine. Values that could differ
+//! between members (the time, new ids) are chosen before the command is
+//! proposed: `encoding` packs the command and the time into the bytes that the
+//! log stores, and applying those bytes gives every member the same [`Answer`].
+//! `check` refuses what etcd refuses, and what the storage engine could not
+//! apply, before it is proposed.
 
 mod answer;
 mod check;
@@ -32,7 +32,7 @@ pub use txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Tx
 
 use bytes::Bytes;
 
-/// All that can be proposed.
+/// An operation of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Put(Put),
@@ -41,8 +41,8 @@ pub enum Command {
     Compact {
         revision: i64,
     },
-    /// The id and the raised TTL are chosen by who proposes. A session is a
-    /// lease too.
+    /// The proposer chooses the id and raises the TTL. A session is also a
+    /// lease.
     LeaseGrant {
         id: i64,
         ttl_seconds: i64,
@@ -50,42 +50,42 @@ pub enum Command {
     LeaseRevoke {
         id: i64,
     },
-    /// Revokes leases that ran out; those that are gone already are passed over.
+    /// Revokes expired leases; skips those that no longer exist.
     Expire {
         ids: Vec<i64>,
     },
     Alarm(AlarmAction),
     Execute(Execute),
-    /// Takes a lock or queues for it.
+    /// Acquires a lock or queues for it.
     Acquire(Acquire),
-    /// Gives a lock back, or leaves its queue: all calls of the session, or
-    /// one that was cancelled.
+    /// Releases a lock or leaves its queue: all calls of the session, or one
+    /// cancelled call.
     Release {
         key: Bytes,
         session: i64,
-        /// The call that was cancelled; 0: all of the session.
+        /// The cancelled call; 0 means all calls of the session.
         place: u64,
     },
-    /// The retention clock has come this far.
+    /// Records the group clock.
     Sample {
         clock_micros: i64,
     },
-    /// History below this revision may go.
+    /// Allows history below this revision to be dropped.
     Waterline {
         revision: i64,
     },
     Restore(Restore),
 }
 
-/// One call that wants a lock.
+/// A call that acquires a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
     pub key: Bytes,
     pub session: i64,
     pub mode: LockMode,
-    /// Leaves no trace unless the lock is granted at once.
+    /// Has no effect unless the lock is granted immediately.
     pub no_wait: bool,
-    /// Tells the calls of one session apart; 0 in logs of older versions.
+    /// Distinguishes the calls of one session; 0 in logs of older versions.
     pub place: u64,
 }
 

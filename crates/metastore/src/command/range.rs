@@ -1,23 +1,23 @@
-//! Ranges of keys, and what a range query asks for.
+//! Ranges of keys, and range queries.
 
 use bytes::Bytes;
 use stele_engine::RowRange;
 
-/// Keys from `start` to `end`.
+/// The keys from `start` to `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub start: Bytes,
     pub end: RangeEnd,
 }
 
-/// Where a range of keys ends.
+/// The end of a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeEnd {
-    /// The range is the one key it starts with.
+    /// The range contains only its start.
     Single,
     /// Keys below this one.
     Before(Bytes),
-    /// Every key from the start on.
+    /// All keys from the start on.
     Unbounded,
 }
 
@@ -30,8 +30,8 @@ impl KeyRange {
         KeyRange { start: Bytes::new(), end: RangeEnd::Unbounded }
     }
 
-    /// From etcd's pair: no end is one key, an end of one zero byte is all keys
-    /// from the start on.
+    /// Converts etcd's pair: without an end it is one key, an end of one zero
+    /// byte is all keys from the start on.
     pub fn from_wire(key: Bytes, range_end: Bytes) -> KeyRange {
         let end = match &range_end[..] {
             [] => RangeEnd::Single,
@@ -41,7 +41,7 @@ impl KeyRange {
         KeyRange { start: key, end }
     }
 
-    /// All keys that start with a prefix.
+    /// Returns the range of all keys with a prefix.
     pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
         let start = prefix.into();
         let end = RowRange::prefix(&start).end;
@@ -56,17 +56,17 @@ impl KeyRange {
         }
     }
 
-    /// Whether no key can lie in it.
+    /// Returns whether the range cannot contain any key.
     pub fn is_empty(&self) -> bool {
         matches!(&self.end, RangeEnd::Before(end) if end <= &self.start)
     }
 
-    /// The key, when the range is one.
+    /// Returns the key, if the range is a single key.
     pub fn single_key(&self) -> Option<&Bytes> {
         matches!(self.end, RangeEnd::Single).then_some(&self.start)
     }
 
-    /// The rows of the engine that hold these keys.
+    /// Returns the engine rows that hold these keys.
     pub fn rows(&self) -> RowRange {
         match &self.end {
             RangeEnd::Single => RowRange::row(&self.start),
@@ -76,7 +76,7 @@ impl KeyRange {
     }
 }
 
-/// The order of a range's answer.
+/// The order of the keys in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     #[default]
@@ -85,7 +85,7 @@ pub enum Order {
     Descend,
 }
 
-/// What a range's answer is ordered by.
+/// The field by which a response is ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     #[default]
@@ -96,19 +96,19 @@ pub enum Target {
     Value,
 }
 
-/// What to read of a range. The default reads every key at the newest revision.
+/// A query of a range. The default reads every key at the newest revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeQuery {
     pub range: KeyRange,
-    /// At or below 0: the newest.
+    /// 0 or less means the newest.
     pub revision: i64,
-    /// At or below 0: no limit.
+    /// 0 or less means no limit.
     pub limit: i64,
     pub order: Order,
     pub target: Target,
     pub keys_only: bool,
     pub count_only: bool,
-    /// Bounds, inclusive; 0 is none.
+    /// Inclusive bounds; 0 means none.
     pub mod_min: i64,
     pub mod_max: i64,
     pub create_min: i64,
@@ -140,7 +140,7 @@ impl RangeQuery {
         self.mod_min != 0 || self.mod_max != 0 || self.create_min != 0 || self.create_max != 0
     }
 
-    /// Whether the answer comes in the order of the keys.
+    /// Returns whether the response is in key order.
     pub(crate) fn in_key_order(&self) -> bool {
         self.target == Target::Key && self.order != Order::Descend
     }

@@ -1,15 +1,15 @@
-//! A part of a snapshot that is put into a new store. Only the offline tool
-//! proposes it; no service does.
+//! A part of a snapshot to be restored into a new store. Proposed only by the
+//! offline tool, not by any service.
 
 use super::Kv;
 
-/// Keys as they were, with the leases that they go with.
+/// Keys of the snapshot and their leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restore {
-    /// The newest revision of the restored store, above those of all keys.
-    /// The same in all parts.
+    /// The newest revision of the restored store, above those of all keys. The
+    /// same in all parts.
     pub revision: i64,
-    /// Ids and granted seconds. They come before the keys that go with them.
+    /// Ids and granted seconds. A lease comes before the keys attached to it.
     pub leases: Vec<(i64, i64)>,
     pub kvs: Vec<Kv>,
 }

@@ -1,5 +1,5 @@
-//! Writes, and transactions of them: etcd's tree of compares and operations,
-//! and the native one that validates the ranges it has read.
+//! Writes and transactions: etcd's tree of compares and operations, and the
+//! native one that validates the ranges it has read.
 
 use bytes::Bytes;
 
@@ -8,9 +8,9 @@ use super::range::{KeyRange, RangeQuery};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
     pub key: Bytes,
-    /// `None` keeps the value that is there.
+    /// `None` keeps the existing value.
     pub value: Option<Bytes>,
-    /// 0 is no lease; `None` keeps the lease that is there.
+    /// 0 is no lease; `None` keeps the existing lease.
     pub lease: Option<i64>,
     pub prev_kv: bool,
 }
@@ -33,18 +33,18 @@ impl Delete {
     }
 }
 
-/// How what is found must stand to what is given.
+/// The relation of the stored operand to the given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     Equal,
     Greater,
     Less,
     NotEqual,
-    /// A relation of a later protocol: always true, as etcd has it.
+    /// A relation of a later protocol: always true, as in etcd.
     Any,
 }
 
-/// What of a key is compared, and with what.
+/// The compared field, and the value to compare it with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     Version(i64),
@@ -52,7 +52,7 @@ pub enum Operand {
     Mod(i64),
     Value(Bytes),
     Lease(i64),
-    /// A target of a later protocol: found and given count as equal.
+    /// A field of a later protocol: compares as equal.
     Unknown,
 }
 
@@ -65,7 +65,7 @@ pub struct Compare {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// All must hold; none is true.
+    /// All must hold; an empty list holds.
     pub compares: Vec<Compare>,
     pub success: Vec<Op>,
     pub failure: Vec<Op>,
@@ -80,14 +80,14 @@ pub enum Op {
 }
 
 impl Txn {
-    /// Whether it compares more than single keys.
+    /// Returns whether it compares more than single keys.
     pub fn compares_ranges(&self) -> bool {
         let nested = |op: &Op| matches!(op, Op::Txn(txn) if txn.compares_ranges());
         self.compares.iter().any(|compare| compare.range.single_key().is_none())
             || self.success.iter().chain(&self.failure).any(nested)
     }
 
-    /// Whether it compares or reads more than single keys.
+    /// Returns whether it compares or reads more than single keys.
     pub fn reads_ranges(&self) -> bool {
         let wide = |op: &Op| match op {
             Op::Range(query) => query.range.single_key().is_none(),
@@ -98,7 +98,7 @@ impl Txn {
             || self.success.iter().chain(&self.failure).any(wide)
     }
 
-    /// Whether neither branch can change anything.
+    /// Returns whether neither branch can change anything.
     pub fn is_read_only(&self) -> bool {
         self.success.iter().chain(&self.failure).all(|op| match op {
             Op::Range(_) => true,
@@ -108,15 +108,15 @@ impl Txn {
     }
 }
 
-/// A serializable transaction: its writes happen if and only if no key in the
-/// ranges changed after `read_revision`, not even to be put and deleted again.
+/// A serializable transaction: it is committed if and only if no key in the
+/// ranges changed after `read_revision`, not even by a put and a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Execute {
     pub read_revision: i64,
     pub reads: Vec<KeyRange>,
     /// At most one write per key.
     pub writes: Vec<Write>,
-    /// Locks that must be held for the transaction to happen.
+    /// Locks that must be held for the transaction to commit.
     pub locks: Vec<HeldLock>,
 }
 
@@ -125,11 +125,11 @@ pub struct Write {
     pub key: Bytes,
     /// `None` deletes.
     pub value: Option<Bytes>,
-    /// The lease that the key goes with; 0 is none.
+    /// The lease to attach the key to; 0 is none.
     pub lease: i64,
 }
 
-/// A lock that a session must hold, by the grant that gave this token.
+/// A lock that a session must hold, by the grant with this token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
     pub key: Bytes,

@@ -1,5 +1,6 @@
-//! Hands committed entries to the machine and its answers to those who wait.
-//! The machine's state on disk is the snapshot: it lets the log be purged.
+//! Passes committed entries to the machine and its answers to the waiting
+//! callers. The machine's state on disk serves as the snapshot up to which the
+//! log can be purged.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use super::types::{Gathered, LogId, Snapshot, SnapshotMeta, StoredMembership, Ty
 use super::{Committed, Machine, Position};
 use crate::error::Error;
 
-/// Who waits for the answers of the entry that is under way.
+/// The callers that wait for the answers of the entry in progress.
 pub struct Waiting<A> {
     slot: Mutex<Option<(u64, Vec<Reply<A>>)>>,
-    /// What the machine stopped the group with.
+    /// The error with which the machine stopped the group.
     failure: Mutex<Option<Error>>,
     applied: AtomicU64,
 }
@@ -42,20 +43,21 @@ impl<A> Waiting<A> {
         self.failure.lock().clone()
     }
 
-    /// The callers of the entry with this ticket.
+    /// Registers the callers of the entry with this ticket.
     pub fn begin(&self, ticket: u64, replies: Vec<Reply<A>>) {
         let before = self.slot.lock().replace((ticket, replies));
         assert!(before.is_none(), "one entry after the other");
     }
 
-    /// Whether a caller of the entry is still there.
+    /// Returns whether any caller of the entry is still waiting.
     fn is_awaited(&self, ticket: u64) -> bool {
         let slot = self.slot.lock();
         let mine = slot.as_ref().filter(|(waiting, _)| *waiting == ticket);
         mine.is_some_and(|(_, replies)| replies.iter().any(|reply| !reply.is_closed()))
     }
 
-    /// The entry will not be applied, or nobody knows.
+    /// Fails the callers of an entry that is not applied, or whose outcome is
+    /// unknown.
     pub fn abandon(&self, why: &Error) {
         if let Some((_, replies)) = self.slot.lock().take() {
             refuse(replies, why);
@@ -101,7 +103,7 @@ impl<M: Machine> Applier<M> {
         };
         let proposals = Arc::unwrap_or_clone(proposals);
         let awaited = ticket > 0 && self.waiting.is_awaited(ticket);
-        // The runtime would catch a panic, and the group would stand still.
+        // The runtime would catch a panic, and the group would hang.
         let abort = AbortOnPanic::during("while a log entry was applied");
         let answers = self.machine.apply(Committed { index, term, proposals, awaited });
         let answers = answers.map_err(|error| {
@@ -156,7 +158,7 @@ impl<M: Machine> RaftStateMachine<Types> for Applier<M> {
     }
 }
 
-/// Makes snapshots by saying up to where the machine is on disk.
+/// Builds snapshots, which only record how far the machine is flushed.
 pub struct Mark {
     log: RaftLog,
     flushed: u64,

@@ -1,5 +1,5 @@
-//! What a member knows of the entries of its log: those that are not applied,
-//! and of all of them the terms and memberships.
+//! The in-memory index of a member's log: the entries that are not applied, and
+//! the terms and memberships of all entries.
 
 use std::collections::VecDeque;
 
@@ -9,17 +9,17 @@ use openraft::impls::BasicNode;
 use super::Position;
 use super::types::{Entry, Gathered, Membership};
 
-/// What is known of the entries.
+/// The known entries.
 #[derive(Default)]
 pub struct Entries {
-    /// Up to here the library is not told of any entry.
+    /// Entries up to here are hidden from the Raft library.
     pub purged: Position,
     pub last: Position,
-    /// Those that are not applied: up to `last`, without holes.
+    /// The entries that are not applied: consecutive, up to `last`.
     pub held: VecDeque<Entry>,
     /// Index and term of the first entry of each term, ascending.
     pub terms: Vec<Position>,
-    /// Every membership in the log, and before them the last one purged.
+    /// Every membership in the log, preceded by the last one purged.
     pub memberships: Vec<(Position, Membership)>,
 }
 
@@ -34,7 +34,7 @@ impl Entries {
         self.held.push_back(entry);
     }
 
-    /// Takes note of an entry that follows the last one.
+    /// Records an entry that follows the last one.
     pub fn note(&mut self, position: Position, payload: &EntryPayload<Gathered, u64, BasicNode>) {
         if self.terms.last().is_none_or(|last| last.term != position.term) {
             self.terms.push(position);
@@ -45,14 +45,15 @@ impl Entries {
         self.last = position;
     }
 
-    /// The position of an index in the log, or of the last one purged.
+    /// Returns the position of an index that is in the log or the last one
+    /// purged.
     pub fn position(&self, index: u64) -> Position {
         let after = self.terms.partition_point(|first| first.index <= index);
         let term = after.checked_sub(1).map_or(self.purged.term, |at| self.terms[at].term);
         Position { index, term }
     }
 
-    /// Forgets all entries after `index`.
+    /// Removes all entries after `index`.
     pub fn cut_after(&mut self, index: u64) {
         let kept = (index + 1).saturating_sub(self.index_of_first_held());
         self.held.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
@@ -61,7 +62,7 @@ impl Entries {
         self.last = self.position(index);
     }
 
-    /// Forgets what an earlier membership was, up to `index`.
+    /// Drops the terms and memberships that `purged` supersedes.
     pub fn purge(&mut self, purged: Position) {
         let needed = self.memberships.partition_point(|(at, _)| at.index <= purged.index);
         self.memberships.drain(..needed.saturating_sub(1));
@@ -70,7 +71,7 @@ impl Entries {
         self.purged = purged;
     }
 
-    /// The membership in force after the entry at `index`.
+    /// Returns the membership in force after the entry at `index`.
     pub fn membership(&self, index: u64) -> (Position, Membership) {
         let after = self.memberships.partition_point(|(at, _)| at.index <= index);
         let found = after.checked_sub(1).and_then(|at| self.memberships.get(at));

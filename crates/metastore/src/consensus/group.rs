@@ -24,7 +24,7 @@ use super::{Machine, Settings, Status};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 
-/// A member's share in a group of one voter.
+/// A member of a group with one voter.
 pub struct Group<M: Machine> {
     shared: Arc<Shared<M>>,
     machine: Arc<M>,
@@ -36,15 +36,16 @@ struct Shared<M: Machine> {
     member: u64,
     queue: Queue<M::Answer>,
     waiting: Arc<Waiting<M::Answer>>,
-    /// This member leads and has applied everything from before it did.
+    /// Whether this member leads and has applied all entries of earlier terms.
     leads: AtomicBool,
     term: AtomicU64,
     log: Arc<Progress>,
 }
 
 impl<M: Machine> Group<M> {
-    /// Opens the log, founds the group if there is none, and leads it. Entries
-    /// that the machine has not applied are applied before this returns.
+    /// Opens the log, creates the group if there is none, and becomes its
+    /// leader. Entries that the machine has not applied are applied before this
+    /// returns.
     pub async fn open(settings: Settings, machine: Arc<M>) -> Result<Group<M>> {
         if settings.member == 0 {
             return Err(Error::Config("a member's id is never 0".to_string()));
@@ -63,7 +64,7 @@ impl<M: Machine> Group<M> {
         let runtime = runtime.map_err(|error| Error::Internal(format!("no runtime: {error}")))?;
         let handle = runtime.handle().clone();
         let run = move || {
-            // Whoever proposes would wait for ever.
+            // After a panic here, proposers would wait forever.
             let _abort = AbortOnPanic::during("on the thread of the Raft group");
             runtime.block_on(run(settings, machine, of_thread, ready));
         };
@@ -74,21 +75,21 @@ impl<M: Machine> Group<M> {
         Ok(group)
     }
 
-    /// Proposes: gathered with others into one entry, with one sync for all.
-    /// Resolves when it is applied. Whoever drops the future does not take the
-    /// proposal back.
+    /// Queues a proposal, which shares an entry and a sync with concurrent
+    /// ones. Resolves once it is applied. Dropping the future does not withdraw
+    /// the proposal.
     pub fn propose(&self, proposal: Bytes) -> impl Future<Output = Result<M::Answer>> + Send {
         let queued = self.shared.queue.push(proposal);
         async move { queued?.await.unwrap_or(Err(Error::Stopped)) }
     }
 
-    /// Returns when a read of local state is linearizable: at once, because
-    /// whatever was answered before has been applied by the only voter.
+    /// Waits until a read of local state is linearizable. Returns immediately,
+    /// because the only voter has applied everything that was answered before.
     pub async fn barrier(&self) -> Result<()> {
         if self.shared.leads.load(Ordering::Acquire) { Ok(()) } else { Err(Error::Stopped) }
     }
 
-    /// Returns why the group serves nothing, if that is so.
+    /// Returns why the group does not serve requests, or `None` if it does.
     pub fn failure(&self) -> Option<Error> {
         let leads = self.shared.leads.load(Ordering::Acquire);
         self.shared.waiting.failure().or_else(|| (!leads).then_some(Error::Stopped))
@@ -108,28 +109,29 @@ impl<M: Machine> Group<M> {
         }
     }
 
-    /// Proposals that wait to become an entry.
+    /// Returns the number of queued proposals.
     pub fn pending(&self) -> usize {
         self.shared.queue.len()
     }
 
-    /// Bytes written to the log since the group was opened, and syncs of it.
+    /// Returns the bytes written to the log and the number of its syncs since
+    /// the group was opened.
     pub fn log_stats(&self) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.shared.log.bytes), load(&self.shared.log.syncs))
     }
 
-    /// How long it took to write entries to the log and to sync it.
+    /// Returns how long it took to write entries to the log and sync it.
     pub fn append_times(&self) -> &Histogram {
         &self.shared.log.append_times
     }
 
-    /// What the group's thread runs on: its clock, and how often it slept.
+    /// Returns the runtime of the group's thread, for its clock and statistics.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime
     }
 
-    /// Finishes what is queued and closes the log.
+    /// Finishes the queued proposals and closes the log.
     pub async fn close(mut self) -> Result<()> {
         self.stop();
         self.shared.waiting.failure().map_or(Ok(()), Err)
@@ -154,7 +156,7 @@ impl<M: Machine> Drop for Group<M> {
 
 type Ready = oneshot::Sender<Result<()>>;
 
-/// The life of the group's thread.
+/// Runs the group's thread.
 async fn run<M: Machine>(
     settings: Settings,
     machine: Arc<M>,
@@ -187,17 +189,17 @@ struct Core<M: Machine> {
     raft: Raft<Types, Applier<M>>,
     log: RaftLog,
     ticket: u64,
-    /// The library was asked to purge up to here.
+    /// The index up to which a purge was requested from the library.
     purged: u64,
-    /// How often in a row company did not come, and how many entries are to
-    /// pass before it is waited for again.
+    /// The number of consecutive lingers in vain, and the number of entries to
+    /// write without lingering before the next attempt.
     gather_misses: u32,
     gather_pause: u32,
 }
 
-/// Fewer callers than this are not waited for.
+/// The minimum number of callers to linger for.
 const COMPANY_MIN: usize = 3;
-/// The part of the time of an append that is spent waiting for company.
+/// The linger is the duration of the last append divided by this.
 const PATIENCE_PART: u32 = 5;
 const GATHER_MISSES_MAX: u32 = 5;
 
@@ -228,8 +230,8 @@ impl<M: Machine> Core<M> {
         Ok(core)
     }
 
-    /// Waits until this member leads. An empty entry of its own term, once
-    /// applied, says that everything before is applied too.
+    /// Waits until this member leads. Once an empty entry of its own term is
+    /// applied, all earlier entries are applied too.
     async fn lead(&self) -> Result<()> {
         let id = self.shared.member;
         let leads = self.raft.wait(None).current_leader(id, "the only voter leads").await;
@@ -241,11 +243,12 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Makes entries of what is proposed until nothing more comes.
+    /// Writes queued proposals as entries until the queue is closed.
     async fn serve(&mut self) -> Result<()> {
         while let Some(batch) = self.shared.queue.take().await {
             if let Err(error) = self.log.reserve(record::proposals_bytes(&batch.proposals)) {
-                // A full disk: nothing has happened, and later there may be room.
+                // The disk is full: nothing has been written, and there may be
+                // space later.
                 refuse(batch.replies, &error);
                 continue;
             }
@@ -258,9 +261,10 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Those who were just answered are likely to be back soon. With others
-    /// waiting already, it is better to take all of them at once than half of
-    /// them each time. Who waits in vain waits less often.
+    /// Lingers for callers that were just answered, since they are likely to
+    /// propose again soon. When others are waiting already, one entry for all
+    /// is better than alternating between two halves. Lingers less often after
+    /// waiting in vain.
     fn gather(&mut self, answered: usize) {
         let company = answered + self.shared.queue.len();
         if company < COMPANY_MIN {
@@ -279,7 +283,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Has one entry appended, synced and applied.
+    /// Appends, syncs and applies one entry.
     async fn write(&self, batch: Batch<M::Answer>, ticket: u64) -> Result<()> {
         let Batch { proposals, replies } = batch;
         if ticket > 0 {
@@ -297,7 +301,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Lets the log go that the machine no longer needs.
+    /// Purges the part of the log that the machine no longer needs.
     async fn purge(&mut self) -> Result<()> {
         let flushed = self.machine.flushed();
         if flushed > self.purged {
@@ -318,7 +322,8 @@ impl<M: Machine> Core<M> {
     }
 }
 
-/// A lone voter needs no clock: it is told when to lead and when to purge.
+/// Disables all timers: a single voter is told explicitly when to lead and when
+/// to purge.
 fn config() -> Result<Config> {
     let config = Config {
         cluster_name: "stele".to_string(),
@@ -337,7 +342,7 @@ fn stopped(error: &impl std::fmt::Display) -> Error {
     Error::Internal(format!("the group has stopped: {error}"))
 }
 
-/// The machine's own words, if it was the machine that failed.
+/// Returns the machine's own error if it was the machine that failed.
 fn fatal<M: Machine>(shared: &Shared<M>, error: &Fatal<Types>) -> Error {
     shared.waiting.failure().unwrap_or_else(|| stopped(error))
 }

@@ -1,5 +1,6 @@
-//! The head of the log: the first segment that is needed. Kept in a small file
-//! beside the log, replaced whole, before any segment below it is released.
+//! The head of the log: the first segment that is needed. It is stored in a
+//! small file beside the log, which is replaced atomically before any segment
+//! below the head is released.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Reads the head; without a file it is the first segment.
+    /// Reads the head; defaults to the first segment if there is no file.
     pub fn open(files: Arc<dyn Files>, dir: &Path) -> Result<Head> {
         let path = dir.join(FILE_NAME);
         let segment = match files.open_read(&path) {
@@ -43,7 +44,7 @@ impl Head {
         self.segment
     }
 
-    /// Moves the head; durable when it returns.
+    /// Moves the head. It is durable when this returns.
     pub fn advance(&mut self, segment: u64) -> Result<()> {
         let (path, new) = (self.dir.join(FILE_NAME), self.dir.join(NEW_FILE_NAME));
         let io = stele_engine::Error::io;

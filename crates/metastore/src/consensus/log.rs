@@ -1,6 +1,6 @@
 //! The Raft log in the engine's segments: entries, suffix truncation by Cut
 //! records, and one State record with the vote. Entries stay in memory until
-//! they are applied; nobody asks for older ones while there is one member.
+//! they are applied; with one member, older ones are never read.
 
 use std::fmt::Debug;
 use std::io;
@@ -35,7 +35,7 @@ pub struct RaftLog(Arc<Mutex<Inner>>);
 struct Inner {
     writer: LogWriter,
     head: Head,
-    /// As it is stored, with what was purged in earlier incarnations.
+    /// The stored state, including what earlier incarnations purged.
     state: State,
     entries: Entries,
     progress: Arc<Progress>,
@@ -43,21 +43,21 @@ struct Inner {
     _lock: Box<dyn DirLock>,
 }
 
-/// How far the log has come, for a look without its lock.
+/// The progress of the log, readable without its lock.
 #[derive(Default)]
 pub struct Progress {
     pub last: AtomicU64,
-    /// Bytes written since the log was opened, and syncs.
+    /// Bytes written and syncs since the log was opened.
     pub bytes: AtomicU64,
     pub syncs: AtomicU64,
-    /// How long the last append took, and all of them.
+    /// The duration of the last append, and of all of them.
     pub append_micros: AtomicU64,
     pub append_times: Histogram,
 }
 
 impl RaftLog {
     /// Opens the log of a member whose machine has applied everything up to
-    /// `applied`. Only what follows is kept in memory.
+    /// `applied`. Only later entries are kept in memory.
     pub fn open(
         settings: &Settings,
         applied: Position,
@@ -95,7 +95,7 @@ impl RaftLog {
         Ok(RaftLog(Arc::new(Mutex::new(inner))))
     }
 
-    /// Whether nothing was ever written.
+    /// Returns whether nothing was ever written.
     pub fn is_pristine(&self) -> bool {
         let inner = self.0.lock();
         inner.state.vote.is_none() && inner.entries.last == Position::default()
@@ -109,13 +109,14 @@ impl RaftLog {
         self.0.lock().entries.purged
     }
 
-    /// Makes room for an entry of so many bytes; without any, nothing has
-    /// happened.
+    /// Reserves space for an entry of this size. If it fails, nothing has
+    /// changed.
     pub fn reserve(&self, bytes: usize) -> Result<()> {
         Ok(self.0.lock().writer.reserve_entry(bytes)?)
     }
 
-    /// The entry is being applied: it is no longer needed in memory.
+    /// Drops entries up to and including `index` from memory, because they are
+    /// being applied.
     pub fn release(&self, index: u64) {
         let entries = &mut self.0.lock().entries;
         while entries.held.front().is_some_and(|entry| entry.log_id.index < index) {
@@ -123,27 +124,28 @@ impl RaftLog {
         }
     }
 
-    /// The membership in force after the entry at `index`.
+    /// Returns the membership in force after the entry at `index`.
     pub fn membership_at(&self, index: u64) -> StoredMembership {
         let (at, membership) = self.0.lock().entries.membership(index);
         StoredMembership::new(at.log_id(), membership)
     }
 
-    /// What stands for the machine's state on disk, up to `index`.
+    /// Returns the snapshot that represents the machine's state on disk up to
+    /// `index`.
     pub fn snapshot_at(&self, index: u64) -> Snapshot {
         let last_membership = self.membership_at(index);
         let last_log_id = self.0.lock().entries.position(index).log_id();
         Snapshot { meta: SnapshotMeta { last_log_id, last_membership }, snapshot: () }
     }
 
-    /// Ends the log in good order.
+    /// Closes the log cleanly.
     pub fn close(&self) -> Result<()> {
         Ok(self.0.lock().writer.close()?)
     }
 }
 
 impl Inner {
-    /// Makes a new state durable.
+    /// Stores a new state durably.
     fn save(&mut self, state: State) -> stele_engine::Result<()> {
         self.writer.put_state(RAFT_STREAM, &state.encode())?;
         self.writer.sync()?;
@@ -254,14 +256,14 @@ impl RaftLogStorage<Types> for RaftLog {
         self.clone()
     }
 
-    /// Durable before it counts.
+    /// The vote is durable before it takes effect.
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let mut inner = self.0.lock();
         let state = State { vote: Some(*vote), ..inner.state.clone() };
         inner.save(state).map_err(failed)
     }
 
-    /// Written and synced here, on the group's own thread.
+    /// Writes and syncs on the group's own thread.
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
@@ -278,7 +280,7 @@ impl RaftLogStorage<Types> for RaftLog {
         self.0.lock().truncate_after(index).map_err(failed)
     }
 
-    /// What finds no room on disk is left to the next purge.
+    /// If the disk is full, leaves the work to the next purge.
     async fn purge(&mut self, log_id: LogId) -> io::Result<()> {
         match self.0.lock().purge(Position::of(&log_id).index) {
             Err(Error::Engine(error)) if matches!(*error, stele_engine::Error::DiskFull { .. }) => {
@@ -323,7 +325,7 @@ mod tests {
         log.0.lock().append(entries).unwrap();
     }
 
-    /// Index, term and payload of all entries at hand.
+    /// Returns index, term and payload of all entries in memory.
     fn read(log: &RaftLog) -> Vec<(u64, u64, String)> {
         let inner = log.0.lock();
         let line = |entry: &Entry| {

@@ -1,17 +1,17 @@
 //! Consensus: proposals become entries of one replicated log, and every member
-//! applies the same entries in the same order. The only room that names the
+//! applies the same entries in the same order. The only module that uses the
 //! Raft library.
 //!
-//! Follow a proposal: [`Group::propose`] puts it into the queue (`queue`). The
-//! group's thread takes all that is queued as one entry (`group`), the Raft
-//! library has it appended (`log`), which writes and syncs once for all, and
-//! then applied (`apply`) by the [`Machine`], whose answers go straight to the
-//! callers. When the machine says that entries are on disk without the log,
-//! they are purged from it.
+//! [`Group::propose`] adds a proposal to the queue (`queue`). The group's
+//! thread takes all queued proposals as one entry (`group`). The Raft library
+//! appends the entry with one write and one sync (`log`) and then has the
+//! [`Machine`] apply it (`apply`); the machine's answers go directly to the
+//! callers. Entries are purged from the log once the machine reports that they
+//! are on disk outside it.
 //!
-//! Everything of one group runs on one thread of its own: with one voter there
-//! is nobody to wait for but the disk, so a hop to another thread would only
-//! cost. `docs/format-raft-log.md` has the bytes.
+//! Each group runs on a single thread of its own: with one voter there is
+//! nothing to wait for but the disk, so switching threads would only add cost.
+//! `docs/format-raft-log.md` specifies the format.
 
 mod apply;
 mod entries;
@@ -33,56 +33,58 @@ use stele_engine::world::World;
 
 use crate::error::Error;
 
-/// A place in the log: the first entry has index 1. The default is before it.
+/// A position in the log. The first entry has index 1; the default precedes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub index: u64,
     pub term: u64,
 }
 
-/// One committed entry: the proposals that were gathered into it.
+/// A committed entry with its proposals.
 #[derive(Clone, Debug)]
 pub struct Committed {
     pub index: u64,
     pub term: u64,
-    /// None in entries that are Raft's own.
+    /// Empty in Raft's own entries.
     pub proposals: Vec<Bytes>,
-    /// Whether somebody waits for the answers here. The effects are the same.
+    /// Whether a caller of this member waits for the answers. The effects are
+    /// the same.
     pub awaited: bool,
 }
 
-/// What entries are applied to.
+/// The state machine that entries are applied to.
 pub trait Machine: Send + Sync + 'static {
     type Answer: Send + 'static;
 
-    /// Applies an entry. They come in order, each once, by one thread at a
-    /// time. One answer for each proposal, in order. An entry without
-    /// proposals still moves `applied`. An error stops the group.
+    /// Applies an entry and returns one answer per proposal, in order. Entries
+    /// arrive in order, each once, from one thread at a time. An entry without
+    /// proposals still advances `applied`. An error stops the group.
     fn apply(&self, entry: Committed) -> Result<Vec<Self::Answer>, Error>;
 
-    /// The last entry applied; stored together with its effects.
+    /// Returns the last entry applied, which is stored together with its
+    /// effects.
     fn applied(&self) -> Position;
 
-    /// Everything up to this index is on disk without the log.
+    /// Returns the index up to which everything is on disk outside the log.
     fn flushed(&self) -> u64;
 
-    /// The group ends: an `apply` that waits for something gives up.
+    /// Called when the group closes: an `apply` that is blocked must give up.
     fn close(&self) {}
 }
 
-/// How a group is opened.
+/// The settings of a group.
 #[derive(Clone)]
 pub struct Settings {
-    /// The directory of the log; made if it is not there.
+    /// The directory of the log; created if it does not exist.
     pub dir: PathBuf,
     pub world: World,
     /// This member's id: never 0, and the same at every open.
     pub member: u64,
     pub log: LogOptions,
-    /// An entry takes no more proposals when it has this many, or these bytes.
+    /// The limits of an entry in proposals and bytes.
     pub entry_proposals_max: usize,
     pub entry_bytes_max: usize,
-    /// More than this is not queued: further proposals are refused.
+    /// The limits of the queue; further proposals are refused.
     pub queue_proposals_max: usize,
     pub queue_bytes_max: usize,
 }
@@ -102,11 +104,11 @@ impl Settings {
     }
 }
 
-/// A look at a group.
+/// The progress of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     pub member: u64,
-    /// 0: nobody leads.
+    /// 0 if there is no leader.
     pub leader: u64,
     pub term: u64,
     /// Index of the last entry in the log.

@@ -1,4 +1,5 @@
-//! The way to other members. A lone voter has none, so nothing is ever sent.
+//! The network to other members. A single voter has none, so nothing is ever
+//! sent.
 
 use std::future::Future;
 

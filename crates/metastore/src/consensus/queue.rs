@@ -1,5 +1,5 @@
 //! Proposals that wait to become an entry. Those that arrive while an entry is
-//! being synced and applied make the next one together.
+//! being synced and applied form the next one (group commit).
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub type Reply<A> = oneshot::Sender<Result<A>>;
 
 pub struct Queue<A> {
     state: Mutex<State<A>>,
-    /// There is something to take, or nothing more will come.
+    /// Notified when there is something to take, or when the queue is closed.
     wake: Notify,
-    /// As many have come as are waited for.
+    /// Notified when `wanted` proposals are queued.
     gathered: Condvar,
     proposals_max: usize,
     bytes_max: usize,
@@ -28,13 +28,13 @@ struct State<A> {
     proposals: Vec<Bytes>,
     replies: Vec<Reply<A>>,
     bytes: usize,
-    /// How many proposals are waited for; 0 while nobody waits.
+    /// The number of proposals being waited for; 0 if nobody waits.
     wanted: usize,
-    /// Why nothing is taken any more, if that is so.
+    /// Why the queue accepts no more proposals; `None` while it is open.
     closed: Option<Error>,
 }
 
-/// What becomes one entry.
+/// The contents of one entry.
 pub struct Batch<A> {
     pub proposals: Vec<Bytes>,
     pub replies: Vec<Reply<A>>,
@@ -59,7 +59,7 @@ impl<A> Queue<A> {
         }
     }
 
-    /// Queues a proposal. With too much queued already it is refused.
+    /// Queues a proposal. Refuses it if the queue is full.
     pub fn push(&self, proposal: Bytes) -> Result<oneshot::Receiver<Result<A>>> {
         let (reply, answer) = oneshot::channel();
         let mut state = self.state.lock();
@@ -86,8 +86,8 @@ impl<A> Queue<A> {
         Ok(answer)
     }
 
-    /// The next batch, as large as an entry may be; `None` once the queue is
-    /// closed and empty.
+    /// Returns the next batch, at most as large as an entry may be; `None` once
+    /// the queue is closed and empty.
     pub async fn take(&self) -> Option<Batch<A>> {
         loop {
             {
@@ -103,8 +103,8 @@ impl<A> Queue<A> {
         }
     }
 
-    /// Blocks until so many wait, for as long as the patience lasts. Tells
-    /// whether they came.
+    /// Blocks until `wanted` proposals are queued or `patience` has passed.
+    /// Returns whether enough arrived.
     pub fn gather(&self, wanted: usize, patience: Duration) -> bool {
         let mut state = self.state.lock();
         state.wanted = wanted.min(self.entry_proposals_max);
@@ -116,19 +116,19 @@ impl<A> Queue<A> {
         came
     }
 
-    /// How many wait.
+    /// Returns the number of queued proposals.
     pub fn len(&self) -> usize {
         self.state.lock().proposals.len()
     }
 
-    /// Nothing more is taken in; what is queued stays.
+    /// Closes the queue to new proposals; queued ones stay.
     pub fn close(&self, why: Error) {
         self.state.lock().closed.get_or_insert(why);
         self.wake.notify_one();
         self.gathered.notify_one();
     }
 
-    /// Refuses all that is queued.
+    /// Refuses all queued proposals.
     pub fn refuse_all(&self, why: &Error) {
         let replies = {
             let mut state = self.state.lock();
@@ -145,13 +145,13 @@ impl<A> Queue<A> {
             bytes += proposal.len();
             bytes <= self.entry_bytes_max
         };
-        // One at least, however large.
+        // At least one, whatever its size.
         let fitting = state.proposals.iter().take(self.entry_proposals_max).map(fits);
         let count = fitting.take_while(|fits| *fits).count().max(1);
         if count == state.proposals.len() {
             state.bytes = 0;
             let proposals = std::mem::take(&mut state.proposals);
-            // The next batch is likely to be of this size.
+            // The next batch is likely to have the same size.
             state.proposals.reserve(count);
             let replies = std::mem::take(&mut state.replies);
             state.replies.reserve(count);
@@ -163,7 +163,7 @@ impl<A> Queue<A> {
     }
 }
 
-/// Tells everybody the same failure. Who went away is not missed.
+/// Sends the same failure to all callers; those that are gone are ignored.
 pub fn refuse<A>(replies: Vec<Reply<A>>, why: &Error) {
     for reply in replies {
         let _ = reply.send(Err(why.clone()));

@@ -1,5 +1,5 @@
-//! How entries, votes and memberships are written into the log: our own bytes,
-//! independent of the library's. `docs/format-raft-log.md` lists them.
+//! The encoding of entries, votes and memberships in the log, independent of
+//! the library's own. `docs/format-raft-log.md` specifies it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const VOTE_WON: u8 = 2;
 /// Bytes before the proposals themselves: kind, term, count.
 const PROPOSALS_HEAD_BYTES: usize = 1 + 8 + 4;
 
-/// Says what is wrong with stored bytes.
+/// A decoded value, or what is wrong with the stored bytes.
 pub type Decoded<T> = Result<T, &'static str>;
 
-/// The bytes that an entry of these proposals will take.
+/// Returns the encoded size of an entry with these proposals.
 pub fn proposals_bytes(proposals: &[Bytes]) -> usize {
     PROPOSALS_HEAD_BYTES + proposals.iter().map(|proposal| 4 + proposal.len()).sum::<usize>()
 }
@@ -59,7 +59,7 @@ fn length(count: usize) -> u32 {
     u32::try_from(count).expect("an entry is far below 4 GiB")
 }
 
-/// Reads an entry; its proposals share the memory of `bytes`.
+/// Decodes an entry; its proposals share the memory of `bytes`.
 pub fn decode_entry(index: u64, mut bytes: Bytes) -> Decoded<Entry> {
     let short = |_| "the entry is cut short";
     let kind = bytes.try_get_u8().map_err(short)?;
@@ -97,14 +97,14 @@ fn get_proposals(bytes: &mut Bytes) -> Decoded<Vec<Bytes>> {
     Ok(proposals)
 }
 
-/// What a member keeps beside its entries.
+/// The state that a member stores besides its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub member: u64,
     pub vote: Option<Vote>,
-    /// Entries up to here are no longer in the log.
+    /// The last entry that is no longer in the log.
     pub purged: Position,
-    /// The last membership up to `purged`, and where it stood.
+    /// The last membership up to `purged`, and its position.
     pub membership_at: Position,
     pub membership: Membership,
 }

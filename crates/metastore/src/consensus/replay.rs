@@ -1,5 +1,5 @@
-//! Reads a log back when it is opened, and refuses one that does not belong to
-//! the state beside it.
+//! Reads a log at open, and refuses one that does not belong to the state
+//! beside it.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::log::RAFT_STREAM;
 use super::record::{State, decode_entry};
 use crate::error::{Error, Result};
 
-/// The log as it is read.
+/// The replay of a log.
 pub struct Replay<'a> {
     log_dir: &'a Path,
     applied: Position,
@@ -44,7 +44,8 @@ impl<'a> Replay<'a> {
                 if last > 0 && item.index != last + 1 {
                     return damaged("an entry is missing before this one");
                 }
-                // The payload may be a slice of a large read; keep only the entry.
+                // The payload may be a slice of a large read; keep only the
+                // entry.
                 let payload = bytes::Bytes::copy_from_slice(&item.payload);
                 match decode_entry(item.index, payload) {
                     Err(what) => return damaged(what),
@@ -66,13 +67,14 @@ impl<'a> Replay<'a> {
             entries.last = state.purged;
             entries.terms = vec![state.purged];
         }
-        // What is applied is on disk without the log.
+        // Applied entries are on disk outside the log.
         entries.purge(self.applied);
         entries
     }
 }
 
-/// Refuses a log that is another member's, or of another age than the machine.
+/// Refuses a log that belongs to another member, or that does not match the
+/// machine's state.
 pub fn check(
     dir: &Path,
     member: u64,

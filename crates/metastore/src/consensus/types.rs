@@ -1,5 +1,5 @@
-//! The Raft library's type parameters, and its log ids as our positions. The
-//! library counts entries from 0, we count from 1.
+//! The Raft library's type parameters, and conversions between its log ids and
+//! our positions. The library counts entries from 0, we count from 1.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, BasicNode, (
 /// The proposals of one entry.
 #[derive(Clone, Debug)]
 pub struct Gathered {
-    /// Tells the group of callers that wait for the answers; 0: nobody does.
+    /// Identifies the callers that wait for the answers; 0 if there are none.
     pub ticket: u64,
     pub proposals: Arc<Vec<Bytes>>,
 }
@@ -64,7 +64,7 @@ impl Position {
         Position { index: log_id.index + 1, term: log_id.leader_id.term }
     }
 
-    /// `None` before the first entry.
+    /// Returns `None` before the first entry.
     pub(super) fn log_id(self) -> Option<LogId> {
         let index = self.index.checked_sub(1)?;
         Some(LogId::new(CommittedLeaderId::new(self.term), index))

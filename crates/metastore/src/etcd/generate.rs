@@ -1,5 +1,5 @@
-//! A stream of messages written as a loop: the future that makes them runs
-//! only when somebody wants the next, in the task of who wants it.
+//! A stream of messages written as a loop: the future that produces them runs
+//! only when the consumer polls for the next one, in the consumer's task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,18 +12,18 @@ use tonic::Status;
 
 use super::rpc::Messages;
 
-/// Where a generator puts its messages.
+/// The output of a generator.
 pub struct Out(mpsc::Sender<Bytes>);
 
 impl Out {
-    /// Returns when the message before this one has been taken.
+    /// Sends a message. Returns once the previous one has been taken.
     pub async fn send(&self, message: Bytes) {
-        // Fails only after the stream was dropped, and then nothing runs this.
+        // Fails only after the stream was dropped, when this no longer runs.
         let _ = self.0.send(message).await;
     }
 }
 
-/// The messages that the future sends, and at its end its status.
+/// Returns a stream of the messages that the future sends, ended by its status.
 pub fn generate<F>(write: impl FnOnce(Out) -> F) -> Messages
 where
     F: Future<Output = Result<(), Status>> + Send + 'static,

@@ -1,5 +1,5 @@
-//! The header of responses: which cluster and member answers, at which
-//! revision and in which term.
+//! The header of responses: the cluster and member that answer, the revision
+//! and the term.
 
 use bytes::BytesMut;
 
@@ -11,7 +11,7 @@ const MEMBER_ID: u8 = 2;
 const REVISION: u8 = 3;
 const RAFT_TERM: u8 = 4;
 
-/// Every response has its header in this field.
+/// The field of the header in every response.
 const HEADER: u8 = 1;
 
 /// The header of one response.
@@ -24,7 +24,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a response within a transaction's.
+    /// Returns the header of a response inside that of a transaction.
     pub fn within(revision: i64) -> Header {
         Header { revision, ..Header::default() }
     }

@@ -1,4 +1,4 @@
-//! Changes of keys: Put, DeleteRange, Txn, Compact.
+//! The methods that change keys: Put, DeleteRange, Txn, Compact.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use super::{Etcd, decode, proto, request, response};
 use crate::command::{Answer, Command, Reply, Txn};
 use crate::{Error, Result};
 
-/// The largest request that is proposed.
+/// The maximum size of a request that is proposed.
 const REQUEST_BYTES_MAX: usize = 1536 << 10;
 
 fn check_size(message: &Bytes) -> Result<()> {
@@ -67,8 +67,8 @@ pub async fn txn(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
     }
 }
 
-/// Runs a transaction that only reads. One that reads ranges, which may be of
-/// any size, keeps no other call waiting.
+/// Runs a read-only transaction. One that reads ranges, which may be of any
+/// size, does not block other calls.
 fn read_txn(etcd: &Etcd, txn: &Txn) -> Result<Answer> {
     match txn.reads_ranges() {
         true => stele_grpc::offload::in_place(|| etcd.node().read_txn(txn)),
@@ -76,7 +76,7 @@ fn read_txn(etcd: &Etcd, txn: &Txn) -> Result<Answer> {
     }
 }
 
-/// Whether all that is read may be stale.
+/// Returns whether all reads may be stale.
 fn is_serializable(request: &proto::TxnRequest) -> bool {
     use proto::request_op::Request;
     request.success.iter().chain(&request.failure).all(|op| match &op.request {
@@ -91,7 +91,7 @@ pub async fn compact(etcd: &Etcd, request: proto::CompactionRequest) -> Result<B
     Ok(response::header_only(etcd.header(answer.revision)))
 }
 
-/// An answer of another kind than what was proposed.
+/// Returns the error for an answer that does not match the proposal.
 pub fn unexpected(answer: &Answer) -> Error {
     Error::Internal(format!("a proposal was answered with {:?}", answer.reply))
 }

@@ -1,4 +1,4 @@
-//! Leases: granted and revoked through the log, kept alive without it.
+//! Leases: granted and revoked through the log, renewed without it.
 
 use bytes::Bytes;
 use tokio_stream::StreamExt;
@@ -58,14 +58,14 @@ pub fn leases(etcd: &Etcd) -> Result<Bytes> {
     }))
 }
 
-/// One answer to each request. A lease that is not there has a TTL of 0.
+/// Answers each request with one response. The TTL of a missing lease is 0.
 pub fn keep_alives(etcd: &Etcd, mut requests: Messages) -> Messages {
     let etcd = etcd.clone();
     generate(move |out| async move {
         while let Some(request) = requests.next().await {
             let request: proto::LeaseKeepAliveRequest = decode(request?)?;
             let revision = etcd.node().revision();
-            // Only the leader may say that a lease lives on.
+            // Only the leader may renew a lease.
             etcd.node().barrier().await?;
             let ttl = etcd.node().leases().keep_alive(request.id).unwrap_or(0);
             etcd.counters().renewals.add(i64::from(ttl > 0));

@@ -1,4 +1,4 @@
-//! Maintenance and membership: what a member tells about itself.
+//! Maintenance and membership: the status of a member.
 
 use bytes::Bytes;
 
@@ -39,7 +39,7 @@ pub fn status(etcd: &Etcd) -> Result<Bytes> {
     Ok(wire::framed(&proto::StatusResponse {
         header: Some(etcd.header(node.revision()).message()),
         version: VERSION.into(),
-        // Clients take a size of zero for no answer.
+        // Clients interpret a size of zero as no answer.
         db_size: usage.stored_bytes.max(1),
         leader: status.leader_id,
         raft_index: status.committed,
@@ -54,8 +54,8 @@ pub fn status(etcd: &Etcd) -> Result<Bytes> {
     }))
 }
 
-/// Space is reclaimed all the time: there is nothing to wait for. etcd's own
-/// answer has no header either.
+/// Does nothing, because space is reclaimed continuously. Like etcd's response,
+/// this one has no header.
 pub fn defragment() -> Bytes {
     wire::framed(&proto::DefragmentResponse::default())
 }

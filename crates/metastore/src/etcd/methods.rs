@@ -1,6 +1,6 @@
-//! The methods that are served, by their names on the wire.
+//! The supported methods and their names on the wire.
 
-/// One method of etcd's API.
+/// A method of etcd's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     Range,
@@ -53,7 +53,7 @@ impl Method {
         METHODS.iter().map(|(method, ..)| *method)
     }
 
-    /// The method of a path: `/service/method`.
+    /// Returns the method of a path: `/service/method`.
     pub fn of_path(path: &str) -> Option<Method> {
         let (service, name) = path.strip_prefix('/')?.split_once('/')?;
         METHODS
@@ -62,18 +62,18 @@ impl Method {
             .map(|(method, ..)| *method)
     }
 
-    /// The names of its service and of itself.
+    /// Returns the names of the service and the method.
     pub fn names(self) -> (&'static str, &'static str) {
         let (_, service, name) = METHODS[self as usize];
         (service, name)
     }
 
-    /// Whether requests come as a stream.
+    /// Returns whether requests are a stream.
     pub fn asks_many(self) -> bool {
         matches!(self, Method::Watch | Method::LeaseKeepAlive)
     }
 
-    /// Whether answers come as a stream.
+    /// Returns whether responses are a stream.
     pub fn answers_many(self) -> bool {
         self.asks_many() || matches!(self, Method::RangeStream | Method::Snapshot)
     }

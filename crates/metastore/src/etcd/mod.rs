@@ -1,13 +1,13 @@
-//! The etcd v3 API in front of a [`Node`]: what etcd's clients send on port
-//! 2379, over gRPC and as JSON.
+//! The etcd v3 API of a [`Node`]: serves etcd's clients on port 2379, over gRPC
+//! and as JSON.
 //!
-//! Follow a call. [`Service`] looks whether it is gRPC. If so its messages are
-//! taken out of their frames (`rpc`), the path names a method (`methods`), the
-//! message becomes a command or a query (`request`), the node is asked (`kv`,
-//! `range`, `lease`, `maintenance`, `watch`), and the answer is written by hand
-//! from the bytes that are stored (`wire`, `header`, `response`). If not it is
-//! a page for people and probes (`pages`, `metrics`) or JSON (`gateway`), which
-//! takes the same way in wire form.
+//! [`Service`] dispatches a call. For gRPC, `rpc` extracts the messages from
+//! their frames, `methods` maps the path to a method, `request` converts the
+//! message to a command or query, and `kv`, `range`, `lease`, `maintenance` or
+//! `watch` executes it on the node. The response is written directly from the
+//! stored bytes (`wire`, `header`, `response`). Any other call is a page for
+//! people and probes (`pages`, `metrics`) or JSON (`gateway`), which is
+//! converted to wire format and handled like gRPC.
 
 mod gateway;
 mod generate;
@@ -45,24 +45,25 @@ use self::rpc::{Answer, Messages};
 pub use self::service::{PageBody, Service, is_endless, is_gateway};
 use crate::{Error, Node};
 
-/// The version of etcd whose API this is. Clients compare its numbers.
+/// The version of etcd whose API this is, which clients compare.
 pub const VERSION: &str = "3.6.5";
-/// What members of one cluster agree on.
+/// The version that members of one cluster agree on.
 pub const CLUSTER_VERSION: &str = "3.6.0";
 
-/// What the API of a member is told.
+/// The options of a member's API.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The member's name.
     pub name: String,
-    /// Where clients reach it.
+    /// The addresses for clients.
     pub client_urls: Vec<String>,
     pub peer_urls: Vec<String>,
-    /// How often idle watchers that asked for it are told how far they are.
+    /// The interval of progress notifications to idle watchers that requested
+    /// them.
     pub progress_interval: Duration,
-    /// What ranges that are being answered may take together.
+    /// The maximum memory of all range responses together.
     pub response_bytes_max: usize,
-    /// Numbers about the process, which `/metrics` ends with.
+    /// Returns the metrics of the process, which are appended to `/metrics`.
     pub process_numbers: fn() -> String,
 }
 
@@ -91,7 +92,7 @@ struct Inner {
     sorting: Semaphore,
 }
 
-/// Ranges that are sorted by anything but their keys at the same time.
+/// The maximum number of concurrent ranges that are not sorted by key.
 const SORTING_MAX: usize = 2;
 
 impl Etcd {
@@ -101,7 +102,7 @@ impl Etcd {
         Etcd(Arc::new(Inner { node, options, counters: Counters::default(), budget, sorting }))
     }
 
-    /// Answers gRPC and HTTP requests.
+    /// Returns the service for gRPC and HTTP requests.
     pub fn service(&self) -> Service {
         Service::new(self.clone())
     }
@@ -136,7 +137,7 @@ impl Etcd {
         }
     }
 
-    /// Answers a method that takes one message.
+    /// Executes a method that takes one message.
     async fn unary(&self, method: Method, message: Bytes) -> Result<Answer, Status> {
         let one = |answered: crate::Result<Bytes>| Ok(Answer::One(answered?));
         match method {
@@ -163,7 +164,7 @@ impl Etcd {
         }
     }
 
-    /// Answers a method that takes a stream of messages.
+    /// Executes a method that takes a stream of messages.
     fn stream(&self, method: Method, requests: Messages) -> Result<Answer, Status> {
         match method {
             Method::Watch => Ok(Answer::Many(watch::stream(self, requests))),
@@ -173,7 +174,7 @@ impl Etcd {
     }
 }
 
-/// Reads a message; bytes that are none are their sender's mistake.
+/// Decodes a message; invalid bytes are the client's error.
 fn decode<M: Message + Default>(message: Bytes) -> Result<M, Error> {
     M::decode(message).map_err(|_| Error::Malformed("the message is none of this method"))
 }

@@ -1,5 +1,4 @@
-//! What is asked over plain HTTP: health, version, metrics, and the JSON
-//! gateway.
+//! Pages over plain HTTP: health, version, metrics, and the JSON gateway.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method as Verb, Request, Response, StatusCode, header};
@@ -43,16 +42,16 @@ const PAGES: [&str; 5] = ["/health", "/livez", "/readyz", "/version", "/metrics"
 const READY: &[&str] =
     &["data_corruption", "serializable_read", "linearizable_read", "non_learner"];
 
-/// What the gateway calls a path, if it is one of its own.
+/// Returns the path within the gateway, if it is one of the gateway's.
 pub fn gateway_path(path: &str) -> Option<&str> {
     path.strip_prefix("/v3/").or_else(|| path.strip_prefix("/v3beta/"))
 }
 
-/// The parameters of a page.
+/// The query parameters of a page.
 struct Query<'a>(&'a str);
 
 impl Query<'_> {
-    /// The values that a parameter has.
+    /// Returns the values of a parameter.
     fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.split('&').filter_map(move |pair| match pair.split_once('=') {
             Some((key, value)) if key == name => Some(value),
@@ -98,7 +97,7 @@ fn alarm_name(alarm: Alarm) -> &'static str {
     }
 }
 
-/// Reads one key, as the checks do.
+/// Reads one key, for the checks.
 async fn read(etcd: &Etcd, serializable: bool) -> crate::Result<()> {
     if !serializable {
         etcd.node().barrier().await?;
@@ -141,7 +140,7 @@ async fn check(etcd: &Etcd, name: &str) -> Result<(), String> {
         }
         "serializable_read" => read(etcd, true).await.map_err(said),
         "linearizable_read" => read(etcd, false).await.map_err(said),
-        // A member that only learns is not there yet.
+        // There are no learners yet, so this check always passes.
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! The messages of etcd's API, from our own `.proto` files.
 
-/// Keys with their values, and events.
+/// Key-value pairs and events.
 #[allow(missing_docs)]
 pub mod mvccpb {
     tonic::include_proto!("mvccpb");

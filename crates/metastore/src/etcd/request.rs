@@ -1,6 +1,6 @@
-//! Requests from their wire form to what the store is asked. What the store's
-//! own words cannot say (an option beside the value that it excludes, an
-//! unknown order) is refused here, in the order in which etcd looks.
+//! Converts requests from wire format to queries and commands. Refuses what
+//! those cannot express (an option together with the value that it excludes, an
+//! unknown order), in the order of etcd's checks.
 
 use super::proto;
 use super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -12,8 +12,8 @@ use crate::command::{
 };
 use crate::{Error, Result};
 
-/// Operations in a transaction: compares, and each branch. A transaction
-/// within one has what that one leaves.
+/// The maximum number of operations in a transaction: of compares, and of each
+/// branch. A nested transaction may use what its parent leaves.
 pub const TXN_OPS_MAX: usize = 128;
 
 pub fn range(request: proto::RangeRequest) -> Result<RangeQuery> {
@@ -79,7 +79,7 @@ fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
-/// A transaction with those within it; prost bounds how deep they go.
+/// Converts a transaction with its nested ones; prost limits their depth.
 fn tree(request: proto::TxnRequest) -> Result<Txn> {
     let branch = |ops: Vec<proto::RequestOp>| ops.into_iter().map(op).collect::<Result<Vec<_>>>();
     Ok(Txn {
@@ -95,13 +95,13 @@ fn op(request: proto::RequestOp) -> Result<Op> {
         Some(Request::RequestPut(request)) => Ok(Op::Put(put(request)?)),
         Some(Request::RequestDeleteRange(request)) => Ok(Op::Delete(delete_range(request)?)),
         Some(Request::RequestTxn(request)) => Ok(Op::Txn(tree(request)?)),
-        // A client of a later protocol, or none that works.
+        // A client of a later protocol, or a broken one.
         None => Err(Error::KeyNotFound),
     }
 }
 
-/// What is given to compare with counts as zero if it is of another kind than
-/// what is compared.
+/// Converts a compare. A given value of a different type than the compared
+/// field counts as zero.
 fn compare(request: proto::Compare) -> Compare {
     let relation = match CompareResult::try_from(request.result) {
         Ok(CompareResult::Equal) => Relation::Equal,

@@ -1,4 +1,4 @@
-//! Responses of the KV service, written straight from what is stored.
+//! Responses of the KV service, written directly from the stored bytes.
 
 use bytes::{Bytes, BytesMut};
 
@@ -31,7 +31,7 @@ pub fn txn(header: Header, answer: &TxnAnswer) -> Bytes {
     wire::end(out)
 }
 
-/// A response that is nothing but its header.
+/// Returns a response that has only a header.
 pub fn header_only(header: Header) -> Bytes {
     let mut out = wire::begin(64);
     header.write(&mut out);

@@ -1,6 +1,6 @@
-//! Memory for what writes and transactions return. It is reserved before
+//! Memory for the results of writes and transactions. It is reserved before
 //! anything is written, from the pool that all large responses share, so that a
-//! call is refused while it can be refused. Most calls return nothing but a
+//! call is refused while that is still possible. Most calls return only a
 //! header and reserve nothing.
 
 use bytes::Bytes;
@@ -12,19 +12,20 @@ use crate::command::{Command, Delete, KeyRange, Op, Put, Txn};
 use crate::machine::RESULT_BYTES_MAX;
 use crate::{Error, Result};
 
-/// The largest value that an etcd client can put.
+/// The maximum size of a value that an etcd client can put.
 const VALUE_BYTES_MAX: u64 = 1536 << 10;
-/// What is returned is there twice while it is encoded.
+/// The number of copies of the results that exist during encoding.
 const COPIES: u64 = 2;
-/// A call that may return more than this part of the pool is measured first.
+/// A call that may return more than one part in this many of the pool is
+/// measured first.
 const UNMEASURED_PART: u64 = 8;
-/// Less than this is not worth counting.
+/// Smaller responses are not accounted.
 const FREE_BYTES: u64 = 16 << 10;
 
-/// What is reserved for the results of one call.
+/// The memory reserved for the results of one call.
 pub struct Reserved(Option<Share>);
 
-/// A response, with the memory that it is charged to.
+/// A response with its memory reservation.
 pub struct Charged<T> {
     data: T,
     _share: Share,
@@ -36,14 +37,14 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for Charged<T> {
     }
 }
 
-/// The bytes, which return their share when they are sent.
+/// Returns the bytes, which release their share once they are sent.
 pub fn charged<T: AsRef<[u8]> + Send + 'static>(data: T, share: Share) -> Bytes {
     Bytes::from_owner(Charged { data, _share: share })
 }
 
-/// Reserves memory for what a command returns. What it may return at most is
-/// reserved if that is little beside what is free, otherwise what it would
-/// return now.
+/// Reserves memory for the results of a command: its upper bound if that is
+/// small relative to the pool and available, otherwise what it would return
+/// now.
 pub async fn reserve(etcd: &Etcd, command: &Command) -> Result<Reserved> {
     let most = COPIES * most_bytes(command);
     if most == 0 {
@@ -64,7 +65,7 @@ pub async fn reserve(etcd: &Etcd, command: &Command) -> Result<Reserved> {
 }
 
 impl Reserved {
-    /// The response is charged with what it has become.
+    /// Adjusts the reservation to the size of the actual response.
     pub fn charge(self, response: Bytes) -> Bytes {
         let bytes = response.len() as u64;
         if bytes <= FREE_BYTES {
@@ -80,7 +81,8 @@ impl Reserved {
     }
 }
 
-/// Bytes of keys and values that a command returns, at most or about.
+/// Returns an upper bound or estimate of the bytes of keys and values that a
+/// command returns.
 fn most_bytes(command: &Command) -> u64 {
     match command {
         Command::Put(put) => of_put(put),
@@ -136,7 +138,7 @@ mod tests {
 
     const LARGE: usize = 600 << 10;
 
-    /// Runs a call whose memory is counted.
+    /// Runs a call whose memory is accounted.
     async fn counted<T>(pools: &'static CallPools, call: impl Future<Output = T>) -> T {
         let mut memory = CallMemory::new(pools);
         let mut call = pin!(call);
@@ -184,7 +186,8 @@ mod tests {
         ];
         let bytes = (answers[0].len() + answers[1].len()) as u64;
         assert_eq!((pool.used(), bytes > 2 * LARGE as u64), (bytes, true));
-        // The third of this size finds no memory, and nothing has happened.
+        // There is no memory for a third of this size, and nothing has been
+        // changed.
         let refused = counted(pools, kv::delete_range(&etcd, delete("large"))).await.unwrap_err();
         assert!(matches!(refused, Error::TooManyRequests), "{refused}");
         counted(pools, kv::txn(&etcd, read("small"))).await.expect("little is not counted");

@@ -1,5 +1,5 @@
-//! gRPC on the wire: messages out of a request's body, and the body of a
-//! response out of messages that are already framed.
+//! The gRPC wire format: reads messages from the body of a request, and builds
+//! the body of a response from framed messages.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,14 +14,14 @@ use super::wire::FRAME_BYTES;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The largest message that a client may send: the largest request, and what
-/// etcd allows on top for its wrapping.
+/// The maximum size of a client's message: the largest request, plus the
+/// overhead that etcd allows.
 pub const MESSAGE_BYTES_MAX: usize = (1536 + 512) << 10;
 
-/// Messages one after the other, or pieces of one.
+/// A stream of messages, or of pieces of one.
 pub type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
-/// What a call is answered: framed messages, then the status OK.
+/// The response to a call: framed messages, then the status OK.
 pub enum Answer {
     One(Bytes),
     Many(Messages),
@@ -43,9 +43,9 @@ impl Answer {
 /// The messages of a request's body, without their frames.
 pub struct Requests<B> {
     body: B,
-    /// Received and not looked at.
+    /// Received and not parsed yet.
     received: Bytes,
-    /// A message, with its frame, that came in several pieces.
+    /// A message with its frame that arrives in several pieces.
     partial: BytesMut,
 }
 
@@ -57,7 +57,7 @@ where
         Requests { body, received: Bytes::new(), partial: BytesMut::new() }
     }
 
-    /// The message of a unary call.
+    /// Returns the message of a unary call.
     pub async fn one(mut self) -> Result<Bytes, Status> {
         let message = std::future::poll_fn(|context| self.poll_message(context)).await;
         message.unwrap_or_else(|| Err(Status::internal("the request has no message")))
@@ -86,8 +86,8 @@ where
         }
     }
 
-    /// Takes a message that has been received whole. When there is none, all
-    /// that was received has been kept.
+    /// Takes a message that has been received completely. If there is none, all
+    /// received bytes are kept.
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         if self.partial.is_empty()
             && let Some(bytes) = message_bytes(&self.received)?
@@ -109,7 +109,8 @@ where
         Ok(Some(message))
     }
 
-    /// Moves received bytes over until there are `bytes`, if there can be.
+    /// Moves received bytes to `partial` until it has `bytes`. Returns whether
+    /// there were enough.
     fn fill_partial(&mut self, bytes: usize) -> bool {
         let missing = bytes.saturating_sub(self.partial.len());
         let taken = self.received.split_to(missing.min(self.received.len()));
@@ -119,7 +120,7 @@ where
     }
 }
 
-/// The length of the message that begins here, once its frame is there.
+/// Returns the length of the next message, once its frame has been received.
 fn message_bytes(framed: &[u8]) -> Result<Option<usize>, Status> {
     let Some(&[flag, a, b, c, d]) = framed.first_chunk::<FRAME_BYTES>() else { return Ok(None) };
     if flag != 0 {
@@ -134,7 +135,8 @@ fn message_bytes(framed: &[u8]) -> Result<Option<usize>, Status> {
     Ok(Some(bytes))
 }
 
-/// Why a body ended early, as the server states it that refused the rest.
+/// Returns why a body ended early: the status with which the server refused the
+/// rest, or that the client disconnected.
 fn interrupted(error: BoxError) -> Status {
     error.downcast::<Status>().map_or_else(|_| went_away(), |status| *status)
 }
@@ -154,7 +156,7 @@ where
     }
 }
 
-/// Framed messages, then trailers.
+/// A body of framed messages, then trailers.
 struct AnswerBody(Rest);
 
 enum Rest {

@@ -1,5 +1,5 @@
-//! The API as a tower service: gRPC to its methods, those of the native API to
-//! that, everything else to pages and the JSON gateway.
+//! The API as a tower service. Dispatches gRPC calls to their methods or the
+//! native API, and everything else to pages and the JSON gateway.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,12 +35,13 @@ impl Service {
     }
 }
 
-/// Returns whether the path is a gRPC method's, which nothing else is served at.
+/// Returns whether the path is that of a gRPC method, which serves nothing
+/// else.
 fn is_method(path: &str) -> bool {
     Method::of_path(path).is_some() || path.starts_with(native::PATH)
 }
 
-/// Whether the calls of this path end only when somebody ends them.
+/// Returns whether calls of this path run until they are cancelled.
 pub fn is_endless(path: &str) -> bool {
     let by_json = || pages::gateway_path(path).and_then(gateway::method);
     Method::of_path(path).or_else(by_json).is_some_and(Method::asks_many)

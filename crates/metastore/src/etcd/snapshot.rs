@@ -1,6 +1,6 @@
-//! The Snapshot stream: all keys and leases at one revision, in a format of
-//! our own (docs/etcd.md). Read in pages, so that a member needs no room for
-//! the whole.
+//! The Snapshot stream: all keys and leases at one revision, in a format of our
+//! own (docs/etcd.md). Read in batches, so that a member does not need memory
+//! for the whole.
 
 use bytes::{BufMut, BytesMut};
 use prost::Message;
@@ -18,9 +18,9 @@ use crate::command::{KeyRange, RangeQuery};
 use crate::snapshot::{BLOCK_BYTES, MAGIC, record};
 use crate::state::{Floor, KeyView};
 
-/// Bytes of one message.
+/// The size of one message.
 const BLOB_BYTES: usize = 32 << 10;
-/// What is read of the keys at once, about.
+/// The approximate size of one read of keys.
 const READ_BYTES: usize = 256 << 10;
 
 pub async fn stream(etcd: &Etcd) -> Result<Answer> {
@@ -31,7 +31,7 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
         let front = front(&etcd, header);
         let query = RangeQuery::new(KeyRange::all()).at(header.revision);
         let node = etcd.node();
-        // Once to know how much there is, and once more to send it.
+        // Read the keys once to measure them, and again to send them.
         let mut left = front.len();
         let mut scan = node.open_range(&query, Floor::Begun)?;
         let measure = &mut |view: KeyView<'_>| left += wire::field_len(view.wire_len());
@@ -58,7 +58,7 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
     })))
 }
 
-/// What stands before the keys.
+/// Returns the part before the keys.
 fn front(etcd: &Etcd, header: Header) -> BytesMut {
     let mut front = BytesMut::new();
     front.put_slice(MAGIC);
@@ -75,7 +75,7 @@ fn front(etcd: &Etcd, header: Header) -> BytesMut {
     front
 }
 
-/// Cuts what is written into messages.
+/// Splits the written bytes into messages.
 struct Blobs {
     out: Out,
     header: Header,
@@ -104,7 +104,7 @@ impl Blobs {
         self.out.send(wire::framed(&message)).await;
     }
 
-    /// The rest, and the checksum of all.
+    /// Sends the rest, and the checksum.
     async fn end(mut self) -> Result<(), Status> {
         self.send_full().await;
         let rest = std::mem::take(&mut self.open);

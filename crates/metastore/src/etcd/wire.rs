@@ -1,12 +1,12 @@
-//! Protobuf messages written by hand, behind room for the frame that gRPC
-//! puts before each. What is stored in wire form is copied as it is.
+//! Writes protobuf messages by hand, with space for the gRPC frame before each.
+//! Bytes that are stored in wire format are copied unchanged.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Bytes of the frame before a gRPC message: a flag and the length.
+/// The size of the frame before a gRPC message: a flag and the length.
 pub const FRAME_BYTES: usize = 5;
 
-/// The number of a field together with how its value is written.
+/// Returns the tag of a field: its number and wire type.
 pub const fn varint_tag(number: u8) -> u8 {
     assert!(number < 16, "the tag is one byte");
     number << 3
@@ -18,7 +18,7 @@ pub const fn bytes_tag(number: u8) -> u8 {
 }
 
 pub fn varint_len(value: u64) -> usize {
-    // Seven bits to a byte, and zero takes one.
+    // Seven bits per byte; zero takes one byte.
     ((64 - (value | 1).leading_zeros() as usize) * 9 + 64) / 64
 }
 
@@ -30,23 +30,22 @@ pub fn put_varint(out: &mut BytesMut, mut value: u64) {
     out.put_u8(value as u8);
 }
 
-/// Bytes of a field of this many bytes, with tag and length.
+/// Returns the size of a field with this many bytes, including tag and length.
 pub fn field_len(len: usize) -> usize {
     1 + varint_len(len as u64) + len
 }
 
-/// Writes the fields of a message; those with a default value are left out,
-/// as proto3 wants.
+/// Writes the fields of a message. Default values are omitted, as in proto3.
 pub trait Fields {
     fn uint(&mut self, number: u8, value: u64);
     fn int(&mut self, number: u8, value: i64);
     fn flag(&mut self, number: u8, value: bool);
     fn text(&mut self, number: u8, value: &[u8]);
-    /// A message in wire form; there even if it is empty.
+    /// Writes a message in wire format, even if it is empty.
     fn message(&mut self, number: u8, value: &[u8]);
-    /// A message that is written in place.
+    /// Writes a nested message in place.
     fn nested(&mut self, number: u8, write: impl FnOnce(&mut Self));
-    /// A `KeyValue`: its key, and the other fields as they are stored.
+    /// Writes a `KeyValue`: its key, and the other fields as they are stored.
     fn key_value(&mut self, number: u8, key: &[u8], tail: &[u8]);
 }
 
@@ -81,8 +80,7 @@ impl Fields for BytesMut {
 
     fn nested(&mut self, number: u8, write: impl FnOnce(&mut BytesMut)) {
         self.put_u8(bytes_tag(number));
-        // Most are shorter than 128 bytes: their length takes the one byte
-        // that is left for it.
+        // Reserve one byte for the length, which is enough below 128 bytes.
         let length = self.len();
         self.put_u8(0);
         write(self);
@@ -112,27 +110,27 @@ impl Fields for BytesMut {
     }
 }
 
-/// An empty message behind room for its frame.
+/// Returns an empty message after space for its frame.
 pub fn begin(capacity: usize) -> BytesMut {
     let mut message = BytesMut::with_capacity(FRAME_BYTES + capacity);
     message.put_bytes(0, FRAME_BYTES);
     message
 }
 
-/// Fills in the frame of a message that `begin` began.
+/// Fills in the frame of a message from `begin`.
 pub fn end(mut message: BytesMut) -> Bytes {
     let len = message.len() - FRAME_BYTES;
     set_len(&mut message, len);
     message.freeze()
 }
 
-/// Writes the length of a message into the room before it.
+/// Writes the length of a message into its frame.
 pub fn set_len(framed: &mut [u8], len: usize) {
     let len = u32::try_from(len).expect("callers bound messages far below 4 GiB");
     framed[1..FRAME_BYTES].copy_from_slice(&len.to_be_bytes());
 }
 
-/// A message that prost encodes, framed.
+/// Encodes a message with prost and frames it.
 pub fn framed(message: &impl prost::Message) -> Bytes {
     let mut out = begin(message.encoded_len());
     message.encode(&mut out).expect("a growing buffer has room");

@@ -1,11 +1,11 @@
-//! Leases: who still lives.
+//! Leases and their deadlines.
 //!
-//! That a lease was granted or revoked is in the log; when it runs out is not.
-//! Deadlines are kept in memory by the leader alone, and a renewal only moves
-//! one: no entry, no disk. A `wheel` says which leases may have run out, and
-//! those that have are proposed to be revoked. Whoever begins to lead, also
-//! after a restart, gives every lease its full time again: a lease may live
-//! longer than asked for, never shorter.
+//! Grants and revocations of leases are in the log; deadlines are not. Only the
+//! leader keeps deadlines, in memory, so a renewal writes neither a log entry
+//! nor to disk. A timing `wheel` finds the leases that may have expired, and
+//! those that have are proposed for revocation. A new leader, also after a
+//! restart, gives every lease its full TTL again: a lease may live longer than
+//! requested, never shorter.
 
 mod wheel;
 
@@ -23,7 +23,7 @@ use crate::command::within;
 use crate::error::Result;
 use crate::state::{State, tables};
 
-/// Leases that live longer are as good as forever.
+/// The maximum TTL, which is practically forever.
 pub const TTL_SECONDS_MAX: i64 = 9_000_000_000;
 
 /// The leases of a node, with their deadlines.
@@ -31,39 +31,40 @@ pub struct Leases {
     state: Arc<State>,
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
-    /// Told when a lease may run out before `next_due` said.
+    /// Notified when a lease may expire before the time that `next_due`
+    /// returned.
     earlier: Arc<Notify>,
 }
 
 struct Inner {
     leases: HashMap<i64, Lease>,
     wheel: Wheel,
-    /// Came up in the wheel and were not looked at yet.
+    /// Entries that left the wheel and have not been examined yet.
     overdue: Vec<(i64, u64)>,
-    /// What `next_due` last said.
+    /// The last result of `next_due`.
     next_due: Duration,
 }
 
 struct Lease {
     ttl_seconds: i64,
     deadline: Duration,
-    /// Where it is in the wheel; any other entry there is of an earlier life.
+    /// The lease's tick in the wheel; entries at other ticks are obsolete.
     tick: u64,
-    /// It has run out, and that has been proposed.
+    /// The lease has expired, and its revocation has been proposed.
     expiring: bool,
 }
 
-/// What is known of a lease.
+/// The status of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStatus {
     pub id: i64,
-    /// Whole seconds until it runs out.
+    /// Whole seconds until it expires.
     pub ttl_seconds: i64,
     pub granted_seconds: i64,
 }
 
 impl Leases {
-    /// The stored leases, each with its full time.
+    /// Loads the stored leases, each with its full TTL.
     pub fn open(state: Arc<State>, clock: Arc<dyn Clock>) -> Result<Leases> {
         let stored = state.tables.read_leases(&state.store)?;
         let wheel = Wheel::new(clock.elapsed());
@@ -77,8 +78,8 @@ impl Leases {
         Ok(leases)
     }
 
-    /// Renews a lease; nothing is logged. `None`: there is no such lease, or it
-    /// is running out just now. Otherwise the TTL it was granted.
+    /// Renews a lease without writing to the log. Returns its granted TTL, or
+    /// `None` if there is no such lease or it is being expired.
     pub fn keep_alive(&self, id: i64) -> Option<i64> {
         let now = self.clock.elapsed();
         let mut inner = self.inner.lock();
@@ -87,7 +88,7 @@ impl Leases {
         Some(lease.ttl_seconds)
     }
 
-    /// `None`: there is no such lease.
+    /// Returns the status of a lease, or `None` if it does not exist.
     pub fn time_to_live(&self, id: i64) -> Option<LeaseStatus> {
         let now = self.clock.elapsed();
         let inner = self.inner.lock();
@@ -100,7 +101,8 @@ impl Leases {
         })
     }
 
-    /// The keys that go with a lease; refused if they are too many to be held.
+    /// Returns the keys attached to a lease; fails if they need too much
+    /// memory.
     pub fn keys(&self, id: i64) -> Result<Vec<Bytes>> {
         const KEYS_BYTES_MAX: usize = 32 << 20;
         let table = self.state.tables.lease_keys;
@@ -111,7 +113,7 @@ impl Leases {
         Ok(rows.into_iter().map(key).collect())
     }
 
-    /// All leases, those that run out first first.
+    /// Returns all leases, ordered by deadline.
     pub fn list(&self) -> Vec<i64> {
         let inner = self.inner.lock();
         let mut all: Vec<_> =
@@ -125,7 +127,7 @@ impl Leases {
         self.inner.lock().leases.contains_key(&id)
     }
 
-    /// An id that no lease has, from random bits.
+    /// Returns a random id that no lease has.
     pub fn choose_id(&self, mut random: impl FnMut() -> u64) -> i64 {
         let inner = self.inner.lock();
         loop {
@@ -154,8 +156,8 @@ impl Leases {
         self.inner.lock().leases.remove(&id);
     }
 
-    /// Leases that have run out and are to be revoked, at most so many. Until
-    /// they are, or `spare` takes it back, they cannot be renewed.
+    /// Returns at most `count_max` expired leases to revoke. They cannot be
+    /// renewed until they are revoked or passed to `spare`.
     pub fn expired(&self, count_max: usize) -> Vec<i64> {
         let now = self.clock.elapsed();
         let mut inner = self.inner.lock();
@@ -178,12 +180,12 @@ impl Leases {
         expired
     }
 
-    /// Leases among these that are still there come up again at once: they had
-    /// more keys than one entry deletes.
+    /// Makes those of these leases that still exist overdue again, because they
+    /// had more keys than one entry deletes.
     pub fn expire_again(&self, ids: &[i64]) {
         let mut inner = self.inner.lock();
         let Inner { leases, overdue, .. } = &mut *inner;
-        // In their order, which `expired` takes from the end.
+        // Reversed, because `expired` takes from the end.
         for id in ids.iter().rev() {
             if let Some(lease) = leases.get(id).filter(|lease| lease.expiring) {
                 overdue.push((*id, lease.tick));
@@ -191,7 +193,7 @@ impl Leases {
         }
     }
 
-    /// These could not be revoked: they are to come up again.
+    /// Puts leases that could not be revoked back into the wheel.
     pub fn spare(&self, ids: &[i64]) {
         let now = self.clock.elapsed();
         let mut inner = self.inner.lock();
@@ -204,7 +206,7 @@ impl Leases {
         }
     }
 
-    /// Gives every lease its full time again. For a new leader.
+    /// Gives every lease its full TTL again. For a new leader.
     pub fn refresh(&self) {
         let now = self.clock.elapsed();
         for lease in self.inner.lock().leases.values_mut() {
@@ -212,7 +214,8 @@ impl Leases {
         }
     }
 
-    /// How long it is until a lease may run out; `None`: there is none.
+    /// Returns the time until a lease may expire; `None` if there are no
+    /// leases.
     pub fn next_due(&self) -> Option<Duration> {
         let mut inner = self.inner.lock();
         let next = if inner.overdue.is_empty() { inner.wheel.next() } else { Some(Duration::ZERO) };
@@ -220,7 +223,8 @@ impl Leases {
         Some(next?.saturating_sub(self.clock.elapsed()))
     }
 
-    /// Is told when a lease may run out before `next_due` said.
+    /// Returns the event that is notified when a lease may expire before the
+    /// time that `next_due` returned.
     pub fn earlier(&self) -> Arc<Notify> {
         self.earlier.clone()
     }

@@ -1,16 +1,16 @@
-//! A timing wheel: things that fall due, found without looking at those that
-//! do not. Whoever moves a deadline leaves the wheel alone; an entry that comes
-//! up early is put in again.
+//! A timing wheel: finds entries that are due without examining the others.
+//! Moving a deadline does not touch the wheel; an entry that comes due too
+//! early is inserted again.
 
 use std::time::Duration;
 
-/// How exact it is.
+/// The resolution.
 pub const SLOT: Duration = Duration::from_millis(250);
 const SLOTS: usize = 4096;
 
 pub struct Wheel {
     slots: Vec<Vec<i64>>,
-    /// The first slot that has not been emptied.
+    /// The first slot that has not been drained.
     now: u64,
     entries: usize,
 }
@@ -20,17 +20,18 @@ impl Wheel {
         Wheel { slots: vec![Vec::new(); SLOTS], now: tick(now), entries: 0 }
     }
 
-    /// Puts an id in, to come up at or soon after a moment, or earlier if that
-    /// is further off than the wheel goes. Tells when it comes up.
+    /// Inserts an id to come due at or soon after `at`, or earlier if that is
+    /// beyond the wheel's horizon. Returns the tick at which it comes due.
     pub fn insert(&mut self, id: i64, at: Duration) -> u64 {
-        // A slot comes up when it is over, so that nothing is early by itself.
+        // A slot is due when it has passed, so that nothing within the horizon
+        // is early.
         let due = (tick(at) + 1).clamp(self.now, self.now + SLOTS as u64 - 1);
         self.slots[slot(due)].push(id);
         self.entries += 1;
         due
     }
 
-    /// Takes out what comes up until a moment, with the tick it came up at.
+    /// Removes the entries that are due by `now`, with their ticks.
     pub fn advance(&mut self, now: Duration, due: &mut Vec<(i64, u64)>) {
         let now = tick(now);
         let last = now.min(self.now + SLOTS as u64 - 1);
@@ -42,7 +43,7 @@ impl Wheel {
         self.now = self.now.max(now + 1);
     }
 
-    /// When the next entry comes up.
+    /// Returns when the next entry is due.
     pub fn next(&self) -> Option<Duration> {
         if self.entries == 0 {
             return None;

@@ -1,6 +1,6 @@
-//! Serializable transactions: the ranges that were read are checked here, in
-//! the order of the log, so every member decides alike and nothing comes
-//! between the check and the writes.
+//! Serializable transactions. The ranges that were read are validated here, in
+//! log order, so that every member decides alike and nothing happens between
+//! the validation and the writes.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use crate::command::{Execute, KeyRange};
 use crate::error::{Error, Result};
 use crate::state::{Change, VALUE};
 
-/// Up to so many revisions, looking at what changed is cheaper than reading
-/// the ranges again.
+/// Up to this many revisions, scanning the changes is cheaper than reading the
+/// ranges again.
 const REVISIONS_WALKED_MAX: i64 = 256;
 
 impl Running<'_> {
@@ -52,8 +52,8 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// A change in any of the ranges after a revision: puts and deletes alike,
-    /// also those that left no trace in the newest state.
+    /// Returns a change in any of the ranges after a revision: a put or a
+    /// delete, even if its effect is no longer visible in the newest state.
     fn changed_since(&self, revision: i64, ranges: &[KeyRange]) -> Result<Option<Change>> {
         let in_batch = ranges.iter().find_map(|range| self.batch.changed_in(range, revision));
         if let Some(change) = in_batch {
@@ -82,7 +82,8 @@ impl Running<'_> {
         Ok(None)
     }
 
-    /// A stored version or erasure in a range that is newer than a revision.
+    /// Returns a stored version or deletion in a range that is newer than a
+    /// revision.
     fn newer_version(&self, range: &KeyRange, revision: i64) -> Result<Option<Change>> {
         let state = self.batch.state;
         let spec = ScanSpec {

@@ -1,4 +1,4 @@
-//! A member for unit tests, whose log is what they apply.
+//! A member for unit tests, which apply entries directly.
 
 use stele_engine::world::World;
 use tempfile::TempDir;

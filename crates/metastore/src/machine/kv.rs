@@ -1,4 +1,4 @@
-//! Single writes and the ranges of transactions, with etcd's rules.
+//! Single writes, and the ranges of transactions, with etcd's rules.
 
 use bytes::Bytes;
 
@@ -11,11 +11,11 @@ use crate::command::{
 use crate::error::{Error, Result};
 use crate::state::{Tail, pick};
 
-/// What the ranges and previous values of one request, and the values that it
-/// keeps, may have together.
+/// The maximum total size of the ranges and previous values that one request
+/// returns, and of the values that it keeps.
 pub const RESULT_BYTES_MAX: usize = 32 << 20;
 
-/// Checks that the engine takes the rows of a key that is to be written. New
+/// Checks that the engine accepts the rows of a key to be written. New
 /// proposals have been checked against a stricter limit; a log of an older
 /// version may hold longer keys, which every member refuses here.
 pub fn check_rows(key: &[u8], owned: bool) -> Result<()> {
@@ -27,13 +27,13 @@ pub fn check_rows(key: &[u8], owned: bool) -> Result<()> {
 }
 
 impl Running<'_> {
-    /// Puts a key, unless what it asks to keep is not there.
+    /// Puts a key. Fails if it is to keep a value or lease that does not exist.
     pub fn put(&mut self, put: &Put) -> Result<PutAnswer> {
         self.check_put(put)?;
         self.put_checked(put)
     }
 
-    /// What must hold before a put: first its lease, then its key.
+    /// Checks the preconditions of a put: first its lease, then its key.
     pub fn check_put(&mut self, put: &Put) -> Result<()> {
         let lease = put.lease.unwrap_or(0);
         check_rows(&put.key, lease != 0)?;
@@ -48,8 +48,9 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Puts a key whose put has been checked. What is not there to be kept is
-    /// empty: a transaction may have deleted the key after the check.
+    /// Executes a put that has been checked. A value or lease that is to be
+    /// kept but does not exist is empty: a transaction may have deleted the key
+    /// after the check.
     pub fn put_checked(&mut self, put: &Put) -> Result<PutAnswer> {
         let prev = self.batch.newest(&put.key)?;
         let old = prev.as_ref().map(|tail| Tail::parse(tail)).unwrap_or_default();
@@ -65,8 +66,8 @@ impl Running<'_> {
         self.delete_checked(delete)
     }
 
-    /// A range of too many keys is not deleted at once, nor are many bytes of
-    /// previous values returned.
+    /// Limits the number of keys deleted at once and the bytes of previous
+    /// values returned.
     pub fn check_delete(&mut self, delete: &Delete) -> Result<()> {
         let (range, limit) = (&delete.range, self.deleted_keys_max);
         if range.single_key().is_some() {
@@ -86,12 +87,13 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Whether the proposal is of a version that bounds what it returns.
+    /// Returns whether the version of the proposal limits the size of its
+    /// results.
     pub fn bounds_results(&self) -> bool {
         self.version >= VERSION_OF_BOUNDS
     }
 
-    /// Counts bytes that the transaction at hand returns or keeps.
+    /// Counts bytes that the current transaction returns or keeps.
     pub fn add_result(&mut self, bytes: usize) -> Result<()> {
         self.result_bytes = self.result_bytes.saturating_add(bytes);
         within("bytes of keys and values in a response", self.result_bytes, RESULT_BYTES_MAX)
@@ -116,8 +118,8 @@ impl Running<'_> {
         Ok(1)
     }
 
-    /// Counts what a range inside a transaction will return, on the state
-    /// before the transaction.
+    /// Counts the bytes that a range inside a transaction will return, on the
+    /// state before the transaction.
     pub fn check_range_bytes(&mut self, query: &RangeQuery) -> Result<()> {
         if query.count_only || !self.bounds_results() {
             return Ok(());
@@ -127,7 +129,8 @@ impl Running<'_> {
         self.add_result(bytes)
     }
 
-    /// A range inside a transaction, which sees what came before it.
+    /// Executes a range inside a transaction, which sees the operations before
+    /// it.
     pub fn range(&self, query: &RangeQuery) -> Result<RangeAnswer> {
         let (now, range) = (self.batch.revision(), &query.range);
         if !self.awaited {
@@ -153,7 +156,7 @@ impl Running<'_> {
             return Ok(RangeAnswer { revision: now, kvs: Vec::new(), more: false, count });
         }
         if query.order == crate::command::Order::None && limit > 0 && !query.filters() {
-            // An order that is only implied comes after the limit.
+            // An implied order is applied after the limit.
             kvs.truncate(limit.saturating_add(1));
         }
         let more = pick(query, &mut kvs);
@@ -165,7 +168,8 @@ impl Running<'_> {
         Ok(RangeAnswer { revision: now, kvs, more, count })
     }
 
-    /// Bytes of keys and values that a command would return, at most.
+    /// Returns an upper bound on the bytes of keys and values that a command
+    /// would return.
     pub fn measure_results(&self, command: &Command) -> Result<usize> {
         match command {
             Command::Put(put) => self.measure_put(put),
@@ -187,7 +191,8 @@ impl Running<'_> {
         self.batch.measure(&delete.range, self.batch.revision(), None, RESULT_BYTES_MAX)
     }
 
-    /// The larger of the two branches: which one it will be is not known.
+    /// Returns the larger of the two branches, since the choice is not known
+    /// yet.
     fn measure_txn(&self, txn: &Txn) -> Result<usize> {
         let branch = |ops: &[Op]| {
             ops.iter().try_fold(0usize, |sum, op| {
@@ -203,8 +208,8 @@ impl Running<'_> {
         Ok(branch(&txn.success)?.max(branch(&txn.failure)?))
     }
 
-    /// Bytes that a range inside a transaction returns, about; stops counting
-    /// above `bytes_max`.
+    /// Returns the approximate bytes that a range inside a transaction returns.
+    /// Stops counting above `bytes_max`.
     fn measure_range(&self, query: &RangeQuery, bytes_max: usize) -> Result<usize> {
         if query.count_only {
             return Ok(0);

@@ -1,4 +1,5 @@
-//! Leases in the log: granted, revoked, run out. Renewals are not.
+//! The operations on leases that go through the log: grant, revoke and expire.
+//! Renewals do not.
 
 use bytes::Bytes;
 
@@ -6,7 +7,8 @@ use super::Running;
 use crate::command::{OWNER_BYTES, Reply, VERSION_OF_BOUNDS};
 use crate::error::{Error, Result};
 
-/// What one entry deletes of leases that have run out: keys, and their bytes.
+/// The maximum number and bytes of keys that one entry deletes for expired
+/// leases.
 pub const EXPIRED_KEYS_MAX: usize = 5_000;
 pub const EXPIRED_BYTES_MAX: usize = 8 << 20;
 
@@ -28,11 +30,11 @@ impl Running<'_> {
         self.end_lease(id, keys)
     }
 
-    /// Leases that have run out, each with a revision of its own. Those that
-    /// were revoked meanwhile are skipped.
+    /// Revokes expired leases, each in a revision of its own. Skips those that
+    /// have been revoked in the meantime.
     ///
-    /// One entry deletes a bounded number of keys. A lease with more of them
-    /// loses some and stays; whoever proposed it proposes it again.
+    /// One entry deletes a bounded number of keys. A lease with more keys loses
+    /// some of them and stays; the proposer proposes it again.
     pub fn expire(&mut self, ids: &[i64]) -> Result<()> {
         if self.version < VERSION_OF_BOUNDS {
             return self.expire_all(ids);
@@ -44,8 +46,9 @@ impl Running<'_> {
             }
             self.batch.begin_revision();
             let mut keys = self.batch.lease_keys_some(id, keys_left + 1, bytes_left + 1)?;
-            // How many were read depends on how they are stored; how many are
-            // taken must not, because every replica applies this.
+            // The number of keys read depends on how they are stored; the
+            // number of keys deleted must not, because every replica applies
+            // this.
             let (mut fit, mut bytes) = (0, 0);
             for key in keys.iter().take(keys_left) {
                 let with_key = bytes + OWNER_BYTES + key.len();
@@ -92,7 +95,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Deletes all keys of a lease and gives back its locks, in one revision.
+    /// Deletes all keys of a lease and releases its locks, in one revision.
     fn end_lease(&mut self, id: i64, keys: Vec<Bytes>) -> Result<()> {
         self.delete_keys(keys)?;
         for key in self.batch.lock_keys(id)? {

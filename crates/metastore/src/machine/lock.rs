@@ -1,5 +1,5 @@
-//! Advisory locks: shared and exclusive, first come, first served, held by
-//! sessions (which are leases) and given back when those end.
+//! Advisory locks: shared or exclusive, first come, first served. They are held
+//! by sessions (which are leases) and released when the session ends.
 
 use bytes::Bytes;
 
@@ -8,11 +8,13 @@ use super::kv::check_rows;
 use crate::command::{Acquire, Grant, HeldLock, VERSION_OF_BOUNDS, within};
 use crate::error::{Error, Result};
 
-/// Every change of a lock stores all who hold it or wait for it.
+/// The maximum number of holders and waiters of a lock, because every change
+/// stores all of them.
 const LOCK_PLACES_MAX: usize = 10_000;
 
 impl Running<'_> {
-    /// Takes a lock, or queues for it. All calls of a session share its grant.
+    /// Acquires a lock, or queues for it. All calls of a session share its
+    /// grant.
     pub fn acquire(&mut self, acquire: &Acquire) -> Result<Option<Grant>> {
         let Acquire { key, session, mode, no_wait, place } = acquire;
         let (session, mode, place) = (*session, *mode, *place);
@@ -53,7 +55,7 @@ impl Running<'_> {
         Ok(grant)
     }
 
-    /// Gives a lock back or leaves its queue; with a place, for that call alone.
+    /// Releases a lock or leaves its queue; with a place, only for that call.
     pub fn release(&mut self, key: &Bytes, session: i64, place: u64) -> Result<()> {
         if self.leave_lock(key, session, (place != 0).then_some(place))? {
             Ok(())
@@ -62,8 +64,8 @@ impl Running<'_> {
         }
     }
 
-    /// Takes a session, or one of its calls, out of a lock; those who can hold
-    /// it now get it. Returns whether it was in.
+    /// Removes a session, or one of its calls, from a lock, and grants it to
+    /// the next waiters. Returns whether the session or call was there.
     pub fn leave_lock(&mut self, key: &Bytes, session: i64, place: Option<u64>) -> Result<bool> {
         let mut lock = self.batch.lock(key)?;
         let left = match place {
@@ -82,7 +84,7 @@ impl Running<'_> {
         Ok(true)
     }
 
-    /// The session must hold the lock by this very grant.
+    /// Checks that the session holds the lock by this exact grant.
     pub fn check_held(&self, held: &HeldLock) -> Result<()> {
         let grant = self.batch.lock(&held.key)?.holder(held.session);
         match grant {

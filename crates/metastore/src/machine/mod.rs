@@ -1,11 +1,11 @@
-//! The state machine: proposals become changes.
+//! The state machine, which turns proposals into changes.
 //!
-//! [`Applier`] takes log entries in order. The proposals of an entry run one
-//! after the other over a [`Batch`](batch::Batch), in which later ones see what
-//! earlier ones did, and which becomes one engine commit together with the
-//! position in the log: an entry has happened whole or not at all. A proposal
-//! is refused before it changes anything, so a refusal leaves no trace. When
-//! the commit is done, readers and watchers are told.
+//! [`Applier`] applies log entries in order. The proposals of an entry run one
+//! after another on a [`Batch`](batch::Batch), in which later ones see the
+//! changes of earlier ones. The batch becomes one engine commit together with
+//! the position in the log, so an entry is applied atomically. A proposal is
+//! refused before it changes anything, so a refusal has no effect. After the
+//! commit, the changes are published to readers and watchers.
 
 mod batch;
 mod execute;
@@ -54,31 +54,32 @@ pub struct Applier {
     core: Mutex<Core>,
 }
 
-/// How the state of a member is opened.
+/// The settings of a member's state.
 #[derive(Clone)]
 pub struct Settings {
     pub engine: stele_engine::Options,
-    /// Memory shared with other stores; `None`: the store makes its own.
+    /// Memory shared with other stores; with `None` the store creates its own.
     pub resources: Option<Resources>,
-    /// Recent changes that are kept for watchers.
+    /// The maximum size of the recent changes that are kept for watchers.
     pub ring_bytes_max: usize,
-    /// Keys that a range may delete at once: their deletions are one commit.
-    /// The same on all members, which must decide alike.
+    /// The maximum number of keys that one range may delete, because their
+    /// deletions are one commit. Must be the same on all members, which have to
+    /// decide alike.
     pub deleted_keys_max: i64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         let mut engine = stele_engine::Options::default();
-        // A key may be as long as a request; the rows of leases put an id
+        // A key may be as long as a request; the rows of leases have an id
         // before it.
         engine.limits.row_bytes_max = ROW_BYTES_MAX;
-        // What is in the log must fit: the deletions of a large range, or of
+        // Everything in the log must fit: the deletions of a large range, or of
         // all keys of a lease.
         engine.limits.commit_bytes_max = 3 << 30;
-        // A restart applies again what was not flushed.
+        // A restart replays what was not flushed.
         engine.flush.replay_bytes_max = 64 << 20;
-        // The log decides what conflicts.
+        // Conflicts are decided by log order, not by the engine.
         engine.memory.conflict_slots = 16;
         Settings { engine, resources: None, ring_bytes_max: 32 << 20, deleted_keys_max: 2_000_000 }
     }
@@ -92,8 +93,8 @@ pub struct Opened {
     pub applier: Arc<Applier>,
 }
 
-/// Opens the state in a directory, as of the last flush. A new one is of the
-/// member that `new` chooses.
+/// Opens the state in a directory, as of the last flush. A new one gets the
+/// identity that `new` returns.
 pub fn open(
     dir: &Path,
     settings: Settings,
@@ -122,12 +123,12 @@ pub fn open(
     Ok(Opened { state, hub, leases, applier: Arc::new(applier) })
 }
 
-/// What only the one that applies looks at.
+/// State that only the applying thread needs.
 struct Core {
     numbers: Numbers,
     /// From the oldest retained to the newest.
     samples: VecDeque<Sample>,
-    /// The waterline of entries that are not flushed yet: index and line.
+    /// The waterlines of entries that are not flushed yet: index and line.
     lines: VecDeque<(u64, i64)>,
     /// The state in memory may be ahead of the stored one.
     failed: bool,
@@ -136,7 +137,8 @@ struct Core {
 impl Core {
     fn new(state: &State, found: Found) -> Result<Core> {
         let Found { numbers, samples } = found;
-        // What was found is on disk, but the engine may not know the line yet.
+        // The numbers found are on disk, but the engine may not know the line
+        // yet.
         let known = state.tables.engine_waterline(&state.store)?;
         let line =
             (numbers.waterline > known).then_some((numbers.applied.index, numbers.waterline));
@@ -149,8 +151,8 @@ impl Core {
     }
 }
 
-/// The proposals of an entry. One that this version does not know is fatal:
-/// the members that know it have applied it.
+/// Decodes the proposals of an entry. An unknown proposal is fatal, because
+/// members that know it have applied it.
 fn decode_all(entry: &Committed) -> Result<Vec<Proposal>> {
     let decoded = entry.proposals.iter().map(command::decode);
     decoded.collect::<Result<_>>().map_err(|error| {
@@ -159,43 +161,43 @@ fn decode_all(entry: &Committed) -> Result<Vec<Proposal>> {
     })
 }
 
-/// One proposal being applied.
+/// A proposal being applied.
 pub(crate) struct Running<'a> {
     pub batch: Batch<'a>,
     pub leases: &'a Leases,
     pub deleted_keys_max: i64,
     pub newest_sample: Option<Sample>,
-    /// The version of the proposal, by whose rules it is applied.
+    /// The version of the proposal, which selects the rules.
     pub version: u8,
-    /// Whether anybody waits for the answers.
+    /// Whether a caller waits for the answers.
     pub awaited: bool,
-    /// Bytes of what the transaction at hand returns and of the values that it
+    /// Bytes that the current transaction returns, and of the values that it
     /// keeps, as far as they have been checked.
     pub result_bytes: usize,
-    /// Keys of ranges that compares may still read.
+    /// The number of keys in ranges that compares may still read.
     pub compared_left: usize,
 }
 
 impl Applier {
-    /// The numbers of the state, and the samples of time from oldest to newest.
+    /// Returns the numbers of the state, and the samples from oldest to newest.
     pub fn history(&self) -> (Numbers, Vec<Sample>) {
         let core = self.core.lock();
         (core.numbers, core.samples.iter().copied().collect())
     }
 
-    /// How long it took to apply entries.
+    /// Returns how long entries took to apply.
     pub fn apply_times(&self) -> &Histogram {
         &self.apply_times
     }
 
-    /// Why nothing is applied just now, if that is so.
+    /// Returns why entries cannot be applied at present; `None` if they can.
     pub fn missing_room(&self) -> Option<Error> {
         self.room.missing()
     }
 
-    /// Lets the engine drop history below a waterline that is on disk without
-    /// the log: were the log replayed over it, old reads would see less than
-    /// they did the first time.
+    /// Lets the engine drop history below a waterline that is on disk outside
+    /// the log. Otherwise, if the log were replayed over it, old reads would
+    /// see less than they did the first time.
     pub fn settle_waterline(&self) -> Result<()> {
         let flushed = self.state.flushed();
         let mut settled = None;
@@ -246,14 +248,15 @@ impl Applier {
         let finished = running.batch.finish();
         let commit = || self.state.commit(&finished.commit, entry.index);
         if let Err(refused) = commit() {
-            // Others may look at what was applied before.
+            // Release the lock while waiting, so that others can read the
+            // applied state.
             MutexGuard::unlocked(core, || self.room.wait(refused, commit))?;
         }
         self.publish(core, finished)?;
         Ok(answers)
     }
 
-    /// The commit is done: tells everybody, counts first, watchers last.
+    /// Publishes a finished commit: first the counts, last the watchers.
     fn publish(&self, core: &mut Core, finished: Finished) -> Result<()> {
         let Finished { numbers, counts, created, locked, events, alarms, sample, .. } = finished;
         self.state.counts.write().settle(counts, numbers.revision);
@@ -343,7 +346,7 @@ impl Running<'_> {
     }
 }
 
-/// Runs a transaction that changes nothing on the state as it is.
+/// Runs a read-only transaction on the current state.
 pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
     assert!(txn.is_read_only(), "a transaction that writes is proposed");
     on_newest(state, leases, |running| {
@@ -353,17 +356,19 @@ pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
     })
 }
 
-/// Refuses a transaction whose compares read too much of the state as it is.
+/// Refuses a transaction whose compares would read too many keys of the current
+/// state.
 pub fn check_compares(state: &State, leases: &Leases, txn: &Txn) -> Result<()> {
     on_newest(state, leases, |running| running.path(txn).map(drop))
 }
 
-/// What a command would return at most if it were applied now, in bytes.
+/// Returns an upper bound on the bytes that a command would return if it were
+/// applied now.
 pub fn measure(state: &State, leases: &Leases, command: &Command) -> Result<usize> {
     on_newest(state, leases, |running| running.measure_results(command))
 }
 
-/// Runs what changes nothing on the state as it is.
+/// Runs a read-only operation on the current state.
 fn on_newest<T>(
     state: &State,
     leases: &Leases,
@@ -395,7 +400,7 @@ fn done((): ()) -> Reply {
     Reply::Done
 }
 
-/// Whether a command is refused when there is no space.
+/// Returns whether a command is refused under the no-space alarm.
 pub fn takes_space(command: &Command) -> bool {
     match command {
         Command::Put(_) | Command::LeaseGrant { .. } | Command::Acquire(_) => true,

@@ -1,13 +1,13 @@
-//! Large entries in bounded memory.
+//! Applies large entries in bounded memory.
 //!
-//! An entry may change more keys than memory should hold at once: a deletion
-//! of a million keys is one revision. So a [`Batch`] commits parts of its
-//! entry ahead of the rest. Readers do not notice: all cells of a part have
-//! revisions that are published with the end of the entry. A crash in between
-//! is harmless: the position in the log is stored with the end only, so the
-//! entry is applied again from its beginning, on a view of the state that does
-//! not reach up to the revisions of its parts, and writes the same cells again.
-//! Tables without revisions (counts, leases, numbers) change with the end.
+//! An entry may change more keys than memory should hold at once: a deletion of
+//! a million keys is one revision. So a [`Batch`] commits parts of its entry
+//! ahead of the rest. Readers do not notice, because all cells of a part have
+//! revisions that are published only with the end of the entry. A crash in
+//! between is harmless: the position in the log is stored only with the end, so
+//! the entry is replayed from its beginning, on a view of the state that
+//! excludes the revisions of its parts, and writes the same cells again. Tables
+//! without revisions (counts, leases, numbers) change with the end.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,21 +19,21 @@ use crate::command::{KeyRange, Kv};
 use crate::error::Result;
 use crate::state::{Change, ChangeKind, Tail, VALUE, is_expired, tables, value_spec};
 
-/// A part is committed when it has about this many bytes.
+/// The approximate size of a part.
 pub const PART_BYTES: usize = 8 << 20;
-/// What is read of a range at once. A range of no more is deleted without
+/// The limits of one read of a range. A range within them is deleted without
 /// parts.
 const CHUNK_BYTES: usize = 4 << 20;
 const CHUNK_KEYS: usize = 4096;
-/// What a staged change takes beside its key, about.
+/// The approximate memory use of a staged change besides its key.
 pub const CHANGE_BYTES: usize = 160;
 
-/// A live key of a range that is being deleted.
+/// An existing key of a range that is being deleted.
 struct Live {
     key: Bytes,
     value_bytes: usize,
     lease: i64,
-    /// Kept when somebody wants it.
+    /// Kept only if it is needed.
     tail: Option<Bytes>,
 }
 
@@ -46,8 +46,8 @@ struct Part {
 }
 
 impl Batch<'_> {
-    /// Deletes the live keys of a range in key order. Gives the previous tails
-    /// to `prev`, if it is there. Returns how many there were.
+    /// Deletes the keys of a range in key order. Appends the previous tails to
+    /// `prev`, if given. Returns the number of keys deleted.
     pub fn delete_range(
         &mut self,
         range: &KeyRange,
@@ -70,9 +70,9 @@ impl Batch<'_> {
                 last = Some(live.key.clone());
             }
             let done = match read {
-                // A part has waited for disk space for longer than the engine
-                // keeps a row that was begun: continue after the last key. The
-                // base has not moved, so the data is the same.
+                // A part waited for disk space longer than the engine keeps the
+                // snapshot of a partly read row: continue after the last key.
+                // The base has not moved, so the data is the same.
                 Err(error) if is_expired(&error) => {
                     let mut rest = spec.clone();
                     if let Some(last) = &last {
@@ -92,7 +92,7 @@ impl Batch<'_> {
                     deleted += self.delete_changed(changed.pop_front(), &mut prev)?;
                 }
                 if self.has_changed(&live.key) {
-                    // The batch knows better than the store.
+                    // The batch's version of the key supersedes the stored one.
                     let same = changed.pop_front_if(|key| *key == live.key);
                     deleted += self.delete_changed(same, &mut prev)?;
                     continue;
@@ -125,14 +125,15 @@ impl Batch<'_> {
         Ok(deleted)
     }
 
-    /// Keys of a range that this batch has put and not deleted.
+    /// Returns the keys of a range that this batch has put and not deleted.
     fn live_changes_of(&self, range: &KeyRange) -> VecDeque<Bytes> {
         let rows = range.rows();
         let changed = self.changed_keys().range::<[u8], _>(bounds(&rows));
         changed.filter(|(_, change)| change.is_alive()).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Deletes a key that this batch has put. Returns how many that were.
+    /// Deletes a key that this batch has put. Returns the number of keys
+    /// deleted.
     fn delete_changed(
         &mut self,
         key: Option<Bytes>,
@@ -158,7 +159,7 @@ impl Batch<'_> {
                 part.lease_rows.insert(row);
             } else {
                 // An earlier proposal of the entry may have read the rows of
-                // the lease; when it is applied again, it must find them.
+                // the lease; it must find them again if the entry is replayed.
                 self.drop_lease_row(row);
             }
         }
@@ -191,8 +192,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Commits what has been staged so far, between two proposals, if that is
-    /// much.
+    /// Commits the staged changes between two proposals if they are large.
     pub(super) fn commit_staged_if_large(&mut self) -> Result<()> {
         if self.staged_bytes() <= PART_BYTES {
             return Ok(());
@@ -206,8 +206,7 @@ impl Batch<'_> {
     }
 }
 
-/// Reads live keys, a bounded number of them. Returns whether they were the
-/// last.
+/// Reads a bounded number of existing keys. Returns whether they were the last.
 fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<Live>) -> Result<bool> {
     let mut bytes = 0;
     loop {

@@ -1,5 +1,6 @@
-//! Keys of a snapshot, put into a store in which nothing else has happened.
-//! They keep their revisions and versions; history begins where it ends.
+//! Restores the keys of a snapshot into an otherwise empty store. They keep
+//! their revisions and versions; retained history begins at the restored
+//! revision.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::state::{Numbers, Tail};
 
 impl Running<'_> {
-    /// Puts a part back. Everything is checked before anything is done.
+    /// Restores a part of a snapshot. Checks everything before it changes
+    /// anything.
     pub fn restore(&mut self, restore: &Restore) -> Result<()> {
         let refuse = |why: &str| Err(Error::Config(format!("cannot restore: {why}")));
         let (numbers, revision) = (&self.batch.numbers, restore.revision);

@@ -1,5 +1,5 @@
-//! How far back history goes, as the log says: etcd's Compact, samples of the
-//! group's clock, the waterline; and alarms.
+//! Commands about history: etcd's Compact, samples of the group clock and the
+//! waterline; and alarms.
 
 use super::Running;
 use crate::command::{Alarm, AlarmAction};
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::state::Sample;
 
 impl Running<'_> {
-    /// Reads below this are refused to etcd's clients.
+    /// Returns the revision below which etcd's clients cannot read.
     pub fn compacted(&self) -> i64 {
         self.batch.numbers.compacted.max(self.batch.numbers.waterline)
     }
@@ -24,7 +24,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// The group's clock has come to this; it never runs back.
+    /// Records the group clock, which never decreases.
     pub fn sample(&mut self, clock_micros: i64) {
         let numbers = &mut self.batch.numbers;
         numbers.clock_micros = numbers.clock_micros.max(clock_micros);
@@ -34,7 +34,7 @@ impl Running<'_> {
             time_micros: numbers.time_micros,
             written_bytes: numbers.written_bytes,
         };
-        // One that says nothing new would only make the revision look younger.
+        // A second sample of a revision would only make it look younger.
         if self.newest_sample.is_none_or(|newest| newest.revision < sample.revision) {
             self.batch.sample = Some(sample);
         }
@@ -64,7 +64,7 @@ impl Running<'_> {
         self.batch.alarms = Some(alarms);
     }
 
-    /// Refuses what an alarm forbids.
+    /// Refuses commands that an alarm forbids.
     pub fn check_alarms(&self, takes_space: bool) -> Result<()> {
         let alarms = self.alarms();
         let stands = |wanted: Alarm| alarms.iter().any(|(_, alarm)| *alarm == wanted);

@@ -1,7 +1,7 @@
-//! A full disk. What is in the log must be applied, but the engine may have no
-//! memory left for it because it cannot write any out. Then the one that
-//! applies waits, and nothing more is put into the log: proposals are refused
-//! with the reason until there is room. Reads go on.
+//! Handles a full disk. Entries in the log must be applied, but the engine may
+//! be out of memory because it cannot flush. Then the applying thread waits,
+//! and proposals are refused with the reason until there is space, so that the
+//! log does not grow. Reads continue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use stele_engine::fatal::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 
-/// How often the engine is asked again. It tries to write by itself.
+/// The interval between attempts. The engine retries the flush by itself.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub struct Room {
-    /// Whether there is a reason in `waiting`.
+    /// Whether `waiting` has a reason.
     missing: AtomicBool,
     waiting: Mutex<Waiting>,
     closed: Condvar,
@@ -23,19 +23,19 @@ pub struct Room {
 
 #[derive(Default)]
 struct Waiting {
-    /// Why nothing is applied just now.
+    /// Why entries cannot be applied at present.
     reason: Option<Error>,
     closed: bool,
 }
 
 impl Room {
-    /// Why nothing is applied just now, if that is so.
+    /// Returns why entries cannot be applied at present; `None` if they can.
     pub fn missing(&self) -> Option<Error> {
         self.missing.load(Ordering::Acquire).then(|| self.waiting.lock().reason.clone())?
     }
 
-    /// Tries again and again what was refused for `error`, if that was a full
-    /// disk: until it is done, fails otherwise, or the member is closed.
+    /// Retries an operation that failed with `error`, if that was a full disk:
+    /// until it succeeds, fails otherwise, or the member is closed.
     pub fn wait<T>(&self, mut error: Error, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         if is_full(&error) {
             tracing::error!(%error, "nothing can be applied, so nothing more is taken");
@@ -57,7 +57,7 @@ impl Room {
         outcome
     }
 
-    /// False: nobody waits any more.
+    /// Returns false if the member is closed.
     fn pause(&self, error: &Error) -> bool {
         let mut waiting = self.waiting.lock();
         waiting.reason = Some(error.clone());
@@ -68,7 +68,7 @@ impl Room {
         !waiting.closed
     }
 
-    /// Lets go whoever waits. The log has what it could not apply.
+    /// Stops all waiting. The unapplied entries are still in the log.
     pub fn close(&self) {
         self.waiting.lock().closed = true;
         self.closed.notify_all();

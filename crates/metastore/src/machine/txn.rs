@@ -1,5 +1,5 @@
-//! etcd's transactions: all compares against the state before, then the
-//! chosen path checked, then its operations one after the other.
+//! etcd's transactions: evaluates all compares on the state before, checks the
+//! chosen path, then executes its operations in order.
 
 use std::cmp::Ordering;
 
@@ -10,12 +10,12 @@ use crate::command::{Compare, Op, OpAnswer, Operand, Relation, Txn, TxnAnswer};
 use crate::error::{Error, Result};
 use crate::state::Tail;
 
-/// Keys that the compares of one transaction may read. A transaction is checked
-/// before it is proposed: what is in the log is applied whatever it reads.
+/// The maximum number of keys that the compares of one transaction may read.
+/// Checked before the transaction is proposed: entries in the log are applied
+/// whatever they read.
 pub const COMPARED_KEYS_MAX: usize = 100_000;
 
-/// Which branch was chosen, in the order in which the path meets the
-/// transactions.
+/// The chosen branches, in the order in which the path visits the transactions.
 type Path = Vec<bool>;
 
 impl Running<'_> {
@@ -27,7 +27,7 @@ impl Running<'_> {
         self.execute_path(txn, &mut path.iter())
     }
 
-    /// Compares, and chooses the branches of a transaction.
+    /// Evaluates the compares and chooses the branches of a transaction.
     pub fn path(&mut self, txn: &Txn) -> Result<Path> {
         let mut path = Path::new();
         self.choose(txn, &mut path)?;
@@ -48,9 +48,9 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Every key of the range must stand in the relation: the first that does
-    /// not decides. An empty range is like one key of zeros, which has no value
-    /// to compare.
+    /// Returns whether every key of the range satisfies the relation; stops at
+    /// the first that does not. An empty range is treated as one key of zeros,
+    /// without a value to compare.
     fn compare(&mut self, compare: &Compare) -> Result<bool> {
         let (mut any, mut all) = (false, true);
         if let Some(key) = compare.range.single_key() {
@@ -113,7 +113,7 @@ impl Running<'_> {
             return Err(Error::FutureRevision);
         }
         let compacted = self.compacted();
-        // Within a transaction, etcd takes only 0 for the newest revision.
+        // Within a transaction, only 0 means the newest revision, as in etcd.
         if query.revision != 0 && query.revision < compacted {
             return Err(Error::Compacted { compacted });
         }

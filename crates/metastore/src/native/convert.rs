@@ -1,4 +1,4 @@
-//! Messages of the native API as commands and queries, and back.
+//! Converts messages of the native API to commands and queries, and back.
 
 use bytes::Bytes;
 

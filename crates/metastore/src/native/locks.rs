@@ -1,5 +1,5 @@
-//! Sessions, and the locks that they hold. A session is a lease: a renewal
-//! moves a deadline in memory and writes nothing.
+//! Sessions and their locks. A session is a lease: a renewal moves a deadline
+//! in memory and writes nothing.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Native {
     pub(super) async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResponse> {
         let AcquireRequest { key, client_id: session, shared, no_wait } = request;
         let mode = if shared { LockMode::Shared } else { LockMode::Exclusive };
-        // Taken first, so that no change is missed.
+        // Subscribe first, so that no change is missed.
         let changes = self.node.watch().lock_changes(&key);
         let call = Place::new(&self.node, key.clone(), session);
         let place = call.place;
@@ -63,7 +63,8 @@ impl Native {
         let answer = match self.node.propose(Command::Acquire(acquire)).await {
             Ok(answer) => answer,
             Err(error) => {
-                // Refused, or the member has stopped: there is nothing to cancel.
+                // Refused, or the member has stopped: there is nothing to
+                // cancel.
                 call.settle();
                 return Err(error);
             }
@@ -107,7 +108,8 @@ impl Native {
     }
 }
 
-/// A call for a lock, cancelled when its caller goes away before the answer.
+/// A call for a lock, which is cancelled if its caller disconnects before the
+/// answer.
 struct Place {
     node: Arc<Node>,
     key: Bytes,
@@ -122,7 +124,7 @@ impl Place {
         Place { node: node.clone(), key, session, place, pending: true }
     }
 
-    /// The call is answered.
+    /// Marks the call as answered.
     fn settle(mut self) {
         self.pending = false;
     }
@@ -134,7 +136,7 @@ impl Drop for Place {
             let (node, key) = (self.node.clone(), self.key.clone());
             let (session, place) = (self.session, self.place);
             tokio::spawn(async move {
-                // There is nobody left to report a failure to.
+                // There is no caller left to report a failure to.
                 let _ = node.propose(Command::Release { key, session, place }).await;
             });
         }

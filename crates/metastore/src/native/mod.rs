@@ -1,9 +1,9 @@
-//! The metastore's own API (`proto/metastore.proto`) in front of a [`Node`]:
-//! what etcd's cannot say. Served beside it on the same port.
+//! The metastore's own API (`proto/metastore.proto`) of a [`Node`], for what
+//! etcd's API cannot express. Served beside it on the same port.
 //!
-//! Reads and writes are in `service`, reads and watches that go on for long in
-//! `streams`, sessions and locks in `locks`; `convert` turns messages into
-//! commands and back.
+//! `service` has reads and writes, `streams` long reads and watches, and
+//! `locks` sessions and locks; `convert` converts messages to commands and
+//! back.
 
 mod convert;
 mod locks;
@@ -23,11 +23,11 @@ pub mod proto {
 /// The descriptors of all messages and services.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/metastore.descriptors"));
 
-/// What the paths of all calls begin with.
+/// The prefix of the paths of all calls.
 pub const PATH: &str = "/stele.metastore.v1.Metastore/";
 
-/// The largest message that a client may send: the largest transaction, and
-/// what wraps it.
+/// The maximum size of a client's message: the largest transaction and its
+/// overhead.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 /// The API of one node.
@@ -36,7 +36,7 @@ pub struct Native {
     node: Arc<Node>,
 }
 
-/// Answers gRPC calls.
+/// The gRPC service.
 pub type Service = proto::metastore_server::MetastoreServer<Native>;
 
 impl Native {
@@ -49,7 +49,7 @@ impl Native {
     }
 }
 
-/// Whether the calls of this path end only when somebody ends them.
+/// Returns whether calls of this path run until they are cancelled.
 pub fn is_endless(path: &str) -> bool {
     path.strip_prefix(PATH).is_some_and(|method| matches!(method, "Watch" | "Acquire"))
 }

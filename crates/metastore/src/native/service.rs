@@ -1,5 +1,5 @@
-//! The calls of the native API: reads, writes and transactions here, what goes
-//! on for long and what concerns sessions in the rooms beside.
+//! The calls of the native API: reads, writes and transactions are here,
+//! streams and sessions in the modules beside.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::node::Attempt;
 use crate::state::Floor;
 
-/// What one answer holds of a range, about.
+/// The approximate maximum size of a range in one response.
 const ANSWER_BYTES: usize = 3 << 20;
 
 type Answered<T> = std::result::Result<Response<T>, Status>;
@@ -86,7 +86,7 @@ impl Native {
 
     async fn execute(&self, request: ExecuteRequest) -> Result<ExecuteResponse> {
         let age = Duration::from_micros(u64::try_from(request.age_micros).unwrap_or(0));
-        // Without an id the attempt is a transaction of its own.
+        // Without an id, each attempt is a transaction of its own.
         let id = match request.attempt_id {
             0 => self.node.settings().world.random.next_u64(),
             id => id,
@@ -124,13 +124,13 @@ impl Native {
         }
     }
 
-    /// The newest revision, unless another one was asked for.
+    /// Returns the requested revision, or the newest if none was requested.
     pub(super) fn revision_for(&self, asked: i64) -> i64 {
         if asked > 0 { asked } else { self.node.revision() }
     }
 }
 
-/// The machine answered something else than it was asked.
+/// Returns the error for an answer that does not match the command.
 pub(super) fn unlike(what: &str) -> Error {
     Error::Internal(format!("the answer is not that to {what}"))
 }

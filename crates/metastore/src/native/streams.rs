@@ -1,5 +1,5 @@
-//! Answers that go on: all keys of a range, and changes as they happen. Each
-//! is made as fast as its client takes it, a bounded piece at a time.
+//! Streaming responses: all keys of a range, and live changes. Each is produced
+//! at the pace of its client, in bounded pieces.
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -15,11 +15,11 @@ use crate::watch::{Cursor, Event, EventKind};
 pub type Rows = ReceiverStream<Result<ReadResponse, Status>>;
 pub type Events = ReceiverStream<Result<WatchResponse, Status>>;
 
-/// Messages made before the client takes one.
+/// The number of messages that are produced ahead of the client.
 const AHEAD: usize = 2;
-/// What one message holds of a range, about.
+/// The approximate size of a message with keys.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// What one message holds of changes, about.
+/// The approximate size of a message with changes.
 const EVENTS_BYTES: usize = 1 << 20;
 
 impl Native {
@@ -87,7 +87,7 @@ struct Wanted {
     locks: bool,
 }
 
-/// Tells what changes until that is no longer possible.
+/// Sends changes until an error ends the stream, and returns it.
 async fn follow(
     mut cursor: Cursor,
     wanted: Wanted,
@@ -105,7 +105,7 @@ async fn follow(
             }
             Err(error) => return error,
         }
-        // History may be read for long without an event.
+        // Reading history may take long without finding an event.
         tokio::task::yield_now().await;
         taken.retain(|event| wanted.locks || event.kind != EventKind::Lock);
         if taken.is_empty() {
@@ -117,7 +117,7 @@ async fn follow(
     }
 }
 
-/// Sends events in messages of a bounded size. A message tells the revision up
+/// Sends events in messages of bounded size. Each message has the revision up
 /// to which everything has been sent with it.
 async fn send_events(
     taken: &[Event],

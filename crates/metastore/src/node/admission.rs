@@ -1,10 +1,11 @@
-//! Who goes first when transactions conflict: whoever began first.
+//! Orders conflicting transactions by age, oldest first.
 //!
-//! A transaction that met a conflict leaves a claim on the ranges it touches.
-//! For a short while, in which it is expected to come again, transactions that
-//! began later wait when they touch them too. So the oldest gets through, then
-//! the next, and none starves. Nobody waits for a younger one, so nobody waits
-//! in a circle; correctness does not depend on any of this.
+//! A transaction that fails with a conflict leaves a claim on the ranges it
+//! touches. For a short time, in which it is expected to retry, younger
+//! transactions that touch the same ranges wait. So the oldest transaction
+//! succeeds, then the next, and none starves. No transaction waits for a
+//! younger one, so there are no deadlocks. Correctness does not depend on any
+//! of this.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +17,18 @@ use tokio::sync::Notify;
 
 use crate::command::{KeyRange, RangeEnd};
 
-/// How long a claim holds others up while its transaction is away.
+/// How long a claim delays other transactions between two attempts.
 const CLAIM: Duration = Duration::from_millis(100);
-/// More claims than this are not kept: who has none may have to try more often.
+/// The maximum number of claims. A transaction without a claim may have to
+/// retry more often.
 const CLAIMS_MAX: usize = 1024;
 
 /// One attempt of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The same for all attempts of a transaction, and for no other.
+    /// The same for all attempts of a transaction, and unique to it.
     pub id: u64,
-    /// How long ago the first attempt was.
+    /// The time since the first attempt.
     pub age: Duration,
 }
 
@@ -38,14 +40,15 @@ pub struct Admission {
 
 struct Claim {
     id: u64,
-    /// When the transaction began, by our clock; may lie before it started.
+    /// When the transaction began, by the local clock; may be before that
+    /// clock's start.
     begun_micros: i128,
     ranges: Arc<Footprint>,
-    /// `None` while the transaction is here.
+    /// When the claim expires; `None` during an attempt.
     until: Option<Duration>,
 }
 
-/// Leave to run, until it is settled.
+/// Permission to run, until it is settled.
 pub struct Admitted<'a> {
     admission: &'a Admission,
     id: u64,
@@ -76,9 +79,9 @@ impl Admission {
         }
     }
 
-    /// When a transaction began. One that has come again keeps its claim while
-    /// it waits, and its place: were it reckoned anew, two could each be older
-    /// than the other.
+    /// Returns when a transaction began. A retry keeps its claim while it
+    /// waits, and its start time: if that were computed again, two transactions
+    /// could each be older than the other.
     fn hold(&self, attempt: Attempt) -> i128 {
         if let Some(claim) = self.claims.lock().iter_mut().find(|claim| claim.id == attempt.id) {
             claim.until = None;
@@ -87,7 +90,7 @@ impl Admission {
         self.clock.elapsed().as_micros() as i128 - attempt.age.as_micros() as i128
     }
 
-    /// How long to wait for older claims; `None`: there are none.
+    /// Returns how long to wait for older claims; `None` if there are none.
     fn wait_of(&self, admitted: &Admitted<'_>) -> Option<Duration> {
         let now = self.clock.elapsed();
         let mut claims = self.claims.lock();
@@ -101,7 +104,7 @@ impl Admission {
 }
 
 impl Admitted<'_> {
-    /// The attempt is over; after a conflict the transaction keeps its place.
+    /// Ends the attempt. After a conflict the transaction keeps its claim.
     pub fn settle(self, conflict: bool) {
         let mut claims = self.admission.claims.lock();
         claims.retain(|claim| claim.id != self.id);
@@ -115,7 +118,7 @@ impl Admitted<'_> {
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        // Also when the caller went away while it waited for its answer.
+        // Also runs when the caller is cancelled while it waits for its answer.
         let mut claims = self.admission.claims.lock();
         claims.retain(|claim| claim.id != self.id || claim.until.is_some());
         drop(claims);
@@ -123,10 +126,10 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// The keys that a transaction touches: ranges in order that do not meet.
+/// The keys that a transaction touches, as sorted, disjoint ranges.
 struct Footprint(Vec<Span>);
 
-/// From a key up to another; `None` is the end of all keys.
+/// A half-open range of keys; an end of `None` is unbounded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     start: Bytes,
@@ -152,7 +155,7 @@ impl Footprint {
         Arc::new(Footprint(joined))
     }
 
-    /// Whether they share a key: one walk through both.
+    /// Returns whether the two share a key, in one pass over both.
     fn meets(&self, other: &Footprint) -> bool {
         let (mut mine, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(a), Some(b)) = (mine.peek(), others.peek()) {
@@ -179,7 +182,7 @@ impl Span {
         Span { start: range.start, end }
     }
 
-    /// Whether it ends behind a key.
+    /// Returns whether the span ends after a key.
     fn reaches(&self, key: &[u8]) -> bool {
         self.end.as_ref().is_none_or(|end| &end[..] > key)
     }

@@ -1,8 +1,8 @@
-//! The time that a proposal carries.
+//! The timestamps of proposals.
 //!
-//! Stored times never run back, so one wrong clock would spoil lookups by time
-//! for good. Therefore the wall clock is trusted when the member is opened, and
-//! afterwards as long as it goes with the running clock.
+//! Stored timestamps never decrease, so one wrong clock would permanently break
+//! lookups by time. The wall clock is therefore trusted when the member is
+//! opened, and afterwards only as long as it agrees with the monotonic clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use stele_engine::world::Clock;
 
-/// How far the wall clock may get ahead of where it should be.
+/// How far the wall clock may run ahead of its expected time.
 const AHEAD_MICROS_MAX: i64 = 3600 * 1_000_000;
 
-/// The clocks of a member, as of its opening.
+/// The clocks of a member since it was opened.
 pub struct Clocks {
     clock: Arc<dyn Clock>,
     opened: Duration,
-    /// The wall clock and the group's clock when the member was opened.
+    /// The wall clock and the group clock when the member was opened.
     wall_micros: i64,
     group_micros: i64,
-    /// The wall clock is believed up to here without a look at the running
+    /// The wall clock is trusted up to here without reading the monotonic
     /// clock.
     believed_micros: AtomicI64,
 }
@@ -32,9 +32,10 @@ impl Clocks {
         Clocks { clock, opened, wall_micros, group_micros, believed_micros }
     }
 
-    /// The wall clock, unless it is far ahead of both what it was at the opening
-    /// and what it was at the newest sample of time (`sampled`: the time, and
-    /// the group's clock then), each with what has run since.
+    /// Returns the wall clock, limited to an hour above the later of two
+    /// expectations: its value at open and its value at the newest sample
+    /// (`sampled`: the time, and the group clock then), each plus the time that
+    /// has passed since. Without a sample there is no limit.
     pub fn proposal_micros(&self, sampled: impl FnOnce() -> Option<(i64, i64)>) -> i64 {
         let wall_micros = self.clock.now_micros();
         if wall_micros <= self.believed_micros.load(Ordering::Relaxed) {
@@ -60,7 +61,7 @@ mod tests {
 
     const HOUR: i64 = AHEAD_MICROS_MAX;
 
-    /// A wall clock that is set, beside a running clock that stands still.
+    /// A wall clock that tests set, with a monotonic clock that stands still.
     struct Wall(AtomicI64);
 
     impl Clock for Wall {
@@ -77,7 +78,7 @@ mod tests {
     fn the_clock_at_the_opening_is_trusted_and_later_jumps_are_not() {
         let wall = Arc::new(Wall(AtomicI64::new(100 * HOUR)));
         let clocks = Clocks::start(wall.clone(), 7 * HOUR);
-        // The newest sample is of before a downtime of days.
+        // The newest sample was taken before a downtime of days.
         let sampled = || Some((20 * HOUR, 7 * HOUR));
         for (set, expected) in [(100, 100), (99, 99), (101, 101), (900, 101)] {
             wall.0.store(set * HOUR, Ordering::SeqCst);

@@ -1,6 +1,6 @@
-//! What a node does unasked: leases run out, time is sampled, history is
-//! dropped, an alarm that has no reason any more is cleared. One task, which
-//! sleeps until the next of these is due.
+//! The background duties of a node: expiring leases, sampling time, dropping
+//! history and clearing alarms whose cause is gone. One task, which sleeps
+//! until the next duty is due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use super::Shared;
 use crate::command::{Alarm, AlarmAction, Command};
 use crate::error::{Error, Result};
 
-/// Leases that are revoked by one log entry, so that others come in between.
+/// The maximum number of leases that one log entry revokes, so that other
+/// proposals can run in between.
 const EXPIRED_AT_ONCE: usize = 500;
 
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
-/// When duties were last done, by the running clock.
+/// When duties last ran, by the monotonic clock.
 #[derive(Default)]
 pub struct Last {
     state: Mutex<Option<Times>>,
@@ -26,21 +27,21 @@ pub struct Last {
 
 #[derive(Clone, Copy)]
 struct Times {
-    /// The group's clock, and the running clock when it stood there.
+    /// The group clock, and the monotonic clock at that point.
     clock_micros: i64,
     elapsed: Duration,
     sampled: Duration,
     line_moved: Duration,
 }
 
-/// The running task.
+/// The background task.
 pub struct Duties {
     task: Option<JoinHandle<()>>,
     stop: Arc<Notify>,
 }
 
 impl Duties {
-    /// Starts the task. Between two rounds it does not keep the node alive.
+    /// Starts the task. It does not keep the node alive between two rounds.
     pub fn start(shared: &Arc<Shared>) -> Duties {
         let stop = Arc::new(Notify::new());
         let (node, nudge, stopped) = (Arc::downgrade(shared), shared.nudge.clone(), stop.clone());
@@ -67,7 +68,7 @@ impl Duties {
         Duties { task: Some(task), stop }
     }
 
-    /// Returns when the task has ended.
+    /// Stops the task and waits until it has ended.
     pub async fn stop(mut self) {
         self.stop.notify_one();
         if let Some(task) = self.task.take()
@@ -90,7 +91,7 @@ fn wait(shared: &Shared) -> Duration {
     shared.leases.next_due().map_or(regular, |due| due.min(regular))
 }
 
-/// Does all that is due.
+/// Runs all duties that are due.
 pub async fn run(shared: &Shared) -> Result<()> {
     expire(shared).await?;
     if shared.clears_alarm() {
@@ -111,7 +112,7 @@ async fn expire(shared: &Shared) -> Result<()> {
             shared.leases.spare(&ids);
             return Err(error);
         }
-        // One entry deletes a bounded number of keys.
+        // One entry deletes a bounded number of keys, so leases may remain.
         shared.leases.expire_again(&ids);
     }
 }
@@ -134,8 +135,8 @@ async fn retain(shared: &Shared) -> Result<()> {
     shared.applier.settle_waterline()
 }
 
-/// Samples the clock if anything changed since, and moves the waterline if it
-/// is time to, or if there is too much history.
+/// Samples the clock if anything changed since the last sample, and moves the
+/// waterline if that is due or if there is too much history.
 async fn move_on(shared: &Shared, clock_micros: i64, line_due: bool) -> Result<()> {
     let retention = &shared.settings.retention;
     let (numbers, samples) = shared.applier.history();
@@ -152,8 +153,8 @@ async fn move_on(shared: &Shared, clock_micros: i64, line_due: bool) -> Result<(
 }
 
 impl Last {
-    /// The first round sets the clocks: the group's goes on from where the log
-    /// has it.
+    /// Returns the times of the last round. The first round initializes them:
+    /// the group clock continues from its value in the log.
     fn at_or_begin(&self, now: Duration, clock_micros: impl FnOnce() -> i64) -> Times {
         let mut state = self.state.lock();
         *state.get_or_insert_with(|| Times {

@@ -1,12 +1,12 @@
 //! A member of the metastore, as the services see it.
 //!
-//! A [`Node`] is a member's state with its share in the Raft group. Writes are
-//! proposed and answered when they are applied; reads look at the state, after
-//! a `barrier` if they must not be stale. What nobody asks for is done by
-//! `duties`: leases run out, history is dropped (`retention`), alarms clear
-//! (`quota`). What somebody wants gone at once is purged (`purge`). The time
-//! that a write gets is told by `clocks`.
-//! Transactions that met a conflict are let through oldest first (`admission`).
+//! A [`Node`] is a member's state and its part of the Raft group. A write is
+//! proposed and answered once it is applied; a read uses the local state, after
+//! a `barrier` if it must be linearizable. Background work is done by `duties`:
+//! expiring leases, dropping history (`retention`) and clearing alarms
+//! (`quota`). `purge` drops history on request, `clocks` provides the
+//! timestamps of writes, and `admission` orders transactions that had a
+//! conflict, oldest first.
 
 mod admission;
 mod clocks;
@@ -38,16 +38,16 @@ use crate::state::{Floor, Hash, Identity, KeyView, RangeScan, RangeSummary, Stat
 use crate::watch::Hub;
 
 /// An open member. [`Node::close`] returns when nothing uses its directory any
-/// more. Dropping it instead does not wait: a duty or a purge that is under way
-/// keeps the directory until it ends, and the next start applies the log again.
+/// more. Dropping the node does not wait: a running duty or purge keeps the
+/// directory in use until it ends, and the next start replays the log.
 pub struct Node {
     shared: Arc<Shared>,
     duties: Duties,
-    /// Ends when the work on other threads has.
+    /// Ends when all work on other threads has ended.
     work_ended: mpsc::Receiver<Infallible>,
 }
 
-/// What requests and duties share.
+/// The state that requests and duties share.
 pub(crate) struct Shared {
     group: Group<Applier>,
     applier: Arc<Applier>,
@@ -58,32 +58,32 @@ pub(crate) struct Shared {
     last: duties::Last,
     settings: Settings,
     clocks: Clocks,
-    /// There may be something to do for the duties.
+    /// Wakes the duties when one may be due.
     nudge: Arc<Notify>,
-    /// Held by the one that hashes.
+    /// Held while a hash is computed.
     hashing: Arc<tokio::sync::Mutex<()>>,
-    /// Held by work on other threads, which may go on without its caller.
+    /// Held by work on other threads, which may outlive its caller.
     work: mpsc::Sender<Infallible>,
 }
 
-/// Bytes of the data.
+/// The size of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Keys and values as they are now.
+    /// Bytes of the current keys and values.
     pub live_bytes: i64,
-    /// 0: there is no quota.
+    /// 0 means no quota.
     pub quota_bytes: i64,
-    /// On disk and in memory, history included.
+    /// Bytes on disk and in memory, including history.
     pub stored_bytes: i64,
 }
 
-/// Who this member is and how far its group is. Read for the header of every
-/// response.
+/// The identity of this member and the progress of its group. Read for the
+/// header of every response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub cluster_id: u64,
     pub member_id: u64,
-    /// 0: there is none.
+    /// 0 if there is no leader.
     pub leader_id: u64,
     pub term: u64,
     /// Indexes of log entries.
@@ -93,7 +93,7 @@ pub struct Status {
 }
 
 impl Node {
-    /// Opens the member in a directory, which is made if it is not there.
+    /// Opens the member in a directory, which is created if it does not exist.
     pub async fn open(settings: Settings) -> Result<Node> {
         let world = settings.world.clone();
         let new = || Identity {
@@ -108,7 +108,7 @@ impl Node {
             consensus::Settings::new(settings.dir.join("log"), world, state.identity.member_id);
         of_group.log.sync = settings.sync;
         let group = Group::open(of_group, applier.clone()).await?;
-        // Entries that were applied again have taken their time.
+        // Replaying the log took time that must not count against the leases.
         leases.refresh();
         let clocks = Clocks::start(settings.world.clock.clone(), applier.history().0.clock_micros);
         let admission = Admission::new(settings.world.clock.clone());
@@ -132,7 +132,7 @@ impl Node {
         Ok(Node { shared, duties, work_ended })
     }
 
-    /// Proposes a command. Answered when it is applied.
+    /// Proposes a command. Returns once it is applied.
     pub async fn propose(&self, command: Command) -> Result<Answer> {
         self.shared.check_alarm(&command)?;
         self.shared.check_compares(&command)?;
@@ -142,8 +142,9 @@ impl Node {
         answer
     }
 
-    /// Closes history below a revision to etcd's clients. `physical` drops it
-    /// for everybody, and returns when its space has been given back.
+    /// Makes history below a revision unreadable for etcd's clients. `physical`
+    /// also drops it for all clients, and returns once its space has been
+    /// reclaimed.
     pub async fn compact(&self, revision: i64, physical: bool) -> Result<Answer> {
         let answer = self.propose(Command::Compact { revision }).await?;
         if physical {
@@ -152,8 +153,8 @@ impl Node {
         Ok(answer)
     }
 
-    /// Runs a serializable transaction. One that meets a conflict is let
-    /// through before those that began later, when it comes again.
+    /// Runs a serializable transaction. If it fails with a conflict, its retry
+    /// has priority over transactions that began later.
     pub async fn execute(&self, execute: Execute, attempt: Attempt) -> Result<Answer> {
         self.shared.settings.execute.check(&execute, attempt)?;
         let ranges = execute.writes.iter().map(|write| KeyRange::single(write.key.clone()));
@@ -164,8 +165,8 @@ impl Node {
         answer
     }
 
-    /// Grants a lease: chooses an id if it is 0, raises a TTL that is too
-    /// short. Answers id and TTL.
+    /// Grants a lease and returns its id and TTL. Chooses an id if `id` is 0,
+    /// and raises a TTL that is below the minimum.
     pub async fn lease_grant(&self, id: i64, ttl_seconds: i64) -> Result<Answer> {
         if ttl_seconds > TTL_SECONDS_MAX {
             return Err(Error::LeaseTtlTooLarge);
@@ -177,8 +178,8 @@ impl Node {
         self.propose(Command::LeaseGrant { id, ttl_seconds }).await
     }
 
-    /// Revokes a lease. With many keys, most of them go in entries before the
-    /// one that ends it.
+    /// Revokes a lease. If it has many keys, entries before the final one
+    /// delete most of them.
     pub async fn lease_revoke(&self, id: i64) -> Result<Answer> {
         let state = &self.shared.state;
         loop {
@@ -195,18 +196,18 @@ impl Node {
         }
     }
 
-    /// A transaction that only reads, on local state.
+    /// Runs a read-only transaction on the local state.
     pub fn read_txn(&self, txn: &Txn) -> Result<Answer> {
         machine::read_txn(&self.shared.state, &self.shared.leases, txn)
     }
 
-    /// Bytes of keys and values that a command would return at most if it were
-    /// applied now.
+    /// Returns an upper bound on the bytes of keys and values that a command
+    /// would return if it were applied now.
     pub fn measure(&self, command: &Command) -> Result<usize> {
         machine::measure(&self.shared.state, &self.shared.leases, command)
     }
 
-    /// Returns when a read of local state is linearizable.
+    /// Waits until a read of the local state is linearizable.
     pub async fn barrier(&self) -> Result<()> {
         self.shared.group.barrier().await
     }
@@ -225,12 +226,12 @@ impl Node {
         }
     }
 
-    /// The group's share of the node: its log and queue, for numbers about them.
+    /// Returns the Raft group, for statistics about its log and queue.
     pub fn group(&self) -> &Group<Applier> {
         &self.shared.group
     }
 
-    /// How long it took to apply entries.
+    /// Returns how long entries took to apply.
     pub fn apply_times(&self) -> &Histogram {
         self.shared.applier.apply_times()
     }
@@ -239,18 +240,18 @@ impl Node {
         &self.shared.settings
     }
 
-    /// The newest revision; a fresh store is at 1.
+    /// Returns the newest revision; a fresh store is at 1.
     pub fn revision(&self) -> i64 {
         self.shared.state.revision()
     }
 
-    /// Reads below this revision are refused to etcd's clients; -1 before the
-    /// first Compact.
+    /// Returns the compacted revision, below which etcd's clients cannot read;
+    /// -1 before the first Compact.
     pub fn compacted(&self) -> i64 {
         self.shared.state.compacted()
     }
 
-    /// Reads below this revision are refused to everybody.
+    /// Returns the waterline, the revision below which nobody can read.
     pub fn waterline(&self) -> i64 {
         self.shared.state.waterline()
     }
@@ -269,8 +270,8 @@ impl Node {
         }
     }
 
-    /// Gives the keys of a range to `sink`, as etcd's Range has it. With
-    /// `keys_only` the tails have no value.
+    /// Passes the keys of a range to `sink`, with the semantics of etcd's
+    /// Range. With `keys_only` the tails have no value.
     pub fn range(
         &self,
         query: &RangeQuery,
@@ -280,7 +281,7 @@ impl Node {
         self.shared.state.range(query, Floor::Compacted, sink)
     }
 
-    /// As `range`, down to the waterline.
+    /// Like `range`, but reads down to the waterline.
     pub fn range_retained(
         &self,
         query: &RangeQuery,
@@ -290,15 +291,15 @@ impl Node {
         self.shared.state.range(query, Floor::Retained, sink)
     }
 
-    /// Begins to read a range batch by batch, under whatever memory limit the
-    /// caller has.
+    /// Opens a range to be read in batches, so that the caller can limit
+    /// memory.
     pub fn open_range(&self, query: &RangeQuery, floor: Floor) -> Result<RangeScan> {
         self.check_readable()?;
         self.shared.state.open_range(query, floor)
     }
 
-    /// The next keys of a range that was opened, about `bytes_max` of them. The
-    /// summary comes with the last.
+    /// Passes the next keys of an open range, about `bytes_max` bytes, to
+    /// `sink`. Returns the summary with the last batch.
     pub fn next_of_range(
         &self,
         range: &mut RangeScan,
@@ -308,30 +309,31 @@ impl Node {
         range.next(&self.shared.state, bytes_max, sink)
     }
 
-    /// Keys in a range at a revision (0: the newest).
+    /// Returns the number of keys in a range at a revision (0: the newest).
     pub fn count(&self, range: &KeyRange, revision: i64) -> Result<i64> {
         let (at, _) = self.shared.state.resolve(revision, Floor::Retained)?;
         self.shared.state.count(range, at)
     }
 
-    /// The newest revision at a moment.
+    /// Returns the revision that was the newest at a time.
     pub fn revision_at(&self, time_micros: i64) -> Result<i64> {
         self.shared.state.revision_at(time_micros)
     }
 
-    /// The lock of a key: who holds it and who waits.
+    /// Returns the holders and waiters of a key's lock.
     pub fn lock(&self, key: &[u8]) -> Result<Option<crate::state::KeyLockInfo>> {
         self.shared.state.lock_info(key)
     }
 
-    /// A checksum of the keys at a revision (0: the newest).
+    /// Returns a checksum of the keys at a revision (0: the newest).
     pub async fn hash(&self, revision: i64) -> Result<Hash> {
-        // One at a time: each reads everything.
+        // One at a time, because each reads all keys.
         let turn = self.shared.hashing.clone().lock_owned().await;
         let (state, work) = (self.shared.state.clone(), self.shared.work.clone());
         offload(move || {
             let hash = state.hash(revision);
-            // The state first: whoever closes the node waits for the work.
+            // Drop the state first: closing the node waits for `work` to be
+            // dropped.
             drop(state);
             drop((turn, work));
             hash
@@ -347,13 +349,14 @@ impl Node {
         &self.shared.leases
     }
 
-    /// Does now what the duties would do later. For tests that move the clock.
+    /// Runs the duties now. For tests that control the clock.
     pub async fn run_duties(&self) -> Result<()> {
         duties::run(&self.shared).await
     }
 
-    /// Stops the duties and the group, and leaves everything on disk. Returns
-    /// when the directory can be opened again, unless a cursor is left.
+    /// Stops the duties and the group, and flushes everything to disk. When it
+    /// returns, the directory can be opened again, unless a cursor still
+    /// exists.
     pub async fn close(self) -> Result<()> {
         let Node { shared, duties, mut work_ended } = self;
         duties.stop().await;
@@ -363,7 +366,7 @@ impl Node {
         };
         let Shared { group, state, work, .. } = shared;
         let closed = match group.close().await {
-            // So that the next start has no log to apply again.
+            // Flush, so that the next start has no log to replay.
             Ok(()) => state.store.flush(state.tables.user).map_err(Error::from),
             Err(error) => Err(error),
         };
@@ -386,8 +389,8 @@ impl Shared {
         self.group.propose(pack(command, time_micros)?).await?
     }
 
-    /// Refuses a transaction whose compares would keep all others waiting while
-    /// they read a large range. Ranges that are not large need no look.
+    /// Refuses a transaction whose compares would block all others while they
+    /// read a large range. Not evaluated if the store is too small for that.
     fn check_compares(&self, command: &Command) -> Result<()> {
         let Command::Txn(txn) = command else { return Ok(()) };
         if !txn.compares_ranges()
@@ -398,7 +401,7 @@ impl Shared {
         stele_grpc::offload::in_place(|| machine::check_compares(&self.state, &self.leases, txn))
     }
 
-    /// Tells the duties when a write gave them something to do.
+    /// Wakes the duties if a write made one due.
     fn nudge_if_due(&self) {
         if self.clears_alarm() || self.samples_by_bytes() {
             self.nudge.notify_one();
@@ -419,7 +422,7 @@ fn random_id(settings: &Settings) -> u64 {
     settings.world.random.next_u64().max(1)
 }
 
-/// Runs work that may take long on a thread that no other call waits for.
+/// Runs long work on a thread that no other call waits for.
 async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

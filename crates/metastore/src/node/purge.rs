@@ -1,5 +1,5 @@
-//! History that is dropped at somebody's word, and its space given back before
-//! that somebody is answered: etcd's Compact with `physical`.
+//! Drops history on request and reclaims its space before the request returns:
+//! etcd's Compact with `physical`.
 
 use std::sync::Arc;
 
@@ -9,15 +9,16 @@ use crate::error::Result;
 use crate::machine::Applier;
 use crate::state::State;
 
-/// Drops history below a revision for everybody. Returns when the engine has
-/// merged it away.
+/// Drops history below a revision for all clients. Returns once the engine has
+/// compacted it away.
 pub async fn purge(shared: &Arc<Shared>, revision: i64) -> Result<()> {
     shared.propose(&Command::Waterline { revision }).await?;
-    // Not the node itself, which may be closed while this goes on.
+    // Do not hold the node itself, which may be closed in the meantime.
     let (state, applier) = (shared.state.clone(), shared.applier.clone());
-    // Whoever closes the node waits for this.
+    // Closing the node waits for this sender to be dropped.
     let work = shared.work.clone();
-    // Merging reads and writes all keys: not in a thread that others wait for.
+    // Compaction reads and writes all keys, so it must not block a shared
+    // thread.
     let purged = super::offload(move || {
         let _held = work;
         give_back(state, applier)
@@ -27,7 +28,7 @@ pub async fn purge(shared: &Arc<Shared>, revision: i64) -> Result<()> {
 
 fn give_back(state: Arc<State>, applier: Arc<Applier>) -> Result<()> {
     let (store, tables) = (&state.store, &state.tables);
-    // The line counts once it is on disk without the log.
+    // The waterline takes effect once it is on disk outside the log.
     store.flush(tables.user)?;
     applier.settle_waterline()?;
     for table in [tables.user, tables.changes, tables.time] {

@@ -1,4 +1,5 @@
-//! How much data there may be, and the alarm that tells when that is reached.
+//! The quota on the size of the data, and the alarm that is raised when it is
+//! reached.
 
 use bytes::Bytes;
 
@@ -8,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::machine::takes_space;
 
 impl Shared {
-    /// Refuses what there is no space for, and raises the alarm.
+    /// Refuses a command that exceeds the quota, and raises the alarm.
     pub(super) async fn check_quota(&self, command: &Command) -> Result<()> {
         if !takes_space(command) {
             return Ok(());
@@ -26,7 +27,8 @@ impl Shared {
         Err(Error::NoSpace)
     }
 
-    /// Alarms are stored together: an unbounded number of them is refused.
+    /// Limits the number of alarms, because all of them are stored in one
+    /// value.
     pub(super) fn check_alarm(&self, command: &Command) -> Result<()> {
         const ALARMS_MAX: usize = 1000;
         let Command::Alarm(AlarmAction::Activate { member, alarm }) = command else {
@@ -39,7 +41,7 @@ impl Shared {
         within("alarms", standing.len() + 1, ALARMS_MAX)
     }
 
-    /// Whether the alarm of this member has no reason any more.
+    /// Returns whether this member's alarm can be cleared.
     pub(super) fn clears_alarm(&self) -> bool {
         let mine = (self.state.identity.member_id, Alarm::NoSpace);
         let low_water = self.settings.quota_bytes / 10 * 9;
@@ -49,7 +51,8 @@ impl Shared {
     }
 }
 
-/// What a command may add to the data, at most, as etcd reckons it.
+/// Returns an upper bound on the bytes that a command adds, computed as etcd
+/// does.
 fn cost_bytes(command: &Command) -> i64 {
     const PUT_BYTES: usize = 256;
     const LEASE_BYTES: usize = 64;

@@ -1,9 +1,9 @@
-//! How much history is kept: by time or by bytes, whichever ends first. Only
-//! decisions here; `duties` carries them out.
+//! The retention policy of history: by age or by bytes, whichever limit is
+//! reached first. Only decides; `duties` carries it out.
 //!
-//! Age is told by the group's own clock, which counts the time that a leader
-//! was seen running. It cannot be set, so a wall clock that jumps drops
-//! nothing too early.
+//! Age is measured by the group clock, which counts the time during which a
+//! leader was running. It cannot be set, so a jump of the wall clock never
+//! drops history too early.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::state::{Numbers, Sample};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// A revision that was superseded less than this ago is kept, within the
-    /// byte budget.
+    /// A revision that was superseded more recently than this is kept, within
+    /// the byte budget.
     pub age: Duration,
-    /// What was written after the waterline takes at most about so much.
+    /// The approximate limit on bytes written after the waterline.
     pub bytes_max: i64,
     /// How often the waterline moves.
     pub waterline_every: Duration,
@@ -34,21 +34,22 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// The same for another age. The shorter it is, the more often the line
-    /// moves: a twenty-fourth part of the age, and no less often than usual.
+    /// Returns the policy with another age. The waterline then moves every 1/24
+    /// of the age, but at least every second and no less often than before.
     pub fn of_age(self, age: Duration) -> Retention {
         let waterline_every = (age / 24).clamp(Duration::from_secs(1), self.waterline_every);
         let sample_every = self.sample_every.min(waterline_every);
         Retention { age, waterline_every, sample_every, ..self }
     }
 
-    /// After so many bytes a sample is due, whatever the time.
+    /// The number of written bytes after which a sample is due regardless of
+    /// time.
     pub fn sample_bytes(&self) -> i64 {
         (self.bytes_max / 32).max(1)
     }
 
-    /// Where the waterline should be, if further up than it is. `samples` go
-    /// from the oldest to the newest.
+    /// Returns the new waterline if it is above the current one. `samples` are
+    /// sorted from the oldest to the newest.
     pub fn waterline(
         &self,
         numbers: &Numbers,
@@ -68,10 +69,10 @@ impl Retention {
         (line > numbers.waterline).then_some(line)
     }
 
-    /// Whether the history since the waterline takes too much. The oldest
-    /// sample stands for the waterline: those below it are gone. A line that
-    /// somebody set lies between samples; what is missed is less than the next
-    /// sample is due after.
+    /// Returns whether the history since the waterline exceeds the byte budget.
+    /// The oldest sample stands for the waterline, because older samples have
+    /// been removed. A waterline that was set by request lies between samples;
+    /// the error is smaller than the distance between two samples.
     pub fn is_over_budget(&self, numbers: &Numbers, samples: &[Sample]) -> bool {
         let since = match samples.first() {
             _ if numbers.waterline < 0 => 0,

@@ -1,4 +1,4 @@
-//! How a node is opened.
+//! The settings of a node.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,17 +17,17 @@ pub struct Settings {
     pub dir: PathBuf,
     pub world: World,
     pub machine: machine::Settings,
-    /// False for data that may be lost with the machine: the log is written
-    /// and not synced.
+    /// False writes the log without syncing it, for data that may be lost with
+    /// the machine.
     pub sync: bool,
-    /// Must be that of the directory, if it has one; `None` takes what is
-    /// there, or chooses.
+    /// If set, must equal the id stored in the directory, if any. `None` uses
+    /// the stored id or chooses one.
     pub cluster_id: Option<u64>,
     pub member_id: Option<u64>,
-    /// Keys and values may take so much; 0 is no limit.
+    /// The limit on bytes of keys and values; 0 means no limit.
     pub quota_bytes: i64,
     pub retention: Retention,
-    /// Shorter TTLs are raised to this.
+    /// The minimum TTL; shorter ones are raised to it.
     pub lease_ttl_seconds_min: i64,
     pub execute: ExecuteLimits,
 }
@@ -48,7 +48,7 @@ impl Settings {
         }
     }
 
-    /// The directory must be of the cluster and member that were asked for.
+    /// Checks that the directory belongs to the configured cluster and member.
     pub(super) fn check_identity(&self, found: Identity) -> Result<()> {
         let dir = self.dir.display();
         if let Some(cluster_id) = self.cluster_id.filter(|id| *id != found.cluster_id) {
@@ -69,13 +69,13 @@ impl Settings {
     }
 }
 
-/// What a serializable transaction may be.
+/// The limits of a serializable transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecuteLimits {
     pub reads_max: usize,
     pub writes_max: usize,
     pub bytes_max: usize,
-    /// Since the first attempt.
+    /// The maximum time since the first attempt.
     pub age_max: Duration,
 }
 

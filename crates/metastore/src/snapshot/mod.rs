@@ -1,6 +1,7 @@
-//! Snapshots: all keys and leases of one revision in a file (docs/etcd.md has
-//! the bytes). The Snapshot method of the etcd API writes them; here they are
-//! read and checked (`reader`), and made into a new member (`restore`).
+//! Snapshots: all keys and leases of one revision in a file (docs/etcd.md
+//! specifies the format). The Snapshot method of the etcd API writes them; this
+//! module reads and checks them (`reader`) and restores them into a new member
+//! (`restore`).
 
 mod reader;
 mod restore;
@@ -8,15 +9,15 @@ mod restore;
 pub use reader::{Reader, Record};
 pub use restore::{Restored, restore};
 
-/// What a snapshot begins with.
+/// The first bytes of a snapshot.
 pub const MAGIC: &[u8; 8] = b"SteleMS1";
-/// A snapshot without its checksum is filled up with zeros to a multiple of
-/// this: by that etcdctl knows that the checksum is there.
+/// A snapshot without its checksum is padded with zeros to a multiple of this,
+/// by which etcdctl recognizes that there is a checksum.
 pub const BLOCK_BYTES: usize = 512;
-/// The checksum at the end: SHA-256.
+/// The size of the checksum at the end: SHA-256.
 pub const DIGEST_BYTES: usize = 32;
 
-/// Records of a snapshot: a field each, as if all were one message.
+/// Field numbers of the records, as if the snapshot were one message.
 pub mod record {
     pub const HEADER: u8 = 1;
     pub const KEY_VALUE: u8 = 2;

@@ -1,5 +1,5 @@
-//! Reads a snapshot: first all of it for its checksum, then record by record,
-//! so that it may be larger than memory.
+//! Reads a snapshot in two passes, one for the checksum and one record by
+//! record, so that it may be larger than memory.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -13,29 +13,29 @@ use crate::error::{Error, Result};
 use crate::etcd::proto::{KeyValue, LeaseTimeToLiveResponse, ResponseHeader};
 use crate::state::Tail;
 
-/// What is read at once.
+/// The size of the read buffer.
 const READ_BYTES: usize = 256 << 10;
-/// More than any request that could have written a key.
+/// Larger than any request that could have written a key.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
-/// One thing in a snapshot.
+/// A record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     Lease { id: i64, granted_seconds: i64 },
     Key(Kv),
 }
 
-/// A snapshot whose checksum is right.
+/// A snapshot whose checksum has been verified.
 pub struct Reader<R> {
     file: BufReader<R>,
-    /// Bytes before the checksum that are not read yet.
+    /// Unread bytes before the checksum.
     left: u64,
     header: ResponseHeader,
     last_key: Bytes,
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Checks the whole file and reads its header.
+    /// Verifies the whole file and reads its header.
     pub fn open(file: R) -> Result<Reader<R>> {
         let mut file = BufReader::with_capacity(READ_BYTES, file);
         let bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
@@ -68,17 +68,17 @@ impl<R: Read + Seek> Reader<R> {
         Ok(reader)
     }
 
-    /// The revision that all keys are of.
+    /// Returns the revision of the snapshot.
     pub fn revision(&self) -> i64 {
         self.header.revision
     }
 
-    /// The cluster and the member that it was taken from.
+    /// Returns the cluster and the member that the snapshot was taken from.
     pub fn origin(&self) -> (u64, u64) {
         (self.header.cluster_id, self.header.member_id)
     }
 
-    /// The next record; keys come in their order.
+    /// Returns the next record; keys come in order.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         match self.field()? {
             None => Ok(None),
@@ -105,8 +105,8 @@ impl<R: Read + Seek> Reader<R> {
         }
     }
 
-    /// The number of the next field and its bytes; `None` where the filling
-    /// begins.
+    /// Returns the number and the bytes of the next field; `None` at the
+    /// padding or the end.
     fn field(&mut self) -> Result<Option<(u8, Bytes)>> {
         const BYTES_FIELD: u8 = 2;
         if self.left == 0 {
@@ -141,7 +141,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 }
 
-/// Takes so many bytes into the digest.
+/// Adds the next `left` bytes to the digest.
 fn hash(file: &mut impl BufRead, mut left: u64, digest: &mut Context) -> Result<()> {
     while left > 0 {
         let read = file.fill_buf().map_err(unreadable)?;

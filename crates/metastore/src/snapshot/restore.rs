@@ -1,8 +1,8 @@
-//! Makes a new member out of a snapshot, offline.
+//! Creates a new member from a snapshot, offline.
 //!
-//! The member is built beside the place where it belongs and put there when
-//! it is complete, so a restore that is broken off leaves nothing to be taken
-//! for a store. What is restored goes through the log like everything else.
+//! The member is built beside its final directory and renamed when it is
+//! complete, so an interrupted restore leaves nothing that looks like a store.
+//! The restored data goes through the log like all other writes.
 
 use std::collections::HashSet;
 use std::io::{Read, Seek};
@@ -15,10 +15,10 @@ use crate::command::{Command, Restore};
 use crate::error::{Error, Result};
 use crate::node::{Node, Settings};
 
-/// About what one entry of the log takes.
+/// The approximate size of one log entry.
 const PART_BYTES: usize = 1 << 20;
 
-/// What became of a snapshot.
+/// A summary of a restored snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
     pub cluster_id: u64,
@@ -27,10 +27,10 @@ pub struct Restored {
     pub leases: u64,
 }
 
-/// Restores into `dir`, which must not be there. The member is a new one, of a
-/// new cluster unless one is given. Its first revision is `bump` above the
-/// snapshot's: give more than was written since the snapshot, and no client
-/// sees a revision a second time with another meaning.
+/// Restores into `dir`, which must not exist. The member is a new one, in a new
+/// cluster unless one is given. Its first revision is `bump` above the
+/// snapshot's. If `bump` exceeds the number of revisions written since the
+/// snapshot, no client sees a revision twice with different contents.
 pub async fn restore<R: Read + Seek>(
     snapshot: R,
     dir: &Path,
@@ -50,7 +50,7 @@ pub async fn restore<R: Read + Seek>(
     }
     let building = beside(dir)?;
     if building.exists() {
-        // Left by a restore that was broken off.
+        // Left by an interrupted restore.
         std::fs::remove_dir_all(&building).map_err(|error| failed(&building, &error))?;
     }
     let mut settings = Settings::new(building.clone(), World::real());
@@ -64,7 +64,7 @@ pub async fn restore<R: Read + Seek>(
     Ok(Restored { cluster_id, revision, keys, leases })
 }
 
-/// Proposes everything, in parts. Tells how many keys and leases there were.
+/// Proposes all records in parts. Returns the number of keys and leases.
 async fn fill<R: Read + Seek>(
     node: &Node,
     reader: &mut Reader<R>,
@@ -84,7 +84,8 @@ async fn fill<R: Read + Seek>(
                 keys += 1;
                 let lease = kv.view().lease();
                 if lease != 0 && leases.insert(lease) {
-                    // It ended while the snapshot was taken: its keys soon go.
+                    // The lease ended while the snapshot was taken: let its
+                    // keys expire soon.
                     part.leases.push((lease, node.settings().lease_ttl_seconds_min));
                 }
                 bytes += kv.key.len() + kv.tail.len();
@@ -98,12 +99,13 @@ async fn fill<R: Read + Seek>(
             bytes = 0;
         }
     }
-    // The last part, which may be empty: a snapshot of nothing has a revision.
+    // The last part, which may be empty: an empty snapshot still has a
+    // revision.
     node.propose(Command::Restore(part)).await?;
     Ok((keys, leases.len() as u64))
 }
 
-/// Where the member is built.
+/// Returns the directory in which the member is built.
 fn beside(dir: &Path) -> Result<PathBuf> {
     let name = dir
         .file_name()

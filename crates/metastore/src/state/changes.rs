@@ -1,4 +1,4 @@
-//! What changed when: a row for every change, so that catching up on k of them
+//! The table of changes: one row per change, so that catching up on k changes
 //! costs k reads, however many keys there are.
 
 use bytes::{BufMut, Bytes};
@@ -21,7 +21,7 @@ pub enum ChangeKind {
     Lock,
 }
 
-/// That a key changed.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub revision: i64,
@@ -29,23 +29,24 @@ pub struct Change {
     pub sub: u32,
     pub kind: ChangeKind,
     pub key: Bytes,
-    /// The tail of a put that a later change of the same revision took away:
-    /// the key's cell does not have it.
+    /// The tail of a put that a later change of the same revision overwrote, so
+    /// that the key's cell does not have it.
     pub lost: Option<Bytes>,
 }
 
-/// Before the key: the kind and the time.
+/// Bytes before the key: the kind and the time.
 const HEAD_BYTES: usize = 1 + 8;
-/// Set in the kind when a tail follows the key, whose length comes before it.
+/// A flag in the kind: the key is preceded by its length and followed by a
+/// tail.
 const HAS_LOST: u8 = 0x80;
 
 impl Change {
-    /// Whether the key's value is another now.
+    /// Returns whether the change is of the key's value.
     pub fn is_of_value(&self) -> bool {
         self.kind != ChangeKind::Lock
     }
 
-    /// Adds the row to the table that is open in the commit.
+    /// Adds the row to the current table of the commit.
     pub fn push(&self, commit: &mut CommitBuilder, time_micros: i64) {
         let mut value = Vec::with_capacity(HEAD_BYTES + self.key.len());
         value.push(self.kind as u8 | if self.lost.is_some() { HAS_LOST } else { 0 });
@@ -91,7 +92,7 @@ impl Change {
     }
 }
 
-/// Revisions are positive, so their bytes are in their order.
+/// Encodes a row. Revisions are positive, so their byte order is their order.
 pub fn row(revision: i64, sub: u32) -> [u8; 12] {
     let mut row = [0; 12];
     row[..8].copy_from_slice(&revision.to_be_bytes());
@@ -99,17 +100,17 @@ pub fn row(revision: i64, sub: u32) -> [u8; 12] {
     row
 }
 
-/// Rows of the changes in revisions `from..=to`.
+/// Returns the rows of the changes in revisions `from..=to`.
 pub fn rows(from: i64, to: i64) -> RowRange {
     RowRange::new(row(from.max(0), 0), row(to.max(0).saturating_add(1), 0))
 }
 
-/// Changes being read in order, a bounded piece at a time.
+/// A scan of changes in order, in bounded pieces.
 pub struct ChangeScan(Scan);
 
 impl ChangeScan {
-    /// Appends the next changes to `out`, a bounded number of them. Returns
-    /// whether these were the last.
+    /// Appends a bounded number of changes to `out`. Returns whether these were
+    /// the last.
     pub fn next(&mut self, out: &mut Vec<Change>) -> Result<bool> {
         const BATCH_BYTES: usize = 256 << 10;
         const BATCH_CELLS: usize = 4096;
@@ -126,7 +127,7 @@ impl ChangeScan {
 }
 
 impl State {
-    /// Begins to read the changes from one on, up to and including those of
+    /// Opens a scan of the changes from one on, up to and including those of
     /// revision `to`.
     pub fn open_changes(&self, from: (i64, u32), to: i64) -> Result<ChangeScan> {
         let range = RowRange::new(row(from.0.max(0), from.1), row(to.max(0).saturating_add(1), 0));
@@ -134,7 +135,7 @@ impl State {
         Ok(ChangeScan(self.store.scan(self.tables.changes, spec)?))
     }
 
-    /// Gives the changes of revisions `from..=to` to `sink`, in order.
+    /// Passes the changes of revisions `from..=to` to `sink`, in order.
     pub fn changes(&self, from: i64, to: i64, sink: &mut dyn FnMut(Change)) -> Result<()> {
         let mut outcome = Ok(());
         read_all(
@@ -149,7 +150,7 @@ impl State {
         outcome
     }
 
-    /// The time of a revision's changes, if it has any and they are retained.
+    /// Returns the time of a revision, if it has retained changes.
     fn time_of(&self, revision: i64) -> Result<Option<i64>> {
         let mut time = None;
         let spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
@@ -159,8 +160,8 @@ impl State {
         Ok(time.map(i64::from_le_bytes))
     }
 
-    /// The newest revision at a moment. Every revision has a change, and their
-    /// times do not run back.
+    /// Returns the revision that was the newest at a time. Every revision has a
+    /// change, and their times never decrease, so this is a binary search.
     pub fn revision_at(&self, time_micros: i64) -> Result<i64> {
         let waterline = self.waterline();
         let (mut below, mut above) = (waterline.max(1), self.revision() + 1);
@@ -184,7 +185,7 @@ impl State {
         Ok(below)
     }
 
-    /// The event of a change, read back from history. `None`: it is no longer
+    /// Reads the event of a change from history; `None` if it is no longer
     /// retained.
     pub fn event(&self, change: &Change) -> Result<Option<Event>> {
         let (revision, key) = (change.revision, &change.key[..]);
@@ -205,8 +206,8 @@ impl State {
                 prev = Some((!cell.marker).then(|| cell.value.to_vec()));
             }
         })?;
-        // A key that was created had nothing before, whatever was deleted in
-        // the same revision.
+        // A created key has no previous value, whatever was deleted in the same
+        // revision.
         let prev = prev.flatten().filter(|_| change.kind != ChangeKind::Create);
         Ok(new.map(|cell| match change.kind {
             ChangeKind::Lock => Event::lock(revision, key, &cell),

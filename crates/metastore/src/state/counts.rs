@@ -1,9 +1,9 @@
-//! How many keys there are in each stretch of the key space, so that the size
-//! of a large range is known without reading it.
+//! The number of keys per range of the key space, so that large ranges can be
+//! counted without reading them.
 //!
-//! The key space is cut into buckets, each with the exact number of its live
-//! keys. A bucket that gets large is cut in two; one that gets empty joins the
-//! bucket before it. Where the cuts are is nobody's business but this file's.
+//! The key space is divided into buckets, each with the exact number of its
+//! keys. A large bucket is split; an empty one is merged into the bucket before
+//! it. The boundaries are private to this file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,38 +17,41 @@ use super::{State, value_spec};
 use crate::command::{KeyRange, RangeEnd};
 use crate::error::{Error, Result};
 
-/// A bucket with more keys than this is cut.
+/// The maximum number of keys in a bucket before it is split.
 const BUCKET_KEYS_MAX: i64 = 512;
 
-/// Keys longer than this start no bucket: the starts are held in memory.
+/// The maximum length of a bucket's first key, because these are held in
+/// memory.
 const START_BYTES_MAX: usize = 16 << 10;
 
-/// Up to so many changes since, or as many as there are keys, a count at an
-/// older revision is reckoned from the newest; beyond that by reading.
+/// A count at an older revision is computed from the newest count and the
+/// changes since, if these are at most this many or at most as many as there
+/// are keys; otherwise by reading the keys.
 const CHANGES_WALKED_MIN: i64 = 4096;
 
-/// A count of more steps leaves the runtime's thread.
+/// Counts with more steps run off the runtime's thread.
 const STEPS_MAX: i64 = 8192;
 
-/// Live keys per bucket, as of one revision.
+/// Keys per bucket, as of one revision.
 pub struct Counts {
-    /// By the first key of the bucket; the first bucket starts at the empty key.
+    /// By the first key of the bucket; the first bucket starts at the empty
+    /// key.
     buckets: BTreeMap<Bytes, i64>,
     /// The sum of all buckets.
     total: i64,
     revision: i64,
-    /// Buckets that differ from what is stored.
+    /// Buckets that differ from the stored ones.
     dirty: BTreeSet<Bytes>,
 }
 
 /// What a commit adds to the buckets, by their first keys.
 pub type Staged = BTreeMap<Bytes, i64>;
 
-/// What the buckets know of a range.
+/// What the buckets say about a range.
 struct Estimate {
-    /// Keys of the buckets that lie in the range.
+    /// The number of keys in buckets that lie within the range.
     inside: i64,
-    /// What of the range lies in other buckets.
+    /// The parts of the range in other buckets.
     edges: Vec<KeyRange>,
     revision: i64,
 }
@@ -72,12 +75,12 @@ impl Counts {
         Ok(Counts { buckets, total, revision, dirty: BTreeSet::new() })
     }
 
-    /// All live keys.
+    /// Returns the number of all keys.
     pub fn total(&self) -> i64 {
         self.total
     }
 
-    /// What keys that came to life (1) or ceased to live (-1) add to buckets.
+    /// Returns what created (1) and deleted (-1) keys add to the buckets.
     pub fn stage<'k>(&self, keys: impl Iterator<Item = (&'k Bytes, i64)>) -> Staged {
         let mut staged = Staged::new();
         for (key, delta) in keys {
@@ -92,8 +95,8 @@ impl Counts {
         staged
     }
 
-    /// Adds the rows of what is staged, and of what changed before, as the
-    /// table `counts` of the commit.
+    /// Adds the staged and previously changed buckets to the commit as rows of
+    /// the table `counts`.
     pub fn push(&self, staged: &Staged, commit: &mut CommitBuilder, tables: &Tables) {
         let mut rows: BTreeSet<&Bytes> = self.dirty.iter().collect();
         rows.extend(staged.keys());
@@ -116,7 +119,7 @@ impl Counts {
         }
     }
 
-    /// The commit with what was staged has happened.
+    /// Applies the staged counts after their commit.
     pub fn settle(&mut self, staged: Staged, revision: i64) {
         for (start, delta) in staged {
             let count = self.buckets.get_mut(&start).expect("only this thread changes buckets");
@@ -130,14 +133,14 @@ impl Counts {
         self.revision = revision;
     }
 
-    /// The bucket of a key, by its first key.
+    /// Returns the first key of a key's bucket.
     fn start_of(&self, key: &[u8]) -> &Bytes {
         let upto = (Bound::Unbounded, Bound::Included(key));
         let bucket = self.buckets.range::<[u8], _>(upto).next_back();
         bucket.expect("the first bucket starts at the empty key").0
     }
 
-    /// The buckets among those of the keys that are too large.
+    /// Returns those buckets of the keys that are too large.
     fn large(&self, keys: &[Bytes]) -> Vec<KeyRange> {
         let starts: BTreeSet<&Bytes> = keys.iter().map(|key| self.start_of(key)).collect();
         let large = starts.into_iter().filter(|start| self.buckets[*start] > BUCKET_KEYS_MAX);
@@ -151,7 +154,8 @@ impl Counts {
         KeyRange { start, end }
     }
 
-    /// Replaces a bucket by pieces of it: the first key and the keys of each.
+    /// Replaces a bucket by pieces of it: the first key and the number of keys
+    /// of each.
     fn cut(&mut self, bucket: &Bytes, pieces: Vec<(Bytes, i64)>) {
         self.buckets.remove(bucket);
         for (start, count) in pieces {
@@ -202,7 +206,7 @@ impl Counts {
 }
 
 impl State {
-    /// How many live keys a range has at a revision, which is retained.
+    /// Returns the number of keys in a range at a retained revision.
     pub fn count(&self, range: &KeyRange, revision: i64) -> Result<i64> {
         if range.is_empty() {
             return Ok(0);
@@ -249,8 +253,8 @@ impl State {
         Ok(count)
     }
 
-    /// Cuts the buckets of these keys that have become too large. What is
-    /// counted stays the same; the cuts are stored with the next commit.
+    /// Splits the buckets of these keys that have become too large. No counts
+    /// change; the new boundaries are stored with the next commit.
     pub(crate) fn cut_large_buckets(&self, keys: &[Bytes]) -> Result<()> {
         let large = self.counts.read().large(keys);
         for bucket in large {
@@ -267,7 +271,7 @@ impl State {
     }
 }
 
-/// Counts what counting looks at.
+/// Counts the steps of a count, in tests.
 #[cfg(not(test))]
 fn step() {}
 
@@ -281,8 +285,8 @@ fn step() {
     STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
-/// Divides the keys of a bucket: the first key and the number of keys of each
-/// piece. A key that is too long for the row of a piece starts none.
+/// Divides the keys of a bucket into pieces: the first key and the number of
+/// keys of each. A key that is too long for a row does not start a piece.
 fn pieces(bucket_start: &Bytes, keys: &[Bytes]) -> Vec<(Bytes, i64)> {
     let mut pieces = vec![(bucket_start.clone(), 0)];
     for keys in keys.chunks(BUCKET_KEYS_MAX as usize / 2) {
@@ -345,7 +349,7 @@ mod tests {
         assert_eq!(cut, [(Bytes::new(), 2 * half as i64), (keys[2 * half].clone(), half as i64)]);
     }
 
-    /// What a count costs, and what it says.
+    /// Returns the steps of a count, and its result.
     fn counted(state: &State, range: &KeyRange, revision: i64) -> (i64, i64) {
         STEPS.with(|steps| steps.set(0));
         let count = state.count(range, revision).unwrap();

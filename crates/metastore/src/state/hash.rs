@@ -1,11 +1,12 @@
-//! A checksum over the key space, by which members can be told to agree.
+//! A checksum of the key space, by which members can be compared.
 
 use stele_engine::{Columns, FamilyColumns, ScanSpec, TimeRange, View};
 
 use super::{Floor, State, VALUE};
 use crate::error::Result;
 
-/// A checksum over all versions from the compacted revision up to one.
+/// A checksum of all versions from the compacted revision up to
+/// `hash_revision`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash {
     pub hash: u32,
@@ -14,16 +15,16 @@ pub struct Hash {
 }
 
 impl State {
-    /// The checksum at a revision (0: the newest). It does not depend on what
-    /// older history is retained.
+    /// Returns the checksum at a revision (0: the newest). It does not depend
+    /// on how much older history is retained.
     pub fn hash(&self, revision: i64) -> Result<Hash> {
         loop {
             let (at, _) = self.resolve(revision, Floor::Compacted)?;
             let compacted = self.compacted();
             let hash = self.hash_between(compacted, at)?;
-            // History above the line may have been dropped during the reading.
+            // History above the line may have been dropped during the read.
             if self.waterline() <= compacted {
-                // Clients take 0 for no answer.
+                // Clients interpret 0 as no answer.
                 return Ok(Hash { hash: hash.max(1), hash_revision: at, compacted });
             }
         }
@@ -37,7 +38,8 @@ impl State {
             view: View::Latest,
             ..ScanSpec::default()
         };
-        // Of each key: all versions above the line, and the one at it.
+        // Of each key: all versions above the line, and the newest one up to
+        // it.
         let mut hash = 0;
         let (mut row, mut at_line) = (Vec::new(), false);
         self.store.read(self.tables.user, spec, |cell| {

@@ -1,4 +1,4 @@
-//! What is stored of a key's lock: who holds it and who waits for it.
+//! The stored form of a key's lock: its holders and waiters.
 
 use prost::Message;
 
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 /// The lock of a key, in its stored form.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct KeyLockInfo {
-    /// One with an exclusive lock, or any number with shared ones.
+    /// One exclusive holder, or any number of shared ones.
     #[prost(message, repeated, tag = "1")]
     pub holders: Vec<Holder>,
-    /// In the order in which they came.
+    /// In order of arrival.
     #[prost(message, repeated, tag = "2")]
     pub waiters: Vec<Waiter>,
 }
@@ -25,7 +25,7 @@ pub struct Holder {
     /// The revision of the grant.
     #[prost(int64, tag = "3")]
     pub token: i64,
-    /// The calls that were granted the lock and may still be cancelled. None:
+    /// The calls that share the grant and may still be cancelled. If empty,
     /// only a release ends the grant.
     #[prost(fixed64, repeated, tag = "4")]
     pub places: Vec<u64>,
@@ -37,13 +37,13 @@ pub struct Waiter {
     pub session: i64,
     #[prost(bool, tag = "2")]
     pub exclusive: bool,
-    /// The call that waits; 0 in stores of older versions.
+    /// The waiting call; 0 in stores of older versions.
     #[prost(fixed64, tag = "3")]
     pub place: u64,
 }
 
-/// Calls of one session that share a grant, of which each can be cancelled.
-/// With more of them, only a release ends the grant.
+/// The maximum number of calls that share a grant and can be cancelled
+/// individually. With more calls, only a release ends the grant.
 const PLACES_MAX: usize = 16;
 
 impl KeyLockInfo {
@@ -52,12 +52,12 @@ impl KeyLockInfo {
             .map_err(|error| Error::Internal(format!("a stored lock does not parse: {error}")))
     }
 
-    /// Nobody holds it and nobody waits.
+    /// Returns whether there are no holders and no waiters.
     pub fn is_free(&self) -> bool {
         self.holders.is_empty() && self.waiters.is_empty()
     }
 
-    /// How many hold it and wait for it.
+    /// Returns the number of holders and waiters.
     pub fn places(&self) -> usize {
         self.holders.len() + self.waiters.len()
     }
@@ -72,7 +72,7 @@ impl KeyLockInfo {
         Some(mode(waiter.exclusive))
     }
 
-    /// Whether this very call waits.
+    /// Returns whether this call is waiting.
     pub fn waits(&self, session: i64, place: u64) -> bool {
         self.waiters.iter().any(|waiter| waiter.session == session && waiter.place == place)
     }
@@ -82,8 +82,8 @@ impl KeyLockInfo {
         self.waiters.push(Waiter { session, exclusive: mode == LockMode::Exclusive, place });
     }
 
-    /// A call of a session that holds the lock shares its grant. Returns
-    /// whether that changes anything.
+    /// Lets a call share the grant of its session. Returns whether that changes
+    /// anything.
     pub fn share(&mut self, session: i64, place: u64) -> bool {
         let holder = self.holders.iter_mut().find(|holder| holder.session == session);
         let Some(holder) = holder.filter(|holder| !holder.places.is_empty()) else { return false };
@@ -98,7 +98,7 @@ impl KeyLockInfo {
     }
 
     /// Removes one call: from the queue, or from the grant it shares, which
-    /// ends with the last call. Returns whether it was there.
+    /// ends with its last call. Returns whether the call was there.
     pub fn cancel(&mut self, session: i64, place: u64) -> bool {
         let waiting = self.waiters.len();
         self.waiters.retain(|waiter| waiter.session != session || waiter.place != place);
@@ -117,7 +117,7 @@ impl KeyLockInfo {
         true
     }
 
-    /// Takes a session out of it. Tells whether it was in.
+    /// Removes a session. Returns whether it was there.
     pub fn remove(&mut self, session: i64) -> bool {
         let before = self.holders.len() + self.waiters.len();
         self.holders.retain(|holder| holder.session != session);
@@ -125,9 +125,9 @@ impl KeyLockInfo {
         self.holders.len() + self.waiters.len() < before
     }
 
-    /// Grants the lock to those at the head of the queue that can hold it
-    /// together, with this token. First come, first served: nobody overtakes,
-    /// except that all calls of a session share its grant.
+    /// Grants the lock, with this token, to the waiters at the head of the
+    /// queue that can hold it together. First come, first served: nobody
+    /// overtakes, except that all calls of a session share its grant.
     pub fn grant(&mut self, token: i64) {
         while let Some(&Waiter { session, exclusive, .. }) = self.waiters.first() {
             let free = match self.holders.first() {

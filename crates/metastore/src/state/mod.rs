@@ -1,13 +1,13 @@
-//! What is stored and how it is read.
+//! The stored state and its reads.
 //!
-//! A [`State`] is the tables of one member in one engine store (`tables`), and
-//! the numbers that reads go by (`numbers`): the newest revision, below which
-//! everything is there to be read, and the two lines below which it is not.
-//! Values are stored as they are sent (`tail`). Reads (`read`) run beside
-//! `apply`: a read picks a revision, and cells are stored under theirs, so what
-//! is written meanwhile is not seen. How many keys a range holds is kept up to
-//! date (`counts`), what changed when is a table of its own (`changes`), and
-//! `lock` is what is stored of a key's lock.
+//! A [`State`] consists of the tables of one member in one engine store
+//! (`tables`) and the numbers that bound reads (`numbers`): the newest
+//! revision, up to which everything can be read, and two lines below which it
+//! cannot. Values are stored in their wire format (`tail`). Reads (`read`) run
+//! concurrently with `apply`: a read picks a revision, and every cell is stored
+//! under its revision, so later writes are invisible to it. `counts` maintains
+//! the number of keys per range, `changes` is the table of changes, and `lock`
+//! is the stored form of a key's lock.
 
 pub(crate) mod changes;
 mod counts;
@@ -41,8 +41,7 @@ use crate::command::Alarm;
 use crate::consensus::Position;
 use crate::error::Result;
 
-/// The stored state of a member. Shared by the one that applies and all that
-/// read.
+/// The stored state of a member, shared by the applier and all readers.
 pub struct State {
     pub store: Store,
     pub tables: Tables,
@@ -52,8 +51,8 @@ pub struct State {
     waterline: AtomicI64,
     live_bytes: AtomicI64,
     written_bytes: AtomicI64,
-    /// The written bytes, the wall clock and the group's clock as of the newest
-    /// sample of time.
+    /// The written bytes, the wall clock and the group clock at the newest
+    /// sample.
     sampled_bytes: AtomicI64,
     sampled_time_micros: AtomicI64,
     sampled_clock_micros: AtomicI64,
@@ -61,19 +60,19 @@ pub struct State {
     applied_term: AtomicU64,
     pub counts: RwLock<Counts>,
     alarms: Mutex<Vec<(u64, Alarm)>>,
-    /// Whether there are any, for calls that only want to know that.
+    /// Whether there are any alarms, to check without the lock.
     alarmed: AtomicBool,
 }
 
-/// What was found in the store when it was opened, for whoever applies.
+/// What was found in the store when it was opened, for the applier.
 pub struct Found {
     pub numbers: Numbers,
     pub samples: Vec<Sample>,
 }
 
 impl State {
-    /// The state in a store, which is made ready if it is new: then it is of
-    /// the member that `new` chooses.
+    /// Opens the state in a store. A new store is initialized with the identity
+    /// that `new` returns.
     pub fn open(store: Store, new: impl FnOnce() -> Identity) -> Result<(State, Found)> {
         let tables = Tables::open(&store, new)?;
         let numbers = tables.read_numbers(&store)?;
@@ -104,38 +103,38 @@ impl State {
         Ok((state, Found { numbers, samples }))
     }
 
-    /// The newest revision. Everything up to it is there to be read.
+    /// Returns the newest revision. Everything up to it can be read.
     pub fn revision(&self) -> i64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Reads below this revision are refused to etcd's clients.
+    /// Returns the revision below which etcd's clients cannot read.
     pub fn compacted(&self) -> i64 {
         self.compacted.load(Ordering::Acquire).max(self.waterline())
     }
 
-    /// Reads below this revision are refused to everybody.
+    /// Returns the revision below which nobody can read.
     pub fn waterline(&self) -> i64 {
         self.waterline.load(Ordering::Acquire)
     }
 
-    /// Bytes of the keys and values there are now.
+    /// Returns the bytes of the current keys and values.
     pub fn live_bytes(&self) -> i64 {
         self.live_bytes.load(Ordering::Acquire)
     }
 
-    /// Bytes of keys and values ever written.
+    /// Returns the bytes of all keys and values ever written.
     pub fn written_bytes(&self) -> i64 {
         self.written_bytes.load(Ordering::Acquire)
     }
 
-    /// The same when time was last sampled.
+    /// Returns the written bytes at the newest sample.
     pub fn sampled_bytes(&self) -> i64 {
         self.sampled_bytes.load(Ordering::Acquire)
     }
 
-    /// The wall clock and the group's clock when time was last sampled; `None`
-    /// before the first sample.
+    /// Returns the wall clock and the group clock at the newest sample; `None`
+    /// before the first.
     pub fn sampled_time(&self) -> Option<(i64, i64)> {
         let time_micros = self.sampled_time_micros.load(Ordering::Acquire);
         let clock_micros = self.sampled_clock_micros.load(Ordering::Acquire);
@@ -173,28 +172,28 @@ impl State {
         self.alarmed.store(alarmed, Ordering::Release);
     }
 
-    /// Makes a log entry's changes the state. Called in the order of the log.
+    /// Commits the changes of a log entry. Called in log order.
     pub(crate) fn commit(&self, commit: &Commit, index: u64) -> Result<()> {
         self.store.apply_at(commit, index)?;
         Ok(())
     }
 
-    /// Makes a part of a log entry's changes durable ahead of the rest, so that
-    /// a large entry is not held in memory whole. All of its cells have
+    /// Commits a part of a log entry's changes ahead of the rest, so that a
+    /// large entry is never held in memory whole. All of its cells have
     /// revisions that are not published yet. After a crash the whole entry is
-    /// applied again and writes the same cells.
+    /// replayed and writes the same cells.
     pub(crate) fn commit_part(&self, commit: &Commit) -> Result<()> {
         self.store.apply_part(commit)?;
         Ok(())
     }
 
-    /// Everything up to this log index is on disk without the log.
+    /// Returns the log index up to which everything is on disk outside the log.
     pub fn flushed(&self) -> u64 {
         self.store.flushed_index()
     }
 
-    /// Lets readers see what has been committed. The lines come first: a
-    /// reader that sees the new revision sees them too.
+    /// Makes committed changes visible to readers. The lines are stored first:
+    /// a reader that sees the new revision sees them too.
     pub(crate) fn publish(&self, numbers: &Numbers) {
         self.compacted.store(numbers.compacted, Ordering::Release);
         self.waterline.store(numbers.waterline, Ordering::Release);
@@ -205,12 +204,12 @@ impl State {
         self.revision.store(numbers.revision, Ordering::Release);
     }
 
-    /// The stored tail of a key at a revision.
+    /// Returns the stored tail of a key at a revision.
     pub fn get(&self, key: &[u8], revision: i64) -> Result<Option<Bytes>> {
         self.get_by(key, &value_spec(revision))
     }
 
-    /// The stored tail of a key, by a spec that was made before.
+    /// Returns the stored tail of a key, by a prepared spec.
     pub(crate) fn get_by(&self, key: &[u8], spec: &ScanSpec) -> Result<Option<Bytes>> {
         let mut found = None;
         self.store.read_row(self.tables.user, key, spec, |cell| {
@@ -219,14 +218,14 @@ impl State {
         Ok(found)
     }
 
-    /// The lock of a key, as it is now.
+    /// Returns the current lock of a key.
     pub fn lock_info(&self, key: &[u8]) -> Result<Option<KeyLockInfo>> {
         self.read_retained(0, Floor::Retained, |revision, _| {
             self.lock_info_at(key, revision).map(Seen::MaybeLess)
         })
     }
 
-    /// The lock of a key at a revision, which is retained.
+    /// Returns the lock of a key at a retained revision.
     pub(crate) fn lock_info_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyLockInfo>> {
         let spec = ScanSpec {
             columns: Columns::Families(vec![FamilyColumns::all(LOCK)]),
@@ -243,8 +242,8 @@ impl State {
     }
 }
 
-/// Reads values as they were at a revision: of each key the newest version up
-/// to it, unless that is an erasure.
+/// Returns a spec that reads values at a revision: of each key the newest
+/// version up to it, unless that is a deletion.
 pub(crate) fn value_spec(revision: i64) -> ScanSpec {
     ScanSpec {
         columns: Columns::Families(vec![FamilyColumns::all(VALUE)]),

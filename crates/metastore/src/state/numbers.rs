@@ -1,5 +1,5 @@
-//! The few numbers that are stored with every log entry, and the samples of
-//! time that retention goes by.
+//! The numbers that are stored with every log entry, and the samples that
+//! retention is based on.
 
 use bytes::{Buf, BufMut};
 
@@ -12,18 +12,18 @@ pub struct Numbers {
     pub applied: Position,
     /// The newest revision. A fresh store is at 1.
     pub revision: i64,
-    /// What etcd's Compact has set; -1 before the first.
+    /// The revision of etcd's last Compact; -1 before the first.
     pub compacted: i64,
-    /// History begins here; -1 before any was dropped.
+    /// The revision at which history begins; -1 before any was dropped.
     pub waterline: i64,
-    /// Keys and values there are now.
+    /// Bytes of the current keys and values.
     pub live_bytes: i64,
-    /// Keys and values ever written: how much history a revision is behind is
-    /// the difference.
+    /// Bytes of all keys and values ever written. The difference to an older
+    /// value is the amount of history since then.
     pub written_bytes: i64,
-    /// The newest time that a proposal came with; never runs back.
+    /// The newest timestamp of a proposal; never decreases.
     pub time_micros: i64,
-    /// How long the group has been seen running.
+    /// The group clock: how long the group has been running.
     pub clock_micros: i64,
 }
 
@@ -76,7 +76,7 @@ impl Numbers {
     }
 }
 
-/// The store was at this revision when the group's clock stood so.
+/// The clocks and the written bytes at a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub revision: i64,

@@ -1,4 +1,4 @@
-//! Ranges of keys at a revision, with everything that etcd's Range can ask for.
+//! Reads ranges of keys at a revision, with all options of etcd's Range.
 
 use bytes::Bytes;
 use stele_engine::{BatchLimits, RowRange, Scan};
@@ -9,41 +9,42 @@ use super::{State, value_spec};
 use crate::command::{Kv, Order, RangeQuery, Target};
 use crate::error::{Error, Result};
 
-/// How a range ended.
+/// The summary of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeSummary {
-    /// There are more keys than the limit let through.
+    /// Whether the limit left out keys.
     pub more: bool,
-    /// Keys in the range at that revision, whatever limit and filters say.
+    /// The number of keys in the range at that revision, regardless of limit
+    /// and filters.
     pub count: i64,
-    /// The store's newest revision when the reading began.
+    /// The newest revision when the read began.
     pub revision: i64,
 }
 
-/// How far back a reader may go.
+/// How far back a read may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
-    /// To what etcd's Compact has left.
+    /// To the compacted revision.
     Compacted,
-    /// To where history begins, for an etcd client whose reading has begun:
-    /// Compact does not stop it.
+    /// To the waterline, for an etcd client whose read has begun: Compact does
+    /// not stop it.
     Begun,
-    /// To where history begins.
+    /// To the waterline.
     Retained,
 }
 
-/// A range being read, batch by batch, at one revision. A reader may take as
-/// long as it likes between two batches: when the engine has given up a row
-/// that was begun, the range is opened again behind the last key.
+/// A range being read in batches at one revision. A reader may pause for any
+/// time between two batches: if the engine drops the snapshot of a partly read
+/// row, the range is reopened after the last key.
 pub struct RangeScan {
     scan: Option<Scan>,
     query: RangeQuery,
     floor: Floor,
-    /// The revision that is read.
+    /// The revision being read.
     at: i64,
-    /// The newest revision when it was opened.
+    /// The newest revision when the range was opened.
     revision: i64,
-    /// Keys found, and those of them given out.
+    /// The number of keys found, and of those passed to the sink.
     found: i64,
     given: i64,
     more: bool,
@@ -52,11 +53,12 @@ pub struct RangeScan {
     last: Vec<u8>,
 }
 
-/// Keys and tails, kept to be put in order.
+/// Keys and tails that are collected to be sorted.
 type Kept = Vec<Kv>;
 
 impl State {
-    /// The revision that a query reads, which must not be gone or to come.
+    /// Returns the revision that a query reads, and the newest. Fails if the
+    /// revision is no longer retained or does not exist yet.
     pub fn resolve(&self, wanted: i64, floor: Floor) -> Result<(i64, i64)> {
         let revision = self.revision();
         if wanted <= 0 {
@@ -84,7 +86,7 @@ impl State {
         }
     }
 
-    /// Begins to read a range.
+    /// Opens a range.
     pub fn open_range(&self, query: &RangeQuery, floor: Floor) -> Result<RangeScan> {
         let (at, revision) = self.resolve(query.revision, floor)?;
         let count = if query.count_only { Some(self.count(&query.range, at)?) } else { None };
@@ -106,7 +108,7 @@ impl State {
         })
     }
 
-    /// A scan of rows of a query, of which `found` have been read before.
+    /// Opens a scan of a query's rows, of which `found` have been read before.
     fn scan_of(&self, query: &RangeQuery, at: i64, rows: RowRange, found: i64) -> Result<Scan> {
         let mut spec = value_spec(at);
         spec.rows.push(rows);
@@ -116,7 +118,7 @@ impl State {
         Ok(self.store.scan(self.tables.user, spec)?)
     }
 
-    /// Gives the keys of a range to `sink` in one go.
+    /// Passes all keys of a range to `sink`.
     pub fn range(
         &self,
         query: &RangeQuery,
@@ -155,13 +157,14 @@ impl State {
     }
 }
 
-/// Whether keys can be given out as they are found.
+/// Returns whether keys can be passed on as they are found.
 fn streams(query: &RangeQuery) -> bool {
     query.target == Target::Key
 }
 
-/// How many keys to fetch. With a filter or an order of its own everything is
-/// fetched, except that an order that is only implied comes after the limit.
+/// Returns the number of keys to fetch; `None` is all. A filter, or an explicit
+/// order by another field than the key, needs all keys; an implied order is
+/// applied after the limit.
 fn rows_max(query: &RangeQuery) -> Option<usize> {
     let limited = query.limit > 0
         && !query.filters()
@@ -171,18 +174,19 @@ fn rows_max(query: &RangeQuery) -> Option<usize> {
 }
 
 impl RangeScan {
-    /// The revision that is read.
+    /// Returns the revision being read.
     pub fn at(&self) -> i64 {
         self.at
     }
 
-    /// Whether keys are given out as they are found, and not kept until all are.
+    /// Returns whether keys are passed on as they are found, rather than
+    /// collected first.
     pub fn streams(&self) -> bool {
         streams(&self.query)
     }
 
-    /// Gives some more keys to `sink`, about `bytes_max` of them. The summary
-    /// comes with the last.
+    /// Passes about `bytes_max` bytes of keys to `sink`. Returns the summary
+    /// with the last of them.
     pub fn next(
         &mut self,
         state: &State,
@@ -222,13 +226,13 @@ impl RangeScan {
                 ended => break ended?,
             }
         };
-        // The line may have passed while the batch was read, and with it
-        // versions that should have been seen.
+        // The waterline may have passed the revision during the read, and
+        // versions that should have been seen may be missing.
         state.check_floor(self.at, self.floor)?;
         Ok(end || self.more)
     }
 
-    /// Returns whether that was the last.
+    /// Returns whether that was the last batch.
     fn next_batch(
         &mut self,
         limits: BatchLimits,
@@ -256,8 +260,8 @@ impl RangeScan {
         Ok(end.done)
     }
 
-    /// Goes on behind the last key. It is the same data: what is read is of one
-    /// revision.
+    /// Continues after the last key. The data is the same, because all of it is
+    /// read at one revision.
     fn reopen(&mut self, state: &State) -> Result<()> {
         let mut rows = self.query.range.rows();
         if self.found > 0 && streams(&self.query) && self.query.order == Order::Descend {
@@ -269,8 +273,8 @@ impl RangeScan {
         Ok(())
     }
 
-    /// Reads everything, and gives it out in the order that was asked for. Only
-    /// what the limit lets through is kept.
+    /// Reads everything and passes it on in the requested order. Keeps only
+    /// what the limit allows.
     fn read_kept(&mut self, state: &State, sink: &mut dyn FnMut(KeyView<'_>)) -> Result<()> {
         let limit = usize::try_from(self.query.limit).unwrap_or(0);
         let (mut kept, mut kept_bytes, mut matching) = (Kept::new(), 0, 0);
@@ -303,7 +307,7 @@ impl RangeScan {
         Ok(())
     }
 
-    /// Returns whether that was the last.
+    /// Returns whether that was the last batch.
     fn next_kept(&mut self, state: &State, kept: &mut Kept) -> Result<bool> {
         loop {
             let Some(scan) = &mut self.scan else { return Ok(true) };
@@ -333,13 +337,13 @@ impl RangeScan {
     }
 }
 
-/// What is kept of a range that is sorted by anything but its keys.
+/// The maximum bytes kept of a range that is not sorted by key.
 const SORTED_BYTES_MAX: usize = 64 << 20;
-/// Fewer keys are not worth sorting before the end.
+/// The minimum number of keys to sort before the end.
 const KEPT_MIN: usize = 512;
 
-/// A batch of a range that is read in one go: the answer is being written
-/// while it is read, so that more would only keep a snapshot longer.
+/// The batch size of a range that is read at once: the response is written
+/// during the read, so larger batches would only hold a snapshot longer.
 const BATCH_BYTES: usize = 4 << 20;
 
 fn give(view: KeyView<'_>, keys_only: bool, sink: &mut dyn FnMut(KeyView<'_>)) {
@@ -350,8 +354,8 @@ fn give(view: KeyView<'_>, keys_only: bool, sink: &mut dyn FnMut(KeyView<'_>)) {
     sink(KeyView { key: view.key, tail: &bare });
 }
 
-/// Filters, orders and cuts what was found of a range, in key order. Tells
-/// whether the limit left something out.
+/// Filters, sorts and truncates the keys found in a range, which are in key
+/// order. Returns whether the limit left out any.
 pub fn pick(query: &RangeQuery, kept: &mut Vec<Kv>) -> bool {
     if query.filters() {
         kept.retain(|kv| matches(query, kv.view()));
@@ -376,14 +380,15 @@ pub fn pick(query: &RangeQuery, kept: &mut Vec<Kv>) -> bool {
     more
 }
 
-/// Whether a key is within the bounds of a query.
+/// Returns whether a key passes the filters of a query.
 fn matches(query: &RangeQuery, view: KeyView<'_>) -> bool {
     let fields = view.fields();
     within(fields.mod_revision, query.mod_min, query.mod_max)
         && within(fields.create_revision, query.create_min, query.create_max)
 }
 
-/// Whether the engine has given up a row that a reader left for too long.
+/// Returns whether the engine dropped the snapshot of a row that a reader left
+/// for too long.
 pub(crate) fn is_expired(error: &Error) -> bool {
     let expired =
         |error: &stele_engine::Error| matches!(error, stele_engine::Error::SnapshotExpired { .. });

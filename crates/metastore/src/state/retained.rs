@@ -1,22 +1,22 @@
-//! Reads beside a waterline that moves. A read picks a revision first and reads
-//! then; if the line passes the revision in between, versions that the read
-//! should see are skipped, and a key seems absent that never was.
+//! Reads concurrent with a moving waterline. A read first picks a revision and
+//! then reads. If the waterline passes the revision in between, versions that
+//! the read should see are skipped, and an existing key appears to be absent.
 
 use super::{Floor, State};
 use crate::error::Result;
 
 /// What a read saw at its revision.
 pub enum Seen<T> {
-    /// What it looked for: versions at a revision are dropped all together.
+    /// A complete result: versions at a revision are dropped all together.
     All(T),
-    /// All, unless the waterline has passed the revision.
+    /// A result that is complete unless the waterline has passed the revision.
     MaybeLess(T),
 }
 
 impl State {
-    /// Reads at a revision (0: the newest), again if what was read may be
-    /// missing versions: the waterline may pass the revision during the read.
-    /// `read` gets the revision to read at, and the newest.
+    /// Reads at a revision (0: the newest), and repeats the read if the
+    /// waterline may have passed the revision in the meantime. `read` gets the
+    /// revision to read at, and the newest.
     pub(crate) fn read_retained<T>(
         &self,
         wanted: i64,
@@ -30,7 +30,7 @@ impl State {
             match read(at, newest)? {
                 Seen::All(found) => return Ok(found),
                 Seen::MaybeLess(found) if at >= self.waterline() => return Ok(found),
-                // Resolved again: to a newer revision, or to a refusal.
+                // Resolve again: to a newer revision, or to a refusal.
                 Seen::MaybeLess(_) => {}
             }
         }
@@ -58,7 +58,7 @@ mod tests {
         static STEPS: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Runs what a test has come between the choice of a revision and the read.
+    /// Runs a test's step between the choice of a revision and the read.
     pub fn interleave() {
         let step = STEPS.with_borrow_mut(Vec::pop);
         if let Some(step) = step {
@@ -66,8 +66,8 @@ mod tests {
         }
     }
 
-    /// The next read is passed by the waterline: its key is put once more and
-    /// history is dropped up to that.
+    /// Makes the waterline pass the next read: puts its key again and drops
+    /// history up to that revision.
     fn pass_next_read(member: &Rc<Fixture>) {
         let member = member.clone();
         let step: Step = Box::new(move || {
@@ -124,7 +124,7 @@ mod tests {
         let OpAnswer::Range(range) = &answer.ops[0] else { panic!() };
         assert_eq!((range.kvs.len(), has_run()), (1, true));
         assert_eq!(range.kvs[0].view().value(), b"passed");
-        // The lock changes once more, and history is dropped up to that.
+        // The lock changes again, and history is dropped up to that revision.
         member.propose(acquire(1)).unwrap();
         let other = member.clone();
         let step: Step = Box::new(move || {

@@ -1,5 +1,5 @@
-//! The engine tables of the metastore. `docs/metastore.md` has them byte by
-//! byte. What a user calls a key is a row of `user` and of no other table.
+//! The engine tables of the metastore, which `docs/metastore.md` specifies. A
+//! key of the user is a row of `user` and of no other table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 pub const VALUE: &[u8] = b"v";
 /// The family of `user` that holds locks.
 pub const LOCK: &[u8] = b"l";
-/// The one family of all other tables.
+/// The only family of all other tables.
 pub const DATA: &[u8] = b"d";
 
 const NUMBERS_ROW: &[u8] = b"numbers";
 const ALARMS_ROW: &[u8] = b"alarms";
 const WATERLINE_ROW: &[u8] = b"waterline";
 
-/// The tables by their ids, which ascend in this order.
+/// The ids of the tables, which ascend in this order.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables {
     pub user: TableId,
@@ -37,7 +37,8 @@ pub struct Tables {
     pub meta: TableId,
 }
 
-/// Whose state this is. Chosen when the tables are made, and never changed.
+/// The owner of the state. Chosen when the tables are created, and never
+/// changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub cluster_id: u64,
@@ -59,8 +60,9 @@ impl Identity {
 }
 
 impl Tables {
-    /// The tables of a store; those that are missing are made, for the member
-    /// that `found` chooses. `meta`, which tells whose they are, is the last.
+    /// Opens the tables of a store. Creates missing ones, with the identity
+    /// that `found` returns; `meta`, which stores the identity, is created
+    /// last.
     pub fn open(store: &Store, found: impl FnOnce() -> Identity) -> Result<Tables> {
         let user = match store.table("user") {
             Some(table) => table,
@@ -98,7 +100,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Whose tables these are.
+    /// Returns the owner of the tables.
     pub fn identity(&self, store: &Store) -> Result<Identity> {
         let schema = store.schema(self.meta)?;
         let identity = Identity::decode(schema.annotation());
@@ -110,7 +112,7 @@ impl Tables {
         Ok(store.alter_table(self.user, user_schema(line)?)?)
     }
 
-    /// The line that the engine drops history by.
+    /// Returns the line below which the engine drops history.
     pub fn engine_waterline(&self, store: &Store) -> Result<i64> {
         let schema = store.schema(self.user)?;
         Ok(schema.groups()[0].purge.waterline().unwrap_or(-1))
@@ -144,7 +146,7 @@ impl Tables {
         bytes.chunks_exact(9).map(parse).collect()
     }
 
-    /// Rows of `meta`, which must come last in a commit.
+    /// Adds the rows of `meta`, which must come last in a commit.
     pub fn push_meta(
         &self,
         commit: &mut CommitBuilder,
@@ -163,13 +165,13 @@ impl Tables {
         commit.row(NUMBERS_ROW).set(DATA, b"", 0, &numbers.encode());
     }
 
-    /// The waterline once more by itself, with its history.
+    /// Stores the waterline in a table of its own, with its history.
     fn push_waterline(&self, commit: &mut CommitBuilder, numbers: &Numbers) {
         let (revision, line) = (numbers.revision, numbers.waterline.to_le_bytes());
         commit.table(self.waterline).row(WATERLINE_ROW).set(DATA, b"", revision, &line);
     }
 
-    /// Leases, and what goes with them.
+    /// Adds leases and their keys.
     pub fn push_leases(
         &self,
         commit: &mut CommitBuilder,
@@ -180,7 +182,8 @@ impl Tables {
         if !leases.is_empty() {
             commit.table(self.leases);
         }
-        // Rows go by the bits of the id, where negative ones come last.
+        // Rows are ordered by the bits of the id, in which negative ids come
+        // last.
         let (negative, positive) = (leases.range(..0), leases.range(0..));
         for (id, ttl_seconds) in positive.chain(negative) {
             commit.row(&id.to_be_bytes());
@@ -204,7 +207,7 @@ impl Tables {
         }
     }
 
-    /// Samples of time; those below the waterline go when it moves.
+    /// Adds a sample, and removes those below the waterline when it moves.
     pub fn push_time(
         &self,
         commit: &mut CommitBuilder,
@@ -224,7 +227,7 @@ impl Tables {
         }
     }
 
-    /// Ids and TTLs of all leases.
+    /// Returns ids and TTLs of all leases.
     pub fn read_leases(&self, store: &Store) -> Result<Vec<(i64, i64)>> {
         let mut leases = Vec::new();
         read_all(store, self.leases, RowRange::all(), |row, value| {
@@ -243,8 +246,8 @@ impl Tables {
     }
 }
 
-/// The row of a key in `lease_keys` or `lock_keys`: the id of the lease, then
-/// the key.
+/// Returns the row of a key in `lease_keys` or `lock_keys`: the id of the
+/// lease, then the key.
 pub fn owned_row(owner: i64, key: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(OWNER_BYTES + key.len());
     row.extend_from_slice(&owner.to_be_bytes());
@@ -253,8 +256,8 @@ pub fn owned_row(owner: i64, key: &[u8]) -> Vec<u8> {
 }
 
 impl State {
-    /// The first rows of a lease in `lease_keys` or `lock_keys`, at most
-    /// `rows_max` and about `bytes_max` of them.
+    /// Returns the first rows of a lease in `lease_keys` or `lock_keys`, at
+    /// most `rows_max` and about `bytes_max` bytes.
     pub fn owned_rows_some(
         &self,
         table: TableId,
@@ -280,7 +283,7 @@ impl State {
         }
     }
 
-    /// The rows of a lease in `lease_keys` or `lock_keys`.
+    /// Returns the rows of a lease in `lease_keys` or `lock_keys`.
     pub fn owned_rows(&self, table: TableId, owner: i64) -> Result<BTreeSet<Vec<u8>>> {
         let mut rows = BTreeSet::new();
         read_all(&self.store, table, RowRange::prefix(&owned_row(owner, b"")), |row, _| {
@@ -290,7 +293,7 @@ impl State {
     }
 }
 
-/// Reads rows of one of the plain tables.
+/// Reads rows of a plain table.
 pub fn read_all(
     store: &Store,
     table: TableId,
@@ -302,7 +305,8 @@ pub fn read_all(
     Ok(())
 }
 
-/// Values and locks lie apart, so that a range does not pass over locks.
+/// Stores values and locks in separate groups, so that a range does not read
+/// locks.
 fn user_schema(waterline: i64) -> Result<Schema> {
     let group = |name: &str, family: &[u8]| Group {
         purge: Purge::Waterline(waterline),

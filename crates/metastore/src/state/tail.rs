@@ -1,23 +1,23 @@
-//! The stored form of a key's value: etcd's KeyValue message in its wire form,
-//! without the key. So an answer or an event is the key's field and a copy of
-//! the stored bytes, and nothing is encoded twice.
+//! The stored form of a key's value: etcd's KeyValue message in wire format,
+//! without the key. So a response or event consists of the key's field and a
+//! copy of the stored bytes, and nothing is encoded twice.
 
-/// Fields of a tail, in the order in which they stand; zero fields are left out.
+/// Fields of a tail, in their order; zero fields are omitted.
 const CREATE_REVISION: u8 = 2 << 3;
 const MOD_REVISION: u8 = 3 << 3;
 const VERSION: u8 = 4 << 3;
 const VALUE: u8 = 5 << 3 | 2;
 const LEASE: u8 = 6 << 3;
 
-/// A key as it is read: the key, and the stored tail.
+/// A key and its stored tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyView<'a> {
     pub key: &'a [u8],
     pub tail: &'a [u8],
 }
 
-/// A tail taken apart. A tail that does not parse reads as zeros: stored bytes
-/// are checked by checksum, so this is for robustness alone.
+/// A decoded tail. Invalid bytes decode as zeros: stored bytes have checksums,
+/// so this is only for robustness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tail<'a> {
     pub create_revision: i64,
@@ -52,12 +52,13 @@ impl<'a> KeyView<'a> {
         self.fields().lease
     }
 
-    /// Bytes of the whole message on the wire, without its own field tag.
+    /// Returns the length of the whole message on the wire, without its own
+    /// tag.
     pub fn wire_len(&self) -> usize {
         1 + varint_len(self.key.len() as u64) + self.key.len() + self.tail.len()
     }
 
-    /// Appends the whole message as it goes over the wire.
+    /// Appends the whole message in wire format.
     pub fn push_wire(&self, out: &mut Vec<u8>) {
         out.push(1 << 3 | 2);
         push_varint(out, self.key.len() as u64);
@@ -111,7 +112,7 @@ impl<'a> Tail<'a> {
         push_field(out, LEASE, self.lease);
     }
 
-    /// What an event of a deletion tells: only when it happened.
+    /// Returns the tail of a deletion event, which has only the revision.
     pub fn erased(mod_revision: i64) -> Tail<'static> {
         Tail { mod_revision, ..Tail::default() }
     }
@@ -136,7 +137,7 @@ pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// A number in base 128, and what follows it.
+/// Decodes a varint. Returns it and the remaining bytes.
 pub fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     for (at, &byte) in bytes.iter().take(10).enumerate() {

@@ -1,4 +1,4 @@
-//! A change of one key, encoded once for all who watch it.
+//! A change of one key, encoded once for all its watchers.
 
 use bytes::Bytes;
 
@@ -8,21 +8,21 @@ use crate::state::{KeyView, Tail, push_varint, varint};
 pub enum EventKind {
     Put,
     Delete,
-    /// The lock of a key was granted, released or ran out. Not for etcd's
+    /// The lock of a key was granted, released or expired. Not sent to etcd's
     /// watchers; `wire` is the key's KeyLockInfo.
     Lock,
 }
 
-/// One change. Cloning it copies no bytes.
+/// A change. Cloning it copies no bytes.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub revision: i64,
     pub kind: EventKind,
-    /// A put of a key that did not exist.
+    /// Whether it is a put of a key that did not exist.
     pub created: bool,
-    /// Where the key stands in `wire`.
+    /// The bounds of the key in `wire`.
     key: (u32, u32),
-    /// How much of `wire` goes to a watcher that does not want `prev_kv`.
+    /// The length of the prefix of `wire` for watchers without `prev_kv`.
     bare: u32,
     /// etcd's Event message: type, kv, prev_kv.
     wire: Bytes,
@@ -33,7 +33,7 @@ const KV: u8 = 2 << 3 | 2;
 const PREV_KV: u8 = 3 << 3 | 2;
 
 impl Event {
-    /// `prev` is the tail that the key had before.
+    /// Creates the event of a put or delete. `prev` is the key's previous tail.
     pub fn new(revision: i64, kind: EventKind, kv: KeyView<'_>, prev: Option<&[u8]>) -> Event {
         let prev = prev.map(|tail| KeyView { key: kv.key, tail });
         let room = |view: &KeyView<'_>| view.wire_len() + 6;
@@ -55,7 +55,7 @@ impl Event {
         Event { revision, kind, created, key, bare: place(bare), wire: wire.into() }
     }
 
-    /// The change of a key's lock; `info` is its new KeyLockInfo.
+    /// Creates the event of a changed lock; `info` is its new KeyLockInfo.
     pub fn lock(revision: i64, key: &[u8], info: &[u8]) -> Event {
         let wire: Bytes = [key, info].concat().into();
         let key = (0, place(key.len()));
@@ -67,18 +67,19 @@ impl Event {
         &self.wire[self.key.0 as usize..self.key.1 as usize]
     }
 
-    /// etcd's Event message on the wire, with or without `prev_kv`. Not for
-    /// lock events.
+    /// Returns etcd's Event message, with or without `prev_kv`. Not for lock
+    /// events.
     pub fn wire(&self, prev_kv: bool) -> &[u8] {
         if prev_kv { &self.wire } else { &self.wire[..self.bare as usize] }
     }
 
-    /// The stored tail of the new value; of a deletion, its revision alone.
+    /// Returns the stored tail of the new value; for a deletion, its revision
+    /// alone.
     pub fn tail(&self) -> &[u8] {
         &self.wire[self.key.1 as usize..self.bare as usize]
     }
 
-    /// The value that the key had before, if it had one.
+    /// Returns the previous value of the key, if it had one.
     pub fn prev_value(&self) -> Option<Vec<u8>> {
         let prev = &self.wire[self.bare as usize..];
         let (_, message) = varint(prev.get(1..)?)?;
@@ -87,12 +88,12 @@ impl Event {
         Some(Tail::parse(tail).value.to_vec())
     }
 
-    /// The KeyLockInfo of a lock event.
+    /// Returns the KeyLockInfo of a lock event.
     pub fn lock_info(&self) -> &[u8] {
         &self.wire[self.key.1 as usize..]
     }
 
-    /// What the event takes in memory, about.
+    /// Returns the approximate memory use of the event.
     pub fn bytes(&self) -> usize {
         self.wire.len() + size_of::<Event>()
     }

@@ -1,10 +1,10 @@
 //! The ring of recent changes that all watchers share, and cursors over it.
 //!
-//! A cursor that keeps up walks the ring, whose events are encoded once and
-//! shared. One that fell behind the ring reads from history, a stretch of
-//! revisions at a time, until it is back. So a slow watcher costs no memory
-//! and holds nobody up. Few read history at the same time; the others queue for
-//! their turn.
+//! A cursor that keeps up reads from the ring, whose events are encoded once
+//! and shared. A cursor that has fallen behind the ring reads history in ranges
+//! of revisions until it has caught up. So a slow watcher costs no memory and
+//! delays nobody. The number of concurrent readers of history is limited; the
+//! others queue.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,26 +19,27 @@ use super::event::Event;
 use crate::error::{Error, Result};
 use crate::state::{Floor, State};
 
-/// What a cursor takes at once, about; then it stops between two revisions.
+/// The approximate limits of one call of a cursor, which then stops between two
+/// revisions.
 const TAKE_EVENTS: usize = 1024;
 const TAKE_BYTES: usize = 1 << 20;
-/// The events of one revision are taken together up to this size.
+/// The events of one revision are returned together up to this size.
 const REVISION_BYTES_MAX: usize = 16 << 20;
-/// Changes of history that one call looks at, about.
+/// The approximate number of changes in history that one call examines.
 const TAKE_CHANGES: usize = 16 << 10;
-/// From this many on, lock waiters that are gone are removed now and then.
+/// From this size on, the map of lock waiters is occasionally swept.
 const WAITERS_SWEPT_MIN: usize = 1024;
 
-/// Where changes are published and watched.
+/// Publishes changes to watchers.
 pub struct Hub {
     state: Arc<State>,
     ring: RwLock<Ring>,
     newest: watch::Sender<i64>,
     cursors: AtomicUsize,
-    /// For those that read history, and how often that was done.
+    /// Limits the concurrent readers of history; and the number of such reads.
     history_turns: Arc<Semaphore>,
     history_reads: AtomicU64,
-    /// Calls that wait for a lock, by its key.
+    /// Calls that wait for a lock, by key.
     lock_waiters: Mutex<HashMap<Bytes, Weak<Notify>>>,
 }
 
@@ -46,7 +47,7 @@ struct Ring {
     groups: VecDeque<Arc<Group>>,
     bytes: usize,
     bytes_max: usize,
-    /// All events from this revision on are in the ring.
+    /// The revision from which on all events are in the ring.
     floor: i64,
     /// The newest published revision.
     newest: i64,
@@ -59,14 +60,15 @@ struct Group {
     events: Vec<Event>,
 }
 
-/// Leave to read history, until it is dropped.
+/// A permit to read history, until it is dropped.
 pub struct HistoryTurn(#[allow(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
-/// A place in the stream of changes.
+/// A position in the stream of changes.
 pub struct Cursor {
     hub: Arc<Hub>,
     next: i64,
-    /// Changes of revision `next` before this one have been taken.
+    /// The number of changes of revision `next` that have been taken or
+    /// skipped.
     next_sub: u32,
     floor: Floor,
     newest: watch::Receiver<i64>,
@@ -87,31 +89,31 @@ impl Hub {
         }
     }
 
-    /// How many may read history at the same time: half of the processors, so
-    /// that those that lag do not take all of them.
+    /// Returns the maximum number of concurrent readers of history: half of the
+    /// processors, so that lagging watchers do not occupy all of them.
     pub fn history_readers_max() -> usize {
         std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
     }
 
-    /// Queues for leave to read history.
+    /// Waits for a permit to read history.
     pub fn history_turn(&self) -> impl Future<Output = HistoryTurn> + Send + use<> {
         let turn = self.history_turns.clone().acquire_owned();
         async move { HistoryTurn(turn.await.expect("the semaphore is never closed")) }
     }
 
-    /// How often a stretch of history was read.
+    /// Returns how often a range of history was read.
     pub fn history_reads(&self) -> u64 {
         self.history_reads.load(Ordering::Relaxed)
     }
 
-    /// Notified whenever the lock of a key changes.
+    /// Returns an event that is notified whenever the lock of a key changes.
     pub fn lock_changes(&self, key: &Bytes) -> Arc<Notify> {
         let mut waiters = self.lock_waiters.lock();
         if let Some(notify) = waiters.get(key).and_then(Weak::upgrade) {
             return notify;
         }
         let notify = Arc::new(Notify::new());
-        // Calls that were refused leave entries that no change removes.
+        // Refused calls leave entries that no lock change removes.
         if waiters.len() >= WAITERS_SWEPT_MIN && waiters.len().is_power_of_two() {
             waiters.retain(|_, waiting| waiting.strong_count() > 0);
         }
@@ -119,7 +121,7 @@ impl Hub {
         notify
     }
 
-    /// The locks of these keys have changed.
+    /// Notifies those who wait for the locks of these keys.
     pub fn notify_locks(&self, keys: &BTreeSet<Bytes>) {
         if keys.is_empty() {
             return;
@@ -136,23 +138,23 @@ impl Hub {
         }
     }
 
-    /// The newest published revision.
+    /// Returns the newest published revision.
     pub fn revision(&self) -> i64 {
         self.ring.read().newest
     }
 
-    /// Whether it is worth making events.
+    /// Returns whether there are watchers, for which events must be built.
     pub fn is_watched(&self) -> bool {
         self.cursors.load(Ordering::Acquire) > 0
     }
 
-    /// A cursor whose first event is of revision `next` or later, for etcd's
-    /// watchers: it can fall behind what Compact has left.
+    /// Returns a cursor that starts at revision `next`, for etcd's watchers: it
+    /// fails if `next` falls below the compacted revision.
     pub fn cursor(self: &Arc<Self>, next: i64) -> Cursor {
         self.cursor_to(next, Floor::Compacted)
     }
 
-    /// The same for native watchers, who may go back as far as history does.
+    /// Returns a cursor for native watchers, who may read all retained history.
     pub fn cursor_retained(self: &Arc<Self>, next: i64) -> Cursor {
         self.cursor_to(next, Floor::Retained)
     }
@@ -162,8 +164,8 @@ impl Hub {
         Cursor { hub: self.clone(), next, next_sub: 0, floor, newest: self.newest.subscribe() }
     }
 
-    /// The state has come to this revision, by these events (`None`: they were
-    /// not made, because nobody watched).
+    /// Publishes the events up to a revision (`None`: they were not built,
+    /// because there were no watchers).
     pub fn publish(&self, events: Option<Vec<Event>>, revision: i64) {
         let mut ring = self.ring.write();
         if revision <= ring.newest {
@@ -197,8 +199,8 @@ impl Ring {
         self.floor = revision + 1;
     }
 
-    /// Groups from a revision on, as many as are taken at once, and the last
-    /// revision that is then known in full.
+    /// Returns the groups from a revision on, as many as one call takes, and
+    /// the last revision that they cover completely.
     fn groups_from(&self, next: i64, until: i64) -> (Vec<Arc<Group>>, i64) {
         let start = self.groups.partition_point(|group| group.last_revision < next);
         let (mut taken, mut events, mut bytes) = (Vec::new(), 0, 0);
@@ -215,28 +217,30 @@ impl Ring {
 }
 
 impl Cursor {
-    /// Everything below this revision has been taken.
+    /// Returns the revision below which everything has been taken.
     pub fn next(&self) -> i64 {
         self.next
     }
 
-    /// The revision `next()`, and how many of its changes have been passed.
+    /// Returns `next()` and the number of its changes that have been taken or
+    /// skipped.
     pub fn position(&self) -> (i64, u32) {
         (self.next, self.next_sub)
     }
 
-    /// Whether some events of revision `next()` have been taken, and more may
-    /// follow.
+    /// Returns whether some events of revision `next()` have been taken, and
+    /// more may follow.
     pub fn is_inside_revision(&self) -> bool {
         self.next_sub > 0
     }
 
-    /// Takes events up to and including revision `until`, and moves behind
-    /// them. A call takes a bounded amount; it has caught up when `next()` is
-    /// above `until` or the hub's revision. It stops inside a revision only if
-    /// that has more than 16 MiB of events, or before the first wanted one.
-    /// Events that `wanted` turns down are skipped without reading their values.
-    /// Fails with `Compacted` when history does not reach back to `next()`.
+    /// Takes events up to and including revision `until`, and advances past
+    /// them. One call takes a bounded amount; the cursor has caught up when
+    /// `next()` is above `until` or the hub's revision. It stops inside a
+    /// revision only if that has more than 16 MiB of events, or before the
+    /// first wanted one. Events that `wanted` rejects are skipped without
+    /// reading their values. Fails with `Compacted` when history does not reach
+    /// back to `next()`.
     pub fn take(
         &mut self,
         until: i64,
@@ -249,7 +253,7 @@ impl Cursor {
         }
     }
 
-    /// The same; what must be read from history waits for its turn.
+    /// Like `take`, but waits for a permit before it reads history.
     pub async fn take_in_turn(
         &mut self,
         until: i64,
@@ -261,13 +265,13 @@ impl Cursor {
         self.take_history(to, wanted, out)
     }
 
-    /// Whether the next events are to be read from history.
+    /// Returns whether the next events must be read from history.
     pub fn needs_history(&self) -> bool {
         self.next < self.hub.ring.read().floor || self.next_sub > 0
     }
 
-    /// Takes events from the ring. Returns the revision up to which history is
-    /// to be read instead, if that is so.
+    /// Takes events from the ring. If they are not there, returns the revision
+    /// up to which history must be read instead.
     fn take_recent(
         &mut self,
         until: i64,
@@ -304,7 +308,8 @@ impl Cursor {
         self.check_floor()?;
         let begun = out.len();
         let reached = self.read_history(to, wanted, out);
-        // What was dropped while it was being read may be missing.
+        // History that was dropped during the read may be missing from the
+        // result.
         match self.check_floor().and(reached) {
             Ok((next, sub)) => {
                 self.move_to(next, sub);
@@ -317,7 +322,7 @@ impl Cursor {
         }
     }
 
-    /// Reads events of revisions up to `to`. Returns the place behind them.
+    /// Reads events of revisions up to `to`. Returns the position after them.
     fn read_history(
         &self,
         to: i64,
@@ -373,7 +378,7 @@ impl Cursor {
     /// Waits until a revision at or above `next()` is published.
     pub async fn changed(&mut self) {
         let next = self.next;
-        // The hub, which this cursor keeps, holds the sender.
+        // Cannot fail: this cursor holds the hub, which holds the sender.
         let _ = self.newest.wait_for(|newest| *newest >= next).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Changes as they happen, and as they happened.
+//! Streams of changes, live and from history.
 
 mod event;
 mod hub;

@@ -1,4 +1,4 @@
-//! A machine that writes down what it is told, and its world.
+//! A machine that records the entries it applies, and its world.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -39,15 +39,15 @@ pub struct Recorder {
 struct State {
     entries: Vec<Vec<Bytes>>,
     applied: Position,
-    /// What is on disk without the log.
+    /// The number of entries on disk outside the log.
     flushed: usize,
     flushed_position: Position,
 }
 
-/// Holds the machine back.
+/// Blocks the machine.
 #[derive(Default)]
 pub struct Gate {
-    /// Shut, and somebody waits at it.
+    /// Whether the gate is shut, and whether a thread waits at it.
     state: Mutex<(bool, bool)>,
     moved: Condvar,
 }
@@ -76,20 +76,20 @@ impl Gate {
 }
 
 impl Recorder {
-    /// The next entry waits in `apply` until the gate is opened.
+    /// Makes the next entry wait in `apply` until the gate is opened.
     pub fn hold(&self) -> Arc<Gate> {
         *self.gate.state.lock() = (true, false);
         self.gate.clone()
     }
 
-    /// From now on what was applied survives without the log.
+    /// Makes everything applied so far survive without the log.
     pub fn flush(&self) {
         let mut state = self.state.lock();
         state.flushed = state.entries.len();
         state.flushed_position = state.applied;
     }
 
-    /// The machine as a crash leaves it.
+    /// Returns the machine as a crash leaves it.
     pub fn as_of_flush(&self) -> Recorder {
         let mut state = self.state.lock().clone();
         state.entries.truncate(state.flushed);
@@ -109,12 +109,12 @@ impl Recorder {
         self.state.lock().applied.term
     }
 
-    /// Proposals of each entry.
+    /// Returns the number of proposals of each entry.
     pub fn sizes(&self) -> Vec<usize> {
         self.state.lock().entries.iter().map(Vec::len).collect()
     }
 
-    /// The numbers that were proposed, in order.
+    /// Returns the proposed numbers, in order.
     pub fn names(&self) -> Vec<u64> {
         let state = self.state.lock();
         let proposals = state.entries.iter().flatten();

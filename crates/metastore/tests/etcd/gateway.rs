@@ -1,4 +1,4 @@
-//! The same over plain HTTP: JSON, and the pages for probes.
+//! The etcd API over plain HTTP: JSON, and the pages for probes.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::peer::{PATIENCE, Peer};
 
-/// Sends one request over a connection of HTTP/1.
+/// Sends one request over an HTTP/1 connection.
 pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Response<Incoming> {
     let connection = TcpStream::connect(peer.address).await.unwrap();
     let (mut sender, connection) =

@@ -1,5 +1,5 @@
-//! The etcd API over the wire: compared with a real etcd, and held to the
-//! promises that a comparison does not show.
+//! The etcd API over the wire: compared with a real etcd, and tested for
+//! guarantees that a comparison does not show.
 
 mod differential;
 mod gateway;

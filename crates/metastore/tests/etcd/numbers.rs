@@ -1,4 +1,4 @@
-//! `/metrics`, under the names that dashboards for etcd read.
+//! `/metrics`, under the names that dashboards for etcd use.
 
 use serde_json::json;
 use stele_metastore::etcd::Options;
@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::gateway;
 use crate::peer::{PATIENCE, Peer};
 
-/// All samples of the page: names with labels, and values.
+/// Returns all samples of the page: names with labels, and values.
 async fn samples(peer: &Peer) -> Vec<(String, f64)> {
     let page = gateway::text(gateway::send(peer, "GET", "/metrics", "").await).await;
     let lines = page.lines().filter(|line| !line.starts_with('#'));
@@ -19,7 +19,7 @@ async fn samples(peer: &Peer) -> Vec<(String, f64)> {
     lines.map(sample).collect()
 }
 
-/// The sum of the samples whose name begins so and that have all the labels.
+/// Returns the sum of the samples with this name and all these labels.
 async fn number(peer: &Peer, name: &str, labels: &[&str]) -> f64 {
     let samples = samples(peer).await;
     let mut found = samples
@@ -146,7 +146,7 @@ async fn a_stream_is_handled_when_it_ends_and_not_before() {
     assert_eq!(number(&peer, "grpc_server_handled_total", &watch).await, 0.0);
     assert_eq!(number(&peer, "etcd_debugging_mvcc_watch_stream_total", &[]).await, 1.0);
     assert_eq!(number(&peer, "etcd_debugging_mvcc_watcher_total", &[]).await, 1.0);
-    // The stream ends when both of its halves are let go.
+    // The stream ends when both of its halves are dropped.
     drop((asking, events));
     let ended = async {
         while number(&peer, "grpc_server_handled_total", &watch).await < 1.0 {

@@ -1,4 +1,4 @@
-//! Requests that are wrong, or that have stopped others.
+//! Invalid requests, and requests that have crashed other servers.
 
 use bytes::Bytes;
 use stele_metastore::etcd::proto::*;
@@ -78,7 +78,7 @@ async fn alarms_are_raised_listed_and_cleared() {
             peer.call("/etcdserverpb.Maintenance/Alarm", request).await.unwrap();
         answer.alarms
     };
-    // A lack of space that is none clears itself, so this is the other alarm.
+    // A no-space alarm without a cause clears itself, so use the other alarm.
     let raised = vec![AlarmMember { member_id, alarm: AlarmType::Corrupt.into() }];
     assert_eq!(alarm(1, 2).await, raised);
     assert_eq!(alarm(0, 0).await, raised);

@@ -20,10 +20,10 @@ use tonic_prost::ProstCodec;
 
 use crate::server;
 
-/// How long anything may take before a test gives up.
+/// The timeout of every wait in these tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server and the way to it.
+/// A server and a channel to it.
 #[derive(Clone)]
 pub struct Peer {
     pub name: &'static str,
@@ -42,8 +42,8 @@ impl Drop for Process {
     }
 }
 
-/// The etcd to compare with: the one that `STELE_ETCD` names, or the one on
-/// the path.
+/// Returns the etcd to compare with: the one that `STELE_ETCD` names, or the
+/// one on the path.
 pub fn etcd_binary() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("STELE_ETCD") {
         return Some(named.into());
@@ -86,12 +86,12 @@ impl Peer {
         Peer::with(Options::default()).await
     }
 
-    /// Ours, told something else than usual.
+    /// Starts ours with these options.
     pub async fn with(options: Options) -> Peer {
         Peer::start(options, 0).await
     }
 
-    /// Ours, whose keys and values may take so much.
+    /// Starts ours with a quota on keys and values.
     pub async fn of_quota(quota_bytes: i64) -> Peer {
         Peer::start(Options::default(), quota_bytes).await
     }
@@ -155,7 +155,7 @@ impl Peer {
     }
 }
 
-/// Connects as soon as somebody listens.
+/// Connects as soon as the server listens.
 async fn connect(url: &str) -> Channel {
     let endpoint = Endpoint::from_shared(url.to_owned()).unwrap();
     let connecting = async {
@@ -167,7 +167,7 @@ async fn connect(url: &str) -> Channel {
         }
     };
     let channel = tokio::time::timeout(PATIENCE, connecting).await.expect("it listens");
-    // The first read waits for a leader.
+    // The first successful read shows that there is a leader.
     let mut grpc = Grpc::new(channel.clone());
     let leads = async {
         loop {

@@ -1,4 +1,4 @@
-//! Ranges, however large: the same keys in whatever form they come.
+//! Ranges of all sizes return the same keys in every form.
 
 use bytes::Bytes;
 use stele_metastore::etcd::Options;
@@ -8,7 +8,7 @@ use crate::peer::Peer;
 
 const KEYS: usize = 600;
 
-/// A server with `KEYS` keys of 4 KiB.
+/// Starts a server with `KEYS` keys of 4 KiB.
 async fn filled(options: Options) -> Peer {
     let peer = Peer::with(options).await;
     for batch in 0..KEYS / 100 {

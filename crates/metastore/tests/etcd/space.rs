@@ -25,7 +25,7 @@ async fn alarms(peer: &Peer) -> Vec<AlarmMember> {
     alarm(peer, AlarmRequest::default()).await
 }
 
-/// As etcdctl does it: lists the alarms and clears each.
+/// Lists the alarms and clears each, as etcdctl does.
 async fn disarm(peer: &Peer) -> Vec<AlarmMember> {
     let mut cleared = Vec::new();
     let action = alarm_request::AlarmAction::Deactivate.into();
@@ -41,7 +41,7 @@ async fn delete(peer: &Peer, key: &'static str, range_end: &'static str) -> i64 
     done.deleted
 }
 
-/// Writes until there is no space. Tells how many keys there are.
+/// Writes until there is no space. Returns the number of keys.
 async fn fill(peer: &Peer) -> i64 {
     for number in 0.. {
         if let Err(refused) = put(peer, &format!("k{number:03}"), VALUE_BYTES).await {
@@ -73,7 +73,7 @@ async fn with_the_alarm_up_nothing_is_put_and_everything_else_goes_on() {
     let raised = alarms(&peer).await;
     assert_eq!((raised.len(), raised[0].alarm), (1, AlarmType::Nospace.into()));
 
-    // Probes and the status tell of it.
+    // Probes and the status report it.
     let ill = gateway::send(&peer, "GET", "/health", "").await;
     assert_eq!(ill.status(), 503);
     assert!(gateway::text(ill).await.contains("ALARM NOSPACE"));
@@ -83,7 +83,7 @@ async fn with_the_alarm_up_nothing_is_put_and_everything_else_goes_on() {
     assert!(status.errors.iter().any(|error| error.contains("NOSPACE")), "{:?}", status.errors);
     assert_eq!(status.db_size_quota, QUOTA);
 
-    // Refused: whatever would put something, however small.
+    // Refused: every request that puts something, however small.
     let code = |refused: Status| refused.code();
     assert_eq!(put(&peer, "small", 1).await.map_err(code), Err(Code::ResourceExhausted));
     let grant = LeaseGrantRequest { ttl: 600, id: 10 };
@@ -94,7 +94,8 @@ async fn with_the_alarm_up_nothing_is_put_and_everything_else_goes_on() {
     let refused = peer.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", request).await;
     assert_eq!(refused.map_err(code), Err(Code::ResourceExhausted));
 
-    // Allowed: reads, deletions, also within a transaction, compaction, defragmentation, leases.
+    // Allowed: reads, deletions, also within a transaction, compaction,
+    // defragmentation, leases.
     let all = RangeRequest { key: "k".into(), range_end: "l".into(), ..Default::default() };
     let found: RangeResponse = peer.call("/etcdserverpb.KV/Range", all).await.unwrap();
     assert_eq!(found.count, keys);
@@ -123,7 +124,7 @@ async fn disarmed_without_room_the_alarm_is_back_with_the_next_put() {
     assert_eq!((cleared.len(), alarms(&peer).await), (1, Vec::new()));
     put(&peer, "big", VALUE_BYTES).await.unwrap_err();
     assert_eq!(alarms(&peer).await, cleared);
-    // What fits is taken once it is disarmed.
+    // A write that fits is accepted once the alarm is cleared.
     disarm(&peer).await;
     put(&peer, "k000", 1).await.unwrap();
 }
@@ -133,7 +134,7 @@ async fn an_alarm_whose_reason_is_deleted_clears_itself_and_writes_go_on() {
     let peer = Peer::of_quota(QUOTA).await;
     let keys = fill(&peer).await;
     assert_eq!(delete(&peer, "k", "l").await, keys);
-    // It clears beside the requests: whoever sees it still up asks again.
+    // The alarm is cleared in the background, so retry until it is.
     let again = async {
         while let Err(refused) = put(&peer, "again", VALUE_BYTES).await {
             assert_eq!(refused.code(), Code::ResourceExhausted);

@@ -1,4 +1,4 @@
-//! Watches: every change once and in order, whenever a watcher comes and
+//! Watches: every change once and in order, whenever a watcher starts and
 //! however slowly it reads.
 
 use std::time::Duration;
@@ -64,7 +64,8 @@ async fn watchers_that_come_while_much_happens_miss_nothing_and_see_nothing_twic
         }
     });
     let mut watch = Watch::open(&peer).await;
-    // Revision 2 is the first that is written; several begin in the past.
+    // Revision 2 is the first that is written; several watchers start in the
+    // past.
     let starts: Vec<i64> = (0..8).map(|number| 2 + number * 40).collect();
     for start in &starts {
         watch.send(RequestUnion::CreateRequest(of("k/", "k0", *start))).await;
@@ -89,7 +90,7 @@ async fn a_client_that_reads_late_is_told_everything() {
     let peer = Peer::ours().await;
     let mut watch = Watch::open(&peer).await;
     assert!(watch.create(of("k", "", 0)).await.created);
-    // Far more than the windows of a connection hold, and nobody reads.
+    // Far more than the windows of a connection hold, while nobody reads.
     const PUTS: i64 = 60;
     for _ in 0..PUTS {
         put(&peer, "k", Bytes::from(vec![7; 300 << 10])).await;
@@ -108,7 +109,7 @@ async fn a_batch_that_is_too_large_comes_in_fragments_if_that_was_asked_for() {
     for key in ["a", "b", "c"] {
         put(&peer, key, Bytes::from(vec![7; 700 << 10])).await;
     }
-    // One revision whose events are, with what was there before, over 2 MiB.
+    // One revision whose events, with previous values, exceed 2 MiB.
     let delete =
         DeleteRangeRequest { key: "a".into(), range_end: "d".into(), ..Default::default() };
     let deleted: DeleteRangeResponse =
@@ -132,7 +133,8 @@ async fn progress_is_told_when_all_watchers_are_up_to_date() {
     let peer = Peer::ours().await;
     let mut watch = Watch::open(&peer).await;
     let ask = || RequestUnion::ProgressRequest(WatchProgressRequest {});
-    // Without a watcher there is nothing to tell: the first answer is the next one's.
+    // Without a watcher there is no answer: the first one is that of the
+    // creation.
     watch.send(ask()).await;
     assert!(watch.create(of("k", "", 0)).await.created);
     let revision = put(&peer, "k", "v".into()).await;
@@ -141,7 +143,7 @@ async fn progress_is_told_when_all_watchers_are_up_to_date() {
     assert_eq!((told.watch_id, told.events.len()), (0, 1), "events come before progress");
     let progress = watch.next().await;
     assert_eq!((progress.watch_id, progress.header.unwrap().revision), (-1, revision));
-    // One that begins in the future has not been told anything yet.
+    // A watcher that starts in the future has not received anything yet.
     assert!(watch.create(of("k", "", revision + 2)).await.created);
     watch.send(ask()).await;
     watch.send(RequestUnion::CancelRequest(WatchCancelRequest { watch_id: 0 })).await;

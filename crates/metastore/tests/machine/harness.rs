@@ -1,4 +1,4 @@
-//! A member whose log is a list in memory, and whose clocks a test moves.
+//! A member whose log is a list in memory, and whose clocks are set by tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,7 +17,7 @@ use stele_metastore::watch::Event;
 use stele_metastore::{Error, Result};
 use tempfile::TempDir;
 
-/// A clock whose wall time and running time are moved apart.
+/// A clock whose wall time and monotonic time can be set independently.
 #[derive(Default)]
 pub struct TestClock {
     wall_micros: AtomicI64,
@@ -89,14 +89,14 @@ impl Member {
         self.parts.as_ref().unwrap()
     }
 
-    /// Closes and opens it again: it is as of its last flush, and the log is
-    /// applied from there.
+    /// Closes and reopens the member: it is as of its last flush, and the log
+    /// is replayed from there.
     pub fn restart(&mut self) {
         self.parts = None;
         self.open();
     }
 
-    /// Writes everything to disk.
+    /// Flushes everything to disk.
     pub fn flush(&self) {
         let state = &self.parts().state;
         state.store.flush(state.tables.user).unwrap();
@@ -108,13 +108,13 @@ impl Member {
         self.parts().applier.apply(entry).unwrap()
     }
 
-    /// One entry of raw proposals.
+    /// Applies one entry of raw proposals.
     pub fn entry_of_bytes(&mut self, proposals: Vec<Bytes>) -> Vec<Result<Answer>> {
         self.log.push(proposals);
         self.apply(self.log.len() - 1)
     }
 
-    /// One entry of several proposals.
+    /// Applies one entry of several proposals.
     pub fn entry(&mut self, commands: &[Command]) -> Vec<Result<Answer>> {
         let time = self.clock.now_micros();
         self.entry_of_bytes(commands.iter().map(|command| encode(command, time)).collect())
@@ -160,7 +160,7 @@ impl Member {
         self.parts().state.revision()
     }
 
-    /// What a query finds, with values.
+    /// Returns the keys and values that a query finds, and its summary.
     pub fn range(&self, query: &RangeQuery) -> Result<(Vec<(String, String)>, RangeSummary)> {
         self.range_down_to(query, Floor::Compacted)
     }
@@ -181,7 +181,7 @@ impl Member {
         self.range(query).unwrap().0.into_iter().map(|(key, _)| key).collect()
     }
 
-    /// All events of all keys from a revision on.
+    /// Returns all events of all keys from a revision on.
     pub fn events_from(&self, revision: i64) -> Result<Vec<Event>> {
         let mut cursor = self.parts().hub.cursor(revision);
         let mut events = Vec::new();

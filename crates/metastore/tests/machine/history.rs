@@ -1,4 +1,4 @@
-//! Serializable transactions, compaction and what is left after it.
+//! Serializable transactions, compaction, and what remains after it.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn a_transaction_cannot_have_read_the_future_or_what_is_gone() {
     let newest = member.put("a", "2");
     let refusal = refused(member.propose(execute(newest + 1, vec![], vec![])));
     assert!(matches!(refusal, Error::FutureRead { .. }));
-    // etcd's Compact does not touch native transactions; the waterline does.
+    // etcd's Compact does not affect native transactions; the waterline does.
     member.propose(Command::Compact { revision: newest }).unwrap();
     member.propose(execute(2, vec![KeyRange::single("b")], vec![])).unwrap();
     member.propose(Command::Waterline { revision: newest }).unwrap();
@@ -131,7 +131,7 @@ fn compact_goes_forward_only_and_not_beyond_the_newest_revision() {
     assert!(matches!(refusal, Error::Compacted { compacted: 9 }), "it is remembered");
 }
 
-/// Moves the line and makes the engine act on it.
+/// Moves the waterline and makes the engine act on it.
 fn drop_history(member: &mut Member, revision: i64) {
     member.propose(Command::Waterline { revision }).unwrap();
     member.flush();
@@ -166,7 +166,8 @@ fn the_waterline_keeps_what_reads_at_or_above_it_see() {
                     Err(error) => assert!(at < line && matches!(error, Error::TooOld { .. })),
                 }
             }
-            // The event at the line itself is still told, also a deletion's.
+            // The event at the line itself is still sent, even if it is a
+            // deletion.
             let still: Vec<_> = member.events_from(line).unwrap();
             assert_eq!(still.len(), told.len(), "{line} {restarted}");
             assert_eq!((still[0].revision, still[0].kind), (told[0].revision, told[0].kind));
@@ -300,7 +301,8 @@ fn a_reader_that_stalls_goes_on_where_it_was() {
             if let Some(summary) = next.unwrap() {
                 break summary;
             }
-            // The engine keeps the row that was begun for a few minutes.
+            // The engine keeps the snapshot of a partly read row for only a few
+            // minutes.
             member.clock.run(Duration::from_secs(3600));
         };
         assert_eq!((&keys[..], summary.more, summary.count), (expected, more, 5));

@@ -133,7 +133,7 @@ fn ranges_are_ordered_and_filtered_as_asked() {
     assert_eq!(keys(by(Target::Version, Order::Descend)), "bac");
     assert_eq!(keys(RangeQuery { limit: 2, ..by(Target::Key, Order::Descend) }), "cb");
     assert_eq!(keys(RangeQuery { limit: 1, ..by(Target::Value, Order::Ascend) }), "b");
-    // An order that is only implied comes after the limit: c is not looked at.
+    // An implied order is applied after the limit: c is not examined.
     assert_eq!(keys(RangeQuery { limit: 1, ..by(Target::Mod, Order::None) }), "a");
     let filtered = RangeQuery { mod_min: 4, limit: 1, ..prefix("") };
     let (found, summary) = member.range(&filtered).unwrap();
@@ -176,7 +176,7 @@ fn compares_follow_their_table() {
     // A missing key is all zeros, but has no value.
     assert!(is("x", Equal, Version(0)) && is("x", Less, Mod(1)) && is("x", Equal, Lease(0)));
     assert!(!is("x", Equal, Value("".into())) && !is("x", NotEqual, Value("a".into())));
-    // What a later protocol may ask for.
+    // Operands of a later protocol.
     assert!(is("b", Any, Version(9)) && is("b", Equal, Unknown) && !is("b", NotEqual, Unknown));
 }
 
@@ -263,7 +263,7 @@ fn a_txn_that_cannot_be_done_in_full_is_not_done_at_all() {
         member.txn(txn).unwrap_err();
         assert_eq!((member.revision(), member.keys(&prefix("d")).len()), (5, 0));
     }
-    // What is not on the chosen path is not looked at.
+    // Operations that are not on the chosen path are not checked.
     let txn = Txn {
         compares: vec![compare("a", Relation::Equal, Operand::Version(9))],
         success: vec![Op::Put(Put { value: None, ..Put::new("missing", "") })],

@@ -1,4 +1,5 @@
-//! What is in the log can be applied, and what cannot be read is not skipped.
+//! Entries in the log can always be applied, and unreadable ones are not
+//! skipped.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ fn nested(levels: usize) -> Txn {
         .fold(Txn::default(), |inner, _| Txn { success: vec![Op::Txn(inner)], ..Txn::default() })
 }
 
-/// Every command that stores rows named after a key.
+/// Returns every command that stores rows named after a key.
 fn writes(key: &Bytes, lease: i64) -> Vec<Command> {
     let put = Put { lease: Some(lease), ..Put::new(key.clone(), "value") };
     let inner = Txn { success: vec![Op::Put(put.clone())], ..Txn::default() };
@@ -133,7 +134,7 @@ proptest! {
         for length in lengths {
             for command in writes(&key(length), if leased { SESSION } else { 0 }) {
                 let packed = pack(&command, 0).ok();
-                // Applied in any case, as an older version logged it.
+                // Applied in any case, as if logged by an older version.
                 let answer = member.entry_of_bytes(vec![encode(&command, 0)]).pop().unwrap();
                 let too_long = matches!(answer, Err(Error::Limit { .. }));
                 prop_assert!(!(packed.is_some() && too_long), "{} {}", length, leased);

@@ -1,4 +1,4 @@
-//! Sessions and locks: first come, first served, with tokens that fence.
+//! Sessions and locks: first come, first served, with fencing tokens.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use stele_metastore::{Error, Result};
 
 use crate::harness::{Member, refused, text};
 
-/// As a log of an older version has it: without a place.
+/// Acquires without a place, as in logs of older versions.
 fn acquire(member: &mut Member, session: i64, mode: LockMode) -> Result<Option<Grant>> {
     call(member, session, mode, false, 0)
 }
@@ -92,7 +92,7 @@ fn a_session_that_ends_gives_back_its_locks_and_its_place_in_the_queue() {
     acquire(&mut member, 1, LockMode::Exclusive).unwrap();
     acquire(&mut member, 2, LockMode::Exclusive).unwrap();
     acquire(&mut member, 3, LockMode::Exclusive).unwrap();
-    // The holder and the next in line run out together.
+    // The holder and the next waiter expire together.
     member.propose(Command::Expire { ids: vec![1, 2, 77] }).unwrap();
     assert_eq!(holders(&member), [(3, member.revision())]);
     member.propose(Command::LeaseRevoke { id: 3 }).unwrap();
@@ -158,7 +158,7 @@ fn a_transaction_can_require_a_lock_that_is_held() {
     member.propose(write(1, grant.token)).unwrap();
     let not_held = |outcome| matches!(refused(outcome), Error::LockNotHeld { .. });
     assert!(not_held(member.propose(write(2, grant.token))));
-    // The lock was lost and taken again: the old token fences.
+    // The lock was lost and acquired again: the old token is fenced off.
     release(&mut member, 1).unwrap();
     let again = acquire(&mut member, 1, LockMode::Exclusive).unwrap().unwrap();
     assert!(not_held(member.propose(write(1, grant.token))));
@@ -182,7 +182,7 @@ fn locks_and_values_of_a_key_do_not_meet() {
     acquire(&mut member, 2, LockMode::Exclusive).unwrap();
     assert_eq!(member.delete(KeyRange::single("door")).deleted, 1);
     assert_eq!(holders(&member).len(), 1);
-    // Only the value counts as a change of the key.
+    // Only a change of the value counts as a change of the key.
     release(&mut member, 1).unwrap();
     let execute = |read_revision| {
         Command::Execute(Execute {
@@ -223,7 +223,7 @@ fn a_cancelled_call_takes_nothing_from_other_calls_of_its_session() {
     release(&mut member, 1).unwrap();
     assert_eq!(holders(&member).len(), 1, "the second call got it");
     let token = holders(&member)[0].1;
-    // The answer of the second call was lost; the client asks again.
+    // The answer of the second call was lost; the client calls again.
     assert_eq!(call(&mut member, 2, exclusive, false, 22).unwrap().unwrap().token, token);
     cancel(&mut member, 2, 21).unwrap();
     assert_eq!(holders(&member), [(2, token)]);

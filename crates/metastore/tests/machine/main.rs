@@ -1,4 +1,4 @@
-//! Promises of the state machine, driven entry by entry without a network.
+//! Guarantees of the state machine, driven entry by entry without a network.
 
 mod harness;
 mod history;

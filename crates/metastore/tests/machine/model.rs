@@ -1,4 +1,4 @@
-//! A naive store with the same rules: everything in one list of states. Random
+//! A naive store with the same rules, which keeps a list of all states. Random
 //! steps go to both, with restarts in between, and every answer must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use stele_metastore::command::{
 };
 use stele_metastore::watch::EventKind;
 
-/// A key's value and what is known about it.
+/// A key's value and metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub create: i64,
@@ -23,10 +23,10 @@ pub struct Entry {
 
 pub type Keys = BTreeMap<Bytes, Entry>;
 
-/// What was changed: kind, key, revision, value before.
+/// A change: kind, key, revision, previous value.
 pub type ModelEvent = (EventKind, Bytes, i64, Option<Vec<u8>>);
 
-/// The whole history, one copy of everything per revision.
+/// The whole history, with one copy of the state per revision.
 #[derive(Clone)]
 pub struct Model {
     /// States by revision; the first is at revision 1.
@@ -36,7 +36,7 @@ pub struct Model {
     pub leases: BTreeSet<i64>,
 }
 
-/// An answer, as far as the model knows it.
+/// An answer, as far as the model predicts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Refused(String),
@@ -69,7 +69,7 @@ impl Model {
         self.states.last().unwrap()
     }
 
-    /// Does a command, as one revision or none.
+    /// Executes a command, as one revision or none.
     pub fn obey(&mut self, command: &Command) -> Outcome {
         let before = self.newest().clone();
         let mut step = Step { keys: before.clone(), before, changed: false, events: Vec::new() };
@@ -164,7 +164,7 @@ impl Model {
         Outcome::Delete { revision: self.revision() + i64::from(step.changed), prev, deleted }
     }
 
-    /// A range outside of a transaction.
+    /// Executes a range outside of a transaction.
     pub fn range(&self, query: &RangeQuery) -> Outcome {
         match self.check_range(query) {
             Ok(()) => self.range_in(query, self.newest(), self.revision()),
@@ -236,7 +236,7 @@ impl Model {
         Ok(self.execute_txn(txn, step))
     }
 
-    /// All operations on the path that the compares choose.
+    /// Returns all operations on the path that the compares choose.
     fn chosen<'t>(&self, txn: &'t Txn) -> Vec<&'t Op> {
         let branch = if self.holds(txn) { &txn.success } else { &txn.failure };
         let nested = branch.iter().flat_map(|op| match op {
@@ -304,7 +304,7 @@ impl Model {
     }
 }
 
-/// The state that a command is making.
+/// The state while a command is executed.
 struct Step {
     before: Keys,
     keys: Keys,
@@ -313,7 +313,8 @@ struct Step {
 }
 
 impl Step {
-    /// Events tell what was before the revision; nothing of what is new.
+    /// Records a put. Its event has the value before the revision; none if the
+    /// key is new.
     fn insert(&mut self, key: &Bytes, entry: Entry) {
         let (revision, created) = (entry.modified, entry.create == entry.modified);
         self.keys.insert(key.clone(), entry);

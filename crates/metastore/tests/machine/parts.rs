@@ -1,5 +1,5 @@
-//! Entries that change much: one revision each, in bounded memory, the same
-//! after a crash in the middle.
+//! Entries with many changes: one revision each, in bounded memory, and the
+//! same after a crash in the middle.
 
 use bytes::Bytes;
 use stele_metastore::Error;
@@ -12,7 +12,7 @@ use stele_metastore::watch::EventKind;
 
 use crate::harness::{Member, refused};
 
-/// Long keys fill the parts of an entry with few of them.
+/// With long keys, few of them fill the parts of an entry.
 const KEYS: usize = 2_500;
 
 fn key(at: usize) -> Bytes {
@@ -21,8 +21,8 @@ fn key(at: usize) -> Bytes {
     key.into()
 }
 
-/// A member whose memory is too small for an entry: parts of it are on disk
-/// before it ends.
+/// Creates a member whose memory is too small for an entry, so that parts of it
+/// are on disk before it ends.
 fn small_member() -> Member {
     let mut settings = Settings::default();
     settings.engine.memory.budget_bytes = 12 << 20;
@@ -40,7 +40,7 @@ fn fill(member: &mut Member) {
     }
 }
 
-/// All that a reader can see.
+/// Everything that a reader can see.
 #[derive(Debug, PartialEq)]
 struct Seen {
     kvs: Vec<(Bytes, Bytes)>,
@@ -78,7 +78,7 @@ fn large_entry() -> Vec<Command> {
     let before = KEYS as i64 + 1;
     vec![
         Command::Put(Put::new(key(20), "changed first")),
-        // Sees no change yet, also when parts of the deletion are on disk.
+        // Sees no change yet, even when parts of the deletion are on disk.
         execute(KeyRange::single(key(30)), before),
         Command::Delete(Delete::new(range)),
         execute(KeyRange::single(key(30)), before),
@@ -114,7 +114,7 @@ fn a_large_deletion_is_one_revision_and_the_same_after_a_crash_in_the_middle() {
     let expected = seen(&ample);
     assert_eq!(expected.count, 11);
     assert_eq!(seen(&small), expected);
-    // Replays the entry over those of its parts that memory had no room for.
+    // Replays the entry over those of its parts that were flushed.
     small.restart();
     assert_eq!(seen(&small), expected);
     ample.restart();

@@ -203,7 +203,8 @@ fn of_txn(txn: &TxnAnswer) -> Outcome {
     Outcome::Txn { succeeded: txn.succeeded, ops: ops.collect() }
 }
 
-/// A conflict names one of the changes; which one is left open.
+/// Converts an answer. A conflict names one of the changes, but which one is
+/// not defined.
 fn outcome(answer: Result<Answer>) -> Outcome {
     match answer {
         Err(error) => Outcome::Refused(bare(&error.to_string())),
@@ -336,7 +337,7 @@ proptest! {
         }
         let before = member.range(&RangeQuery::new(KeyRange::single("survivor"))).unwrap().1.count;
         prop_assert_eq!(before, 0);
-        // What does not decode stops a member: see `limits.rs`.
+        // Proposals that do not decode stop a member: see `limits.rs`.
         let mut proposals: Vec<Bytes> = proposals.into_iter().map(Bytes::from).collect();
         proposals.retain(|proposal| decode(proposal).is_ok());
         for chunk in proposals.chunks(4) {
@@ -349,7 +350,7 @@ proptest! {
     }
 }
 
-/// Anything that can be encoded, sensible or not.
+/// Any command that can be encoded, sensible or not.
 fn odd_command() -> impl Strategy<Value = Command> {
     let number = prop_oneof![Just(i64::MIN), Just(-1), Just(0), 1i64..20, Just(i64::MAX)];
     let odd_key = prop_oneof![Just(Bytes::new()), key()];

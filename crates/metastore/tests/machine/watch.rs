@@ -1,4 +1,4 @@
-//! Watching: no gap, no duplicate, in order, whoever is slow.
+//! Watches: no gaps, no duplicates, in order, however slow a watcher is.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub fn plain(events: &[Event]) -> Vec<ModelEvent> {
     plain.collect()
 }
 
-/// Follows a key range up to a revision, a little at a time.
+/// Follows a key range up to a revision in small steps.
 async fn follow(hub: Arc<Hub>, from: i64, to: i64, step: i64, range: KeyRange) -> Vec<ModelEvent> {
     let mut cursor = hub.cursor(from);
     let mut events = Vec::new();
@@ -39,7 +39,7 @@ async fn follow(hub: Arc<Hub>, from: i64, to: i64, step: i64, range: KeyRange) -
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_watcher_sees_every_change_once_and_in_order() {
     const ENTRIES: usize = 600;
-    // A ring so small that slow watchers fall out of it.
+    // The ring is so small that slow watchers fall behind it.
     let mut member = Member::with(Settings { ring_bytes_max: 4096, ..Settings::default() });
     let mut model = Model::new();
     let mut entries = Vec::new();
@@ -120,7 +120,7 @@ fn a_watcher_that_nobody_was_before_misses_nothing() {
     drop(early);
     member.put("a", "3");
     assert_eq!(member.events_from(3).unwrap().len(), 2);
-    // One that waits for the future gets nothing before it.
+    // A cursor that starts in the future gets nothing before that.
     let mut future = member.parts().hub.cursor(6);
     member.put("a", "4");
     events.clear();

@@ -54,12 +54,12 @@ impl Member {
         self.node.as_ref().unwrap()
     }
 
-    /// Bytes written to the log, and syncs of it.
+    /// Returns the bytes written to the log, and the number of its syncs.
     pub fn log_stats(&self) -> (u64, u64) {
         self.node.as_ref().unwrap().group().log_stats()
     }
 
-    /// Loses its power and comes back.
+    /// Simulates a power failure and a restart.
     pub async fn restart(&mut self) {
         self.serving.abort();
         self.node = None;
@@ -68,7 +68,7 @@ impl Member {
         (self.node, self.address, self.serving) = (Some(node), address, serving);
     }
 
-    /// Waits until a lock is as wanted.
+    /// Waits until a lock satisfies a condition.
     pub async fn until(&self, wanted: impl Fn(&Lock) -> bool, key: &'static str) {
         let client = self.client().await;
         let reached = async {
@@ -92,7 +92,7 @@ async fn serve(settings: node::Settings) -> (Arc<Node>, String, JoinHandle<()>) 
     (node, address, serving)
 }
 
-/// What must come comes before long; waiting for ever would tell nothing.
+/// Waits with a timeout, so that a test fails instead of hanging.
 pub async fn soon<T>(awaited: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), awaited).await.expect("it never came")
 }

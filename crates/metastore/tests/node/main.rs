@@ -17,7 +17,7 @@ use stele_metastore::command::{
 use stele_metastore::node::{Attempt, Retention, Settings};
 use stele_metastore::{Error, Node};
 
-/// A clock whose wall time and running time are moved apart.
+/// A clock whose wall time and monotonic time can be set independently.
 #[derive(Default)]
 struct TestClock {
     wall_micros: AtomicI64,
@@ -145,7 +145,7 @@ async fn a_lease_that_is_not_renewed_takes_its_keys_with_it_in_one_revision() {
     assert_eq!(all(&node).len(), 2);
     assert_eq!(node.leases().list(), [2]);
     assert!(node.leases().keep_alive(1).is_none() && node.leases().time_to_live(1).is_none());
-    // After a restart the other has its full time again.
+    // After a restart the other lease has its full TTL again.
     clock.run(Duration::from_secs(7));
     node.close().await.unwrap();
     let node = open(dir.path(), &clock).await;
@@ -165,7 +165,7 @@ async fn thousands_of_leases_run_out_in_a_few_entries() {
     }
     let before = node.status().last;
     clock.run(Duration::from_secs(10));
-    // The node's own duties may be at it too, and have taken some.
+    // The node's own duties may run concurrently and have expired some.
     while !node.leases().list().is_empty() {
         node.run_duties().await.unwrap();
     }
@@ -263,8 +263,8 @@ async fn of_64_clients_that_increment_one_key_none_starves_and_no_update_is_lost
     assert!(most <= 2 * CLIENTS, "one client needed {most} attempts");
 }
 
-/// Flushes fail for a while, so that the engine has no memory for what is in
-/// the log already.
+/// Flushes fail for a while, so that the engine has no memory for entries that
+/// are already in the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_too_full_to_apply_refuses_writes_serves_reads_and_recovers_by_itself() {
     let sim = SimFiles::new(1);
@@ -296,7 +296,7 @@ async fn a_disk_too_full_to_apply_refuses_writes_serves_reads_and_recovers_by_it
             })
         })
         .collect();
-    // Somebody comes all the time, and each waits for himself.
+    // Requests keep arriving, each in a task of its own.
     let mut others = Vec::new();
     while writers.iter().any(|writer| !writer.is_finished()) {
         let node = node.clone();
@@ -341,7 +341,7 @@ async fn a_member_is_closed_while_a_purge_goes_on_without_its_caller() {
     let purging = node.clone();
     let revision = node.revision();
     let mut purge = Box::pin(async move { purging.compact(revision, true).await });
-    // As far as the work on another thread, or to its end.
+    // Until the work is on another thread, or done.
     for _ in 0..1000 {
         tokio::select! {
             biased;

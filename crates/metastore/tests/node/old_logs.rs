@@ -8,8 +8,8 @@ use stele_metastore::state::Identity;
 
 use super::*;
 
-/// Stops at some proposals, with the entry in its log: as versions before the
-/// limit on keys did, when the engine refused a long row.
+/// Stops at some proposals after their entry is in the log, as versions before
+/// the limit on keys did when the engine refused a long row.
 struct Stops {
     applier: Arc<machine::Applier>,
     at: fn(&Bytes) -> bool,
@@ -34,7 +34,7 @@ impl Machine for Stops {
     }
 }
 
-/// Makes a directory in whose log the second proposal was not applied.
+/// Creates a directory in whose log the second proposal was not applied.
 async fn stopped_at(dir: &Path, clock: &Arc<TestClock>, at: fn(&Bytes) -> bool, second: Bytes) {
     let settings = settings(dir, clock);
     let world = settings.world.clone();

@@ -1,4 +1,4 @@
-//! Times of revisions, and how long they are kept.
+//! Timestamps of revisions, and their retention.
 
 use super::*;
 
@@ -66,7 +66,7 @@ async fn a_wall_clock_that_was_wrong_does_not_spoil_times_for_good() {
     let start = 1_000 * HOUR_MICROS;
     clock.set_wall(start);
     let node = open(dir.path(), &clock).await;
-    // The first round sets the clocks, a later one samples.
+    // The first round initializes the clocks, a later one samples.
     node.run_duties().await.unwrap();
     put(&node, "a", "right").await;
     clock.run(Duration::from_secs(1200));
@@ -98,7 +98,7 @@ async fn writes_after_a_downtime_have_the_time_of_the_clock() {
     let after = put(&node, "k", "after").await;
     assert_eq!(node.revision_at(1_010 * HOUR_MICROS - 1).unwrap(), before);
     assert_eq!(node.revision_at(1_010 * HOUR_MICROS).unwrap(), after);
-    // A clock that is then behind does not make times run back.
+    // A clock that then lags does not make timestamps decrease.
     node.close().await.unwrap();
     clock.set_wall(1_001 * HOUR_MICROS);
     let node = open(dir.path(), &clock).await;

@@ -1,5 +1,5 @@
-//! A simulated disk on which a test can hold up a thread that reads a fragment
-//! of the store.
+//! A simulated disk on which a test can block a thread that reads a fragment of
+//! the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{DirLock, File, Files};
 
-/// A thread that waits longer than this is taken for hanging.
+/// A thread that waits longer than this is considered hung.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct HeldFiles {
     gate: Arc<Mutex<Option<Gate>>>,
 }
 
-/// Holds up the first thread that comes.
+/// Blocks the first thread that arrives.
 struct Gate {
     entered: Sender<()>,
     released: Receiver<()>,
@@ -36,7 +36,7 @@ impl HeldFiles {
         HeldFiles { files: SimFiles::new(1), gate: Arc::default() }
     }
 
-    /// Holds up the next thread that reads a fragment.
+    /// Blocks the next thread that reads a fragment.
     pub fn hold_next_read(&self) -> Gatekeeper {
         let ((entered, was_entered), (release, released)) = (channel(), channel());
         *self.gate.lock().unwrap() = Some(Gate { entered, released });
@@ -60,7 +60,7 @@ impl HeldFiles {
 }
 
 impl Gatekeeper {
-    /// Returns when a thread is held up.
+    /// Waits until a thread is blocked.
     pub fn wait_entered(&self) {
         self.entered.recv_timeout(FORGOTTEN).expect("nobody has come");
     }

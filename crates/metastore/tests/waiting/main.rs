@@ -1,5 +1,4 @@
-//! What takes long keeps no other call waiting, and a node that is closed waits
-//! for it.
+//! Long operations do not block other calls, and closing a node waits for them.
 
 mod files;
 
@@ -15,7 +14,7 @@ use stele_metastore::machine::COMPARED_KEYS_MAX;
 use stele_metastore::node::{Attempt, Settings};
 use stele_metastore::{Error, Node, Result};
 
-/// More keys than are counted without a thread of their own.
+/// More keys than are counted on the runtime's thread.
 const KEYS: usize = 9_000;
 
 async fn open(files: &HeldFiles) -> Result<Node> {
@@ -35,8 +34,8 @@ async fn fill(node: &Node, keys: usize) {
     }
 }
 
-/// A store with keys on disk only, and changes after a revision, which is
-/// returned.
+/// Creates a store with keys only on disk, and changes after the revision that
+/// it returns.
 async fn filled(files: &HeldFiles) -> i64 {
     let node = open(files).await.unwrap();
     fill(&node, KEYS).await;
@@ -49,7 +48,7 @@ async fn filled(files: &HeldFiles) -> i64 {
 type Work = Pin<Box<dyn Future<Output = i64> + Send>>;
 
 /// Runs work on the only thread of the runtime. While it waits for the disk,
-/// another task must get its turn: it lets the disk go on.
+/// another task must be able to run, which unblocks the disk.
 async fn others_run_during(work: impl FnOnce(Arc<Node>, i64) -> Work) -> i64 {
     let files = HeldFiles::new();
     let revision = filled(&files).await;
@@ -122,7 +121,7 @@ async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
     let node = Arc::new(open(&files).await.unwrap());
     put(&node, 50..100).await;
     let (purging, revision) = (node.clone(), node.revision());
-    // A purge flushes, and then reads what it merges.
+    // A purge flushes, and then reads what it compacts.
     let gate = files.hold_next_read();
     let caller = tokio::spawn(async move { purging.compact(revision, true).await });
     gate.wait_entered();

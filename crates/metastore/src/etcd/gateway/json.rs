@@ -1,6 +1,6 @@
-//! Messages between wire form and the JSON of protobuf, by their descriptors:
-//! names as in the `.proto`, defaults left out, bytes in base64, numbers of
-//! 64 bits as strings.
+//! Transcodes messages between wire format and protobuf JSON, by their
+//! descriptors: field names as in the `.proto`, defaults omitted, bytes in
+//! base64, 64-bit numbers as strings.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ use crate::etcd::proto::DESCRIPTORS;
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).expect("build.rs wrote the descriptors"));
 
-/// Turns the messages of one method.
+/// Transcodes the messages of one method.
 #[derive(Clone)]
 pub struct Transcoder(MethodDescriptor);
 
@@ -29,7 +29,7 @@ impl Transcoder {
         Transcoder(found.expect("methods are those of the .proto"))
     }
 
-    /// A request in wire form. Nothing at all is the empty request.
+    /// Converts a request to wire format. An empty body is the empty request.
     pub fn request(&self, text: &[u8]) -> Result<Bytes, Status> {
         if text.trim_ascii().is_empty() {
             return Ok(Bytes::new());
@@ -40,7 +40,7 @@ impl Transcoder {
         Ok(message)
     }
 
-    /// The next object that the reader gives, in wire form.
+    /// Converts the reader's next object to wire format.
     pub fn read<'a, R: serde_json::de::Read<'a>>(
         &self,
         reader: &mut serde_json::Deserializer<R>,
@@ -51,7 +51,7 @@ impl Transcoder {
             .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
-    /// The JSON of a response in wire form.
+    /// Converts a response from wire format to JSON.
     pub fn response(&self, message: &[u8]) -> Result<Vec<u8>, Status> {
         let broken = |error: String| Status::internal(error);
         let message = DynamicMessage::decode(self.0.output(), message)

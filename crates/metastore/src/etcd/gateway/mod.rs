@@ -1,6 +1,6 @@
-//! The API as JSON over HTTP: the body of a POST is a message in the JSON of
-//! protobuf, and so is the answer. A call is put into wire form and takes the
-//! way of the gRPC calls, so both always say the same.
+//! The API as JSON over HTTP: the body of a POST is a message in protobuf JSON,
+//! and so is the response. A call is converted to wire format and then handled
+//! like a gRPC call, so both always give the same results.
 
 mod json;
 mod objects;
@@ -23,7 +23,7 @@ use super::{Etcd, PageBody};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where each method is found.
+/// The path of each method.
 const PATHS: &[(&str, Method)] = &[
     ("kv/range", Method::Range),
     ("kv/put", Method::Put),
@@ -48,10 +48,10 @@ const PATHS: &[(&str, Method)] = &[
     ("maintenance/snapshot", Method::Snapshot),
 ];
 
-/// Where etcd has methods that this server has not.
+/// Paths of etcd's methods that this server does not implement.
 const UNSERVED: [&str; 5] = ["auth/", "lock/", "election/", "cluster/member/", "maintenance/"];
 
-/// What the gateway calls `path`, which comes without `/v3/`.
+/// Returns the method of a path, which is given without `/v3/`.
 pub fn method(path: &str) -> Option<Method> {
     PATHS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method)
 }
@@ -93,14 +93,14 @@ where
     }
 }
 
-/// The longest response that is put into JSON.
+/// The maximum size of a response that is converted to JSON.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
-/// A response takes this many times its bytes while it becomes JSON.
+/// The memory needed to convert a response to JSON, as a multiple of its size.
 const JSON_FACTOR: u64 = 8;
-/// Longer messages are transcoded on another thread.
+/// The maximum size of a message that is transcoded on the calling thread.
 const TRANSCODED_IN_PLACE_MAX: usize = 64 << 10;
 
-/// An answer as JSON. Large ones wait until there is memory for them.
+/// Converts a response to JSON. Large ones wait for memory.
 async fn transcoded(answer: Answer, transcoder: Transcoder) -> Result<Bytes, Status> {
     let mut pieces = match answer {
         Answer::One(message) if message.len() <= TRANSCODED_IN_PLACE_MAX => {
@@ -144,7 +144,7 @@ where
         if let Some(data) = frame.data_ref() {
             text.extend_from_slice(data);
         }
-        // Base64 is a third longer than the bytes it stands for.
+        // Base64 is a third longer than the bytes it encodes.
         if text.len() > MESSAGE_BYTES_MAX / 3 * 4 {
             return Err(crate::Error::RequestTooLarge.into());
         }
@@ -156,8 +156,8 @@ fn is_timeout(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::TimedOut
 }
 
-/// Why the body of a request ended early: as the server says that refused it, or
-/// because the client has gone away.
+/// Returns why the body of a request ended early: the status with which the
+/// server refused it, or that the client disconnected.
 fn interruption(error: &(dyn std::error::Error + 'static)) -> Status {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -172,7 +172,8 @@ fn interruption(error: &(dyn std::error::Error + 'static)) -> Status {
     Status::cancelled("the client has gone away")
 }
 
-/// An object on a line for each message; the first that fails is the last.
+/// Writes one object per line for each message, and stops after the first
+/// error.
 fn streamed(answer: Answer, transcoder: Transcoder) -> Response<PageBody> {
     let messages: std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>> = match answer
     {
@@ -199,7 +200,7 @@ fn failed(status: &Status) -> Response<PageBody> {
     page(http_status(status.code()), described(status).into())
 }
 
-/// An error as an object.
+/// Converts an error to a JSON object.
 fn described(status: &Status) -> Vec<u8> {
     let error = serde_json::json!({ "code": status.code() as i32, "message": status.message() });
     error.to_string().into_bytes()
@@ -213,7 +214,7 @@ fn page(status: StatusCode, text: Bytes) -> Response<PageBody> {
     response
 }
 
-/// The status that the gateway gives to each code.
+/// Returns the HTTP status for a gRPC code.
 fn http_status(code: Code) -> StatusCode {
     let number = match code {
         Code::Ok => 200,
@@ -246,13 +247,13 @@ mod tests {
     fn answer(bytes: usize) -> Answer {
         let kv = KeyValue { value: vec![7; bytes].into(), ..Default::default() };
         let framed = wire::framed(&RangeResponse { kvs: vec![kv], ..Default::default() });
-        // In pieces, as a large range comes.
+        // In pieces, like a large range.
         let pieces: Vec<_> =
             framed.chunks(100 << 10).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
         Answer::Many(Box::pin(tokio_stream::iter(pieces)))
     }
 
-    /// Turns a range into JSON in a call whose memory is counted.
+    /// Converts a range to JSON in a call whose memory is accounted.
     async fn transcoded(pools: &'static CallPools, answer: Answer) -> Result<Bytes, Status> {
         let mut memory = CallMemory::new(pools);
         let mut call = pin!(super::transcoded(answer, Transcoder::new(Method::Range)));

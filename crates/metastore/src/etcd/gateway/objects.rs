@@ -13,17 +13,17 @@ use super::BoxError;
 use super::json::Transcoder;
 use crate::etcd::rpc::MESSAGE_BYTES_MAX;
 
-/// Gives each object in wire form as soon as it is there.
+/// Yields each object in wire format as soon as it is complete.
 pub struct Objects<B> {
     body: B,
     transcoder: Transcoder,
     received: BytesMut,
-    /// Bytes of the object at the front that were looked through.
+    /// The scan of the object at the front.
     scanned: Scanned,
     ended: bool,
 }
 
-/// How far an object has been followed.
+/// The state of a scan for the end of an object.
 #[derive(Default)]
 struct Scanned {
     bytes: usize,
@@ -43,7 +43,7 @@ impl<B> Objects<B> {
         }
     }
 
-    /// The object at the front, once it is complete.
+    /// Takes the object at the front, once it is complete.
     fn take(&mut self) -> Option<Result<Bytes, Status>> {
         if self.scanned.bytes == 0 {
             let blank = self.received.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -58,7 +58,8 @@ impl<B> Objects<B> {
 }
 
 impl Scanned {
-    /// Looks on. Tells where the object ends, or what is none.
+    /// Continues the scan. Returns where the object, or whatever else is there,
+    /// ends.
     fn advance(&mut self, received: &[u8]) -> Option<usize> {
         for &byte in &received[self.bytes..] {
             self.bytes += 1;
@@ -74,7 +75,7 @@ impl Scanned {
                         return Some(self.bytes);
                     }
                 }
-                // Whatever this is, the reader will refuse it.
+                // Not an object; the reader will refuse it.
                 _ if self.depth == 0 => return Some(self.bytes),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! gRPC calls counted: how they began and ended, their messages and bytes.
+//! Counts gRPC calls: their starts and ends, messages and bytes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,10 +13,10 @@ use crate::etcd::Etcd;
 use crate::etcd::rpc::{Answer, Messages};
 use crate::etcd::wire::FRAME_BYTES;
 
-/// Codes of gRPC, OK included.
+/// The number of gRPC codes, including OK.
 const CODES: usize = CODE_NAMES.len();
 
-/// What is counted of all calls.
+/// The counters of all calls.
 #[derive(Default)]
 pub struct Calls {
     methods: [Counts; Method::COUNT],
@@ -41,19 +41,20 @@ impl Calls {
         self.methods[method as usize].handled[code as usize].add(1);
     }
 
-    /// A message of so many bytes has come.
+    /// Counts a received message of this size.
     pub fn received(&self, method: Method, bytes: usize) {
         self.methods[method as usize].received.add(1);
         self.received_bytes.add((bytes + FRAME_BYTES) as i64);
     }
 
-    /// A framed message, or a piece of one, goes out.
+    /// Counts a sent message with its frame, or a piece of one.
     pub fn sent(&self, method: Method, bytes: usize) {
         self.methods[method as usize].sent.add(1);
         self.sent_bytes.add(bytes as i64);
     }
 
-    /// Calls of these methods that ended with one of these codes.
+    /// Returns the number of calls of these methods that ended with these
+    /// codes.
     pub fn ended(&self, methods: &[Method], codes: &[Code]) -> i64 {
         let of_method = |method: &Method| {
             let handled = &self.methods[*method as usize].handled;
@@ -112,7 +113,7 @@ fn labels(method: Method) -> String {
     format!("grpc_method=\"{name}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
 }
 
-/// Counts an answer as it is sent, and how the call ends.
+/// Counts a response as it is sent, and the end of the call.
 pub fn counted(etcd: &Etcd, method: Method, answer: Answer) -> Answer {
     let calls = &etcd.counters().calls;
     match answer {
@@ -128,12 +129,12 @@ pub fn counted(etcd: &Etcd, method: Method, answer: Answer) -> Answer {
     }
 }
 
-/// Messages on their way out.
+/// A stream of messages being sent.
 struct Sent {
     etcd: Etcd,
     method: Method,
     messages: Messages,
-    /// How the call ends if nobody takes more of it.
+    /// The code of the call if the client stops reading now.
     code: Code,
 }
 

@@ -1,5 +1,5 @@
-//! Numbers about the server in the format of Prometheus, under the names that
-//! dashboards for etcd use. Calls are counted in `calls`, written by `page`.
+//! Metrics of the server in the Prometheus format, under the names that
+//! dashboards for etcd use. `calls` counts calls, `page` writes the format.
 
 mod calls;
 mod page;
@@ -29,7 +29,7 @@ impl Count {
     }
 }
 
-/// What the API counts.
+/// The counters of the API.
 #[derive(Default)]
 pub struct Counters {
     pub calls: Calls,
@@ -39,7 +39,7 @@ pub struct Counters {
     pub txns: Count,
     pub watch_streams: Count,
     pub watchers: Count,
-    /// Watchers that are still told of the past.
+    /// Watchers that have not caught up.
     pub slow_watchers: Count,
     pub events: Count,
     pub grants: Count,
@@ -49,10 +49,10 @@ pub struct Counters {
     pub health_successes: Count,
 }
 
-/// An entry whose application takes longer is slow.
+/// An entry that takes longer to apply counts as slow.
 const SLOW_APPLY: Duration = Duration::from_millis(128);
 
-/// How a call ends that the group could not serve.
+/// The codes of calls that the group could not serve.
 const LEFT_UNDONE: [Code; 3] = [Code::Unavailable, Code::DeadlineExceeded, Code::Internal];
 const PROPOSING: [Method; 7] = [
     Method::Put,
@@ -65,7 +65,7 @@ const PROPOSING: [Method; 7] = [
 ];
 const READING: [Method; 3] = [Method::Range, Method::RangeStream, Method::LeaseTimeToLive];
 
-/// All numbers as text.
+/// Returns all metrics as text.
 pub fn text(etcd: &Etcd) -> String {
     let mut page = Page::default();
     server(&mut page, etcd);
@@ -85,7 +85,7 @@ fn server(page: &mut Page, etcd: &Etcd) {
     page.gauge("etcd_server_is_leader", leads);
     page.gauge("etcd_server_is_learner", 0);
     page.counter("etcd_server_leader_changes_seen_total", i64::from(status.leader_id != 0));
-    // One voter has nobody to send heartbeats or snapshots to.
+    // A single voter sends no heartbeats or snapshots.
     page.counter("etcd_server_heartbeat_send_failures_total", 0);
     page.gauge("etcd_server_snapshot_apply_in_progress_total", 0);
     page.gauge("etcd_server_proposals_committed_total", number(status.committed));
@@ -96,7 +96,7 @@ fn server(page: &mut Page, etcd: &Etcd) {
     page.counter("etcd_server_proposals_failed_total", failed);
     let failed = calls.ended(&READING, &LEFT_UNDONE);
     page.counter("etcd_server_read_indexes_failed_total", failed);
-    // Whoever leads alone may read at once.
+    // The only voter may read immediately.
     page.counter("etcd_server_slow_read_indexes_total", 0);
     page.counter("etcd_server_slow_apply_total", slow_applies(node));
     page.gauge("etcd_server_quota_backend_bytes", usage.quota_bytes);
@@ -144,7 +144,7 @@ fn watches_and_leases(page: &mut Page, etcd: &Etcd) {
     page.gauge("etcd_debugging_mvcc_watcher_total", counters.watchers.get());
     page.gauge("etcd_debugging_mvcc_slow_watcher_total", counters.slow_watchers.get());
     page.counter("etcd_debugging_mvcc_events_total", counters.events.get());
-    // A watcher that is behind has a place in history, not a queue.
+    // A watcher that lags has a position in history, not a queue.
     page.gauge("etcd_debugging_mvcc_pending_events_total", 0);
     let leases = number(etcd.node().leases().list().len() as u64);
     page.gauge("etcd_debugging_lease_leases", leases);

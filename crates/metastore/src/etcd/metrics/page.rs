@@ -1,4 +1,4 @@
-//! The text format of Prometheus.
+//! The Prometheus text format.
 
 use std::fmt::{Display, Write};
 
@@ -16,7 +16,7 @@ impl Page {
         self.labelled(name, "counter", &[("", value)]);
     }
 
-    /// Values of one name, each with labels as they are written.
+    /// Writes the values of one metric, each with its formatted labels.
     pub fn labelled(&mut self, name: &str, kind: &str, values: &[(impl AsRef<str>, i64)]) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "# TYPE {name} {kind}");

@@ -1,10 +1,10 @@
-//! Bytes that responses may take while they are gathered and sent, all
-//! together.
+//! The memory budget that all responses share while they are collected and
+//! sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Shared by all responses of a server.
+/// The budget of a server.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Left>);
 
@@ -16,13 +16,13 @@ impl Budget {
         Budget(Arc::new(Left(AtomicUsize::new(bytes))))
     }
 
-    /// Nothing yet.
+    /// Returns an empty reservation.
     pub fn hold(&self) -> Held {
         Held { budget: self.0.clone(), bytes: 0 }
     }
 }
 
-/// What one response has taken; given back at its end.
+/// The reservation of one response, which is released at its end.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<Left>,
@@ -30,7 +30,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes more, if it is there.
+    /// Reserves more bytes, if available.
     pub fn take(&mut self, bytes: usize) -> bool {
         let taken = self
             .budget

@@ -1,6 +1,6 @@
-//! A response too large to be held: its length is measured first, then it is
-//! read again at the same revision as the client takes it. Whatever its size,
-//! one piece of it is in memory.
+//! Sends a response that is too large to hold in memory: measures its length
+//! first, then reads it again at the same revision as the client takes it. Only
+//! one piece is in memory, whatever the size.
 
 use bytes::BytesMut;
 use tonic::Status;
@@ -16,7 +16,7 @@ use crate::etcd::rpc::Answer;
 use crate::etcd::wire::{self, Fields};
 use crate::state::{Floor, KeyView, RangeScan};
 
-/// Answers a range of which `measured` bytes have been seen and the rest is
+/// Answers a range of which `measured` bytes have been read and the rest is
 /// still in the scan.
 pub async fn answer(
     etcd: &Etcd,
@@ -35,7 +35,7 @@ pub async fn answer(
     let mut head = wire::begin(64);
     etcd.header(end.revision).write(&mut head);
     set_len(&mut head, measured + tail.len())?;
-    // Compact does not stop what has begun.
+    // Compact does not stop a read that has begun.
     let mut scan = etcd.node().open_range(&query.at(scan.at()), Floor::Begun)?;
     let etcd = etcd.clone();
     Ok(Answer::Many(generate(move |out| async move {

@@ -1,11 +1,11 @@
-//! Range and RangeStream: keys as the store gives them, written once, into the
-//! pieces that go to the wire (`pieces`).
+//! Range and RangeStream: keys are copied once, from the store into the pieces
+//! that are sent (`pieces`).
 //!
-//! A response must say its length before its first key. So most are gathered
-//! whole, under a budget that all of them share (`budget`). One that is too
-//! large, or finds nothing left of the budget, is read twice instead: once to
-//! know its length, and again while the client takes it (`large`). A stream of
-//! messages has no such need (`stream`).
+//! A response must state its length before its first key. So most responses are
+//! collected in memory, under a shared budget (`budget`). One that is too
+//! large, or for which no budget is left, is read twice instead: once for its
+//! length, and again as the client takes it (`large`). A stream of messages
+//! does not need this (`stream`).
 
 mod budget;
 mod large;
@@ -25,10 +25,11 @@ use crate::command::RangeQuery;
 use crate::state::Floor;
 use crate::{Error, Result};
 
-/// Pieces are about this long: longer ones fall out of the processor's cache
-/// before they are sent.
+/// The approximate size of a piece: larger ones fall out of the processor's
+/// cache before they are sent.
 const PIECE_BYTES: usize = 128 << 10;
-/// A longer response is read twice, however much of the budget is left.
+/// The maximum size of a response that is read once, even if more budget is
+/// left.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 pub async fn range(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer> {
@@ -44,7 +45,7 @@ pub async fn range(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer> 
     }
 }
 
-/// A range of one key.
+/// Answers a range of one key.
 fn key(etcd: &Etcd, query: &RangeQuery) -> Result<Answer> {
     let mut kvs = BytesMut::new();
     let end = etcd.node().range(query, &mut |view| {
@@ -61,7 +62,8 @@ fn key(etcd: &Etcd, query: &RangeQuery) -> Result<Answer> {
 async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
     let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
     let mut pieces = Pieces::new(etcd.budget());
-    // What is sorted is kept twice for a moment: by few at a time.
+    // Sorting briefly needs twice the memory, so it is limited to a few ranges
+    // at a time.
     let _turn = match scan.streams() {
         true => None,
         false => Some(etcd.sorting().acquire().await.map_err(|_| Error::Stopped)?),
@@ -72,7 +74,7 @@ async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
             if !scan.streams() && !pieces.fit() {
                 return Err(Error::TooManyRequests);
             }
-            // The header stands in front, and is known only now.
+            // The header comes first, but is known only now.
             let mut head = wire::begin(64);
             etcd.header(end.revision).write(&mut head);
             return pieces.end(head, end.more, end.count);
@@ -82,7 +84,7 @@ async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
             drop(pieces);
             return large::answer(etcd, query, scan, measured).await;
         }
-        // Nothing may be found for long.
+        // A scan may find nothing for a long time.
         tokio::task::yield_now().await;
     }
 }

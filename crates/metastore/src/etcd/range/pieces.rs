@@ -1,4 +1,4 @@
-//! The keys of a response, gathered in pieces.
+//! The keys of a response, collected in pieces.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,15 +11,15 @@ use crate::etcd::wire::{self, FRAME_BYTES, Fields};
 use crate::state::KeyView;
 use crate::{Error, Result};
 
-/// A response whose keys are no longer than this is one piece.
+/// The maximum size of a response that is sent as one piece.
 const SMALL_BYTES: usize = 16 << 10;
-/// The longest message that gRPC's clients can be told to take.
+/// The maximum size of a message that gRPC clients can be configured to accept.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
 pub struct Pieces {
     full: Vec<Bytes>,
     open: BytesMut,
-    /// Of all keys so far, on the wire.
+    /// Bytes of all keys so far, on the wire.
     bytes: usize,
     held: Held,
     fit: bool,
@@ -35,7 +35,7 @@ impl Pieces {
         self.bytes
     }
 
-    /// Whether the budget was enough so far.
+    /// Returns whether the budget was sufficient so far.
     pub fn fit(&self) -> bool {
         self.fit
     }
@@ -52,7 +52,7 @@ impl Pieces {
         self.bytes += len;
     }
 
-    /// The whole response, behind a head that was begun with room for the frame.
+    /// Returns the whole response, after a head that has space for the frame.
     pub fn end(mut self, mut head: BytesMut, more: bool, count: i64) -> Result<Answer> {
         let tail = tail(more, count);
         set_len(&mut head, self.bytes + tail.len())?;
@@ -74,7 +74,7 @@ impl Pieces {
     }
 }
 
-/// What comes after the keys.
+/// Returns the fields after the keys.
 pub fn tail(more: bool, count: i64) -> BytesMut {
     let mut tail = BytesMut::new();
     tail.flag(range_field::MORE, more);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_response_notices_when_the_budget_is_spent() {
-        // More than two pieces: the first is there before anybody asks.
+        // More than two pieces, because the first is not charged to the budget.
         let budget = Budget::new(3 * PIECE_BYTES);
         let first = filled(&budget, 600);
         assert!(first.len() > 2 * PIECE_BYTES && first.fit());

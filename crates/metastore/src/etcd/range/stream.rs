@@ -1,5 +1,5 @@
-//! RangeStream: a range in many messages, all of one revision. However long
-//! the range is, one message is held at a time.
+//! RangeStream: a range in many messages, all at one revision. Only one message
+//! is in memory at a time, however long the range is.
 
 use bytes::{Bytes, BytesMut};
 use tonic::Status;
@@ -13,7 +13,7 @@ use crate::etcd::wire::{self, Fields};
 use crate::etcd::{Etcd, proto, request};
 use crate::state::{Floor, KeyView, RangeSummary};
 
-/// Bytes of keys in one message, about.
+/// The approximate bytes of keys in one message.
 const STREAMED_BYTES: usize = 512 << 10;
 
 pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer, Status> {
@@ -48,7 +48,8 @@ pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer,
     })))
 }
 
-/// A `RangeStreamResponse`; the last tells about the whole.
+/// Encodes a `RangeStreamResponse`; the last one has the header and the
+/// summary.
 fn message(kvs: &[u8], whole: Option<(Header, RangeSummary)>) -> Bytes {
     let mut out = wire::begin(kvs.len() + 64);
     out.nested(1, |out| {

@@ -1,7 +1,8 @@
-//! Watchers that are behind the others of their stream. Those at the same place
-//! in the stream of changes are a group, which reads on together; the group
-//! that is furthest behind reads until it meets the next, and joins it. So a
-//! stretch of history is read once however many watchers of a stream miss it.
+//! Watchers that lag behind the others of their stream. Those at the same
+//! position in the stream of changes form a group, which reads on together. The
+//! group that is furthest behind reads until it reaches the next one and joins
+//! it. So a range of history is read once, however many watchers of a stream
+//! need it.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,11 @@ use super::index::Index;
 use crate::command::KeyRange;
 use crate::watch::{Cursor, Event};
 
-/// All groups, by the place of their cursors.
+/// All groups, by the position of their cursors.
 #[derive(Default)]
 pub struct Behind(BTreeMap<(i64, u32), Group>);
 
-/// Watchers at the same place.
+/// Watchers at the same position.
 pub struct Group {
     pub cursor: Cursor,
     index: Index,
@@ -44,20 +45,20 @@ impl Behind {
         }
     }
 
-    /// Whether the group that is furthest behind has to read history.
+    /// Returns whether the group that is furthest behind has to read history.
     pub fn needs_history(&self) -> bool {
         self.0.first_key_value().is_some_and(|(_, group)| group.cursor.needs_history())
     }
 
-    /// Takes out the group that is furthest behind, and tells up to which
-    /// revision it reads to meet the next.
+    /// Removes the group that is furthest behind. Returns it with the revision
+    /// up to which it must read to reach the next one.
     pub fn pop(&mut self) -> Option<(Group, i64)> {
         let ((own, _), group) = self.0.pop_first()?;
         let until = self.0.first_key_value().map_or(i64::MAX, |((next, _), _)| own.max(next - 1));
         Some((group, until))
     }
 
-    /// Puts a group back, which joins the one at its place.
+    /// Inserts a group again, and merges it with one at the same position.
     pub fn put_back(&mut self, group: Group) {
         let place = group.cursor.position();
         let Some(there) = self.0.get_mut(&place) else {
@@ -84,18 +85,18 @@ impl Group {
         self.ranges.keys().copied()
     }
 
-    /// The watchers, with what they watch.
+    /// Returns the watchers with their ranges.
     pub fn into_ranges(self) -> BTreeMap<i64, KeyRange> {
         self.ranges
     }
 
-    /// Takes the next events that one of the watchers wants.
+    /// Takes the next events that any of the watchers wants.
     pub fn take(&mut self, until: i64, events: &mut Vec<Event>) -> crate::Result<()> {
         let index = &self.index;
         self.cursor.take(until, &mut |key| index.is_watched(key), events)
     }
 
-    /// The events of each watcher, in their order.
+    /// Returns the events of each watcher, in order.
     pub fn distribute<'a>(&self, events: &'a [Event]) -> BTreeMap<i64, Vec<&'a Event>> {
         self.index.distribute(events)
     }

@@ -1,4 +1,4 @@
-//! Which watchers a key concerns.
+//! An index of watchers by key.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -48,7 +48,7 @@ impl Index {
         found
     }
 
-    /// The events of each watcher, in their order.
+    /// Returns the events of each watcher, in order.
     pub fn distribute<'a>(&self, events: &'a [Event]) -> BTreeMap<i64, Vec<&'a Event>> {
         let mut shares: BTreeMap<i64, Vec<&Event>> = BTreeMap::new();
         for event in events {

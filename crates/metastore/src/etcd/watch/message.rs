@@ -10,7 +10,7 @@ use crate::watch::Event;
 
 const EVENTS: u8 = 11;
 
-/// All of a response but its events.
+/// A response without its events.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMessage {
     pub header: Header,
@@ -27,7 +27,7 @@ impl WatchMessage {
         WatchMessage { header, watch_id, ..WatchMessage::default() }
     }
 
-    /// The message with these events, framed.
+    /// Encodes and frames the message with these events.
     pub fn encode(&self, events: &[&Event], prev_kv: bool) -> Bytes {
         let bytes: usize = events.iter().map(|event| event_len(event, prev_kv)).sum();
         let mut out = wire::begin(128 + self.cancel_reason.len() + bytes);
@@ -51,8 +51,8 @@ impl WatchMessage {
         out.flag(7, self.fragment);
     }
 
-    /// The events in as many messages as it takes for none to be too large,
-    /// unless one event alone is. All but the last say that more follow.
+    /// Splits the events into messages, none of which is too large unless a
+    /// single event is. All but the last are marked as fragments.
     pub fn fragments(&self, events: &[&Event], prev_kv: bool) -> Vec<Bytes> {
         let mut messages = Vec::new();
         let (mut start, mut bytes) = (0, 0);

@@ -1,9 +1,9 @@
-//! The Watch service. A stream carries many watchers. Those that are up to
-//! date follow one cursor, so that an event is looked at once however many
-//! there are (`index`); those that asked for history are read for together
-//! until they have caught up (`behind`). A client that reads slowly costs a place in the
-//! stream of changes, not a queue: what it has not taken is read again from
-//! the ring, or from the store when the ring has moved on.
+//! The Watch service. A stream carries many watchers. Those that are up to date
+//! share one cursor, so that an event is examined once however many there are
+//! (`index`); those that requested history read it together until they have
+//! caught up (`behind`). A slow client costs a position in the stream of
+//! changes, not a queue: what it has not taken is read again from the ring, or
+//! from the store once the ring has moved on.
 
 mod behind;
 mod index;
@@ -33,7 +33,7 @@ use super::{Etcd, decode};
 use crate::watch::{Cursor, Event, HistoryTurn};
 use crate::{Error, Result};
 
-/// The id of an answer that is for no watcher, or for all.
+/// The id of a response that is for no watcher, or for all.
 const NO_ID: i64 = -1;
 
 pub fn stream(etcd: &Etcd, requests: Messages) -> Messages {
@@ -46,18 +46,18 @@ type Turn = Pin<Box<dyn Future<Output = HistoryTurn> + Send>>;
 struct WatchStream {
     etcd: Etcd,
     out: Out,
-    /// Where those watchers are that do not lag.
+    /// The position of the watchers that do not lag.
     live: Cursor,
     watchers: Watchers,
     behind: Behind,
-    /// Leave to read history for those behind, while it is waited for.
+    /// The pending permit to read history for lagging watchers.
     turn: Option<Turn>,
-    /// Ids of watchers that needed history which is gone. As with etcd they are
-    /// taken until the client cancels them.
+    /// Ids of watchers whose history has been dropped. As in etcd, these ids
+    /// stay reserved until the client cancels them.
     ended: BTreeSet<i64>,
     index: Index,
     next_id: i64,
-    /// When watchers that asked for it are told that nothing has happened.
+    /// When idle watchers that requested it are notified of progress.
     progress_at: Instant,
     progress_every: Duration,
     events: Vec<Event>,
@@ -85,7 +85,7 @@ impl WatchStream {
     }
 
     async fn run(mut self, mut requests: Messages) -> Result<(), Status> {
-        // A client that has said all it wants goes on watching.
+        // After the last request, existing watchers continue.
         let mut asking = true;
         loop {
             let behind = !self.behind.is_empty();
@@ -145,7 +145,7 @@ impl WatchStream {
         }
     }
 
-    /// Adds a watcher under the id asked for, or the next that is free.
+    /// Adds a watcher under the requested id, or the next free one.
     fn add(&mut self, asked: i64, mut watcher: Watcher) -> i64 {
         let mut id = asked;
         if id == 0 {
@@ -157,7 +157,7 @@ impl WatchStream {
         }
         let hub = self.etcd.node().watch();
         if self.watchers.is_empty() {
-            // Nobody followed: what happened meanwhile is nobody's.
+            // There were no watchers, so nobody needs the earlier events.
             self.live = hub.cursor(self.etcd.node().revision() + 1);
             self.progress_at = Instant::now() + self.progress_every;
         }
@@ -174,8 +174,8 @@ impl WatchStream {
         id
     }
 
-    /// Whether a watcher that wants events from a revision on gets them all from
-    /// the cursor that the watchers share.
+    /// Returns whether the shared cursor still has all events of a watcher that
+    /// starts at a revision.
     fn is_behind_live(&self, next: i64) -> bool {
         let inside = self.live.is_inside_revision();
         next > self.live.next() || next == self.live.next() && !inside
@@ -207,7 +207,7 @@ impl WatchStream {
         }
     }
 
-    /// Ends a watcher that needs history which is gone.
+    /// Cancels a watcher whose history has been dropped.
     async fn cancel_compacted(&mut self, id: i64, compacted: i64) {
         self.remove(id);
         self.ended.insert(id);
@@ -217,7 +217,7 @@ impl WatchStream {
         self.out.send(message.encode(&[], false)).await;
     }
 
-    /// Brings what has happened to those who follow.
+    /// Sends new events to the watchers that are up to date.
     async fn follow(&mut self) -> Result<()> {
         let mut events = std::mem::take(&mut self.events);
         let index = &self.index;
@@ -237,7 +237,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Those who follow need history that is gone.
+    /// Moves the shared cursor up to the retained history, and cancels the
+    /// watchers that still needed what was dropped.
     async fn fall_behind(&mut self, compacted: i64) {
         let lost = |(id, watcher): (i64, &Watcher)| {
             (!watcher.lagging && watcher.next < compacted).then_some(id)
@@ -249,7 +250,7 @@ impl WatchStream {
         self.live = self.etcd.node().watch().cursor(compacted);
     }
 
-    /// Brings those who are furthest behind some of what they missed. History is
+    /// Sends the next events to the group that is furthest behind. History is
     /// read in turn with other streams.
     async fn catch_up(&mut self, turn: Option<HistoryTurn>) -> Result<()> {
         if turn.is_none() && self.behind.needs_history() {
@@ -290,13 +291,13 @@ impl WatchStream {
         }
         events.clear();
         self.events = events;
-        // History is read in this task: others have their turn in between.
+        // History is read in this task: let other tasks run in between.
         tokio::task::yield_now().await;
         Ok(())
     }
 
-    /// Sends a watcher those events that it wants. All up to `revision` has
-    /// then been told.
+    /// Sends a watcher the events that it wants. After this it has everything
+    /// up to `revision`.
     async fn send(&mut self, id: i64, revision: i64, mut events: Vec<&Event>) {
         let Some(watcher) = self.watchers.get_mut(id) else { return };
         events.retain(|event| watcher.wants(event));
@@ -317,15 +318,16 @@ impl WatchStream {
         }
     }
 
-    /// Whether every watcher has been told all up to this revision.
+    /// Returns whether every watcher has been sent everything up to this
+    /// revision.
     fn is_told(&self, revision: i64) -> bool {
         let told =
             |(_, watcher): (i64, &Watcher)| !watcher.lagging && watcher.start <= revision + 1;
         self.live.next() > revision && self.watchers.iter().all(told)
     }
 
-    /// Answers a client that asks how far its watchers are: with one message
-    /// for all, if all are up to date.
+    /// Answers a progress request: with one message for all watchers, if all
+    /// are up to date.
     async fn tell_progress(&mut self) -> Result<()> {
         let revision = self.etcd.node().revision();
         if self.watchers.is_empty() {
@@ -341,7 +343,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Tells idle watchers that asked for it how far they are.
+    /// Notifies idle watchers that requested it of their progress.
     async fn notify_progress(&mut self) {
         self.progress_at = Instant::now() + self.progress_every;
         let revision = self.live.next() - 1;
@@ -360,7 +362,7 @@ impl WatchStream {
     }
 }
 
-/// Waits for the turn that was asked for.
+/// Waits for the pending permit.
 async fn granted(turn: &mut Option<Turn>) -> HistoryTurn {
     match turn {
         Some(turn) => turn.await,
@@ -393,7 +395,7 @@ mod tests {
     use crate::watch::Hub;
     use crate::{Node, node};
 
-    /// A stream, and the way to ask it for watchers.
+    /// A stream with its requests.
     struct Asked {
         requests: mpsc::UnboundedSender<Result<bytes::Bytes, Status>>,
         answers: Messages,
@@ -458,7 +460,7 @@ mod tests {
         const REVISIONS: i64 = 40;
         let dir = tempfile::tempdir().unwrap();
         let etcd = opened(dir.path()).await;
-        // Nobody watches: all of it is to be read from history.
+        // There are no watchers, so all events must be read from history.
         for _ in 0..REVISIONS {
             put(&etcd, "k", 100 << 10).await;
         }
@@ -472,7 +474,7 @@ mod tests {
             let before = hub.history_reads();
             let mut asked = Asked::new(&etcd);
             for at in 0..watchers {
-                // From different revisions on, keys and ranges.
+                // Keys and ranges, from different revisions on.
                 asked.create("k".into(), if at % 2 == 0 { "" } else { "l" }, 2 + at % 3).await;
             }
             assert_eq!(hub.history_reads(), before, "the stream waits for its turn");

@@ -1,8 +1,9 @@
-//! Ranges that contain a key, found without a look at the others.
+//! An interval tree: finds the ranges that contain a key without examining the
+//! others.
 //!
-//! The ranges are kept in an array sorted by their starts, as a balanced tree
-//! in which every node knows the furthest end below it. Ranges that were added
-//! since the array was built are few, and are searched one by one.
+//! The ranges are kept in an array sorted by start, as a balanced tree in which
+//! every node has the maximum end of its subtree. Ranges that were added since
+//! the array was built are few, and are searched linearly.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +11,26 @@ use bytes::Bytes;
 
 use crate::command::{KeyRange, RangeEnd};
 
-/// Added ranges that are searched one by one before the array is rebuilt, at
-/// least; or this part of all.
+/// The array is rebuilt when more than this many ranges have been added, and
+/// more than one in `RECENT_PART` of all ranges.
 const RECENT_MIN: usize = 32;
 const RECENT_PART: usize = 8;
 
 #[derive(Default)]
 pub struct Ranges {
-    /// All ranges by the ids of their watchers.
+    /// All ranges, by the ids of their watchers.
     ranges: BTreeMap<i64, KeyRange>,
-    /// Sorted by start. Those that were removed since are still in it.
+    /// Sorted by start; still contains ranges that have been removed since.
     sorted: Vec<Node>,
-    /// Added since.
+    /// Added since `sorted` was built.
     recent: Vec<i64>,
 }
 
 struct Node {
     start: Bytes,
     id: i64,
-    /// The furthest end of the nodes below this one and of itself; `None`: one
-    /// of them has no end.
+    /// The maximum end in the subtree of this node; `None` if one of them is
+    /// unbounded.
     end_max: Option<Bytes>,
 }
 
@@ -49,8 +50,8 @@ impl Ranges {
         }
     }
 
-    /// Gives the ids of all ranges that contain a key to `found`, some of them
-    /// twice, until it returns false. Returns how many nodes were looked at.
+    /// Passes the ids of all ranges that contain a key to `found`, some of them
+    /// twice, until it returns false. Returns the number of nodes examined.
     pub fn containing(&self, key: &[u8], found: &mut dyn FnMut(i64) -> bool) -> usize {
         let mut steps = self.recent.len();
         for id in &self.recent {
@@ -111,7 +112,7 @@ fn split(nodes: &[Node]) -> Option<(&[Node], &Node, &[Node])> {
     Some((before, node, after))
 }
 
-/// Sets the furthest end of every node. Returns that of the root.
+/// Sets the maximum end of every node. Returns that of the root.
 fn raise_ends(nodes: &mut [Node]) -> Option<Option<Bytes>> {
     let middle = nodes.len() / 2;
     let (before, rest) = nodes.split_at_mut(middle);

@@ -1,4 +1,4 @@
-//! One watcher: which changes it wants, and from where on.
+//! A watcher: its filter and its position.
 
 use crate::command::{KeyRange, RangeEnd};
 use crate::etcd::proto::WatchCreateRequest;
@@ -9,27 +9,27 @@ pub struct Watcher {
     pub range: KeyRange,
     /// The first revision that it wants.
     pub start: i64,
-    /// All below has been told.
+    /// Everything below this revision has been sent.
     pub next: i64,
-    /// Whether it is behind the others of its stream.
+    /// Whether it lags behind the others of its stream.
     pub lagging: bool,
     pub prev_kv: bool,
     pub fragment: bool,
     pub progress_notify: bool,
-    /// Whether it has been sent something since progress was last told.
+    /// Whether it has been sent anything since the last progress notification.
     pub told: bool,
     no_put: bool,
     no_delete: bool,
 }
 
 impl Watcher {
-    /// A watcher as it is asked for, or why there cannot be one.
+    /// Creates a watcher from a request, or returns why it is invalid.
     pub fn new(request: WatchCreateRequest, revision: i64) -> Result<Watcher, String> {
         let filtered = |filter: FilterType| request.filters.contains(&filter.into());
         let (no_put, no_delete) = (filtered(FilterType::Noput), filtered(FilterType::Nodelete));
         let mut range = KeyRange::from_wire(request.key, request.range_end);
         if range.start.is_empty() {
-            // No key at all stands for the first there can be.
+            // An empty key stands for the first possible one.
             range.start = vec![0].into();
         }
         let empty = matches!(&range.end, RangeEnd::Before(end) if *end <= range.start);
@@ -58,7 +58,7 @@ impl Watcher {
         })
     }
 
-    /// Whether an event within its range is for it.
+    /// Returns whether the watcher wants an event within its range.
     pub fn wants(&self, event: &Event) -> bool {
         event.revision >= self.next
             && match event.kind {

@@ -1,5 +1,4 @@
-//! The watchers of a stream, with what must be known of all of them without a
-//! look at each.
+//! The watchers of a stream, with totals that are known without visiting each.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use super::watcher::Watcher;
 #[derive(Default)]
 pub struct Watchers {
     by_id: BTreeMap<i64, Watcher>,
-    /// How many want to be told of progress, and how many lag.
+    /// The number that want progress notifications, and the number that lag.
     progress_wanted: usize,
     lagging: usize,
 }
@@ -28,7 +27,7 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// A watcher has caught up with the others.
+    /// Records that a watcher has caught up with the others.
     pub fn caught_up(&mut self, id: i64) {
         if let Some(watcher) = self.by_id.get_mut(&id) {
             self.lagging -= usize::from(std::mem::take(&mut watcher.lagging));
@@ -60,7 +59,7 @@ impl Watchers {
         self.lagging
     }
 
-    /// All of them: not for what is done at every event.
+    /// Iterates over all watchers, so it must not run for every event.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &Watcher)> {
         self.by_id.iter().map(|(id, watcher)| {
             visited();
@@ -76,13 +75,13 @@ impl Watchers {
     }
 }
 
-/// Counts the watchers that were looked at.
+/// Counts visited watchers, in tests.
 #[cfg(not(test))]
 fn visited() {}
 
 #[cfg(test)]
 thread_local! {
-    /// Watchers that this thread has looked at.
+    /// The number of watchers that this thread has visited.
     pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

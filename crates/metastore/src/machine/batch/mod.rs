@@ -1,5 +1,6 @@
-//! The changes of one log entry while it is being applied: what later
-//! proposals of the entry see (`view`), and what becomes one engine commit.
+//! The changes of one log entry while it is being applied: the view that later
+//! proposals of the entry have of them (`view`), and the engine commit that
+//! they become.
 
 mod view;
 
@@ -19,74 +20,77 @@ use crate::state::{
 };
 use crate::watch::{Event, EventKind};
 
-/// Events of an entry that are kept for watchers. Those of a larger entry are
-/// read from history.
+/// The maximum size of an entry's events that are kept for watchers. Watchers
+/// read the events of larger entries from history.
 const EVENT_BYTES_MAX: usize = 16 << 20;
 
 /// Commits a part of an entry.
 pub type CommitPart<'a> = &'a dyn Fn(&Commit) -> Result<()>;
 
-/// An entry's changes so far.
+/// The changes of an entry so far.
 pub struct Batch<'a> {
     pub state: &'a State,
-    /// Up to this revision the stored state is read; what the batch changed
-    /// since is in `keys`. Rises when a part of the entry is committed.
+    /// The revision at which the stored state is read; later changes of the
+    /// batch are in `keys`. Rises when a part of the entry is committed.
     base: i64,
     /// Reads a value as of `base`.
     at_base: ScanSpec,
     pub numbers: Numbers,
     keys: BTreeMap<Bytes, KeyChange>,
     changes: Vec<(Change, i64)>,
-    /// Set once the proposal at hand has changed something.
+    /// Set once the current proposal has changed something.
     sub: Option<u32>,
-    /// `None` when nobody watches, or when there are too many to be kept.
+    /// `None` when there are no watchers, or when the events are too large to
+    /// keep.
     events: Option<Vec<Event>>,
     event_bytes: usize,
-    /// Bytes of `keys` and `changes`, about.
+    /// The approximate size of `keys` and `changes`.
     staged_bytes: usize,
-    /// What the parts of the entry that are committed add to the counts, and
-    /// the keys that came to life in them.
+    /// What the committed parts of the entry add to the counts, and the keys
+    /// that they created.
     counts: Staged,
     created: Vec<Bytes>,
     commit_part: CommitPart<'a>,
     proposals: usize,
-    /// Rows of `lease_keys` and `lock_keys`, there or gone.
+    /// Rows of `lease_keys` and `lock_keys`: true adds the row, false removes
+    /// it.
     lease_keys: BTreeMap<Vec<u8>, bool>,
     lock_keys: BTreeMap<Vec<u8>, bool>,
     /// Keys whose locks changed.
     locked: BTreeSet<Bytes>,
-    /// TTLs of leases; `None` is gone.
+    /// TTLs of leases; `None` removes the lease.
     leases: BTreeMap<i64, Option<i64>>,
     pub sample: Option<Sample>,
     pub alarms: Option<Vec<(u64, Alarm)>>,
 }
 
-/// What a batch does to one key.
+/// The changes of a batch to one key.
 #[derive(Default)]
 pub struct KeyChange {
-    /// Whether the key is alive in the stored state; known once it is written.
+    /// Whether the key exists in the stored state; set once the batch writes
+    /// it.
     lives_in_base: bool,
-    /// Tails by revision, oldest first; `None` is an erasure.
+    /// Tails by revision, oldest first; `None` is a deletion.
     versions: Vec<(i64, Option<Bytes>)>,
     /// Locks by revision, with their stored form.
     locks: Vec<(i64, KeyLockInfo, Vec<u8>)>,
 }
 
-/// What a key was before it is deleted.
+/// A key before its deletion.
 pub struct Old<'t> {
     pub value_bytes: usize,
     pub lease: i64,
-    /// Its tail; needed only for an event.
+    /// The tail, which is needed only for an event.
     pub tail: Option<&'t Bytes>,
 }
 
-/// What a finished batch is.
+/// The result of a batch.
 pub struct Finished {
     pub commit: Commit,
     pub numbers: Numbers,
     pub events: Option<Vec<Event>>,
     pub counts: Staged,
-    /// Keys that came to life.
+    /// Keys that did not exist before.
     pub created: Vec<Bytes>,
     /// Keys whose locks changed.
     pub locked: BTreeSet<Bytes>,
@@ -95,7 +99,7 @@ pub struct Finished {
 }
 
 impl<'a> Batch<'a> {
-    /// A batch on the stored state as of `numbers`.
+    /// Creates a batch on the stored state as of `numbers`.
     pub fn new(
         state: &'a State,
         numbers: Numbers,
@@ -126,8 +130,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What follows is of another proposal, made at this time: its changes get
-    /// a revision of their own.
+    /// Starts another proposal, made at this time. Its changes get a revision
+    /// of their own.
     pub fn begin(&mut self, time_micros: i64) -> Result<()> {
         self.commit_staged_if_large()?;
         self.numbers.time_micros = self.numbers.time_micros.max(time_micros);
@@ -136,12 +140,12 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Whether the proposal at hand is the first of its entry.
+    /// Returns whether the current proposal is the first of its entry.
     pub fn is_first_proposal(&self) -> bool {
         self.proposals <= 1
     }
 
-    /// Up to this revision the stored state is read.
+    /// Returns the revision at which the stored state is read.
     pub fn base(&self) -> i64 {
         self.base
     }
@@ -154,7 +158,7 @@ impl<'a> Batch<'a> {
         self.events.is_some()
     }
 
-    /// Watchers will read the events of this entry from history.
+    /// Drops the events of this entry, which watchers then read from history.
     pub fn drop_events(&mut self) {
         self.events = None;
     }
@@ -163,12 +167,13 @@ impl<'a> Batch<'a> {
         &self.keys
     }
 
-    /// Whether the batch has put or deleted a key since its base.
+    /// Returns whether the batch has put or deleted a key since its base.
     pub fn has_changed(&self, key: &[u8]) -> bool {
         self.keys.get(key).is_some_and(|change| !change.versions.is_empty())
     }
 
-    /// A part of the entry is committed: it is read from the store from now on.
+    /// Moves the base after a part of the entry is committed, so that later
+    /// reads find it in the store.
     pub fn move_base(&mut self) {
         self.base = self.numbers.revision;
         self.at_base = value_spec(self.base);
@@ -178,14 +183,14 @@ impl<'a> Batch<'a> {
         (self.commit_part)(&commit)
     }
 
-    /// Adds keys that came to life (1) or ceased to live (-1) to the counts.
+    /// Adds created (1) and deleted (-1) keys to the counts.
     pub fn stage_counts<'k>(&mut self, keys: impl Iterator<Item = (&'k Bytes, i64)>) {
         for (start, delta) in self.state.counts.read().stage(keys) {
             *self.counts.entry(start).or_default() += delta;
         }
     }
 
-    /// The staged changes have been committed.
+    /// Drops the staged changes after they have been committed.
     pub fn forget_staged(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         let growing = keys.iter().map(|(key, change)| (key, change.growth()));
@@ -205,7 +210,7 @@ impl<'a> Batch<'a> {
         self.numbers.live_bytes -= size_of_entry(key, value_bytes);
     }
 
-    /// What follows gets a revision of its own, though the proposal is the same.
+    /// Starts another revision within the same proposal.
     pub fn begin_revision(&mut self) {
         self.sub = None;
     }
@@ -240,8 +245,8 @@ impl<'a> Batch<'a> {
         self.set(key, revision, Some(bytes), prev.is_some());
     }
 
-    /// Puts a key back as a snapshot has it, which tells no watcher. It is of
-    /// a revision that has been.
+    /// Restores a key from a snapshot without an event. Its revision is an
+    /// earlier one.
     pub fn put_back(&mut self, key: &Bytes, tail: &Bytes) {
         let kv = Tail::parse(tail);
         let size = size_of_entry(key, kv.value.len());
@@ -251,14 +256,14 @@ impl<'a> Batch<'a> {
         self.set(key, kv.mod_revision, Some(tail.clone()), false);
     }
 
-    /// Deletes a key that is alive. `prev` is its newest tail.
+    /// Deletes an existing key. `prev` is its newest tail.
     pub fn delete(&mut self, key: &Bytes, prev: &Bytes) {
         let old = Tail::parse(prev);
         let (value_bytes, lease) = (old.value.len(), old.lease);
         self.delete_old(key, Old { value_bytes, lease, tail: Some(prev) });
     }
 
-    /// Deletes a key that is alive. Without its tail there is no event of it.
+    /// Deletes an existing key. There is no event without its tail.
     pub fn delete_old(&mut self, key: &Bytes, old: Old<'_>) {
         let (revision, sub) = self.next_place();
         self.count_deletion(key, old.value_bytes);
@@ -286,7 +291,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The revision that a change made now gets.
+    /// Returns the revision that the next change will get.
     pub fn revision_of_change(&self) -> i64 {
         if self.sub.is_some() { self.numbers.revision } else { self.numbers.revision + 1 }
     }
@@ -313,8 +318,8 @@ impl<'a> Batch<'a> {
         self.lock_keys.insert(tables::owned_row(session, key), there);
     }
 
-    /// Adds the rows of `user` and `changes`. Changes below a waterline that
-    /// has moved go with the end of the entry.
+    /// Adds the rows of `user` and `changes`. With `ends`, also removes the
+    /// changes below a waterline that has moved.
     pub fn push_changes(&self, commit: &mut CommitBuilder, ends: bool) {
         let (state, numbers) = (self.state, &self.numbers);
         let tables = &state.tables;
@@ -348,7 +353,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Packs what is left into a commit.
+    /// Packs the remaining changes into a commit.
     pub fn finish(mut self) -> Finished {
         let (state, numbers) = (self.state, self.numbers);
         let tables = &state.tables;
@@ -374,7 +379,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The place of the next change: its revision and its place in it.
+    /// Returns the revision of the next change and its number within that
+    /// revision.
     pub fn next_place(&mut self) -> (i64, u32) {
         let sub = match self.sub {
             Some(sub) => sub + 1,
@@ -406,7 +412,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// A put is taken away in its own revision: watchers are still told of it.
+    /// Keeps the tail of a put that a later change of the same revision
+    /// overwrites, because watchers still get its event.
     fn keep_lost(&mut self, key: &Bytes, revision: i64, lost: Bytes) {
         let of_revision = self.changes.iter_mut().rev().map(|(change, _)| change);
         let mut of_revision = of_revision.take_while(|change| change.revision == revision);
@@ -429,7 +436,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What a key and its value count for.
+/// Returns the size of a key and its value.
 fn size_of_entry(key: &[u8], value_bytes: usize) -> i64 {
     i64::try_from(key.len() + value_bytes).unwrap_or(i64::MAX)
 }

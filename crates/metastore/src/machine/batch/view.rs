@@ -1,5 +1,5 @@
-//! What the proposals of an entry see: the stored state as of the base of the
-//! batch, and over it what the batch has changed.
+//! The view that the proposals of an entry have: the stored state as of the
+//! batch's base, overlaid with the changes of the batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::state::{Change, KeyLockInfo, KeyView, Tail, tables, value_spec};
 
 impl Batch<'_> {
-    /// The tail of a key as it is now.
+    /// Returns the newest tail of a key.
     pub fn newest(&self, key: &[u8]) -> Result<Option<Bytes>> {
         match self.keys.get(key).and_then(|change| change.versions.last()) {
             Some((_, tail)) => Ok(tail.clone()),
@@ -20,7 +20,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Gives keys and tails of a range at a revision to `sink`, in key order:
+    /// Passes keys and tails of a range at a revision to `sink`, in key order:
     /// at least the first `rows_max`.
     pub fn each(
         &self,
@@ -35,7 +35,7 @@ impl Batch<'_> {
         })
     }
 
-    /// The same, until `sink` returns `Stop`.
+    /// Like `each`, until `sink` returns `Stop`.
     pub fn each_until(
         &self,
         range: &KeyRange,
@@ -57,7 +57,8 @@ impl Batch<'_> {
             changed.filter_map(|(key, change)| Some((&key[..], change.at(revision)?))).collect();
         let mut spec = value_spec(revision.min(self.base));
         spec.rows.push(rows);
-        // A key that this batch deleted takes the place of one that is wanted.
+        // Keys that this batch deleted are still in the store and count as rows
+        // there.
         spec.rows_max = rows_max.map(|rows| rows.saturating_add(changed.len()));
         let mut changed = changed.into_iter().peekable();
         let (mut overlaid, mut flow) = (None, Flow::Continue);
@@ -91,7 +92,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Gives one key at a revision to `sink`, if it is there.
+    /// Passes one key at a revision to `sink`, if it exists.
     fn at(&self, key: &[u8], revision: i64, sink: &mut dyn FnMut(KeyView<'_>)) -> Result<()> {
         if let Some(tail) = self.keys.get(key).and_then(|change| change.at(revision)) {
             if let Some(tail) = tail {
@@ -107,8 +108,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Bytes of the live keys of a range at a revision with their values: of
-    /// the first `rows_max`, about. Stops counting above `bytes_max`.
+    /// Returns the approximate bytes of the first `rows_max` keys and values of
+    /// a range at a revision. Stops counting above `bytes_max`.
     pub fn measure(
         &self,
         range: &KeyRange,
@@ -144,7 +145,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Bytes of one key at a revision with its value.
+    /// Returns the bytes of one key and its value at a revision.
     fn measure_one(&self, key: &[u8], revision: i64) -> Result<usize> {
         let mut bytes = 0;
         let change = self.keys.get(key).filter(|change| !change.versions.is_empty());
@@ -154,7 +155,7 @@ impl Batch<'_> {
         Ok(bytes)
     }
 
-    /// How many live keys a range has now.
+    /// Returns the number of keys in a range.
     pub fn count(&self, range: &KeyRange) -> Result<i64> {
         let stored = self.state.count(range, self.base)?;
         if range.is_empty() {
@@ -164,7 +165,7 @@ impl Batch<'_> {
         Ok(stored + changed.map(|(_, change)| change.growth()).sum::<i64>())
     }
 
-    /// The lock of a key as it is now; free if there is none.
+    /// Returns the current lock of a key, which is free if none is stored.
     pub fn lock(&self, key: &[u8]) -> Result<KeyLockInfo> {
         match self.keys.get(key).and_then(|change| change.locks.last()) {
             Some((_, info, _)) => Ok(info.clone()),
@@ -172,14 +173,14 @@ impl Batch<'_> {
         }
     }
 
-    /// The keys that go with a lease, in order.
+    /// Returns the keys attached to a lease, in order.
     pub fn lease_keys(&self, id: i64) -> Result<Vec<Bytes>> {
         let rows = self.state.owned_rows(self.state.tables.lease_keys, id)?;
         Ok(self.owned_keys(id, rows, &self.lease_keys))
     }
 
-    /// The first keys that go with a lease, at least `keys_max` or about
-    /// `bytes_max` of them if there are so many.
+    /// Returns the first keys attached to a lease: at least `keys_max` or about
+    /// `bytes_max` bytes, if there are that many.
     pub fn lease_keys_some(
         &self,
         id: i64,
@@ -187,7 +188,8 @@ impl Batch<'_> {
         bytes_max: usize,
     ) -> Result<Vec<Bytes>> {
         let table = self.state.tables.lease_keys;
-        // A key that this batch detached takes the place of one that is wanted.
+        // Keys that this batch detached are still in the store and count as
+        // rows there.
         let prefix = RowRange::prefix(&tables::owned_row(id, b""));
         let changed = self.lease_keys.range::<[u8], _>(bounds(&prefix));
         let (count, bytes) =
@@ -196,21 +198,22 @@ impl Batch<'_> {
         Ok(self.owned_keys(id, rows, &self.lease_keys))
     }
 
-    /// The keys whose locks a session holds or waits for, in order.
+    /// Returns the keys whose locks a session holds or waits for, in order.
     pub fn lock_keys(&self, session: i64) -> Result<Vec<Bytes>> {
         let rows = self.state.owned_rows(self.state.tables.lock_keys, session)?;
         Ok(self.owned_keys(session, rows, &self.lock_keys))
     }
 
-    /// Whether a key of the range changed after a revision in this very batch.
+    /// Returns a change that this batch made to a key in the range after a
+    /// revision.
     pub fn changed_in(&self, range: &KeyRange, after: i64) -> Option<&Change> {
         let newer = self.changes.iter().map(|(change, _)| change);
         let mut newer = newer.filter(|change| change.revision > after && change.is_of_value());
         newer.find(|change| range.contains(&change.key))
     }
 
-    /// What an event tells of before: the tail as of the revision before it.
-    /// `prev` is the newest tail, which may be of the same revision.
+    /// Returns the previous tail for an event: the one before the event's
+    /// revision. `prev` is the newest tail, which may be of the same revision.
     pub(super) fn tail_before(&self, key: &[u8], revision: i64, prev: &Bytes) -> Option<Bytes> {
         if Tail::parse(prev).mod_revision < revision {
             return Some(prev.clone());
@@ -242,25 +245,27 @@ impl Batch<'_> {
 }
 
 impl KeyChange {
-    /// What the batch has of the key at a revision; `None` is nothing.
+    /// Returns the batch's version of the key at a revision; `None` if it has
+    /// none.
     fn at(&self, revision: i64) -> Option<&Option<Bytes>> {
         let upto = self.versions.iter().rev().find(|(at, _)| *at <= revision);
         upto.map(|(_, tail)| tail)
     }
 
-    /// Whether the batch has put the key and not deleted it since.
+    /// Returns whether the batch has put the key and not deleted it since.
     pub fn is_alive(&self) -> bool {
         self.versions.last().is_some_and(|(_, tail)| tail.is_some())
     }
 
-    /// 1 if the key came to life in this batch, -1 if it ceased to live.
+    /// Returns 1 if the batch created the key, -1 if it deleted it, otherwise
+    /// 0.
     pub(super) fn growth(&self) -> i64 {
         let Some((_, newest)) = self.versions.last() else { return 0 };
         i64::from(newest.is_some()) - i64::from(self.lives_in_base)
     }
 }
 
-/// Gives a key that the batch changed, unless it is gone.
+/// Passes a key that the batch changed to `sink`, unless it was deleted.
 fn give(key: &[u8], tail: &Option<Bytes>, sink: &mut dyn FnMut(KeyView<'_>) -> Flow) -> Flow {
     tail.as_ref().map_or(Flow::Continue, |tail| sink(KeyView { key, tail }))
 }

@@ -1,4 +1,4 @@
-//! Answers with all that may differ taken out, as text.
+//! Answers as text, without the parts that may differ.
 
 use stele_metastore::etcd::proto::response_op::Response;
 use stele_metastore::etcd::proto::*;
@@ -7,7 +7,7 @@ use tonic::Status;
 use super::draw::Step;
 use crate::peer::Peer;
 
-/// Carries a step out and tells what was answered.
+/// Executes a step and returns its answer.
 pub async fn answer(peer: &Peer, step: &Step) -> String {
     match step.clone() {
         Step::Range(request) => {
@@ -105,7 +105,7 @@ async fn revoke(peer: &Peer, request: LeaseRevokeRequest) -> String {
     }))
 }
 
-/// The revision of a response's header.
+/// Clears everything in a header but the revision.
 pub fn clear(header: &mut Option<ResponseHeader>) {
     if let Some(header) = header {
         *header = ResponseHeader { revision: header.revision, ..Default::default() };
@@ -122,7 +122,7 @@ fn settle_txn(answer: &mut TxnResponse) {
     }
 }
 
-/// Among keys that tie under a sort any order will do.
+/// Makes the order of keys that tie under a sort deterministic.
 fn settle_ties(answer: &mut RangeResponse) {
     answer.kvs.sort_by(|a, b| a.key.cmp(&b.key));
 }

@@ -1,5 +1,5 @@
-//! Requests drawn at random: few keys, so that they meet, and options that
-//! include the odd ones.
+//! Random requests: few keys, so that requests interact, and options that
+//! include unusual ones.
 
 use bytes::Bytes;
 use stele_metastore::etcd::proto::compare::TargetUnion;
@@ -15,7 +15,7 @@ pub enum Step {
     Txn(TxnRequest),
     Compact(CompactionRequest),
     Grant(LeaseGrantRequest),
-    /// A lease so short that it must not live on in the run.
+    /// A lease so short that it would expire during the run if it were kept.
     GrantAndRevoke(LeaseGrantRequest),
     Revoke(LeaseRevokeRequest),
     TimeToLive(LeaseTimeToLiveRequest),
@@ -25,7 +25,7 @@ pub enum Step {
     CancelWatch(i64),
 }
 
-/// A small generator of numbers that looks random enough (SplitMix64).
+/// A small pseudorandom generator (SplitMix64).
 pub struct Draw(pub u64);
 
 const KEYS: [&str; 10] = ["a", "ab", "abc", "b", "b\0", "c", "dir/1", "dir/2", "dir/3", "\u{7f}"];
@@ -68,7 +68,7 @@ impl Draw {
         }
     }
 
-    /// A revision near the newest, which is about `now`.
+    /// Returns a revision near the newest, which is about `now`.
     fn revision(&mut self, now: i64) -> i64 {
         match self.below(12) {
             0 => -1,
@@ -122,7 +122,7 @@ impl Draw {
         }
         if self.one_in(3) {
             request.sort_order = self.below(3) as i32;
-            // Keys are all different. Where others tie, the order is open.
+            // Keys are unique; ties of other fields have no defined order.
             request.sort_target = if self.one_in(2) { 0 } else { self.below(5) as i32 };
             if request.sort_target != 0 {
                 request.limit = 0;
@@ -143,8 +143,9 @@ impl Draw {
         request
     }
 
-    /// In a transaction of etcd 3.4 a put that keeps what is not there ends
-    /// the server; those are drawn outside only.
+    /// In etcd 3.4, a put in a transaction that keeps the value of a missing
+    /// key crashes the server, so such puts are drawn only outside of
+    /// transactions.
     fn put(&mut self, within_txn: bool) -> PutRequest {
         let mut request = PutRequest {
             key: self.key(),
@@ -206,7 +207,7 @@ impl Draw {
             (Some(TargetUnion::ModRevision(_)), false) => 2,
             (Some(TargetUnion::Value(_)), false) => 3,
             (Some(TargetUnion::Lease(_)), false) => 4,
-            // What is compared and what it is compared with do not fit.
+            // The target and the given value do not match.
             _ => self.below(5) as i32,
         };
         Compare {

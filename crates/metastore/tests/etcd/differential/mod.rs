@@ -1,16 +1,16 @@
-//! The same requests to a real etcd and to ours: every answer is equal, field
-//! by field, but for ids and terms. Needs an etcd on the path, or its name in
-//! `STELE_ETCD`; without one these tests say so and pass.
+//! Sends the same requests to a real etcd and to ours: all answers must be
+//! equal field by field, except for ids and terms. Needs an etcd on the path,
+//! or its path in `STELE_ETCD`; without one these tests report that and pass.
 //!
-//! Where etcd 3.4 differs from later ones on purpose, ours does as the later
-//! ones do, and the requests drawn here keep away from it:
+//! Where etcd 3.4 differs from later versions on purpose, ours follows the
+//! later ones, and the requests drawn here avoid the difference:
 //!
-//! - a put in a transaction that keeps the value of a missing key ends etcd
-//!   3.4; it is refused since
-//! - a deletion at exactly the compacted revision is told to watchers that
-//!   start there since 3.4.34
-//! - a client that asks for progress is answered only when all its watchers
-//!   are up to date, since 3.5.8
+//! - a put in a transaction that keeps the value of a missing key crashes etcd
+//!   3.4; later versions refuse it
+//! - since 3.4.34, a deletion at exactly the compacted revision is sent to
+//!   watchers that start there
+//! - since 3.5.8, a progress request is answered only when all watchers of the
+//!   stream are up to date
 
 mod answers;
 mod draw;
@@ -24,7 +24,7 @@ use self::draw::{Draw, Step};
 use self::watches::{Watches, agree};
 use crate::peer::{self, Peer};
 
-/// Seeds and requests of each: more with `STELE_LONG`.
+/// The number of seeds, and of requests per seed: more with `STELE_LONG`.
 fn extent() -> (u64, usize) {
     if std::env::var_os("STELE_LONG").is_some() { (20, 3000) } else { (2, 600) }
 }
@@ -63,7 +63,7 @@ async fn compare(ours: &Peer, etcd: &Peer, seed: u64, steps: usize) {
                 pair.watch(RequestUnion::CreateRequest(request.clone())).await;
             }
             Step::CancelWatch(watch_id) => {
-                // What is under way is told before the end of it.
+                // Wait for events in flight before cancelling.
                 pair.settle(&context).await;
                 let watch_id = *watch_id;
                 pair.watch(RequestUnion::CancelRequest(WatchCancelRequest { watch_id })).await;
@@ -78,7 +78,7 @@ async fn compare(ours: &Peer, etcd: &Peer, seed: u64, steps: usize) {
     pair.settle(&format!("seed {seed}, at the end")).await;
 }
 
-/// The two, and a stream of watches to each.
+/// Both servers, and a stream of watches to each.
 struct Pair<'a> {
     ours: &'a Peer,
     etcd: &'a Peer,
@@ -101,8 +101,8 @@ impl Pair<'_> {
         self.etcd_watches.send(request).await;
     }
 
-    /// Waits until all that has happened has been told: a watcher that comes
-    /// last and asks for the newest change hears of it last.
+    /// Waits until all events have arrived: a watcher that is created last and
+    /// requests the newest change receives it last.
     async fn settle(&mut self, context: &str) {
         let key = Bytes::from_static(b"settled");
         let put = PutRequest { key: key.clone(), ..Default::default() };
@@ -123,10 +123,10 @@ impl Pair<'_> {
     }
 }
 
-/// Watchers that only wait have ids above this.
+/// The ids of watchers that are created only to wait are above this.
 const SETTLING_IDS: i64 = 1_000_000;
 
-/// The revision of the header, out of the text of an answer.
+/// Parses the revision of the header from the text of an answer.
 fn revision_of(answer: &str) -> Option<i64> {
     let (_, rest) = answer.split_once("revision: ")?;
     rest.split(',').next()?.parse().ok()

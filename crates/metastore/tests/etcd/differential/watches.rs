@@ -1,4 +1,4 @@
-//! One stream of watches to each of the two, and what came over it.
+//! A stream of watches to each server, and what was received from it.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::peer::{PATIENCE, Peer};
 
-/// What each watcher was told, by its id: events one by one, since how many
-/// come in a message is open.
+/// What each watcher received, by id: events one by one, since their grouping
+/// into messages is not defined.
 pub type Transcript = BTreeMap<i64, Vec<String>>;
 
 pub struct Watches {
@@ -24,7 +24,7 @@ impl Watches {
         let (transcript, told) = watch::channel(Transcript::new());
         let peer = peer.clone();
         tokio::spawn(async move {
-            // etcd answers nothing, not even a head, before it is asked.
+            // etcd sends nothing, not even headers, before the first request.
             let requests = ReceiverStream::new(sent);
             let mut answers = peer.stream("/etcdserverpb.Watch/Watch", requests).await;
             while let Ok(Some(answer)) = answers.message().await {
@@ -57,7 +57,7 @@ fn note(transcript: &mut Transcript, answer: WatchResponse) {
 }
 
 impl Watches {
-    /// Waits until a watcher has been told an event.
+    /// Waits until a watcher has received an event.
     pub async fn event(&mut self, id: i64, context: &str) {
         let told = |transcript: &Transcript| {
             transcript
@@ -70,7 +70,7 @@ impl Watches {
     }
 }
 
-/// Waits until both were told the same. Fails when that does not happen.
+/// Waits until both have received the same. Fails after a timeout.
 pub async fn agree(ours: &mut Watches, etcds: &mut Watches, context: &str) {
     let agreeing = async {
         loop {
@@ -88,7 +88,7 @@ pub async fn agree(ours: &mut Watches, etcds: &mut Watches, context: &str) {
     }
 }
 
-/// Shows where two transcripts part.
+/// Panics with the point at which two transcripts differ.
 fn differ(ours: &Transcript, etcds: &Transcript, context: &str) -> ! {
     let none = Vec::new();
     for id in ours.keys().chain(etcds.keys()) {
