@@ -1,4 +1,4 @@
-//! The one gRPC code of each error of the engine.
+//! Maps each engine error to its gRPC code.
 
 use stele_engine::Error as E;
 use tonic::Code;

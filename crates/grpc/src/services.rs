@@ -1,7 +1,7 @@
-//! The gRPC services of a port. The service named in a call's path answers it;
-//! dispatching allocates nothing. Only requests that are gRPC calls get that far:
-//! the content type and the exact form of the path are checked here, so that a
-//! service may trust that its path is `/service/method`.
+//! The gRPC services of a port. A call is dispatched to the service named in its
+//! path; dispatching does not allocate. Requests that are not gRPC calls are
+//! rejected here: the content type and the exact form of the path are checked, so
+//! a service can rely on its path being `/service/method`.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -141,7 +141,8 @@ pub fn is_grpc(headers: &http::HeaderMap) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// The answer to a request that is not gRPC where only gRPC is served.
+/// Returns whether the content type of a request is gRPC's: `application/grpc`,
+/// optionally followed by a codec (`+proto`) or parameters (`;`).
 pub fn unsupported_media_type() -> http::Response<Body> {
     let text = "gRPC calls need the content type application/grpc\n";
     let mut response = http::Response::new(Body::new(text.to_string()));
