@@ -179,8 +179,8 @@ mod tests {
         }
     }
 
-    /// What polling the body until its end gives: `.` for a turn of others, the
-    /// length of a message, or the status.
+    /// Polls the body to its end and returns what it produced: `.` for a yield,
+    /// the length of a message, or the status.
     fn polled(script: Vec<Next>) -> Vec<String> {
         let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
         let waker = Waker::from(wakes.clone());

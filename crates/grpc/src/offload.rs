@@ -189,7 +189,7 @@ mod tests {
         assert!(poll_uncrowded(&mut cx).is_ready());
         let mut entered: Vec<_> = (0..IN_PLACE_MAX).map(|_| InPlace::enter()).collect();
         assert!(poll_uncrowded(&mut cx).is_pending() && poll_uncrowded(&mut cx).is_pending());
-        // Other tests of this process may wait in place too.
+        // Other tests of this process may block in place too.
         entered.truncate(IN_PLACE_MAX - 8);
         drop(entered);
         assert!(poll_uncrowded(&mut cx).is_ready());
