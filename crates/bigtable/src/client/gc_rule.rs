@@ -18,7 +18,7 @@ pub enum GcRule {
     MaxVersions(u32),
     /// Removes cells that are older.
     MaxAge(Duration),
-    /// Removes what each of these rules removes.
+    /// Removes only what all of these rules remove.
     All(Vec<GcRule>),
     /// Removes what any of these rules removes.
     Any(Vec<GcRule>),

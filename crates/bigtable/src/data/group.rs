@@ -2,7 +2,7 @@
 //! durable by one sync, which one of their tasks performs on its own thread: no
 //! other thread has to be woken for the sync, or to wake the tasks. Writes that
 //! arrive during a sync wait; when it finishes, one of them leads the next sync.
-//! So one group is always on the disk while the next one gathers.
+//! So one group is being synced while the next one gathers.
 
 use std::mem;
 use std::sync::Arc;

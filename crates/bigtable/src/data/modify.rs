@@ -22,8 +22,8 @@ use crate::table::Table;
 /// The maximum total size of the values that one request reads.
 const VALUES_BYTES_MAX: usize = 128 << 20;
 
-/// The number of copies of a value that are charged: one in the commit and one in
-/// the response.
+/// The factor by which a value is charged: it is kept as read, and copied into
+/// the commit and then into the response.
 const COPIES: usize = 2;
 
 /// The columns that the rules name, each with its newest cell, in the order in

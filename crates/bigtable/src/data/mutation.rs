@@ -247,7 +247,8 @@ pub fn append(
             Kind::SetCell(set) => {
                 let timestamp = match set.timestamp_micros {
                     SERVER_TIME => granularity.truncate(now_micros),
-                    // Only a client's own timestamp can be finer; see `check`.
+                    // Only timestamps that the client generated automatically can be
+                    // finer; see `check`.
                     micros => granularity.truncate(micros),
                 };
                 let (family, qualifier) = (set.family_name.as_bytes(), &set.column_qualifier);

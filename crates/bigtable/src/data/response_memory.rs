@@ -136,7 +136,8 @@ mod tests {
 
     use super::*;
 
-    /// Creates streams' memory with a pool of `limit` bytes.
+    /// Returns a pool of `limit` bytes and a constructor for the memory of
+    /// streams that share it.
     fn memory(limit: u64) -> (Arc<MemoryPool>, impl Fn() -> ResponseMemory) {
         let pools = CallPools::new(0, 2 * limit, Duration::from_secs(60));
         let pools: &'static CallPools = Box::leak(Box::new(pools));

@@ -110,7 +110,7 @@ impl ClassReader {
 }
 
 /// Returns a named set as a member of a class. Folding precedes negation:
-/// `(?i)\P{Lu}` matches what is not an upper-case letter in either case.
+/// `(?i)\P{Lu}` excludes both cases of every upper-case letter.
 fn group(set: ByteSet, negated: bool, fold: bool) -> ByteSet {
     let set = if fold { set.fold() } else { set };
     if negated { set.complement() } else { set }
