@@ -12,7 +12,7 @@ use crate::data::{Data, DataServer};
 use crate::error::Result;
 use crate::table::Tables;
 
-/// The largest message a client may send: two cells of 100 MiB fit.
+/// The largest message a client may send: large enough for two cells of 100 MiB.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// The Bigtable API over one store.
@@ -28,7 +28,7 @@ impl Api {
         Api::with_clock(store, Arc::new(SystemClock::new()))
     }
 
-    /// The API with a clock that gives cells their timestamps.
+    /// Creates the API with a clock that assigns timestamps to cells.
     pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Api> {
         let tables = Arc::new(Tables::open(store)?);
         let random = Arc::new(SystemRandom::new());
@@ -40,13 +40,13 @@ impl Api {
         &self.tables
     }
 
-    /// All services, for a port or for calls within the process.
+    /// Returns all services, for a port or for calls within the process.
     pub fn services(&self) -> Services {
         let data = DataServer::new(self.data.clone());
         admin::add_services(Services::default().with(data), &self.tables, &self.clock)
     }
 
-    /// The same as the library's own servers take them.
+    /// Returns all services as tonic's own router.
     pub fn routes(&self) -> Routes {
         self.services().into_routes()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and the one gRPC status of each.
+//! Errors, and the gRPC status of each.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use stele_grpc::engine_code;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Whose reasons the details of an error name.
+/// The domain of the reasons in error details.
 const DOMAIN: &str = "bigtable.googleapis.com";
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -21,26 +21,26 @@ pub enum Error {
     NotFound(String),
     #[error("{0}")]
     Exists(String),
-    /// The request could succeed if something else were changed first.
+    /// The request could succeed if something else changed first.
     #[error("{0}")]
     Precondition(String),
-    /// A row has more than can be read; clients that skip such rows are told
-    /// which it is.
+    /// A row is too large to read; its key is reported to clients that skip such
+    /// rows.
     #[error("{told}")]
     LargeRow { told: String, row: Vec<u8> },
-    /// Part of the API, but not of this server.
+    /// Part of the API that this server does not implement.
     #[error("{0}")]
     Unimplemented(String),
-    /// Too much contention; the same request may succeed.
+    /// Too much contention; the same request may succeed when retried.
     #[error("{0}")]
     Aborted(String),
     /// The client's deadline passed.
     #[error("{0}")]
     Deadline(String),
-    /// No room for the request now.
+    /// The server currently lacks the capacity for the request.
     #[error("{0}")]
     Exhausted(String),
-    /// Refused by what all services share: memory, threads.
+    /// Refused by a resource that all services share: memory or threads.
     #[error("{}", .0.message())]
     Refused(Box<Status>),
     #[error(transparent)]

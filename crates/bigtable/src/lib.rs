@@ -1,11 +1,11 @@
-//! The Bigtable API: tables of the engine, spoken to by Google's clients.
+//! The Bigtable API: serves tables of the engine to Google's clients.
 //!
-//! Follow one call: a request arrives at `data` or `admin`, its resource name
-//! is parsed (`name`) and its table found (`table`). A write is checked whole
-//! and becomes one engine commit; a read becomes an engine scan that is asked
-//! for no more than the filter (`filter`, `regex`) can let through, and its
-//! cells are written as they come into the chunks of the response.
-//! What goes wrong is an `Error`, and each error has one gRPC status.
+//! The path of a call: a request arrives at `data` or `admin`, its resource name
+//! is parsed (`name`) and its table looked up (`table`). A write is validated as
+//! a whole and becomes one engine commit. A read becomes an engine scan, narrowed
+//! to what the filter (`filter`, `regex`) can let through; its cells are encoded
+//! into the chunks of the response as they are read. Failures are an `Error`, and
+//! each error has exactly one gRPC status.
 #![forbid(unsafe_code)]
 
 pub mod admin;

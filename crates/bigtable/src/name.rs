@@ -1,52 +1,52 @@
 //! Resource names: `projects/P/instances/I/tables/T`, its prefixes and its
-//! siblings. Projects and instances need not be made before they are named.
+//! siblings. Projects and instances need not be created before they are used.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// Bytes of a table id at most.
+/// The maximum length of a table id, in bytes.
 pub const TABLE_ID_MAX: usize = 50;
-/// Bytes of a project's, an instance's or a cluster's id at most.
+/// The maximum length of a project, instance or cluster id, in bytes.
 const SEGMENT_BYTES_MAX: usize = 100;
-/// Stands for every instance of a project.
+/// The wildcard for all instances of a project.
 const ALL: &str = "-";
 
-/// The part of `projects/P`.
+/// The parsed form of `projects/P`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectName<'a> {
     pub project: &'a str,
 }
 
-/// The parts of `projects/P/instances/I`.
+/// The parsed form of `projects/P/instances/I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstanceName<'a> {
     pub project: &'a str,
     pub instance: &'a str,
 }
 
-/// One instance, or with `projects/P/instances/-` all of a project.
+/// One instance, or all instances of a project (`projects/P/instances/-`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instances<'a> {
     One(InstanceName<'a>),
     All(ProjectName<'a>),
 }
 
-/// The parts of `projects/P/instances/I/tables/T`.
+/// The parsed form of `projects/P/instances/I/tables/T`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableName<'a> {
     pub instance: InstanceName<'a>,
     pub table: &'a str,
 }
 
-/// The parts of `projects/P/instances/I/clusters/C`.
+/// The parsed form of `projects/P/instances/I/clusters/C`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterName<'a> {
     pub instance: InstanceName<'a>,
     pub cluster: &'a str,
 }
 
-/// The parts of `projects/P/instances/I/appProfiles/A`.
+/// The parsed form of `projects/P/instances/I/appProfiles/A`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppProfileName<'a> {
     pub instance: InstanceName<'a>,
@@ -130,7 +130,7 @@ fn in_instance<'a>(name: &'a str, kind: &str) -> Option<(InstanceName<'a>, &'a s
     named.then_some((InstanceName { project, instance }, rest))
 }
 
-/// What stands after each of these words, if the name is just that.
+/// Returns the segment after each of `words`, if the name has exactly this form.
 fn parts<'a, const N: usize>(name: &'a str, words: [&str; N]) -> Option<[&'a str; N]> {
     let mut segments = name.split('/');
     let mut parts = [""; N];
@@ -148,13 +148,13 @@ fn malformed(name: &str, what: &str, form: &str) -> Error {
     Error::Invalid(format!("When parsing '{name}' : {what} name expected in the form '{form}'"))
 }
 
-/// The beginning of what a client sent, short enough to be told back to it.
+/// Returns a prefix of client-supplied text, short enough for an error message.
 pub fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(200)]
 }
 
-/// Projects and instances need not exist here, so their names are only kept
-/// from being mistaken for something else.
+/// Returns whether `segment` can name a project or instance. Neither needs to
+/// exist, so the check only prevents confusion with other names.
 fn is_segment(segment: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     !segment.is_empty()
@@ -163,7 +163,8 @@ fn is_segment(segment: &str) -> bool {
         && segment.bytes().all(fine)
 }
 
-/// `[_a-zA-Z0-9][-_.a-zA-Z0-9]*`, up to 50 characters.
+/// Returns whether `id` matches `[_a-zA-Z0-9][-_.a-zA-Z0-9]*`, up to 50
+/// characters.
 pub fn is_table_id(id: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     id.len() <= TABLE_ID_MAX

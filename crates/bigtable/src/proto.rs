@@ -1,4 +1,4 @@
-//! Messages and services of the API: the data API from our own `.proto`
+//! Messages and services of the API: the data API from this crate's `.proto`
 //! files, admin and operations from published message types.
 
 /// The data API: rows, filters, mutations.
@@ -7,9 +7,9 @@ pub mod v2 {
     tonic::include_proto!("google.bigtable.v2");
 }
 
-/// Days, as typed values carry them.
+/// Calendar dates in typed values.
 pub mod date {
-    /// A day of the calendar; zero in a field leaves it open.
+    /// A calendar date; a zero field is unspecified.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
     pub struct Date {
         #[prost(int32, tag = "1")]
@@ -30,17 +30,17 @@ pub mod admin {
     include!(concat!(env!("OUT_DIR"), "/google.bigtable.admin.v2.BigtableInstanceAdmin.rs"));
 }
 
-/// The response that says nothing but that all went well.
+/// An empty response.
 pub type Empty = ();
 
-/// Operations that outlast their request.
+/// Long-running operations.
 pub mod longrunning {
     pub use googleapis_tonic_google_longrunning::google::longrunning::*;
 
     include!(concat!(env!("OUT_DIR"), "/google.longrunning.Operations.rs"));
 }
 
-/// The methods of the admin services as `service/method`, one to a line: these
+/// The methods of the admin services as `service/method`, one per line: these
 /// services have no descriptors.
 pub const ADMIN_METHODS: &str = include_str!(concat!(env!("OUT_DIR"), "/admin.methods"));
 

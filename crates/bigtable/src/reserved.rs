@@ -1,5 +1,5 @@
-//! The project that belongs to the server itself: its services keep their tables
-//! there, and only calls made within the process reach it.
+//! The project reserved for the server itself: its services keep their tables
+//! there, and only calls made within the process can access it.
 
 use stele_grpc::InProcess;
 use tonic::Status;
@@ -11,8 +11,8 @@ use crate::proto::v2;
 pub const PROJECT: &str = "stele-system";
 const PREFIX: &str = "projects/stele-system";
 
-/// Refuses a resource of the reserved project, unless the call was made within the
-/// process. Existing and missing resources are refused alike.
+/// Refuses a resource of the reserved project unless the call was made within the
+/// process. Existing and missing resources get the same error.
 pub fn check(extensions: &http::Extensions, name: &str) -> Result<(), Status> {
     if !is_reserved(name) || InProcess::is_set(extensions) {
         return Ok(());
@@ -26,7 +26,7 @@ fn is_reserved(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A request of the data API, by the resources that it names.
+/// A request of the data API that lists the resources it names.
 pub trait Named {
     fn resources(&self) -> [&str; 3];
 }

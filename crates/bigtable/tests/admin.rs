@@ -1,5 +1,5 @@
-//! Table administration over the services themselves, without a network: what
-//! is accepted, what is refused and how, and what holds after a restart.
+//! Table administration through the services, without a network: what is
+//! accepted, what is rejected and how, and what survives a restart.
 
 #[path = "admin/server.rs"]
 mod server;

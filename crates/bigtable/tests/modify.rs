@@ -1,4 +1,4 @@
-//! ReadModifyWriteRow and CheckAndMutateRow: one atomic step each.
+//! ReadModifyWriteRow and CheckAndMutateRow are atomic.
 
 mod support;
 

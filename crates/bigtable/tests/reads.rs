@@ -1,4 +1,4 @@
-//! Rows read through the API: which, in what order, and in what frames.
+//! Reading rows through the API: selection, order and framing.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn range(start: &'static str, end: &'static str) -> v2::RowRange {
     }
 }
 
-/// Ten rows, `r0` to `r9`, half of them on disk.
+/// Writes ten rows, `r0` to `r9`, half of them flushed to disk.
 async fn ten_rows() -> (Served, Client) {
     let served = Served::with_table();
     let mut client = served.client();
@@ -110,7 +110,7 @@ async fn filters_choose_and_change_cells() {
 async fn bad_requests_are_refused_before_anything_is_read() {
     let (_served, mut client) = ten_rows().await;
     let mut unknown = v2::RowFilter::default().encode_to_vec();
-    // Field 99 of a filter is of no kind that is known.
+    // Field 99 of a filter is unknown.
     unknown.extend([0x98, 0x06, 0x01]);
     let bad = [
         v2::ReadRowsRequest { rows_limit: -1, ..all() },
@@ -133,7 +133,8 @@ async fn bad_requests_are_refused_before_anything_is_read() {
     assert_eq!(read(&mut client, missing).await.unwrap_err().code(), Code::NotFound);
 }
 
-/// Rows of these sizes, in cells of `cell_bytes`, half of them on disk.
+/// Writes rows of these sizes, in cells of `cell_bytes`, half of them flushed to
+/// disk.
 async fn rows_of_sizes(sizes: &[(usize, usize)]) -> (Served, Client) {
     let served = Served::with_table();
     let mut client = served.client();

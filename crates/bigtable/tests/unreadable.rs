@@ -1,5 +1,5 @@
-//! Requests whose bytes are no message of the kind that the method takes, or
-//! are compressed.
+//! Requests whose bytes do not decode as the method's request message, or are
+//! compressed.
 
 mod support;
 
@@ -9,12 +9,13 @@ use support::*;
 use tonic::Code;
 use tower_service::Service;
 
-/// The status that a call with these bytes as its message ends with.
+/// Returns the status of a call with these bytes as its message.
 async fn code(served: &Served, path: &str, message: &[u8]) -> Code {
     answer(served, path, "identity", message).await.0
 }
 
-/// The status and the headers of the answer to a message in this encoding.
+/// Returns the status and the headers of the response to a message in this
+/// encoding.
 async fn answer(
     served: &Served,
     path: &str,
@@ -69,7 +70,8 @@ async fn bytes_that_are_no_message_are_an_invalid_argument_of_every_method() {
     ];
     for (service, methods) in services {
         for method in methods.split_whitespace() {
-            // A field that ends too late, one that is no UTF-8, a bad wire type.
+            // A field that extends past the end, invalid UTF-8, and an invalid
+            // wire type.
             for message in [&[0x0A, 0x7F, b'x'][..], &[0x0A, 0x01, 0xFF], &[0x0F]] {
                 let path = format!("/{service}/{method}");
                 let code = code(&served, &path, message).await;

@@ -1,5 +1,5 @@
-//! Rows written through the API: each mutation, what is refused, and what
-//! remains when it is.
+//! Writing rows through the API: each mutation, what is rejected, and what a
+//! rejected request leaves behind.
 
 mod support;
 
@@ -52,7 +52,7 @@ fn merge(family: &str, state: Option<&[u8]>) -> v2::Mutation {
     }))
 }
 
-/// What a refused mutation answers.
+/// Returns the status of a rejected mutation.
 async fn refused(client: &mut Client, mutations: Vec<v2::Mutation>) -> (Code, String) {
     let status = client.mutate_row(mutate("r", mutations)).await.unwrap_err();
     (status.code(), status.message().into())

@@ -1,4 +1,4 @@
-//! The body of a streamed response whose messages are already in wire form.
+//! The body of a streamed response whose messages are already encoded.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,27 +7,28 @@ use bytes::Bytes;
 use http_body::Frame;
 use tonic::Status;
 
-/// Produces framed messages one by one; called only when the client has space
+/// Produces framed messages one by one. Called only when the client has capacity
 /// for the next one.
 pub trait Messages: Send + Unpin + 'static {
     type Error: Into<Status>;
 
-    /// Does a bounded amount of work, about a millisecond, for the next message.
+    /// Does a bounded amount of work, about a millisecond, towards the next
+    /// message.
     fn next(&mut self) -> Result<Next, Self::Error>;
 }
 
-/// What a call of [`Messages::next`] has led to.
+/// The result of a call of [`Messages::next`].
 pub enum Next {
     Message(Bytes),
-    /// No message yet: to be called again after other tasks have had their turn.
+    /// No message yet: call again after other tasks have run.
     Yield,
-    /// To be called again when the future is ready. Its error ends the stream.
+    /// Call again when the future is ready. Its error ends the stream.
     Wait(Wait),
     /// There are no more messages.
     End,
 }
 
-/// Something that a stream needs before it can go on, such as memory.
+/// A resource that a stream must wait for before it can continue, such as memory.
 pub type Wait = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 impl From<Option<Bytes>> for Next {
@@ -36,18 +37,18 @@ impl From<Option<Bytes>> for Next {
     }
 }
 
-/// Messages and bytes given in one go before other tasks get their turn.
+/// Limits on the messages and bytes sent before yielding to other tasks.
 const TURN_MESSAGES: u32 = 8;
 const TURN_BYTES: usize = 256 << 10;
 
-/// Messages, then the status of the call.
+/// A response body: messages, then the status of the call as trailers.
 pub struct MessageBody<M> {
     messages: Option<M>,
     wait: Option<Wait>,
     turn: Turn,
 }
 
-/// What has been given since other tasks had their turn.
+/// What has been sent since the last yield.
 #[derive(Default)]
 struct Turn {
     messages: u32,
@@ -66,7 +67,7 @@ impl Turn {
 }
 
 impl<M: Messages> MessageBody<M> {
-    /// The response that streams `messages`.
+    /// Returns a response that streams `messages`.
     pub fn response(messages: M) -> http::Response<tonic::body::Body> {
         let body = MessageBody { messages: Some(messages), wait: None, turn: Turn::default() };
         let mut response = http::Response::new(tonic::body::Body::new(body));
@@ -75,7 +76,7 @@ impl<M: Messages> MessageBody<M> {
         response
     }
 
-    /// The next message, or the status that the stream ends with.
+    /// Returns the next message, or the status that ends the stream.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         let Some(messages) = &mut self.messages else {
             return Poll::Ready(Err(Status::internal("polled after the end")));
@@ -111,13 +112,13 @@ impl<M: Messages> MessageBody<M> {
 }
 
 impl<I: Iterator<Item = Bytes> + Send + Unpin + 'static> MessageBody<Each<I>> {
-    /// The response of messages that are there already.
+    /// Returns a response with messages that already exist.
     pub fn of(messages: impl IntoIterator<IntoIter = I>) -> http::Response<tonic::body::Body> {
         MessageBody::response(Each(messages.into_iter()))
     }
 }
 
-/// Messages that are there already.
+/// An iterator over existing messages.
 pub struct Each<I>(I);
 
 impl<I: Iterator<Item = Bytes> + Send + Unpin + 'static> Messages for Each<I> {
@@ -178,8 +179,8 @@ mod tests {
         }
     }
 
-    /// What polling the body until its end gives: `.` for a turn of others, the
-    /// length of a message, or the status.
+    /// Polls the body to its end and returns what it produced: `.` for a yield,
+    /// the length of a message, or the status.
     fn polled(script: Vec<Next>) -> Vec<String> {
         let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
         let waker = Waker::from(wakes.clone());

@@ -1,7 +1,7 @@
-//! Messages on their way in and out. Bytes that are no message of the expected
-//! kind are their sender's mistake, and the same bytes will never do better:
-//! INVALID_ARGUMENT, where prost's own codec says INTERNAL and some clients
-//! would try again.
+//! Message codecs. Bytes that do not decode as the expected message are the
+//! sender's mistake, and retrying cannot help, so they are rejected with
+//! INVALID_ARGUMENT. Prost's own codec reports INTERNAL, which some clients
+//! retry.
 
 use std::marker::PhantomData;
 
@@ -16,20 +16,20 @@ use crate::unary;
 
 /// Checks the bytes of a message before they are decoded.
 pub trait Precheck: Send + 'static {
-    /// Refuses the message, or estimates how many bytes it takes decoded in
-    /// addition to those of its wire form, which the decoded fields share.
+    /// Rejects the message, or estimates how many bytes it takes decoded, not
+    /// counting its wire form, which the decoded fields share.
     fn check(message: &[u8]) -> Result<usize, Status>;
 }
 
-/// Lets every message pass. Nothing is known of its fields, so that a long one
-/// is assumed to consist of small parts.
+/// Accepts every message. Its fields are unknown, so a long message is assumed to
+/// consist of small parts.
 #[derive(Clone, Debug)]
 pub struct Any;
 
-/// Messages of unknown kinds up to this length cannot become large.
+/// Messages of unknown types up to this length cannot become large.
 const SHORT_BYTES: usize = 1 << 10;
-/// What a byte of a message of an unknown kind may take decoded: an empty
-/// nested message has two bytes, and its struct seldom more than 64.
+/// The decoded bytes per byte of a message of an unknown type: an empty nested
+/// message has two bytes, and its struct is seldom larger than 64.
 const DECODED_PER_BYTE: usize = 32;
 
 impl Precheck for Any {
@@ -41,11 +41,11 @@ impl Precheck for Any {
     }
 }
 
-/// The codec of a service without a check. Named by the services that build
-/// scripts make.
+/// The codec of a service without a precheck. Referenced by the code that build
+/// scripts generate.
 pub type MessageCodec<T, U> = CheckedCodec<T, U, Any>;
 
-/// Encodes `T` and decodes `U`, after a look at its bytes.
+/// Encodes `T`; decodes `U` after prechecking its bytes.
 #[derive(Clone, Debug)]
 pub struct CheckedCodec<T, U, P>(PhantomData<(T, U, P)>);
 
@@ -84,7 +84,7 @@ impl<U: Message + Default, P: Precheck> Decoder for CheckedDecoder<U, P> {
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // The transport hands over a message in one piece.
+        // The transport provides a message as one contiguous buffer.
         if bytes.chunk().len() == bytes.remaining() {
             let decoded = P::check(bytes.chunk())?;
             CallMemory::current().try_charge_decoded(decoded)?;

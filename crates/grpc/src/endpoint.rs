@@ -1,4 +1,4 @@
-//! Where a connection goes to and how it is made.
+//! Connection endpoints: addresses and connection settings.
 
 use std::time::Duration;
 
@@ -6,23 +6,24 @@ use tonic::transport::Endpoint;
 
 use crate::tls::Tls;
 
-/// How long a connection may take to be made.
+/// The timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pings find dead connections; servers allow this rate.
+/// The interval of pings that detect dead connections; servers allow this rate.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Streams keep flowing while a reader works on what came.
+/// Large enough that a stream keeps flowing while the reader processes what it
+/// has.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 const USER_AGENT: &str = concat!("stele/", env!("CARGO_PKG_VERSION"));
 
-/// The address of an endpoint, which is plain text unless it says otherwise.
+/// Returns the address of an endpoint; without a scheme it is plaintext HTTP.
 fn address(endpoint: &str) -> String {
     if endpoint.contains("://") { endpoint.into() } else { format!("http://{endpoint}") }
 }
 
-/// The endpoint that `host:port`, `http://host:port` or `https://host` names;
-/// else what is wrong with that.
+/// Parses `host:port`, `http://host:port` or `https://host`. The error describes
+/// what is wrong with the address.
 pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint, String> {
     let address = address(address_or_host);
     let bad = |what: &dyn std::fmt::Display| {
@@ -46,8 +47,9 @@ pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint, String> {
     endpoint.tls_config(tls.config()).map_err(|error| bad(&chain(&error)))
 }
 
-/// Returns whether what is sent to an endpoint stays secret on the way: over TLS, or
-/// to a loopback address. A host name does not count: it may resolve to anything.
+/// Returns whether data sent to an endpoint stays secret in transit: over TLS, or
+/// to a loopback address. A host name does not count: it may resolve to any
+/// address.
 pub fn keeps_secrets(address_or_host: &str) -> bool {
     let Ok(uri) = address(address_or_host).parse::<http::Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
@@ -56,7 +58,7 @@ pub fn keeps_secrets(address_or_host: &str) -> bool {
     uri.scheme_str() == Some("https") || loopback
 }
 
-/// True if there is a host, and a number where a port is given.
+/// Returns whether the URI has a host and, if it has a port, a numeric one.
 fn is_usable(uri: &http::Uri) -> bool {
     let Some(authority) = uri.authority() else { return false };
     let after_host = authority.as_str().rsplit(']').next().unwrap_or_default();
@@ -64,8 +66,8 @@ fn is_usable(uri: &http::Uri) -> bool {
     !authority.host().is_empty() && port_is_fine
 }
 
-/// An error with what caused it, down to the last. Transports hide one in
-/// another and often tell it again; here everything is said once.
+/// Formats an error with its chain of causes. Transports nest errors and often
+/// repeat the text of the inner one; each text appears once here.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The one gRPC code of each error of the engine.
+//! Maps each engine error to its gRPC code.
 
 use stele_engine::Error as E;
 use tonic::Code;
@@ -20,7 +20,7 @@ pub fn engine_code(error: &E) -> Code {
         E::TableExists(_) => Code::AlreadyExists,
         E::DataLoss { .. } | E::NewerFormat { .. } => Code::DataLoss,
         E::UnknownFold(_) => Code::FailedPrecondition,
-        // Of stores whose log their owner keeps.
+        // Only from stores whose log is kept by their owner.
         E::OtherLog { .. } | E::LogKept | E::NoLogKept | E::IndexPassed { .. } => {
             Code::FailedPrecondition
         }

@@ -1,11 +1,21 @@
-//! What gRPC services and their clients share: the services of a port
-//! (`services`), calls that ask with one message (`unary`), streamed responses
-//! whose messages are in wire form already (`body`), messages that are their
-//! sender's mistake when they cannot be read (`codec`), what the engine's
-//! errors are called (`engine_code`), the memory that calls may use (`memory`)
-//! and the threads (`offload`); and the way to a server: where it is
-//! (`endpoint`), whom to trust (`tls`), what is never shown (`secret`), over a
-//! connection or within the process (`transport`).
+//! Infrastructure shared by gRPC services and their clients.
+//!
+//! Server side:
+//!
+//! - `services`: the services of a port
+//! - `unary`: calls with a single request message
+//! - `body`: streamed responses whose messages are already encoded
+//! - `codec`: rejects undecodable messages as the sender's mistake
+//! - `engine_code`: the gRPC code of each engine error
+//! - `memory`: the memory that calls may use
+//! - `offload`: the threads that blocking work runs on
+//!
+//! Client side:
+//!
+//! - `endpoint`: the address of a server
+//! - `tls`: trusted certificates and the client's identity
+//! - `secret`: values that are never printed
+//! - `transport`: a network connection or calls within the process
 #![forbid(unsafe_code)]
 
 mod body;

@@ -1,12 +1,12 @@
-//! The one place that decides what leaves the runtime's threads. Work that may
-//! take long or wait (for the disk, for a lock) would otherwise keep every
-//! other call of its thread waiting.
+//! Decides which work leaves the runtime's threads. Work that computes for long
+//! or blocks (on the disk or on a lock) would otherwise stall every other call of
+//! its thread.
 //!
-//! [`offload`] moves work to another thread and is preferred. [`in_place`] is
-//! for work that borrows from its caller or that rarely waits: the runtime
-//! moves its other tasks to another thread meanwhile. Both are bounded, because
-//! the runtime has only so many threads: `offload` queues, and calls that may
-//! wait in place are held back at the server's edge while [`crowded`].
+//! [`offload`] moves work to another thread and is preferred. [`in_place`] is for
+//! work that borrows from its caller or that rarely blocks: meanwhile, the
+//! runtime moves its other tasks to another thread. Both are bounded, because the
+//! runtime has a limited number of threads: `offload` queues, and calls that may
+//! block in place are held back at the server's edge while [`crowded`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -18,28 +18,31 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Pieces of offloaded work that run at the same time.
+/// The maximum number of offloaded work items that run concurrently.
 const OFFLOADED_MAX: usize = 64;
-/// Calls that wait in place at the same time before others are held back.
+/// The number of calls that block in place concurrently before others are held
+/// back.
 const IN_PLACE_MAX: usize = 256;
-/// Threads that a runtime needs for both, and for what cannot be held back.
+/// The threads that a runtime needs for both, and for work that cannot be held
+/// back.
 pub const BLOCKING_THREADS_MAX: usize = 2 * (OFFLOADED_MAX + IN_PLACE_MAX);
-/// How long work waits for its thread before it is refused.
+/// How long work waits for a thread before it is refused.
 const QUEUE_WAIT: Duration = Duration::from_secs(30);
 
-/// What a call may do, as the method table of a service states it.
+/// The cost class of a call, as declared in the method table of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Computes for less than a millisecond and waits for nothing.
+    /// Computes for less than a millisecond and never blocks.
     Small,
-    /// May wait for the disk or for a lock.
+    /// May block on the disk or on a lock.
     Waits,
-    /// May compute for long: hashing, counting, compiling, decoding much.
+    /// May compute for long: hashing, counting, compiling, decoding large
+    /// messages.
     Computes,
 }
 
 impl Cost {
-    /// Runs the work of a call where its cost allows it to run.
+    /// Runs the work of a call on a thread that its cost permits.
     pub async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -53,8 +56,8 @@ impl Cost {
 
 static OFFLOADED: Semaphore = Semaphore::const_new(OFFLOADED_MAX);
 
-/// Runs work on a thread that may be kept busy. A panic of the work becomes
-/// INTERNAL; RESOURCE_EXHAUSTED if no thread is free for long.
+/// Runs work on a thread that may block. A panic of the work becomes INTERNAL.
+/// Fails with RESOURCE_EXHAUSTED if no thread becomes free in time.
 pub async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {
@@ -62,7 +65,8 @@ pub async fn offload<T: Send + 'static>(
         Ok(permit) => permit.expect("the semaphore is never closed"),
         Err(_) => return Err(overloaded()),
     };
-    // The permit belongs to the work: a call that is given up leaves it running.
+    // The permit belongs to the work, which keeps running if its call is
+    // cancelled.
     let running = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         work()
@@ -82,8 +86,8 @@ fn overloaded() -> Status {
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
 static HELD_BACK: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
 
-/// Runs work that may wait on the current thread. Within a task of a runtime
-/// with several threads, the other tasks are moved to another thread first;
+/// Runs work that may block on the current thread. Within a task of a
+/// multi-threaded runtime, the other tasks are moved to another thread first;
 /// elsewhere there are none.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
@@ -95,12 +99,12 @@ pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// To copy this many bytes takes about as long as other calls of a thread
-/// should wait.
+/// Copying this many bytes takes about as long as other calls of a thread should
+/// be delayed.
 const LARGE_BYTES: usize = 4 << 20;
 
-/// Runs work that takes about as long as copying so many bytes: at once if
-/// they are few, otherwise [`in_place`].
+/// Runs work that takes about as long as copying `bytes` bytes: directly if they
+/// are few, otherwise [`in_place`].
 pub fn in_place_if_large<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes > LARGE_BYTES { in_place(work) } else { work() }
 }
@@ -123,12 +127,12 @@ impl Drop for InPlace {
     }
 }
 
-/// The number of calls that wait in place now.
+/// Returns the number of calls that currently block in place.
 pub fn in_place_now() -> usize {
     IN_PLACE.load(Ordering::Relaxed)
 }
 
-/// Whether so many calls wait in place that no other should begin to.
+/// Returns whether so many calls block in place that no other should start.
 pub fn crowded() -> bool {
     in_place_now() >= IN_PLACE_MAX
 }
@@ -139,7 +143,7 @@ pub fn poll_uncrowded(cx: &mut Context<'_>) -> Poll<()> {
         return Poll::Ready(());
     }
     let mut held_back = HELD_BACK.lock();
-    // Again under the lock: whoever leaves afterwards finds the waker.
+    // Check again under the lock: a call that leaves afterwards finds the waker.
     if IN_PLACE.load(Ordering::SeqCst) < IN_PLACE_MAX {
         return Poll::Ready(());
     }
@@ -185,7 +189,7 @@ mod tests {
         assert!(poll_uncrowded(&mut cx).is_ready());
         let mut entered: Vec<_> = (0..IN_PLACE_MAX).map(|_| InPlace::enter()).collect();
         assert!(poll_uncrowded(&mut cx).is_pending() && poll_uncrowded(&mut cx).is_pending());
-        // Other tests of this process may wait in place too.
+        // Other tests of this process may block in place too.
         entered.truncate(IN_PLACE_MAX - 8);
         drop(entered);
         assert!(poll_uncrowded(&mut cx).is_ready());

@@ -1,9 +1,10 @@
-//! Values that must not be shown: tokens, passwords, private keys.
+//! Values that must not be printed: tokens, passwords, private keys.
 
 use std::fmt;
 
-/// A value that is left out of debug output, and so out of logs. It cannot be
-/// displayed either: whoever needs the value says so with [`Secret::expose`].
+/// A value that is omitted from debug output and thus from logs. It cannot be
+/// displayed either: code that needs the value calls [`Secret::expose`]
+/// explicitly.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Secret<T = String>(T);
 
@@ -12,18 +13,18 @@ impl<T> Secret<T> {
         Secret(value.into())
     }
 
-    /// The value itself, for the one place that sends or checks it.
+    /// Returns the value, for the one place that sends or checks it.
     pub fn expose(&self) -> &T {
         &self.0
     }
 
-    /// The value itself, for a place that keeps it secret in another way.
+    /// Returns the value, for code that keeps it secret by other means.
     pub fn into_exposed(self) -> T {
         self.0
     }
 }
 
-/// So that a table of secrets can be searched without copying what was sent.
+/// Allows looking up a secret in a map without copying the received text.
 impl std::borrow::Borrow<str> for Secret<String> {
     fn borrow(&self) -> &str {
         &self.0

@@ -1,7 +1,7 @@
-//! The gRPC services of a port. The service named in a call's path answers it;
-//! dispatching allocates nothing. Only requests that are gRPC calls get that far:
-//! the content type and the exact form of the path are checked here, so that a
-//! service may trust that its path is `/service/method`.
+//! The gRPC services of a port. A call is dispatched to the service named in its
+//! path; dispatching does not allocate. Requests that are not gRPC calls are
+//! rejected here: the content type and the exact form of the path are checked, so
+//! a service can rely on its path being `/service/method`.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tonic::service::Routes;
 use tower_service::Service;
 
 type Answer = Result<http::Response<Body>, Infallible>;
-/// A call that is being answered.
+/// The response future of a call.
 pub type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 #[derive(Clone, Default)]
@@ -26,15 +26,16 @@ pub struct Services(Arc<Table>);
 #[derive(Clone, Default)]
 struct Table {
     named: Vec<(&'static str, Arc<dyn Serves>)>,
-    /// Answers what no other is there for.
+    /// Handles calls whose service is not in `named`.
     otherwise: Option<Arc<dyn Serves>>,
     /// Sees every call first.
     intercept: Option<Arc<dyn Intercept>>,
 }
 
-/// Stands between a port and its services.
+/// Intercepts calls between a port and its services.
 pub trait Intercept: Send + Sync {
-    /// Answers a call, or passes it on. Its path is known to be `/service/method`.
+    /// Answers a call or passes it to `next`. Its path is known to be
+    /// `/service/method`.
     fn intercept(&self, request: http::Request<Body>, next: Dispatch) -> Answering;
 }
 
@@ -47,7 +48,7 @@ impl Dispatch {
     }
 }
 
-/// A service that is shared by all calls.
+/// A service shared by all calls.
 trait Serves: Send + Sync {
     fn call(&self, request: http::Request<Body>) -> Answering;
 }
@@ -63,7 +64,7 @@ where
 }
 
 impl Services {
-    /// With one more service, as they are generated: always ready.
+    /// Adds a generated service. Generated services are always ready.
     pub fn with<S>(mut self, service: S) -> Services
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
@@ -74,7 +75,7 @@ impl Services {
         self
     }
 
-    /// With one for all calls of other names.
+    /// Sets the service that handles calls of all other names.
     pub fn otherwise<S>(mut self, service: S) -> Services
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
@@ -84,13 +85,14 @@ impl Services {
         self
     }
 
-    /// With something that sees every call first.
+    /// Sets an interceptor that sees every call first.
     pub fn intercepted_by(mut self, intercept: Arc<dyn Intercept>) -> Services {
         Arc::make_mut(&mut self.0).intercept = Some(intercept);
         self
     }
 
-    /// As the library's own servers and clients take them.
+    /// Converts the services to tonic's own router, as its servers and clients
+    /// expect.
     pub fn into_routes(self) -> Routes {
         let mut routes = Routes::default();
         let router = std::mem::take(routes.axum_router_mut());
@@ -98,8 +100,8 @@ impl Services {
         routes
     }
 
-    /// Answers a call. Paths other than `/service/method` answer UNIMPLEMENTED,
-    /// requests of another content type HTTP status 415.
+    /// Handles a call. A path other than `/service/method` is answered with
+    /// UNIMPLEMENTED, a request with another content type with HTTP status 415.
     pub fn call(&self, request: http::Request<Body>) -> Answering {
         if !is_grpc(request.headers()) {
             return answered(unsupported_media_type());
@@ -134,14 +136,14 @@ fn answered(response: http::Response<Body>) -> Answering {
 }
 
 /// Returns whether the content type of a request is gRPC's: `application/grpc`,
-/// perhaps with a codec (`+proto`) or parameters (`;`).
+/// optionally followed by a codec (`+proto`) or parameters (`;`).
 pub fn is_grpc(headers: &http::HeaderMap) -> bool {
     let kind = headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// The answer to a request that is not gRPC where only gRPC is served.
+/// The response to a request that is not gRPC on a port that serves only gRPC.
 pub fn unsupported_media_type() -> http::Response<Body> {
     let text = "gRPC calls need the content type application/grpc\n";
     let mut response = http::Response::new(Body::new(text.to_string()));
@@ -151,7 +153,7 @@ pub fn unsupported_media_type() -> http::Response<Body> {
     response
 }
 
-/// The beginning of what a client sent, short enough to be repeated to it.
+/// Returns a prefix of client-supplied text, short enough for an error message.
 fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(200)]
 }
@@ -164,8 +166,8 @@ pub struct MethodPath<'a> {
 }
 
 impl<'a> MethodPath<'a> {
-    /// The parts of a path that has exactly this form: one leading slash, two
-    /// segments that are not empty, no query.
+    /// Parses a path of exactly this form: one leading slash, two non-empty
+    /// segments and no query.
     pub fn of(uri: &'a http::Uri) -> Option<MethodPath<'a>> {
         let exact = uri.path_and_query()?.as_str();
         let (service, method) = exact.strip_prefix('/')?.split_once('/')?;
@@ -174,7 +176,7 @@ impl<'a> MethodPath<'a> {
     }
 }
 
-/// The library's own, which go their own way.
+/// Delegates all calls to tonic's own router.
 impl From<Routes> for Services {
     fn from(routes: Routes) -> Services {
         let otherwise: Option<Arc<dyn Serves>> = Some(Arc::new(Routed(routes)));
@@ -211,7 +213,7 @@ where
 mod tests {
     use super::*;
 
-    /// Answers with its own name.
+    /// Responds with its own name.
     #[derive(Clone)]
     struct Named(&'static str);
 
@@ -281,7 +283,7 @@ mod tests {
             let answer = asked(&services, path).await;
             assert_eq!(answer.headers()["grpc-status"], "12", "{path}");
         }
-        // An absolute URI, as HTTP/2 requests have.
+        // An absolute URI, as in HTTP/2 requests.
         assert_eq!(asked(&services, "http://host/a.B/C").await.headers()["who"], "a");
     }
 

@@ -1,10 +1,10 @@
-//! Whom a client trusts and how it is known.
+//! TLS settings of a client: trusted certificates and the client's identity.
 
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::Secret;
 
-/// Used for `https` endpoints.
+/// TLS settings for `https` endpoints.
 #[derive(Clone, Default)]
 pub struct Tls {
     /// Certificates to trust, in PEM, instead of the system's.
@@ -29,7 +29,7 @@ impl Tls {
 }
 
 impl std::fmt::Debug for Tls {
-    /// Keys are not shown.
+    /// Omits keys.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Tls")
             .field("ca", &self.ca.is_some())

@@ -1,5 +1,5 @@
-//! The way to the server: a connection, or a call within the process. Both
-//! carry the same requests, so nothing above knows which it is.
+//! The transport to a server: a network connection or a call within the process.
+//! Both carry the same requests, so higher layers do not distinguish them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,8 +12,8 @@ use tower_service::Service;
 use crate::Services;
 use crate::memory::CallMemory;
 
-/// Marks a call that was made within the process, among the extensions of its
-/// request. Only [`Transport::InProcess`] can create it, so no call from the network
+/// Marks a call made within the process, among the extensions of its request.
+/// Only [`Transport::InProcess`] can create it, so no call from the network
 /// carries it.
 #[derive(Clone, Copy, Debug)]
 pub struct InProcess(());
@@ -53,7 +53,7 @@ impl Service<http::Request<Body>> for Transport {
             }
             Transport::InProcess(services) => {
                 request.extensions_mut().insert(InProcess(()));
-                // Not a call of the network, even if one of those makes it.
+                // Not charged to a network call, even if one makes this call.
                 let responding = CallMemory::uncounted(services.call(request));
                 Box::pin(async move { responding.await.map_err(|never| match never {}) })
             }

@@ -1,5 +1,5 @@
-//! Calls that ask with one message, read from their body as it comes: a message
-//! that fits into one frame is not copied.
+//! Reads calls with a single request message from the body as it arrives. A
+//! message that fits into one frame is not copied.
 
 use std::pin::Pin;
 
@@ -14,12 +14,14 @@ use crate::memory::CallMemory;
 use crate::offload::in_place_if_large;
 use crate::{Any, Precheck};
 
-/// What stands before a message: whether it is compressed, and its length.
+/// The length of the prefix of a message: a compression flag and the message
+/// length.
 const PREFIX_BYTES: usize = 5;
-/// How many bytes could be copied while one byte of a message is decoded.
+/// The number of bytes that could be copied while one byte of a message is
+/// decoded.
 const DECODING_COST: usize = 4;
 
-/// Reads the one message of a call, and its stream to the end.
+/// Reads the only message of a call, and its stream to the end.
 pub async fn read<M: Message + Default>(
     headers: &http::HeaderMap,
     body: Body,
@@ -28,7 +30,7 @@ pub async fn read<M: Message + Default>(
     read_checked::<M, Any>(headers, body, bytes_max).await
 }
 
-/// The same, after a look at its bytes.
+/// Like [`read`], but prechecks the bytes before decoding them.
 pub async fn read_checked<M: Message + Default, P: Precheck>(
     headers: &http::HeaderMap,
     mut body: Body,
@@ -47,14 +49,14 @@ pub async fn read_checked<M: Message + Default, P: Precheck>(
     in_place_if_large(decoded_bytes.saturating_mul(DECODING_COST), || decode(message))
 }
 
-/// Decodes a message. Bytes that are none are their sender's mistake.
+/// Decodes a message. Undecodable bytes are reported as the sender's mistake.
 pub fn decode<M: Message + Default>(message: impl Buf) -> Result<M, Status> {
     let unreadable =
         |error| Status::invalid_argument(format!("The message cannot be read: {error}"));
     M::decode(message).map_err(unreadable)
 }
 
-/// A message as it goes out.
+/// Encodes a message with its prefix.
 pub fn framed(message: &impl Message) -> Bytes {
     let bytes = message.encoded_len();
     let mut frame = Vec::with_capacity(PREFIX_BYTES + bytes);
@@ -65,7 +67,7 @@ pub fn framed(message: &impl Message) -> Bytes {
     frame.into()
 }
 
-/// Refuses compressed requests as the generated methods do.
+/// Rejects compressed requests as the generated methods do.
 fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
     match headers.get("grpc-encoding") {
         None => Ok(()),
@@ -84,13 +86,13 @@ fn only_identity(what: impl Into<String>) -> Status {
     status
 }
 
-/// What has come of a message and its prefix.
+/// The received part of a message and its prefix.
 #[derive(Default)]
 struct Received {
-    /// The first frame, while there is no other.
+    /// The first frame, until a second one arrives.
     first: Bytes,
     all: BytesMut,
-    /// Known once the prefix is there.
+    /// Known once the prefix has arrived.
     message_bytes: Option<usize>,
 }
 
@@ -130,14 +132,16 @@ impl Received {
     }
 }
 
-/// The buffer for a message of which this much has arrived: all of it once a
-/// quarter is there, so that announcing a message takes no memory.
+/// Returns the buffer capacity for a message of which `arrived` bytes are there:
+/// that of the whole message only once a quarter of it has arrived, so a message
+/// that was merely announced takes no memory.
 fn capacity(arrived: usize, message_bytes: Option<usize>) -> usize {
     let whole = message_bytes.map_or(0, |bytes| PREFIX_BYTES + bytes);
     if arrived >= whole / 4 { whole.max(arrived) } else { (2 * arrived).min(whole) }
 }
 
-/// The length of the message that begins here, once its prefix is there.
+/// Returns the length of the message that begins here, once its prefix has
+/// arrived.
 fn message_bytes(received: &[u8], bytes_max: usize) -> Result<Option<usize>, Status> {
     let Some(&[flag, a, b, c, d]) = received.first_chunk::<PREFIX_BYTES>() else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The one cluster that every instance seems to have. Its id is the
-//! instance's with `-c1` behind it.
+//! The single cluster reported for every instance. Its id is the instance's id
+//! with the suffix `-c1`.
 
 use crate::name::InstanceName;
 use crate::proto::admin::app_profile::{
@@ -25,7 +25,8 @@ pub fn cluster(instance: InstanceName<'_>) -> Cluster {
     }
 }
 
-/// Everything goes to the one cluster, so single-row transactions are allowed.
+/// Returns the app profile. All traffic is routed to the one cluster, so
+/// single-row transactions are allowed.
 pub fn app_profile(instance: InstanceName<'_>) -> AppProfile {
     let routing =
         SingleClusterRouting { cluster_id: cluster_id(instance), allow_transactional_writes: true };

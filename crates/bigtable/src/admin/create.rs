@@ -1,4 +1,4 @@
-//! What a request to make a table asks for.
+//! Validation of CreateTable requests.
 
 use crate::error::{Error, Result};
 use crate::name::{InstanceName, TABLE_ID_MAX, excerpt, is_table_id};
@@ -7,12 +7,12 @@ use crate::table::Definition;
 use stele_engine::schema::Compression;
 use tonic::metadata::MetadataMap;
 
-/// The header of a request to make a table that says how its files are
-/// compressed. No field of the API does, so other servers pass it by.
+/// The request header that selects the compression of a new table's files. The
+/// API has no field for it; other servers ignore the header.
 pub const COMPRESSION_HEADER: &str = "stele-compression";
 
-/// The name and the definition of the new table. The instance need not have
-/// been made before.
+/// Returns the name and the definition of the new table. The instance need not
+/// exist.
 pub fn declared(request: CreateTableRequest) -> Result<(String, Definition)> {
     let CreateTableRequest { parent, table_id, table, initial_splits } = request;
     let instance = InstanceName::parse(&parent)?;
@@ -28,7 +28,7 @@ pub fn declared(request: CreateTableRequest) -> Result<(String, Definition)> {
     Ok((format!("{instance}/tables/{table_id}"), definition))
 }
 
-/// The compression that the headers ask for.
+/// Returns the compression that the headers select.
 pub fn compression(headers: &MetadataMap) -> Result<Compression> {
     match headers.get(COMPRESSION_HEADER).map(|value| value.as_bytes()) {
         None => Ok(Compression::default()),

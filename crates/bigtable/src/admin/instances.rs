@@ -1,5 +1,5 @@
-//! The instance admin service, as far as clients look around: an instance is
-//! whatever a table's name says, and has one cluster and one app profile.
+//! The instance admin service, limited to what clients query: instances are
+//! implied by table names, and each has one cluster and one app profile.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::proto::admin::{
 use crate::reserved;
 use crate::table::Tables;
 
-/// Shows the instances that tables imply.
+/// Serves the instances that table names imply.
 pub struct InstanceAdmin {
     tables: Arc<Tables>,
 }
@@ -29,7 +29,7 @@ impl InstanceAdmin {
         InstanceAdmin { tables }
     }
 
-    /// What `show` makes of each instance that a list asks for, by id.
+    /// Applies `show` to each instance that a list request covers, ordered by id.
     fn each<T>(&self, asked: Instances<'_>, show: impl Fn(InstanceName<'_>) -> T) -> Vec<T> {
         let project = match asked {
             Instances::One(instance) => return vec![show(instance)],

@@ -1,4 +1,4 @@
-//! The tables of an instance, page by page, in the order of their names.
+//! Lists the tables of an instance in pages, ordered by name.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,14 +10,14 @@ use crate::name::InstanceName;
 use crate::proto::admin::{ListTablesRequest, ListTablesResponse};
 use crate::table::Tables;
 
-/// Tables of a page at most, whatever is asked for.
+/// The maximum number of tables in a page, regardless of the requested size.
 const PAGE_TABLES_MAX: usize = 1000;
-/// A page ends with the table that makes it this large: clients take 4 MiB.
+/// A page ends with the table that makes it this large: clients accept 4 MiB.
 const PAGE_BYTES: usize = 1 << 20;
-/// No page token that was given out is longer.
+/// No page token that this server issued is longer.
 const TOKEN_BYTES_MAX: usize = 1 << 10;
 
-/// The page a request asks for.
+/// Returns the requested page.
 pub fn page(tables: &Tables, request: &ListTablesRequest) -> Result<ListTablesResponse> {
     let instance = InstanceName::parse(&request.parent)?;
     let view = View::asked(request.view, View::Name)?;
@@ -51,8 +51,8 @@ pub fn page_size(asked: i32) -> Result<usize> {
     }
 }
 
-/// The last name of the page before; empty for the first page. The table need
-/// not exist any more.
+/// Returns the last name of the previous page; empty for the first page. That
+/// table may have been deleted since.
 fn token_name(token: &str, prefix: &str) -> Result<String> {
     if token.is_empty() {
         return Ok(String::new());

@@ -1,13 +1,13 @@
-//! Administration: tables are created, shown, changed and dropped; instances
-//! are implied by the names of tables and read-only.
+//! Administration: tables can be created, viewed, changed and dropped; instances
+//! are implied by the names of tables and are read-only.
 //!
-//! Follow one call: `tables` serves it, `create`, `modify` or `update` turns the
-//! request into a definition, the registry (`crate::table`) makes it durable on
-//! a thread that may block, and `view` shows the table. `list` pages through
-//! tables, `token` seals consistency tokens. `instances` answers the first
-//! calls of clients, with the one cluster of `cluster`; `operations` answers for
-//! long-running operations, all of which are done when they are returned.
-//! Methods that are not declared in `build.rs` answer UNIMPLEMENTED.
+//! The path of a call: `tables` serves it; `create`, `modify` or `update` turns
+//! the request into a definition; the registry (`crate::table`) makes it durable
+//! on a thread that may block; and `view` renders the table. `list` pages through
+//! tables, `token` seals consistency tokens. `instances` answers the first calls
+//! of clients, with the one cluster of `cluster`; `operations` serves
+//! long-running operations, all of which are done when they are returned. Methods
+//! that are not declared in `build.rs` return UNIMPLEMENTED.
 
 mod cluster;
 mod create;
@@ -39,7 +39,7 @@ pub use instances::InstanceAdmin;
 pub use operations::TableOperations;
 pub use tables::TableAdmin;
 
-/// Adds the services of administration to others.
+/// Adds the admin services to `services`.
 pub fn add_services(services: Services, tables: &Arc<Tables>, clock: &Arc<dyn Clock>) -> Services {
     services
         .with(BigtableTableAdminServer::new(TableAdmin::new(tables.clone(), clock.clone())))
@@ -47,7 +47,7 @@ pub fn add_services(services: Services, tables: &Arc<Tables>, clock: &Arc<dyn Cl
         .with(OperationsServer::new(TableOperations::new(tables.clone())))
 }
 
-/// Runs what waits for the disk on a thread that may wait.
+/// Runs blocking work on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T, Status> {

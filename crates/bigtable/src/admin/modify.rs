@@ -1,4 +1,5 @@
-//! A list of changes to a table's families, done in order and all or none.
+//! ModifyColumnFamilies: a list of changes to a table's families, applied in
+//! order and atomically.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -15,7 +16,8 @@ use crate::table::{Definition, Family, Successor, check_family_name, in_field};
 const GC_RULE: &str = "gc_rule";
 const VALUE_TYPE: &str = "value_type";
 
-/// What the table of that name becomes. A later change sees the earlier ones.
+/// Returns the definition of `table` after the changes. A later change sees the
+/// earlier ones.
 pub fn successor(
     table: &str,
     old: &Definition,
@@ -74,8 +76,8 @@ fn apply(
     }
 }
 
-/// Changes what the mask names; without a mask that is the rule alone, whatever
-/// else the message has.
+/// Changes the fields in the mask. Without a mask, changes only the rule, even if
+/// the message has other fields.
 fn update(family: &mut Family, mut message: ColumnFamily, mask: FieldMask) -> Result<()> {
     let known = |path: &&String| matches!(path.as_str(), GC_RULE | VALUE_TYPE);
     if let Some(path) = mask.paths.iter().find(|path| !known(path)) {
@@ -102,8 +104,8 @@ fn update(family: &mut Family, mut message: ColumnFamily, mask: FieldMask) -> Re
     Ok(())
 }
 
-/// Gives a family another type. What an aggregate stored cannot be read as
-/// anything else, so aggregates stay what they are.
+/// Changes the type of a family. Stored aggregates cannot be read as another
+/// type, so the type of an aggregate cannot change.
 fn retype(family: &mut Family, declared: &Family) -> Result<()> {
     let (old, new) = (family.aggregate(), declared.aggregate());
     if old != new {

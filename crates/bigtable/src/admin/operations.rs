@@ -1,6 +1,6 @@
-//! Long-running operations. Each is done when its request is answered, so
-//! nothing is kept of it: its name carries what a client that polls it asks
-//! for, sealed for one table of one store, and is valid across restarts.
+//! Long-running operations. Each is done when its request is answered, so no
+//! state is kept: its name encodes what a polling client needs, sealed for one
+//! table of one store, and stays valid across restarts.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::table::{Table, Tables};
 const PREFIX: &str = "operations/";
 const INFIX: &str = "/operations/";
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/google.bigtable.admin.v2.";
-/// Start, end and seal.
+/// The length of an operation id: start, end and seal.
 const ID_BYTES: usize = 8 + 8 + 8;
 
-/// An UpdateTable that is done.
+/// A completed UpdateTable operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableUpdate {
     pub start_micros: i64,
@@ -37,7 +37,7 @@ pub struct TableUpdate {
 }
 
 impl TableUpdate {
-    /// The operation as a client sees it, with the table as it is now.
+    /// Returns the operation message, with the table in its current state.
     pub fn operation(self, store_id: u64, table: &Table) -> Operation {
         let metadata = UpdateTableMetadata {
             name: table.name.clone(),
@@ -70,7 +70,7 @@ impl TableUpdate {
     }
 }
 
-/// Answers for operations by their names.
+/// Serves operations by name.
 pub struct TableOperations {
     tables: Arc<Tables>,
 }

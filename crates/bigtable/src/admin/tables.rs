@@ -1,5 +1,5 @@
-//! The table admin service: each method checks its request and leaves the work
-//! to the registry.
+//! The table admin service: each method validates its request and delegates to
+//! the registry.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<ModifyColumnFamiliesRequest>,
     ) -> Result<Response<Table>, Status> {
         reserved::check(request.extensions(), &request.get_ref().name)?;
-        // Nothing here is only warned about, so there is nothing to ignore.
+        // There are no warnings here, so there is nothing to ignore.
         let ModifyColumnFamiliesRequest { name, modifications, ignore_warnings: _ } =
             request.into_inner();
         let tables = self.tables.clone();
@@ -143,7 +143,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<CheckConsistencyRequest>,
     ) -> Result<Response<CheckConsistencyResponse>, Status> {
         reserved::check(request.extensions(), &request.get_ref().name)?;
-        // There is one copy of the data, so both modes ask for the same.
+        // There is one copy of the data, so both modes are equivalent.
         let CheckConsistencyRequest { name, consistency_token, mode: _ } = request.get_ref();
         let table = self.tables.get(name)?;
         let txn = token::open(self.tables.store_id(), table.id, consistency_token)
@@ -153,7 +153,7 @@ impl BigtableTableAdmin for TableAdmin {
     }
 }
 
-/// The rows a request wants gone, if any.
+/// Returns the rows that a request deletes, if any.
 fn rows_to_drop(target: Option<&Target>) -> Result<Option<RowRange>> {
     match target {
         None => Err(Error::invalid(

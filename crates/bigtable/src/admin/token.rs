@@ -1,16 +1,16 @@
-//! Consistency tokens: how far the store had come, sealed for one table of one
-//! store. They hold across restarts, because txns only rise.
+//! Consistency tokens: the progress of the store (a txn), sealed for one table of
+//! one store. They stay valid across restarts, because txns only increase.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use stele_engine::{TableId, Txn};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Table, txn and seal.
+/// The length of a token: table, txn and seal.
 const TOKEN_BYTES: usize = 4 + 8 + 8;
 const TOKEN_CHARS: usize = (TOKEN_BYTES * 4).div_ceil(3);
 
-/// A token that says: everything up to `txn`.
+/// Creates a token that covers everything up to `txn`.
 pub fn seal(store_id: u64, table: TableId, txn: Txn) -> String {
     let mut bytes = [0; TOKEN_BYTES];
     bytes[..4].copy_from_slice(&table.0.to_be_bytes());
@@ -20,7 +20,7 @@ pub fn seal(store_id: u64, table: TableId, txn: Txn) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The txn of a token that was sealed for this table.
+/// Returns the txn of a token that was sealed for this table.
 pub fn open(store_id: u64, table: TableId, token: &str) -> Option<Txn> {
     if token.len() != TOKEN_CHARS {
         return None;

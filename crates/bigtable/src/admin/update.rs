@@ -1,4 +1,4 @@
-//! UpdateTable: the one field that can change after creation.
+//! UpdateTable: changes the one field that can change after creation.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use crate::table::{Definition, Successor};
 
 const DELETION_PROTECTION: &str = "deletion_protection";
 const COLUMN_FAMILIES: &str = "column_families";
-/// Fields of a table that the API can update and this server does not have.
+/// Fields of a table that the API can update but this server does not support.
 const UNSUPPORTED: &[&str] =
     &["automated_backup_policy", "change_stream_config", "row_key_schema", "tiered_storage_config"];
 
-/// The checked request: which table, and whether it becomes protected.
+/// A validated request: the table, and whether it becomes protected.
 #[derive(Debug)]
 pub struct Update {
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Update {
 
 impl Update {
     pub fn requested(request: UpdateTableRequest) -> Result<Update> {
-        // Nothing is only warned about, so there is no warning to ignore.
+        // There are no warnings, so there is nothing to ignore.
         let UpdateTableRequest { table, update_mask, ignore_warnings: _ } = request;
         let Some(Table { name, deletion_protection, .. }) = table else {
             return Err(Error::invalid("Error in field 'table' : must be set"));
@@ -37,7 +37,7 @@ impl Update {
         Ok(Update { name, deletion_protection })
     }
 
-    /// The definition after the update.
+    /// Returns the definition after the update.
     pub fn successor(&self, old: &Definition) -> Successor {
         let definition =
             Definition { deletion_protection: self.deletion_protection, ..old.clone() };

@@ -1,4 +1,4 @@
-//! How much of a table is shown.
+//! Table views: how much of a table is returned.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub enum View {
 }
 
 impl View {
-    /// The view a request asks for.
+    /// Returns the requested view.
     pub fn asked(wire: i32, default: View) -> Result<View> {
         match Wire::try_from(wire) {
             Ok(Wire::Unspecified) => Ok(default),
@@ -53,9 +53,9 @@ impl View {
     }
 }
 
-/// The table as it was declared. A family of which there is nothing to tell is
-/// shown with an empty rule: without, it would have no value in the map of
-/// families, and some clients cannot read that.
+/// Returns the table as declared. A family without settings is shown with an
+/// empty rule: otherwise it would have no value in the map of families, which
+/// some clients cannot parse.
 fn schema(table: &Table) -> admin::Table {
     let mut message = table.definition.message(&table.name);
     let empty = admin::ColumnFamily::default();
@@ -65,7 +65,7 @@ fn schema(table: &Table) -> admin::Table {
     message
 }
 
-/// The one cluster, which is always ready.
+/// Returns the state of the one cluster, which is always ready.
 fn cluster_states(table: &str, encrypted: bool) -> BTreeMap<String, ClusterState> {
     let name = TableName::parse(table).expect("a table is only made under a sound name");
     let encryption = admin::EncryptionInfo {

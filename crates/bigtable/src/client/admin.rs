@@ -1,4 +1,4 @@
-//! Table administration, as far as the services on top need it.
+//! Table administration, limited to what the services on top need.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,19 @@ use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::r#type::Kind;
 use crate::proto::admin::r#type::aggregate::Aggregator;
 
-/// `TimestampGranularity` on the wire; the published types do not know it yet.
+/// A value of `TimestampGranularity` that the published types lack.
 const MICROS: i32 = 2;
 
-/// A table to be made.
+/// The definition of a table to create.
 #[derive(Clone, Debug, Default)]
 pub struct NewTable {
     pub id: String,
     pub families: BTreeMap<String, GcRule>,
-    /// Where the table is cut from the start.
+    /// The initial split points of the table.
     pub splits: Vec<Bytes>,
-    /// Ask a Stele for the smallest files, for rows that are much alike. They
-    /// take more time to write and to read. Other servers pass it by.
+    /// Requests the smallest files from a Stele server, for rows that are very
+    /// similar. They take more time to write and to read. Other servers ignore
+    /// this.
     pub zstd: bool,
 }
 
@@ -50,26 +51,26 @@ impl NewTable {
     }
 }
 
-/// A table as the server tells it.
+/// A table as reported by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
     /// `projects/P/instances/I/tables/T`.
     pub name: String,
-    /// Not told in lists.
+    /// Not included in lists.
     pub families: BTreeMap<String, FamilyInfo>,
     pub timestamps_in_micros: bool,
     pub deletion_protection: bool,
 }
 
-/// A family as the server tells it.
+/// A family as reported by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyInfo {
     pub gc_rule: GcRule,
-    /// `bytes`, or how cells are folded together: `sum`, `min`, `max`.
+    /// `bytes`, or the fold of an aggregate: `sum`, `min`, `max`.
     pub kind: &'static str,
 }
 
-/// One change of a table's families; a list of them happens at once.
+/// One change to a table's families; a list of them is applied atomically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FamilyChange {
     Create { family: String, gc_rule: GcRule },
@@ -111,7 +112,7 @@ impl Client {
         call.run(message, Repeat::Allowed, send).await.map(TableInfo::from_message)
     }
 
-    /// The ids of all tables of the instance, ascending.
+    /// Returns the ids of all tables of the instance, ascending.
     pub async fn list_tables(&self) -> Result<Vec<String>> {
         let parent = self.options().instance_name();
         let target = Target::new("parent", &parent, None)?;
@@ -140,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Removes a table with all its rows.
+    /// Deletes a table with all its rows.
     pub async fn drop_table(&self, id: &str) -> Result<()> {
         let (call, name) = self.table_call(id, "DeleteTable")?;
         let send = |request| {
@@ -150,7 +151,7 @@ impl Client {
         call.run(admin::DeleteTableRequest { name }, Repeat::Never, send).await
     }
 
-    /// Changes families in this order, all of them or none.
+    /// Applies changes to families in this order, atomically.
     pub async fn modify_families(
         &self,
         id: &str,
@@ -169,12 +170,12 @@ impl Client {
         call.run(message, Repeat::Never, send).await.map(TableInfo::from_message)
     }
 
-    /// Removes all rows whose keys begin with `prefix`, which is not empty.
+    /// Deletes all rows whose keys begin with `prefix`, which must not be empty.
     pub async fn drop_row_range(&self, id: &str, prefix: impl Into<Bytes>) -> Result<()> {
         self.drop_rows(id, Dropped::RowKeyPrefix(prefix.into())).await
     }
 
-    /// Removes all rows of a table, and keeps the table.
+    /// Deletes all rows of a table, but keeps the table.
     pub async fn drop_all_rows(&self, id: &str) -> Result<()> {
         self.drop_rows(id, Dropped::DeleteAllDataFromTable(true)).await
     }
@@ -206,7 +207,7 @@ fn modification(change: FamilyChange) -> Modification {
         FamilyChange::SetGcRule { family: name, gc_rule } => (name, Mod::Update(family(gc_rule))),
         FamilyChange::Drop { family: name } => (name, Mod::Drop(true)),
     };
-    // Without a mask, the rule is what changes.
+    // Without a mask, the rule is updated.
     Modification { id, update_mask: None, r#mod: Some(change) }
 }
 

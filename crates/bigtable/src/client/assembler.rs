@@ -1,5 +1,5 @@
-//! Puts rows together from the chunks of a ReadRows response, and refuses
-//! sequences that the protocol does not allow.
+//! Assembles rows from the chunks of a ReadRows response, and rejects sequences
+//! that violate the protocol.
 
 use std::sync::Arc;
 
@@ -9,16 +9,15 @@ use super::row::{Cell, Row};
 use crate::proto::v2::read_rows_response::CellChunk;
 use crate::proto::v2::read_rows_response::cell_chunk::RowStatus;
 
-/// Bytes of a row that is put together, at most: twice what the API lets a
-/// row have.
+/// The maximum size of an assembled row in bytes: twice what the API allows.
 const ROW_BYTES_MAX: usize = 512 << 20;
 
-/// What is being put together, between two chunks.
+/// The state between two chunks.
 #[derive(Debug)]
 enum State {
     /// The next chunk begins a row.
     Between,
-    /// A row has whole cells; the next chunk begins another cell of it.
+    /// The row has complete cells; the next chunk begins another cell of it.
     InRow(Open),
     /// The next chunk continues the value of the row's last cell.
     InValue(Open, BytesMut),
@@ -35,11 +34,11 @@ struct Open {
 pub struct Assembler {
     state: State,
     reversed: bool,
-    /// The last key that a row or a message about progress named.
+    /// The last key reported by a row or a progress message.
     last_key: Option<Bytes>,
 }
 
-/// Why a sequence of chunks is not allowed.
+/// The reason why a sequence of chunks is invalid.
 pub type Disorder = &'static str;
 
 impl Assembler {
@@ -47,12 +46,12 @@ impl Assembler {
         Assembler { state: State::Between, reversed, last_key: None }
     }
 
-    /// The last key that a retry need not read again.
+    /// Returns the last key that a retry need not read again.
     pub fn last_key(&self) -> Option<&Bytes> {
         self.last_key.as_ref()
     }
 
-    /// Takes a chunk, and gives the row that it completes.
+    /// Processes a chunk, and returns the row that it completes.
     pub fn chunk(&mut self, mut chunk: CellChunk) -> Result<Option<Row>, Disorder> {
         if chunk.row_status == Some(RowStatus::ResetRow(true)) {
             return self.reset(&chunk).map(|()| None);
@@ -74,7 +73,7 @@ impl Assembler {
         if commits { self.commit().map(Some) } else { Ok(None) }
     }
 
-    /// Takes a message that says how far the server has come.
+    /// Processes a message that reports how far the server has scanned.
     pub fn scanned(&mut self, key: Bytes) -> Result<(), Disorder> {
         if !matches!(self.state, State::Between) {
             return Err("progress is told in the middle of a row");
@@ -94,7 +93,7 @@ impl Assembler {
         }
     }
 
-    /// Forgets a row that was cut off, for another attempt.
+    /// Discards an incomplete row before another attempt.
     pub fn restart(&mut self) {
         self.state = State::Between;
     }
@@ -134,8 +133,8 @@ impl Assembler {
         }
     }
 
-    /// Gives the row's last cell its value, or one piece of it. What the
-    /// pieces announce as the whole size is a hint that need not come true.
+    /// Sets the value of the row's last cell, or appends a piece of it. The total
+    /// size that the pieces announce is only a hint.
     fn take_value(
         &mut self,
         mut open: Open,
@@ -177,7 +176,7 @@ impl Assembler {
     }
 }
 
-/// Begins another cell; what the chunk leaves out is as in the cell before.
+/// Begins another cell; fields that the chunk omits are as in the previous cell.
 fn begin_cell(mut open: Open, chunk: &mut CellChunk) -> Result<Open, Disorder> {
     if !chunk.row_key.is_empty() && chunk.row_key != open.row.key {
         return Err("a row begins before the last one was committed");
@@ -203,7 +202,7 @@ fn continue_value(open: Open, chunk: &CellChunk) -> Result<Open, Disorder> {
     Ok(open)
 }
 
-/// True if the chunk names no cell of its own.
+/// Returns whether the chunk does not name a cell of its own.
 fn is_piece(chunk: &CellChunk) -> bool {
     chunk.family_name.is_none()
         && chunk.qualifier.is_none()
@@ -225,8 +224,8 @@ fn new_cell(family: Arc<str>, qualifier: Bytes, chunk: &mut CellChunk) -> Cell {
 mod tests {
     use super::*;
 
-    /// A chunk in few letters: `key fam:qual@ts=value`, then flags. A part
-    /// that is left out is not set; `~N` is a value size.
+    /// Parses a chunk in compact notation: `key fam:qual@ts=value`, then flags.
+    /// An omitted part is unset; `~N` is a value size.
     fn chunk(text: &str) -> CellChunk {
         let mut chunk = CellChunk::default();
         for part in text.split_whitespace() {
@@ -283,12 +282,12 @@ mod tests {
             // A bare commit begins an empty cell, or ends a value.
             ("ka ff qq @1 =v ? ; !", "[a f:q@1=v f:q@0=]"),
             ("ka ff qq @1 =v ~9 ; !", "[a f:q@1=v]"),
-            // Values in pieces, empty ones among them; sizes are hints.
+            // Values in pieces, including empty ones; sizes are hints.
             ("ka ff qq @1 =v ~5 ; =al ~5 ; =ue !", "[a f:q@1=value]"),
             ("ka ff qq @1 l1 =v ~10 ; ~10 ; =ue !", "[a f:q@1=vue#1]"),
             ("ka ff qq @1 =v ~2 ; =w ; @3 =x ~2 ; =y !", "[a f:q@1=vw f:q@3=xy]"),
             ("ka ff qq ~3 ; =abc !", "[a f:q@0=abc]"),
-            // Resets take back what was not committed.
+            // Resets discard what was not committed.
             ("ka ff qq @1 =v ; ^", ""),
             ("ka ff qq @1 =v ; ^ ; ka ff qq @1 =w !", "[a f:q@1=w]"),
             ("ka ff qq @1 =v ~9 ; =x ~9 ; ^ ; kb ff qq =w !", "[b f:q@0=w]"),
@@ -308,7 +307,7 @@ mod tests {
     #[test]
     fn every_illegal_sequence_of_chunks_is_refused() {
         for chunks in [
-            // Beginnings that leave something out.
+            // Beginnings that omit something.
             "ff qq =v !",
             "ka qq =v !",
             "ka ff =v !",
@@ -317,7 +316,7 @@ mod tests {
             "ka ff qq =v ! ; @1 =w !",
             "ka ff qq =v ! ; ff qq =w !",
             "ka ff qq =v ; fg @1 =w !",
-            // Rows that are not ended, repeated, or out of order.
+            // Rows that are unfinished, repeated, or out of order.
             "ka ff qq =v",
             "ka ff qq =v ~2",
             "ka ff qq =v ! ; kb ff qq =w",

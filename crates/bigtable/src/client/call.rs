@@ -15,7 +15,7 @@ use super::error::{Action, Error, Result};
 use super::retry::Attempts;
 use crate::proto::v2::FeatureFlags;
 
-/// What a call is about, and the headers that say so to proxies on the way.
+/// The target of a call, with the headers that proxies use for routing.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub name: Arc<str>,
@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A resource in the field of the request that names it.
+    /// Creates the target for a resource and the request field that names it.
     pub fn new(field: &str, name: &str, app_profile: Option<&str>) -> Result<Target> {
         let bad = |_| Error::Options(format!("the name {name:?} cannot be sent"));
         let mut params = format!("{field}={}", url_encode(name));
@@ -39,7 +39,7 @@ impl Target {
     }
 }
 
-/// Everything but letters, digits and `-_.~` as `%NN`.
+/// Percent-encodes everything except letters, digits and `-_.~`.
 pub fn url_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -52,7 +52,7 @@ pub fn url_encode(text: &str) -> String {
     encoded
 }
 
-/// The header that tells what this client can do.
+/// Returns the header that lists the features of this client.
 pub fn features() -> MetadataValue<Ascii> {
     let flags = FeatureFlags {
         reverse_scans: true,
@@ -63,21 +63,21 @@ pub fn features() -> MetadataValue<Ascii> {
     URL_SAFE.encode(flags.encode_to_vec()).parse().expect("base64 is ASCII")
 }
 
-/// May a call be made again after a failure that may pass?
+/// Whether a call may be retried after a transient failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     Allowed,
     Never,
 }
 
-/// A call under way.
+/// A call in progress.
 pub struct Call {
     client: Client,
     target: Target,
     pub action: Action,
     begun: Instant,
     deadline: Option<Duration>,
-    /// Progress begins the deadline again.
+    /// Whether progress restarts the deadline.
     renewed: bool,
     attempts: Attempts,
     last: Option<String>,
@@ -97,15 +97,16 @@ impl Call {
         }
     }
 
-    /// A call of a stream: all of it has to come within `deadline`, or else
-    /// each part of it within the client's.
+    /// Makes this a streaming call: the whole stream must arrive within
+    /// `deadline` if it is set, otherwise each part of it within the client's
+    /// deadline.
     pub fn streamed(mut self, deadline: Option<Duration>) -> Call {
         self.renewed = deadline.is_none();
         self.deadline = deadline.or(self.deadline);
         self
     }
 
-    /// Something came through.
+    /// Records progress: resets the attempts, and the deadline if it is renewed.
     pub fn progress(&mut self) {
         self.attempts.progress();
         if self.renewed {
@@ -113,7 +114,7 @@ impl Call {
         }
     }
 
-    /// Makes the call, again if it may be.
+    /// Performs the call, with retries if they are allowed.
     pub async fn run<M, R, F>(
         mut self,
         message: M,
@@ -137,7 +138,7 @@ impl Call {
         }
     }
 
-    /// The message with the headers of an attempt that begins now.
+    /// Returns the message with the headers of an attempt that begins now.
     pub async fn request<M>(&mut self, message: M) -> Result<Request<M>> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
@@ -153,7 +154,7 @@ impl Call {
         Ok(request)
     }
 
-    /// Waits for a step of the call, as long as the deadline allows.
+    /// Waits for a step of the call until the deadline.
     pub async fn attempt<R>(&self, step: impl Future<Output = Result<R, Status>>) -> Result<R> {
         self.in_time(step).await?.map_err(|status| Error::from_status(&self.action, &status))
     }
@@ -164,8 +165,8 @@ impl Call {
         tokio::time::timeout_at(until, step).await.map_err(|_| self.late())
     }
 
-    /// Waits until another attempt may be made. Gives the error back if it
-    /// will not pass, or if there has been enough of it.
+    /// Waits until the next attempt may begin. Returns the error if it is
+    /// permanent or the attempts are exhausted.
     pub async fn pause(&mut self, error: Error) -> Result<()> {
         if !error.is_retryable() {
             return Err(error);

@@ -1,5 +1,5 @@
-//! What can go wrong with a call: what was being done on what, and whether
-//! the same call may succeed later.
+//! Errors of a call: which operation failed on which resource, and whether a
+//! retry may succeed.
 
 use std::error::Error as _;
 use std::fmt;
@@ -11,7 +11,7 @@ use tonic_types::StatusExt;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What was being done, on what: `ReadRows of projects/p/instances/i/tables/t`.
+/// The operation and its target: `ReadRows of projects/p/instances/i/tables/t`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     pub call: &'static str,
@@ -26,22 +26,23 @@ impl fmt::Display for Action {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing was sent: nobody answers at this address.
+    /// Nothing was sent: no server answers at this address.
     #[error("cannot reach {endpoint}: {why}")]
     Unreachable { endpoint: String, why: String },
-    /// The server refused, or the connection broke.
+    /// The server refused the call, or the connection broke.
     #[error("{action}: {message}")]
     Refused { action: Action, code: Code, message: String, retry_after: Option<Duration> },
-    /// The call took longer than it may; the last failure before, if any.
+    /// The call exceeded its deadline; `last` is the last failure before that, if
+    /// any.
     #[error("{action}: no result within {} ms{}", .after.as_millis(), before(.last))]
     Deadline { action: Action, after: Duration, last: Option<String> },
-    /// What the server sent cannot be understood.
+    /// The server's response is invalid.
     #[error("{action}: the server broke the protocol: {what}")]
     Protocol { action: Action, what: String },
-    /// No token could be had.
+    /// No token could be obtained.
     #[error("credentials: {0}")]
     Credentials(String),
-    /// The client cannot be set up as asked.
+    /// The client's options are invalid.
     #[error("{0}")]
     Options(String),
 }
@@ -52,8 +53,8 @@ fn before(last: &Option<String>) -> String {
 
 impl Error {
     pub(super) fn from_status(action: &Action, status: &Status) -> Error {
-        // Only statuses that the client makes itself have a source: there the
-        // connection broke, whatever code the transport guessed.
+        // Only statuses created by the client itself have a source: there the
+        // connection broke, whatever code the transport chose.
         let broken = status.source().is_some() || is_reset(status);
         let code = if broken { Code::Unavailable } else { status.code() };
         let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
@@ -64,7 +65,7 @@ impl Error {
         Error::Refused { action: action.clone(), code, message, retry_after }
     }
 
-    /// The gRPC code that tells this error best.
+    /// Returns the gRPC code that best describes this error.
     pub fn code(&self) -> Code {
         match self {
             Error::Unreachable { .. } => Code::Unavailable,
@@ -76,7 +77,7 @@ impl Error {
         }
     }
 
-    /// What the server said, without what was being done.
+    /// Returns the server's message, without the operation.
     pub fn message(&self) -> String {
         match self {
             Error::Refused { message, .. } => message.clone(),
@@ -84,8 +85,8 @@ impl Error {
         }
     }
 
-    /// True if the same call may succeed when it is made again. Whether it
-    /// may be made again depends on what it does.
+    /// Returns whether a retry of the same call may succeed. Whether a retry is
+    /// safe depends on the operation.
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Unreachable { .. } => true,
@@ -100,12 +101,12 @@ impl Error {
         }
     }
 
-    /// True if the table or family is not there.
+    /// Returns whether the table or family does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Code::NotFound
     }
 
-    /// How long the server asked to wait before another attempt.
+    /// Returns the delay that the server requested before a retry.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Refused { retry_after, .. } => *retry_after,
@@ -114,7 +115,7 @@ impl Error {
     }
 }
 
-/// True for a stream that a proxy cut off: INTERNAL with a text that tells.
+/// Returns whether a proxy reset the stream: INTERNAL with a characteristic text.
 fn is_reset(status: &Status) -> bool {
     let text = status.message().to_ascii_lowercase();
     let tells = ["rst_stream", "rst stream", "received unexpected eos on data frame"];

@@ -1,4 +1,4 @@
-//! Row filters, put together by name.
+//! Constructors for row filters.
 
 use std::ops::Bound;
 
@@ -8,7 +8,7 @@ use crate::proto::v2;
 use crate::proto::v2::row_filter::Filter as Kind;
 use crate::proto::v2::{column_range, row_filter, value_range};
 
-/// Which cells of a row are let through.
+/// Selects which cells of a row are returned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter(v2::RowFilter);
 
@@ -17,17 +17,17 @@ impl Filter {
         Filter(v2::RowFilter { filter: Some(kind) })
     }
 
-    /// Everything.
+    /// Passes every cell.
     pub fn pass() -> Filter {
         Filter::of(Kind::PassAllFilter(true))
     }
 
-    /// Nothing.
+    /// Passes no cell.
     pub fn block() -> Filter {
         Filter::of(Kind::BlockAllFilter(true))
     }
 
-    /// What passes all of these, one after the other.
+    /// Passes the cells that pass all of these filters, applied in sequence.
     pub fn chain(filters: impl IntoIterator<Item = Filter>) -> Filter {
         match many(filters) {
             Ok(one) => one.unwrap_or_else(Filter::pass),
@@ -35,7 +35,8 @@ impl Filter {
         }
     }
 
-    /// What passes any of these. A cell that passes two comes twice.
+    /// Passes the cells that pass any of these filters. A cell that passes two is
+    /// returned twice.
     pub fn interleave(filters: impl IntoIterator<Item = Filter>) -> Filter {
         match many(filters) {
             Ok(one) => one.unwrap_or_else(Filter::block),
@@ -43,8 +44,8 @@ impl Filter {
         }
     }
 
-    /// The first filter if `predicate` lets any cell of the row through, the
-    /// second otherwise. `None` lets nothing through.
+    /// Applies the first filter if `predicate` passes any cell of the row,
+    /// otherwise the second. `None` passes nothing.
     pub fn condition(predicate: Filter, then: Option<Filter>, otherwise: Option<Filter>) -> Filter {
         Filter::of(Kind::Condition(Box::new(row_filter::Condition {
             predicate_filter: Some(Box::new(predicate.0)),
@@ -53,12 +54,12 @@ impl Filter {
         })))
     }
 
-    /// What comes here goes straight to the result, past all later filters.
+    /// Passes cells directly to the result, bypassing all later filters.
     pub fn sink() -> Filter {
         Filter::of(Kind::Sink(true))
     }
 
-    /// The family of exactly this name.
+    /// Passes the family with exactly this name.
     pub fn family(name: &str) -> Filter {
         Filter::of(Kind::FamilyNameRegexFilter(
             String::from_utf8(quote(name.as_bytes()))
@@ -66,12 +67,12 @@ impl Filter {
         ))
     }
 
-    /// Families whose names match an RE2 pattern.
+    /// Passes families whose names match an RE2 pattern.
     pub fn family_regex(pattern: impl Into<String>) -> Filter {
         Filter::of(Kind::FamilyNameRegexFilter(pattern.into()))
     }
 
-    /// Columns of exactly this qualifier, in any family.
+    /// Passes columns with exactly this qualifier, in any family.
     pub fn qualifier(qualifier: &[u8]) -> Filter {
         Filter::of(Kind::ColumnQualifierRegexFilter(quote(qualifier).into()))
     }
@@ -80,13 +81,13 @@ impl Filter {
         Filter::of(Kind::ColumnQualifierRegexFilter(pattern.into()))
     }
 
-    /// The column of exactly this family and qualifier.
+    /// Passes the column with exactly this family and qualifier.
     pub fn column(family: &str, qualifier: &[u8]) -> Filter {
         let qualifier = Bytes::copy_from_slice(qualifier);
         Filter::columns(family, Bound::Included(qualifier.clone()), Bound::Included(qualifier))
     }
 
-    /// The columns of a family between two qualifiers.
+    /// Passes the columns of a family between two qualifiers.
     pub fn columns(family: &str, start: Bound<Bytes>, end: Bound<Bytes>) -> Filter {
         use column_range::{EndQualifier, StartQualifier};
         Filter::of(Kind::ColumnRangeFilter(v2::ColumnRange {
@@ -104,17 +105,17 @@ impl Filter {
         }))
     }
 
-    /// Rows whose keys match an RE2 pattern.
+    /// Passes rows whose keys match an RE2 pattern.
     pub fn row_regex(pattern: impl Into<Bytes>) -> Filter {
         Filter::of(Kind::RowKeyRegexFilter(pattern.into()))
     }
 
-    /// Each row with this probability.
+    /// Passes each row with this probability.
     pub fn row_sample(probability: f64) -> Filter {
         Filter::of(Kind::RowSampleFilter(probability))
     }
 
-    /// Cells of exactly this value.
+    /// Passes cells with exactly this value.
     pub fn value(value: &[u8]) -> Filter {
         let value = Bytes::copy_from_slice(value);
         Filter::values(Bound::Included(value.clone()), Bound::Included(value))
@@ -124,7 +125,7 @@ impl Filter {
         Filter::of(Kind::ValueRegexFilter(pattern.into()))
     }
 
-    /// Cells between two values.
+    /// Passes cells between two values.
     pub fn values(start: Bound<Bytes>, end: Bound<Bytes>) -> Filter {
         use value_range::{EndValue, StartValue};
         Filter::of(Kind::ValueRangeFilter(v2::ValueRange {
@@ -141,12 +142,12 @@ impl Filter {
         }))
     }
 
-    /// Cells of the mask's length with all its bits.
+    /// Passes cells that have the mask's length and all its bits set.
     pub fn value_bitmask(mask: impl Into<Bytes>) -> Filter {
         Filter::of(Kind::ValueBitmaskFilter(v2::ValueBitmask { mask: mask.into() }))
     }
 
-    /// Cells from `start` up to but without `end`, which may be open.
+    /// Passes cells from `start` (inclusive) to `end` (exclusive, if any).
     pub fn timestamps(start_micros: i64, end_micros: Option<i64>) -> Filter {
         Filter::of(Kind::TimestampRangeFilter(v2::TimestampRange {
             start_timestamp_micros: start_micros,
@@ -154,37 +155,37 @@ impl Filter {
         }))
     }
 
-    /// The newest versions of each column.
+    /// Passes the newest `count` versions of each column.
     pub fn versions(count: i32) -> Filter {
         Filter::of(Kind::CellsPerColumnLimitFilter(count))
     }
 
-    /// The newest version of each column.
+    /// Passes the newest version of each column.
     pub fn latest() -> Filter {
         Filter::versions(1)
     }
 
-    /// The first cells of each row.
+    /// Passes the first `count` cells of each row.
     pub fn cells_per_row(count: i32) -> Filter {
         Filter::of(Kind::CellsPerRowLimitFilter(count))
     }
 
-    /// Each row without its first cells.
+    /// Skips the first `count` cells of each row.
     pub fn skip_cells(count: i32) -> Filter {
         Filter::of(Kind::CellsPerRowOffsetFilter(count))
     }
 
-    /// Cells without their values.
+    /// Removes the values of cells.
     pub fn strip_values() -> Filter {
         Filter::of(Kind::StripValueTransformer(true))
     }
 
-    /// Cells with a label.
+    /// Applies a label to cells.
     pub fn label(label: impl Into<String>) -> Filter {
         Filter::of(Kind::ApplyLabelTransformer(label.into()))
     }
 
-    /// A filter of any kind the API has.
+    /// Wraps a filter message of any kind.
     pub fn from_message(message: v2::RowFilter) -> Filter {
         Filter(message)
     }
@@ -194,8 +195,8 @@ impl Filter {
     }
 }
 
-/// The messages of two or more filters. The API refuses lists of fewer, so
-/// one filter stands for itself.
+/// Returns the messages of two or more filters. The API rejects shorter lists, so
+/// a single filter is returned as it is.
 fn many(
     filters: impl IntoIterator<Item = Filter>,
 ) -> std::result::Result<Option<Filter>, Vec<v2::RowFilter>> {
@@ -203,7 +204,7 @@ fn many(
     if filters.len() < 2 { Ok(filters.pop().map(Filter)) } else { Err(filters) }
 }
 
-/// A pattern that matches exactly these bytes.
+/// Returns a pattern that matches exactly these bytes.
 fn quote(bytes: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(bytes.len());
     for byte in bytes {

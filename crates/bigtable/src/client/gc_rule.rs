@@ -1,5 +1,5 @@
-//! Which cells of a family are garbage: rules, and how people write them:
-//! `maxversions=3 || maxage=7d && maxversions=1`, `never`.
+//! Garbage-collection rules of a family and their textual form: `maxversions=3 ||
+//! maxage=7d && maxversions=1`, `never`.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -9,26 +9,26 @@ use std::time::Duration;
 use crate::proto::admin;
 use crate::proto::admin::gc_rule::{Intersection, Rule, Union};
 
-/// What a family's cells must be to be removed.
+/// The condition under which a family's cells are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GcRule {
-    /// Nothing is removed.
+    /// Removes nothing.
     Never,
-    /// All but the newest versions.
+    /// Removes all but the newest versions.
     MaxVersions(u32),
-    /// What is older.
+    /// Removes cells that are older.
     MaxAge(Duration),
-    /// What every one of these removes.
+    /// Removes only what all of these rules remove.
     All(Vec<GcRule>),
-    /// What any one of these removes.
+    /// Removes what any of these rules removes.
     Any(Vec<GcRule>),
 }
 
-/// Levels of parentheses that are read.
+/// The maximum nesting of parentheses.
 const DEPTH_MAX: usize = 32;
 
 impl GcRule {
-    /// The rule on the wire; none at all keeps everything.
+    /// Converts the rule to its message; `None` keeps everything.
     pub fn into_message(self) -> Option<admin::GcRule> {
         let list = |rules: Vec<GcRule>| {
             rules.into_iter().map(|rule| rule.into_message().unwrap_or_default()).collect()
@@ -93,11 +93,11 @@ impl fmt::Display for GcRule {
     }
 }
 
-/// Units of an age, in milliseconds, the largest first.
+/// Units of an age in milliseconds, largest first.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// In the largest unit that says it exactly.
+/// Formats an age in the largest unit that represents it exactly.
 fn written_age(age: Duration) -> String {
     if !age.subsec_nanos().is_multiple_of(1_000_000) {
         return format!("{}us", age.as_micros());
@@ -108,7 +108,7 @@ fn written_age(age: Duration) -> String {
     format!("{}{name}", millis / u128::from(*unit))
 }
 
-/// Reads `7d`, `36h`, `90m`, `30s`, `100ms`, `1500us`.
+/// Parses `7d`, `36h`, `90m`, `30s`, `100ms`, `1500us`.
 pub fn parse_age(text: &str) -> Option<Duration> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, unit) = (text[..digits].parse::<u64>().ok()?, &text[digits..]);
@@ -135,7 +135,7 @@ impl FromStr for GcRule {
     }
 }
 
-/// Words, operators and parentheses.
+/// A tokenizer for words, operators and parentheses.
 struct Tokens<'t> {
     rest: Peekable<Chars<'t>>,
 }
@@ -167,7 +167,7 @@ struct Parser<'t> {
 }
 
 impl Parser<'_> {
-    /// `or` binds less than `and`.
+    /// Parses `or`, which binds less tightly than `and`.
     fn any(&mut self, depth: usize) -> Result<GcRule, String> {
         let mut rules = vec![self.all(depth)?];
         while self.eat(&["||", "or"]) {

@@ -1,13 +1,13 @@
-//! A client of the Bigtable API, for Stele and for Google's service alike.
+//! A client of the Bigtable API, for both Stele and Google's service.
 //!
-//! A [`Client`] speaks for one instance, over the network or within the
-//! process ([`Client::in_process`]); its clones share connections and token.
-//! [`Client::table`] gives a [`Table`] to read and write rows of. Reads come
-//! back as [`Rows`], which begin again where a broken stream ended
-//! (`read`, `assembler`, `query`). Writes are sent again only if doing them
-//! twice is the same as once (`write`, `mutation`). Every call has a deadline
-//! and a bounded number of attempts (`call`, `retry`); what goes wrong says
-//! what was being done on what (`error`).
+//! A [`Client`] accesses one instance, over the network or within the process
+//! ([`Client::in_process`]); its clones share connections and tokens.
+//! [`Client::table`] returns a [`Table`] for reading and writing rows. Reads
+//! return [`Rows`], which resume where a broken stream ended (`read`,
+//! `assembler`, `query`). Writes are retried only if they are idempotent
+//! (`write`, `mutation`). Every call has a deadline and a bounded number of
+//! attempts (`call`, `retry`); errors name the operation and its target
+//! (`error`).
 
 mod admin;
 mod assembler;
@@ -55,7 +55,7 @@ use crate::proto::v2::bigtable_client::BigtableClient;
 use call::Target;
 use credentials::Tokens;
 
-/// One instance of a Bigtable service. Cheap to clone.
+/// A client of one Bigtable instance. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -65,15 +65,15 @@ struct Shared {
     options: Options,
     data: Vec<Transport>,
     admin: Transport,
-    /// Whose turn it is among the data transports.
+    /// The round-robin counter of the data transports.
     turn: AtomicUsize,
     tokens: Option<Tokens>,
     features: MetadataValue<Ascii>,
 }
 
 impl Client {
-    /// Connects, and fails at once if nobody listens. Connections that break
-    /// later are made again as calls need them.
+    /// Connects, and fails immediately if no server listens. Connections that
+    /// break later are re-established when calls need them.
     pub async fn connect(options: Options) -> Result<Client> {
         check_secrecy(&options)?;
         let data_endpoint = endpoint(&options.endpoint, &options.tls).map_err(Error::Options)?;
@@ -92,7 +92,8 @@ impl Client {
         Ok(Client::with(options, data, Transport::Channel(admin), tokens))
     }
 
-    /// A client of a server in the same process: the same calls, no network.
+    /// Creates a client of a server in the same process: the same calls without a
+    /// network.
     pub fn in_process(services: impl Into<Services>, options: Options) -> Client {
         let transport = Transport::InProcess(services.into());
         Client::with(options, vec![transport.clone()], transport, None)
@@ -108,7 +109,7 @@ impl Client {
         Client { shared: Arc::new(Shared { options, data, admin, turn, tokens, features }) }
     }
 
-    /// The table of that id, which need not exist yet.
+    /// Returns the table with this id, which need not exist yet.
     pub fn table(&self, id: &str) -> Result<Table> {
         let name = self.table_name(id);
         let app_profile = &self.shared.options.app_profile;
@@ -116,7 +117,7 @@ impl Client {
         Ok(Table { client: self.clone(), target })
     }
 
-    /// The options that the client was made with.
+    /// Returns the options that the client was created with.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
@@ -125,7 +126,7 @@ impl Client {
         format!("{}/tables/{id}", self.shared.options.instance_name())
     }
 
-    /// The transport whose turn it is.
+    /// Returns the next transport in round-robin order.
     fn data_transport(&self) -> Transport {
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
         self.shared.data[turn % self.shared.data.len()].clone()
@@ -162,7 +163,7 @@ impl Client {
     }
 }
 
-/// Refuses options under which tokens would cross a network in plain text.
+/// Rejects options under which tokens would cross a network in plaintext.
 fn check_secrecy(options: &Options) -> Result<()> {
     if options.insecure_token || options.credentials == Credentials::None {
         return Ok(());
@@ -177,7 +178,7 @@ fn check_secrecy(options: &Options) -> Result<()> {
     }
 }
 
-/// One table, to read and write rows of. Cheap to clone.
+/// A table for reading and writing rows. Cheap to clone.
 #[derive(Clone)]
 pub struct Table {
     client: Client,

@@ -1,4 +1,4 @@
-//! Changes of one row, and whether they may be sent twice.
+//! Mutations of one row, and whether they are idempotent.
 
 use bytes::Bytes;
 
@@ -6,10 +6,10 @@ use crate::proto::v2;
 use crate::proto::v2::mutation::{self, Mutation as Kind};
 use crate::proto::v2::read_modify_write_rule::Rule as RuleKind;
 
-/// The timestamp that asks the server for its own time.
+/// The timestamp that requests the server's time.
 const SERVER_TIME: i64 = -1;
 
-/// One change of a row.
+/// A mutation of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mutation(v2::Mutation);
 
@@ -18,13 +18,13 @@ impl Mutation {
         Mutation(v2::Mutation { mutation: Some(kind), ..Default::default() })
     }
 
-    /// Sets a cell at the server's time. Not sent again after an unclear
-    /// failure, because each time would make a cell of its own.
+    /// Sets a cell at the server's time. Not retried after an ambiguous failure,
+    /// because each attempt would create another cell.
     pub fn set(family: &str, qualifier: impl Into<Bytes>, value: impl Into<Bytes>) -> Mutation {
         Mutation::set_at(family, qualifier, SERVER_TIME, value)
     }
 
-    /// Sets the cell of this timestamp.
+    /// Sets the cell with this timestamp.
     pub fn set_at(
         family: &str,
         qualifier: impl Into<Bytes>,
@@ -39,8 +39,7 @@ impl Mutation {
         }))
     }
 
-    /// Folds a number into the cell of a family that keeps sums, least or
-    /// greatest numbers.
+    /// Folds a number into a cell of an aggregate family (sum, minimum, maximum).
     pub fn add(
         family: &str,
         qualifier: impl Into<Bytes>,
@@ -55,7 +54,7 @@ impl Mutation {
         }))
     }
 
-    /// Folds the state of another such cell into a cell.
+    /// Folds the state of another aggregate cell into a cell.
     pub fn merge(
         family: &str,
         qualifier: impl Into<Bytes>,
@@ -85,7 +84,7 @@ impl Mutation {
         Mutation::delete_cells(family, qualifier, 0, None)
     }
 
-    /// Deletes the versions from `start` up to but without `end`.
+    /// Deletes the versions from `start` (inclusive) to `end` (exclusive).
     pub fn delete_cells(
         family: &str,
         qualifier: impl Into<Bytes>,
@@ -103,7 +102,7 @@ impl Mutation {
         }))
     }
 
-    /// True if doing it twice does the same as doing it once.
+    /// Returns whether applying the mutation twice has the same effect as once.
     pub fn is_idempotent(&self) -> bool {
         match &self.0.mutation {
             Some(Kind::SetCell(set)) => set.timestamp_micros != SERVER_TIME,
@@ -117,7 +116,7 @@ impl Mutation {
     }
 }
 
-/// All changes of one row in a bulk write.
+/// All mutations of one row in a bulk write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowMutations {
     pub key: Bytes,
@@ -138,12 +137,12 @@ impl RowMutations {
 pub struct Rule(v2::ReadModifyWriteRule);
 
 impl Rule {
-    /// Adds to the number in a column; none counts as zero.
+    /// Adds to the number in a column; a missing cell counts as zero.
     pub fn increment(family: &str, qualifier: impl Into<Bytes>, amount: i64) -> Rule {
         Rule::of(family, qualifier.into(), RuleKind::IncrementAmount(amount))
     }
 
-    /// Appends to the value of a column; none counts as empty.
+    /// Appends to the value of a column; a missing cell counts as empty.
     pub fn append(family: &str, qualifier: impl Into<Bytes>, bytes: impl Into<Bytes>) -> Rule {
         Rule::of(family, qualifier.into(), RuleKind::AppendValue(bytes.into()))
     }

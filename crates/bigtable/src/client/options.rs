@@ -1,5 +1,5 @@
-//! Where the server is, which instance is meant, who asks, and how patient
-//! the client is.
+//! Options of a client: the server's address, the instance, credentials,
+//! deadlines and retries.
 
 use std::time::Duration;
 
@@ -8,36 +8,36 @@ use stele_grpc::Tls;
 use super::credentials::Credentials;
 use super::retry::Retry;
 
-/// Google's own service; its tables are administered at another address.
+/// Google's own service; table administration has a separate address.
 const GOOGLE_DATA: &str = "https://bigtable.googleapis.com";
 const GOOGLE_ADMIN: &str = "https://bigtableadmin.googleapis.com";
 
-/// How a [`Client`](super::Client) is set up.
+/// The configuration of a [`Client`](super::Client).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `host:port` or `http://host:port` in plain text, `https://host` with
-    /// TLS.
+    /// `host:port` or `http://host:port` for plaintext, `https://host` for TLS.
     pub endpoint: String,
-    /// Where tables are administered, if elsewhere.
+    /// The address for table administration, if different.
     pub admin_endpoint: Option<String>,
     pub project: String,
     pub instance: String,
-    /// Empty for the instance's default.
+    /// Empty for the instance's default profile.
     pub app_profile: String,
     pub credentials: Credentials,
-    /// Send tokens in plain text to hosts other than this one too.
+    /// Allows sending tokens in plaintext to hosts other than this one.
     pub insecure_token: bool,
     pub tls: Tls,
-    /// Connections that calls take turns on.
+    /// The number of connections among which calls are distributed.
     pub channels: usize,
-    /// How long a call may take with all its attempts, and a read until its
-    /// next row comes; `None` is for ever.
+    /// The time limit of a call with all its attempts, and of a read until its
+    /// next row arrives; `None` for no limit.
     pub deadline: Option<Duration>,
     pub retry: Retry,
 }
 
 impl Options {
-    /// A server or emulator in plain text, without credentials.
+    /// Creates options for a server or emulator over plaintext, without
+    /// credentials.
     pub fn new(
         endpoint: impl Into<String>,
         project: impl Into<String>,
@@ -58,7 +58,8 @@ impl Options {
         }
     }
 
-    /// Google Cloud Bigtable, with the credentials that are found.
+    /// Creates options for Google Cloud Bigtable, with application default
+    /// credentials.
     pub fn google(project: impl Into<String>, instance: impl Into<String>) -> Options {
         Options {
             admin_endpoint: Some(GOOGLE_ADMIN.into()),
@@ -67,7 +68,7 @@ impl Options {
         }
     }
 
-    /// `projects/P/instances/I`.
+    /// Returns `projects/P/instances/I`.
     pub fn instance_name(&self) -> String {
         format!("projects/{}/instances/{}", self.project, self.instance)
     }

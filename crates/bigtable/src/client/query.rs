@@ -1,4 +1,4 @@
-//! Which rows to read, and how: what a caller asks of `read_rows`.
+//! Queries for `read_rows`: which rows to read, and how.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::filter::Filter;
 use super::row_range::RowRange;
 use crate::proto::v2;
 
-/// A read of many rows. Reads everything unless it is narrowed down.
+/// A read of many rows. Reads the whole table unless restricted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Query {
     /// `None` is the whole table; an empty selection reads nothing.
@@ -26,12 +26,12 @@ struct Selection {
 }
 
 impl Query {
-    /// Every row of the table.
+    /// Selects every row of the table.
     pub fn all() -> Query {
         Query::default()
     }
 
-    /// These rows; no keys are no rows.
+    /// Selects these rows; without keys, no rows.
     pub fn keys<K: Into<Bytes>>(keys: impl IntoIterator<Item = K>) -> Query {
         let keys = keys.into_iter().map(Into::into).collect();
         Query { rows: Some(Selection { keys, ranges: Vec::new() }), ..Query::default() }
@@ -41,7 +41,7 @@ impl Query {
         Query::ranges([range])
     }
 
-    /// These ranges; no ranges are no rows.
+    /// Selects these ranges; without ranges, no rows.
     pub fn ranges(ranges: impl IntoIterator<Item = RowRange>) -> Query {
         let ranges = ranges.into_iter().collect();
         Query { rows: Some(Selection { keys: Vec::new(), ranges }), ..Query::default() }
@@ -51,7 +51,7 @@ impl Query {
         Query::range(RowRange::prefix(prefix))
     }
 
-    /// One row more; all rows stay all rows.
+    /// Adds one row to the selection; has no effect if all rows are selected.
     pub fn and_key(mut self, key: impl Into<Bytes>) -> Query {
         if let Some(rows) = &mut self.rows {
             rows.keys.push(key.into());
@@ -59,7 +59,7 @@ impl Query {
         self
     }
 
-    /// One range more; all rows stay all rows.
+    /// Adds one range to the selection; has no effect if all rows are selected.
     pub fn and_range(mut self, range: RowRange) -> Query {
         if let Some(rows) = &mut self.rows {
             rows.ranges.push(range);
@@ -72,20 +72,20 @@ impl Query {
         self
     }
 
-    /// At most so many rows.
+    /// Limits the number of rows.
     pub fn limit(mut self, rows: u64) -> Query {
         self.limit = Some(rows);
         self
     }
 
-    /// From the last row to the first.
+    /// Reads from the last row to the first.
     pub fn reversed(mut self) -> Query {
         self.reversed = true;
         self
     }
 
-    /// How long the whole read may take. Otherwise a read may take as long as
-    /// it makes progress within the client's deadline.
+    /// Limits the time of the whole read. By default, a read may take any time as
+    /// long as it makes progress within the client's deadline.
     pub fn deadline(mut self, deadline: Duration) -> Query {
         self.deadline = Some(deadline);
         self
@@ -95,7 +95,7 @@ impl Query {
         self.reversed
     }
 
-    /// Leaves out what lies up to and including `key`.
+    /// Excludes everything up to and including `key`.
     pub(super) fn resume_after(&mut self, key: &[u8]) {
         let reversed = self.reversed;
         let rows = self
@@ -106,14 +106,14 @@ impl Query {
         rows.ranges = ranges.into_iter().map(|range| range.beyond(key, reversed)).collect();
     }
 
-    /// Counts a row that was handed out.
+    /// Counts a row that was returned.
     pub(super) fn count_row(&mut self) {
         if let Some(limit) = &mut self.limit {
             *limit = limit.saturating_sub(1);
         }
     }
 
-    /// True if nothing can come any more.
+    /// Returns whether no more rows can follow.
     pub(super) fn is_done(&self) -> bool {
         let no_rows =
             |rows: &Selection| rows.keys.is_empty() && rows.ranges.iter().all(RowRange::is_empty);
@@ -123,7 +123,7 @@ impl Query {
     pub(super) fn message(&self, table_name: &str, app_profile_id: &str) -> v2::ReadRowsRequest {
         let rows = self.rows.as_ref().map(|rows| v2::RowSet {
             row_keys: rows.keys.clone(),
-            // The server refuses ranges that no row can lie in.
+            // The server rejects empty ranges.
             row_ranges: rows
                 .ranges
                 .iter()

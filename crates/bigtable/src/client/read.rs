@@ -1,5 +1,5 @@
-//! Reading: rows as they come, over as many attempts as it takes; one row;
-//! and where a table may be cut into parts.
+//! Reads: a stream of rows with retries, a single row, and keys that divide a
+//! table.
 
 use std::collections::VecDeque;
 
@@ -15,8 +15,8 @@ use super::row::Row;
 use super::{Client, Table};
 use crate::proto::v2;
 
-/// Rows of a read, in order, each once. A stream that breaks is begun again
-/// after the last row that was whole.
+/// The rows of a read, in order, each once. A broken stream is resumed after the
+/// last complete row.
 pub struct Rows {
     client: Client,
     call: Call,
@@ -28,7 +28,7 @@ pub struct Rows {
     ended: bool,
 }
 
-/// A key that cuts a table, and about how many bytes lie before it.
+/// A key that divides a table, and the approximate number of bytes before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub key: Bytes,
@@ -63,14 +63,14 @@ impl Table {
         }
         let mut rows = self.read_rows(query);
         let row = rows.next().await?;
-        // To the end of the stream: one that is dropped before is reset, and
-        // many resets can end the connection for all its calls.
+        // Read to the end of the stream: dropping it earlier resets it, and many
+        // resets can terminate the connection for all its calls.
         while rows.next().await?.is_some() {}
         Ok(row)
     }
 
-    /// Keys that cut the table into parts of about the same size; the last is
-    /// empty and stands for the end.
+    /// Returns keys that divide the table into parts of similar size; the last
+    /// key is empty and denotes the end.
     pub async fn sample_row_keys(&self) -> Result<Vec<Sample>> {
         let mut call = Call::new(&self.client, &self.target, "SampleRowKeys");
         loop {
@@ -100,8 +100,8 @@ impl Table {
 }
 
 impl Rows {
-    /// The next row; `None` after the last. After an error there is nothing
-    /// more to come.
+    /// Returns the next row; `None` after the last. After an error no more rows
+    /// follow.
     pub async fn next(&mut self) -> Result<Option<Row>> {
         loop {
             if let Some(row) = self.ready.pop_front() {
@@ -122,7 +122,8 @@ impl Rows {
         }
     }
 
-    /// All rows that are left. Meant for results that are known to be small.
+    /// Collects the remaining rows. Intended for results that are known to be
+    /// small.
     pub async fn collect(mut self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         while let Some(row) = self.next().await? {
@@ -131,7 +132,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Takes one message of the stream, which it begins if there is none.
+    /// Processes one message of the stream, starting the stream if necessary.
     async fn advance(&mut self) -> Result<()> {
         let Some(stream) = &mut self.stream else { return self.begin().await };
         match self.call.attempt(stream.message()).await? {

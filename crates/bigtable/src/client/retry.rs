@@ -1,14 +1,15 @@
-//! How long to wait before a call is made again, and how often.
+//! The retry policy: how long to wait before another attempt, and how many to
+//! make.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// How failures that may pass are met.
+/// The policy for transient failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Attempts without progress, at most; one is no retry at all.
+    /// The maximum number of attempts without progress; one disables retries.
     pub attempts_max: u32,
-    /// The first pause; each further one is twice as long.
+    /// The first delay; each further one is twice as long.
     pub backoff_min: Duration,
     pub backoff_max: Duration,
 }
@@ -23,7 +24,7 @@ impl Default for Retry {
     }
 }
 
-/// The longest pause that a server may ask for.
+/// The longest delay that a server may request.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// The attempts of one call.
@@ -38,13 +39,13 @@ impl Attempts {
         Attempts { retry, failed: 0 }
     }
 
-    /// Something came through: the count begins again.
+    /// Resets the count after progress.
     pub fn progress(&mut self) {
         self.failed = 0;
     }
 
-    /// Counts a failure, and tells how long to wait before the next attempt.
-    /// `None` if there is none.
+    /// Counts a failure and returns the delay before the next attempt; `None` if
+    /// there is none.
     pub fn pause(&mut self, retry_after: Option<Duration>) -> Option<Duration> {
         self.failed += 1;
         if self.failed >= self.retry.attempts_max {
@@ -55,7 +56,8 @@ impl Attempts {
         }
         let doubled = self.retry.backoff_min.saturating_mul(1 << (self.failed - 1).min(30));
         let longest = doubled.min(self.retry.backoff_max);
-        // Between half and all of it, so that clients do not come back at once.
+        // Jitter between half and all of the delay, so that clients do not retry
+        // simultaneously.
         let random = RandomState::new().hash_one(self.failed) as u32;
         Some(longest / 2 + longest.mul_f64(f64::from(random) / f64::from(u32::MAX)) / 2)
     }

@@ -1,5 +1,5 @@
-//! Rows and cells as a reader gets them. Keys and values share the memory of
-//! the messages that brought them.
+//! Rows and cells as returned to readers. Keys and values share the memory of the
+//! received messages.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The value as the 64-bit number that increments and sums keep.
+    /// Returns the value as the 64-bit number used by increments and sums.
     pub fn number(&self) -> Option<i64> {
         Some(i64::from_be_bytes(self.value.as_ref().try_into().ok()?))
     }
 }
 
-/// A row's cells in the order they were sent: families in one block each,
-/// qualifiers ascending, the newest version first.
+/// The cells of a row in the order in which they were sent: each family
+/// contiguous, qualifiers ascending, newest version first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub key: Bytes,
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// All versions of one column, newest first.
+    /// Returns all versions of one column, newest first.
     pub fn column<'a>(
         &'a self,
         family: &'a str,
@@ -42,17 +42,17 @@ impl Row {
         self.family(family).filter(move |cell| cell.qualifier == qualifier)
     }
 
-    /// All cells of one family.
+    /// Returns all cells of one family.
     pub fn family<'a>(&'a self, family: &'a str) -> impl Iterator<Item = &'a Cell> {
         self.cells.iter().filter(move |cell| &*cell.family == family)
     }
 
-    /// The newest cell of one column.
+    /// Returns the newest cell of one column.
     pub fn latest(&self, family: &str, qualifier: &[u8]) -> Option<&Cell> {
         self.cells.iter().find(|cell| &*cell.family == family && cell.qualifier == qualifier)
     }
 
-    /// The newest value of one column.
+    /// Returns the newest value of one column.
     pub fn value(&self, family: &str, qualifier: &[u8]) -> Option<&Bytes> {
         self.latest(family, qualifier).map(|cell| &cell.value)
     }

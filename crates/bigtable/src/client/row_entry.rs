@@ -1,5 +1,5 @@
-//! One row of a bulk write in the bytes that are sent. They are made once,
-//! however often they are sent, and cells can be put straight into them.
+//! One encoded row of a bulk write. It is encoded once, however often it is sent,
+//! and cells can be written into it directly.
 
 use bytes::{BufMut, Bytes};
 use prost::Message;
@@ -27,10 +27,10 @@ mod field {
     pub const VALUE: u32 = 4;
 }
 
-/// A field's key and a length that fits into one byte.
+/// The length of a field's key and a length that fits into one byte.
 const SHORT: usize = 2;
 
-/// All changes of one row in a bulk write, encoded.
+/// All mutations of one row in a bulk write, encoded.
 #[derive(Clone, Debug)]
 pub struct RowEntry {
     key: Bytes,
@@ -40,8 +40,8 @@ pub struct RowEntry {
     repeat: Repeat,
 }
 
-/// `MutateRowsRequest`, whose entries have been encoded already: on the wire
-/// a message within another is its bytes.
+/// `MutateRowsRequest` with already encoded entries: on the wire a nested message
+/// is just its bytes.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncodedRequest {
     #[prost(string, tag = "1")]
@@ -53,7 +53,7 @@ pub struct EncodedRequest {
 }
 
 impl RowEntry {
-    /// A row without changes yet.
+    /// Creates a row without mutations.
     pub fn new(key: impl Into<Bytes>) -> RowEntry {
         let key = key.into();
         let mut entry = Vec::with_capacity(SHORT + key.len() + 64);
@@ -61,7 +61,7 @@ impl RowEntry {
         RowEntry { key, entry, mutations: 0, repeat: Repeat::Allowed }
     }
 
-    /// Sets the cell of this timestamp, which is not negative.
+    /// Sets the cell with this timestamp, which must not be negative.
     pub fn set_at(&mut self, family: &str, qualifier: &[u8], timestamp_micros: i64, value: &[u8]) {
         assert!(timestamp_micros >= 0, "the server's time is asked for with a mutation");
         let timestamp = timestamp_micros as u64;
@@ -92,7 +92,7 @@ impl RowEntry {
         self.mutations
     }
 
-    /// Bytes on the wire, about.
+    /// Returns the approximate size on the wire.
     pub fn len(&self) -> usize {
         self.entry.len()
     }
@@ -101,7 +101,7 @@ impl RowEntry {
         self.mutations == 0
     }
 
-    /// The bytes to send; they are shared, not copied.
+    /// Returns the encoded bytes, which are shared rather than copied.
     pub(super) fn into_encoded(self) -> (Bytes, Repeat) {
         (self.entry.into(), self.repeat)
     }
@@ -130,7 +130,7 @@ fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
 }
 
 impl Client {
-    /// Sends a bulk write and gives the stream of its outcomes.
+    /// Sends a bulk write and returns the stream of its outcomes.
     pub(super) async fn send_encoded(
         &self,
         request: Request<EncodedRequest>,

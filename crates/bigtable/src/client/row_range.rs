@@ -1,11 +1,12 @@
-//! Ranges of rows, and what is left of them once a read has come some way.
+//! Ranges of rows, and what remains of them during a read.
 
 use bytes::Bytes;
 
 use crate::proto::v2;
 use crate::proto::v2::row_range::{EndKey, StartKey};
 
-/// The rows from `start` up to but without `end`; no end is the table's end.
+/// The rows from `start` (inclusive) to `end` (exclusive); without an end, to the
+/// end of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowRange {
     pub start: Bytes,
@@ -29,14 +30,14 @@ impl RowRange {
         RowRange::new(Bytes::new(), end)
     }
 
-    /// All rows whose keys begin with `prefix`.
+    /// Returns the range of all rows whose keys begin with `prefix`.
     pub fn prefix(prefix: impl Into<Bytes>) -> RowRange {
         let start = prefix.into();
         let end = after_prefix(&start);
         RowRange { start, end }
     }
 
-    /// True if no key lies in the range.
+    /// Returns whether the range contains no key.
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
@@ -45,7 +46,7 @@ impl RowRange {
         self.start <= key && self.end.as_ref().is_none_or(|end| key < &end[..])
     }
 
-    /// What a read still has to cover after `key`, in its direction.
+    /// Returns what a read still has to cover after `key`, in its direction.
     pub(super) fn beyond(mut self, key: &[u8], reversed: bool) -> RowRange {
         if reversed {
             if self.end.as_ref().is_none_or(|end| key < &end[..]) {
@@ -65,13 +66,13 @@ impl RowRange {
     }
 }
 
-/// The first key after `key`.
+/// Returns the first key after `key`.
 fn successor(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
 
-/// The first key after all that begin with `prefix`, unless nothing can
-/// follow them.
+/// Returns the first key after all keys that begin with `prefix`, if there is
+/// one.
 fn after_prefix(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();

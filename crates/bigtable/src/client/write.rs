@@ -1,5 +1,5 @@
-//! Writing: one row, many rows with an outcome for each, a row if it is as
-//! expected, and numbers and values that grow.
+//! Writes: one row, many rows with an outcome for each, conditional writes, and
+//! read-modify-write.
 
 use bytes::Bytes;
 use prost::Message;
@@ -14,14 +14,14 @@ use super::row::Row;
 use super::row_entry::{EncodedRequest, RowEntry};
 use crate::proto::v2;
 
-/// Mutations in one request at most, as the API has it.
+/// The maximum number of mutations in one request, as defined by the API.
 const MUTATIONS_MAX: usize = 100_000;
-/// Bytes in one bulk request, unless one row alone has more. Larger ones are
-/// no faster, and are more to repeat when one fails.
+/// The maximum size of a bulk request, unless a single row is larger. Larger
+/// requests are no faster, and more has to be retried when one fails.
 const BULK_BYTES_MAX: usize = 4 << 20;
 
 impl Table {
-    /// Changes one row; all of it or nothing.
+    /// Applies mutations to one row atomically.
     pub async fn mutate_row(
         &self,
         key: impl Into<Bytes>,
@@ -44,8 +44,9 @@ impl Table {
         call.run(message, repeat, send).await.map(|_: v2::MutateRowResponse| ())
     }
 
-    /// Changes many rows, each on its own. The outcomes stand in the order of
-    /// the rows. Rows that fail in passing are sent again if that is safe.
+    /// Applies mutations to many rows independently. The outcomes are in the
+    /// order of the rows. Rows with transient failures are retried if that is
+    /// safe.
     pub async fn mutate_rows(
         &self,
         rows: impl IntoIterator<Item = RowMutations>,
@@ -53,7 +54,7 @@ impl Table {
         self.write_rows(rows.into_iter().map(RowEntry::from)).await
     }
 
-    /// [`Table::mutate_rows`] of rows that have been encoded already.
+    /// Like [`Table::mutate_rows`], for rows that are already encoded.
     pub async fn write_rows(&self, rows: impl IntoIterator<Item = RowEntry>) -> Vec<Result<()>> {
         let mut outcomes = Vec::new();
         let mut part = Part::default();
@@ -69,11 +70,11 @@ impl Table {
         outcomes
     }
 
-    /// Changes the rows of one request, over as many attempts as it takes.
+    /// Writes the rows of one request, with as many attempts as needed.
     async fn mutate_part(&self, part: Part) -> Vec<Result<()>> {
         let mut call = Call::new(&self.client, &self.target, "MutateRows");
         let mut outcomes: Vec<Option<Result<()>>> = vec![None; part.rows.len()];
-        // The rows that are still to be sent, by their place in the part.
+        // The rows that still have to be sent, as indexes into the part.
         let mut open: Vec<usize> = (0..part.rows.len()).collect();
         while !open.is_empty() {
             let entries = open.iter().map(|at| part.rows[*at].0.clone()).collect();
@@ -91,7 +92,8 @@ impl Table {
             });
             let Some(error) = again else { break };
             if let Err(error) = call.pause(error).await {
-                // Rows keep their own failure; only a deadline tells more.
+                // Rows keep their own failure; only a deadline is more
+                // informative.
                 if matches!(error, Error::Deadline { .. }) {
                     open.iter().for_each(|at| outcomes[*at] = Some(Err(error.clone())));
                 }
@@ -103,7 +105,8 @@ impl Table {
         outcomes.into_iter().map(|outcome| outcome.expect(never)).collect()
     }
 
-    /// One attempt: notes the outcome of every row that the server reports.
+    /// Performs one attempt and records the outcome of every row that the server
+    /// reports.
     async fn send_part(
         &self,
         call: &mut Call,
@@ -132,10 +135,10 @@ impl Table {
         Ok(())
     }
 
-    /// Tests one row and changes it at once: `then` if `predicate` lets any
-    /// cell through (or, without one, if the row has any), `otherwise` if
-    /// not. Tells whether it did. Never sent twice: if the outcome of a call
-    /// is unclear, read the row.
+    /// Tests and changes one row atomically: applies `then` if `predicate` passes
+    /// any cell (or, without a predicate, if the row has any), `otherwise` if
+    /// not. Returns whether the predicate matched. Never retried: if the outcome
+    /// of a call is ambiguous, read the row.
     pub async fn check_and_mutate(
         &self,
         key: impl Into<Bytes>,
@@ -162,8 +165,8 @@ impl Table {
         Ok(response.predicate_matched)
     }
 
-    /// Adds to numbers and appends to values of one row, and gives the cells
-    /// it has made. Never sent twice.
+    /// Adds to numbers and appends to values of one row, and returns the new
+    /// cells. Never retried.
     pub async fn read_modify_write(
         &self,
         key: impl Into<Bytes>,
@@ -189,7 +192,7 @@ impl Table {
     }
 }
 
-/// What goes into one bulk request.
+/// The contents of one bulk request.
 #[derive(Default)]
 struct Part {
     rows: Vec<(Bytes, Repeat)>,

@@ -1,4 +1,5 @@
-//! CheckAndMutateRow: one of two lists of mutations, chosen by the row.
+//! CheckAndMutateRow: applies one of two lists of mutations, depending on whether
+//! the row matches a predicate.
 
 use stele_engine::{CellView, CommitBuilder, Flow, ScanSpec, Txn, View};
 use stele_grpc::offload::in_place_if_large;
@@ -15,7 +16,7 @@ use crate::proto::v2;
 use crate::table::Table;
 
 impl Data {
-    /// Tells whether the predicate matched.
+    /// Returns whether the predicate matched.
     pub(super) async fn check_and_mutate(
         &self,
         request: request::CheckAndMutateRow,
@@ -45,7 +46,8 @@ impl Data {
         }
     }
 
-    /// Whether any cell of the row passes the predicate, and when that was.
+    /// Returns whether any cell of the row passes the predicate, and the txn of
+    /// the read.
     async fn test(
         &self,
         table: &Table,
@@ -53,14 +55,14 @@ impl Data {
         predicate: &Filter,
         memory: &mut ResponseMemory,
     ) -> Result<(bool, Txn)> {
-        // The filter may ask for other rows than this one.
+        // The filter may narrow the scan to rows other than this one.
         let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::row(key) };
         let rest = plan::narrow(predicate, table, &mut spec);
         if rest.passes_all() {
             spec.cells_max = Some(1);
         }
         let evaluator = rest.evaluator(self.random.clone());
-        // A plan is made for one evaluation.
+        // A plan serves a single evaluation.
         let restart = || {
             let rest = plan::narrow(predicate, table, &mut ScanSpec::row(key));
             rest.evaluator(self.random.clone())
@@ -75,7 +77,7 @@ impl Data {
         }
     }
 
-    /// Returns the txn that the answer rests on.
+    /// Returns the txn that the response depends on.
     async fn mutate_if_unchanged(
         &self,
         table: &Table,
@@ -109,10 +111,10 @@ fn check(table: &Table, key: &[u8], lists: [&Vec<v2::Mutation>; 2]) -> Result<()
     Ok(())
 }
 
-/// A predicate at work on one row.
+/// The evaluation of a predicate on one row.
 struct Test<R> {
     evaluator: Evaluator,
-    /// Begins the evaluation again.
+    /// Creates a new evaluator for a restarted read.
     restart: R,
     any: Any,
     large: Option<LargeRow>,
@@ -150,7 +152,7 @@ impl<R: Fn() -> Evaluator> RowSink for Test<R> {
     }
 }
 
-/// Notes that there was a cell.
+/// Records whether any cell passed.
 struct Any(bool);
 
 impl Output for Any {

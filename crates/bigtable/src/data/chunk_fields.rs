@@ -1,5 +1,5 @@
-//! The fields of `CellChunk` in wire form: their tags, their lengths, and how
-//! they are written. Every cell of a response goes through these functions.
+//! The wire encoding of the fields of `CellChunk`: tags, lengths and writers.
+//! Every cell of a response goes through these functions.
 
 use bytes::{BufMut, BytesMut};
 
@@ -15,7 +15,7 @@ pub mod tag {
     pub const COMMIT_ROW: u8 = 9 << 3;
 }
 
-/// The only field of a wrapper message, and of a response's chunks.
+/// The only field of a wrapper message, and of the chunks of a response.
 pub const FIELD_1: u8 = 1 << 3 | 2;
 /// The field that commits a row.
 pub const COMMIT: [u8; 2] = [tag::COMMIT_ROW, 1];
@@ -46,7 +46,7 @@ pub fn put_field(out: &mut BytesMut, tag: u8, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// Of a wrapper message; an empty one has no field inside.
+/// The length of a wrapper message; an empty one omits its field.
 #[inline]
 pub fn wrapper_len(len: usize) -> usize {
     field_len(if len == 0 { 0 } else { field_len(len) })

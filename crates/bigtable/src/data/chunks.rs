@@ -1,11 +1,11 @@
-//! Writes cells as the chunks of `ReadRowsResponse` messages, straight into
-//! the bytes that go to the wire.
+//! Encodes cells as the chunks of `ReadRowsResponse` messages, directly into the
+//! bytes that go to the wire.
 //!
-//! Messages end between rows: Google's Go client fails when a message ends
-//! inside a row. Only a row that alone is larger than [`WHOLE_ROW_BYTES_MAX`]
-//! is spread over several messages. The last chunk of a row carries its commit,
-//! and only the next row or the end of the scan shows which chunk was the last,
-//! so the newest chunk of an open row is never sent.
+//! Messages end between rows: Google's Go client fails when a message ends inside
+//! a row. Only a row that by itself exceeds [`WHOLE_ROW_BYTES_MAX`] is spread
+//! over several messages. The last chunk of a row carries its commit flag, and
+//! only the next row or the end of the scan reveals which chunk is the last, so
+//! the newest chunk of an open row is never sent.
 
 use std::collections::VecDeque;
 
@@ -16,20 +16,20 @@ use super::chunk_fields::{
     varint_len, wrapper_len,
 };
 
-/// Bytes of the frame before a gRPC message: a flag and the length.
+/// The length of a gRPC frame header: a flag and the message length.
 const FRAME_BYTES: usize = 5;
-/// A message is complete when it has reached this size at the end of a row.
-/// Larger messages fall out of the processor's cache before they are sent.
+/// A message is complete when it has this size at the end of a row. Larger
+/// messages are evicted from the CPU cache before they are sent.
 pub const MESSAGE_BYTES: usize = 256 << 10;
 /// The encoded size up to which a row is sent in one message. Together with the
-/// rows before it in the message it stays below 4 MiB, the limit on received
-/// messages that gRPC clients have by default.
+/// preceding rows in the message it stays below 4 MiB, the default limit of gRPC
+/// clients for received messages.
 pub const WHOLE_ROW_BYTES_MAX: usize = 7 << 19;
-/// A value longer than this is sent in pieces. Also the size of the messages
-/// that a larger row is spread over.
+/// A longer value is sent in pieces. Also the size of the messages that a larger
+/// row is spread over.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A cell as it is sent.
+/// A cell to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell<'a> {
     pub row: &'a [u8],
@@ -40,17 +40,17 @@ pub struct Cell<'a> {
     pub value: &'a [u8],
 }
 
-/// Collects chunks into messages.
+/// An encoder that collects chunks into messages.
 #[derive(Default)]
 pub struct Chunks {
-    /// Framed messages that are complete, in front of the one being written.
+    /// Complete framed messages that precede the one being written.
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
-    /// The message being written, after space for its frame.
+    /// The message being written, after space for its frame header.
     message: BytesMut,
-    /// Where the open row begins in `message`.
+    /// The start of the open row in `message`.
     row_start: usize,
-    /// The open row does not fit into one message.
+    /// Whether the open row is too large for one message.
     spread: bool,
     row: Vec<u8>,
     family: Vec<u8>,
@@ -61,17 +61,17 @@ pub struct Chunks {
     cells: u64,
 }
 
-/// Where a chunk lies in the message.
+/// The position of a chunk in the message.
 #[derive(Clone, Copy)]
 struct Chunk {
-    /// Of its tag.
+    /// The offset of its tag.
     start: usize,
-    /// Of its first field.
+    /// The offset of its first field.
     body: usize,
 }
 
 impl Chunks {
-    /// Adds a cell. Cells come in row order; a new row closes the one before.
+    /// Adds a cell. Cells arrive in row order; a new row closes the previous one.
     pub fn cell(&mut self, cell: &Cell<'_>) {
         let same_row = self.is_in_row(cell.row);
         if !same_row {
@@ -145,7 +145,7 @@ impl Chunks {
         self.spread = false;
     }
 
-    /// Adds the rest of a long value.
+    /// Adds the remainder of a long value.
     fn pieces(&mut self, mut rest: &[u8], total: usize) {
         while !rest.is_empty() {
             let (piece, left) = rest.split_at(rest.len().min(PIECE_BYTES));
@@ -156,12 +156,12 @@ impl Chunks {
         }
     }
 
-    /// Begins a chunk of the open row.
+    /// Starts a chunk of the open row.
     fn begin_chunk(&mut self, len: usize) {
         let row_bytes = self.message.len().saturating_sub(self.row_start);
         self.spread = self.spread || row_bytes + len > WHOLE_ROW_BYTES_MAX;
         if self.spread && self.message.len() + len > PIECE_BYTES {
-            // The newest chunk is not the last of its row: this one follows.
+            // This chunk follows, so the newest one is not the last of its row.
             self.newest = None;
             self.finish_message(self.message.len());
             self.row_start = FRAME_BYTES;
@@ -176,14 +176,14 @@ impl Chunks {
         self.newest = Some(Chunk { start, body: self.message.len() });
     }
 
-    /// Closes the open row, if any cell of it was sent.
+    /// Closes the open row, if it has any cells.
     pub fn end_row(&mut self) {
         let Some(chunk) = self.newest.take() else { return };
         self.message.put_slice(&COMMIT);
         let old_len = self.message.len() - COMMIT.len() - chunk.body;
         let (width, new_width) = (varint_len(old_len as u64), varint_len((old_len + 2) as u64));
         if new_width > width {
-            // The length has got a byte longer: everything moves up by one.
+            // The length prefix grew by a byte: shift everything up by one.
             self.message.put_u8(0);
             let end = self.message.len() - 1;
             self.message.copy_within(chunk.body..end, chunk.body + 1);
@@ -198,7 +198,7 @@ impl Chunks {
         self.rows += 1;
     }
 
-    /// Bytes that wait to be taken; a little more than can be.
+    /// Returns the number of buffered bytes; slightly more than can be taken.
     pub fn len(&self) -> usize {
         self.ready_bytes + self.message.len()
     }
@@ -207,17 +207,17 @@ impl Chunks {
         self.len() == 0
     }
 
-    /// Whether a cell of `row` goes on with the open row.
+    /// Returns whether a cell of `row` continues the open row.
     pub fn is_in_row(&self, row: &[u8]) -> bool {
         self.newest.is_some() && self.row == row
     }
 
-    /// Rows closed and cells added so far.
+    /// Returns the numbers of closed rows and added cells.
     pub fn counts(&self) -> (u64, u64) {
         (self.rows, self.cells)
     }
 
-    /// Adds a message without chunks, encoded. No row may be open.
+    /// Adds an encoded message without chunks. No row may be open.
     pub fn message(&mut self, encoded: &[u8]) {
         assert!(self.newest.is_none(), "a message stands between two rows");
         self.finish_message(self.message.len());
@@ -227,20 +227,20 @@ impl Chunks {
         self.finish_message(self.message.len());
     }
 
-    /// Drops what has not been sent of the open row.
+    /// Discards the unsent part of the open row.
     pub fn abandon_row(&mut self) {
         if self.newest.take().is_some() {
             self.message.truncate(self.row_start);
         }
     }
 
-    /// Whether a complete message waits to be taken.
+    /// Returns whether a complete message is ready to be taken.
     pub fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Returns the next framed message; `None` when only an open row is left
-    /// that must not be interrupted, or the newest chunk of one.
+    /// Returns the next framed message; `None` if only an open row that must not
+    /// be split is left, or the newest chunk of one.
     pub fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
             self.finish_message(match self.newest {
@@ -254,7 +254,7 @@ impl Chunks {
         Some(message)
     }
 
-    /// Makes everything before `end` a message, and moves what is behind it to
+    /// Completes a message with everything before `end`, and moves the rest to
     /// the next one.
     fn finish_message(&mut self, end: usize) {
         if end <= FRAME_BYTES {
@@ -315,7 +315,7 @@ mod tests {
         drain(&mut chunks)
     }
 
-    /// A chunk with a value; what is not said is not set.
+    /// Returns a chunk with a value and all other fields unset.
     fn chunk(value: &[u8]) -> CellChunk {
         CellChunk { value: value.to_vec().into(), ..Default::default() }
     }
@@ -414,8 +414,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Whenever messages are taken, they end between rows, unless the row
-        /// is too large for one message; and a client's limit is kept.
+        /// Whenever messages are taken, they end between rows, unless the row is
+        /// too large for one message; and the client's limit is respected.
         #[test]
         fn messages_end_between_rows(
             rows in vec((1usize..40, prop_oneof![0usize..2000, 0usize..150_000]), 1..8),

@@ -1,5 +1,5 @@
-//! How a commit enters the store: it waits asynchronously until it is admitted,
-//! for a bounded time, and is then applied without waiting.
+//! The commit path of the data service: a commit waits asynchronously for
+//! admission, for a bounded time, and is then applied without waiting.
 
 use stele_engine::{Commit, Txn};
 use stele_grpc::offload::in_place_if_large;
@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::table::Table;
 
 impl Data {
-    /// Applies a commit whose mutations were checked against `table`, without
-    /// waiting for the disk. `SchemaChanged` if the table is another now.
-    /// `cost` tells how long that takes; see `mutation::cost`.
+    /// Applies a commit whose mutations were validated against `table`, without
+    /// waiting for the disk. Fails with `SchemaChanged` if the table has changed
+    /// since. `cost` is an estimate of how long applying takes; see
+    /// `mutation::cost`.
     pub(super) async fn apply(
         &self,
         table: &Table,
@@ -20,7 +21,7 @@ impl Data {
         cost: usize,
     ) -> Result<Txn> {
         let store = self.tables.store();
-        // Most commits are admitted by the first attempt.
+        // Most commits are admitted on the first attempt.
         let attempt = || match store.try_admit(commit)? {
             None => Ok::<_, stele_engine::Error>(None),
             Some(permit) => {

@@ -1,12 +1,12 @@
-//! What comes out of a filter goes into chunks, as far as the client wants
-//! rows and a row may be read.
+//! Writes the output of a filter into chunks, subject to the client's row limit
+//! and the size limit of a row.
 
 use stele_engine::CellView;
 
 use super::chunks::{Cell, Chunks};
 use crate::filter::{LargeRow, Output, ROW_BYTES_MAX};
 
-/// Writes cells into chunks, up to a number of rows.
+/// Encodes cells into chunks, up to a number of rows.
 pub struct Emit {
     pub chunks: Chunks,
     rows_limit: u64,
@@ -28,19 +28,19 @@ impl Emit {
         }
     }
 
-    /// Nothing more will be taken.
+    /// Returns whether no more cells are accepted.
     pub fn is_full(&self) -> bool {
         self.full || self.large_row.is_some()
     }
 
-    /// A row that was too large to be sent whole.
+    /// Returns the row that was too large to be sent whole.
     pub fn large_row(&self) -> Option<&LargeRow> {
         self.large_row.as_ref()
     }
 
-    /// The row at hand is over. Tells nothing when it had no cells.
+    /// Ends the current row. Has no effect if the row had no cells.
     pub fn end_row(&mut self) {
-        // A row that is given up must not look complete.
+        // An abandoned row must not appear complete.
         if self.large_row.is_none() {
             self.chunks.end_row();
         }

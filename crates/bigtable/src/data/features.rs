@@ -1,4 +1,4 @@
-//! What the client says it can do, in the header `bigtable-features`.
+//! The client's capabilities, from the header `bigtable-features`.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
@@ -7,13 +7,13 @@ use prost::Message;
 
 use crate::proto::v2::FeatureFlags;
 
-/// Padded or not: clients differ.
+/// Padding is optional: clients differ.
 const WEB_SAFE: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The client's flags; none if they cannot be read.
+/// Returns the client's feature flags; none if the header cannot be decoded.
 pub fn of(headers: &http::HeaderMap) -> FeatureFlags {
     let Some(header) = headers.get("bigtable-features") else { return FeatureFlags::default() };
     let decoded = WEB_SAFE.decode(header.as_bytes()).unwrap_or_default();

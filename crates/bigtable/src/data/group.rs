@@ -1,9 +1,8 @@
-//! Group commit among the tasks of a server. Small writes that are under way at
-//! the same time become durable by one sync, which one of their tasks does in
-//! its own thread: no other thread has to be woken for it, or to wake the tasks.
-//! Who comes while that task syncs waits; when it is done, one of those who
-//! waited leads the next sync. So there is always a group on the disk and one
-//! that gathers.
+//! Group commit among the tasks of a server. Concurrent small writes become
+//! durable by one sync, which one of their tasks performs on its own thread: no
+//! other thread has to be woken for the sync, or to wake the tasks. Writes that
+//! arrive during a sync wait; when it finishes, one of them leads the next sync.
+//! So one group is being synced while the next one gathers.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
-/// How often a leader lets the other tasks go first at most.
+/// The maximum number of times a leader yields to other tasks before it syncs.
 const GATHER_TURNS: usize = 8;
 
 pub struct Group {
@@ -24,19 +23,19 @@ pub struct Group {
 
 #[derive(Default)]
 struct Members {
-    /// Some task leads, or has been told to.
+    /// Whether a task leads or has been notified to lead.
     led: bool,
     waiting: Vec<(Txn, oneshot::Sender<Turn>)>,
 }
 
-/// What a task that waited is told.
+/// The notification sent to a waiting task.
 enum Turn {
     Durable,
     Lead(Lead),
 }
 
-/// The right to sync for all, handed on when it is dropped: a call can be given
-/// up at any time.
+/// The right to sync for the group. Dropping it passes leadership on, because a
+/// call can be cancelled at any time.
 struct Lead(Option<Arc<Group>>);
 
 impl Drop for Lead {
@@ -52,8 +51,8 @@ impl Group {
         Arc::new(Group { store, members: Mutex::default() })
     }
 
-    /// Waits until everything up to `txn` is durable, which is the end of a
-    /// small write.
+    /// Waits until everything up to `txn` is durable. Used to complete small
+    /// writes.
     pub async fn durable(self: &Arc<Self>, txn: Txn) -> Result<()> {
         if self.is_durable(txn) {
             return Ok(());
@@ -71,11 +70,12 @@ impl Group {
         outcome
     }
 
-    /// The same for a large write: the log's own thread writes and syncs it.
+    /// Like [`Group::durable`], for a large write: the log's own thread writes
+    /// and syncs it.
     pub async fn told_durable(&self, txn: Txn) -> Result<()> {
         let (told, durable) = oneshot::channel();
         self.store.on_durable(txn, move |outcome| {
-            // Whoever asked may have gone away.
+            // The waiting call may have been cancelled.
             let _ = told.send(outcome);
         });
         let closed = |_| Err(stele_engine::Error::Closed);
@@ -86,7 +86,8 @@ impl Group {
         self.store.progress().0 >= txn
     }
 
-    /// Leads, if nobody does, or waits to be told.
+    /// Becomes the leader if there is none; otherwise returns a receiver for the
+    /// notification.
     fn join(self: &Arc<Self>, txn: Txn) -> Result<Lead, oneshot::Receiver<Turn>> {
         let mut members = self.members.lock();
         if !mem::replace(&mut members.led, true) {
@@ -97,8 +98,8 @@ impl Group {
         Err(told)
     }
 
-    /// The other tasks go first, as long as they bring more commits: one sync
-    /// then serves all.
+    /// Yields to the other tasks as long as they add commits, so that one sync
+    /// serves all of them, and then syncs.
     async fn sync(&self, txn: Txn) -> Result<()> {
         let (_, mut latest) = self.store.progress();
         for _ in 0..GATHER_TURNS {
@@ -114,12 +115,13 @@ impl Group {
         }
     }
 
-    /// Tells those whose commits are durable, and one of the others to lead.
+    /// Notifies the tasks whose commits are durable, and one of the others to
+    /// lead.
     fn hand_on(self: &Arc<Self>) {
         let is_done = |(txn, _): &mut (Txn, _)| self.is_durable(*txn);
         let done: Vec<_> = self.members.lock().waiting.extract_if(.., is_done).collect();
         while let Some(tell) = self.next_leader() {
-            // Whoever waited may have gone away: then it is another's turn.
+            // If the waiting task was cancelled, try the next one.
             match tell.send(Turn::Lead(Lead(Some(self.clone())))) {
                 Err(Turn::Lead(mut unsent)) => unsent.0 = None,
                 _ => break,
@@ -130,7 +132,7 @@ impl Group {
         }
     }
 
-    /// The next to lead; without any, nobody does.
+    /// Removes and returns the next leader; without one, the group has no leader.
     fn next_leader(&self) -> Option<oneshot::Sender<Turn>> {
         let mut members = self.members.lock();
         let next = members.waiting.pop();
@@ -191,7 +193,7 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Lets 400 tasks write ten times each. Returns the syncs that it took.
+    /// Runs 400 tasks that write ten times each. Returns the number of syncs.
     async fn write_in_tasks() -> u64 {
         let bench = Arc::new(Bench::new());
         let before = bench.syncs();
@@ -219,7 +221,8 @@ mod tests {
         assert!(write_in_tasks().await <= 4000);
     }
 
-    /// In one thread the others surely have their turn before the leader syncs.
+    /// On a single thread, the other tasks are sure to run before the leader
+    /// syncs.
     #[tokio::test]
     async fn tasks_share_syncs() {
         let syncs = write_in_tasks().await;
@@ -235,7 +238,8 @@ mod tests {
         assert!(poll(waits.as_mut()).is_pending());
         assert!(poll(told.as_mut()).is_pending());
         drop(leads);
-        // It leads now, and does not know it yet.
+        // It has been notified to lead, but has not received the notification
+        // yet.
         drop(told);
         assert!(!bench.group.is_durable(txn));
         waits.await.unwrap();

@@ -37,11 +37,12 @@ use crate::table::Tables;
 
 pub(crate) use mutation::MUTATIONS_MAX;
 
-/// Entries of one MutateRows request at most.
+/// The maximum number of entries of a MutateRows request.
 pub(crate) const ENTRIES_MAX: usize = 100_000;
-/// Row keys and ranges of one ReadRows request at most.
+/// The maximum number of row keys and ranges of a ReadRows request.
 pub(crate) const ROWS_MAX: usize = 100_000;
-/// Bytes of a request that reads at most. Google's service takes about 1 MiB.
+/// The maximum size of a read request in bytes. Google's service accepts about 1
+/// MiB.
 pub(crate) const READ_REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// Serves the rows of a store's tables.

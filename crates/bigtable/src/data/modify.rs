@@ -1,4 +1,4 @@
-//! ReadModifyWriteRow: increments and appends, one atomic step.
+//! ReadModifyWriteRow: increments and appends, applied atomically.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,18 @@ use crate::proto::v2;
 use crate::proto::v2::read_modify_write_rule::Rule;
 use crate::table::Table;
 
-/// Bytes of all values that one request reads at most.
+/// The maximum total size of the values that one request reads.
 const VALUES_BYTES_MAX: usize = 128 << 20;
 
-/// What a value is counted as: it is read, and copied into the commit and then
-/// into the response.
+/// The factor by which a value is charged: it is kept as read, and copied into
+/// the commit and then into the response.
 const COPIES: usize = 2;
 
-/// The columns that the rules name, each with its newest cell, sorted as rows
-/// are read.
+/// The columns that the rules name, each with its newest cell, in the order in
+/// which they are read.
 struct Touched<'r> {
     columns: Vec<Column<'r>>,
-    /// Bytes of the values that were read, and of those that rules append.
+    /// The bytes of the values that were read, and of those that rules append.
     read_bytes: usize,
     appended_bytes: usize,
 }
@@ -63,7 +63,7 @@ impl<'r> Touched<'r> {
         Touched { columns, read_bytes: 0, appended_bytes: appended.sum() }
     }
 
-    /// Refuses values that are too large together.
+    /// Rejects values whose total size exceeds the limit.
     fn check(&self) -> Result<()> {
         if self.read_bytes <= VALUES_BYTES_MAX {
             return Ok(());
@@ -99,7 +99,7 @@ impl RowSink for Touched<'_> {
     }
 
     fn value_cost(&self, value_bytes: usize) -> usize {
-        // As it is read, before it is kept.
+        // One more copy while the value is read, before it is kept.
         (COPIES + 1) * value_bytes
     }
 
@@ -110,7 +110,7 @@ impl RowSink for Touched<'_> {
 }
 
 impl Data {
-    /// Returns the changed cells, and the memory that they are charged to.
+    /// Returns the changed cells and the memory that they are charged to.
     pub(super) async fn modify(
         &self,
         request: v2::ReadModifyWriteRowRequest,
@@ -148,7 +148,7 @@ impl Data {
         }
     }
 
-    /// What the rules make of the cells that were read.
+    /// Applies the rules to the cells that were read.
     fn modified(
         &self,
         table: &Table,
@@ -194,7 +194,7 @@ fn check(table: &Table, request: &v2::ReadModifyWriteRowRequest) -> Result<()> {
     Ok(())
 }
 
-/// The newest cell of each column that a rule names.
+/// Returns a scan for the newest cell of each column that a rule names.
 fn spec(rules: &[v2::ReadModifyWriteRule]) -> ScanSpec {
     let mut families: BTreeMap<&str, Vec<RowRange>> = BTreeMap::new();
     for rule in rules {
@@ -214,7 +214,7 @@ fn spec(rules: &[v2::ReadModifyWriteRule]) -> ScanSpec {
     }
 }
 
-/// The new value of a cell; `None` is one that is not there.
+/// Computes the new value of a cell; `None` is a missing cell.
 fn apply_rule(rule: &v2::ReadModifyWriteRule, value: Option<Vec<u8>>) -> Result<Vec<u8>> {
     match rule.rule.as_ref().expect("rules were checked") {
         Rule::AppendValue(more) => {

@@ -1,4 +1,4 @@
-//! Mutations of a row: checked whole, then put into an engine commit.
+//! Mutations of a row: validated as a whole, then added to an engine commit.
 
 use stele_engine::{CommitBuilder, TimeRange};
 
@@ -10,14 +10,14 @@ use crate::proto::v2::mutation::{self, Mutation as Kind, TimestampOrigin};
 use crate::proto::v2::value;
 use crate::table::{Family, Table};
 
-/// Mutations of a request at most.
+/// The maximum number of mutations in a request.
 pub const MUTATIONS_MAX: usize = 100_000;
 pub const QUALIFIER_BYTES_MAX: usize = 16 << 10;
 pub const VALUE_BYTES_MAX: usize = 100 << 20;
-/// A timestamp that asks for the server's time.
+/// The timestamp that requests the server's time.
 const SERVER_TIME: i64 = -1;
 
-/// Refuses a request that mutates nothing, or too much.
+/// Rejects a request with no mutations or too many.
 pub fn check_count(mutations: usize) -> Result<()> {
     if mutations == 0 {
         return Err(Error::invalid("No mutations provided"));
@@ -33,10 +33,11 @@ pub fn check_count_max(mutations: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes could be copied while a mutation is checked or applied.
+/// The number of bytes that could be copied in the time it takes to check or
+/// apply a mutation.
 pub const MUTATION_COST: usize = 4 << 10;
 
-/// What it costs to apply these mutations, in bytes that could be copied in
+/// Returns the cost of applying these mutations, in bytes that could be copied in
 /// the same time.
 pub fn cost(mutations: &[v2::Mutation]) -> usize {
     let value = |mutation: &v2::Mutation| match &mutation.mutation {
@@ -46,7 +47,7 @@ pub fn cost(mutations: &[v2::Mutation]) -> usize {
     mutations.len() * MUTATION_COST + mutations.iter().map(value).sum::<usize>()
 }
 
-/// About what a mutation takes in a commit.
+/// Returns the approximate size of a mutation in a commit.
 pub fn encoded_bytes(mutation: &v2::Mutation) -> usize {
     const REST_BYTES: usize = 16;
     match &mutation.mutation {
@@ -58,7 +59,7 @@ pub fn encoded_bytes(mutation: &v2::Mutation) -> usize {
     }
 }
 
-/// Refuses a row's mutations unless [`append`] can take them all.
+/// Rejects the mutations of a row unless [`append`] can take them all.
 pub fn check(table: &Table, key: &[u8], mutations: &[v2::Mutation]) -> Result<()> {
     check_key(key)?;
     for (at, mutation) in mutations.iter().enumerate() {
@@ -105,7 +106,7 @@ fn check_one(table: &Table, mutation: &v2::Mutation) -> Result<()> {
     }
 }
 
-/// The declared family of that name.
+/// Looks up a declared family.
 pub fn family<'t>(table: &'t Table, name: &str) -> Result<&'t Family> {
     table.definition.families.get(name).ok_or_else(|| unknown_family(&table.name, name))
 }
@@ -166,13 +167,13 @@ fn check_times(table: &Table, range: Option<&v2::TimestampRange>) -> Result<()> 
     check_granularity(table, end)
 }
 
-/// Something to fold into a cell.
+/// A state to fold into a cell.
 struct Addition<'a> {
     family: &'a str,
     qualifier: &'a [u8],
     timestamp: i64,
     fold: stele_engine::FoldId,
-    /// The state to fold in; `None` changes nothing.
+    /// The state to fold; `None` changes nothing.
     state: Option<[u8; 8]>,
 }
 
@@ -232,8 +233,8 @@ fn addition<'a>(table: &Table, mutation: &'a v2::Mutation) -> Result<Addition<'a
     Ok(Addition { family: name, qualifier, timestamp, fold, state })
 }
 
-/// Puts mutations that were checked into the commit, after its row.
-/// `now_micros` is the server's time.
+/// Adds validated mutations to the commit, after its row. `now_micros` is the
+/// server's time.
 pub fn append(
     commit: &mut CommitBuilder,
     table: &Table,
@@ -246,7 +247,8 @@ pub fn append(
             Kind::SetCell(set) => {
                 let timestamp = match set.timestamp_micros {
                     SERVER_TIME => granularity.truncate(now_micros),
-                    // Only a client's own clock may be finer; see `check`.
+                    // Only timestamps that the client generated automatically can be
+                    // finer; see `check`.
                     micros => granularity.truncate(micros),
                 };
                 let (family, qualifier) = (set.family_name.as_bytes(), &set.column_qualifier);
@@ -273,7 +275,7 @@ pub fn append(
     }
 }
 
-/// A time range as the engine says it: both ends included.
+/// Converts a time range to the engine's form, in which both ends are inclusive.
 pub fn times(range: Option<&v2::TimestampRange>) -> TimeRange {
     let Some(range) = range else { return TimeRange::ALL };
     let (start, end) = (range.start_timestamp_micros, range.end_timestamp_micros);

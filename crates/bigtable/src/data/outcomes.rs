@@ -1,5 +1,5 @@
-//! The response of MutateRows: the status of each entry, in messages that every
-//! client accepts.
+//! The response of MutateRows: the status of each entry, in messages small enough
+//! for every client.
 
 use bytes::Bytes;
 use prost::Message;
@@ -10,14 +10,15 @@ use tonic::Status;
 use crate::error::{Error, Result};
 use crate::proto::v2;
 
-/// Bytes of a message at most. Clients accept 4 MiB unless told otherwise.
+/// The maximum size of a message. Clients accept 4 MiB by default.
 const MESSAGE_BYTES_MAX: usize = (1 << 20) - 64;
-/// Bytes of the error message of one entry at most.
+/// The maximum length of the error message of one entry.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 /// The field `entries` of the response.
 const ENTRIES_TAG: u32 = 1;
 
-/// The framed messages that report these outcomes, in the order of the entries.
+/// Returns the framed messages that report these outcomes, in the order of the
+/// entries.
 pub fn messages(outcomes: Vec<Result<()>>) -> impl Iterator<Item = Bytes> + Send + Unpin {
     let mut entries = outcomes.into_iter().enumerate().map(entry).peekable();
     std::iter::from_fn(move || {
@@ -38,7 +39,7 @@ fn entry((index, outcome): (usize, Result<()>)) -> v2::mutate_rows_response::Ent
     v2::mutate_rows_response::Entry { index: index as i64, status: Some(status) }
 }
 
-/// The status with the details that a failed call would carry.
+/// Converts an error to a status with the details that a failed call would carry.
 fn status(error: Error) -> tonic_types::Status {
     let status = Status::from(error);
     let mut message = status.message().to_string();
@@ -47,7 +48,7 @@ fn status(error: Error) -> tonic_types::Status {
     tonic_types::Status { code: status.code() as i32, message, details }
 }
 
-/// The encoded bytes of an entry within the response.
+/// Returns the encoded size of an entry within the response.
 fn field_len(entry: &v2::mutate_rows_response::Entry) -> usize {
     let bytes = entry.encoded_len();
     key_len(ENTRIES_TAG) + encoded_len_varint(bytes as u64) + bytes

@@ -1,6 +1,6 @@
-//! How much a read does before other tasks get their turn. A filter may take
-//! nanoseconds or milliseconds for a cell, so the size of a batch follows from
-//! how long the batch before it took.
+//! Determines how much a read does before it yields to other tasks. A filter may
+//! take nanoseconds or milliseconds per cell, so the size of a batch is derived
+//! from how long the previous one took.
 
 use std::time::{Duration, Instant};
 
@@ -10,46 +10,47 @@ use crate::filter::Filter;
 const BATCH_TIME_MAX: Duration = Duration::from_millis(2);
 /// Batches that take less than this are made larger.
 const BATCH_TIME_MIN: Duration = Duration::from_micros(500);
-/// Cells of one row between two looks at the clock.
+/// The number of cells of one row between two clock readings.
 const CLOCK_CELLS: usize = 64;
 
-/// The size of a read's batches.
+/// The batch size of a read.
 pub struct Pace {
     work: usize,
-    /// A slow disk must not make the batches of a fast filter tiny: each batch
-    /// has to find its place again.
+    /// The minimum batch size. A slow disk must not make the batches of a fast
+    /// filter tiny: each batch has to seek to its position again.
     work_min: usize,
 }
 
 impl Pace {
-    /// The largest batch, in entries examined.
+    /// The largest batch, in examined entries.
     pub const WORK_MAX: usize = 8 << 10;
-    /// What may be examined of a row that is read in one go. Entries count
-    /// whether they are returned, filtered out, deleted or purged.
+    /// The maximum number of entries examined in a row that is read in a single
+    /// batch. Entries count whether they are returned, filtered out, deleted or
+    /// purged.
     pub const ROW_WORK_MAX: usize = Pace::WORK_MAX / 2;
-    /// What a batch may examine at least if the patterns of its filter have no
-    /// more than `FAST_STATES` states.
+    /// The minimum batch size if the patterns of the filter have no more than
+    /// `FAST_STATES` states.
     const FAST_WORK_MIN: usize = 1 << 10;
     const FAST_STATES: usize = 64;
 
-    /// For reads that take all cells.
+    /// Creates the pace of a read that returns all cells.
     pub fn fast() -> Pace {
         Pace { work: Pace::WORK_MAX, work_min: Pace::WORK_MAX }
     }
 
-    /// For reads through a filter.
+    /// Creates the pace of a read through a filter.
     pub fn of_filter(filter: &Filter) -> Pace {
         let states = (filter.states() as usize).max(Pace::FAST_STATES);
         let work_min = (Pace::FAST_WORK_MIN * Pace::FAST_STATES / states).max(1);
         Pace { work: work_min, work_min }
     }
 
-    /// Entries that the next batch may examine.
+    /// Returns the number of entries that the next batch may examine.
     pub fn work(&self) -> usize {
         self.work
     }
 
-    /// A batch took this long.
+    /// Adjusts the batch size to the duration of the last batch.
     pub fn note(&mut self, took: Duration) {
         if took > BATCH_TIME_MAX {
             self.work = (self.work / 2).max(self.work_min);
@@ -59,7 +60,7 @@ impl Pace {
     }
 }
 
-/// Limits the time of reading one row in one go: a filter may be slow.
+/// Limits the time for reading one row in a single batch: a filter may be slow.
 #[derive(Default)]
 pub struct RowClock {
     cells: usize,
@@ -67,7 +68,7 @@ pub struct RowClock {
 }
 
 impl RowClock {
-    /// Whether the read has to pause before the next cell.
+    /// Returns whether the read has to pause before the next cell.
     #[inline]
     pub fn is_late(&mut self) -> bool {
         self.cells += 1;

@@ -1,4 +1,4 @@
-//! A ReadRows request that has been checked, and the filters of requests.
+//! A validated ReadRows request, and the compilation of request filters.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::table::{Table, Tables};
 /// Compiled patterns up to this size are not charged.
 const FILTER_BYTES_FREE: usize = 512 << 10;
 
-/// A request that has been checked.
+/// A validated request.
 pub struct Plan {
     pub table: Arc<Table>,
-    /// The rows and their order, before the filter narrows them.
+    /// The requested rows and their order, before the filter narrows them.
     wanted: ScanSpec,
     pub filter: Filter,
     pub rows_limit: u64,
@@ -29,8 +29,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The filter is the request's, as [`compile`] returned it: what is wrong
-    /// with the rest of the request is reported first.
+    /// Validates a request. `filter` is its compiled filter, as returned by
+    /// [`compile`]; errors in the rest of the request are reported first.
     pub fn new(
         tables: &Tables,
         request: &request::ReadRows,
@@ -55,10 +55,10 @@ impl Plan {
         Ok(Plan { table, wanted, filter, rows_limit, stats, last_scanned })
     }
 
-    /// The scan, and what it leaves of the filter to be done.
+    /// Returns the scan, and the part of the filter that remains to be evaluated.
     pub fn scan(&self) -> (ScanSpec, filter::Plan) {
         let mut spec = self.wanted.clone();
-        // Whoever asks for statistics wants to know what the filter dropped.
+        // Statistics include what the filter drops, so the scan is not narrowed.
         let rest = if self.stats {
             self.filter.plan()
         } else {
@@ -71,8 +71,8 @@ impl Plan {
     }
 }
 
-/// The filter of a request, from its bytes. Large patterns are compiled on
-/// another thread, after their memory is charged.
+/// Compiles the filter of a request from its bytes. Large patterns are compiled
+/// on another thread, after their memory is charged.
 pub async fn compile(filter: Option<&Bytes>, memory: &mut ResponseMemory) -> Result<Filter> {
     let Some(bytes) = filter else { return Filter::compile(None) };
     let decoded = match bytes.len() > QUICK_FILTER_BYTES_MAX {
@@ -94,7 +94,7 @@ pub async fn compile(filter: Option<&Bytes>, memory: &mut ResponseMemory) -> Res
     Ok(filter)
 }
 
-/// What a filter is charged with. Patterns of ordinary size are not counted.
+/// Returns the bytes charged for a filter. Patterns of ordinary size are free.
 pub fn charged_bytes(filter: &Filter) -> usize {
     match filter.memory_bytes() {
         ..=FILTER_BYTES_FREE => 0,
@@ -102,7 +102,7 @@ pub fn charged_bytes(filter: &Filter) -> usize {
     }
 }
 
-/// Has the scan leave out what the filter drops.
+/// Narrows the scan to skip what the filter drops.
 pub fn narrow(filter: &Filter, table: &Table, spec: &mut ScanSpec) -> filter::Plan {
     filter.narrow(table.definition.families.keys().map(String::as_str), spec)
 }

@@ -1,5 +1,5 @@
-//! ReadRows: a scan of the engine, filtered, and written into chunks as the
-//! client takes them.
+//! ReadRows: an engine scan, filtered and encoded into chunks as the client
+//! consumes them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,16 +23,15 @@ use crate::table::Table;
 
 /// Memory for longer values is reserved before they are read.
 const VALUE_BYTES_FREE: usize = MESSAGE_BYTES;
-/// Once a value was long, memory for values of up to this size is reserved for
-/// every batch.
+/// After a long value, memory for values up to this size is reserved for every
+/// batch.
 const VALUE_BYTES_COMMON: usize = 1 << 20;
-/// Copying a longer value, or a longer row that a condition waits for, takes
-/// long.
+/// Copying a longer value, or a longer row that a condition holds, takes long.
 const QUICK_BYTES_MAX: usize = 4 << 20;
 
-/// The messages of one ReadRows call.
+/// The message stream of a ReadRows call.
 pub struct RowMessages {
-    /// Not there when all was read at once.
+    /// `None` if everything was read at once.
     scan: Option<Scan>,
     sink: Sink,
     table: Arc<Table>,
@@ -46,7 +45,7 @@ pub struct RowMessages {
     ended: bool,
 }
 
-/// Where the cells of the scan go.
+/// The destination of the scan's cells.
 struct Sink {
     emit: Emit,
     stats: Option<ReadStats>,
@@ -74,8 +73,8 @@ impl Messages for RowMessages {
 }
 
 impl RowMessages {
-    /// Begins to read. The deadline is the client's; the memory is charged
-    /// with the filter already.
+    /// Starts a read. The deadline is the client's; `memory` is already charged
+    /// for the filter.
     pub fn begin(
         plan: Plan,
         store: &Store,
@@ -109,7 +108,7 @@ impl RowMessages {
             if messages.read_row(store, row, &spec)? {
                 return Ok(messages);
             }
-            // Begun again from the request: a plan is made for one evaluation.
+            // Start over from the request: a plan serves a single evaluation.
             let (again, rest) = plan.scan();
             spec = again;
             messages.sink.restart(plan.rows_limit, rest.evaluator(random.clone()));
@@ -118,7 +117,7 @@ impl RowMessages {
         Ok(messages)
     }
 
-    /// What there is to send now.
+    /// Returns what can be sent now.
     fn ready(&mut self) -> Result<Next> {
         match self.sink.chunks().take() {
             Some(message) => {
@@ -130,8 +129,8 @@ impl RowMessages {
         }
     }
 
-    /// Reserves memory for the next batch. Returns what to wait for if there is
-    /// none.
+    /// Reserves memory for the next batch. Returns what to wait for if none is
+    /// available.
     fn reserve(&mut self) -> Option<Wait> {
         match self.scan {
             Some(_) => self.memory.reserve(self.held_bytes() + self.value_bytes),
@@ -139,13 +138,15 @@ impl RowMessages {
         }
     }
 
-    /// Bytes that the stream holds: its filter, and what was read and not sent.
+    /// Returns the bytes that the stream holds: its filter, and what was read but
+    /// not sent.
     fn held_bytes(&self) -> usize {
         self.filter_bytes + self.sink.held_bytes()
     }
 
-    /// Reads a small row in one go. Returns whether it was small; a larger one,
-    /// deleted cells included, is to be read in batches from its start.
+    /// Reads a small row in a single batch. Returns whether the row was small; a
+    /// larger one, counting deleted cells, must be read in batches from its
+    /// start.
     fn read_row(&mut self, store: &Store, row: &[u8], spec: &ScanSpec) -> Result<bool> {
         let mut clock = RowClock::default();
         let mut large = false;
@@ -162,7 +163,7 @@ impl RowMessages {
         Ok(true)
     }
 
-    /// Reads on for about a millisecond.
+    /// Continues reading for about a millisecond.
     fn batch(&mut self) -> Result<()> {
         let Some(scan) = &mut self.scan else { return self.end() };
         let limits = BatchLimits {
@@ -182,7 +183,7 @@ impl RowMessages {
             Ok(end)
         };
         let end = if bytes_max > QUICK_BYTES_MAX { in_place(read) } else { read() }?;
-        // Where one value is long, others often are.
+        // Long values often occur together.
         self.value_bytes = end.long_value.unwrap_or(self.value_bytes.min(VALUE_BYTES_COMMON));
         self.pace.note(begun.elapsed());
         self.memory.set(self.filter_bytes + self.sink.held_bytes());
@@ -191,7 +192,8 @@ impl RowMessages {
         if end.done || self.sink.emit.is_full() {
             return self.end();
         }
-        // Nothing to send for all that work: at least say how far it is.
+        // The batch produced nothing to send: report at least how far the scan
+        // got.
         if self.last_scanned
             && !scan.mid_row()
             && self.sink.chunks().is_empty()
@@ -216,7 +218,7 @@ impl RowMessages {
         Ok(())
     }
 
-    /// Ends the stream with an error, behind the rows that are complete.
+    /// Ends the stream with an error, after the rows that are complete.
     fn fail(&mut self, error: Error) {
         self.ended = true;
         self.scan = None;
@@ -239,7 +241,7 @@ impl Sink {
         &mut self.emit.chunks
     }
 
-    /// Bytes that have been read and not sent.
+    /// Returns the bytes that were read but not sent.
     fn held_bytes(&self) -> usize {
         self.emit.chunks.len() + self.evaluator.held_bytes()
     }
@@ -253,7 +255,7 @@ impl Sink {
         }
     }
 
-    /// Takes a cell, and decides how the read goes on behind it.
+    /// Processes a cell and decides how the read continues after it.
     fn take(&mut self, cell: &CellView<'_>, table: &Table) -> Flow {
         if let Some(stats) = &mut self.stats {
             stats.see(cell);
@@ -278,7 +280,8 @@ impl Sink {
         self.check_row(table);
     }
 
-    /// Notes that the row at hand, which may not be over yet, is too large.
+    /// Records an error if the current row, which may not be complete yet, is too
+    /// large.
     fn check_row(&mut self, table: &Table) {
         if let Some(large) = self.emit.large_row() {
             self.error.get_or_insert_with(|| large.error(&table.name));
@@ -290,7 +293,7 @@ impl Sink {
     }
 }
 
-/// The client's deadline, of the header `grpc-timeout`.
+/// Returns the client's deadline, from the header `grpc-timeout`.
 pub fn deadline(headers: &http::HeaderMap) -> Option<Instant> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -321,7 +324,7 @@ mod tests {
 
     const TABLE: &str = "projects/p/instances/i/tables/t";
 
-    /// A table whose rows `a`, `b` and `c` have this many cells of 1 KiB.
+    /// Creates a table whose rows `a`, `b` and `c` have this many cells of 1 KiB.
     fn table_with(cells: [i64; 3]) -> (tempfile::TempDir, Api) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
@@ -353,7 +356,8 @@ mod tests {
             .unwrap()
     }
 
-    /// The keys of the rows that are sent whole, and how the stream ends.
+    /// Returns the keys of the rows that are sent whole, and the result of the
+    /// stream.
     fn rows_of(mut messages: RowMessages) -> (Vec<Bytes>, Result<()>) {
         let mut rows = Vec::new();
         let mut key = Bytes::new();

@@ -1,5 +1,5 @@
-//! Requests whose filters are left as they came: only a filter's bytes tell
-//! one of no kind from one of a kind that is not known here.
+//! Request messages that keep their filters encoded: only the bytes of a filter
+//! distinguish one without a kind from one of an unknown kind.
 
 use bytes::Bytes;
 use prost::Message;

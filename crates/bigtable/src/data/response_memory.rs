@@ -1,11 +1,12 @@
-//! The memory that one call holds of rows: what it has read and not handed to
-//! the transport yet, and what it reads with. It is charged to a pool of the server before it is used,
-//! so that readers that do not read cannot exhaust the server's memory. Messages
-//! on their way out are charged by the server itself.
+//! The memory that one call holds for rows: what it has read and not yet handed
+//! to the transport, and its read buffers. It is charged to a pool of the server
+//! before it is used, so that clients that do not consume their streams cannot
+//! exhaust the server's memory. Outgoing messages are charged by the server
+//! itself.
 //!
-//! A stream that holds a part of a row may need more to finish it. Several such
-//! streams could wait for each other; therefore there is one *turn*: its holder
-//! may exceed the pool's limit and so can always finish.
+//! A stream that holds a part of a row may need more memory to finish it. Several
+//! such streams could wait for each other; therefore there is one *turn*, whose
+//! holder may exceed the pool's limit and so can always finish.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +19,12 @@ use tonic::Status;
 
 static TURN: Semaphore = Semaphore::const_new(1);
 
-/// The memory of one stream. Costs nothing until something is charged.
+/// The memory of one stream. Free until something is charged.
 pub struct ResponseMemory {
     call: CallMemory,
     share: Option<Share>,
     turn: Option<Turn>,
-    /// What a wait has led to.
+    /// The result of a wait.
     granted: Option<Arc<Mutex<Option<Granted>>>>,
 }
 
@@ -35,7 +36,7 @@ struct Granted {
 }
 
 impl ResponseMemory {
-    /// For the call that is being polled.
+    /// Returns the memory of the call that is being polled.
     pub fn of_call() -> ResponseMemory {
         let call = CallMemory::current();
         ResponseMemory { call, share: None, turn: None, granted: None }
@@ -45,7 +46,7 @@ impl ResponseMemory {
         self.share.get_or_insert_with(|| self.call.responses().take_now(0))
     }
 
-    /// Charges `bytes` in all, or returns what to wait for before it is called
+    /// Charges `bytes` in total, or returns what to wait for before calling
     /// again.
     pub fn reserve(&mut self, bytes: usize) -> Option<Wait> {
         if let Some(granted) = self.granted.take().and_then(|granted| lock(&granted).take()) {
@@ -71,7 +72,7 @@ impl ResponseMemory {
         }))
     }
 
-    /// Waits until `bytes` in all are charged.
+    /// Waits until `bytes` in total are charged.
     pub async fn wait_for(&mut self, bytes: usize) -> Result<(), Status> {
         while let Some(wait) = self.reserve(bytes) {
             wait.await?;
@@ -79,14 +80,14 @@ impl ResponseMemory {
         Ok(())
     }
 
-    /// Charges `bytes` in all if that needs no waiting.
+    /// Charges `bytes` in total if that is possible without waiting.
     pub fn try_reserve(&mut self, bytes: usize) -> bool {
         let share = self.share();
         let missing = (bytes as u64).saturating_sub(share.bytes());
         missing == 0 || share.try_grow(missing)
     }
 
-    /// Notes that `bytes` are in use, neither more nor less.
+    /// Sets the charge to exactly `bytes`, which are in use.
     pub fn set(&mut self, bytes: usize) {
         if bytes == 0 && self.share.is_none() {
             return;
@@ -135,7 +136,8 @@ mod tests {
 
     use super::*;
 
-    /// Memory of streams whose pool has `limit` bytes.
+    /// Returns a pool of `limit` bytes and a constructor for the memory of
+    /// streams that share it.
     fn memory(limit: u64) -> (Arc<MemoryPool>, impl Fn() -> ResponseMemory) {
         let pools = CallPools::new(0, 2 * limit, Duration::from_secs(60));
         let pools: &'static CallPools = Box::leak(Box::new(pools));

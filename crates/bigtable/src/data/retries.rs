@@ -1,21 +1,21 @@
-//! Retries of conditional writes: a row that was written between the read and
-//! the commit is read again, a bounded number of times.
+//! Retries of conditional writes: if a row was written between the read and the
+//! commit, it is read again, a bounded number of times.
 
 use crate::error::{Error, Result};
 
-/// Tries of one request. Beyond that the row is too contended, and the client
-/// decides whether to send the request again.
+/// The maximum number of attempts per request. Beyond that the row is too
+/// contended, and the client decides whether to retry.
 const TRIES_MAX: u32 = 64;
 
-/// The tries of one conditional write.
+/// The attempts of one conditional write.
 #[derive(Default)]
 pub struct Retries {
     failed: u32,
 }
 
 impl Retries {
-    /// Accounts for a conflict. Returns when the write should be tried again,
-    /// after other tasks had their turn; the error ends the request.
+    /// Accounts for a conflict. Returns when the write should be retried, after
+    /// other tasks have run; an error ends the request.
     pub async fn conflicted(&mut self, row: &[u8]) -> Result<()> {
         self.failed += 1;
         if self.failed >= TRIES_MAX {
@@ -30,15 +30,15 @@ impl Retries {
     }
 }
 
-/// Bytes of a row key in an error message at most.
+/// The maximum number of bytes of a row key in an error message.
 const ROW_SHOWN_BYTES_MAX: usize = 120;
 
-/// Whether a row was written after it was read.
+/// Returns whether a row was written after it was read.
 pub fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Engine(stele_engine::Error::MutationConflict { .. }))
 }
 
-/// Whether the table changed after the mutations were checked.
+/// Returns whether the table changed after the mutations were validated.
 pub fn is_outdated(error: &Error) -> bool {
     matches!(error, Error::Engine(stele_engine::Error::SchemaChanged { .. }))
 }

@@ -1,7 +1,7 @@
-//! Reading one row for a conditional write, as it is now. A small row is read
-//! at once; a larger one in batches, between which other tasks have their turn
-//! and the call can be cancelled. What is kept of a row is charged to the memory
-//! for responses, unless it is little.
+//! Reads the latest state of one row for a conditional write. A small row is read
+//! in one step; a larger one in batches, between which other tasks run and the
+//! call can be cancelled. What is kept of a row is charged to the memory for
+//! responses, unless it is small.
 
 use std::time::Instant;
 
@@ -15,30 +15,31 @@ use super::response_memory::ResponseMemory;
 use crate::error::Result;
 use crate::table::Table;
 
-/// What may be kept of a row without being charged: little more than the rest
-/// of a call takes.
+/// The bytes of a row that may be kept without being charged: little more than
+/// the rest of a call takes.
 const KEPT_BYTES_FREE: usize = 16 << 10;
 
-/// Takes the cells of a row.
+/// Receives the cells of a row.
 pub trait RowSink {
     fn cell(&mut self, cell: &CellView<'_>) -> Flow;
 
-    /// Bytes to be charged for what it keeps of the row.
+    /// Returns the bytes to charge for what the sink keeps of the row.
     fn kept_bytes(&self) -> usize;
 
-    /// Bytes to be charged at most for one more value of this length.
+    /// Returns the maximum number of bytes to charge for one more value of this
+    /// length.
     fn value_cost(&self, value_bytes: usize) -> usize {
         value_bytes
     }
 
-    /// Forgets what it was given: the row is read again from its start.
+    /// Discards the received cells: the row is read again from its start.
     fn restart(&mut self);
 }
 
 impl Data {
-    /// Gives the wanted cells of a row to `sink`, until that stops the read.
-    /// Returns the txn that they were read at. The memory is charged with what
-    /// the sink keeps, beside `base_bytes`.
+    /// Passes the selected cells of a row to `sink` until it stops the read.
+    /// Returns the txn at which they were read. The memory is charged with what
+    /// the sink keeps, plus `base_bytes`.
     pub(super) async fn read_latest(
         &self,
         table: &Table,
@@ -125,7 +126,7 @@ mod tests {
         (Data::new(tables, clock, random).unwrap(), table)
     }
 
-    /// Writes cells of one column, then perhaps deletes them.
+    /// Writes cells of one column, and optionally deletes them.
     fn write(data: &Data, table: &Table, cells: &[Vec<u8>], deleted: bool) {
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(b"row");
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Runs a call whose memory is counted. Returns also the pool.
+    /// Runs a call whose memory is counted. Also returns the pool.
     async fn counted<F: Future>(call: F) -> (F::Output, Arc<MemoryPool>) {
         let pools = CallPools::new(1 << 20, 2 << 20, Duration::from_secs(600));
         let pools: &'static CallPools = Box::leak(Box::new(pools));
@@ -151,7 +152,7 @@ mod tests {
         (std::future::poll_fn(poll).await, pools.held().clone())
     }
 
-    /// Keeps all values, and looks whether they are charged.
+    /// Keeps all values, and checks that they are charged.
     #[derive(Default)]
     struct Keeps {
         values: Vec<usize>,

@@ -1,5 +1,4 @@
-//! Which rows a request names: keys and ranges, checked, as ranges of the
-//! engine.
+//! Converts the row keys and ranges of a request to validated engine ranges.
 
 use stele_engine::RowRange;
 
@@ -7,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::proto::v2::row_range::{EndKey, StartKey};
 
-/// Bytes of a row key at most.
+/// The maximum length of a row key in bytes.
 pub const ROW_KEY_BYTES_MAX: usize = 4 << 10;
 
-/// Refuses keys that no row can have.
+/// Rejects keys that no row can have.
 pub fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() {
         return Err(Error::invalid("Row keys must be non-empty"));
@@ -28,7 +27,7 @@ fn check_length(key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The ranges of a row set; none at all for the whole table.
+/// Returns the ranges of a row set; none for the whole table.
 pub fn ranges(rows: Option<&v2::RowSet>) -> Result<Vec<RowRange>> {
     let Some(rows) = rows else { return Ok(Vec::new()) };
     let mut ranges = Vec::with_capacity(rows.row_keys.len() + rows.row_ranges.len());
@@ -45,7 +44,7 @@ pub fn ranges(rows: Option<&v2::RowSet>) -> Result<Vec<RowRange>> {
     Ok(ranges)
 }
 
-/// One range; an open start and a closed end name the key's successor.
+/// Converts one range. An open start and a closed end become the key's successor.
 pub fn range_of(range: &v2::RowRange) -> Result<RowRange> {
     let start = match &range.start_key {
         None => Vec::new(),

@@ -8,22 +8,24 @@ use super::{Data, rows, target};
 use crate::error::Result;
 use crate::proto::v2;
 
-/// Parallel readers make a task of each part of a large table.
+/// The maximum size of a part: parallel readers create a task for each part of a
+/// large table.
 const PART_BYTES_MAX: u64 = 256 << 20;
-/// Smaller parts are not worth a reader.
+/// The minimum size of a part: smaller ones are not worth a reader.
 const PART_BYTES_MIN: u64 = 16 << 20;
-/// How many parts a table has that is not so large.
+/// The number of parts of a table of medium size.
 const PARTS: u64 = 16;
-/// What a sample takes beside its key.
+/// The memory of a sample in addition to its key.
 const SAMPLE_BYTES: usize = size_of::<v2::SampleRowKeysResponse>();
 
 impl Data {
-    /// Keys within the range asked for at which the table was split or that
-    /// divide it by size, then its end; with about the bytes before each.
+    /// Returns keys within the requested range at which the table was split or
+    /// that divide it by size, then its end, each with the approximate number of
+    /// bytes before it.
     pub(super) async fn sample(&self, request: &v2::SampleRowKeysRequest) -> Result<Samples> {
         let mut memory = ResponseMemory::of_call();
-        // The sizes come from the indexes of all fragments, which may have to
-        // be read.
+        // The sizes come from the indexes of all fragments, which may have to be
+        // read from disk.
         let samples = in_place(|| self.samples(request))?;
         let keys = samples.iter().map(|sample| sample.row_key.len()).sum::<usize>();
         memory.wait_for(keys + samples.len() * SAMPLE_BYTES).await?;
@@ -48,7 +50,7 @@ impl Data {
         keys.sort_unstable();
         keys.dedup();
         keys.push(range.end.clone().unwrap_or_default());
-        // Where in the table the rows in memory are is not known.
+        // The distribution of rows in memory is unknown.
         let memory_share = sizes.memory_bytes() / keys.len() as u64;
         let mut start = range.start.clone();
         let mut offset = 0;
@@ -70,7 +72,7 @@ impl Data {
     }
 }
 
-/// Samples that were not sent yet, and the memory that they are charged to.
+/// Samples that have not been sent, and the memory that they are charged to.
 pub struct Samples {
     samples: std::vec::IntoIter<v2::SampleRowKeysResponse>,
     _memory: ResponseMemory,
@@ -84,7 +86,7 @@ impl Iterator for Samples {
     }
 }
 
-/// How large the parts of a table of this size are.
+/// Returns the part size for a table of this size.
 fn part_bytes(table_bytes: u64) -> u64 {
     (table_bytes / PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }

@@ -1,6 +1,6 @@
-//! The data service as a tower service: a call's path tells the method, its
-//! message becomes a request, and what the method gives is framed. Nothing
-//! stands between, so cells are copied once, from the engine to the wire.
+//! The data service as a tower service: a call's path selects the method, its
+//! message becomes a request, and the result is framed. There is no intermediate
+//! representation, so cells are copied once, from the engine to the wire.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
         "ReadModifyWriteRow" => {
             let request =
                 read::<_, precheck::ReadModifyWriteRow>(&extensions, &headers, body).await?;
-            // Its memory is charged until the response is a frame, which the
+            // The memory stays charged until the response is a frame, which the
             // server charges.
             let (row, _memory) = data.modify(request).await?;
             Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
@@ -102,7 +102,8 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
     }
 }
 
-/// Reads the message of a call and refuses what its caller may not reach.
+/// Reads the message of a call and rejects resources that its caller may not
+/// access.
 async fn read<M: Message + Named + Default, P: Precheck>(
     extensions: &http::Extensions,
     headers: &http::HeaderMap,

@@ -1,4 +1,4 @@
-//! What a client asked to be told about its read.
+//! Read statistics that a client can request.
 
 use std::time::Instant;
 
@@ -28,12 +28,12 @@ impl ReadStats {
         }
     }
 
-    /// Forgets what was seen: the read begins anew.
+    /// Resets the counts for a restarted read.
     pub fn restart(&mut self) {
         *self = ReadStats { begun: self.begun, ..ReadStats::new() };
     }
 
-    /// The statistics, with the rows and cells that were sent.
+    /// Returns the statistics, including the rows and cells that were sent.
     pub fn message(&self, (rows, cells): (u64, u64)) -> v2::RequestStats {
         let count = |count| i64::try_from(count).unwrap_or(i64::MAX);
         let iteration = v2::ReadIterationStats {

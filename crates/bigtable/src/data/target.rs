@@ -1,11 +1,11 @@
-//! Which table a request is about. Views are not served yet.
+//! Resolves the table of a request. Views are not supported yet.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::table::{Table, Tables};
 
-/// The table of a request; the views it names instead are refused.
+/// Returns the table of a request; rejects requests that name a view instead.
 pub fn table(tables: &Tables, table: &str, views: &[&str]) -> Result<Arc<Table>> {
     if views.iter().all(|view| view.is_empty()) {
         return tables.get(table);

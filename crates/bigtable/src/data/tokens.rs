@@ -1,6 +1,6 @@
-//! Idempotency tokens: a mutation that is sent several times with one token is
-//! applied once. The token is stored by the commit that applies the mutation
-//! and kept for as long as a client may send it again.
+//! Idempotency tokens: a mutation that is sent several times with the same token
+//! is applied once. The token is stored by the commit that applies the mutation,
+//! and kept for as long as a client may retry.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use crate::proto::v2::Idempotency;
 
 const TABLE: &str = "bigtable.tokens";
 const FAMILY: &[u8] = b"t";
-/// The column of tokens that belong to one row. Tokens used to belong to a
-/// whole table, under an empty qualifier; those are ignored, and expire.
+/// The column of tokens that are scoped to one row. Earlier versions scoped
+/// tokens to a whole table, under an empty qualifier; those are ignored and
+/// expire.
 const QUALIFIER: &[u8] = b"row";
 const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 1 << 10;
-/// For how long a client may send the same mutation again.
+/// The time during which a client may retry a mutation.
 const WINDOW_MICROS: i64 = 15 * 60 * 1_000_000;
 
 /// The tokens of a store.
@@ -26,17 +27,17 @@ pub struct Tokens {
     table: TableId,
 }
 
-/// A token of a request that writes one row.
+/// The token of a request that writes one row.
 pub struct Token {
     table: TableId,
-    /// The row of the tokens' table that stands for it.
+    /// The token's row in the table of tokens.
     key: Vec<u8>,
     now_micros: i64,
 }
 
 impl Token {
-    /// Checks the token of a request that writes `row` of `table`. A token
-    /// means nothing for other rows.
+    /// Validates the token of a request that writes `row` of `table`. A token has
+    /// no meaning for other rows.
     pub fn new(
         table: TableId,
         row: &[u8],
@@ -48,7 +49,8 @@ impl Token {
             .map_err(|_| Error::invalid("Idempotency: the row key is too long"))?;
         let mut key = Vec::with_capacity(4 + 2 + row.len() + idempotency.token.len());
         key.extend_from_slice(&table.0.to_be_bytes());
-        // With its length, the row cannot be mistaken for a part of the token.
+        // The length prefix keeps the row from being mistaken for a part of the
+        // token.
         key.extend_from_slice(&row_bytes.to_be_bytes());
         key.extend_from_slice(row);
         key.extend_from_slice(&idempotency.token);
@@ -68,8 +70,8 @@ impl Tokens {
         Ok(Tokens { store, table })
     }
 
-    /// Whether a mutation was applied under the token, and the txn of that
-    /// observation.
+    /// Returns whether a mutation was applied under the token, and the txn of
+    /// that observation.
     pub fn find(&self, token: &Token) -> Result<(bool, Txn)> {
         let spec = ScanSpec { columns: Columns::All, view: View::Latest, ..Default::default() };
         let mut found = false;
@@ -79,11 +81,11 @@ impl Tokens {
         Ok((found, read_at))
     }
 
-    /// The commit that stores the token and what `mutate` adds to the token's
-    /// table.
+    /// Returns a commit that stores the token and what `mutate` adds to the
+    /// token's table.
     pub fn commit(&self, token: &Token, mutate: impl FnOnce(&mut CommitBuilder)) -> Commit {
         let mut commit = CommitBuilder::new();
-        // The tables of a commit ascend.
+        // The tables of a commit must be in ascending order.
         if self.table < token.table {
             self.add(&mut commit, token);
         }

@@ -10,10 +10,11 @@ use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::table::Table;
 
-/// Entries of one MutateRows request share commits of about this size.
+/// The approximate size of the commits that entries of one MutateRows request
+/// share.
 const COMMIT_BYTES: usize = 4 << 20;
-/// Entries with tokens, which are commits of their own, between two turns of
-/// other tasks.
+/// The number of entries with tokens, which are separate commits, between two
+/// yields to other tasks.
 const YIELD_ENTRIES: usize = 16;
 
 impl Data {
@@ -39,13 +40,13 @@ impl Data {
         self.group.durable(txn).await
     }
 
-    /// Waits until a change of a table is seen by requests.
+    /// Waits until a change of a table is visible to requests.
     pub(super) async fn table_changed(&self, retries: &mut Retries, key: &[u8]) -> Result<()> {
         in_place(|| self.tables.wait_for_changes());
         retries.conflicted(key).await
     }
 
-    /// Applies the checked mutations of one row. Returns the txn to wait for.
+    /// Applies the validated mutations of one row. Returns the txn to wait for.
     async fn write_row(
         &self,
         table: &Table,
@@ -62,8 +63,8 @@ impl Data {
         self.apply(table, &commit, Txn::MAX, cost).await
     }
 
-    /// The same, unless mutations of this row were applied under the same
-    /// token before.
+    /// Like `write_row`, unless mutations of this row were already applied under
+    /// the same token.
     async fn write_once(
         &self,
         table: &Table,
@@ -90,8 +91,8 @@ impl Data {
         }
     }
 
-    /// Applies the entries of a bulk request. An entry that cannot be applied
-    /// does not hinder the others. Returns a status for each.
+    /// Applies the entries of a bulk request. A failing entry does not affect the
+    /// others. Returns a status for each.
     pub(super) async fn mutate_all(
         &self,
         request: v2::MutateRowsRequest,
@@ -134,8 +135,8 @@ impl Data {
         Ok(outcomes)
     }
 
-    /// Applies those entries of `order` that were found good, in the order of
-    /// their rows; those of one row in the order given. Returns the newest txn.
+    /// Applies the valid entries of `order`, in row order; those of one row in
+    /// the given order. Returns the newest txn.
     async fn write_entries(
         &self,
         table: &Table,
@@ -160,7 +161,7 @@ impl Data {
                 if nth % YIELD_ENTRIES == 0 {
                     tokio::task::yield_now().await;
                 }
-                // It must come after what the batch holds of its row.
+                // This entry must come after the batched entries of its row.
                 newest = self.write_batch(&mut batch, outcomes).await.or(newest);
                 let (key, mutations) = (&entry.row_key, &entry.mutations);
                 match self.write_once(table, key, mutations, idempotency).await {
@@ -176,7 +177,7 @@ impl Data {
             let next = order.get(nth + 1).map(|&next| &entries[next].row_key);
             if batch.commit.len() >= COMMIT_BYTES && next != Some(&entry.row_key) {
                 newest = self.write_batch(&mut batch, outcomes).await.or(newest);
-                // A large request does not keep its thread from other calls.
+                // Keep a large request from monopolizing its thread.
                 tokio::task::yield_now().await;
             }
         }
@@ -205,9 +206,9 @@ struct Batch<'t> {
     commit: CommitBuilder,
     row: Vec<u8>,
     entries: Vec<usize>,
-    /// What it costs to apply them.
+    /// The cost of applying them.
     cost: usize,
-    /// The store is overloaded: one request waits for it once.
+    /// Set once the store is overloaded: a request waits for admission only once.
     refused: Option<Error>,
 }
 
@@ -217,7 +218,8 @@ impl<'t> Batch<'t> {
         Batch { table, commit: CommitBuilder::new(), row, entries, cost: 0, refused: None }
     }
 
-    /// With room for all entries, or for as many as a commit takes.
+    /// Creates a batch with capacity for all entries, or for as many as a commit
+    /// holds.
     fn with_room(table: &'t Table, entries: &[v2::mutate_rows_request::Entry]) -> Batch<'t> {
         let bytes = |entry: &v2::mutate_rows_request::Entry| {
             let mutations = entry.mutations.iter().map(mutation::encoded_bytes);
@@ -242,14 +244,15 @@ impl<'t> Batch<'t> {
         self.cost += mutation::cost(&entry.mutations);
     }
 
-    /// Notes that later entries need not be tried.
+    /// Records that later entries need not be attempted.
     fn refuse_rest(&mut self, error: &Error) {
         if let Error::Engine(stele_engine::Error::Overloaded { .. }) = error {
             self.refused = Some(error.clone());
         }
     }
 
-    /// What was added, leaving the batch empty; `None` when nothing was.
+    /// Takes the added entries, leaving the batch empty; `None` if there are
+    /// none.
     fn take(&mut self) -> Option<(Commit, Vec<usize>)> {
         if self.entries.is_empty() {
             return None;

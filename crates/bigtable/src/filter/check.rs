@@ -1,5 +1,5 @@
-//! Checks a filter as a whole, before any row is read. An error names the way
-//! to the field that is wrong.
+//! Validates a filter as a whole before any row is read. An error contains the
+//! path to the invalid field.
 
 use std::cell::RefCell;
 use std::ops::Bound;
@@ -13,9 +13,9 @@ use crate::proto::v2;
 use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
 use crate::regex::{Pattern, PatternBudget, PatternError};
 
-/// The largest filter, encoded.
+/// The maximum encoded size of a filter.
 pub const FILTER_BYTES_MAX: usize = 20480;
-/// In how many filters a filter may stand.
+/// The maximum nesting depth of a filter.
 pub const FILTER_DEPTH_MAX: usize = 20;
 const LABEL_BYTES_MAX: usize = 15;
 
@@ -28,9 +28,8 @@ pub fn size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks a filter and brings it into its simplest form. Returns also what its
-/// patterns took of the budget; if that puts some off, the filter is not to be
-/// used.
+/// Validates a filter and simplifies it. Also returns the remaining budget of its
+/// patterns; if that deferred any pattern, the filter must not be used.
 pub fn node(filter: &v2::RowFilter, budget: PatternBudget) -> Result<(Node, PatternBudget)> {
     let patterns = RefCell::new(budget);
     let whole = Place { depth: 0, in_condition: false, patterns: &patterns };
@@ -38,22 +37,22 @@ pub fn node(filter: &v2::RowFilter, budget: PatternBudget) -> Result<(Node, Patt
     Ok((node, patterns.into_inner()))
 }
 
-/// What is wrong, after the fields that lead to it.
+/// The error is a message, prefixed with the path to the invalid field.
 type Checked<T> = Result<T, String>;
 
-/// A filter that is in order.
+/// A valid filter.
 struct Part {
     node: Node,
-    /// It applies a label somewhere.
+    /// Whether it applies a label somewhere.
     labels: bool,
 }
 
-/// Where in the whole a filter stands.
+/// The position of a filter within the whole.
 #[derive(Clone, Copy)]
 struct Place<'p> {
     depth: usize,
     in_condition: bool,
-    /// What the patterns of the whole filter may still take.
+    /// The remaining budget for the patterns of the whole filter.
     patterns: &'p Patterns,
 }
 
@@ -100,7 +99,7 @@ impl<'p> Place<'p> {
 
     fn chain(self, chain: &Chain) -> Checked<Part> {
         let stages = self.elements(&chain.filters)?;
-        // So that no cell ever gets two labels.
+        // Ensures that no cell ever gets two labels.
         if stages.iter().filter(|stage| stage.labels).count() > 1 {
             return Err("at most one filter may contain an apply_label_transformer".into());
         }
@@ -137,7 +136,7 @@ fn in_field(field: &str) -> impl Fn(String) -> String {
     move |error| format!("Error in field '{field}' : {error}")
 }
 
-/// A filter that holds no others, with the name of its field.
+/// Checks a filter without nested filters. Also returns the name of its field.
 fn leaf(kind: &Kind, patterns: &Patterns) -> (&'static str, Checked<Node>) {
     let pattern = |regex: &[u8]| {
         let compiled = Pattern::within(regex, &mut patterns.borrow_mut());

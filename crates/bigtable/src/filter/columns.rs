@@ -1,4 +1,4 @@
-//! Sets of columns of one table: for each of its families, the qualifiers.
+//! Sets of columns of one table: a set of qualifiers for each family.
 
 use stele_engine::{Columns, FamilyColumns};
 
@@ -11,7 +11,8 @@ pub struct Families<'f> {
     names: Vec<&'f str>,
 }
 
-/// `None` is every column; otherwise the qualifiers of each family.
+/// A set of columns: `None` is every column; otherwise the qualifiers of each
+/// family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnSet {
     of_families: Option<Vec<Ranges>>,
@@ -26,7 +27,7 @@ impl<'f> Families<'f> {
         ColumnSet { of_families: Some(self.names.iter().map(|name| qualifiers(name)).collect()) }
     }
 
-    /// The columns of the families that match.
+    /// Returns the columns of the families that match.
     pub fn matching(&self, pattern: &Pattern) -> ColumnSet {
         self.set(
             |name| {
@@ -35,7 +36,7 @@ impl<'f> Families<'f> {
         )
     }
 
-    /// These qualifiers in every family.
+    /// Returns these qualifiers in every family.
     pub fn qualifiers(&self, qualifiers: Ranges) -> ColumnSet {
         self.set(|_| qualifiers.clone())
     }
@@ -63,7 +64,7 @@ impl<'f> Families<'f> {
         })
     }
 
-    /// The set as the engine takes it.
+    /// Converts the set to the engine's form.
     pub fn columns(&self, set: ColumnSet) -> Columns {
         let Some(of_families) = set.of_families else { return Columns::All };
         let families = self.names.iter().zip(of_families).filter(|(_, set)| !set.is_empty());
@@ -108,7 +109,7 @@ impl ColumnSet {
         }
     }
 
-    /// Whether all of `other` lies in this set.
+    /// Returns whether `other` is a subset of this set.
     pub fn covers(&self, other: &ColumnSet) -> bool {
         match (&self.of_families, &other.of_families) {
             (None, _) => true,

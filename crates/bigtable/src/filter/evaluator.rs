@@ -1,5 +1,5 @@
-//! Takes the cells of a scan, row after row, and gives those that the filter
-//! lets through to an output. Cells are borrowed, and copied only where the
+//! Evaluates a filter over the cells of a scan, row by row, and passes those that
+//! the filter keeps to an output. Cells are borrowed, and copied only where the
 //! filter has to see the whole row before it can decide.
 
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::large_row::LargeRow;
 use super::narrow::{Plan, Work};
 use super::program::{Change, Memory, Taker};
 
-/// Where the cells go that a filter lets through.
+/// The destination of the cells that a filter keeps.
 pub trait Output {
-    /// Called in row order: a cell, its value stripped if the filter says so,
-    /// and its label. Copies of a cell follow one another.
+    /// Called in row order with a cell, its value stripped if the filter strips
+    /// it, and its label. Copies of a cell are adjacent.
     fn cell(&mut self, cell: &CellView<'_>, label: Option<&str>);
 }
 
-/// A filter at work.
+/// A running evaluation of a filter.
 pub struct Evaluator {
     work: Work,
     labels: Vec<Arc<str>>,
@@ -48,9 +48,9 @@ impl Evaluator {
         }
     }
 
-    /// Takes the next cell. When it begins a row, the one before is over.
-    /// Returns which of the cells to come will be dropped whatever they are;
-    /// the reader may skip them or not.
+    /// Processes the next cell. A cell of a new row ends the previous row.
+    /// Returns which of the following cells will be dropped regardless of their
+    /// contents; the reader may skip them.
     #[inline]
     pub fn cell(
         &mut self,
@@ -67,7 +67,7 @@ impl Evaluator {
         }
     }
 
-    /// Bytes that are held until the row at hand is over.
+    /// Returns the bytes that are held until the current row ends.
     pub fn held_bytes(&self) -> usize {
         match self.work {
             Work::Rows(_) if self.row.is_some() => self.memory.row_bytes as usize,
@@ -75,8 +75,8 @@ impl Evaluator {
         }
     }
 
-    /// The row at hand is over, if there is one: what is held of it comes out.
-    /// To be called behind the last cell.
+    /// Ends the current row, if any, and outputs what is held of it. Must be
+    /// called after the last cell.
     pub fn end_row(&mut self, output: &mut impl Output) -> Result<(), LargeRow> {
         let Some(row) = self.row.take() else { return Ok(()) };
         let outcome = match &self.work {
@@ -138,7 +138,7 @@ impl Evaluator {
     }
 }
 
-/// Shows a copy of a cell to the output.
+/// Passes a copy of a cell to the output.
 pub(super) fn show(
     cell: &CellView<'_>,
     change: Change,
@@ -153,7 +153,7 @@ pub(super) fn show(
     }
 }
 
-/// Passes on what comes out of a program at once.
+/// Forwards the results of a program directly to the output.
 struct Direct<'d, O> {
     cell: &'d CellView<'d>,
     labels: &'d [Arc<str>],
@@ -277,7 +277,7 @@ mod tests {
         lines.0
     }
 
-    /// The places in `CELLS` of what passes unchanged.
+    /// Returns the indexes in `CELLS` of the cells that pass unchanged.
     fn passing(kind: Kind) -> Vec<usize> {
         let all = read(PASS);
         let place = |line: &String| all.iter().position(|cell| cell == line).unwrap();
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(read(chain([STRIP, value("2")])), [""; 0]);
         let stripped = ["r1.a.x@2=", "r2.a.y@2="];
         assert_eq!(read(chain([value("2"), STRIP])), stripped);
-        // What the second limit leaves out has been counted by the first.
+        // Cells that the second limit drops have been counted by the first.
         let rows = Kind::CellsPerRowLimitFilter(4);
         let columns = Kind::CellsPerColumnLimitFilter(1);
         assert_eq!(passing(chain([rows, columns])), [0, 3, 6, 7]);
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(read(filter), [&["r1.a.y@5=five"][..], &stripped].concat());
         assert_eq!(passing(condition(five.clone(), None, Some(PASS))), [6, 7, 8]);
         assert_eq!(passing(condition(five.clone(), Some(PASS), None)), [0, 1, 2, 3, 4, 5]);
-        // Only what comes to the predicate decides.
+        // Only cells that reach the predicate matter.
         let cut = chain([Kind::CellsPerRowLimitFilter(3), condition(five, Some(PASS), None)]);
         assert_eq!(passing(cut), [0usize; 0]);
     }

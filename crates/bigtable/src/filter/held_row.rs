@@ -1,5 +1,5 @@
-//! A row that a condition waits for: its cells as they come, and what is made
-//! of them when it is whole.
+//! A row that a condition holds: its cells as they arrive, and its evaluation
+//! once it is complete.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::program::{Change, Memory, Taker, cell_bytes};
 use super::row_buffer::RowBuffer;
 use super::stages::{Item, Stages};
 
-/// What has come of the row so far.
+/// The cells of the row so far.
 #[derive(Default)]
 pub struct HeldRow {
     cells: RowBuffer,
     items: Vec<Item>,
     sunk: Vec<Item>,
-    /// The copies of the cell at hand, and whether each was sunk.
+    /// The copies of the current cell, and whether each was sunk.
     copies: Vec<(Change, bool)>,
 }
 
@@ -37,7 +37,7 @@ impl HeldRow {
         self.sunk.clear();
     }
 
-    /// Keeps what the first stages let through of a cell.
+    /// Keeps what the first stages pass of a cell.
     pub fn keep(&mut self, stages: &Stages, memory: &mut Memory, cell: &CellView<'_>) -> Flow {
         self.copies.clear();
         let flow = stages.first.run(memory, cell, Change::default(), &mut self.copies);
@@ -58,7 +58,8 @@ impl HeldRow {
         flow
     }
 
-    /// Shows what comes of the row. An error is the size it came to.
+    /// Evaluates the row and outputs the result. The error is the size that the
+    /// row reached.
     pub fn finish(
         &mut self,
         stages: &Stages,
@@ -69,7 +70,7 @@ impl HeldRow {
         let column = memory.column;
         let passed = stages.apply(&self.cells, memory, &self.items, &mut self.sunk);
         let passed = passed.map_err(|_| memory.row_bytes)?;
-        // Later rows must not find a column's number again.
+        // A later row must not see the same column number again.
         memory.column = column;
         self.sunk.sort_by_key(|item| item.cell);
         let (mut bytes, bytes_max) = (0, memory.row_bytes_max);

@@ -1,21 +1,21 @@
-//! Rows too large to be read. The evaluator refuses them while it holds a row;
-//! readers that stream a row refuse them by the same limit.
+//! Rows that are too large to be read. The evaluator rejects them while it holds
+//! a row; readers that stream a row apply the same limit.
 
 use crate::error::Error;
 
-/// The most that may be read of one row, copies included.
+/// The maximum number of bytes read of one row, including copies.
 pub const ROW_BYTES_MAX: u64 = 256 << 20;
 
-/// A row that is larger than can be read.
+/// A row that is too large to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LargeRow {
     pub row: Vec<u8>,
-    /// What had been read of it when it was given up.
+    /// The bytes that had been read when the read was abandoned.
     pub bytes: u64,
 }
 
 impl LargeRow {
-    /// The error that the reader of `table` gets.
+    /// Returns the error for a reader of `table`.
     pub fn error(&self, table: &str) -> Error {
         let mib = self.bytes.div_ceil(1 << 20);
         let limit = ROW_BYTES_MAX >> 20;

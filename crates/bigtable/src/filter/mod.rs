@@ -1,21 +1,21 @@
 //! Row filters: which cells of a row a reader sees, and how.
 //!
-//! A filter arrives as a message (`wire` looks at its bytes) and is checked as
-//! a whole and brought into a simple form (`check`, `node`). Before the
-//! scan, `narrow` asks what the filter can do without (`need`, in terms of
-//! `ranges` and `columns`), has the engine's scan leave that out, and drops
-//! the parts of the filter that are thereby done. What remains is a [`Plan`].
+//! A filter arrives as a message (`wire` scans its bytes), is validated as a
+//! whole and simplified (`check`, `node`). Before the scan, `narrow` determines
+//! what the filter does not need (`need`, in terms of `ranges` and `columns`),
+//! excludes it from the engine's scan, and removes the parts of the filter that
+//! this makes redundant. The remainder is a [`Plan`].
 //!
-//! While the scan runs, an [`Evaluator`] takes its cells. All filters except
-//! conditions decide cell by cell: a `program` sends each cell through
-//! the filter's operations, copies it at an interleave, and hands it on at
-//! once. A condition has to see the whole row first, so the row is kept
-//! (`held_row`, `row_buffer`) and goes through the filter stage by stage (`stages`).
+//! During the scan, an [`Evaluator`] processes its cells. All filters except
+//! conditions decide cell by cell: a `program` sends each cell through the
+//! filter's operations, copies it at an interleave, and outputs it immediately. A
+//! condition has to see the whole row first, so the row is kept (`held_row`,
+//! `row_buffer`) and goes through the filter stage by stage (`stages`).
 //!
-//! Where the API leaves a choice: copies of one cell come out in the order of
-//! the interleave's filters; a filter may stand inside at most 20 others; an
-//! offset of 0 passes everything; a condition without branches passes nothing;
-//! a family that the table does not have passes nothing.
+//! Where the API leaves a choice: copies of one cell are returned in the order of
+//! the interleave's filters; filters nest at most 20 levels deep; an offset of 0
+//! passes everything; a condition without branches passes nothing; a family that
+//! the table does not have passes nothing.
 
 mod check;
 mod columns;
@@ -43,29 +43,30 @@ use crate::error::Result;
 use crate::proto::v2;
 use crate::regex::PatternBudget;
 
-/// A filter that has been checked. Cheap to clone: patterns are shared.
+/// A validated filter. Cheap to clone: patterns are shared.
 #[derive(Clone, Debug)]
 pub struct Filter {
     root: Node,
-    /// How many states its patterns have together, about.
+    /// The approximate total number of states of its patterns.
     states: u32,
     memory_bytes: usize,
 }
 
-/// What [`Filter::decode_quickly`] returns.
+/// The result of [`Filter::decode_quickly`].
 pub enum Decoded {
     Filter(Filter),
-    /// It takes longer. The filter will take this many bytes, about.
+    /// Compiling takes longer. The filter will take approximately this many
+    /// bytes.
     Later(usize),
 }
 
-/// To parse a pattern takes about 100 ns for each of its bytes. What it takes
-/// beyond that depends on its states, which `PatternBudget` counts.
+/// Parsing a pattern takes about 100 ns per byte. The remaining time depends on
+/// its states, which `PatternBudget` counts.
 pub const QUICK_FILTER_BYTES_MAX: usize = 4 << 10;
 
 impl Filter {
-    /// Checks a whole filter and makes it ready. No filter, like one of no
-    /// kind, passes everything.
+    /// Validates and compiles a filter. No filter, like one without a kind,
+    /// passes everything.
     pub fn compile(filter: Option<&v2::RowFilter>) -> Result<Filter> {
         let Some(filter) = filter else {
             return Ok(Filter { root: Node::PassAll, states: 0, memory_bytes: 0 });
@@ -80,15 +81,16 @@ impl Filter {
         Filter { root: root.in_tail(), states, memory_bytes }
     }
 
-    /// Like [`Filter::compile`], from the bytes of the message. Only these
-    /// tell a filter of no kind from one of a kind that is not known here.
+    /// Like [`Filter::compile`], from the bytes of the message. Only the bytes
+    /// distinguish a filter without a kind from one of an unknown kind.
     pub fn decode(bytes: &[u8]) -> Result<Filter> {
         Filter::compile(Some(&message(bytes)?))
     }
 
-    /// The same for a thread that must not be kept for long. To move a task to
-    /// another thread and back takes some ten microseconds, longer than to
-    /// compile an ordinary filter; only large patterns are worth it.
+    /// Like [`Filter::decode`], for a thread that must not be blocked for long.
+    /// Moving a task to another thread and back takes some ten microseconds,
+    /// longer than compiling an ordinary filter; only large patterns are worth
+    /// it.
     pub fn decode_quickly(bytes: &[u8]) -> Result<Decoded> {
         let (root, taken) = check::node(&message(bytes)?, PatternBudget::quick())?;
         Ok(match taken.put_off() {
@@ -97,8 +99,8 @@ impl Filter {
         })
     }
 
-    /// Has the scan leave out what the filter would drop anyway, and tells
-    /// what is left to do. `families` are those of the table.
+    /// Excludes from the scan what the filter would drop anyway, and returns what
+    /// remains to be evaluated. `families` are those of the table.
     pub fn narrow<'f>(
         &self,
         families: impl IntoIterator<Item = &'f str>,
@@ -107,24 +109,24 @@ impl Filter {
         narrow::narrow(&self.root, families, spec)
     }
 
-    /// All of the filter, for cells that come from elsewhere than a narrowed
-    /// scan.
+    /// Returns a plan of the whole filter, for cells that do not come from a
+    /// narrowed scan.
     pub fn plan(&self) -> Plan {
         Plan::new(&self.root)
     }
 
-    /// How many states the patterns have together, about: what matching costs
-    /// at most, for each byte.
+    /// Returns the approximate total number of states of the patterns, which
+    /// bounds the cost of matching per byte.
     pub fn states(&self) -> u32 {
         self.states
     }
 
-    /// Bytes that its patterns take while they match, at most.
+    /// Returns the maximum memory of its patterns while they match, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
-    /// Whether every cell passes unchanged.
+    /// Returns whether every cell passes unchanged.
     pub fn passes_all(&self) -> bool {
         matches!(self.root, Node::PassAll)
     }
@@ -159,7 +161,8 @@ mod tests {
         assert!(put_off(r"\w{1000}x", 2), "many states");
         assert!(put_off("[ab]{200}x", 20), "many states together");
         assert!(Filter::decode(&encoded("[ab]{200}x", 20)).is_ok());
-        // Too many states are refused at once, and so is what is malformed.
+        // Too many states are rejected immediately, and so are malformed
+        // patterns.
         let bomb = encoded(&r"\pP{1000}".repeat(32), 8);
         assert!(Filter::decode_quickly(&bomb).is_err() && Filter::decode(&bomb).is_err());
         assert!(Filter::decode_quickly(&encoded("(", 2)).is_err());

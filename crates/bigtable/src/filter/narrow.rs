@@ -1,5 +1,5 @@
-//! Before the scan: has the engine leave out what the filter would drop, and
-//! takes out of the filter what is thereby done.
+//! Narrows a scan: excludes what the filter would drop, and removes from the
+//! filter what is then redundant.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::program::{Builder, Program};
 use super::ranges::Ranges;
 use super::stages::Stages;
 
-/// What is left to do for the cells of a scan.
+/// What remains to be evaluated for the cells of a scan.
 #[derive(Debug)]
 pub struct Plan {
     pub(super) work: Work,
@@ -26,7 +26,7 @@ pub struct Plan {
 pub(super) enum Work {
     PassAll,
     BlockAll,
-    /// Each cell is decided when it comes.
+    /// Each cell is decided when it arrives.
     Cells(Program),
     /// The row is held until its end.
     Rows(Stages),
@@ -44,17 +44,17 @@ impl Plan {
         Plan { work, labels: builder.labels, counters: builder.counters }
     }
 
-    /// Whether every cell of the scan passes unchanged.
+    /// Returns whether every cell of the scan passes unchanged.
     pub fn passes_all(&self) -> bool {
         matches!(self.work, Work::PassAll)
     }
 
-    /// Whether nothing can come of the scan, so that it need not be made.
+    /// Returns whether nothing can pass, so that the scan can be skipped.
     pub fn blocks_all(&self) -> bool {
         matches!(self.work, Work::BlockAll)
     }
 
-    /// Begins the work. Row samples are drawn from `random`.
+    /// Starts the evaluation. Row samples are drawn from `random`.
     pub fn evaluator(self, random: Arc<dyn Random>) -> Evaluator {
         Evaluator::new(self, random)
     }
@@ -83,7 +83,8 @@ pub fn narrow<'f>(
     Plan::new(&without_row_limit(rest, spec))
 }
 
-/// In a scan of one row the limit of the row's cells is one of the scan's.
+/// In a scan of a single row, turns the limit on cells per row into a limit of
+/// the scan.
 fn without_row_limit(rest: Node, spec: &mut ScanSpec) -> Node {
     let one_row = matches!(&spec.rows[..], [range] if range.single_row().is_some());
     match rest.stages() {
@@ -95,9 +96,9 @@ fn without_row_limit(rest: Node, spec: &mut ScanSpec) -> Node {
     }
 }
 
-/// What a scan is narrowed to.
+/// The restrictions of a scan.
 struct Narrowed {
-    /// Possibly more than the scan's rows, if the filter does not ask.
+    /// May exceed the scan's rows if the filter does not restrict rows.
     rows: Ranges,
     columns: ColumnSet,
     times: TimeRange,
@@ -105,7 +106,7 @@ struct Narrowed {
 }
 
 impl Narrowed {
-    /// `None` when nothing is left to scan.
+    /// Returns `None` if nothing is left to scan.
     fn of(root: &Node, families: &Families<'_>, spec: &ScanSpec) -> Option<Narrowed> {
         let need = Need::of(root, families);
         let wanted = spec.times.unwrap_or(TimeRange::ALL);
@@ -135,8 +136,8 @@ impl Narrowed {
         spec.versions = self.versions;
     }
 
-    /// What is left of a filter whose input is narrowed so. `single` tells
-    /// that no cell comes to it twice.
+    /// Returns what remains of a filter whose input is narrowed in this way.
+    /// `single` states that no cell reaches it twice.
     fn rest(&self, node: &Node, families: &Families<'_>, single: bool) -> Node {
         let done = match node {
             Node::RowKey(pattern) => pattern

@@ -1,10 +1,10 @@
-//! What a filter needs of its input: cells outside of that can be left out
-//! beforehand, and its result stays the same.
+//! The part of its input that a filter needs: cells outside it can be excluded
+//! beforehand without changing the result.
 //!
-//! The need of a chain is what its first stage needs, and of that what the
-//! later ones need, as far as it makes no difference for the stages between
-//! whether cells are left out before or after them. A limit on cells of a row,
-//! for instance, would count other cells.
+//! A chain needs what its first stage needs, restricted to what the later stages
+//! need, as far as it makes no difference for the stages in between whether cells
+//! are excluded before or after them. A limit on the cells of a row, for
+//! instance, would count different cells.
 
 use stele_engine::{RowRange, TimeRange};
 
@@ -12,7 +12,7 @@ use super::columns::{ColumnSet, Families};
 use super::node::Node;
 use super::ranges::Ranges;
 
-/// The cells that a filter needs, and which cells can be left out before it
+/// The cells that a filter needs, and which cells can be excluded before it
 /// instead of after it.
 #[derive(Clone, Debug)]
 pub struct Need {
@@ -84,7 +84,7 @@ impl Need {
         }
     }
 
-    /// The need of this filter and then another.
+    /// Returns the need of this filter followed by another.
     fn then(self, next: Need) -> Need {
         let Ahead { columns, older, newer } = self.ahead;
         Need {
@@ -97,7 +97,7 @@ impl Need {
         }
     }
 
-    /// The need of two filters that each get the same input.
+    /// Returns the need of two filters that get the same input.
     fn or(self, other: Need) -> Need {
         Need {
             columns: self.columns.union(other.columns),
@@ -114,7 +114,7 @@ impl Need {
     }
 }
 
-/// The rows of which a filter may let anything through.
+/// Returns the rows of which a filter may pass anything.
 pub fn rows(node: &Node) -> Ranges {
     match node {
         Node::BlockAll => Ranges::none(),
@@ -123,7 +123,7 @@ pub fn rows(node: &Node) -> Ranges {
             None => Ranges::of(vec![RowRange::prefix(pattern.prefix())]),
         },
         Node::Chain(stages) => {
-            // A sink lets cells past all that follows.
+            // Sunk cells bypass all later stages.
             let sink = stages.iter().position(Node::has_sink);
             let all_pass = &stages[..sink.map_or(stages.len(), |sink| sink + 1)];
             all_pass.iter().fold(Ranges::all(), |set, stage| set.intersection(&rows(stage)))
@@ -139,8 +139,8 @@ pub fn rows(node: &Node) -> Ranges {
     }
 }
 
-/// How many versions of each column a filter needs, at most, of an input with
-/// timestamps in `times`.
+/// Returns the maximum number of versions of each column that a filter needs,
+/// given an input with timestamps in `times`.
 pub fn versions(node: &Node, times: TimeRange) -> Option<u32> {
     let versions = Versions::of(node, times);
     (versions.most < u32::MAX).then_some(versions.most.max(1))
@@ -160,12 +160,13 @@ impl Versions {
                 any(true)
             }
             Node::Family(_) | Node::Qualifier(_) | Node::Column(_) => any(true),
-            // It may drop old versions, but none that is newer than one it keeps.
+            // May drop old versions, but none that is newer than one it keeps.
             Node::Times(range) => any(range.max >= times.max),
             Node::Value(_) | Node::ValueRange(_) | Node::ValueMask(_) => any(false),
             Node::RowOffset(_) | Node::Sink => any(false),
             Node::BlockAll => Versions { most: 0, newest_first: true },
-            // All that passes may be of one column, but then the newest of it.
+            // All cells that pass may be of one column, but then they are its
+            // newest.
             Node::RowLimit(cells) => Versions { most: *cells, newest_first: false },
             Node::ColumnLimit(cells) => Versions { most: *cells, newest_first: true },
             Node::Chain(stages) => stages.iter().fold(any(true), |versions, stage| {

@@ -1,5 +1,5 @@
-//! A checked filter in its simplest form: chains are flat, what can have no
-//! effect is gone. The constructors keep it so.
+//! A validated filter in its simplest form: chains are flat, and parts without
+//! effect are removed. The constructors maintain this.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::regex::Pattern;
 pub enum Node {
     PassAll,
     BlockAll,
-    /// Straight to the final result, past all that follows.
+    /// Passes cells directly to the final result, bypassing all later filters.
     Sink,
     /// At least two, none of them a chain.
     Chain(Vec<Node>),
@@ -20,7 +20,7 @@ pub enum Node {
     Interleave(Vec<Node>),
     Condition(Box<Condition>),
     RowKey(Pattern),
-    /// The share of rows to keep.
+    /// The fraction of rows to keep.
     RowSample(f64),
     Family(Pattern),
     Qualifier(Pattern),
@@ -36,8 +36,8 @@ pub enum Node {
     Label(Arc<str>),
 }
 
-/// If the predicate lets any cell through, what `then` makes of the row, and
-/// what `otherwise` makes of it if not.
+/// Evaluates `then` on the row if the predicate passes any cell, and `otherwise`
+/// if not.
 #[derive(Clone, Debug)]
 pub struct Condition {
     pub predicate: Node,
@@ -67,7 +67,7 @@ impl Node {
                 other => flat.push(other),
             }
         }
-        // Nothing comes past a sink or a block.
+        // Nothing gets past a sink or a block.
         let last = flat.iter().position(|stage| matches!(stage, Node::Sink | Node::BlockAll));
         if let Some(last) = last {
             flat.truncate(last + 1);
@@ -95,7 +95,7 @@ impl Node {
 
     pub fn condition(predicate: Node, then: Node, otherwise: Node) -> Node {
         match (&predicate, &then, &otherwise) {
-            // Of a row without cells no branch makes anything.
+            // On a row without cells, both branches produce nothing.
             (Node::PassAll, ..) => then,
             (Node::BlockAll, ..) => otherwise,
             (_, Node::BlockAll, Node::BlockAll) => Node::BlockAll,
@@ -103,8 +103,8 @@ impl Node {
         }
     }
 
-    /// The filter whose output is the final result: there a sink changes
-    /// nothing.
+    /// Simplifies a filter whose output is the final result, where a sink has no
+    /// effect.
     pub fn in_tail(self) -> Node {
         match self {
             Node::Sink => Node::PassAll,
@@ -133,7 +133,7 @@ impl Node {
         }
     }
 
-    /// Whether more cells may come out than went in.
+    /// Returns whether more cells can come out than went in.
     pub fn copies(&self) -> bool {
         match self {
             Node::Interleave(_) => true,
@@ -143,7 +143,7 @@ impl Node {
         }
     }
 
-    /// The stages of a chain; of anything else, itself.
+    /// Returns the stages of a chain; for any other node, the node itself.
     pub fn stages(&self) -> &[Node] {
         match self {
             Node::Chain(stages) => stages,

@@ -1,5 +1,5 @@
-//! A filter without conditions, as operations that one cell after another
-//! goes through. An interleave sends copies of the cell down several paths.
+//! A filter without conditions, as a sequence of operations on one cell at a
+//! time. An interleave sends copies of the cell down several paths.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use stele_engine::{CellView, Flow};
 use super::large_row::ROW_BYTES_MAX;
 use super::node::Node;
 
-/// What a copy or a kept cell costs beside its bytes.
+/// The overhead of a copied or kept cell, in addition to its bytes.
 pub const CELL_BYTES: u64 = 64;
 
-/// What the filter has changed about a copy of a cell.
+/// The changes that the filter has made to a copy of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
-    /// A place in the plan's labels, from 1 on; 0 is none.
+    /// An index into the plan's labels, starting at 1; 0 is no label.
     pub label: u16,
     pub stripped: bool,
 }
 
-/// Takes what comes out.
+/// Receives the results of a program.
 pub trait Taker {
     fn pass(&mut self, change: Change);
-    /// The copy goes past all that follows.
+    /// The copy bypasses all that follows.
     fn sink(&mut self, change: Change);
 }
 
-/// The operations, each going on to the next one.
+/// Operations; each continues with the next one.
 #[derive(Debug)]
 pub struct Program {
     operations: Vec<Operation>,
@@ -35,25 +35,25 @@ pub struct Program {
 
 #[derive(Debug)]
 enum Operation {
-    /// Drops or keeps the cell. Its counter remembers the answer for a row or
-    /// a column.
+    /// Drops or keeps the cell. The counter caches the result for a row or a
+    /// column.
     Test(Node, usize),
     Offset(u64, usize),
     RowLimit(u64, usize),
     ColumnLimit(u64, usize),
     Strip,
     Label(u16),
-    /// Goes on at each of the places. The counter is the join's.
+    /// Continues at each of the positions. The counter is that of the join.
     Fork(Vec<usize>, usize),
-    /// The end of a path of a fork: goes on behind the last one. The counter
-    /// tells how many copies of the cell came here.
+    /// The end of a path of a fork: continues after the last path. The counter
+    /// holds how many copies of the cell arrived here.
     Join(usize, usize),
     Sink,
     Block,
     Pass,
 }
 
-/// Gives out places for labels and counters to the programs of one plan.
+/// Allocates labels and counters for the programs of one plan.
 #[derive(Debug, Default)]
 pub struct Builder {
     pub labels: Vec<Arc<str>>,
@@ -116,21 +116,21 @@ impl Builder {
     }
 }
 
-/// What programs remember from cell to cell.
+/// The state of programs between cells.
 pub struct Memory {
     counters: Vec<Counter>,
-    /// Copies of the cell at hand that have still to go.
+    /// Copies of the current cell that are still to be processed.
     pending: Vec<Path>,
     random: Arc<dyn Random>,
-    /// Numbers the rows and columns that were begun.
+    /// The numbers of the current row and column.
     pub row: u64,
     pub column: u64,
-    /// What is held of the row, and what copies of its cells add to it.
+    /// The size of what is held of the row, and of copies of its cells.
     pub row_bytes: u64,
     pub row_bytes_max: u64,
 }
 
-/// Counts for one row or column; a count of another one is zero.
+/// A count for one row or column; for any other the count is zero.
 #[derive(Clone, Copy, Default)]
 struct Counter {
     of: u64,
@@ -146,7 +146,7 @@ impl Counter {
         self.count
     }
 
-    /// The answer for a row or column, found out once.
+    /// Returns the result for a row or column, computed once.
     fn answer(&mut self, of: u64, find: impl FnOnce() -> bool) -> bool {
         if self.of != of {
             *self = Counter { of, count: u64::from(find()) };
@@ -160,13 +160,13 @@ struct Path {
     at: usize,
     change: Change,
     flow: Flow,
-    /// The cell has been counted for the row, so it must not be left out, nor
-    /// must others like it, unless they are the rest of the row.
+    /// The cell has been counted for the row, so neither it nor others like it
+    /// may be skipped, unless they are the rest of the row.
     counted: bool,
 }
 
 impl Path {
-    /// Notes that the path lets none of these cells through.
+    /// Records that the path passes none of these cells.
     fn ends_for(&mut self, cells: Flow) {
         if cells != Flow::NextColumn || !self.counted {
             self.flow = self.flow.max(cells);
@@ -191,7 +191,8 @@ impl Memory {
         self.row_bytes > self.row_bytes_max
     }
 
-    /// Whether a test keeps a cell, and if not, which cells it will drop too.
+    /// Returns whether a test keeps a cell, and if not, which other cells it will
+    /// drop.
     #[inline]
     fn test(&mut self, test: &Node, counter: usize, cell: &CellView<'_>, value: &[u8]) -> Verdict {
         let counter = &mut self.counters[counter];
@@ -233,7 +234,7 @@ enum Verdict {
     Drop(Flow),
 }
 
-/// Whether a row is in a sample of that share of all rows.
+/// Draws whether a row is in a sample of this fraction of all rows.
 fn drawn(random: &dyn Random, share: f64) -> bool {
     const BITS: u32 = f64::MANTISSA_DIGITS;
     let draw = (random.next_u64() >> (u64::BITS - BITS)) as f64;
@@ -246,8 +247,9 @@ pub fn cell_bytes(cell: &CellView<'_>, stripped: bool) -> u64 {
 }
 
 impl Program {
-    /// Sends a cell through. Tells which cells to come will be dropped
-    /// whatever they are. Stops when copies make the row overfull.
+    /// Runs a cell through the program. Returns which of the following cells will
+    /// be dropped regardless of their contents. Stops when copies make the row
+    /// too large.
     #[inline]
     pub fn run(
         &self,

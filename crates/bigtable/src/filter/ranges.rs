@@ -1,8 +1,9 @@
-//! Sets of row keys or qualifiers, as sorted ranges that do not touch.
+//! Sets of row keys or qualifiers, as sorted, disjoint and non-adjacent ranges.
 
 use stele_engine::RowRange;
 
-/// More ranges than this cost more than they save: the hull is taken instead.
+/// More ranges than this cost more than they save: they are replaced by their
+/// hull.
 const RANGES_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ impl Ranges {
         Ranges { list: Vec::new() }
     }
 
-    /// The union of ranges in any order.
+    /// Returns the union of ranges in any order.
     pub fn of(mut ranges: Vec<RowRange>) -> Ranges {
         ranges.retain(|range| !range.is_empty());
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
@@ -55,7 +56,7 @@ impl Ranges {
         matches!(&self.list[..], [range] if range.start.is_empty() && range.end.is_none())
     }
 
-    /// A set that holds both, and little more.
+    /// Returns a set that contains both, and little more.
     pub fn union(self, other: Ranges) -> Ranges {
         let mut list = self.list;
         list.extend(other.list);
@@ -75,7 +76,7 @@ impl Ranges {
             if !both.is_empty() {
                 list.push(both);
             }
-            // Whichever ends first has met all it can.
+            // The range that ends first cannot intersect anything else.
             let a_first = match (&a.end, &b.end) {
                 (Some(a), Some(b)) => a <= b,
                 (end, _) => end.is_some(),
@@ -85,7 +86,7 @@ impl Ranges {
         Ranges { list }
     }
 
-    /// Whether all of `other` lies in this set.
+    /// Returns whether `other` is a subset of this set.
     pub fn covers(&self, other: &Ranges) -> bool {
         self.is_all() || self.intersection(other) == *other
     }

@@ -1,4 +1,4 @@
-//! The cells of one row, kept until the row is whole.
+//! The cells of one row, kept until the row is complete.
 
 use stele_engine::{CellView, Txn};
 
@@ -14,7 +14,7 @@ pub struct RowBuffer {
 }
 
 struct Column {
-    /// The number that the row's reader gave it.
+    /// The column number assigned by the reader of the row.
     number: u64,
     start: usize,
     family_len: usize,
@@ -41,7 +41,7 @@ impl RowBuffer {
         self.cells.clear();
     }
 
-    /// Keeps a cell of the numbered column, and returns its place.
+    /// Keeps a cell of the numbered column, and returns its index.
     pub fn push(&mut self, cell: &CellView<'_>, column: u64, value: &[u8]) -> u32 {
         if self.columns.last().is_none_or(|last| last.number != column) {
             self.columns.push(Column {
@@ -79,7 +79,7 @@ impl RowBuffer {
         }
     }
 
-    /// The number of the column that a kept cell is of.
+    /// Returns the column number of a kept cell.
     pub fn column(&self, at: u32) -> u64 {
         self.columns[self.cells[at as usize].column as usize].number
     }

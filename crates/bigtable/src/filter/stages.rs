@@ -1,6 +1,6 @@
-//! A filter with conditions, as stages that a whole row goes through. Between
-//! two stages the row is a list of items: kept cells, and what has been
-//! changed about them. What needs no condition is a program of its own.
+//! A filter with conditions, as stages that process a whole row. Between two
+//! stages the row is a list of items: kept cells and the changes made to them.
+//! Parts without conditions are programs.
 
 use stele_engine::Flow;
 
@@ -8,14 +8,14 @@ use super::node::Node;
 use super::program::{Builder, Change, Memory, Program, Taker};
 use super::row_buffer::RowBuffer;
 
-/// The row is larger than can be held.
+/// The row is too large to be held.
 pub struct Overfull;
 
 /// A copy of a kept cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     pub cell: u32,
-    /// The place, in the input of the innermost interleave, that it came from.
+    /// Its index in the input of the innermost interleave.
     slot: u32,
     pub change: Change,
 }
@@ -28,7 +28,7 @@ impl Item {
 
 #[derive(Debug)]
 pub struct Stages {
-    /// What can be done before the row is whole.
+    /// What can be evaluated before the row is complete.
     pub first: Program,
     rest: Vec<Stage>,
 }
@@ -48,7 +48,7 @@ impl Stages {
         Stages { first: builder.program(first), rest: chain(rest, builder) }
     }
 
-    /// Sends a row through. Returns what comes out, in row order.
+    /// Runs a row through the stages. Returns the result in row order.
     pub fn apply(
         &self,
         row: &RowBuffer,
@@ -60,7 +60,7 @@ impl Stages {
     }
 }
 
-/// Stages without conditions become one program.
+/// Merges adjacent stages without conditions into one program.
 fn chain(nodes: &[Node], builder: &mut Builder) -> Vec<Stage> {
     let parts = nodes.chunk_by(|a, b| !a.has_condition() && !b.has_condition());
     let stages = parts.map(|part| match part {
@@ -104,7 +104,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs a program until that many items have come out.
+    /// Runs a program until `most` items have come out.
     fn run(
         &mut self,
         program: &Program,
@@ -125,7 +125,7 @@ impl Run<'_> {
         Ok(passed)
     }
 
-    /// Whether anything comes out.
+    /// Returns whether any item passes.
     fn any(&mut self, stages: &[Stage], items: &[Item]) -> Result<bool, Overfull> {
         Ok(match stages {
             [] => !items.is_empty(),
@@ -153,13 +153,13 @@ impl Run<'_> {
         for item in &mut pool {
             item.slot = items[item.slot as usize].slot;
         }
-        // Of what was held, only copies go on.
+        // Of the held items, only the additional copies remain.
         self.memory.row_bytes = before;
         self.hold(pool.len().saturating_sub(items.len()))?;
         Ok(pool)
     }
 
-    /// Counts a list of items as held.
+    /// Charges a list of items to the size of the row.
     fn hold(&mut self, items: usize) -> Result<(), Overfull> {
         self.memory.row_bytes += (items * size_of::<Item>()) as u64;
         self.check()

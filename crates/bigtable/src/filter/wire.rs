@@ -1,6 +1,5 @@
-//! Looks at the bytes of a filter before they are decoded: decoding forgets
-//! fields that it does not know, and a filter of an unknown kind would then
-//! pass everything.
+//! Checks the bytes of a filter before they are decoded: decoding drops unknown
+//! fields, and a filter of an unknown kind would then pass everything.
 
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -8,7 +7,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 use super::check::FILTER_DEPTH_MAX;
 use crate::error::{Error, Result};
 
-/// Fails for a filter with unknown fields, or one that nests too deep.
+/// Fails for a filter with unknown fields or excessive nesting.
 pub fn check(bytes: &[u8]) -> Result<()> {
     message(Message::Filter, bytes, 0)
 }
@@ -24,7 +23,7 @@ enum Message {
     /// Chain and Interleave.
     Filters,
     Condition,
-    /// One with that many fields, none of which are messages.
+    /// A message with this many fields, none of which are messages.
     Plain(u32),
 }
 
@@ -48,7 +47,7 @@ impl Message {
         }
     }
 
-    /// The message in a field; `None` for other types.
+    /// Returns the message type of a field; `None` for other types.
     fn inside(self, tag: u32) -> Option<Message> {
         match (self, tag) {
             (Message::Filter, 1 | 2) => Some(Message::Filters),
@@ -88,7 +87,7 @@ fn message(kind: Message, mut bytes: &[u8], depth: usize) -> Result<()> {
                 let deeper = matches!(inside, Message::Filter);
                 message(inside, part, depth + usize::from(deeper))?;
             }
-            // Decoding will refuse what does not fit.
+            // Decoding rejects mismatched types.
             _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())
                 .map_err(unreadable)?,
         }

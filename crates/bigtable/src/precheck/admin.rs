@@ -1,4 +1,4 @@
-//! Requests of the admin service that carry lists. The codecs are named by the
+//! Prechecks of admin requests that carry lists. The codecs are referenced by the
 //! services that `build.rs` generates.
 
 use std::mem::size_of;
@@ -16,7 +16,7 @@ pub type CreateTableCodec<T, U> = CheckedCodec<T, U, CreateTable>;
 pub type ModifyColumnFamiliesCodec<T, U> = CheckedCodec<T, U, ModifyColumnFamilies>;
 pub type UpdateTableCodec<T, U> = CheckedCodec<T, U, UpdateTable>;
 
-/// Column families, and changes to them, of one request at most.
+/// The maximum number of column families, or of changes to them, in one request.
 const FAMILIES_MAX: usize = 10_000;
 const SPLITS_MAX: usize = 100_000;
 
@@ -27,7 +27,7 @@ static GC_RULE: Shape = Shape {
     ],
 };
 
-/// Unions and intersections.
+/// The rules of a union or an intersection.
 static GC_RULES: Shape = Shape {
     fields: &[Field::list(
         1,

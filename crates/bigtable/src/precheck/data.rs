@@ -1,4 +1,4 @@
-//! Requests of the data service.
+//! Prechecks of requests of the data service.
 
 use std::mem::size_of;
 
@@ -13,7 +13,7 @@ use crate::proto::v2;
 
 /// The status of an entry, kept until the response is sent.
 const OUTCOME_BYTES: usize = 256;
-/// A range of rows in the copies that a scan makes of it.
+/// A range of rows, counting the copies that a scan makes of it.
 const RANGE_BYTES: usize = 256;
 /// A column that a rule reads, its range in the scan and its cell in the
 /// response.
@@ -31,7 +31,8 @@ static VALUES: Shape = Shape {
     fields: &[Field::list(1, Holds::Message(&VALUE), size_of::<v2::Value>(), Counter::Nested)],
 };
 
-/// SetCell and the deletions: a family, and what takes no memory of its own.
+/// SetCell and the deletions: a family name, and fields that take no memory of
+/// their own.
 const FAMILY_FIRST: Holds = Holds::FirstText;
 
 /// AddToCell and MergeToCell.
@@ -127,7 +128,7 @@ fn limited(what: &str, count: usize, limit: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// Reads are refused by their length alone, as Google's service does.
+/// Rejects read requests by length alone, as Google's service does.
 fn short(message: &[u8]) -> Result<(), Status> {
     let bytes = message.len();
     if bytes > READ_REQUEST_BYTES_MAX {
@@ -278,7 +279,7 @@ mod tests {
             ..Default::default()
         };
         assert!(refusal::<SampleRowKeys>(&sample).contains("is too large"));
-        // A field that is there once may still be sent in parts.
+        // A singular field may still be sent in several parts.
         let part = read(keys(50_001), vec![]).encode_to_vec();
         assert!(ReadRows::check(&part.repeat(2)).is_err());
     }

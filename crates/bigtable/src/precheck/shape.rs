@@ -1,20 +1,20 @@
-//! The parts of a message, counted in its wire form.
+//! Counts the parts of a message in its wire form.
 
 use tonic::Status;
 
 /// Prost refuses to decode messages that nest deeper.
 const DEPTH_MAX: usize = 100;
-/// What the allocator adds to an allocation, roughly.
+/// The approximate overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
-/// Fields that a shape lists at most.
+/// The maximum number of fields that a shape lists.
 const FIELDS_MAX: usize = 8;
-/// Bytes of fields that are described by no shape at most, and what one of
-/// their bytes may take decoded.
+/// The maximum number of bytes in fields that no shape describes, and the decoded
+/// size of each of these bytes.
 const OPAQUE_BYTES_MAX: usize = 64 << 10;
 const OPAQUE_DECODED_PER_BYTE: usize = 150;
 
-/// The fields of a message that take memory of their own when it is decoded.
-/// Others are part of the message, or share the bytes of the wire form.
+/// The fields of a message that take additional memory when it is decoded. Other
+/// fields are part of the message struct or share the bytes of the wire form.
 pub struct Shape {
     pub fields: &'static [Field],
 }
@@ -24,37 +24,36 @@ pub struct Field {
     holds: Holds,
     counter: Counter,
     repeated: bool,
-    /// Bytes of an element of a repeated field, or of the allocation for a
-    /// single one.
+    /// The size of an element of a repeated field, or of the allocation for a
+    /// singular one.
     bytes: usize,
-    /// Bytes that the server needs for each element beside the message.
+    /// The bytes that the server needs per element in addition to the message.
     handling_bytes: usize,
 }
 
 impl Field {
-    /// A field that is there once. Decoding keeps `bytes` for it outside of
-    /// its message.
+    /// A singular field. Decoding allocates `bytes` for it outside its message.
     pub const fn single(tag: u32, holds: Holds, bytes: usize) -> Field {
         let counter = Counter::None;
         Field { tag, holds, counter, repeated: false, bytes, handling_bytes: 0 }
     }
 
-    /// A string.
+    /// A string field.
     pub const fn text(tag: u32) -> Field {
         Field::single(tag, Holds::Text, 0)
     }
 
-    /// A list of elements of this size.
+    /// A repeated field with elements of this size.
     pub const fn list(tag: u32, holds: Holds, bytes: usize, counter: Counter) -> Field {
         Field { tag, holds, counter, repeated: true, bytes, handling_bytes: 0 }
     }
 
-    /// The same field, counted.
+    /// Sets the counter of the field.
     pub const fn counted(self, counter: Counter) -> Field {
         Field { counter, ..self }
     }
 
-    /// The same field, with what the server needs to handle an element.
+    /// Sets the memory that the server needs to handle an element.
     pub const fn handled(self, handling_bytes: usize) -> Field {
         Field { handling_bytes, ..self }
     }
@@ -64,45 +63,45 @@ impl Field {
 pub enum Holds {
     Message(&'static Shape),
     /// A message of which only the string in its first field is copied. Most
-    /// parts of a large request are such, and need no more than one pass.
+    /// parts of a large request are of this kind and need a single pass.
     FirstText,
     /// A string, which is copied.
     Text,
     /// Bytes, which are shared with the wire form.
     Bytes,
-    /// A message that no request has to carry: only its length is limited.
+    /// A message that no request needs to carry: only its length is limited.
     Opaque,
 }
 
-/// Which elements are counted together.
+/// The counter that elements of a field are added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     None,
-    /// Elements that the request is made for: mutations, row keys, families.
+    /// The elements that a request consists of: mutations, row keys, families.
     Main,
-    /// A second list, which has a limit of its own.
+    /// A second list, which has its own limit.
     Second,
     /// Parts of values and types.
     Nested,
 }
 
-/// Parts of values and types in one request at most.
+/// The maximum number of parts of values and types in one request.
 const NESTED_MAX: usize = 10_000;
 
-/// What was found in a message.
+/// The result of scanning a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Elements by counter.
     pub main: usize,
     pub second: usize,
     nested: usize,
-    /// Bytes that the message takes decoded beside its wire form.
+    /// The decoded size of the message, not counting its wire form.
     pub decoded_bytes: usize,
     opaque_bytes: usize,
 }
 
 impl Survey {
-    /// Looks at all parts of a message. Fails for bytes that are not a message.
+    /// Scans all parts of a message. Fails if the bytes are not a valid message.
     pub fn of(shape: &Shape, message: &[u8]) -> Result<Survey, Status> {
         let mut survey = Survey::default();
         survey.message(shape, message, 0)?;
@@ -165,7 +164,7 @@ impl Survey {
     }
 }
 
-/// What the strings in the first field of a message take.
+/// Returns the memory of the strings in the first field of a message.
 fn first_texts(mut bytes: &[u8]) -> Result<usize, Status> {
     let mut text_bytes = 0;
     while !bytes.is_empty() {
@@ -176,8 +175,8 @@ fn first_texts(mut bytes: &[u8]) -> Result<usize, Status> {
     Ok(text_bytes)
 }
 
-/// What a vector takes that is filled one by one: its capacity doubles, and
-/// while it grows the old elements are there twice.
+/// Returns the memory of a vector filled by pushing: its capacity doubles, and
+/// while it grows the old elements exist twice.
 fn vector_bytes(elements: usize, bytes: usize) -> usize {
     const FIRST_CAPACITY: usize = 4;
     let capacity = elements.next_power_of_two().max(FIRST_CAPACITY);
@@ -185,8 +184,8 @@ fn vector_bytes(elements: usize, bytes: usize) -> usize {
     (capacity + copied) * bytes + ALLOCATION_BYTES
 }
 
-/// Takes the next field off a message. Returns its tag, and its payload if it
-/// is one of known length.
+/// Consumes the next field of a message. Returns its tag, and its payload if it
+/// is length-delimited.
 #[inline]
 fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), Status> {
     let key = varint(bytes)?;
@@ -206,7 +205,7 @@ fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), Statu
             return Ok((tag, Some(payload)));
         }
         5 => 4,
-        // Groups, too: no field of this API is one, and what is in them
+        // This includes groups: no field of this API is one, and their contents
         // could not be counted.
         _ => return Err(unreadable("a field has an invalid wire type")),
     };

@@ -1,5 +1,5 @@
-//! Types of values, which nest; their fields have the same numbers in both
-//! services.
+//! The shape of value types, which nest. Their fields have the same numbers in
+//! both services.
 
 use std::mem::size_of;
 
@@ -13,7 +13,7 @@ const TYPE_BYTES: usize = if size_of::<v2::Type>() > size_of::<admin::Type>() {
     size_of::<admin::Type>()
 };
 
-/// A type within another.
+/// A nested type.
 const fn inner(tag: u32) -> Field {
     Field::single(tag, Holds::Message(&TYPE), TYPE_BYTES).counted(Counter::Nested)
 }
@@ -45,6 +45,6 @@ static PAIR: Shape = Shape { fields: &[inner(1), inner(2)] };
 pub static STRUCT: Shape =
     Shape { fields: &[Field::list(1, Holds::Message(&MEMBER), MEMBER_BYTES, Counter::Nested)] };
 
-/// A field of a struct: its name and its type.
+/// A member of a struct: its name and its type.
 const MEMBER_BYTES: usize = size_of::<String>() + TYPE_BYTES;
 static MEMBER: Shape = Shape { fields: &[Field::text(1), inner(2)] };

@@ -1,17 +1,17 @@
-//! A set of bytes, which is what a character class is in Latin-1.
-//! Classes are joined, folded and negated here before they become transitions.
+//! A set of bytes: the representation of a character class in Latin-1. Classes
+//! are united, case-folded and negated here before they become transitions.
 
 use regex_syntax::hir::{ClassBytes, ClassBytesRange};
 
-/// First and last bytes.
+/// Inclusive ranges of bytes.
 pub(super) type Ranges = &'static [(u8, u8)];
 
 /// One bit for each of the 256 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ByteSet([u64; 4]);
 
-/// Where the letters stand within their word of 64 bits: `A` is byte 0x41 and
-/// `a` is byte 0x61, both in the second word and 32 bits apart.
+/// The positions of the letters within their word of 64 bits: `A` is byte 0x41
+/// and `a` is byte 0x61, both in the second word and 32 bits apart.
 const UPPER: u64 = 0x07FF_FFFE;
 const LOWER: u64 = UPPER << 32;
 
@@ -51,7 +51,8 @@ impl ByteSet {
         self
     }
 
-    /// The set as the engine wants it: ranges in order that do not touch.
+    /// Converts the set to the form of the regex engine: sorted, non-adjacent
+    /// ranges.
     pub fn to_class(self) -> ClassBytes {
         let mut ranges = Vec::new();
         let mut first = 0;

@@ -1,5 +1,5 @@
-//! Classes of bytes: `[a-z]`, `[^[:digit:]x]`, `\d`, and `\pL` by way of
-//! `unicode`. Each is read at the cursor and becomes one set.
+//! Parses classes of bytes: `[a-z]`, `[^[:digit:]x]`, `\d`, and `\pL` by means of
+//! `unicode`. Each becomes one set.
 
 use super::byte_set::{ByteSet, Ranges};
 use super::cursor::Cursor;
@@ -9,7 +9,7 @@ use super::unicode;
 
 const DIGIT: Ranges = &[(b'0', b'9')];
 const WORD: Ranges = &[(b'0', b'9'), (b'A', b'Z'), (b'_', b'_'), (b'a', b'z')];
-/// Unlike `[:space:]`, `\s` leaves out the vertical tab.
+/// Unlike `[:space:]`, `\s` excludes the vertical tab.
 const SPACE: Ranges = &[(b'\t', b'\n'), (0x0C, b'\r'), (b' ', b' ')];
 
 /// Sorted by name.
@@ -30,10 +30,11 @@ const POSIX: &[(&[u8], Ranges)] = &[
     (b"xdigit", &[(b'0', b'9'), (b'A', b'F'), (b'a', b'f')]),
 ];
 
-/// Reads classes; knows what is the same for all classes of one pattern.
+/// A parser of classes, with what all classes of one pattern share.
 pub(super) struct ClassReader {
-    /// Where the last `:]` of the pattern is. A `[:` behind it is no name, and
-    /// knowing so at once keeps a pattern full of `[:` linear.
+    /// The position of the last `:]` of the pattern. A `[:` after it does not
+    /// start a name; knowing this immediately keeps a pattern full of `[:`
+    /// linear.
     last_name_end: Option<usize>,
 }
 
@@ -42,8 +43,8 @@ impl ClassReader {
         ClassReader { last_name_end: pattern.windows(2).rposition(|pair| pair == b":]") }
     }
 
-    /// A class that is one escape, such as `\d` or `\p{Lu}`; `None` if none is
-    /// next.
+    /// Parses a class that is an escape, such as `\d` or `\p{Lu}`; `None` if
+    /// there is none at the cursor.
     pub fn escaped(
         &self,
         cursor: &mut Cursor<'_>,
@@ -58,14 +59,14 @@ impl ClassReader {
         }
     }
 
-    /// A class in brackets; the cursor stands at the opening one.
+    /// Parses a class in brackets; the cursor is at the opening bracket.
     pub fn bracketed(&self, cursor: &mut Cursor<'_>, fold: bool) -> Result<ByteSet, PatternError> {
         let opened = cursor.at();
         cursor.eat(b"[");
         let negated = cursor.eat(b"^");
         let mut set = ByteSet::EMPTY;
         let mut first = true;
-        // A closing bracket that comes first is a member.
+        // A closing bracket in first position is a member.
         while first || cursor.peek().is_some_and(|byte| byte != b']') {
             first = false;
             let member = match self.posix(cursor, fold)? {
@@ -83,7 +84,8 @@ impl ClassReader {
         Ok(if negated { set.complement() } else { set })
     }
 
-    /// `[:alpha:]` or `[:^alpha:]`; a `[:` that is never closed is two members.
+    /// Parses `[:alpha:]` or `[:^alpha:]`; a `[:` that is never closed is two
+    /// members.
     fn posix(&self, cursor: &mut Cursor<'_>, fold: bool) -> Result<Option<ByteSet>, PatternError> {
         let rest = cursor.rest();
         let at = cursor.at();
@@ -107,14 +109,14 @@ impl ClassReader {
     }
 }
 
-/// A named set as a member of a class. Folding comes before negation: `(?i)\P{Lu}`
-/// is what neither case of an upper-case letter is.
+/// Returns a named set as a member of a class. Folding precedes negation:
+/// `(?i)\P{Lu}` excludes both cases of every upper-case letter.
 fn group(set: ByteSet, negated: bool, fold: bool) -> ByteSet {
     let set = if fold { set.fold() } else { set };
     if negated { set.complement() } else { set }
 }
 
-/// `\d`, `\s`, `\w` and their negations.
+/// Parses `\d`, `\s`, `\w` and their negations.
 fn perl(cursor: &mut Cursor<'_>) -> Option<(ByteSet, bool)> {
     let [b'\\', letter, ..] = *cursor.rest() else {
         return None;
@@ -129,8 +131,8 @@ fn perl(cursor: &mut Cursor<'_>) -> Option<(ByteSet, bool)> {
     Some((ByteSet::of(ranges), letter.is_ascii_uppercase()))
 }
 
-/// One member, or a range of them. A `-` that ends the class or follows a range
-/// stands for itself.
+/// Parses one member or a range of them. A `-` that ends the class or follows a
+/// range is a literal.
 fn range(cursor: &mut Cursor<'_>, opened: usize) -> Result<ByteSet, PatternError> {
     let at = cursor.at();
     let first = member(cursor, opened)?;

@@ -1,7 +1,7 @@
-//! A place in a pattern. The parser and the readers of escapes, groups and
-//! classes pass one along, so that every error knows its byte.
+//! A position in a pattern. The parsers of the pattern and of its escapes, groups
+//! and classes share one, so that every error reports its byte offset.
 
-/// What is left to read of a pattern.
+/// The unread rest of a pattern.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     pattern: &'a [u8],
@@ -13,7 +13,7 @@ impl<'a> Cursor<'a> {
         Cursor { pattern, at: 0 }
     }
 
-    /// The byte of the pattern that is read next.
+    /// Returns the offset of the next byte.
     pub fn at(&self) -> usize {
         self.at
     }
@@ -32,7 +32,7 @@ impl<'a> Cursor<'a> {
         Some(byte)
     }
 
-    /// Steps over `text` if it comes next.
+    /// Consumes `text` if it comes next.
     pub fn eat(&mut self, text: &[u8]) -> bool {
         let found = self.rest().starts_with(text);
         if found {
@@ -41,15 +41,15 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Steps over the next `count` bytes, if so many are left.
+    /// Consumes the next `count` bytes, if that many are left.
     pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let taken = self.rest().get(..count)?;
         self.at += count;
         Some(taken)
     }
 
-    /// Steps over everything up to and including `end`, and returns what was
-    /// before it.
+    /// Consumes everything up to and including `end`, and returns what precedes
+    /// it.
     pub fn take_until(&mut self, end: u8) -> Option<&'a [u8]> {
         let taken = &self.rest()[..self.rest().iter().position(|&byte| byte == end)?];
         self.at += taken.len() + 1;

@@ -1,7 +1,7 @@
-//! Why a pattern was refused. The server puts this text into the status that
-//! names the filter field.
+//! The error for an invalid pattern. The server includes its text in the status
+//! that names the filter field.
 
-/// What is wrong with a pattern, and the byte where it is.
+/// What is wrong with a pattern, and the byte offset of the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} (at byte {offset} of the pattern)")]
 pub struct PatternError {

@@ -1,10 +1,10 @@
-//! Escapes that stand for one byte: `\n`, `\.`, `\x41`, `\x{41}`, `\101`.
-//! Used outside classes and within them.
+//! Escapes for a single byte: `\n`, `\.`, `\x41`, `\x{41}`, `\101`. Used outside
+//! and inside classes.
 
 use super::cursor::Cursor;
 use super::error::PatternError;
 
-/// Reads an escape at the cursor, which stands at its backslash.
+/// Parses an escape; the cursor is at its backslash.
 pub(super) fn escaped_byte(cursor: &mut Cursor<'_>) -> Result<u8, PatternError> {
     let start = cursor.at();
     cursor.eat(b"\\");
@@ -30,7 +30,7 @@ pub(super) fn escaped_byte(cursor: &mut Cursor<'_>) -> Result<u8, PatternError> 
     }
 }
 
-/// Two digits, or any number of them in braces.
+/// Parses two digits, or any number of them in braces.
 fn hex(cursor: &mut Cursor<'_>, start: usize) -> Result<u8, PatternError> {
     let digits = if cursor.eat(b"{") { cursor.take_until(b'}') } else { cursor.take(2) };
     let digits = digits.unwrap_or_default();
@@ -41,8 +41,7 @@ fn hex(cursor: &mut Cursor<'_>, start: usize) -> Result<u8, PatternError> {
     number(digits, 16, start)
 }
 
-/// Up to three digits. One that is not zero and stands alone would be a
-/// back-reference.
+/// Parses up to three digits. A single non-zero digit would be a back-reference.
 fn octal(cursor: &mut Cursor<'_>, start: usize) -> Result<u8, PatternError> {
     let is_octal = |byte: &&u8| (b'0'..=b'7').contains(*byte);
     let length = cursor.rest().iter().take(3).take_while(is_octal).count();

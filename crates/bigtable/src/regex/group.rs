@@ -1,30 +1,30 @@
-//! What follows an opening parenthesis: nothing, a name, or flags.
-//! Groups capture nothing here, so a name is only checked and forgotten.
+//! Parses what follows an opening parenthesis: nothing, a name, or flags. Groups
+//! do not capture here, so a name is only validated.
 
 use super::cursor::Cursor;
 use super::error::PatternError;
 
-/// What a flag changes from here to the end of its group. The fourth flag, `U`,
-/// swaps greedy and lazy, which a whole match cannot tell apart.
+/// The flags that apply from here to the end of a group. The fourth flag, `U`,
+/// swaps greedy and lazy, which makes no difference for a whole match.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Flags {
     /// `i`: letters match both cases.
     pub fold: bool,
     /// `s`: a dot matches a newline too.
     pub dot_newline: bool,
-    /// `m`: `^` and `$` match at lines too.
+    /// `m`: `^` and `$` match at line boundaries too.
     pub lines: bool,
 }
 
-/// How an opening parenthesis goes on.
+/// The kind of an opening parenthesis.
 pub(super) enum Opening {
     /// A group that begins with these flags.
     Group(Flags),
-    /// `(?i)`: no group, only flags for what follows.
+    /// `(?i)`: not a group, only flags for what follows.
     Flags(Flags),
 }
 
-/// Reads an opening; the cursor stands at its parenthesis.
+/// Parses an opening; the cursor is at its parenthesis.
 pub(super) fn opening(cursor: &mut Cursor<'_>, flags: Flags) -> Result<Opening, PatternError> {
     let start = cursor.at();
     cursor.eat(b"(");
@@ -42,7 +42,7 @@ pub(super) fn opening(cursor: &mut Cursor<'_>, flags: Flags) -> Result<Opening, 
     set_flags(cursor, flags, start)
 }
 
-/// Checks a name. Two groups may share one, as in RE2.
+/// Validates a name. Two groups may share a name, as in RE2.
 fn name(cursor: &mut Cursor<'_>, start: usize) -> Result<(), PatternError> {
     let Some(name) = cursor.take_until(b'>') else {
         return Err(PatternError::new(start, "group name is not closed, > is missing"));
@@ -54,12 +54,12 @@ fn name(cursor: &mut Cursor<'_>, start: usize) -> Result<(), PatternError> {
     Ok(())
 }
 
-/// Letters are those of Latin-1.
+/// Returns whether a name may contain this byte. Letters are those of Latin-1.
 fn may_name(byte: u8) -> bool {
     byte == b'_' || char::from(byte).is_alphabetic() || byte.is_ascii_digit()
 }
 
-/// The flags between `(?` and `)` or `:`.
+/// Parses the flags between `(?` and `)` or `:`.
 fn set_flags(
     cursor: &mut Cursor<'_>,
     mut flags: Flags,

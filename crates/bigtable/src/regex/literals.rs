@@ -1,19 +1,19 @@
-//! What can be used instead of a pattern: the few strings that it matches, or the
-//! prefix of all that it matches. Assertions count as empty in both, so they may
-//! be too wide; `pattern` narrows the strings by trying them.
+//! Substitutes for a pattern: the strings that it matches, if they are few, or
+//! the common prefix of all matches. Both treat assertions as empty, so they may
+//! be too wide; `pattern` narrows the strings by matching them.
 
 use std::collections::BTreeSet;
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
-/// How many strings are worth looking up one by one.
+/// The maximum number of strings worth looking up one by one.
 const STRINGS_MAX: usize = 64;
-/// How long they may be together.
+/// Their maximum total length.
 const STRINGS_BYTES_MAX: usize = 64 << 10;
-/// The longest prefix that is worth knowing; no key is longer.
+/// The longest useful prefix; no key is longer.
 const PREFIX_MAX: usize = 16 << 10;
 
-/// All strings that match, sorted; `None` if they are too many.
+/// Returns all strings that match, sorted; `None` if there are too many.
 pub(super) fn strings(hir: &Hir) -> Option<Vec<Vec<u8>>> {
     Some(language(hir)?.into_iter().collect())
 }
@@ -39,7 +39,7 @@ fn language(hir: &Hir) -> Option<Language> {
     }
 }
 
-/// `None` for a language that has become too big.
+/// Returns `None` for a language that has become too large.
 fn bounded(language: Language) -> Option<Language> {
     let bytes: usize = language.iter().map(Vec::len).sum();
     (language.len() <= STRINGS_MAX && bytes <= STRINGS_BYTES_MAX).then_some(language)
@@ -52,7 +52,8 @@ fn members(class: &Class) -> Option<Language> {
             let bytes = class.ranges().iter().flat_map(|range| range.start()..=range.end());
             (count <= STRINGS_MAX).then(|| bytes.map(|byte| vec![byte]).collect())
         }
-        // The tree's own simplifications join single characters to such a class.
+        // The simplification of the tree merges single characters into such a
+        // class.
         Class::Unicode(class) => {
             let count: usize = class.ranges().iter().map(|range| range.len()).sum();
             let chars = class.ranges().iter().flat_map(|range| range.start()..=range.end());
@@ -61,14 +62,14 @@ fn members(class: &Class) -> Option<Language> {
     }
 }
 
-/// Every string of one followed by every string of the other.
+/// Concatenates every string of one language with every string of the other.
 fn product(all: Language, next: &Language) -> Option<Language> {
     let Some(tail) = next.first().filter(|_| next.len() == 1) else {
         let pairs =
             all.iter().flat_map(|head| next.iter().map(move |tail| [&head[..], tail].concat()));
         return bounded(pairs.collect());
     };
-    // A long concatenation grows its strings in place.
+    // A long concatenation extends its strings in place.
     if tail.is_empty() {
         return Some(all);
     }
@@ -85,7 +86,7 @@ fn repeated(repetition: &Repetition) -> Option<Language> {
         return Some(only_empty);
     }
     let operand = language(&repetition.sub)?;
-    // Neither grows with its count.
+    // Neither grows with the repeat count.
     if operand.is_empty() && repetition.min == 0 {
         return Some(only_empty);
     }
@@ -107,14 +108,15 @@ fn repeated(repetition: &Repetition) -> Option<Language> {
     Some(all)
 }
 
-/// What all matches start with, possibly nothing.
+/// Returns the common prefix of all matches, possibly empty.
 pub(super) fn prefix(hir: &Hir) -> Vec<u8> {
     start(hir).map(|start| start.bytes).unwrap_or_default()
 }
 
-/// What all of several strings start with.
+/// Returns the common prefix of several strings.
 pub(super) fn common_prefix(strings: &[Vec<u8>]) -> Vec<u8> {
-    // They are sorted: what the outermost two share, all share.
+    // The strings are sorted, so the prefix of the first and the last is common
+    // to all.
     match strings {
         [first, .., last] => shared(first, last).to_vec(),
         [only] => only.clone(),
@@ -122,10 +124,10 @@ pub(super) fn common_prefix(strings: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// How the matches of a subexpression start.
+/// The common beginning of the matches of a subexpression.
 struct Start {
     bytes: Vec<u8>,
-    /// Whether the only match is `bytes`, so that what follows continues it.
+    /// Whether `bytes` is the only match, so that the following part extends it.
     whole: bool,
 }
 
@@ -158,7 +160,7 @@ fn shared<'a>(left: &'a [u8], right: &[u8]) -> &'a [u8] {
     &left[..length]
 }
 
-/// `None` for a subexpression that matches nothing.
+/// Returns `None` for a subexpression that matches nothing.
 fn start(hir: &Hir) -> Option<Start> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(Start::whole(Vec::new())),
@@ -195,7 +197,7 @@ fn start_of_repetition(repetition: &Repetition) -> Option<Start> {
     Some(all)
 }
 
-/// What may follow the prefix of a pattern that asks for nothing else.
+/// What may follow the prefix of a pattern that has no other constraint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tail {
     /// `key\C*`
@@ -204,8 +206,8 @@ pub(super) enum Tail {
     OneLine,
 }
 
-/// The tail of a pattern that is a prefix and a tail, anchors or not; most of
-/// those that people write are.
+/// Returns the tail of a pattern that is a prefix and a tail, with or without
+/// anchors; most patterns in practice are.
 pub(super) fn tail(hir: &Hir) -> Option<Tail> {
     let mut parts = match hir.kind() {
         HirKind::Concat(parts) => &parts[..],

@@ -1,24 +1,25 @@
-//! A piece of a parsed pattern: the engine's tree, and how big it gets.
-//! The bounds are kept here, so that nothing too big is ever handed on.
+//! A part of a parsed pattern: the regex engine's tree and its expanded size. The
+//! limits are enforced here, so that nothing too large is ever passed on.
 
 use regex_syntax::hir::{Class, Hir, Look, Repetition};
 
 use super::byte_set::ByteSet;
 use super::error::PatternError;
 
-/// The largest repeat count, also of repeats within repeats multiplied: RE2's.
+/// The maximum repeat count, also for the product of nested repeats; the same as
+/// in RE2.
 pub(super) const REPEAT_MAX: u32 = 1000;
-/// How high a tree may grow. The engine's compiler recurses as deep.
+/// The maximum height of a tree. The engine's compiler recurses to this depth.
 const HEIGHT_MAX: u32 = 250;
-/// How many states a pattern may expand to, roughly. Without counted repeats it
-/// has no more of them than bytes.
+/// The approximate maximum number of states a pattern may expand to. Without
+/// counted repeats it has no more states than bytes.
 const SIZE_MAX: u32 = 32 << 10;
 
 /// A subexpression.
 pub(super) struct Node {
     hir: Hir,
     height: u32,
-    /// How often counted repeats copy the innermost of their operands.
+    /// The product of the repeat counts around the innermost operand.
     copies: u32,
     size: u32,
 }
@@ -36,7 +37,7 @@ impl Node {
         Node::leaf(Hir::look(look))
     }
 
-    /// Any byte of a set; of an empty set, no match at all.
+    /// Matches any byte of a set; an empty set never matches.
     pub fn set(set: ByteSet) -> Node {
         Node::leaf(Hir::class(Class::Bytes(set.to_class())))
     }
@@ -45,7 +46,7 @@ impl Node {
         Node { hir, height: 1, copies: 1, size: 1 }
     }
 
-    /// How many states it expands to, about.
+    /// Returns the approximate number of states that it expands to.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -54,12 +55,12 @@ impl Node {
         self.hir
     }
 
-    /// One after the other.
+    /// Matches the parts in sequence.
     pub fn concat(parts: Vec<Node>, offset: usize) -> Result<Node, PatternError> {
         Node::join(parts, Hir::concat, offset)
     }
 
-    /// Any one of them.
+    /// Matches any one of the branches.
     pub fn alternate(branches: Vec<Node>, offset: usize) -> Result<Node, PatternError> {
         Node::join(branches, Hir::alternation, offset)
     }
@@ -80,7 +81,7 @@ impl Node {
         Ok(Node { hir, height, copies, size })
     }
 
-    /// `*`, `+` and `?`, which copy nothing.
+    /// Builds `*`, `+` and `?`, which do not copy their operand.
     pub fn repeat(self, min: u32, max: Option<u32>, offset: usize) -> Result<Node, PatternError> {
         let (height, size) = (self.height + 1, self.size.saturating_add(1));
         check(height, size, offset)?;
@@ -88,7 +89,7 @@ impl Node {
         Ok(Node { hir: self.repeated(min, max), height, copies, size })
     }
 
-    /// `{min}`, `{min,}` and `{min,max}`.
+    /// Builds `{min}`, `{min,}` and `{min,max}`.
     pub fn repeat_counted(
         self,
         min: u32,
@@ -98,7 +99,7 @@ impl Node {
         if max.is_some_and(|max| max < min) {
             return Err(PatternError::new(offset, "repeat counts are out of order"));
         }
-        // A repeat of at most zero copies counts as one, as in RE2.
+        // A maximum of zero copies counts as one, as in RE2.
         let count = max.unwrap_or(min).max(1);
         let copies = self.copies.saturating_mul(count);
         if count > REPEAT_MAX {

@@ -1,5 +1,5 @@
-//! RE2's syntax read into a tree, token by token and without recursion: open
-//! groups wait on a stack. The tree says which texts match, not how.
+//! Parses RE2's syntax into a tree, token by token and without recursion: open
+//! groups are kept on a stack. The tree defines which texts match, not how.
 
 use regex_syntax::hir::{Hir, Look};
 
@@ -11,11 +11,12 @@ use super::escape::escaped_byte;
 use super::group::{Flags, Opening, opening};
 use super::node::Node;
 
-/// Digits that a repeat count may have; with more, its brace is a literal.
+/// The maximum number of digits of a repeat count; with more, its brace is a
+/// literal.
 const COUNT_DIGITS_MAX: usize = 9;
 
-/// Parses a whole pattern, without anchors around it. Returns also how many
-/// states it expands to, about.
+/// Parses a whole pattern, without adding anchors. Also returns the approximate
+/// number of states it expands to.
 pub(super) fn parse(pattern: &[u8]) -> Result<(Hir, u32), PatternError> {
     let mut parser = Parser {
         cursor: Cursor::new(pattern),
@@ -39,19 +40,19 @@ struct Parser<'a> {
     outer: Vec<Level>,
     /// The innermost open group, or the pattern itself.
     level: Level,
-    /// Whether the token before this one was a repeat.
+    /// Whether the previous token was a repeat.
     repeated: bool,
 }
 
-/// What has been read of a group that is still open.
+/// The parsed part of a group that is still open.
 #[derive(Default)]
 struct Level {
     opened: usize,
-    /// What the flags were before the group.
+    /// The flags before the group.
     flags_before: Flags,
-    /// Branches that a `|` has ended.
+    /// Branches terminated by a `|`.
     branches: Vec<Node>,
-    /// The parts of the branch that is being read.
+    /// The parts of the current branch.
     parts: Vec<Node>,
 }
 
@@ -89,7 +90,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Steps over a token of one byte and says where it was.
+    /// Skips a token of one byte and returns its offset.
     fn skip(&mut self) -> usize {
         let at = self.cursor.at();
         self.cursor.bump();
@@ -192,7 +193,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `\Q` to `\E`, or to the end: all literals.
+    /// Parses `\Q` to `\E`, or to the end, as literals.
     fn quote(&mut self) -> Result<(), PatternError> {
         self.cursor.eat(b"\\Q");
         while !self.cursor.eat(b"\\E") && self.cursor.peek().is_some() {
@@ -201,7 +202,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// An escape that is a class or one byte.
+    /// Parses an escape that is a class or a single byte.
     fn escaped(&mut self) -> Result<(), PatternError> {
         match self.classes.escaped(&mut self.cursor, self.flags.fold)? {
             Some(set) => self.push(Node::set(set)),
@@ -225,7 +226,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A counted repeat; a brace that begins none is a literal.
+    /// Parses a counted repeat; a brace that does not start one is a literal.
     fn brace(&mut self, repeated_before: bool) -> Result<(), PatternError> {
         let at = self.cursor.at();
         let Some((min, max)) = counts(&mut self.cursor) else {
@@ -236,8 +237,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// What a repeat at `at` repeats: the part before it. Steps over the mark of
-    /// a lazy repeat.
+    /// Removes and returns the operand of a repeat at `at`: the preceding part.
+    /// Skips the mark of a lazy repeat.
     fn operand(&mut self, at: usize, repeated_before: bool) -> Result<Node, PatternError> {
         if repeated_before {
             return Err(PatternError::new(at, "repeat of a repeat needs a group around the inner"));
@@ -249,7 +250,7 @@ impl Parser<'_> {
     }
 }
 
-/// Reads `{2}`, `{2,}` or `{2,3}`, or leaves the cursor where it is.
+/// Parses `{2}`, `{2,}` or `{2,3}`, or leaves the cursor unchanged.
 fn counts(cursor: &mut Cursor<'_>) -> Option<(u32, Option<u32>)> {
     let mut ahead = *cursor;
     ahead.eat(b"{");
@@ -268,7 +269,7 @@ fn counts(cursor: &mut Cursor<'_>) -> Option<(u32, Option<u32>)> {
     Some((min, max))
 }
 
-/// A number without a leading zero.
+/// Parses a number without a leading zero.
 fn count(cursor: &mut Cursor<'_>) -> Option<u32> {
     let rest = cursor.rest();
     let length = rest.iter().take(COUNT_DIGITS_MAX + 1).take_while(|b| b.is_ascii_digit()).count();

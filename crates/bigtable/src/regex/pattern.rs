@@ -1,5 +1,5 @@
-//! A compiled pattern: the strings that match, a prefix, or an engine.
-//! Filters hold one for each regex and ask it for every cell.
+//! A compiled pattern: a list of matching strings, a prefix, or a regex engine.
+//! Filters hold one for each regex and evaluate it for every cell.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,40 +13,42 @@ use super::literals::{Tail, common_prefix, prefix, strings, tail};
 use super::parse::parse;
 use stele_grpc::offload::in_place;
 
-/// Longer than any filter that arrives over the wire.
+/// Longer than any filter that can arrive over the wire.
 const PATTERN_BYTES_MAX: usize = 32 << 10;
-/// A bound on the engine's program. Only patterns full of ragged classes reach
-/// it before the parser's.
+/// A limit on the engine's program. Only patterns with many fragmented classes
+/// reach it before the parser's limit.
 const PROGRAM_BYTES_MAX: usize = 16 << 20;
-/// Bounds on the states that an engine remembers for each thread that matches.
-/// A few KiB for each state of the pattern are enough for all but contrived
-/// ones, for which matching gets slower instead.
+/// Limits on the states that an engine caches per matching thread. A few KiB for
+/// each state of the pattern suffice for all but contrived patterns, for which
+/// matching becomes slower instead.
 const CACHE_BYTES_MIN: usize = 32 << 10;
 const CACHE_BYTES_MAX: usize = 2 << 20;
 const CACHE_BYTES_PER_STATE: usize = 4 << 10;
 
-/// What the patterns of one filter may take together: states, bytes of
-/// compiled programs, and bytes of remembered states beyond the least.
+/// Limits for all patterns of one filter: states, bytes of compiled programs, and
+/// bytes of cached states beyond the minimum.
 const FILTER_STATES_MAX: u32 = 64 << 10;
 const FILTER_PROGRAM_BYTES_MAX: usize = 32 << 20;
 const FILTER_CACHE_BYTES_MAX: usize = 4 << 20;
-/// Threads that match with one filter at the same time or in turn, about.
+/// The approximate number of threads that match with one filter, concurrently or
+/// in turn.
 const CACHES: usize = 2;
-/// More than a state takes in a compiled program, ragged classes apart.
+/// An upper bound on the size of a state in a compiled program, except for
+/// fragmented classes.
 const PROGRAM_BYTES_PER_STATE: usize = 512;
-/// Patterns of more states take long to compile: some 200 ns for each state.
+/// Patterns with more states take long to compile: some 200 ns per state.
 const QUICK_STATES_MAX: u32 = 1 << 10;
-/// The states of a pattern times the bytes of a text, above which matching may
-/// take long.
+/// The product of the states of a pattern and the bytes of a text above which
+/// matching may take long.
 const QUICK_STEPS_MAX: usize = 4 << 20;
 
-/// What the patterns of one filter may still take.
+/// The remaining budget for the patterns of one filter.
 pub struct PatternBudget {
     states: u32,
     program_bytes: usize,
     cache_bytes: usize,
     memory_bytes: usize,
-    /// Patterns of more states together are not compiled now.
+    /// Patterns that exceed this number of states together are not compiled now.
     quick_states: u32,
     put_off: bool,
 }
@@ -65,15 +67,15 @@ impl Default for PatternBudget {
 }
 
 impl PatternBudget {
-    /// For a thread that must not be kept for long: patterns that would take
-    /// long are checked and counted, and match nothing; see
+    /// A budget for a thread that must not be blocked for long: patterns that
+    /// would take long are validated and counted, but match nothing; see
     /// [`PatternBudget::put_off`].
     pub fn quick() -> PatternBudget {
         PatternBudget { quick_states: QUICK_STATES_MAX, ..PatternBudget::default() }
     }
 
-    /// If some patterns were not compiled because that would take long: how
-    /// many bytes all of them would take, about.
+    /// If some patterns were not compiled because that would take long, returns
+    /// the approximate size of all of them in bytes.
     pub fn put_off(&self) -> Option<usize> {
         let states = self.states_taken() as usize;
         let program = (states * PROGRAM_BYTES_PER_STATE).min(FILTER_PROGRAM_BYTES_MAX);
@@ -81,13 +83,13 @@ impl PatternBudget {
         self.put_off.then_some(program + CACHES * cache)
     }
 
-    /// The states of the patterns that have been compiled, about.
+    /// Returns the approximate number of states of the compiled patterns.
     pub fn states_taken(&self) -> u32 {
         FILTER_STATES_MAX - self.states
     }
 
-    /// Bytes of the patterns that have been compiled, with what their engines
-    /// remember at most.
+    /// Returns the size of the compiled patterns in bytes, including the maximum
+    /// size of their engines' caches.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -139,32 +141,32 @@ pub struct Pattern {
 struct Compiled {
     matcher: Matcher,
     prefix: Vec<u8>,
-    /// How many states the pattern expands to, about.
+    /// The approximate number of states the pattern expands to.
     states: u32,
 }
 
 enum Matcher {
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     Literals(Vec<Vec<u8>>),
-    /// The prefix, then this.
+    /// The prefix, followed by this tail.
     Prefix(Tail),
     Engine(meta::Regex),
 }
 
 impl Pattern {
-    /// Compiles a pattern in RE2's syntax, each byte a Latin-1 character.
+    /// Compiles a pattern in RE2's syntax; each byte is a Latin-1 character.
     pub fn new(pattern: &[u8]) -> Result<Pattern, PatternError> {
         Pattern::within(pattern, &mut PatternBudget::default())
     }
 
-    /// Compiles a pattern that is one of several of a filter.
+    /// Compiles one of several patterns of a filter.
     pub fn within(pattern: &[u8], budget: &mut PatternBudget) -> Result<Pattern, PatternError> {
         if pattern.len() > PATTERN_BYTES_MAX {
             let message = format!("pattern is longer than {PATTERN_BYTES_MAX} bytes");
             return Err(PatternError::new(PATTERN_BYTES_MAX, message));
         }
         let (hir, states) = parse(pattern)?;
-        // `None` for a pattern that is put off.
+        // Returns `None` for a deferred pattern.
         let mut engine = |hir| {
             budget.take_states(states)?;
             if budget.put_off {
@@ -195,7 +197,7 @@ impl Pattern {
         Ok(Pattern { compiled: Arc::new(compiled) })
     }
 
-    /// Whether the pattern matches all of `bytes`.
+    /// Returns whether the pattern matches all of `bytes`.
     pub fn matches(&self, bytes: &[u8]) -> bool {
         let prefix = &self.compiled.prefix[..];
         match &self.compiled.matcher {
@@ -216,9 +218,9 @@ impl Pattern {
         }
     }
 
-    /// The strings that match, if they are at most 64: a scan can look them up.
-    /// They are sorted and each is there once. None at all for a pattern that
-    /// cannot match.
+    /// Returns the strings that match, if there are at most 64: a scan can look
+    /// them up. They are sorted and without duplicates. The list is empty for a
+    /// pattern that cannot match.
     pub fn literals(&self) -> Option<&[Vec<u8>]> {
         match &self.compiled.matcher {
             Matcher::Literals(strings) => Some(strings),
@@ -226,8 +228,8 @@ impl Pattern {
         }
     }
 
-    /// What everything that matches starts with, possibly nothing: a scan can
-    /// keep to this range.
+    /// Returns the common prefix of all matches, possibly empty: a scan can be
+    /// limited to this range.
     pub fn prefix(&self) -> &[u8] {
         &self.compiled.prefix
     }
@@ -248,7 +250,7 @@ impl Compiled {
         Compiled { prefix: common_prefix(&strings), matcher: Matcher::Literals(strings), states }
     }
 
-    /// For a pattern that matches more strings than can be listed.
+    /// Compiles a pattern that matches more strings than can be listed.
     fn open(
         hir: Hir,
         states: u32,
@@ -267,8 +269,8 @@ fn matches_whole(engine: &meta::Regex, bytes: &[u8]) -> bool {
     engine.is_match(Input::new(bytes).anchored(Anchored::Yes))
 }
 
-/// An engine for the whole text. It finds no positions and searches for nothing,
-/// so captures and prefilters would only cost.
+/// Builds an engine for whole-text matching. It neither reports positions nor
+/// searches, so captures and prefilters would be pure overhead.
 fn engine(hir: Hir, cache_bytes: usize) -> Result<meta::Regex, PatternError> {
     let whole = Hir::concat(vec![Hir::look(Look::Start), hir, Hir::look(Look::End)]);
     let config = meta::Config::new()
@@ -343,7 +345,8 @@ mod tests {
         assert_eq!(refusal(&r"\w{1000}".repeat(33)), "expression is too large");
         assert_eq!(refusal(&format!("({}){{900}}", "ab".repeat(20))), "expression is too large");
         assert_eq!(refusal(&"(){1000}".repeat(4000)), "expression is too large");
-        // Half of all bytes, as ranges of one: what the engine's own bound is for.
+        // Half of all bytes, as ranges of one: the case that the engine's own
+        // limit is for.
         let ragged: String = (0..=255).step_by(2).map(|byte| format!("\\x{byte:02x}")).collect();
         assert_eq!(refusal(&format!("[{ragged}]{{1000}}").repeat(32)), "expression is too large");
     }
@@ -379,7 +382,7 @@ mod tests {
     fn what_the_engines_of_one_filter_remember_is_bounded_together() {
         const COUNT: usize = 500;
         let mut budget = PatternBudget::default();
-        // Remembers as many states as it is allowed to.
+        // Caches as many states as it may.
         let contrived = "(a|b)*a(a|b){12}";
         let patterns: Vec<Pattern> = (0..COUNT)
             .map(|_| Pattern::within(contrived.as_bytes(), &mut budget).unwrap())

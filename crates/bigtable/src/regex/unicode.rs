@@ -1,6 +1,6 @@
-//! Unicode's general categories and scripts as far as Latin-1 goes: `\pL`,
-//! `\p{Lu}`, `\P{Greek}`. A byte is the character of that number, so most
-//! scripts are known by name and have no member.
+//! Unicode's general categories and scripts, limited to Latin-1: `\pL`, `\p{Lu}`,
+//! `\P{Greek}`. A byte is the character with that code point, so most scripts are
+//! known by name but empty.
 
 use super::byte_set::{ByteSet, Ranges};
 use super::cursor::Cursor;
@@ -138,7 +138,7 @@ const KNOWN: &[(&[u8], Ranges)] = &[
     (b"Zs", &[(0x20, 0x20), (0xA0, 0xA0)]),
 ];
 
-/// Names without a member among the first 256 characters, sorted.
+/// Names without members among the first 256 characters, sorted.
 const WITHOUT_BYTES: &str = "\
     Adlam Ahom Anatolian_Hieroglyphs Arabic Armenian Avestan Balinese Bamum Bassa_Vah Batak \
     Bengali Bhaiksuki Bopomofo Brahmi Braille Buginese Buhid Canadian_Aboriginal Carian \
@@ -160,8 +160,8 @@ const WITHOUT_BYTES: &str = "\
     Tangsa Tangut Telugu Thaana Thai Tibetan Tifinagh Tirhuta Toto Ugaritic Vai Vithkuqi \
     Wancho Warang_Citi Yezidi Yi Zanabazar_Square Zl Zp";
 
-/// Reads `\pL`, `\PL`, `\p{Lu}` or `\p{^Lu}`: the set, and whether it is negated.
-/// `None` if the cursor is not at one.
+/// Parses `\pL`, `\PL`, `\p{Lu}` or `\p{^Lu}` into a set and whether it is
+/// negated. Returns `None` if there is none at the cursor.
 pub(super) fn property(cursor: &mut Cursor<'_>) -> Result<Option<(ByteSet, bool)>, PatternError> {
     let start = cursor.at();
     let mut negated = false;
@@ -200,7 +200,7 @@ mod tests {
         members(name.as_bytes()).unwrap()
     }
 
-    /// Whether the sets hold every byte of the whole, each in one of them only.
+    /// Returns whether the parts are a partition of the whole.
     fn divide(whole: &str, parts: &[&str]) -> bool {
         (0..=u8::MAX).all(|byte| {
             let holders = parts.iter().filter(|part| set(part).contains(byte)).count();

@@ -1,5 +1,5 @@
-//! What a table was declared to be: families, granularity, splits, protection.
-//! Kept as the annotation of the engine's schema.
+//! The declared definition of a table: families, granularity, splits, protection.
+//! Stored as the annotation of the engine's schema.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::{gc, in_field};
 use crate::error::{Error, Result};
 use crate::proto::admin;
 
-/// Bytes of a row key at most, and so of a split.
+/// The maximum length of a row key, and thus of a split, in bytes.
 pub const ROW_BYTES_MAX: usize = 4 << 10;
-/// Bytes of a whole definition at most: it is kept in memory and written anew
+/// The maximum size of a definition in bytes: it is kept in memory and rewritten
 /// with every change.
 const DEFINITION_BYTES_MAX: usize = 1 << 20;
 
-/// The unit that a table's timestamps are multiples of.
+/// The unit of a table's timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Granularity {
     #[default]
@@ -34,7 +34,7 @@ impl Granularity {
         }
     }
 
-    /// The newest multiple at or before `micros`.
+    /// Rounds `micros` down to a multiple of the unit.
     pub fn truncate(self, micros: i64) -> i64 {
         micros - micros.rem_euclid(self.micros())
     }
@@ -44,28 +44,28 @@ impl Granularity {
 pub struct Definition {
     pub families: BTreeMap<String, Family>,
     pub granularity: Granularity,
-    /// Where the table was asked to be split, ascending.
+    /// The requested split points, ascending.
     pub splits: Vec<Vec<u8>>,
     pub deletion_protection: bool,
     /// How the table's files are compressed.
     pub compression: Compression,
 }
 
-/// The bytes of an annotation.
+/// The encoded form of an annotation.
 #[derive(Clone, PartialEq, Message)]
 struct Record {
     #[prost(message, optional, tag = "1")]
     table: Option<admin::Table>,
     #[prost(bytes = "vec", repeated, tag = "2")]
     splits: Vec<Vec<u8>>,
-    /// The engine's number of it; absent for its default.
+    /// The engine's number of the compression; absent for the default.
     #[prost(uint32, optional, tag = "3")]
     compression: Option<u32>,
 }
 
 impl Definition {
-    /// What a request to make a table declares. What is not served here is
-    /// refused by its name, never left out.
+    /// Returns the definition that a CreateTable request declares. Unsupported
+    /// fields are rejected by name, never ignored.
     pub fn declared(table: admin::Table, splits: Vec<Bytes>) -> Result<Definition> {
         let admin::Table {
             name,
@@ -107,7 +107,7 @@ impl Definition {
         })
     }
 
-    /// The engine's schema for this table: one group with all families.
+    /// Returns the engine's schema for this table: one group with all families.
     pub fn schema(&self) -> Result<Schema> {
         let families = self.families.iter().map(|(name, family)| {
             let purge = gc::purge(family.gc_rule.as_ref())?;
@@ -128,7 +128,7 @@ impl Definition {
         Ok(Schema::new(vec![group])?.annotated(record.encode_to_vec()))
     }
 
-    /// Reads back what [`Definition::schema`] noted.
+    /// Decodes the definition stored by [`Definition::schema`].
     pub fn from_schema(name: &str, schema: &Schema) -> Result<Definition> {
         let damaged = |what: String| {
             Error::Engine(stele_engine::Error::InvalidSchema(format!("{name}: {what}")))
@@ -155,7 +155,7 @@ impl Definition {
         })
     }
 
-    /// The definition as the admin API shows it.
+    /// Returns the definition as a message of the admin API.
     pub fn message(&self, name: &str) -> admin::Table {
         let families = self.families.iter().map(|(name, family)| (name.clone(), family.message()));
         admin::Table {
@@ -171,7 +171,7 @@ impl Definition {
     }
 }
 
-/// `TimestampGranularity` on the wire.
+/// The values of `TimestampGranularity`.
 const UNSPECIFIED: i32 = 0;
 const MILLIS: i32 = 1;
 const MICROS: i32 = 2;
@@ -199,7 +199,7 @@ fn declared_families(
     families.collect()
 }
 
-/// The splits in row order, each once.
+/// Returns the splits sorted and without duplicates.
 fn declared_splits(splits: Vec<Bytes>) -> Result<Vec<Vec<u8>>> {
     for (at, split) in splits.iter().enumerate() {
         let element = format!("Error in field 'initial_splits' : Error in element #{at}");

@@ -1,5 +1,5 @@
-//! A column family as it was declared: its name, its collection rule and the
-//! type of its values.
+//! A column family as declared: its garbage-collection rule and the type of its
+//! values.
 
 use stele_engine::FoldId;
 
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::name::excerpt;
 use crate::proto::admin;
 
-/// Characters of a family's name at most.
+/// The maximum length of a family name, in characters.
 pub const FAMILY_NAME_MAX: usize = 64;
 
-/// A column family as it was declared.
+/// A column family as declared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Family {
     pub gc_rule: Option<admin::GcRule>,
@@ -19,11 +19,11 @@ pub struct Family {
 }
 
 impl Family {
-    /// The family that a request declares.
+    /// Validates the family that a request declares.
     pub fn declared(message: admin::ColumnFamily) -> Result<Family> {
         let admin::ColumnFamily { gc_rule, value_type } = message;
         let gc_rule = gc_rule.map(gc::declared).transpose()?;
-        // An empty type is what some clients send for raw bytes.
+        // Some clients send an empty type for raw bytes.
         let value_type = value_type.filter(|declared| declared.kind.is_some());
         if let Some(declared) = &value_type {
             value_type::check(declared)?;
@@ -31,19 +31,20 @@ impl Family {
         Ok(Family { gc_rule, value_type })
     }
 
-    /// How the family's cells are folded together; `None` when cells are set.
+    /// Returns the fold that combines the family's cells; `None` if cells are
+    /// set.
     pub fn aggregate(&self) -> Option<FoldId> {
         self.value_type.as_ref().and_then(value_type::fold)
     }
 
-    /// The family as the admin API shows it.
+    /// Returns the family as a message of the admin API.
     pub fn message(&self) -> admin::ColumnFamily {
         let Family { gc_rule, value_type } = self.clone();
         admin::ColumnFamily { gc_rule, value_type }
     }
 }
 
-/// Names are `[-_.a-zA-Z0-9]`, 1 to 64 characters.
+/// Validates a name: `[-_.a-zA-Z0-9]`, 1 to 64 characters.
 pub fn check_name(name: &str) -> Result<()> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.len() > FAMILY_NAME_MAX || !name.bytes().all(fine) {

@@ -1,5 +1,5 @@
-//! Garbage-collection rules: checked when a family is declared, carried out
-//! as purge policies of the engine.
+//! Garbage-collection rules: validated when a family is declared, executed as
+//! purge policies of the engine.
 
 use prost::Message;
 use prost_types::Duration;
@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::proto::admin::GcRule;
 use crate::proto::admin::gc_rule::{Intersection, Rule, Union};
 
-/// Bytes of a rule on the wire at most.
+/// The maximum encoded length of a rule, in bytes.
 pub const RULE_BYTES_MAX: usize = 500;
 const AGE_MICROS_MIN: i64 = 1000;
 
-/// The rule as it is kept: sound, and with ages in whole microseconds, so that
-/// what is shown is what is done.
+/// Validates a rule and returns it as stored, with ages in whole microseconds, so
+/// that the rule that is shown is the rule that is executed.
 pub fn declared(rule: GcRule) -> Result<GcRule> {
     let bytes = rule.encoded_len();
     if bytes > RULE_BYTES_MAX {
@@ -39,8 +39,8 @@ fn in_micros(rule: GcRule) -> GcRule {
     GcRule { rule }
 }
 
-/// The policy that carries out a rule. No rule keeps everything, and so does a
-/// union or an intersection of none.
+/// Returns the purge policy for a rule. No rule keeps everything, and so does an
+/// empty union or intersection.
 pub fn purge(rule: Option<&GcRule>) -> Result<Purge> {
     match rule {
         None => Ok(Purge::Never),

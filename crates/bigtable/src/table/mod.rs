@@ -1,5 +1,5 @@
-//! The tables that the API serves: their definitions, and where the engine
-//! keeps them.
+//! The tables that the API serves: their definitions, and their ids in the
+//! engine.
 
 mod definition;
 mod family;
@@ -18,34 +18,34 @@ use stele_engine::{CommitBuilder, RowRange, Store, TableId, Txn, Wait};
 
 use crate::error::{Error, Result};
 
-/// A table as it is at the moment; changes make a new one.
+/// An immutable version of a table; a change creates a new one.
 #[derive(Debug)]
 pub struct Table {
     pub id: TableId,
     /// `projects/P/instances/I/tables/T`.
     pub name: String,
     pub definition: Definition,
-    /// The engine's schema of that definition: requests that were checked
-    /// against the definition are applied under this schema alone.
+    /// The engine's schema of that definition. Requests validated against the
+    /// definition are applied only under this schema.
     pub schema: Arc<Schema>,
 }
 
-/// A definition that takes the place of a table's present one.
+/// A definition that replaces a table's current one.
 #[derive(Debug)]
 pub struct Successor {
     pub definition: Definition,
-    /// Families that were dropped and made again on the way: both definitions
-    /// have them, but the cells are gone.
+    /// Families that were dropped and created again in between: both definitions
+    /// have them, but their cells are gone.
     pub emptied: BTreeSet<String>,
 }
 
 /// All tables of a store whose names are resource names. Other tables of the
-/// same store belong to other services.
+/// store belong to other services.
 pub struct Tables {
     store: Arc<Store>,
     store_id: u64,
     by_name: ArcSwap<HashMap<String, Arc<Table>>>,
-    /// Held while tables are made, changed or dropped.
+    /// Held while tables are created, changed or dropped.
     changing: Mutex<()>,
 }
 
@@ -69,13 +69,13 @@ impl Tables {
         &self.store
     }
 
-    /// Tells this store from every other, also after it is opened again.
+    /// Returns the unique id of the store, which is stable across reopening.
     pub fn store_id(&self) -> u64 {
         self.store_id
     }
 
-    /// The table of that resource name. Every data request comes by here: it
-    /// takes no lock and allocates nothing.
+    /// Looks up a table by resource name. Called by every data request: it takes
+    /// no lock and does not allocate.
     pub fn get(&self, name: &str) -> Result<Arc<Table>> {
         if let Some(table) = self.by_name.load().get(name) {
             return Ok(table.clone());
@@ -84,14 +84,14 @@ impl Tables {
         Err(Error::NotFound(format!("Table not found: {name}")))
     }
 
-    /// All tables, by name.
+    /// Returns all tables, sorted by name.
     pub fn all(&self) -> Vec<Arc<Table>> {
         let mut all: Vec<_> = self.by_name.load().values().cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
 
-    /// Makes a table. Durable when it returns.
+    /// Creates a table. Durable on return.
     pub fn create(&self, name: &str, definition: Definition) -> Result<Arc<Table>> {
         crate::name::TableName::parse(name)?;
         let _changing = self.changing.lock();
@@ -105,8 +105,8 @@ impl Tables {
         Ok(table)
     }
 
-    /// Replaces a table's definition by what `change` makes of it. Durable
-    /// when it returns.
+    /// Replaces a table's definition with the result of `change`. Durable on
+    /// return.
     pub fn alter(
         &self,
         name: &str,
@@ -123,8 +123,7 @@ impl Tables {
         Ok(table)
     }
 
-    /// Removes a table and its rows, unless it is protected. Durable when it
-    /// returns.
+    /// Removes a table and its rows, unless it is protected. Durable on return.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let _changing = self.changing.lock();
         let table = self.get(name)?;
@@ -138,7 +137,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Deletes all rows of a range by one commit. Durable when it returns.
+    /// Deletes all rows of a range in one commit. Durable on return.
     pub fn drop_rows(&self, table: &Table, rows: &RowRange) -> Result<()> {
         let mut commit = CommitBuilder::new();
         commit.table(table.id).delete_range(rows);
@@ -146,7 +145,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Waits for a change of tables that is under way. Requests that begin
+    /// Waits for a change of tables that is in progress. Requests that begin
     /// afterwards see it.
     pub fn wait_for_changes(&self) {
         drop(self.changing.lock());
@@ -159,7 +158,7 @@ impl Tables {
     }
 }
 
-/// The same mistake, told with the place it was made in.
+/// Prefixes the error with the field in which it occurred.
 pub(crate) fn in_field(place: &str, error: Error) -> Error {
     match error {
         Error::Invalid(what) => Error::Invalid(format!("{place} : {what}")),

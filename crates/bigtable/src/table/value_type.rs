@@ -1,5 +1,6 @@
-//! The type of a family's values. Aggregates decide how cells are written, so
-//! only those that the engine folds are taken; other types are kept and shown.
+//! The type of a family's values. An aggregate type determines how cells are
+//! written, so only those that the engine can fold are accepted; other types are
+//! stored and returned unchanged.
 
 use prost::Message;
 use stele_engine::FoldId;
@@ -10,12 +11,13 @@ use crate::proto::admin::r#type::aggregate::Aggregator;
 use crate::proto::admin::r#type::int64::encoding::Encoding;
 use crate::proto::admin::r#type::{Aggregate, Kind};
 
-/// Bytes of a type on the wire at most.
+/// The maximum encoded length of a type, in bytes.
 const TYPE_BYTES_MAX: usize = 16 << 10;
-/// How deep types may nest: far less than a message that can be read back.
+/// The maximum nesting depth of types: far below the limit for decoding a
+/// message.
 const TYPE_DEPTH_MAX: usize = 16;
 
-/// Says what is wrong with a declared type, or that it is not served here.
+/// Rejects a declared type that is invalid or not supported.
 pub fn check(value_type: &Type) -> Result<()> {
     let bytes = value_type.encoded_len();
     if bytes > TYPE_BYTES_MAX {
@@ -29,7 +31,7 @@ pub fn check(value_type: &Type) -> Result<()> {
     }
 }
 
-/// How the values of an aggregate are folded together.
+/// Returns the fold that combines the values of an aggregate.
 pub fn fold(value_type: &Type) -> Option<FoldId> {
     let Some(Kind::AggregateType(aggregate)) = &value_type.kind else { return None };
     match aggregate.aggregator.as_ref()? {
@@ -57,7 +59,7 @@ fn check_aggregate(aggregate: &Aggregate) -> Result<()> {
             "value_type.aggregate_type.input_type must be Int64 in big-endian bytes",
         ));
     }
-    // The state is the server's to choose; a client may repeat what it read.
+    // The server chooses the state type; a client may send back what it read.
     if !aggregate.state_type.as_deref().is_none_or(is_big_endian_integer) {
         return Err(Error::invalid(
             "value_type.aggregate_type.state_type can only be Int64 in big-endian bytes",
@@ -66,7 +68,8 @@ fn check_aggregate(aggregate: &Aggregate) -> Result<()> {
     Ok(())
 }
 
-/// Big-endian bytes are meant when no encoding is named.
+/// Returns whether this is an integer in big-endian encoding, which is the
+/// default.
 fn is_big_endian_integer(value_type: &Type) -> bool {
     let Some(Kind::Int64Type(integer)) = &value_type.kind else { return false };
     let encoding = integer.encoding.as_ref().and_then(|encoding| encoding.encoding.as_ref());

@@ -1,4 +1,4 @@
-//! What CreateTable makes, and what it refuses.
+//! What CreateTable creates, and what it rejects.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ async fn a_table_is_answered_with_its_families_rules_types_and_granularity() {
 #[tokio::test]
 async fn a_family_whose_map_entry_has_no_value_is_made() {
     let server = Server::start();
-    // Family `f`: a map entry (field 3 of the table) with its key alone.
+    // Family `f`: a map entry (field 3 of the table) with a key and no value.
     let table = [0x1A, 3, 0x0A, 1, b'f'];
     let table = Table::decode(&table[..]).unwrap();
     server.tables().create_table(request("t", table)).await.unwrap();

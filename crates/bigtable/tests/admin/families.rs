@@ -1,4 +1,4 @@
-//! ModifyColumnFamilies: in order, all or none, and what becomes of the cells.
+//! ModifyColumnFamilies: order, atomicity, and the effect on cells.
 
 use stele_bigtable::proto::admin::modify_column_families_request::Modification;
 use stele_bigtable::proto::admin::modify_column_families_request::modification::Mod;

@@ -1,5 +1,5 @@
-//! Instances are implied; what is not served says so, and clients that poll
-//! operations get an answer they go on with.
+//! Instances are implied by table names; unsupported methods report that they
+//! are, and clients that poll operations get a usable response.
 
 use http::uri::PathAndQuery;
 use stele_bigtable::proto::admin::app_profile::RoutingPolicy;
@@ -129,7 +129,7 @@ async fn an_operation_of_an_unknown_name_is_not_found() {
     assert!(listed.unwrap().into_inner().operations.is_empty());
 }
 
-/// The methods of the published API that this server does not have.
+/// The methods of the published API that this server does not implement.
 const ABSENT: &[(&str, &str)] = &[
     (
         "google.bigtable.admin.v2.BigtableTableAdmin",

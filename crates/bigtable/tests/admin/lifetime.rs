@@ -1,5 +1,5 @@
-//! Tables over time: deletion and protection, restarts, consistency tokens,
-//! and many callers at once.
+//! Tables over time: deletion and protection, restarts, consistency tokens, and
+//! concurrent callers.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ async fn protect(
     server.tables().update_table(request).await.map(Response::into_inner)
 }
 
-/// The table that a finished operation answered with.
+/// Returns the table in the response of a finished operation.
 fn updated(operation: &Operation) -> Table {
     assert!(operation.done);
     let Some(operation::Result::Response(response)) = &operation.result else {
@@ -191,7 +191,7 @@ async fn a_token_that_was_not_given_out_for_the_table_is_invalid() {
     }
     refused(consistent(&server, "u", &token).await, Code::InvalidArgument, "token");
     refused(consistent(&server, "none", &token).await, Code::NotFound, &name("none"));
-    // A table of the same name is not the same table.
+    // A new table of the same name is a different table.
     delete(&server, "t").await.unwrap();
     server.create("t", &["f"]).await;
     refused(consistent(&server, "t", &token).await, Code::InvalidArgument, "token");

@@ -1,4 +1,4 @@
-//! DropRowRange: rows are gone when it returns, and can be written again.
+//! DropRowRange: rows are deleted when it returns, and can be written again.
 
 use bytes::Bytes;
 use stele_bigtable::proto::admin::DropRowRangeRequest;

@@ -1,4 +1,4 @@
-//! The API of a store in a directory of its own, and clients to call it.
+//! The API of a store in a temporary directory, and clients to call it.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Server {
         Server { dir, api }
     }
 
-    /// Closes the store and opens it again. No client may be left over.
+    /// Closes the store and reopens it. No client may be left.
     pub fn restart(&mut self) {
         self.api = None;
         self.api = Some(open(&self.dir));
@@ -51,7 +51,7 @@ impl Server {
         OperationsClient::new(self.api().routes())
     }
 
-    /// Makes a table of these families.
+    /// Creates a table with these families.
     pub async fn create(&self, id: &str, families: &[&str]) -> Table {
         let families = families.iter().map(|name| (name.to_string(), ColumnFamily::default()));
         let table = Table { column_families: families.collect(), ..Table::default() };
@@ -63,7 +63,7 @@ impl Server {
         self.tables().get_table(request).await.map(Response::into_inner)
     }
 
-    /// Writes one cell, past the API.
+    /// Writes one cell, bypassing the API.
     pub fn write(&self, id: &str, row: &[u8], family: &str, value: &[u8]) {
         let table = self.api().tables().get(&name(id)).unwrap();
         let mut commit = CommitBuilder::new();
@@ -72,7 +72,7 @@ impl Server {
         store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
     }
 
-    /// `row/family=value` of all cells.
+    /// Returns all cells as `row/family=value`.
     pub fn cells(&self, id: &str) -> Vec<String> {
         let table = self.api().tables().get(&name(id)).unwrap();
         let mut found = Vec::new();
@@ -109,18 +109,19 @@ pub fn rule(rule: Rule) -> GcRule {
     GcRule { rule: Some(rule) }
 }
 
-/// A family of which nothing was declared, as it is shown.
+/// Returns a family without settings, as it is shown.
 pub fn plain() -> ColumnFamily {
     ColumnFamily { gc_rule: Some(GcRule::default()), ..ColumnFamily::default() }
 }
 
-/// A family that keeps so many versions.
+/// Returns a family that keeps this many versions.
 pub fn versions(versions: i32) -> ColumnFamily {
     let gc_rule = Some(rule(Rule::MaxNumVersions(versions)));
     ColumnFamily { gc_rule, ..ColumnFamily::default() }
 }
 
-/// A refusal must have this code and contain this text.
+/// Asserts that a call failed with this code and a message that contains this
+/// text.
 #[track_caller]
 pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str) {
     let status = answer.expect_err("should have been refused");

@@ -1,4 +1,4 @@
-//! GetTable and ListTables: views, order and pages.
+//! GetTable and ListTables: views, order and pagination.
 
 use stele_bigtable::proto::admin::encryption_info::EncryptionType;
 use stele_bigtable::proto::admin::table::View;
@@ -103,7 +103,7 @@ async fn pages_cover_each_table_once_while_tables_come_and_go() {
     }
     let first = list(&server, asking(View::NameOnly, 2, "")).await.unwrap();
     assert_eq!(ids(&first), ["a", "b"]);
-    // The last table of the page goes, and one comes in before it.
+    // Delete the last table of the page, and create one before it.
     server.api().tables().drop_table(&name("b")).unwrap();
     server.create("aa", &[]).await;
     let second = list(&server, asking(View::NameOnly, 2, &first.next_page_token)).await.unwrap();
@@ -152,8 +152,8 @@ async fn a_page_stays_within_what_every_client_takes() {
     assert_eq!(ids(&rest), ["c"]);
 }
 
-/// Some clients (Node) cannot read a map entry that has no value, and prost
-/// leaves out values that are empty.
+/// Some clients (Node) cannot parse a map entry without a value, and prost omits
+/// empty values.
 #[tokio::test]
 async fn a_family_of_which_nothing_is_told_has_a_value_on_the_wire() {
     let server = Server::start();

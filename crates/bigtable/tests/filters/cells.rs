@@ -1,4 +1,4 @@
-//! Cells as the test sees them, before and after a filter.
+//! Cells before and after a filter, as the test represents them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Cell {
     pub value: Vec<u8>,
 }
 
-/// A cell that came through a filter.
+/// A cell that passed a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub row: Vec<u8>,
@@ -31,7 +31,7 @@ impl Seen {
     }
 }
 
-/// Brings the copies of each cell into one order: the API leaves theirs open.
+/// Sorts the copies of each cell: the API leaves their order open.
 pub fn in_order(mut seen: Vec<Seen>) -> Vec<Seen> {
     for copies in seen.chunk_by_mut(Seen::same_place) {
         copies.sort_by(|a, b| (&a.cell.value, &a.label).cmp(&(&b.cell.value, &b.label)));

@@ -1,4 +1,5 @@
-//! Random tables and random filters over the few names that the tables use.
+//! Generates random tables and random filters over the few names that the tables
+//! use.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,20 +9,20 @@ use stele_engine::RowRange;
 
 use super::cells::{Cell, Table};
 
-/// Ascending. The last one keeps only two versions.
+/// Ascending. The last family keeps only two versions.
 pub const FAMILIES: [&str; 3] = ["a", "ab", "b"];
 pub const VERSIONS_MAX: usize = 2;
-/// Row keys, and with the empty one qualifiers and values too.
+/// Row keys; with the empty name also qualifiers and values.
 static NAMES: [&[u8]; 8] = [b"", b"a", b"ab", b"abb", b"b", b"b\n", b"c\x00", b"\xff\xff"];
 const FILTERS: std::ops::Range<usize> = 1..32;
 
-/// Every random draw of a case comes out like this.
+/// The result of every random draw of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
     pub percent: u64,
 }
 
-/// A write of one cell; the table may be flushed after it.
+/// A write of one cell, optionally followed by a flush.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub row: Vec<u8>,
@@ -32,10 +33,10 @@ pub struct Write {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub writes: Vec<Write>,
-    /// What the writes come to.
+    /// The result of the writes.
     pub table: Table,
     pub filters: Vec<v2::RowFilter>,
-    /// The rows that scans ask for; none is all.
+    /// The rows that scans select; empty for all.
     pub rows: Vec<RowRange>,
     pub draw: Draw,
 }
@@ -57,8 +58,8 @@ pub fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// One of the first names more often than the others, so that rows have more
-/// than one cell and columns more than one version.
+/// Prefers the first names, so that rows have more than one cell and columns more
+/// than one version.
 fn one_of(names: &'static [&'static [u8]]) -> impl Strategy<Value = Vec<u8>> {
     let first = prop::sample::select(&names[..2]);
     prop_oneof![3 => first, 2 => prop::sample::select(names)].prop_map(<[u8]>::to_vec)
@@ -110,7 +111,7 @@ fn row_range() -> impl Strategy<Value = RowRange> {
     ]
 }
 
-/// What a pattern matches.
+/// The set of texts that a pattern matches.
 type Meaning = fn(&[u8]) -> bool;
 
 const PATTERNS: [(&str, Meaning); 14] = [
@@ -130,7 +131,7 @@ const PATTERNS: [(&str, Meaning); 14] = [
     ("()", |text| text.is_empty()),
 ];
 
-/// Whether a generated pattern matches all of a text.
+/// Returns whether a generated pattern matches all of a text.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let known = PATTERNS.iter().find(|(known, _)| known.as_bytes() == pattern);
     known.expect("only known patterns are generated").1(text)
@@ -140,10 +141,10 @@ fn pattern() -> impl Strategy<Value = &'static str> {
     prop::sample::select(PATTERNS.map(|(pattern, _)| pattern).to_vec())
 }
 
-/// The end of a range, if it has one: whether it is open, and where it is.
+/// The end of a range, if it has one: whether it is open, and its position.
 type End = Option<(bool, Bytes)>;
 
-/// Two ends in order.
+/// Generates two ends in order.
 fn bounds() -> impl Strategy<Value = (End, End)> {
     let bound = || prop::option::weighted(0.7, (any::<bool>(), name().prop_map(Bytes::from)));
     (bound(), bound()).prop_map(|(start, end)| match (start, end) {
@@ -195,7 +196,8 @@ fn times() -> impl Strategy<Value = Kind> {
     })
 }
 
-/// A filter for which it matters which versions others have left out.
+/// Generates a filter whose result depends on which versions others have
+/// excluded.
 fn version_leaf() -> impl Strategy<Value = Kind> {
     prop_oneof![
         3 => times(),
@@ -268,8 +270,8 @@ fn tree(
     })
 }
 
-/// Takes out what would make a filter invalid: sinks inside conditions, and
-/// labels where there may be none. Tells whether any label is left.
+/// Removes what would make a filter invalid: sinks inside conditions, and labels
+/// where none are allowed. Returns whether any label is left.
 fn repair(filter: &mut v2::RowFilter, in_condition: bool, labels: bool) -> bool {
     let Some(kind) = &mut filter.filter else { return false };
     match kind {

@@ -1,5 +1,6 @@
-//! A filter lets through what a plain evaluator says that the API says,
-//! whether the scan was narrowed or not, and wherever the cells lie.
+//! A filter passes exactly the cells that a naive evaluator of the API's rules
+//! passes, whether or not the scan was narrowed, and wherever the cells are
+//! stored.
 //!
 //! `STELE_LONG=1` runs twenty times as many cases.
 #![forbid(unsafe_code)]
@@ -75,7 +76,7 @@ fn check_filter(
     same("row by row", ways.row_by_row(&compiled), &expected)
 }
 
-/// What the cases reached, so that the test cannot pass for want of cases.
+/// Coverage counters, so that the test cannot pass for lack of cases.
 #[derive(Debug, Default)]
 struct Tally {
     filters: Counter<u32>,
@@ -119,7 +120,7 @@ impl Tally {
     }
 }
 
-/// The draw of a case, as the engine's source of random numbers.
+/// The fixed draw of a case as the engine's source of random numbers.
 struct Fixed(Draw);
 
 impl stele_engine::world::Random for Fixed {

@@ -1,4 +1,5 @@
-//! The rules of the API, stage by stage on lists of cells: clear and slow.
+//! The rules of the API, applied stage by stage to lists of cells: simple and
+//! slow.
 
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::row_filter::Filter as Kind;
@@ -6,13 +7,13 @@ use stele_bigtable::proto::v2::row_filter::Filter as Kind;
 use super::cells::{Cell, Seen, Table, in_order};
 use super::generate::{Draw, matches};
 
-/// A cell on its way.
+/// A cell between two stages.
 #[derive(Clone)]
 struct Copy {
     cell: Cell,
     label: Option<String>,
-    /// Its place in the row, then for each interleave that it is in its place
-    /// in the input.
+    /// Its position in the row, followed by its position in the input of each
+    /// interleave that it is in.
     places: Vec<usize>,
 }
 

@@ -1,5 +1,5 @@
-//! The ways in which a filter meets cells: one by one, through scans of a
-//! store that are narrowed first, and row by row.
+//! The ways in which a filter is applied to cells: one by one, through narrowed
+//! scans of a store, and row by row.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::Fixed;
 use super::cells::{Cell, Seen};
 use super::generate::{Case, FAMILIES, VERSIONS_MAX};
 
-/// A case, with its cells in a store: some in memory, some on disk.
+/// A case with its cells in a store: some in memory, some on disk.
 pub struct Ways<'c> {
     case: &'c Case,
     store: Store,
     table: TableId,
 }
 
-/// What came of a narrowed scan, and what it was narrowed by.
+/// The result of a narrowed scan, and how it was narrowed.
 pub struct Scanned {
     pub seen: Vec<Seen>,
     pub passes_all: bool,
@@ -87,7 +87,7 @@ impl<'c> Ways<'c> {
         Arc::new(Fixed(self.case.draw))
     }
 
-    /// All cells of the case, in order.
+    /// Returns all cells of the case, in order.
     fn views(&self) -> impl Iterator<Item = CellView<'c>> + use<'c> {
         self.case.table.iter().flat_map(|(row, cells)| {
             cells.iter().map(move |cell| CellView {
@@ -102,7 +102,7 @@ impl<'c> Ways<'c> {
         })
     }
 
-    /// All of the filter on all of the cells.
+    /// Applies the whole filter to all cells.
     pub fn plain(&self, filter: &Filter) -> Vec<Seen> {
         let mut evaluator = filter.plan().evaluator(self.random());
         let mut output = Collected::default();
@@ -113,7 +113,7 @@ impl<'c> Ways<'c> {
         output.0
     }
 
-    /// Without the cells of which the evaluator said that it would drop them.
+    /// Omits the cells that the evaluator announced it would drop.
     pub fn skipping(&self, filter: &Filter) -> Vec<Seen> {
         let mut evaluator = filter.plan().evaluator(self.random());
         let mut output = Collected::default();
@@ -138,7 +138,8 @@ impl<'c> Ways<'c> {
         output.0
     }
 
-    /// The wanted rows, by a scan that the filter narrows, in small batches.
+    /// Reads the selected rows by a scan that the filter narrows, in small
+    /// batches.
     pub fn scan(&self, filter: &Filter, reverse: bool) -> Scanned {
         let rows = self.case.rows.clone();
         let mut spec = ScanSpec { rows: rows.clone(), reverse, ..ScanSpec::default() };
@@ -170,7 +171,7 @@ impl<'c> Ways<'c> {
         scanned
     }
 
-    /// Each row of the table on its own.
+    /// Reads each row of the table separately.
     pub fn row_by_row(&self, filter: &Filter) -> Vec<Seen> {
         let mut output = Collected::default();
         for row in self.case.table.keys() {

@@ -31,8 +31,8 @@ impl Served {
         Served { api: Api::new(Arc::new(store)).unwrap(), dir }
     }
 
-    /// With a table that has families `f` and `g`, and aggregates `sum`, `min`
-    /// and `max`.
+    /// Creates a table with families `f` and `g`, and aggregates `sum`, `min` and
+    /// `max`.
     pub fn with_table() -> Served {
         let served = Served::new();
         served.api.tables().create(TABLE, definition()).unwrap();
@@ -106,10 +106,10 @@ pub async fn write(client: &mut Client, key: &str, mutations: Vec<v2::Mutation>)
     client.mutate_row(mutate(key, mutations)).await.unwrap();
 }
 
-/// A cell as a test writes it: `family:qualifier@timestamp=value`.
+/// Rows with their cells, each written as `family:qualifier@timestamp=value`.
 pub type Rows = Vec<(String, Vec<String>)>;
 
-/// Reads to the end and joins the chunks, as a strict client would.
+/// Reads to the end and assembles the chunks, as a strict client would.
 pub async fn read(client: &mut Client, request: v2::ReadRowsRequest) -> Result<Rows, Status> {
     let mut stream = client.read_rows(request).await?.into_inner();
     let mut rows: Rows = Vec::new();

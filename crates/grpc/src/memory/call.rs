@@ -1,12 +1,12 @@
-//! The memory of one call: the bytes of its newest request message as they
-//! arrive, then what the message takes decoded.
+//! The memory of one call: the bytes of its latest request message as they
+//! arrive, then the size of the decoded message.
 //!
-//! Memory is charged as it comes to be used, so a message that was only
-//! announced holds nothing. Several messages that have half arrived could then
-//! wait for each other for ever; therefore there is one *turn*: its holder may
-//! exceed the limit and so can always finish. It is taken by whoever finds the
-//! pool exhausted, and by every message over a quarter of the pool, so that
-//! such messages are served one at a time.
+//! Memory is charged as it is used, so a message that was only announced holds
+//! none. Several partly received messages could then wait for each other forever;
+//! therefore there is one *turn*, whose holder may exceed the limit and so can
+//! always finish. The turn is taken by a message that finds the pool exhausted,
+//! and by every message larger than a quarter of the pool, so that such messages
+//! are served one at a time.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use tonic::Status;
 
 use super::{CallPools, MemoryPool, Share};
 
-/// Messages up to this size are charged whole when they begin, to the part of
-/// the memory that is kept for small ones.
+/// Messages up to this size are charged in full when they begin, to the memory
+/// reserved for small messages.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// Decoded sizes up to this are not worth counting.
+/// Decoded sizes up to this are not charged.
 const DECODED_BYTES_FREE: u64 = 4 << 10;
-/// Large messages are charged in steps of this size while they arrive.
+/// Large messages are charged in increments of this size while they arrive.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// The memory that one network call holds. Clones are the same call.
+/// The memory held by one network call. Clones refer to the same call.
 ///
 /// Without a server in front (calls within the process) nothing is counted.
 #[derive(Clone, Default)]
@@ -35,21 +35,22 @@ pub struct CallMemory(Option<Arc<Held>>);
 
 struct Held {
     pools: &'static CallPools,
-    /// Charged to the part for small messages.
+    /// Bytes charged to the memory for small messages.
     small: AtomicU64,
     large: Mutex<Large>,
     received: AtomicU64,
-    /// The response has begun: later messages are of a stream.
+    /// Set when the response has begun: later messages belong to a stream.
     answered: AtomicBool,
 }
 
-/// What a call holds of the pool.
+/// What a call holds of the pool for large requests.
 #[derive(Default)]
 struct Large {
     share: Option<Share>,
-    /// How much of the share is for the decoded message.
+    /// The bytes of `share` that are charged for the decoded message.
     decoded: u64,
-    /// How much of the part for small messages is for it.
+    /// The bytes charged for the decoded message to the memory for small
+    /// messages.
     decoded_small: u64,
     turn: Option<OwnedSemaphorePermit>,
 }
@@ -58,29 +59,29 @@ thread_local! {
     static CURRENT: RefCell<CallMemory> = const { RefCell::new(CallMemory(None)) };
 }
 
-/// Memory that a call is waiting for.
+/// A future that resolves when the memory a call waits for has been charged.
 pub type Waiting = std::pin::Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 impl CallMemory {
-    /// The memory of a new call.
+    /// Creates the memory of a new call.
     pub fn new(pools: &'static CallPools) -> CallMemory {
         let (small, received) = (AtomicU64::new(0), AtomicU64::new(0));
         let (large, answered) = (Mutex::default(), AtomicBool::new(false));
         CallMemory(Some(Arc::new(Held { pools, small, large, received, answered })))
     }
 
-    /// The memory of the call that these extensions belong to, or of the call
-    /// that is being polled.
+    /// Returns the memory of the call that these extensions belong to, or else of
+    /// the call that is being polled.
     pub fn of(extensions: &http::Extensions) -> CallMemory {
         extensions.get::<CallMemory>().cloned().unwrap_or_else(CallMemory::current)
     }
 
-    /// The memory of the call that is being polled by this thread.
+    /// Returns the memory of the call that this thread is polling.
     pub fn current() -> CallMemory {
         CURRENT.with_borrow(CallMemory::clone)
     }
 
-    /// Polls a call, or a part of one, of which this is the memory.
+    /// Runs `poll` with this as the memory of the current call.
     pub fn within<T>(&mut self, poll: impl FnOnce() -> T) -> T {
         struct Restore<'a>(&'a mut CallMemory);
         impl Drop for Restore<'_> {
@@ -101,8 +102,8 @@ impl CallMemory {
         std::future::poll_fn(poll).await
     }
 
-    /// The pool that services take memory from for what they hold of large
-    /// responses.
+    /// Returns the pool from which services reserve memory for large responses
+    /// that they hold.
     pub fn responses(&self) -> Arc<MemoryPool> {
         static UNLIMITED: std::sync::LazyLock<Arc<MemoryPool>> =
             std::sync::LazyLock::new(|| MemoryPool::new("a response", u64::MAX, Duration::ZERO));
@@ -112,8 +113,8 @@ impl CallMemory {
         }
     }
 
-    /// Charges what the newest message takes in addition when it is decoded.
-    /// Waits until that is free, or for the turn.
+    /// Charges the additional memory that the latest message takes when decoded.
+    /// Waits until that much is free, or for the turn.
     pub async fn charge_decoded(&self, bytes: usize) -> Result<(), Status> {
         match self.missing_for_decoded(bytes) {
             None => Ok(()),
@@ -121,7 +122,7 @@ impl CallMemory {
         }
     }
 
-    /// Charges the decoded size only if that needs no waiting.
+    /// Charges the decoded size only if that is possible without waiting.
     pub fn try_charge_decoded(&self, bytes: usize) -> Result<(), Status> {
         match self.missing_for_decoded(bytes) {
             None => Ok(()),
@@ -153,14 +154,14 @@ impl CallMemory {
         }
     }
 
-    /// Bytes that the call has received.
+    /// Returns the number of bytes that the call has received.
     pub fn received(&self) -> u64 {
         self.0.as_ref().map_or(0, |held| held.received.load(Ordering::Relaxed))
     }
 
-    /// Starts a message of this size; what the one before it held is returned.
-    /// Returns true if all of it is charged; otherwise it is to be charged by
-    /// [`CallMemory::charge_arrived`].
+    /// Starts a message of this size and releases what the previous message held.
+    /// Returns true if the whole message is charged; otherwise the caller charges
+    /// it with [`CallMemory::charge_arrived`].
     pub fn begin_message(&self, bytes: usize) -> bool {
         let Some(held) = &self.0 else { return true };
         let bytes = bytes as u64;
@@ -172,8 +173,8 @@ impl CallMemory {
         false
     }
 
-    /// Charges a large message of `announced` bytes of which `arrived` are
-    /// there. Returns what to wait for if they cannot be had at once.
+    /// Charges a large message of `announced` bytes of which `arrived` have
+    /// arrived. Returns what to wait for if they cannot be charged immediately.
     pub fn charge_arrived(&self, arrived: usize, announced: usize) -> Option<Waiting> {
         let held = self.0.as_ref()?;
         let mut large = held.large.lock();
@@ -190,15 +191,16 @@ impl CallMemory {
         Some(Box::pin(Held::wait_for(held.clone(), missing)))
     }
 
-    /// Whether this call keeps others waiting, so that it must not be slow.
+    /// Returns whether this call keeps others waiting, so that it must not be
+    /// slow.
     pub fn hinders_others(&self) -> bool {
         self.0.as_ref().is_some_and(|held| {
             held.pools.turn_wanted.load(Ordering::Relaxed) > 0 && held.large.lock().turn.is_some()
         })
     }
 
-    /// Passes the turn on once the call's memory fits into the pool. Called
-    /// when the response begins, which may take much longer than the request.
+    /// Releases the turn once the call's memory fits into the pool. Called when
+    /// the response begins, which may take much longer than the request.
     pub fn release_turn(&self) {
         let Some(held) = &self.0 else { return };
         held.answered.store(true, Ordering::Relaxed);
@@ -208,8 +210,8 @@ impl CallMemory {
         }
     }
 
-    /// Passes the turn on when the service of a stream asks for its next
-    /// message and none has begun: the client may be silent for hours.
+    /// Releases the turn when the service of a stream polls for its next message
+    /// and none has begun: the client may be silent for hours.
     pub fn between_messages(&self) {
         if let Some(held) = &self.0
             && held.answered.load(Ordering::Relaxed)
@@ -220,7 +222,7 @@ impl CallMemory {
 }
 
 impl Held {
-    /// Adds to the share without waiting, if that is possible.
+    /// Adds to the share if that is possible without waiting.
     fn try_add(&self, large: &mut Large, bytes: u64) -> bool {
         let pool = &self.pools.requests;
         let total = large.share.as_ref().map_or(0, Share::bytes) + bytes;
@@ -279,7 +281,7 @@ impl Held {
         Ok(())
     }
 
-    /// Returns what the decoded form of the message before held.
+    /// Releases what the decoded form of the previous message held.
     fn return_decoded(&self, large: &mut Large) {
         let (decoded, small) = (large.decoded, large.decoded_small);
         (large.decoded, large.decoded_small) = (0, 0);

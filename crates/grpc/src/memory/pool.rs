@@ -1,5 +1,5 @@
 //! A budget of bytes. Taking from it without contention costs one atomic
-//! operation; whoever finds it exhausted waits in order of arrival.
+//! operation; callers that find it exhausted wait in order of arrival.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,14 +13,15 @@ use tokio::sync::oneshot;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// When a refused client should try again.
+/// The delay after which a refused client should retry.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Callers that may wait for one pool at a time; more are refused at once.
+/// The maximum number of callers that wait for one pool; more are refused at
+/// once.
 const WAITERS_MAX: usize = 4096;
 
 /// A budget of bytes shared by many owners.
 pub struct MemoryPool {
-    /// What the memory is for, as error messages name it.
+    /// The purpose of the memory, for error messages.
     what: &'static str,
     limit: u64,
     wait: Duration,
@@ -35,7 +36,7 @@ struct Waiter {
     granted: oneshot::Sender<Share>,
 }
 
-/// The part of a pool that one owner holds; returned when it is dropped.
+/// The part of a pool that one owner holds; returned on drop.
 pub struct Share {
     pool: Arc<MemoryPool>,
     bytes: u64,
@@ -54,7 +55,8 @@ impl MemoryPool {
         })
     }
 
-    /// Bytes held now. More than the limit if somebody was let in beyond it.
+    /// Returns the bytes currently held. This exceeds the limit if a caller was
+    /// admitted beyond it.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -63,7 +65,7 @@ impl MemoryPool {
         self.limit
     }
 
-    /// The number of callers that wait for memory of this pool.
+    /// Returns the number of callers that wait for memory of this pool.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -72,24 +74,24 @@ impl MemoryPool {
         self.wait
     }
 
-    /// Takes `bytes` if they are free and nobody waits.
+    /// Takes `bytes` if they are free and no caller waits.
     pub fn try_take(self: &Arc<Self>, bytes: u64) -> Option<Share> {
         self.try_add(bytes).then(|| Share { pool: self.clone(), bytes })
     }
 
-    /// Takes `bytes` even if they are not free. For memory that is in use
-    /// already, and for owners that must finish before others can.
+    /// Takes `bytes` even if they are not free. For memory that is already in
+    /// use, and for owners that must finish before others can.
     pub fn take_now(self: &Arc<Self>, bytes: u64) -> Share {
-        // Most shares begin empty.
+        // Most shares start empty.
         if bytes > 0 {
             self.used.fetch_add(bytes, Ordering::SeqCst);
         }
         Share { pool: self.clone(), bytes }
     }
 
-    /// Takes `bytes`, waiting for them in order of arrival. More than the
-    /// limit is granted when nobody else holds anything. Fails with
-    /// RESOURCE_EXHAUSTED after the pool's waiting time.
+    /// Takes `bytes`, waiting in order of arrival. More than the limit is granted
+    /// when no other owner holds anything. Fails with RESOURCE_EXHAUSTED after
+    /// the pool's waiting time.
     pub async fn take(self: &Arc<Self>, bytes: u64) -> Result<Share, Status> {
         match self.try_take(bytes) {
             Some(share) => Ok(share),
@@ -100,7 +102,7 @@ impl MemoryPool {
         }
     }
 
-    /// Waits for `bytes` without a limit of time.
+    /// Enqueues a request for `bytes`; the wait has no timeout.
     pub(super) fn queued(self: &Arc<Self>, bytes: u64) -> Result<Queued, Status> {
         let (granted, grant) = oneshot::channel();
         let mut queue = self.queue.lock();
@@ -114,12 +116,12 @@ impl MemoryPool {
         queue.push_back(Waiter { bytes, granted });
         self.waiting.store(queue.len(), Ordering::SeqCst);
         drop(queue);
-        // What was returned before the queue was seen wakes nobody else.
+        // Memory returned before this waiter was visible has not woken it.
         self.grant();
         Ok(Queued { pool: self.clone(), grant })
     }
 
-    /// The refusal of `bytes` that could not be had in time.
+    /// Returns the error for `bytes` that did not become available in time.
     pub fn exhausted(&self, bytes: u64) -> Status {
         let message = format!(
             "no memory for {} of {bytes} bytes within {} s: {} of {} bytes are in use; try again \
@@ -133,7 +135,7 @@ impl MemoryPool {
         Status::with_error_details(tonic::Code::ResourceExhausted, message, retry)
     }
 
-    /// Counts `bytes` as used if they are free and nobody waits.
+    /// Counts `bytes` as used if they are free and no caller waits.
     fn try_add(&self, bytes: u64) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0 && self.try_add_before_others(bytes)
     }
@@ -146,7 +148,7 @@ impl MemoryPool {
         added.is_ok()
     }
 
-    /// Returns `bytes` and wakes those that can go on now.
+    /// Returns `bytes` and wakes the waiters that can proceed now.
     fn give_back(self: &Arc<Self>, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -154,10 +156,10 @@ impl MemoryPool {
         }
     }
 
-    /// Grants memory to those that wait, first come first served.
+    /// Grants memory to waiters, first come, first served.
     fn grant(self: &Arc<Self>) {
-        // Grants that nobody takes are returned only after the queue is
-        // unlocked, because returning them locks it again.
+        // Unclaimed grants are returned only after the queue is unlocked, because
+        // returning them locks it again.
         let mut unclaimed = Vec::new();
         let mut queue = self.queue.lock();
         while let Some(first) = queue.front() {
@@ -179,7 +181,7 @@ impl MemoryPool {
     }
 }
 
-/// A place in the queue of a pool.
+/// A position in the queue of a pool.
 pub(super) struct Queued {
     pool: Arc<MemoryPool>,
     grant: oneshot::Receiver<Share>,
@@ -195,7 +197,7 @@ impl Future for Queued {
 }
 
 impl Drop for Queued {
-    /// One that gives up lets those behind it move up.
+    /// Removes this waiter so that those behind it can proceed.
     fn drop(&mut self) {
         self.grant.close();
         if self.pool.waiting.load(Ordering::SeqCst) > 0 {
@@ -209,7 +211,7 @@ impl Share {
         self.bytes
     }
 
-    /// Takes more if it is free and nobody waits.
+    /// Takes more if it is free and no caller waits.
     pub fn try_grow(&mut self, bytes: u64) -> bool {
         let grown = self.pool.try_add(bytes);
         if grown {
@@ -237,7 +239,7 @@ impl Share {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Returns a part of it, at most all.
+    /// Returns a part of the share, at most all of it.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

@@ -1,5 +1,5 @@
-//! The memory that all calls of a server share: a pool for large requests, a
-//! part beside it for small ones, and two pools for responses.
+//! The memory shared by all calls of a server: a pool for large requests, a
+//! separate budget for small ones, and two pools for responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,13 +9,14 @@ use tokio::sync::Semaphore;
 
 use super::MemoryPool;
 
-/// The part of the memory for requests that is kept for small messages.
+/// The divisor of the request memory that gives the part reserved for small
+/// messages.
 const SMALL_PART: u64 = 4;
-/// Messages over this part of the pool are served one at a time.
+/// Messages larger than the pool divided by this are served one at a time.
 const ALONE_PART: u64 = 4;
-/// What the transport holds of a message that waits: its flow-control window.
+/// What the transport holds of a waiting message: its flow-control window.
 const UNREAD_BYTES: u64 = 1 << 20;
-/// Messages that may wait at a time, however little memory there is.
+/// The minimum number of messages that may wait, however little memory there is.
 pub(super) const WAITERS_MIN: u64 = 64;
 
 /// The memory that all calls of a server share.
@@ -26,17 +27,18 @@ pub struct CallPools {
     pub(super) requests: Arc<MemoryPool>,
     /// Held by the one request that may exceed the limit.
     pub(super) turn: Arc<Semaphore>,
-    /// Calls that wait for memory or for the turn.
+    /// The number of calls that wait for memory or for the turn.
     pub(super) turn_wanted: AtomicUsize,
-    /// Messages that may wait: their unread bytes take memory too.
+    /// The maximum number of waiting messages; their unread bytes take memory
+    /// too.
     pub(super) waiters_max: usize,
     responses: Arc<MemoryPool>,
     held: Arc<MemoryPool>,
 }
 
 impl CallPools {
-    /// Divides `requests` bytes among requests and `responses` among responses;
-    /// a call waits at most `wait` for either.
+    /// Creates pools of `requests` bytes for requests and `responses` bytes for
+    /// responses. A call waits at most `wait` for either.
     pub fn new(requests: u64, responses: u64, wait: Duration) -> CallPools {
         let small_limit = requests / SMALL_PART;
         CallPools {
@@ -51,7 +53,7 @@ impl CallPools {
         }
     }
 
-    /// Bytes that requests hold now.
+    /// Returns the bytes that requests currently hold.
     pub fn requests_used(&self) -> u64 {
         self.requests.used() + self.small_used.load(Ordering::Relaxed)
     }
@@ -60,18 +62,18 @@ impl CallPools {
         self.requests.limit() + self.small_limit
     }
 
-    /// For frames of responses that the transport has not sent yet.
+    /// Returns the pool for response frames that the transport has not sent yet.
     pub fn responses(&self) -> &Arc<MemoryPool> {
         &self.responses
     }
 
-    /// For what services hold of responses before they become frames. A pool
-    /// of its own: a stream that holds much must be able to send it.
+    /// Returns the pool for what services hold of responses before it becomes
+    /// frames. It is separate so that a stream that holds much can still send it.
     pub fn held(&self) -> &Arc<MemoryPool> {
         &self.held
     }
 
-    /// Charges a small message, if the part for small ones has space.
+    /// Charges a small message if the memory for small messages has capacity.
     pub(super) fn try_take_small(&self, bytes: u64) -> bool {
         let before = self.small_used.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= self.small_limit;
@@ -87,7 +89,8 @@ impl CallPools {
         }
     }
 
-    /// Whether a message of this size is served while no other such is.
+    /// Returns whether a message of this size must be served alone among large
+    /// ones.
     pub(super) fn is_alone(&self, bytes: u64) -> bool {
         bytes > self.requests.limit() / ALONE_PART
     }

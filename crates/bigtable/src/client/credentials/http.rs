@@ -1,4 +1,4 @@
-//! One HTTP request to a token server: enough of a client for that.
+//! A minimal HTTP client for a single request to a token server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-/// How long a request may take.
+/// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of an answer at most; tokens are small.
+/// The maximum size of a response; tokens are small.
 const BODY_BYTES_MAX: usize = 256 << 10;
 
-/// Sends a request and reads all of the answer, if it is a success.
+/// Sends a request and returns the body of a successful response.
 pub async fn send(request: Request<Bytes>) -> Result<Bytes, String> {
     let uri = request.uri().clone();
     let answered = tokio::time::timeout(TIMEOUT, exchange(&uri, request));
@@ -57,7 +57,7 @@ async fn exchange(uri: &Uri, request: Request<Bytes>) -> Result<(StatusCode, Byt
     Ok((parts.status, body.map_err(|error| error.to_string())?.to_bytes()))
 }
 
-/// Trust in what the system trusts.
+/// Returns a configuration that trusts the system's certificates.
 fn tls() -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -78,7 +78,7 @@ async fn over(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
-    // Ends when the answer has been read.
+    // Ends when the response has been read.
     tokio::spawn(connection);
     let (mut parts, body) = request.into_parts();
     let authority = uri.authority().map(ToString::to_string).unwrap_or_default();

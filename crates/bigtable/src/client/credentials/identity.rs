@@ -1,5 +1,5 @@
-//! Who the client is, and how that one asks for a token: a service account
-//! signs a claim, a user shows a refresh token, a machine asks its host.
+//! The identity of a client and how it obtains tokens: a service account signs a
+//! claim, a user presents a refresh token, a machine queries the metadata server.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 const METADATA_HOST: &str = "metadata.google.internal";
 const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 const JWT_GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// Where gcloud keeps what a user logged in with, under its own directory.
+/// The file of a user's credentials in gcloud's configuration directory.
 const GCLOUD_FILE: &str = "application_default_credentials.json";
 
 pub enum Identity {
@@ -27,11 +27,11 @@ pub enum Identity {
     Machine { metadata: Uri },
 }
 
-/// A token server's answer.
+/// The response of a token server.
 #[derive(Deserialize)]
 pub struct Granted {
     pub access_token: String,
-    /// Seconds.
+    /// The lifetime in seconds.
     #[serde(default = "an_hour")]
     pub expires_in: u64,
 }
@@ -40,7 +40,7 @@ fn an_hour() -> u64 {
     3600
 }
 
-/// A credentials file; its type tells which fields it has.
+/// A credentials file; its type determines its fields.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum File {
@@ -59,7 +59,7 @@ enum File {
 }
 
 impl Identity {
-    /// Who the environment says the client is.
+    /// Determines the identity from the environment.
     pub async fn application_default() -> Result<Identity, String> {
         if let Some(path) = env::var_os("GOOGLE_APPLICATION_CREDENTIALS") {
             return Identity::from_file(Path::new(&path));
@@ -115,7 +115,7 @@ impl Identity {
         }
     }
 
-    /// Asks for a token.
+    /// Requests a token.
     pub async fn ask(&self) -> Result<Granted, String> {
         let request = match self {
             Identity::ServiceAccount { email, key, token_uri } => {

@@ -1,4 +1,4 @@
-//! The signed claim by which a service account asks for a token.
+//! The signed claim (JWT) with which a service account requests a token.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-/// How long a claim is good for.
+/// The lifetime of a claim.
 const LIFE_SECONDS: u64 = 3600;
 
 /// The private key of a service account.
@@ -37,7 +37,7 @@ struct Claims<'a> {
 }
 
 impl SigningKey {
-    /// Reads a PKCS #8 key in PEM.
+    /// Parses a PKCS #8 key in PEM.
     pub fn new(pem: &str, id: Option<String>) -> Result<SigningKey, String> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| format!("the private key is not PKCS #8 in PEM: {error}"))?;
@@ -46,7 +46,7 @@ impl SigningKey {
         Ok(SigningKey { key, id })
     }
 
-    /// A claim by `issuer` to `scope`, meant for `audience`.
+    /// Signs a claim by `issuer` for `scope`, intended for `audience`.
     pub fn sign(&self, issuer: &str, scope: &str, audience: &str) -> Result<String, String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let head = Head { alg: "RS256", typ: "JWT", kid: self.id.as_deref() };

@@ -1,5 +1,5 @@
-//! Who asks: tokens for Google's service, fetched when they are needed, kept
-//! until shortly before they expire.
+//! Tokens for Google's service, fetched on demand and cached until shortly before
+//! they expire.
 
 mod http;
 mod identity;
@@ -16,31 +16,31 @@ use tonic::metadata::{Ascii, MetadataValue};
 
 use super::error::{Error, Result};
 
-/// Where tokens come from.
+/// The source of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nobody asks who it is: emulators, Stele.
+    /// No authentication: emulators, Stele.
     #[default]
     None,
-    /// What is found first: the file that `GOOGLE_APPLICATION_CREDENTIALS`
-    /// names, the one that `gcloud auth application-default login` writes,
-    /// the metadata server of a machine at Google.
+    /// The first that is found: the file named by
+    /// `GOOGLE_APPLICATION_CREDENTIALS`, the one written by `gcloud auth
+    /// application-default login`, or the metadata server of a machine at Google.
     ApplicationDefault,
-    /// A key of a service account, or a user's refresh token, as JSON.
+    /// A service account key or a user's refresh token, as JSON.
     File(PathBuf),
 }
 
-/// A token is replaced when so much of its life is left, at most.
+/// A token is renewed at most this long before it expires.
 const RENEW_BEFORE_MAX: Duration = Duration::from_secs(300);
 
-/// No token is kept longer, whatever it says about itself.
+/// No token is cached longer, whatever lifetime it states.
 const LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The tokens of one identity.
 pub struct Tokens {
     identity: Identity,
     current: RwLock<Option<Token>>,
-    /// Held while a token is fetched, so that one is fetched for all.
+    /// Held while a token is fetched, so that concurrent callers share one fetch.
     fetching: Mutex<()>,
 }
 
@@ -52,7 +52,7 @@ struct Token {
 }
 
 impl Tokens {
-    /// Finds out who asks. `None` if nobody needs to know.
+    /// Determines the identity. `None` if no authentication is needed.
     pub async fn new(credentials: &Credentials) -> Result<Option<Tokens>> {
         let identity = match credentials {
             Credentials::None => return Ok(None),
@@ -66,7 +66,7 @@ impl Tokens {
         Tokens { identity, current: RwLock::new(None), fetching: Mutex::new(()) }
     }
 
-    /// The value of the header `authorization`.
+    /// Returns the value of the header `authorization`.
     pub async fn authorization(&self) -> Result<MetadataValue<Ascii>> {
         if let Some(token) = self.fresh() {
             return Ok(token.header);
@@ -81,7 +81,7 @@ impl Tokens {
                 Ok(token.header)
             }
             Err(why) => match self.current.read().clone() {
-                // Still good, though not for long.
+                // Still valid, though not for long.
                 Some(token) if Instant::now() < token.expires_at => Ok(token.header),
                 _ => Err(Error::Credentials(why)),
             },

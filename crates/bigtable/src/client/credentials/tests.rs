@@ -1,4 +1,4 @@
-//! Tokens against a token server in the same process.
+//! Tokens from a token server in the same process.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::client::tests::flaky::Flaky;
 use crate::client::{Client, Mutation};
 
-/// A key that opens nothing.
+/// A key without any privileges.
 const TEST_KEY: &str = "\
     MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDqTtbo8jYi/iAs\n\
     rk9dP7fx/PCD/y2MsAKqXdn2Yn077WhpHXoGwRjmjAzrdk/UyUP044ZgdPCS+Ea3\n\
@@ -49,7 +49,7 @@ fn pem() -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", TEST_KEY.trim())
 }
 
-/// Answers every request in the same way, and keeps what it was asked.
+/// Sends the same response to every request, and records the requests.
 struct TokenServer {
     address: String,
     requests: Arc<Lock<Vec<String>>>,
@@ -102,7 +102,7 @@ impl TokenServer {
     }
 }
 
-/// Reads one request, answers it, and gives it back.
+/// Reads one request, responds to it, and returns it.
 async fn answer(mut stream: TcpStream, status: &str, body: &str) -> String {
     let mut request = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Writes that fail here and there: what may be repeated is, until it is
-//! done; what may not is sent once.
+//! Bulk writes with partial failures: what may be retried is retried until it
+//! succeeds; what may not is sent once.
 
 use std::collections::BTreeMap;
 

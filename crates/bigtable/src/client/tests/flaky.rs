@@ -1,5 +1,5 @@
-//! A service that does as it is told: it keeps rows, and breaks streams and
-//! refuses rows where the script says so.
+//! A scripted service: it stores rows, and breaks streams and rejects rows where
+//! the script says so.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -19,35 +19,35 @@ use crate::proto::v2::row_range::{EndKey, StartKey};
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// How one attempt to read goes.
+/// The course of one read attempt.
 #[derive(Clone, Debug)]
 pub struct ReadScript {
-    /// Chunks in each message.
+    /// The number of chunks in each message.
     pub message_chunks: usize,
-    /// After so many messages the stream breaks with this status.
+    /// After this many messages the stream breaks with this status.
     pub cut: Option<(usize, Code)>,
-    /// Every row is begun, reset and begun again.
+    /// Every row is started, reset and started again.
     pub resets: bool,
-    /// Progress is told after each row.
+    /// Progress is reported after each row.
     pub progress: bool,
 }
 
 #[derive(Default)]
 pub struct State {
     pub rows: BTreeMap<Vec<u8>, Row>,
-    /// One for each attempt; the last ones break no more.
+    /// One script per attempt; further attempts do not break.
     pub reads: Vec<ReadScript>,
     pub read_requests: Vec<v2::ReadRowsRequest>,
-    /// Reads whose client stayed to the end.
+    /// The number of reads whose client consumed the stream to the end.
     pub reads_ended: usize,
-    /// What each attempt at a bulk write reports, by row key; OK otherwise.
-    /// `None` is not reported at all.
+    /// The outcomes of each bulk write attempt by row key; OK if absent. `None`
+    /// is not reported at all.
     pub writes: Vec<BTreeMap<Bytes, Option<Code>>>,
     pub write_requests: Vec<v2::MutateRowsRequest>,
     /// The outcomes of single calls, in order; OK afterwards.
     pub singles: Vec<Status>,
     pub single_calls: usize,
-    /// What came with the last call of MutateRow.
+    /// The headers of the last MutateRow call.
     pub headers: tonic::metadata::MetadataMap,
 }
 
@@ -99,7 +99,8 @@ fn is_wanted(rows: Option<&v2::RowSet>, key: &[u8]) -> bool {
     rows.row_keys.iter().any(|other| other == key) || rows.row_ranges.iter().any(within)
 }
 
-/// A row's chunks; every value that can comes in two pieces.
+/// Returns the chunks of a row; every value that can be split is sent in two
+/// pieces.
 fn chunks(row: &Row, resets: bool) -> Vec<CellChunk> {
     let mut chunks = Vec::new();
     for (at, cell) in row.cells.iter().enumerate() {

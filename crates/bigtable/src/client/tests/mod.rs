@@ -1,5 +1,5 @@
-//! The client against the real service in the same process, and against one
-//! that fails as it is told.
+//! The client against the real service in the same process, and against a
+//! scripted service that fails.
 
 mod bulk;
 pub mod flaky;
@@ -17,8 +17,7 @@ use super::*;
 use crate::Api;
 use crate::table::{Definition, Family};
 
-/// A store in a directory that goes away, with a table `t` of families `f`
-/// and `g`.
+/// A store in a temporary directory, with a table `t` of families `f` and `g`.
 struct Served {
     api: Api,
     _dir: tempfile::TempDir,

@@ -1,4 +1,5 @@
-//! Reads over streams that break anywhere: every row once, in order.
+//! Reads over streams that break at any point: every row is returned once, in
+//! order.
 
 use std::collections::BTreeSet;
 
@@ -119,7 +120,7 @@ fn three_rows() -> Flaky {
 #[tokio::test]
 async fn a_read_goes_on_after_the_last_whole_row() {
     let flaky = three_rows();
-    // Three chunks are a row: the stream breaks in the middle of the second.
+    // A row has three chunks: the stream breaks in the middle of the second row.
     flaky.0.lock().reads = vec![cut(4, Code::Unavailable)];
     let rows = flaky.client().table("t").unwrap().read_rows(Query::all().limit(9)).collect().await;
     assert_eq!(rows.unwrap().len(), 3);
@@ -160,7 +161,8 @@ async fn attempts_without_progress_come_to_an_end() {
     let error = flaky.client().table("t").unwrap().read_rows(Query::all()).next().await;
     assert_eq!(error.unwrap_err().code(), Code::Unavailable);
     assert_eq!(flaky.0.lock().read_requests.len(), 8);
-    // Each row is progress, so a stream that breaks at every row is read.
+    // Each row is progress, so a stream that breaks at every row is read to the
+    // end.
     flaky.0.lock().read_requests.clear();
     let keys: BTreeSet<_> = (0..20u8).map(|key| vec![key]).collect();
     flaky.0.lock().rows = keys.iter().map(|key| (key.clone(), row(key, 1))).collect();
@@ -200,8 +202,8 @@ async fn a_read_that_makes_progress_outlives_the_deadline_of_a_call() {
     assert_eq!(table.read_rows(Query::all()).collect().await.unwrap().len(), 20);
 }
 
-/// A stream that is dropped before its end is reset, and many resets can end
-/// the connection for all its calls.
+/// A stream that is dropped before its end is reset, and many resets can
+/// terminate the connection for all its calls.
 #[tokio::test]
 async fn a_single_row_is_read_to_the_end_of_its_stream() {
     let flaky = Flaky::default();

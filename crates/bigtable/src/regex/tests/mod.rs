@@ -1,5 +1,5 @@
-//! Promises of the whole room: two tables that a person can read, and random
-//! patterns beside a matcher that is too simple to be wrong.
+//! Tests of the whole module: two readable tables of cases, and random patterns
+//! compared with a matcher that is too simple to be wrong.
 
 mod naive;
 mod random;

@@ -1,6 +1,6 @@
-//! A matcher that tries everything: for each part of a pattern, all the places
-//! where a match from here may end. It shares nothing with the parser; a pattern
-//! is made as a tree and spelled out as text.
+//! A brute-force matcher: computes, for each part of a pattern, all positions at
+//! which a match from here may end. It shares nothing with the parser; a pattern
+//! is generated as a tree and written out as text.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub enum Tree {
     Group(Box<Tree>),
 }
 
-/// The flags around a part.
+/// The flags in effect for a part.
 #[derive(Clone, Copy, Default)]
 struct Flags {
     fold: bool,
@@ -80,7 +80,7 @@ impl Tree {
                 branches.iter().flat_map(|branch| branch.ends(text, at, flags)).collect()
             }
             Tree::Repeat(part, min, max, _) => {
-                // More rounds than bytes reach nothing new.
+                // More rounds than bytes reach no new position.
                 let rounds = max.unwrap_or(min + text.len());
                 let mut round = BTreeSet::from([at]);
                 let mut all = BTreeSet::new();
@@ -98,7 +98,7 @@ impl Tree {
         }
     }
 
-    /// The pattern as a client would send it.
+    /// Returns the pattern as a client would send it.
     pub fn spell(&self) -> Vec<u8> {
         match self {
             Tree::Byte(byte, spelling) => spell_byte(*byte, *spelling),

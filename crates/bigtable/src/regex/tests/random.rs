@@ -1,12 +1,12 @@
-//! Random patterns: beside the naive matcher, and as bytes that mean harm.
-//! `STELE_LONG=1` tries twenty times as many.
+//! Random patterns: compared with the naive matcher, and as hostile bytes.
+//! `STELE_LONG=1` runs twenty times as many.
 
 use proptest::prelude::*;
 
 use super::super::Pattern;
 use super::naive::{Spelling, Tree};
 
-/// Bytes that patterns and texts are made of; few, so that they meet.
+/// The bytes of patterns and texts; few, so that they often match.
 const BYTES: &[u8] = b"abAB_-.\n\\]\xE9\xC9\x00\xFF";
 
 fn cases(count: u32) -> ProptestConfig {
@@ -71,7 +71,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// Pieces of syntax, whole and broken.
+/// Fragments of syntax, valid and invalid.
 fn soup() -> impl Strategy<Value = Vec<u8>> {
     let pieces: Vec<&[u8]> = vec![
         b"a",
@@ -123,7 +123,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop::sample::select(pieces), 0..40).prop_map(|pieces| pieces.concat())
 }
 
-/// Whether a pattern's answers fit together for this text.
+/// Returns whether a pattern's results for this text are consistent.
 fn agrees_with_itself(pattern: &Pattern, text: &[u8]) -> bool {
     let matches = pattern.matches(text);
     let listed = pattern.literals().map(|all| all.iter().any(|literal| literal == text));

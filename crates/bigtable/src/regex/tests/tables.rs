@@ -1,4 +1,4 @@
-//! The tables of patterns that match, do not match, or are refused.
+//! The tables of patterns that match, do not match, or are rejected.
 
 use super::super::Pattern;
 
@@ -9,7 +9,7 @@ fn rows(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// The bytes that a field of a table stands for.
+/// Decodes a field of a table.
 fn bytes(field: &str) -> Vec<u8> {
     if field == "\"\"" {
         return Vec::new();
