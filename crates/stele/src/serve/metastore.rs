@@ -181,7 +181,7 @@ async fn refuse_grpc(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// gRPC calls to one side, the rest to the other.
+/// Routes gRPC calls to one side and everything else to the other.
 #[derive(Clone)]
 pub struct Both {
     pub calls: Calls,
@@ -202,7 +202,7 @@ impl Service<http::Request<Incoming>> for Both {
 }
 
 pin_project! {
-    /// The answer to either, until it begins.
+    /// The pending response of either side.
     #[project = ProjectedAnswering]
     pub enum Answering {
         Call { #[pin] call: Call },
@@ -226,7 +226,7 @@ impl Future for Answering {
 }
 
 pin_project! {
-    /// The body of either.
+    /// The response body of either side.
     #[project = ProjectedBody]
     pub enum EitherBody {
         Call { #[pin] body: ResponseBody },
