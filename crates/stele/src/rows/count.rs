@@ -25,7 +25,7 @@ pub struct Count {
     table: String,
     #[command(flatten)]
     rows: Rows,
-    /// Print {\"rows\": N} instead of the bare number.
+    /// Print {"rows": N} instead of the bare number.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -91,7 +91,8 @@ pub struct Given {
     /// How long to keep empty nodes of names [default: 60s]
     #[arg(long, value_name = "TIME", env = "STELE_NAMES_GRACE")]
     pub names_grace: Option<Time>,
-    /// How often to sweep all names for expired entries; 0s for never [default: 60m]
+    /// How often to sweep all names for garbage that no operation visits; 0s for never
+    /// [default: 60m]
     #[arg(long, value_name = "TIME", env = "STELE_NAMES_SWEEP")]
     pub names_sweep: Option<Time>,
     /// Port of the metastore (etcd's API); 0 for any free port, or `off` [default: 2379]
