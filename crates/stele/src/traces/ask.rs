@@ -109,7 +109,7 @@ pub struct Diff {
     /// Traces to select: key=value&key=value
     #[arg(default_value = "")]
     query: stele_traces::Query,
-    /// Maximum age of a result, in commits.
+    /// Number of commits to look back for a result.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     lookback: u32,
     /// Show numbers instead of digests.
