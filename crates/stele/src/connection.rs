@@ -15,7 +15,7 @@ const INSTANCE: &str = "stele";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct Connection {
-    /// host:port, https://host for TLS, or "google" for Cloud Bigtable
+    /// Address: host:port, https://host for TLS, or "google" for Cloud Bigtable
     /// [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
     #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, verbatim_doc_comment)]
     endpoint: Option<String>,

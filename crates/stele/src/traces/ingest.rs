@@ -40,15 +40,15 @@ pub struct Ingest {
     /// Git repository whose commits are registered first.
     #[arg(long, value_name = "DIR")]
     repo: Option<PathBuf>,
-    /// The branch that the table follows [default: the default branch of
+    /// Branch that the table follows [default: the default branch of
     /// origin, or else main or master]
     #[arg(long, requires = "repo", verbatim_doc_comment)]
     branch: Option<String>,
     /// If the commit is not on the branch, store nothing and exit with 0.
     #[arg(long, requires = "repo")]
     skip_off_branch: bool,
-    /// The commit of files that name none: a hash, @ and an index, or with
-    /// --repo any name that git knows [default with --repo: HEAD]
+    /// Commit of files that name none: a hash, @ and an index, or with
+    /// --repo any revision that git resolves [default with --repo: HEAD]
     #[arg(long, verbatim_doc_comment)]
     commit: Option<String>,
     /// Input format instead of detection: json, junit, criterion or google-benchmark.

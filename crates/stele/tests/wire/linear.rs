@@ -110,7 +110,7 @@ impl<'h> Search<'h> {
     }
 
     /// Returns the calls that can be next: those that began before any remaining call
-    /// ended. Sorted by their end.
+    /// ended. Answered calls come first, in the order in which they ended.
     fn candidates(&self, placed: &Placed) -> Vec<usize> {
         let mut first_end = u64::MAX;
         let mut candidates = Vec::new();

@@ -1,4 +1,4 @@
-//! One rule of fault injection: which calls it is about, and what happens to them.
+//! One rule of fault injection: which calls it matches, and what happens to them.
 //!
 //! ```text
 //! ReadRows:latency=50ms,unavailable=1%
