@@ -125,7 +125,7 @@ async fn stopped() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command until it exits. Forwards signals to it.
+/// Runs a command until it exits. On SIGTERM or SIGINT, sends it SIGTERM and waits.
 async fn outlive(mut command: Command) -> anyhow::Result<ExitStatus> {
     let program = command.get_program().to_string_lossy().into_owned();
     let child = command.spawn().with_context(|| format!("starting {program}"))?;

@@ -265,7 +265,7 @@ fn trailers(status: &Status) -> HeaderMap {
     trailers
 }
 
-/// The accounting of a call. Dropping it ends the call.
+/// The accounting of a call. Dropping it records the end of the call.
 struct Record {
     metrics: &'static Metrics,
     /// The method's counters, or the path of a method that has not been called before.

@@ -286,7 +286,8 @@ fn http_builder() -> http1::Builder {
 }
 
 /// Serves until the client disconnects. Starts a graceful close when the server drains or
-/// when the client sends no request; drops a client that sends no preface at once.
+/// when the client sends no request in time; a client whose preface does not arrive in
+/// time is disconnected immediately.
 async fn until_done<C, E>(
     mut connection: Pin<Box<C>>,
     shut_down: impl FnOnce(Pin<&mut C>),

@@ -92,7 +92,7 @@ impl http_body::Body for CountedBody {
     }
 }
 
-/// The accounting of a call. Dropping it ends the call.
+/// The accounting of a call. Dropping it records the end of the call.
 struct Record {
     metrics: &'static Metrics,
     method: &'static Method,
