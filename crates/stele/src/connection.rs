@@ -1,5 +1,4 @@
-//! Which server the commands for tables and rows speak to, and what to do
-//! when it does not answer as hoped.
+//! The server that the table and row commands connect to, and advice for its errors.
 
 use std::time::Duration;
 
@@ -16,21 +15,20 @@ const INSTANCE: &str = "stele";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct Connection {
-    /// host:port, https://host for TLS, or "google" for Cloud Bigtable
+    /// Address: host:port, https://host for TLS, or "google" for Cloud Bigtable
     /// [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
     #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, verbatim_doc_comment)]
     endpoint: Option<String>,
-    /// The project that holds the instance.
+    /// Project that contains the instance.
     #[arg(long, env = "STELE_PROJECT", hide_env_values = true, default_value = "stele")]
     project: String,
-    /// The instance that holds the table [default: stele; traces for traces]
+    /// Instance that contains the table [default: stele; traces for traces]
     #[arg(long, env = "STELE_INSTANCE", hide_env_values = true, verbatim_doc_comment)]
     instance: Option<String>,
-    /// The app profile to use.
+    /// App profile to use.
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     app_profile: String,
-    /// A JSON file with a key, or "default" for what gcloud and the
-    /// environment offer.
+    /// JSON key file, or "default" for the credentials of gcloud and the environment.
     #[arg(long, value_name = "FILE", env = "STELE_CREDS", hide_env_values = true)]
     creds: Option<String>,
     /// Send credentials in plain text to other hosts too.
@@ -38,19 +36,19 @@ pub struct Connection {
     insecure_token: bool,
     #[command(flatten)]
     tls: TlsFiles,
-    /// Seconds that a call may take; a read, until its next row comes.
+    /// Timeout of a call, in seconds; for a read, until the next row arrives.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 }
 
 impl Connection {
-    /// The same, to the instance of a service unless another was named.
+    /// Sets the instance of a service unless one was given.
     pub fn within(mut self, instance: &str) -> Connection {
         self.instance.get_or_insert_with(|| instance.into());
         self
     }
 
-    /// Connects, and does `work` with the client.
+    /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
         reach::run(async {
             let client = Client::connect(self.options()?).await.map_err(advise)?;
@@ -81,7 +79,7 @@ impl Connection {
     }
 }
 
-/// The error with what to do about it.
+/// Adds advice on what to do to the error.
 pub fn advise(error: Error) -> anyhow::Error {
     let advice = match (&error, error.code()) {
         (Error::Unreachable { .. }, _) => {

@@ -1,5 +1,5 @@
-//! Bytes as people type and read them: printable ASCII as it is, the rest as
-//! `\xNN`. What is shown can be typed in again.
+//! Bytes as typed and displayed: printable ASCII unchanged, the rest as `\xNN`. Output
+//! can be typed in again.
 
 use std::str::FromStr;
 
@@ -17,7 +17,7 @@ impl FromStr for Typed {
     }
 }
 
-/// Turns `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\`, `\'` and `\"` into bytes.
+/// Replaces `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\`, `\'` and `\"` by bytes.
 pub fn unescape(text: &str) -> Result<Bytes, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -48,7 +48,7 @@ fn hex(high: u8, low: u8) -> Option<u8> {
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
-/// How bytes are shown.
+/// How bytes are displayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     Text,

@@ -1,4 +1,4 @@
-//! `stele inject`: lists and replaces the rules by which a running server injects faults.
+//! `stele inject`: lists and replaces the fault injection rules of a running server.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::output::{count, json_line, table};
 use crate::reach::{self, TlsFiles};
 use crate::serve::inject::{PATH, Shown, Wanted};
 
-/// An answer is a list of rules.
+/// The maximum size of a response, which is a list of rules.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Subcommand)]
@@ -36,15 +36,15 @@ Examples:
 
 The server must have been started with --inject and be on this machine.")]
 pub enum Command {
-    /// Show the rules and how many calls they have hit.
+    /// Show the rules and how many calls they have affected.
     List(Server),
     /// Replace all rules.
     Set {
-        /// METHOD[@TABLE]:EFFECTS, where METHOD may be SERVICE/METHOD or *, and EFFECTS are
-        /// latency=TIME, latency=TIME..TIME and CODE=PERCENT%, with commas.
+        /// METHOD[@TABLE]:EFFECTS, where METHOD may be SERVICE/METHOD or *, and EFFECTS
+        /// are latency=TIME, latency=TIME..TIME and CODE=PERCENT%, separated by commas.
         #[arg(required = true, value_name = "RULE")]
         rules: Vec<String>,
-        /// The same seed hits the same calls again.
+        /// Seed that selects the affected calls; the same seed selects the same calls.
         #[arg(long, default_value_t = 0)]
         seed: u64,
         #[command(flatten)]
@@ -56,7 +56,7 @@ pub enum Command {
 
 #[derive(Args)]
 pub struct Server {
-    /// The HTTP port of the server: host:port, or https://host:port.
+    /// HTTP address of the server: host:port, or https://host:port.
     #[arg(long, value_name = "HOST:PORT", env = "STELE_HTTP", default_value = "127.0.0.1:8080")]
     http: String,
     #[arg(long)]
@@ -145,7 +145,7 @@ impl Server {
     }
 }
 
-/// Sends one request and reads the answer.
+/// Sends one request and reads the response.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<String>,

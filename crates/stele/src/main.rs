@@ -1,7 +1,7 @@
-//! The one binary: command line in, exit code out.
+//! The `stele` binary: parses the command line and returns an exit code.
 //!
-//! 0 is success, 1 is damage found in a store or a row that is not there, 2 is
-//! a wrong command or an input, output or call that failed.
+//! 0 is success, 1 is damage found in a store or a missing row, 2 is an invalid command
+//! or a failed input, output or call.
 #![forbid(unsafe_code)]
 
 mod catalogue;
@@ -27,8 +27,8 @@ use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
-/// Gives freed memory back to the system sooner than the system's own does,
-/// and costs a server with many threads less.
+/// Returns freed memory to the system sooner than the system allocator does, and is
+/// faster in a server with many threads.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -42,17 +42,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a store: the Bigtable API over gRPC, and health, metrics and a status page over HTTP.
+    /// Serve a store: the Bigtable API over gRPC, and health, metrics and a status page
+    /// over HTTP.
     #[command(args_override_self = true)]
     Serve(serve::Flags),
-    /// Stand in for Google's Bigtable emulator, with its flags; nothing is kept.
+    /// Replace Google's Bigtable emulator, with the same flags; no data is kept.
     #[command(disable_help_flag = true)]
     Emulator {
         /// -host HOST, -port PORT, -address HOST:PORT
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
         flags: Vec<String>,
     },
-    /// Make, show, change and drop tables.
+    /// Create, show, change and drop tables.
     #[command(subcommand, arg_required_else_help = true)]
     Table(table::Command),
     Read(rows::Read),
@@ -60,27 +61,27 @@ enum Command {
     Set(rows::Set),
     Delete(rows::Delete),
     Count(rows::Count),
-    /// Make, fill, read and drop catalogues: ordered key-value indices.
+    /// Create, fill, read and drop catalogues: ordered key-value indices.
     #[command(subcommand, arg_required_else_help = true)]
     Catalogue(catalogue::Command),
-    /// Keep one result per commit per configuration, and ask what changed.
+    /// Store one result per commit and configuration, and query what changed.
     #[command(subcommand, arg_required_else_help = true)]
     Traces(traces::Command),
     /// Mount servers on names, and find them by name.
     #[command(subcommand, arg_required_else_help = true)]
     Name(name::Command),
-    /// Keys, transactions, watches, sessions and locks of the metastore.
+    /// Access the keys, transactions, watches, sessions and locks of the metastore.
     #[command(subcommand, arg_required_else_help = true)]
     Metastore(metastore::Command),
-    /// Make a running server delay calls or fail them on purpose, to test how clients retry.
+    /// Make a running server delay or fail calls on purpose, to test how clients retry.
     #[command(subcommand, arg_required_else_help = true)]
     Inject(inject::Command),
-    /// Look into the files of a storage engine, or measure it.
+    /// Inspect the files of a storage engine, or benchmark it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
 }
 
-/// How a command that could be carried out ended.
+/// The outcome of a command that ran without error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Sound,
@@ -113,7 +114,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,
         Ok(Outcome::Damaged | Outcome::Absent) => ExitCode::from(1),
-        // Whoever read the output has seen enough.
+        // The reader of the output has closed it on purpose, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stele: {error:#}");
@@ -122,7 +123,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What tools have to say beside their output.
+/// Logs warnings of the tools to standard error.
 fn log_warnings() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();

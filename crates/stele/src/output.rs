@@ -1,14 +1,14 @@
-//! How things are shown: tables and sizes for people, JSON for programs.
+//! Output formats: tables and sizes for people, JSON for programs.
 
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-/// Bytes of a value that are shown.
+/// The number of bytes of a value that are shown.
 const PREVIEW_BYTES: usize = 48;
 
-/// A table whose columns after the first `text_columns` hold numbers.
+/// Creates a table whose columns after the first `text_columns` hold numbers.
 pub fn table(header: &[&str], text_columns: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.to_vec());
@@ -24,18 +24,18 @@ pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> 
     out.write_all(b"\n")
 }
 
-/// Printable ASCII as it is, the rest as `\xNN`. Can be turned back.
+/// Escapes bytes: printable ASCII unchanged, the rest as `\xNN`. Reversible.
 pub fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// The beginning of a value.
+/// Formats the beginning of a value.
 pub fn preview(value: &[u8]) -> String {
     let shown = text(&value[..value.len().min(PREVIEW_BYTES)]);
     if value.len() > PREVIEW_BYTES { format!("{shown}...") } else { shown }
 }
 
-/// A number with its thousands set apart.
+/// Formats a number with thousands separators.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
@@ -48,12 +48,12 @@ pub fn count(number: u64) -> String {
     shown
 }
 
-/// A number of things with their name, which takes an s when there are many.
+/// Formats a count with its noun, in the plural unless the count is 1.
 pub fn things(number: u64, name: &str) -> String {
     format!("{} {name}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A number of bytes in the unit that suits it.
+/// Formats a number of bytes in a suitable unit.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if number < 1024 {

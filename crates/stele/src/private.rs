@@ -1,5 +1,5 @@
-//! Files that nobody but this user may read: the data directory of a server, and
-//! files that hold secrets.
+//! Files that only this user may read: the data directory of a server, and files with
+//! secrets.
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -12,11 +12,11 @@ use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit, umask};
 use stele_engine::world::DIR_MODE;
 use stele_grpc::Secret;
 
-/// Everyone but the owner.
+/// The permission bits of everyone but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Makes a server keep what it holds to itself: new files are readable by this user
-/// only, and a crash writes no memory image to disk.
+/// Protects a server's data: new files are readable by this user only, and a crash writes
+/// no core dump.
 pub fn harden_process() {
     umask(Mode::from_raw_mode(OTHERS));
     let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
@@ -25,8 +25,8 @@ pub fn harden_process() {
     }
 }
 
-/// Removes the permissions of other users from a data directory that exists. A
-/// directory that this process cannot change is refused.
+/// Removes the permissions of other users from an existing data directory. Fails if this
+/// process cannot change the directory.
 pub fn narrow_data_dir(dir: &Path) -> anyhow::Result<()> {
     let shown = dir.display();
     let metadata = match fs::metadata(dir) {
@@ -55,8 +55,8 @@ pub fn narrow_data_dir(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads a file that holds a secret. One that other users may read is refused;
-/// a group may read it if it belongs to root, as mounted secrets do.
+/// Reads a file that contains a secret. Fails if other users may read it; a group may
+/// read it if the file belongs to root, as mounted secrets do.
 pub fn read_secret(path: &Path) -> anyhow::Result<Secret<Vec<u8>>> {
     let named = || path.display().to_string();
     let mut file = File::open(path).with_context(named)?;
@@ -74,9 +74,9 @@ pub fn read_secret(path: &Path) -> anyhow::Result<Secret<Vec<u8>>> {
     Ok(Secret::new(secret))
 }
 
-/// The same for a secret that is text, without the spaces around it.
+/// Reads a text secret, trimming surrounding whitespace.
 pub fn read_secret_text(path: &Path) -> anyhow::Result<Secret> {
-    // The bytes are not part of the error.
+    // The error must not include the bytes.
     let text = String::from_utf8(read_secret(path)?.into_exposed());
     let text = text.map_err(|_| anyhow!("{} is not UTF-8 text", path.display()))?;
     Ok(Secret::new(text.trim()))

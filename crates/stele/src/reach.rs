@@ -1,6 +1,5 @@
-//! How commands reach a server: the files that TLS needs, and the runtime
-//! that calls are made on. What each kind of server asks for beyond that, and
-//! what to do when it does not answer, stands with its commands.
+//! How commands connect to a server: the TLS files, and the runtime for calls. The
+//! options and error advice of each kind of server are with its commands.
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +9,18 @@ use stele_catalogue::client::Tls;
 
 use crate::private::read_secret;
 
-/// Where `stele serve` listens unless told otherwise.
+/// The default address of `stele serve`.
 pub const ENDPOINT: &str = "127.0.0.1:8086";
 
 #[derive(Args, Clone, Debug)]
 pub struct TlsFiles {
-    /// Certificates to trust, in PEM, instead of the system's.
+    /// Trust these certificates (PEM) instead of the system's.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// The certificate to show, in PEM.
+    /// Client certificate (PEM) to present.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
+    /// Private key (PEM) of the client certificate.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
@@ -41,7 +40,7 @@ impl TlsFiles {
     }
 }
 
-/// Does `work`, which calls servers and waits for them.
+/// Runs `work` on a new runtime.
 pub fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -50,7 +49,7 @@ pub fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T
     runtime.block_on(work)
 }
 
-/// A file that was named on the command line.
+/// Reads a file named on the command line.
 pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| path.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! Times of cells as people type and read them, in UTC.
+//! Cell timestamps as typed and displayed, in UTC.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ pub struct Timestamp(pub i64);
 impl FromStr for Timestamp {
     type Err = String;
 
-    /// `2026-01-31`, `2026-01-31T12:00:00.5Z`, `7d` (ago), or microseconds.
+    /// Parses `2026-01-31`, `2026-01-31T12:00:00.5Z`, `7d` (ago), or microseconds.
     fn from_str(text: &str) -> Result<Timestamp, String> {
         if let Ok(micros) = text.parse::<i64>() {
             return if micros >= 0 { Ok(Timestamp(micros)) } else { Err(help(text)) };
@@ -89,8 +89,8 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days of the Gregorian calendar. Years begin in March here, so that the
-/// leap day comes last.
+/// Converts a date of the Gregorian calendar. Years start in March here, so that the leap
+/// day comes last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -110,7 +110,7 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// `2026-01-31T12:00:00.000000Z`.
+/// Formats as `2026-01-31T12:00:00.000000Z`.
 pub fn shown(micros: i64) -> String {
     let (days, of_day) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
     let (year, month, day) = date_of(days);

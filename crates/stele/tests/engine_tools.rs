@@ -1,5 +1,5 @@
-//! The tools of `stele engine` as a person or a script meets them: exit codes,
-//! JSON, lines to read, and one clear sentence when something is wrong.
+//! The `stele engine` tools as people and scripts use them: exit codes, JSON, readable
+//! lines, and one clear sentence on errors.
 
 use std::fs;
 use std::io::Read;
@@ -25,7 +25,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Every line of JSON output.
+/// Returns every line of JSON output.
 fn lines(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -44,7 +44,7 @@ struct Made {
 }
 
 impl Made {
-    /// A closed store with one fragment, and a log that goes on after it.
+    /// Creates a closed store with one fragment, and a log that continues after it.
     fn new() -> Made {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();

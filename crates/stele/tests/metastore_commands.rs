@@ -1,5 +1,5 @@
-//! `stele metastore` as a person or a script meets it, against a member in the
-//! test's process.
+//! `stele metastore` as people and scripts use it, against a member in the test's
+//! process.
 
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Served {
         self.command(args).output().unwrap()
     }
 
-    /// What a command that succeeds prints.
+    /// Returns the output of a command that must succeed.
     fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let told = String::from_utf8(output.stderr).unwrap();
@@ -52,7 +52,7 @@ impl Served {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command that fails with this code says.
+    /// Returns the error message of a command that must fail with this code.
     fn fails(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}");
@@ -135,7 +135,7 @@ fn a_lock_is_held_while_a_command_runs() {
     assert_eq!(held["holders"][0]["token"].to_string(), token.trim());
     assert!(served.fails(2, &["lock", "l", "--no-wait", "--", "true"]).contains("somebody else"));
     drop(first.stdin.take());
-    // `read` meets the end of its input, and the command fails.
+    // `read` reaches the end of its input, so the command fails.
     assert_eq!(first.wait().unwrap().code(), Some(2));
     served.ok(&["lock", "l", "--", "true"]);
     assert_eq!(served.run(&["lock", "l"]).status.code(), Some(1), "it is free again");

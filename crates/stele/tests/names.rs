@@ -1,5 +1,5 @@
-//! `stele name` and the names of `stele serve`, as people and programs meet
-//! them: the real binary, over the network.
+//! `stele name` and the names of `stele serve` as people and programs use them: the real
+//! binary, over the network.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-/// A server process that is ready. Killed when dropped.
+/// A ready server process. Killed when dropped.
 struct Server {
     child: Child,
     ready: Value,
@@ -56,14 +56,14 @@ impl Server {
         self.ready["grpc"].as_str().unwrap()
     }
 
-    /// `stele name ...` on this server.
+    /// Runs `stele name ...` against this server.
     fn name(&self, args: &[&str]) -> Output {
         let mut all = vec!["name"];
         all.extend(args);
         command(&all).env("STELE_NAMES", self.grpc()).output().unwrap()
     }
 
-    /// What a command that must succeed writes.
+    /// Returns the output of a command that must succeed.
     fn told(&self, args: &[&str]) -> String {
         let output = self.name(args);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -131,8 +131,8 @@ fn what_is_published_lasts_as_long_as_its_command() {
     watcher.args(watch).env("STELE_NAMES", server.grpc()).stdout(Stdio::piped());
     let mut watcher = watcher.spawn().unwrap();
     let mut changes = BufReader::new(watcher.stdout.take().unwrap()).lines();
-    // The command asks for the name under which its own server is published,
-    // again until it is there.
+    // The command resolves the name under which its own server is published, retrying
+    // until it appears.
     let script = format!("until {own} name resolve web > /dev/null 2>&1; do :; done");
     server.told(&["publish", "web", "127.0.0.1:80", "--", "sh", "-c", &script]);
     let mut next = || -> Value { serde_json::from_str(&changes.next().unwrap().unwrap()).unwrap() };
@@ -191,11 +191,12 @@ fn names_outlive_a_killed_server() {
     assert_eq!(server.told(&["ls", "a"]), "b\n");
 }
 
-/// What a client knows of a name: mounted, or not, or that no answer came.
+/// A client's knowledge of each name: mounted, not mounted, or unknown because no answer
+/// came.
 type Known = std::collections::BTreeMap<String, Option<bool>>;
 
-/// A client that mounts and deletes names of its own, until there is nobody
-/// left to tell. Its server may die at any moment.
+/// Mounts and deletes this client's own names until the receiver is dropped. Its server
+/// may die at any moment.
 async fn mount_and_delete(
     client: usize,
     address: &std::sync::Mutex<String>,
@@ -204,7 +205,7 @@ async fn mount_and_delete(
     let mut known = Known::new();
     for number in 0_u64.. {
         let place = (number * 7 + number / 5) % 6;
-        // Parents are shared by all clients.
+        // All clients share the parents.
         let name = match place % 2 {
             0 => format!("shared/{place}/c{client}"),
             _ => format!("shared/deep/{place}/c{client}"),
@@ -228,7 +229,7 @@ async fn mount_and_delete(
     known
 }
 
-/// Kinds and names of what fsck finds, counters aside.
+/// Returns the kinds and names of the problems that fsck finds, except counters.
 fn problems(server: &Server, fsck: &[&str]) -> Vec<(String, String)> {
     let output = server.name(&[fsck, &["--json"]].concat());
     let checked = lines(&String::from_utf8(output.stdout).unwrap());
@@ -262,7 +263,7 @@ fn servers_killed_between_two_writes_leave_at_worst_references_that_are_mended_a
             .collect();
         drop(answered);
         for kill in 0..kills {
-            // Some answers in, all clients are in the middle of something.
+            // After some answers, all clients are in the middle of an operation.
             answers.iter().take(5 + kill * 11 % 17).for_each(drop);
             let victim = kill % servers.len();
             servers[victim] = alone();
@@ -282,13 +283,13 @@ fn servers_killed_between_two_writes_leave_at_worst_references_that_are_mended_a
         let resolved = server.name(&["resolve", name]).status.code();
         assert_eq!(resolved, Some(if *is_mounted { 0 } else { 1 }), "{name}");
     }
-    // Who makes the child again mends the reference.
+    // Recreating the child repairs the reference.
     for (_, child) in &left {
         server.told(&["rm", "-r", child]);
         server.told(&["mount", child, "127.0.0.1:2"]);
     }
     assert_eq!(problems(&server, &fsck), []);
-    // What is deleted by force takes its references along.
+    // A recursive delete removes dangling references too.
     server.told(&["rm", "-r", "shared"]);
     assert_eq!(problems(&server, &fsck), []);
     drop(server);
@@ -296,7 +297,7 @@ fn servers_killed_between_two_writes_leave_at_worst_references_that_are_mended_a
     assert!(mended.status.success(), "{}", String::from_utf8_lossy(&mended.stdout));
 }
 
-/// An authority, and files of certificates it has signed.
+/// A certificate authority that writes the certificates it signs to files.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {

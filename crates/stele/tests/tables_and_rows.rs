@@ -1,5 +1,5 @@
-//! The commands for tables and rows as a person or a script meets them,
-//! against a server in the test's process.
+//! The commands for tables and rows as people and scripts use them, against a server in
+//! the test's process.
 
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Served {
         Served { address, _runtime: runtime, _dir: dir }
     }
 
-    /// A server with a table of two families and three rows.
+    /// Creates a server with a table of two families and three rows.
     fn with_rows() -> Served {
         let served = Served::new();
         served.ok(&["table", "create", "t", "--family", "f", "--family", "g:maxversions=2"]);
@@ -47,7 +47,7 @@ impl Served {
         command(args).env("STELE_ENDPOINT", &self.address).output().unwrap()
     }
 
-    /// What a command that succeeds prints.
+    /// Returns the output of a command that must succeed.
     fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let told = String::from_utf8(output.stderr).unwrap();
@@ -56,7 +56,7 @@ impl Served {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command that fails says, in one line.
+    /// Returns the one-line error of a command that must fail.
     fn fails(&self, args: &[&str]) -> String {
         failure(&self.run(args))
     }

@@ -1,6 +1,5 @@
-//! `stele traces` from a repository to answers: a git history of a few hundred
-//! commits, JUnit reports and Criterion's directories as real tools write them,
-//! a server, and the commands.
+//! `stele traces` end to end: a git history of a few hundred commits, JUnit reports and
+//! Criterion directories as real tools write them, a server, and the commands.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const COMMITS: usize = 300;
-/// The commit that breaks a test, and the one that slows a benchmark down.
+/// The commit that breaks a test, and the one that slows down a benchmark.
 const BREAKS: usize = 200;
 const SLOWS: usize = 150;
 
@@ -48,7 +47,7 @@ impl Server {
             .unwrap()
     }
 
-    /// The JSON that a command prints, which ends with this code.
+    /// Returns the JSON output of a command that must exit with this code.
     fn json(&self, code: i32, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
         let told = String::from_utf8_lossy(&output.stderr);
@@ -63,7 +62,7 @@ impl Server {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command that is refused tells.
+    /// Returns the error of a command that must be rejected.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -78,7 +77,7 @@ impl Drop for Server {
     }
 }
 
-/// A repository with a history, and the hashes of its main branch.
+/// Creates a repository with a history. Returns the hashes of its main branch.
 fn repository(dir: &Path) -> Vec<String> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -110,7 +109,7 @@ fn repository(dir: &Path) -> Vec<String> {
     String::from_utf8(log.stdout).unwrap().lines().map(str::to_string).collect()
 }
 
-/// A report as a test runner writes it.
+/// Writes a report like a test runner's.
 fn junit(dir: &Path, at: usize) -> PathBuf {
     let mut cases = String::new();
     for test in ["parses", "prints", "merges"] {
@@ -134,7 +133,7 @@ fn junit(dir: &Path, at: usize) -> PathBuf {
     path
 }
 
-/// A directory as Criterion leaves it behind.
+/// Writes a directory like Criterion's.
 fn criterion(dir: &Path, at: usize) -> PathBuf {
     let path = dir.join(format!("criterion-{at}"));
     for (name, base) in [("sort", 1000.0), ("search", 50.0)] {
@@ -161,7 +160,7 @@ struct Project {
 }
 
 impl Project {
-    /// A server that knows every tenth commit's results.
+    /// Starts a server with the results of every tenth commit.
     fn new() -> Project {
         let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
         let hashes = repository(dir.path());
@@ -247,7 +246,7 @@ fn a_build_is_held_up_until_what_is_new_has_been_looked_at() {
 fn pages_are_served_by_a_process_of_its_own_beside_the_one_that_keeps_the_rows() {
     let server = Server::start();
     server.text(&["init", "ci"]);
-    // What the environment says elsewhere is not in the way of --bigtable.
+    // The environment does not override --bigtable.
     let mut pages = Command::new(env!("CARGO_BIN_EXE_stele"))
         .args(["traces", "serve", "--listen", "127.0.0.1:0", "--bigtable", &server.grpc])
         .env("STELE_ENDPOINT", "127.0.0.1:1")
@@ -260,7 +259,7 @@ fn pages_are_served_by_a_process_of_its_own_beside_the_one_that_keeps_the_rows()
     let address = address.strip_suffix("/traces").unwrap_or_default().to_string();
     let listed = std::panic::catch_unwind(|| get(&address, "/traces/v1/tables"));
     let foreign = std::panic::catch_unwind(|| asked(&address, "/traces/v1/tables", "evil.example"));
-    // A connection that is idle keeps nobody waiting.
+    // An idle connection does not delay shutdown.
     let _idle = std::net::TcpStream::connect(&address).unwrap();
     rustix::process::kill_process(Pid::from_child(&pages), Signal::TERM).unwrap();
     assert!(pages.wait().unwrap().success());
@@ -296,14 +295,14 @@ fn ingesting_twice_and_copying_change_nothing() {
     assert!(server.refused(&["copy", "ci", "--to-table", "ci"]).contains("itself"));
 }
 
-/// A repository as continuous integration checks it out: `main` of the origin
-/// is fetched, and the checked-out commit is on no branch.
+/// A repository as continuous integration checks it out: `main` of the origin is fetched,
+/// and the checked-out commit is on no branch.
 struct Checkout {
     dir: TempDir,
 }
 
 impl Checkout {
-    /// Commits c0 to c2 on the main branch of the origin.
+    /// Creates commits c0 to c2 on the main branch of the origin.
     fn new() -> Checkout {
         let checkout = Checkout { dir: tempfile::tempdir().unwrap() };
         checkout.git(&["init", "-q", "-b", "local"]);
@@ -332,7 +331,7 @@ impl Checkout {
         self.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
     }
 
-    /// The arguments that ingest a report for the checked-out commit.
+    /// Returns the arguments that ingest a report for the checked-out commit.
     fn ingest<'a>(&'a self, report: &'a Path) -> [&'a str; 5] {
         let repo = self.dir.path().to_str().unwrap();
         ["ingest", "ci", "--repo", repo, report.to_str().unwrap()]
@@ -376,7 +375,7 @@ fn a_late_job_stores_its_results() {
     let report = junit(checkout.dir.path(), 0);
     let ingest = checkout.ingest(&report);
     assert_eq!(server.json(0, &ingest)["commits"], 3);
-    // Its checkout was made before c2 was pushed.
+    // This checkout was made before c2 was pushed.
     checkout.git(&["checkout", "-q", "--detach", "HEAD~1"]);
     checkout.publish();
     let done = server.json(0, &ingest);
@@ -392,7 +391,7 @@ fn a_table_that_follows_another_branch_says_so() {
     let report = junit(checkout.dir.path(), 0);
     let ingest = checkout.ingest(&report);
     checkout.commit("only here");
-    // Asked for by name, any branch is followed.
+    // A branch that is named explicitly is followed.
     assert_eq!(server.json(0, &[&ingest[..], &["--branch", "HEAD"]].concat())["commits"], 4);
     checkout.git(&["checkout", "-q", "--detach", "origin/main"]);
     checkout.commit("c3");
@@ -418,7 +417,7 @@ fn what_cannot_be_done_is_told_with_what_to_do() {
     assert!(server.refused(&["ingest", "ci", file]).contains("names no commit"));
     assert!(server.refused(&["ingest", "ci", file, "--commit", "abcdef1"]).contains("register"));
     assert!(server.refused(&["ingest", "ci", file, "--format", "xml"]).contains("junit"));
-    // The pages are there beside the commands.
+    // The pages are served beside the commands.
     let answer = get(&server.http, "/traces/v1/tables");
     assert!(answer.contains(r#""table":"ci""#), "{answer}");
 }

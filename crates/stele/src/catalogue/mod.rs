@@ -25,12 +25,12 @@ or CONT:KEY in hex with the type byte, as fids are printed.";
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make catalogues.
+    /// Create catalogues.
     #[command(after_help = format!("Example:\n  stele catalogue create 'i|1:1' 'i|1:2'\n\n{FIDS}"))]
     Create {
         #[arg(required = true, value_name = "FID")]
         fids: Vec<Fid>,
-        /// Also ids of catalogues that were dropped, which are otherwise never used again.
+        /// Also allow ids of dropped catalogues, which are otherwise never reused.
         #[arg(long)]
         reuse: bool,
         #[command(flatten)]
@@ -38,13 +38,13 @@ pub enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// List catalogues by their numbers.
+    /// List catalogues by number.
     #[command(after_help = "Example:\n  stele catalogue list --json")]
     List {
-        /// Begin here.
+        /// First catalogue to list.
         #[arg(long, value_name = "FID")]
         start: Option<Fid>,
-        /// How many at most.
+        /// Maximum number of catalogues.
         #[arg(long, default_value_t = 1000)]
         count: u32,
         #[command(flatten)]
@@ -61,10 +61,10 @@ pub enum Command {
     Drop {
         #[arg(required = true, value_name = "FID")]
         fids: Vec<Fid>,
-        /// Yes, all their records too.
+        /// Confirm that all records are deleted.
         #[arg(long)]
         yes: bool,
-        /// Wait until the records are gone from the deathrow.
+        /// Wait until the records are removed from the deathrow.
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -72,12 +72,12 @@ pub enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// Tell how many records and bytes catalogues hold, and what dropped ones still do.
+    /// Show how many records and bytes catalogues hold, including dropped ones.
     #[command(
         after_help = "Examples:\n  stele catalogue stat\n  stele catalogue stat 'i|1:1' --json"
     )]
     Stat {
-        /// All catalogues if none is given.
+        /// Catalogues to show; without any, all.
         #[arg(value_name = "FID")]
         fids: Vec<Fid>,
         #[command(flatten)]
@@ -91,7 +91,7 @@ pub enum Command {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Form {
-    /// JSON, one object on a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -155,7 +155,7 @@ async fn stats(client: &Client, mut fids: Vec<Fid>) -> anyhow::Result<Vec<(Fid, 
     Ok(fids.into_iter().zip(stats).collect())
 }
 
-/// Catalogues whose records are being removed.
+/// Returns the catalogues whose records are being removed.
 async fn dying(client: &Client) -> anyhow::Result<Vec<Condemned>> {
     let starts = vec![WalkStart::at_edge(LISTED_MAX)];
     let walk = Walk { starts, flags: Flag::NoCookies as u32, ..Walk::default() };
@@ -169,15 +169,15 @@ async fn dying(client: &Client) -> anyhow::Result<Vec<Condemned>> {
     Ok(dying)
 }
 
-/// Catalogues that are shown when none is named.
+/// The maximum number of catalogues shown when none is named.
 const LISTED_MAX: u32 = 100_000;
 
-/// Something that was asked for is not there, or could not be done.
+/// Returns `Absent` if anything requested was missing or could not be done.
 fn outcome(all: bool) -> Outcome {
     if all { Outcome::Sound } else { Outcome::Absent }
 }
 
-/// Tells what was done, as text or as JSON.
+/// Prints what was done, as text or as JSON.
 fn tell(form: Form, text: &str, json: &serde_json::Value) -> anyhow::Result<()> {
     if form.json {
         return Ok(writeln!(io::stdout().lock(), "{json}")?);

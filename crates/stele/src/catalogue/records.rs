@@ -17,7 +17,7 @@ use crate::escape::{Typed, unescape};
 use crate::output::{json_line, text, things};
 use crate::table::confirmed;
 
-/// Store records, all of them by one commit.
+/// Store records in one commit.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,19 +29,19 @@ pub struct Put {
     fid: Fid,
     #[arg(required = true, value_name = "KEY=VALUE")]
     records: Vec<Pair>,
-    /// Refuse records that exist.
+    /// Reject records that exist.
     #[arg(long, conflicts_with = "create_if_absent")]
     insert_only: bool,
-    /// Leave records that exist as they are.
+    /// Keep records that exist unchanged.
     #[arg(long)]
     create_if_absent: bool,
-    /// Make the catalogue if there is none.
+    /// Create the catalogue if it does not exist.
     #[arg(long)]
     create_catalogue: bool,
-    /// Store nothing if any record is refused.
+    /// Store nothing if any record is rejected.
     #[arg(long)]
     all_or_nothing: bool,
-    /// Store only over records that have this value now.
+    /// Overwrite only records with this current value.
     #[arg(long, value_name = "VALUE", value_parser = unescape)]
     expect: Option<Bytes>,
     #[command(flatten)]
@@ -94,7 +94,7 @@ impl Put {
     }
 }
 
-/// Tells of the records that were refused; programs are told of all.
+/// Prints the rejected records; in JSON, all records.
 fn told_codes(form: Form, keys: &[Bytes], codes: impl Iterator<Item = Code>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     for (key, code) in keys.iter().zip(codes) {
@@ -115,7 +115,7 @@ fn told_codes(form: Form, keys: &[Bytes], codes: impl Iterator<Item = Code>) -> 
     Ok(())
 }
 
-/// Find records by their keys.
+/// Get records by key.
 #[derive(Args)]
 #[command(after_help = "Example:\n  stele catalogue get 'i|1:1' name born")]
 pub struct Get {
@@ -159,13 +159,13 @@ impl Get {
     }
 }
 
-/// Which keys are meant.
+/// The range of keys.
 #[derive(Args, Clone)]
 struct Bounds {
     /// Only keys before this one.
     #[arg(long, value_name = "KEY", value_parser = unescape)]
     end: Option<Bytes>,
-    /// Only keys that start like this.
+    /// Only keys that start with this prefix.
     #[arg(long, value_parser = unescape)]
     prefix: Option<Bytes>,
 }
@@ -181,7 +181,7 @@ impl Bounds {
     }
 }
 
-/// Delete records, all of them by one commit.
+/// Delete records in one commit.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -197,7 +197,7 @@ pub struct Del {
     start: Option<Bytes>,
     #[command(flatten)]
     bounds: Bounds,
-    /// Yes, all records of the range.
+    /// Confirm that all records of the range are deleted.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -233,7 +233,7 @@ impl Del {
     }
 }
 
-/// Read records in the order of their keys.
+/// Read records in key order.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -242,19 +242,19 @@ Examples:
   stele catalogue next 'i|1:1' --reverse --prefix log/")]
 pub struct Next {
     fid: Fid,
-    /// Begin here, or at the next key if this one is absent [default: the first]
+    /// Key to start at, or the next one if it is absent [default: the first]
     #[arg(value_name = "START")]
     start: Option<Typed>,
-    /// How many at most.
+    /// Maximum number of records.
     #[arg(long, default_value_t = 1000)]
     count: u32,
-    /// Do not show the start itself.
+    /// Exclude the start key itself.
     #[arg(long)]
     exclude_start: bool,
-    /// From the last to the first.
+    /// Read from the last key to the first.
     #[arg(long)]
     reverse: bool,
-    /// Without values.
+    /// Omit the values.
     #[arg(long)]
     keys_only: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Which server the commands for catalogues speak to.
+//! The server that the catalogue commands connect to.
 
 use anyhow::anyhow;
 use clap::Args;
@@ -10,7 +10,7 @@ use crate::reach::{self, ENDPOINT, TlsFiles};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct Server {
-    /// host:port, or https://host for TLS
+    /// Address of the server: host:port, or https://host for TLS
     #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, default_value = ENDPOINT)]
     endpoint: String,
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Connects, and does `work` with the client.
+    /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
         reach::run(async {
             let client =
@@ -28,7 +28,7 @@ impl Server {
     }
 }
 
-/// The error with what to do about it.
+/// Adds advice on what to do to the error.
 pub fn advise(status: Status) -> anyhow::Error {
     let advice = match status.code() {
         Code::Unavailable if status.message().starts_with("cannot reach") => {

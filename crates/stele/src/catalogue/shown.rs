@@ -1,4 +1,4 @@
-//! Catalogues and records as they are shown.
+//! Formats catalogues and records for display.
 
 use std::io::{self, Write};
 
@@ -12,12 +12,12 @@ use crate::output::{bytes, count, json_line, table, text};
 use crate::rows::put_bytes;
 use crate::timestamp;
 
-/// A code as programs read it.
+/// Returns the name of a code, for JSON output.
 pub fn code_name(code: Code) -> &'static str {
     code.as_str_name()
 }
 
-/// What became of each catalogue.
+/// Writes the result of each catalogue.
 pub fn catalogues(
     out: &mut dyn Write,
     fids: &[Fid],
@@ -41,7 +41,7 @@ pub fn catalogues(
     Ok(())
 }
 
-/// What the service keeps for itself.
+/// Returns what a catalogue reserved by the service is for.
 fn purpose(fid: Fid) -> &'static str {
     match fid {
         META => "  catalogues",
@@ -51,7 +51,7 @@ fn purpose(fid: Fid) -> &'static str {
     }
 }
 
-/// At most `asked` catalogues; people are told how to see more.
+/// Writes at most `asked` catalogues; the text output explains how to list more.
 pub fn listed(out: &mut dyn Write, reply: &ListReply, asked: u32, form: Form) -> io::Result<()> {
     let mut last = None;
     for listed in &reply.catalogues {
@@ -73,7 +73,7 @@ pub fn listed(out: &mut dyn Write, reply: &ListReply, asked: u32, form: Form) ->
     }
 }
 
-/// How far the removal of dropped catalogues has come.
+/// Writes the progress of removing dropped catalogues.
 pub fn dying(out: &mut dyn Write, dying: &[Condemned], form: Form) -> io::Result<()> {
     for Condemned { fid, records, removed, .. } in dying {
         if form.json {
@@ -111,7 +111,7 @@ pub fn stats(out: &mut dyn Write, stats: &[(Fid, CatalogueStat)], form: Form) ->
     writeln!(out, "{shown}")
 }
 
-/// A record as JSON: printable UTF-8 as text, other bytes in base64.
+/// Returns a record as JSON: printable UTF-8 as text, other bytes in base64.
 pub fn record_json(key: &[u8], value: Option<&[u8]>) -> Map<String, Value> {
     let mut object = Map::new();
     put_bytes(&mut object, "key", key);
@@ -121,7 +121,7 @@ pub fn record_json(key: &[u8], value: Option<&[u8]>) -> Map<String, Value> {
     object
 }
 
-/// A record on a line.
+/// Writes a record on one line.
 pub fn record(out: &mut dyn Write, key: &[u8], value: Option<&[u8]>, form: Form) -> io::Result<()> {
     match (form.json, value) {
         (true, _) => json_line(out, &record_json(key, value)),

@@ -20,16 +20,16 @@ use super::{Form, shown, tell};
 use crate::Outcome;
 use crate::output::things;
 
-/// Records of an import that are stored by one commit.
+/// The bytes of records that an import stores in one commit.
 const BATCH_BYTES: usize = 16 << 20;
 const BATCH_RECORDS: usize = 100_000;
 
-/// Write all records, as they are at one moment, as lines of JSON.
+/// Write a consistent snapshot of all records as lines of JSON.
 #[derive(Args)]
 #[command(after_help = "Example:\n  stele catalogue export 'i|1:1' records.jsonl")]
 pub struct Export {
     fid: Fid,
-    /// Where to; standard output without.
+    /// Output file; standard output if omitted.
     file: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
@@ -56,13 +56,13 @@ impl Export {
     }
 }
 
-/// A file that takes the place of another when it is whole. Until then the
-/// other one stays as it is.
+/// A file that replaces another one once it is complete. Until then the other stays
+/// unchanged.
 struct NewFile {
     out: BufWriter<File>,
     path: PathBuf,
-    /// Where it is written; none if the path is a device or a pipe, which
-    /// cannot be replaced.
+    /// The temporary path that is written; `None` if the path is a device or a pipe,
+    /// which cannot be replaced.
     partial: Option<PathBuf>,
 }
 
@@ -92,7 +92,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
-            // What is left of an export that failed is of no use.
+            // The partial output of a failed export is useless.
             let _ = std::fs::remove_file(partial);
         }
     }
@@ -127,12 +127,12 @@ bytes that are no text. Records are stored in their order, many by one commit;
 what was stored before an error stays.")]
 pub struct Import {
     fid: Fid,
-    /// Where from; standard input without.
+    /// Input file; standard input if omitted.
     file: Option<PathBuf>,
-    /// Make the catalogue if there is none.
+    /// Create the catalogue if it does not exist.
     #[arg(long)]
     create_catalogue: bool,
-    /// Leave records that exist as they are.
+    /// Keep records that exist unchanged.
     #[arg(long)]
     create_if_absent: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `stele engine dump-fragment`: the facts, blocks and entries of one file.
+//! `stele engine dump-fragment`: the properties, blocks and entries of one file.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
         dump.entries::<io::Error>(&mut |entry| match entry {
             Ok(entry) if json => json_line(&mut out, &EntryJson::of(&entry)),
             Ok(entry) => writeln!(out, "{}", words(&entry)),
-            // Told with the blocks already.
+            // Already reported with the blocks.
             Err(_) => Ok(()),
         })?;
     }
@@ -117,7 +117,7 @@ fn first_row(block: &BlockInfo) -> Vec<u8> {
     stele_engine::cell::key::row_of(&block.first_key).unwrap_or_default()
 }
 
-/// An entry in one line.
+/// Formats an entry on one line.
 fn words(entry: &EntryInfo<'_>) -> String {
     let mut line = format!("\"{}\"", text(&entry.row));
     if let Some(family) = entry.family {

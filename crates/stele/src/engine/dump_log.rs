@@ -1,4 +1,4 @@
-//! `stele engine dump-log`: a log record by record, as it is read.
+//! `stele engine dump-log`: prints a log record by record while reading it.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The index of a record, as a txn where it is one.
+/// Formats the index of a record, as a txn where it is one.
 fn txn(index: u64) -> String {
     Txn::from_raw(index).map_or_else(|| index.to_string(), |txn| txn.to_string())
 }
@@ -65,7 +65,7 @@ fn show(out: &mut dyn Write, path: &Path, line: &LogLine<'_>) -> io::Result<()> 
     }
 }
 
-/// A mutation in one line.
+/// Formats a mutation on one line.
 fn words(mutation: &MutationInfo<'_>) -> String {
     let mut line = format!("table {} {} ", mutation.table, mutation.kind);
     line.push_str(&format!("\"{}\"", text(mutation.row)));

@@ -1,5 +1,4 @@
-//! `stele engine`: tools for the files of the storage engine, and its
-//! benchmark.
+//! `stele engine`: tools for the files of the storage engine, and its benchmark.
 
 mod bench;
 mod dump_fragment;
@@ -20,14 +19,14 @@ use crate::Outcome;
 pub enum Command {
     /// Check every checksum, order and reference of a store that is not in use.
     Verify {
-        /// The directory of the store.
+        /// Directory of the store.
         dir: PathBuf,
         #[command(flatten)]
         format: Format,
     },
     /// Show the records of a log.
     DumpLog {
-        /// The directory of a store, a directory of segments, or one segment.
+        /// Directory of a store, directory of segments, or a single segment.
         path: PathBuf,
         /// Show the mutations of each commit too.
         #[arg(long)]
@@ -35,7 +34,7 @@ pub enum Command {
         #[command(flatten)]
         format: Format,
     },
-    /// Show what a fragment file holds.
+    /// Show the contents of a fragment file.
     DumpFragment {
         file: PathBuf,
         /// Show every entry too.
@@ -44,13 +43,13 @@ pub enum Command {
         #[command(flatten)]
         format: Format,
     },
-    /// Measure the engine on this machine, in a directory that is removed again.
+    /// Benchmark the engine on this machine, in a temporary directory.
     Bench(bench::Options),
 }
 
 #[derive(Args)]
 pub struct Format {
-    /// One JSON object (or one per line) instead of tables.
+    /// Print one JSON object (or one per line) instead of tables.
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +69,7 @@ fn files() -> Arc<dyn Files> {
     Arc::new(Disk)
 }
 
-/// A place that is damaged, as a line of a dump.
+/// A damaged location, as a line of a dump.
 #[derive(Serialize)]
 struct Damage {
     r#type: &'static str,
@@ -80,7 +79,7 @@ struct Damage {
 }
 
 impl Damage {
-    /// What an error says about `path`.
+    /// Describes an error about `path`.
     fn of(error: &Error, path: &Path) -> Damage {
         let (path, offset, what) = match error {
             Error::DataLoss { path, offset, what } => (path.as_path(), *offset, what.clone()),
@@ -90,8 +89,8 @@ impl Damage {
     }
 }
 
-/// Opens something to be shown. Damage so large that nothing can be shown is
-/// told on standard error; the `None` stands for it.
+/// Opens a file to dump. Reports damage that prevents any output on standard error and
+/// returns `None`.
 fn open_shown<T>(opened: Result<T>) -> anyhow::Result<Option<T>> {
     match opened {
         Ok(shown) => Ok(Some(shown)),

@@ -15,7 +15,7 @@ use crate::serve::METASTORE_DIR;
 
 pub fn run(dir: &Path, json: bool) -> anyhow::Result<Outcome> {
     let mut report = verify::check(&files(), dir).map_err(|error| explain(error, dir))?;
-    // A server's metastore lives beside its tables, and is needed.
+    // A server's metastore is stored beside its tables and is not garbage.
     report.garbage.retain(|garbage| garbage.path != dir.join(METASTORE_DIR));
     let mut out = io::stdout().lock();
     if json {

@@ -1,5 +1,5 @@
-//! `stele metastore lease`: sessions that hold keys and locks while they live.
-//! Their ids are written in hex, as etcdctl writes leases.
+//! `stele metastore lease`: sessions that own keys and locks while they live. Ids are in
+//! hex, as etcdctl writes leases.
 
 use std::io::{self, Write};
 
@@ -12,23 +12,23 @@ use crate::output::{json_line, text};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Grant a session that lives for so many seconds unless it is kept alive.
+    /// Grant a session that lives for this many seconds unless it is kept alive.
     Grant {
         seconds: i64,
         #[command(flatten)]
         connection: Connection,
     },
-    /// Keep a session alive until it is lost, or once.
+    /// Keep a session alive until it is lost, or renew it once.
     KeepAlive {
         #[arg(value_parser = parse_id)]
         id: i64,
-        /// Renew it once and end.
+        /// Renew the session once and exit.
         #[arg(long)]
         once: bool,
         #[command(flatten)]
         connection: Connection,
     },
-    /// Show how long a session still lives, and its keys.
+    /// Show the remaining time of a session, and its keys.
     Show {
         #[arg(value_parser = parse_id)]
         id: i64,
@@ -40,7 +40,7 @@ pub enum Command {
         #[command(flatten)]
         connection: Connection,
     },
-    /// End a session with its keys and locks.
+    /// Revoke a session with its keys and locks.
     Revoke {
         #[arg(value_parser = parse_id)]
         id: i64,
@@ -49,7 +49,7 @@ pub enum Command {
     },
 }
 
-/// An id in hex.
+/// Parses an id in hex.
 pub fn parse_id(text: &str) -> Result<i64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let bits = u64::from_str_radix(digits, 16);

@@ -1,4 +1,4 @@
-//! `stele metastore lock`: a lock held while a command runs, or shown.
+//! `stele metastore lock`: holds a lock while a command runs, or shows it.
 
 use std::io::{self, Write};
 use std::process::Stdio;
@@ -14,8 +14,8 @@ use crate::output::json_line;
 
 /// Show a lock, or hold it while a command runs.
 ///
-/// The command gets the fencing token in STELE_LOCK_TOKEN. If the session is
-/// lost the command is killed: somebody else may hold the lock by then.
+/// The command gets the fencing token in STELE_LOCK_TOKEN. If the session is lost, the
+/// command is killed, because another client may hold the lock by then.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     stele metastore lock backups\n  \
@@ -23,18 +23,18 @@ use crate::output::json_line;
     stele metastore lock backups --shared --no-wait -- ./report")]
 pub struct Lock {
     name: Typed,
-    /// Hold it together with others who share it.
+    /// Share the lock with other shared holders.
     #[arg(long)]
     shared: bool,
-    /// Give up at once if somebody else holds it.
+    /// Fail at once if another client holds the lock.
     #[arg(long)]
     no_wait: bool,
-    /// Seconds after which the lock is free when this program dies.
+    /// Seconds after which the lock is released if this program dies.
     #[arg(long, default_value_t = 15)]
     ttl: i64,
     #[command(flatten)]
     connection: Connection,
-    /// The command to run while the lock is held.
+    /// Command to run while the lock is held.
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -72,7 +72,7 @@ impl Lock {
             anyhow::bail!("somebody else holds the lock");
         };
         let ran = self.run_command(&session, held.token()).await;
-        // The lock goes with the session.
+        // Closing the session releases the lock.
         session.close().await?;
         let status = ran?;
         anyhow::ensure!(status.success(), "{}: {status}", self.command[0]);

@@ -1,5 +1,5 @@
-//! `stele metastore`: keys, transactions, watches, sessions, locks and snapshots
-//! from the command line, over the metastore's own API.
+//! `stele metastore`: keys, transactions, watches, sessions, locks and snapshots from the
+//! command line, over the metastore's native API.
 
 mod lease;
 mod lock;
@@ -18,7 +18,7 @@ use crate::escape::Typed;
 use crate::reach::{self, TlsFiles};
 use crate::timestamp::Timestamp;
 
-/// Where `stele serve` has the metastore unless told otherwise.
+/// The default address of the metastore in `stele serve`.
 const ENDPOINT: &str = "http://127.0.0.1:2379";
 
 #[derive(Subcommand)]
@@ -31,10 +31,10 @@ pub enum Command {
     Get {
         #[command(flatten)]
         keys: Keys,
-        /// As it was at this revision.
+        /// Read at this revision.
         #[arg(long, value_name = "REVISION", conflicts_with = "at_time")]
         at_revision: Option<i64>,
-        /// As it was at this time: a date, a time, an age (10m) or microseconds.
+        /// Read at this time: a date, a time, an age (10m) or microseconds.
         #[arg(long, value_name = "TIME")]
         at_time: Option<Timestamp>,
         #[command(flatten)]
@@ -45,7 +45,7 @@ pub enum Command {
     Put {
         key: Typed,
         value: Typed,
-        /// The session that the key goes with.
+        /// Session to attach the key to.
         #[arg(long, value_name = "ID", value_parser = lease::parse_id)]
         lease: Option<i64>,
         #[command(flatten)]
@@ -61,40 +61,40 @@ pub enum Command {
         connection: Connection,
     },
     Txn(txn::Txn),
-    /// Show changes as they happen, with those of locks.
+    /// Show changes as they happen, including those of locks.
     #[command(after_help = "Examples:\n  \
         stele metastore watch config/ --prefix\n  \
         stele metastore watch --all --from-revision 1 --count 10 --json")]
     Watch {
         #[command(flatten)]
         keys: Keys,
-        /// Begin with this revision instead of now.
+        /// Start at this revision instead of now.
         #[arg(long, value_name = "REVISION", default_value_t = 0, hide_default_value = true)]
         from_revision: i64,
-        /// End after so many changes.
+        /// Exit after this many changes.
         #[arg(long)]
         count: Option<u64>,
         #[command(flatten)]
         connection: Connection,
     },
-    /// Sessions: grant, keep alive, show, list, revoke.
+    /// Manage sessions: grant, keep alive, show, list, revoke.
     #[command(subcommand, arg_required_else_help = true)]
     Lease(lease::Command),
     Lock(lock::Lock),
-    /// Copies of all keys: save, check, restore.
+    /// Manage copies of all keys: save, check, restore.
     #[command(subcommand, arg_required_else_help = true)]
     Snapshot(snapshot::Command),
-    /// Show who leads, and how far history goes.
+    /// Show the leader and the range of available history.
     Status {
         #[command(flatten)]
         connection: Connection,
     },
-    /// End etcd's view of history below a revision.
+    /// Hide history below a revision from etcd's clients.
     #[command(after_help = "Examples:\n  \
         stele metastore compact 1700\n  stele metastore compact 1700 --physical")]
     Compact {
         revision: i64,
-        /// Drop it for everybody, and return when its space is given back.
+        /// Drop the history for all clients, and return when its space is freed.
         #[arg(long)]
         physical: bool,
         #[command(flatten)]
@@ -105,18 +105,18 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct Connection {
-    /// Where the metastore listens: host:port, or https://host:port for TLS.
+    /// Address of the metastore: host:port, or https://host:port for TLS.
     #[arg(long, env = "STELE_METASTORE", hide_env_values = true, default_value = ENDPOINT)]
     endpoint: String,
     #[command(flatten)]
     tls: TlsFiles,
-    /// JSON instead of text.
+    /// Print JSON instead of text.
     #[arg(long)]
     pub json: bool,
 }
 
 impl Connection {
-    /// Connects, and does `work` with the client.
+    /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let address = self.address();
         let tls = match address.starts_with("https://") {
@@ -129,7 +129,7 @@ impl Connection {
         reach::run(async { work(Client::connect_with(&address, tls).await?).await }).map_err(advise)
     }
 
-    /// The endpoint with its scheme. Whoever names certificates means TLS.
+    /// Returns the endpoint with its scheme. Giving certificates implies TLS.
     fn address(&self) -> String {
         match (self.endpoint.contains("://"), self.tls.is_given()) {
             (true, _) => self.endpoint.clone(),
@@ -139,7 +139,7 @@ impl Connection {
     }
 }
 
-/// The error with what to do about it, where that is known.
+/// Adds advice on what to do to the error, where known.
 fn advise(error: anyhow::Error) -> anyhow::Error {
     let Some(Error::Refused { code, message }) = error.downcast_ref() else { return error };
     let advice = match tonic::Code::from(*code) {
@@ -157,15 +157,15 @@ fn advise(error: anyhow::Error) -> anyhow::Error {
     anyhow::anyhow!("{message}; {advice}")
 }
 
-/// Which keys.
+/// The keys that a command applies to.
 #[derive(Args, Clone, Debug)]
 pub struct Keys {
-    /// A key, or where a range begins.
+    /// Key, or start of a range.
     #[arg(required_unless_present = "all")]
     key: Option<Typed>,
-    /// The first key behind the range.
+    /// End of the range (exclusive).
     range_end: Option<Typed>,
-    /// All keys that begin with KEY.
+    /// All keys that start with KEY.
     #[arg(long, conflicts_with_all = ["range_end", "all"])]
     prefix: bool,
     /// All keys from KEY on.

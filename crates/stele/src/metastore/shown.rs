@@ -1,5 +1,5 @@
-//! How keys, changes and the metastore itself are shown: a line each for
-//! people, a JSON object each for programs. Bytes in JSON are base64.
+//! Formats keys, changes and the status of the metastore: one line each for people, one
+//! JSON object each for programs. Bytes in JSON are base64.
 
 use std::io::{self, Write};
 
@@ -14,13 +14,12 @@ pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The id of a lease as it is written everywhere, so that what one command
-/// shows another one takes.
+/// Formats a lease id the way every command prints and accepts it.
 pub fn hex(id: i64) -> String {
     format!("{id:x}")
 }
 
-/// Tells what was done.
+/// Prints what was done.
 pub fn done(told: &str, shown: &serde_json::Value, json: bool) -> io::Result<()> {
     let out = &mut io::stdout().lock();
     if json { json_line(out, shown) } else { writeln!(out, "{told}") }
@@ -97,7 +96,7 @@ pub fn lock_json(lock: &Lock) -> serde_json::Value {
     json!({ "holders": holders, "waiters": waiters })
 }
 
-/// Who holds a lock, and how many wait.
+/// Describes the holders of a lock and the number of waiters.
 pub fn lock_line(lock: &Lock) -> String {
     let mode = |shared| if shared { "shared" } else { "exclusive" };
     let holders: Vec<String> = lock

@@ -1,5 +1,5 @@
-//! `stele metastore snapshot`: a copy of all keys in a file, and a new member
-//! made of it.
+//! `stele metastore snapshot`: saves all keys to a file, and creates a new member from
+//! it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,46 +17,45 @@ use crate::serve::{ClusterId, METASTORE_DIR};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Save all keys and leases of a running metastore, at one revision.
+    /// Save all keys and leases of a running metastore at one revision.
     #[command(after_help = "Example:\n  stele metastore snapshot save backup.snapshot")]
     Save {
         file: PathBuf,
         #[command(flatten)]
         connection: Connection,
     },
-    /// Check a snapshot and show what is in it.
+    /// Check a snapshot and show its contents.
     Status {
         file: PathBuf,
-        /// JSON instead of text.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },
     Restore(Restore),
 }
 
-/// Make a new metastore of a snapshot.
+/// Create a new metastore from a snapshot.
 ///
-/// Keys, versions and leases are as they were; history begins anew. The
-/// metastore gets a new cluster id, so that nobody takes it for the old one.
-/// Start `stele serve` on the directory afterwards.
+/// Keys, versions and leases are restored; history starts again. The metastore gets a new
+/// cluster id, so that it is not mistaken for the old one. Start `stele serve` on the
+/// directory afterwards.
 #[derive(Args)]
 #[command(after_help = "Example:\n  \
     stele metastore snapshot restore backup.snapshot --data new-data\n  \
     stele serve --data new-data")]
 pub struct Restore {
     file: PathBuf,
-    /// The data directory of the server that shall have it. It must have no
-    /// metastore yet.
+    /// Data directory of the server. It must not contain a metastore yet.
     #[arg(long, value_name = "DIR", env = "STELE_DATA", hide_env_values = true)]
     data: PathBuf,
-    /// The id of the cluster, in hexadecimal [default: a new one]
+    /// Cluster id, in hexadecimal [default: a new one]
     #[arg(long, value_name = "ID", verbatim_doc_comment)]
     cluster: Option<ClusterId>,
-    /// Go on so many revisions after the snapshot. Give more than were written
-    /// since, and clients that remember later ones see no revision twice.
+    /// Continue this many revisions after the snapshot. Use more than were written since,
+    /// so that clients that have seen later revisions see none reused.
     #[arg(long, value_name = "N", default_value_t = 1)]
     bump_revision: i64,
-    /// JSON instead of text.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -69,7 +68,7 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Saves beside the file, checks what came, and puts it in its place.
+/// Saves to a temporary file, verifies it, and renames it into place.
 fn save(file: &Path, connection: &Connection) -> anyhow::Result<()> {
     let dir = match file.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -88,7 +87,7 @@ fn show(file: &Path, json: bool) -> anyhow::Result<()> {
     Held::count(file)?.tell("sound", json)
 }
 
-/// What a snapshot holds.
+/// The contents of a snapshot.
 struct Held {
     revision: i64,
     cluster: u64,

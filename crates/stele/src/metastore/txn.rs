@@ -1,5 +1,4 @@
-//! `stele metastore txn`: writes that happen together, if what was expected is
-//! still so when they do.
+//! `stele metastore txn`: atomic writes, conditional on the expected state.
 
 use std::io;
 
@@ -12,10 +11,9 @@ use crate::Outcome;
 use crate::escape::{Typed, unescape};
 use crate::output::json_line;
 
-/// Write several keys at once, if they are as expected.
+/// Write several keys atomically if they are as expected.
 ///
-/// All expectations are checked and all writes happen at one revision, or
-/// nothing happens.
+/// All conditions are checked and all writes happen at one revision, or nothing happens.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     stele metastore txn --if leader= --put leader=host1 --put since=2026\n  \
@@ -23,13 +21,13 @@ use crate::output::json_line;
     stele metastore txn --del a --del b\n\n\
     Exits with 1 when something was not as expected.")]
 pub struct Txn {
-    /// The key has this value.
+    /// Condition: the key has this value.
     #[arg(long = "if", value_name = "KEY=VALUE", value_parser = parse_pair)]
     equal: Vec<(Bytes, Bytes)>,
-    /// There is no such key.
+    /// Condition: the key does not exist.
     #[arg(long, value_name = "KEY")]
     if_absent: Vec<Typed>,
-    /// There is such a key.
+    /// Condition: the key exists.
     #[arg(long, value_name = "KEY")]
     if_present: Vec<Typed>,
     /// Set a key.
@@ -73,7 +71,7 @@ impl Txn {
         }
     }
 
-    /// Tells whether everything was as expected.
+    /// Runs the transaction. Returns whether all conditions held.
     async fn attempt(
         &self,
         transaction: stele_metastore::client::Transaction,

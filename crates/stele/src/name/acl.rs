@@ -1,4 +1,4 @@
-//! `stele name acl`: who may do what at a node.
+//! `stele name acl`: the permissions of a node.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::reach::{Reach, advise, read};
 use crate::Outcome;
 use crate::output::json_line;
 
-/// How often a set is tried again when somebody else sets too.
+/// The maximum number of attempts when others set permissions concurrently.
 const ATTEMPTS: u32 = 10;
 
 #[derive(Subcommand)]
@@ -27,14 +27,14 @@ pub enum Command {
 #[command(after_help = "Example:\n  stele name acl get services > acl.json")]
 pub struct Get {
     name: String,
-    /// {"permissions": ..., "version": ...} on one line.
+    /// Print {"permissions": ..., "version": ...} on one line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     reach: Reach,
 }
 
-/// Set the permissions of a node, which stays from then on.
+/// Set the permissions of a node, which makes it sticky.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -45,9 +45,9 @@ and all that extends it, `a:b:$` only a:b. Tags that begin with %%/ are for
 children to be, with %% for their names.")]
 pub struct Set {
     name: String,
-    /// A file of JSON, or - for standard input.
+    /// JSON file, or - for standard input.
     file: String,
-    /// Only if the permissions are still of this version.
+    /// Fail unless the permissions have this version.
     #[arg(long)]
     version: Option<String>,
     #[arg(long)]

@@ -1,5 +1,5 @@
-//! `stele name fsck`: all rows of names, checked against each other, by the server of
-//! names or in any Bigtable that holds them.
+//! `stele name fsck`: checks all rows of names for consistency, through the name server
+//! or in any Bigtable that holds them.
 
 use std::io::{self, BufRead, Write};
 
@@ -15,7 +15,7 @@ use super::rows::{ExistingRows, runtime};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
-/// Check all rows of names, and mend them.
+/// Check all rows of names, and repair them.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -26,10 +26,10 @@ Without --bigtable the server of names after --root checks its own rows; the cal
 an administrator of the root. Exit code 1 says that something is wrong. Operations that are
 under way may look like damage for a moment. Nobody may write while --fix works.")]
 pub struct Fsck {
-    /// Mend what can be mended.
+    /// Repair what can be repaired.
     #[arg(long)]
     fix: bool,
-    /// Do not ask whether nobody else writes.
+    /// Skip the confirmation that nobody else is writing.
     #[arg(long, requires = "fix")]
     yes: bool,
     #[arg(long)]
@@ -40,7 +40,7 @@ pub struct Fsck {
     reach: Reach,
 }
 
-/// What a check has found.
+/// The results of a check.
 #[derive(Default)]
 struct Found {
     mended: Vec<FsckProblem>,

@@ -1,4 +1,4 @@
-//! `stele name resolve`, `ls`, `tree` and `glob`: what names stand for.
+//! `stele name resolve`, `ls`, `tree` and `glob`: looks up names.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::reach::{Reach, advise};
 use crate::Outcome;
 use crate::output::json_line;
 
-/// Show the servers that a name stands for.
+/// Show the servers that a name resolves to.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ Examples:
 Exit code 1 says that the name leads nowhere.")]
 pub struct Resolve {
     name: String,
-    /// Ask only the first mounttable.
+    /// Query only the first mounttable.
     #[arg(long)]
     step: bool,
     #[arg(long)]
@@ -85,7 +85,7 @@ fn shown(entry: &Entry) -> Value {
 pub struct Ls {
     #[arg(default_value = "")]
     name: String,
-    /// With their servers.
+    /// Show their servers.
     #[arg(short, long)]
     long: bool,
     #[arg(long)]
@@ -173,7 +173,7 @@ quotes. At the end ... is everything below, *** the same without asking servers
 that are no mounttables.")]
 pub struct Glob {
     pattern: String,
-    /// With their servers.
+    /// Show their servers.
     #[arg(short, long)]
     long: bool,
     #[arg(long)]
@@ -197,7 +197,7 @@ impl Glob {
     }
 }
 
-/// The name as a pattern that matches only itself; an address stays.
+/// Escapes the name as a pattern that matches only itself; keeps an address unchanged.
 fn quoted(given: &str) -> String {
     let (address, rest) = match name::is_rooted(given) {
         true => name::split_address(given),
@@ -211,7 +211,7 @@ fn quoted(given: &str) -> String {
     name::join_address(&address, &rest)
 }
 
-/// All entries by name, each name once, and what went wrong.
+/// Returns all entries sorted by name without duplicates, and the errors.
 fn search(reach: &Reach, pattern: &str) -> anyhow::Result<(Vec<Entry>, Vec<String>)> {
     reach.run(async |names: Arc<Namespace>| {
         let (out, mut found) = mpsc::channel(64);
@@ -236,7 +236,7 @@ fn search(reach: &Reach, pattern: &str) -> anyhow::Result<(Vec<Entry>, Vec<Strin
     })
 }
 
-/// What went wrong on standard error; then not everything could be told.
+/// Prints the errors to standard error. Any error means that the result is incomplete.
 fn report(errors: Vec<String>) -> anyhow::Result<Outcome> {
     for error in &errors {
         eprintln!("stele: {error}");

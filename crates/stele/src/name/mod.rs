@@ -1,7 +1,7 @@
 //! `stele name`: names and the servers mounted on them.
 //!
-//! Most commands speak to a server of names (`reach`); `fsck`, `setup` and
-//! `serve` go to the rows of a Bigtable themselves (`rows`).
+//! Most commands talk to a name server (`reach`); `fsck`, `setup` and `serve` access the
+//! rows of a Bigtable directly (`rows`).
 
 mod acl;
 mod fsck;
@@ -28,7 +28,7 @@ pub enum Command {
     Tree(listing::Tree),
     Glob(listing::Glob),
     Rm(mounting::Rm),
-    /// Show or set who may do what at a node.
+    /// Show or set the permissions of a node.
     #[command(subcommand, arg_required_else_help = true)]
     Acl(acl::Command),
     Watch(watch::Watch),

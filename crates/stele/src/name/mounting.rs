@@ -12,7 +12,7 @@ use super::reach::{Reach, advise};
 use crate::Outcome;
 use crate::output::json_line;
 
-/// Mount a server on a name, or extend its time.
+/// Mount a server on a name, or extend its mount.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -24,16 +24,16 @@ it stays mounted for ever.")]
 pub struct MountServer {
     name: String,
     server: String,
-    /// How long it lasts: 30s, 5m, 2h, 1d.
+    /// Time until the mount expires: 30s, 5m, 2h, 1d.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     ttl: Option<u32>,
-    /// Take the place of all other servers of the name.
+    /// Replace all other servers of the name.
     #[arg(long)]
     replace: bool,
-    /// The server is a mounttable itself.
+    /// The server is itself a mounttable.
     #[arg(long)]
     mt: bool,
-    /// There is nothing below the server.
+    /// The server has no names below it.
     #[arg(long)]
     leaf: bool,
     #[arg(long)]
@@ -42,7 +42,7 @@ pub struct MountServer {
     reach: Reach,
 }
 
-/// Whole seconds, of which there is at least one.
+/// Parses whole seconds, at least one.
 fn seconds(text: &str) -> Result<u32, String> {
     let age = parse_age(text)
         .ok_or_else(|| format!("{text} is no time: write for instance 30s, 5m, 2h or 1d"))?;
@@ -85,7 +85,7 @@ Examples:
   stele name unmount services/web --all")]
 pub struct Unmount {
     name: String,
-    /// Exactly as it was mounted.
+    /// Address of the server, exactly as mounted.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     server: Option<String>,
     #[arg(long)]
@@ -113,7 +113,7 @@ impl Unmount {
 #[command(after_help = "Examples:\n  stele name rm services/old\n  stele name rm -r services/old")]
 pub struct Rm {
     name: String,
-    /// With everything below it.
+    /// Delete everything below it too.
     #[arg(short, long)]
     recursive: bool,
     #[arg(long)]

@@ -1,5 +1,5 @@
-//! `stele name publish`: keeps a server mounted while a command runs, or until
-//! it is told to stop.
+//! `stele name publish`: keeps a server mounted while a command runs, or until it is
+//! stopped.
 
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -18,7 +18,7 @@ use super::reach::{Reach, advise};
 use crate::Outcome;
 use crate::output::json_line;
 
-/// Mount a server, refresh it while a command runs, and unmount it then.
+/// Mount a server, refresh the mount while a command runs, then unmount it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,16 +29,16 @@ Without a command it goes on until it is stopped (Ctrl-C).")]
 pub struct Publish {
     name: String,
     server: String,
-    /// How often the mount is refreshed, in seconds; it lasts three times as long.
+    /// Seconds between refreshes of the mount; it expires after three times as long.
     #[arg(long, value_name = "SECONDS", default_value_t = PUBLISH_PERIOD.as_secs())]
     period: u64,
-    /// The server is a mounttable itself.
+    /// The server is itself a mounttable.
     #[arg(long)]
     mt: bool,
-    /// There is nothing below the server.
+    /// The server has no names below it.
     #[arg(long)]
     leaf: bool,
-    /// Tell what happens as lines of JSON.
+    /// Report events as lines of JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -74,8 +74,8 @@ impl Publish {
     }
 }
 
-/// Tells what has become of each name and server, until the publisher ends.
-/// The command has the output to itself, unless JSON is asked for.
+/// Reports status changes of each name and server until the publisher ends. The command
+/// has standard output to itself, unless JSON is requested.
 async fn tell(mut statuses: watch::Receiver<PublishedStatuses>, json: bool) -> io::Result<()> {
     let mut told = PublishedStatuses::new();
     loop {
@@ -125,7 +125,7 @@ async fn stopped() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end. A signal to this process goes to it too.
+/// Runs a command until it exits. On SIGTERM or SIGINT, sends it SIGTERM and waits.
 async fn outlive(mut command: Command) -> anyhow::Result<ExitStatus> {
     let program = command.get_program().to_string_lossy().into_owned();
     let child = command.spawn().with_context(|| format!("starting {program}"))?;
@@ -138,7 +138,7 @@ async fn outlive(mut command: Command) -> anyhow::Result<ExitStatus> {
         status = &mut ended => return Ok(status??),
         stopped = stopped() => stopped?,
     }
-    // It may have ended at the same time.
+    // The command may have exited in the meantime.
     let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
     Ok(ended.await??)
 }

@@ -1,5 +1,4 @@
-//! Which server of names the commands speak to, and what to do when it does
-//! not answer as hoped.
+//! The name server that the commands connect to, and advice for its errors.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::reach::{ENDPOINT, TlsFiles};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct Reach {
-    /// The mounttables where names begin: host:port, more with commas.
+    /// Root mounttables: host:port, separated by commas.
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -28,28 +27,29 @@ pub struct Reach {
         default_value = ENDPOINT
     )]
     root: Vec<String>,
-    /// A file that holds the token to show.
+    /// File that contains the token to present.
     #[arg(long, value_name = "FILE", env = "STELE_NAMES_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
     /// Send the token in plain text to other hosts too.
     #[arg(long)]
     pub insecure_token: bool,
-    /// Servers that names lead to and that may see the token, if their certificate proves who
-    /// they are: host names or *.domain, more with commas. Without it only the roots may.
+    /// Mounted servers that may also receive the token if their certificate proves their
+    /// identity: host names or *.domain, separated by commas. By default only the roots
+    /// receive it.
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     trust_servers: Vec<String>,
-    /// Speak TLS.
+    /// Use TLS.
     #[arg(long)]
     tls: bool,
     #[command(flatten)]
     tls_files: TlsFiles,
-    /// Seconds that a call may take.
+    /// Timeout of a call, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     timeout: u64,
 }
 
 impl Reach {
-    /// Does `work` with the namespace.
+    /// Runs `work` with the namespace.
     pub fn run<T>(
         &self,
         work: impl AsyncFnOnce(Arc<Namespace>) -> anyhow::Result<T>,
@@ -68,7 +68,7 @@ impl Reach {
         Ok(Arc::new(namespace))
     }
 
-    /// The roots, as addresses to connect to.
+    /// Returns the addresses of the roots.
     pub fn roots(&self) -> impl Iterator<Item = &str> {
         self.root.iter().map(|root| root.trim_start_matches('/'))
     }
@@ -90,7 +90,7 @@ impl Reach {
     }
 }
 
-/// The error with what to do about it.
+/// Adds advice on what to do to the error.
 pub fn advise(error: Error) -> anyhow::Error {
     let advice = match (&error, error.code()) {
         (Error::Unreachable { .. }, _) => {

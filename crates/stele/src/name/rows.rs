@@ -9,27 +9,27 @@ use stele_mounttable::{Mounttable, Options, TABLE};
 
 use crate::connection;
 
-/// Where names that are not part of `stele serve` keep their rows. (Its own are in a
-/// project that only the server itself reaches.)
+/// The default project of names outside `stele serve`. (The server's own names are in a
+/// project that only the server itself can access.)
 pub const PROJECT: &str = "names";
 pub const INSTANCE: &str = "names";
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Rows")]
 pub struct Rows {
-    /// The Bigtable: host:port, https://host, or "google" for Cloud Bigtable.
+    /// Address of the Bigtable: host:port, https://host, or "google" for Cloud Bigtable.
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1:8086")]
     bigtable: String,
-    /// The project that holds the instance.
+    /// Project that contains the instance.
     #[arg(long, default_value = PROJECT)]
     project: String,
-    /// The instance that holds the tables.
+    /// Instance that contains the tables.
     #[arg(long, default_value = INSTANCE)]
     instance: String,
-    /// The table of nodes; its counters are in TABLE-counters.
+    /// Table of nodes; its counters are in TABLE-counters.
     #[arg(long, default_value = TABLE)]
     table: String,
-    /// A JSON file with a key, or "default" for what the environment offers.
+    /// JSON key file, or "default" for the credentials of the environment.
     #[arg(long, value_name = "FILE")]
     creds: Option<String>,
     /// Send these credentials in plain text to other hosts too.
@@ -37,23 +37,24 @@ pub struct Rows {
     insecure_token: bool,
 }
 
-/// Rows that a command may be pointed to.
+/// Existing rows, if a command is to access them directly.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Rows")]
 pub struct ExistingRows {
-    /// Check the rows in this Bigtable: host:port, https://host, or "google" for Cloud Bigtable.
+    /// Check the rows in this Bigtable: host:port, https://host, or "google" for Cloud
+    /// Bigtable.
     #[arg(long, value_name = "HOST")]
     bigtable: Option<String>,
-    /// The project that holds the instance.
+    /// Project that contains the instance.
     #[arg(long, default_value = PROJECT, requires = "bigtable")]
     project: String,
-    /// The instance that holds the tables.
+    /// Instance that contains the tables.
     #[arg(long, default_value = INSTANCE, requires = "bigtable")]
     instance: String,
-    /// The table of nodes; its counters are in TABLE-counters.
+    /// Table of nodes; its counters are in TABLE-counters.
     #[arg(long, default_value = TABLE, requires = "bigtable")]
     table: String,
-    /// A JSON file with a key, or "default" for what the environment offers.
+    /// JSON key file, or "default" for the credentials of the environment.
     #[arg(long, value_name = "FILE", requires = "bigtable")]
     creds: Option<String>,
 }
@@ -81,14 +82,14 @@ impl Rows {
         Client::connect(options).await.map_err(connection::advise)
     }
 
-    /// A server of names on these rows.
+    /// Opens a mounttable on these rows.
     pub async fn mounttable(&self, options: Options) -> anyhow::Result<Arc<Mounttable>> {
         let options = Options { table: self.table.clone(), ..options };
         Ok(Mounttable::new(&self.client().await?, options)?)
     }
 }
 
-/// A runtime for commands that serve or read rows themselves.
+/// Creates a runtime for commands that serve or read rows themselves.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")
 }

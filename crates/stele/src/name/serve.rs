@@ -1,4 +1,4 @@
-//! `stele name serve`: names alone, on the rows of any Bigtable.
+//! `stele name serve`: a standalone name server on the rows of any Bigtable.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,43 +32,44 @@ Example:
 pub struct Serve {
     #[command(flatten)]
     rows: Rows,
-    /// Where to listen for gRPC.
+    /// Address to listen on for gRPC.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8087")]
     listen: SocketAddr,
-    /// Where to listen for DNS, UDP and TCP; without it there is none.
+    /// Address to listen on for DNS, UDP and TCP; no DNS if omitted.
     #[arg(long, value_name = "HOST:PORT")]
     dns: Option<SocketAddr>,
-    /// The zone that DNS answers for.
+    /// Zone that DNS answers for.
     #[arg(long, value_name = "ZONE", default_value = "stele", value_parser = Zone::new)]
     dns_zone: Zone,
-    /// The name or IP address of this server in the zone's NS record [default: where DNS listens].
+    /// Name or IP address of this server in the zone's NS record [default: where DNS
+    /// listens].
     #[arg(long, value_name = "HOST")]
     dns_host: Option<String>,
-    /// A JSON file with nodes and their permissions; what is missing is made.
+    /// JSON file with nodes and their permissions; missing nodes are created.
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
-    /// A file with lines of a token and its blessings.
+    /// File with one token and its blessings per line.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Patterns of callers who may do everything.
+    /// Patterns of callers with full access.
     #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
     admin: Vec<String>,
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_nodes_per_user: i64,
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_servers_per_user: i64,
-    /// Seconds that empty nodes are kept.
+    /// Seconds to keep empty nodes.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     grace: u64,
-    /// Seconds between two sweeps for what nobody visits; 0 is never.
+    /// Seconds between sweeps for garbage that no operation visits; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     sweep: u64,
-    /// The certificate chain (PEM) to show; plain text without.
+    /// Certificate chain (PEM) to present; without it, plain text is used.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Clients may show certificates that these authorities (PEM) signed.
+    /// Accept client certificates signed by these authorities (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 }
@@ -132,7 +133,7 @@ impl Serve {
             _ = interrupt.recv() => {}
         }
         stop.cancel();
-        // Watches have no end of their own.
+        // Watches are endless.
         let _ = tokio::time::timeout(Duration::from_secs(5), serving).await;
         Ok(())
     }
@@ -172,14 +173,14 @@ impl Serve {
     }
 }
 
-/// The tokens of a file; without one there are none.
+/// Reads the tokens of a file; empty without one.
 pub fn tokens(path: Option<&std::path::Path>) -> anyhow::Result<Tokens> {
     let Some(path) = path else { return Ok(Tokens::default()) };
     let text = read_secret_text(path)?;
     Tokens::parse(text.expose()).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
-/// The first nodes of a file; without one everybody may do everything.
+/// Reads the initial nodes of a file. Without a file everyone has full access.
 pub fn first_nodes(path: Option<&std::path::Path>) -> anyhow::Result<FirstNodes> {
     let Some(path) = path else { return Ok(FirstNodes::default()) };
     FirstNodes::from_json(&read(path)?).with_context(|| path.display().to_string())

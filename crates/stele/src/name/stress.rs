@@ -1,5 +1,5 @@
-//! `stele name stress`: names measured beside rows of the same size, in the
-//! same run and on the same server.
+//! `stele name stress`: benchmarks names against rows of the same size, in the same run
+//! and on the same server.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::rows::{INSTANCE, PROJECT};
 use crate::Outcome;
 use crate::output::{count, json_line, table};
 
-/// Mounts below one node of the third level, and nodes of that level below
-/// one of the second.
+/// The number of mounts per third-level node, and of third-level nodes per second-level
+/// node.
 const FAN_OUT: u64 = 100;
 /// The table of rows that names are compared with.
 const ROWS_TABLE: &str = "stress";
 const ROWS_FAMILY: &str = "m";
-/// Rows that are written at once.
+/// The number of rows per write.
 const ROWS_PER_WRITE: usize = 1000;
 
-/// Measure names: resolves, refreshes and a glob, beside the server's own reads
+/// Measure names: resolves, refreshes and a glob, compared with the server's own reads
 /// and writes of rows.
 #[derive(Args)]
 #[command(after_help = "\
@@ -44,25 +44,25 @@ several servers after --root, calls go to all of them in turn.")]
 pub struct Stress {
     #[arg(long, default_value_t = 10_000)]
     mounts: u64,
-    /// How long each thing is measured.
+    /// Seconds for each measurement.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Calls at the same time.
+    /// Number of concurrent calls.
     #[arg(long, default_value_t = 64)]
     concurrency: u64,
-    /// Connections that they share.
+    /// Number of connections that the calls share.
     #[arg(long, default_value_t = 4)]
     connections: usize,
-    /// Children of the node that is searched.
+    /// Number of children of the node that is globbed.
     #[arg(long, default_value_t = 10_000)]
     glob_children: u64,
-    /// Processes, such as the servers, whose CPU time is told for each call.
+    /// Processes, such as the servers, whose CPU time per call is reported.
     #[arg(long, value_name = "PIDS", value_delimiter = ',')]
     cpu_of: Vec<u32>,
-    /// Where rows are read and written for comparison, if not in the same server.
+    /// Bigtable to read and write rows in for comparison, if not the same server.
     #[arg(long, value_name = "HOST")]
     bigtable: Option<String>,
-    /// Leave the mounts for the next run, which makes only what is missing.
+    /// Keep the mounts for the next run, which creates only missing ones.
     #[arg(long)]
     keep: bool,
     #[arg(long)]
@@ -71,17 +71,17 @@ pub struct Stress {
     reach: Reach,
 }
 
-/// What was measured of one thing.
+/// The result of one measurement.
 struct Measured {
     what: &'static str,
     calls: u64,
     seconds: f64,
-    /// CPU time of the processes asked for.
+    /// CPU time of the given processes.
     cpu: Option<Duration>,
     latencies_micros: Vec<u64>,
 }
 
-/// Mounts that were made for the measurements.
+/// Mounts created for the measurements.
 struct Filled {
     mounts: u64,
     per_second: f64,
@@ -164,7 +164,7 @@ impl Stress {
         self.tell(filled, &[reads, resolves, writes, mounts], found, first, whole)
     }
 
-    /// Creates a table with a row for each mount, of the size that a node's row has.
+    /// Creates a table with one row per mount, of the same size as a node's row.
     async fn compared_rows(&self, rows: &Client) -> anyhow::Result<Table> {
         if rows.list_tables().await?.iter().any(|id| id == ROWS_TABLE) {
             rows.drop_table(ROWS_TABLE).await?;
@@ -182,7 +182,7 @@ impl Stress {
         Ok(table)
     }
 
-    /// Makes the mounts that are missing.
+    /// Creates the missing mounts.
     async fn fill(&self, channels: &[Channel]) -> anyhow::Result<Filled> {
         let all: Vec<_> =
             (0..self.mounts).map(mount).chain((0..self.glob_children).map(child)).collect();
@@ -206,7 +206,7 @@ impl Stress {
         Ok(Filled { mounts: count, per_second: count as f64 / started.elapsed().as_secs_f64() })
     }
 
-    /// Does one thing over and over, from many tasks, for the time given.
+    /// Repeats one operation from many tasks for the given time.
     async fn pace<F>(
         &self,
         what: &'static str,
@@ -224,7 +224,7 @@ impl Stress {
             let (call, mounts) = (call.clone(), self.mounts);
             workers.spawn(async move {
                 let mut latencies = Vec::new();
-                // A walk over all mounts in an order that looks random.
+                // Visits the mounts in pseudo-random order.
                 let mut number = (worker + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 while Instant::now() < end {
                     number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -245,7 +245,7 @@ impl Stress {
         Ok(Measured { what, calls: all.len() as u64, seconds, cpu, latencies_micros: all })
     }
 
-    /// CPU time that the processes asked for have taken so far.
+    /// Returns the CPU time that the given processes have used so far.
     fn cpu(&self) -> anyhow::Result<Option<Duration>> {
         if self.cpu_of.is_empty() {
             return Ok(None);
@@ -260,7 +260,8 @@ impl Stress {
         Ok(Some(Duration::from_secs_f64(ticks as f64 / per_second as f64)))
     }
 
-    /// Entries found, microseconds to the first and to the last.
+    /// Returns the number of entries found, and the microseconds to the first and the
+    /// last.
     async fn glob(&self, channel: &Channel) -> anyhow::Result<(u64, u64, u64)> {
         let mut client = MounttableClient::new(channel.clone());
         let started = Instant::now();
@@ -356,7 +357,7 @@ fn client(channels: &[Channel], number: u64) -> MounttableClient<Channel> {
     MounttableClient::new(channels[number as usize % channels.len()].clone())
 }
 
-/// Four elements.
+/// Returns a name of four elements.
 fn name(number: u64) -> String {
     let (leaf, middle, top) =
         (number % FAN_OUT, number / FAN_OUT % FAN_OUT, number / FAN_OUT / FAN_OUT);
@@ -372,12 +373,12 @@ fn mount(number: u64) -> proto::MountRequest {
     proto::MountRequest { name: name(number), server, ttl_seconds: 3600, flags: 0 }
 }
 
-/// A child of the node that is searched.
+/// Returns a mount of a child of the globbed node.
 fn child(number: u64) -> proto::MountRequest {
     proto::MountRequest { name: format!("stress-glob/{number}"), ..mount(number) }
 }
 
-/// Cells as a node with one server has them.
+/// Returns the cells of a node with one server.
 fn node_cells() -> [Mutation; 4] {
     let set = |column: &'static str, value: &'static str| {
         Mutation::set_at(ROWS_FAMILY, column, 1000, value)
@@ -390,7 +391,7 @@ fn node_cells() -> [Mutation; 4] {
     ]
 }
 
-/// Those of the mounts that are not there.
+/// Returns the mounts that do not exist yet.
 async fn missing(
     channels: &[Channel],
     all: Vec<proto::MountRequest>,
@@ -408,8 +409,8 @@ async fn missing(
     Ok(missing)
 }
 
-/// User and system time of a process, from what the kernel tells of it. Its
-/// name, which may hold anything, ends at the last bracket.
+/// Returns the user and system time of a process from its `stat` line. The process name
+/// may contain anything; it ends at the last parenthesis.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! `stele name watch`: a subtree and its changes, as they come.
+//! `stele name watch`: a subtree and its changes as they happen.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::reach::{Reach, advise};
 use crate::Outcome;
 use crate::output::json_line;
 
-/// Tell what a subtree is and each change of it, until stopped.
+/// Show a subtree and each change of it, until stopped.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  stele name watch services\n  stele name watch services --json"
@@ -20,7 +20,7 @@ use crate::output::json_line;
 pub struct Watch {
     #[arg(default_value = "")]
     name: String,
-    /// End when all has been told that there is now.
+    /// Exit after showing the current state.
     #[arg(long)]
     once: bool,
     #[arg(long)]
@@ -46,7 +46,8 @@ impl Watch {
                             Some(Reply::Synced(_)) if self.once => return Ok(()),
                             Some(Reply::Synced(_)) | None => {}
                         },
-                        // The server ends long watches; what is known is kept.
+                        // The server ends long watches. The known versions are kept for
+                        // the next one.
                         Ok(None) => break,
                         Err(status) if status.code() == tonic::Code::DeadlineExceeded => break,
                         Err(status) => anyhow::bail!("{}", status.message()),
@@ -93,7 +94,7 @@ impl Watch {
     }
 }
 
-/// Keeps what a later watch is to be told from.
+/// Records the version from which a later watch resumes.
 fn note(known: &mut BTreeMap<String, NodeVersion>, change: NodeChange) {
     let Some(node) = change.node else { return };
     if change.deleted {

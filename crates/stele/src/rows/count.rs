@@ -1,5 +1,4 @@
-//! `stele count`: how many rows, counted by reading as little of each as
-//! possible.
+//! `stele count`: counts rows while reading as little of each as possible.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use crate::Outcome;
 use crate::connection::{Connection, advise};
 use crate::output::{count, json_line};
 
-/// How often progress is shown.
+/// How often progress is displayed.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// Count rows.
@@ -26,7 +25,7 @@ pub struct Count {
     table: String,
     #[command(flatten)]
     rows: Rows,
-    /// {\"rows\": N} instead of the number alone.
+    /// Print {"rows": N} instead of the bare number.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -58,7 +57,7 @@ impl Count {
     }
 }
 
-/// A line on standard error that is written over, if a person looks at it.
+/// A progress line on standard error, shown only on a terminal.
 struct Progress {
     terminal: bool,
     shown_at: Instant,
@@ -72,7 +71,7 @@ impl Progress {
     }
 
     fn show(&mut self, rows: u64) {
-        // The clock is not asked for every row.
+        // Avoids reading the clock for every row.
         if !self.terminal || !rows.is_multiple_of(1024) || self.shown_at.elapsed() < PROGRESS_EVERY
         {
             return;

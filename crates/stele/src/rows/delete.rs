@@ -1,4 +1,4 @@
-//! `stele delete`: a row, families and columns of it, or rows by prefix.
+//! `stele delete`: deletes a row, families and columns of it, or rows by prefix.
 
 use clap::Args;
 use stele_bigtable::client::Mutation;
@@ -20,19 +20,19 @@ Examples:
   stele delete users --all --yes")]
 pub struct Delete {
     table: String,
-    /// The row's key.
+    /// Key of the row.
     #[arg(required_unless_present_any = ["prefix", "all"])]
     key: Option<Typed>,
-    /// What to delete of the row; all of it if none is given.
+    /// Families and columns to delete; without any, the whole row.
     #[arg(value_name = "FAMILY[:QUALIFIER]")]
     columns: Vec<Column>,
-    /// Delete all rows whose keys begin so.
+    /// Delete all rows whose keys start with this prefix.
     #[arg(long, conflicts_with_all = ["key", "all"])]
     prefix: Option<Typed>,
     /// Delete all rows of the table.
     #[arg(long, conflicts_with = "key")]
     all: bool,
-    /// Yes, all these rows.
+    /// Confirm that all matching rows are deleted.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

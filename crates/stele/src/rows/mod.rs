@@ -17,7 +17,7 @@ pub use shown::put as put_bytes;
 
 use crate::escape::unescape;
 
-/// A family, or one column of it: `family` or `family:qualifier`.
+/// A family or one of its columns: `family` or `family:qualifier`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     pub family: String,

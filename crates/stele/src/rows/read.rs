@@ -1,4 +1,4 @@
-//! `stele read` and `stele lookup`: rows as they come, and one row.
+//! `stele read` and `stele lookup`: streams rows, or reads one row.
 
 use std::io::{self, BufWriter, Write};
 
@@ -30,16 +30,16 @@ pub struct Read {
     rows: Rows,
     #[command(flatten)]
     cells: Cells,
-    /// At most so many rows.
+    /// Maximum number of rows.
     #[arg(long, value_name = "ROWS")]
     limit: Option<u64>,
-    /// From the last row to the first.
+    /// Read from the last row to the first.
     #[arg(long)]
     reversed: bool,
-    /// Rows whose keys match this pattern, in RE2's syntax.
+    /// Only rows whose keys match this pattern, in RE2 syntax.
     #[arg(long, value_name = "PATTERN")]
     regex: Option<Typed>,
-    /// Leave out the values.
+    /// Omit the values.
     #[arg(long)]
     keys_only: bool,
     #[command(flatten)]
@@ -48,16 +48,16 @@ pub struct Read {
     connection: Connection,
 }
 
-/// Which rows.
+/// The rows to read.
 #[derive(Args)]
 pub struct Rows {
-    /// Rows whose keys begin so.
+    /// Only rows whose keys start with this prefix.
     #[arg(long, conflicts_with_all = ["start", "end"])]
     prefix: Option<Typed>,
-    /// From this row on.
+    /// First row to read (inclusive).
     #[arg(long, value_name = "KEY")]
     start: Option<Typed>,
-    /// Up to but without this row.
+    /// Row to stop before (exclusive).
     #[arg(long, value_name = "KEY")]
     end: Option<Typed>,
 }
@@ -73,19 +73,19 @@ impl Rows {
     }
 }
 
-/// Which cells of a row.
+/// The cells of a row to read.
 #[derive(Args)]
 pub struct Cells {
-    /// These families and columns, separated by commas.
+    /// Only these families and columns, separated by commas.
     #[arg(long, value_name = "FAMILY[:QUALIFIER]", value_delimiter = ',')]
     columns: Vec<Column>,
-    /// The newest versions of each column.
+    /// Number of newest versions of each column.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     versions: Option<i32>,
-    /// Cells from this time on: a date, microseconds, or an age such as 7d.
+    /// Only cells from this time on: a date, microseconds, or an age such as 7d.
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
-    /// Cells before this time.
+    /// Only cells before this time.
     #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
 }
@@ -140,7 +140,7 @@ impl Read {
     }
 }
 
-/// Read one row. Exits with 1 if it is not there.
+/// Read one row. Exits with 1 if it does not exist.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -148,7 +148,7 @@ Examples:
   stele lookup users 'k\\x00\\xff' --columns info --versions 1 --json")]
 pub struct Lookup {
     table: String,
-    /// The row's key.
+    /// Key of the row.
     #[arg(value_parser = unescape)]
     key: bytes::Bytes,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `stele set`: cells of one row.
+//! `stele set`: sets cells of one row.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ use crate::escape::unescape;
 use crate::output::{text, things};
 use crate::table::said;
 
-/// Set cells of one row, all of them at once.
+/// Set cells of one row atomically.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ last @ if that is a number: microseconds since 1970. Type an = in a qualifier
 as \\x3d, and an @ that is part of the value before digits as \\x40.")]
 pub struct Set {
     table: String,
-    /// The row's key.
+    /// Key of the row.
     #[arg(value_parser = unescape)]
     key: Bytes,
     #[arg(required = true, value_name = "FAMILY:QUALIFIER=VALUE[@TIME]")]

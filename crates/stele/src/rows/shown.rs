@@ -1,5 +1,5 @@
-//! Rows as they are shown: for people a key and its cells below it, for
-//! programs one JSON object on a line.
+//! Formats rows: for people a key with its cells below it, for programs one JSON object
+//! per line.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,10 @@ use crate::timestamp;
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Form {
-    /// One JSON object for each row, on a line of its own.
+    /// Print one JSON object per row, each on its own line.
     #[arg(long)]
     pub json: bool,
-    /// Keys, qualifiers and values in hex.
+    /// Print keys, qualifiers and values in hex.
     #[arg(long, conflicts_with = "json")]
     pub hex: bool,
 }
@@ -74,7 +74,7 @@ fn cell_json(cell: &Cell) -> Value {
     Value::Object(object)
 }
 
-/// Printable UTF-8 under its name, other bytes under `name_base64`.
+/// Stores printable UTF-8 under `name`, and other bytes under `name_base64`.
 pub fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     let printable = |text: &&str| !text.chars().any(char::is_control);
     match std::str::from_utf8(bytes).ok().filter(printable) {

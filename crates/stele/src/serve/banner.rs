@@ -1,5 +1,5 @@
-//! What a server says when it is ready: a few lines for people, and exactly
-//! one for programs.
+//! The readiness message of a server: a few lines for people and exactly one for
+//! programs.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -10,16 +10,17 @@ use super::settings::Size;
 use super::status::Place;
 use crate::output::things;
 
-/// Who reads what is said.
+/// The audience of the readiness message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// People on standard error, programs on standard output.
+    /// People read standard error, programs standard output.
     Everybody,
-    /// Programs that wait for the line of Google's emulator.
+    /// Programs that wait for the line that Google's emulator prints.
     EmulatorClients,
 }
 
-/// Says that the server takes requests. That nobody listens is no reason to stop.
+/// Reports that the server accepts requests. Ignores write errors: a closed output is no
+/// reason to stop.
 pub fn say_ready(reader: Reader, place: &Place, memory: Size) {
     let mut out = io::stdout().lock();
     let said = match reader {
@@ -87,7 +88,7 @@ fn banner(place: &Place, memory: Size) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Who may do what at ports that other machines reach.
+/// Returns a warning about who can access ports that other machines reach.
 fn warning(place: &Place) -> &'static str {
     match (place.tls, place.client_certificates) {
         (false, _) => "  Anybody who reaches these ports can read and write: there is no TLS.",
@@ -100,7 +101,7 @@ fn warning(place: &Place) -> &'static str {
     }
 }
 
-/// The address by which this machine reaches the port.
+/// Returns the address by which this machine reaches the port.
 pub fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {

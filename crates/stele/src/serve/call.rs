@@ -1,5 +1,5 @@
-//! One gRPC call from its headers to its last byte: counted, timed, ended by
-//! its deadline or by the end of the server.
+//! One gRPC call from its headers to its last byte: counted, timed, and ended by its
+//! deadline or by shutdown.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,24 +31,23 @@ use super::request::RequestBody;
 use super::shutdown::Phases;
 use super::stream;
 
-/// A call that takes longer is told about in the log.
+/// Calls that take longer are logged.
 const SLOW: Duration = Duration::from_secs(1);
-/// Larger frames are handed over in pieces, so that a client that reads them
-/// slowly is seen to read.
+/// Larger frames are handed over in pieces, to detect that a slow client is still
+/// reading.
 const PIECE_BYTES: usize = 512 << 10;
-/// Services that tell about the server; their streams have no end of their own,
-/// and neither have watches.
+/// Services about the server itself. Their streams are endless, as are watches.
 const ABOUT_SERVER: &str = "/grpc.";
-/// Computes and waits for nothing, like the above.
+/// Like the services above, this method does no work and never blocks.
 const PING: &str = "/google.bigtable.v2.Bigtable/PingAndWarm";
 
-/// The gRPC services, as a connection calls them.
+/// The gRPC services as one connection calls them.
 #[derive(Clone)]
 pub struct Calls {
     services: Services,
     metrics: &'static Metrics,
     phases: &'static Phases,
-    /// What the client of this connection has shown.
+    /// The certificate of this connection's client.
     certificate: Option<ShownCertificate>,
 }
 
@@ -130,7 +129,7 @@ impl Future for Call {
 }
 
 pin_project! {
-    /// The body of a response on its way out.
+    /// A response body being sent.
     pub struct ResponseBody {
         // `None` after its last frame.
         #[pin]
@@ -138,12 +137,12 @@ pin_project! {
         #[pin]
         limits: Limits,
         record: Option<Record>,
-        // The large frames that were not sent yet.
+        // Large frames that have not been sent yet.
         outgoing: Option<Outgoing>,
         prepaid: Prepaid,
-        // What was not handed over of a large frame.
+        // The part of a large frame that has not been handed over yet.
         rest: Bytes,
-        // The end of the response, which follows when they are sent.
+        // The end of the response, which follows once those frames are sent.
         last: Option<Frame<Bytes>>,
     }
 }
@@ -185,7 +184,8 @@ impl Body for ResponseBody {
             Poll::Ready(Err(status)) => Some(Ok(Frame::trailers(trailers(&status)))),
             Poll::Pending => {
                 this.prepaid.release();
-                // A client that does not take what it was given is still slow.
+                // A client that has not taken the frames already handed over still counts
+                // as slow.
                 if this.outgoing.as_ref().is_none_or(Outgoing::is_sent) {
                     stream::not_ready();
                 }
@@ -240,13 +240,13 @@ impl Body for ResponseBody {
     }
 }
 
-/// The next piece of a frame, which is all of it unless it is large.
+/// Returns the next piece of a frame: all of it unless the frame is large.
 fn next_piece(rest: &mut Bytes) -> Bytes {
     rest.split_to(rest.len().min(PIECE_BYTES))
 }
 
-/// Gives the end of a response when all before it is sent. Until then the
-/// stream stays open, so that a client that does not read is noticed.
+/// Returns the end of a response once everything before it is sent. Until then the stream
+/// stays open, so that a client that does not read is detected.
 fn poll_last(
     last: &mut Option<Frame<Bytes>>,
     outgoing: &mut Option<Outgoing>,
@@ -260,24 +260,24 @@ fn poll_last(
 
 fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
-    // The texts of these statuses are ours, so they fit into headers.
+    // These status messages are our own, so they are valid header values.
     let _ = status.add_header(&mut trailers);
     trailers
 }
 
-/// What is known of a call; its drop is the call's end.
+/// The accounting of a call. Dropping it records the end of the call.
 struct Record {
     metrics: &'static Metrics,
-    /// The method's counters, or the path of one that was not called before.
+    /// The method's counters, or the path of a method that has not been called before.
     method: Result<&'static Method, Uri>,
-    /// Whether the end of the server waits for it.
+    /// Whether shutdown waits for the call.
     awaited: bool,
-    /// Whether it may occupy a thread to wait.
+    /// Whether the call may block a thread.
     may_wait: bool,
     started: Instant,
     memory: CallMemory,
     sent_bytes: u64,
-    /// The call was given up if it ends without a code.
+    /// The status of the call. A call that ends without one was cancelled.
     code: Option<Code>,
 }
 
@@ -301,9 +301,9 @@ impl Record {
         }
     }
 
-    /// Polls a part of the call, charging its memory to it. A panic ends the
-    /// call and nothing else. While too many calls occupy threads to wait, those
-    /// that might do the same are held back.
+    /// Polls a part of the call, charging its memory to the call. A panic ends only this
+    /// call. While too many calls block threads, calls that might also block are held
+    /// back.
     fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -330,13 +330,13 @@ impl Record {
         }
     }
 
-    /// Looks at the head of the response.
+    /// Records the status in the response headers.
     fn answered(&mut self, headers: &HeaderMap) {
         self.code = code(headers);
         if let Err(uri) = &self.method {
             let methods = &self.metrics.methods;
             self.method = Ok(match self.code {
-                // Nothing that clients make up may fill the table.
+                // Clients must not be able to fill the table with invented methods.
                 Some(Code::Unimplemented) => methods.other(),
                 _ => methods.find_or_add(uri.path()),
             });

@@ -1,5 +1,5 @@
-//! Accepting connections and serving each in a task of its own until it ends,
-//! or until the server does.
+//! Accepts connections and serves each in its own task until it ends or the server shuts
+//! down.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -36,20 +36,20 @@ use super::times::times;
 use super::upload;
 use super::watched::{Heard, Watched};
 
-/// How long to rest when the system has no more files or memory for us.
+/// Pause before the next accept when the system is out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a client may send before its request is read. Together with the
-/// number of connections this bounds what lies unread in memory.
+/// How much a client may send before its request is read. Together with the number of
+/// connections, this bounds the unread bytes in memory.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const FRAME_BYTES_MAX: u32 = 64 << 10;
 const STREAMS_MAX: u32 = 1024;
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
-/// What a response may run ahead of its connection.
+/// How far a response may run ahead of its connection.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
-/// What connections of a port speak.
+/// The protocol of a port's connections.
 #[derive(Clone)]
 pub enum Protocol {
     Grpc(Calls),
@@ -58,7 +58,7 @@ pub enum Protocol {
     Both(Both),
 }
 
-/// Pages over plain HTTP, as a connection asks for them.
+/// Plain HTTP pages as one connection requests them.
 #[derive(Clone)]
 pub struct Pages {
     pub router: Router,
@@ -76,7 +76,7 @@ impl Service<http::Request<Incoming>> for Pages {
     }
 }
 
-/// Notes that a connection is used.
+/// Records that a connection has sent a request.
 struct Noted<S> {
     service: S,
     heard: Heard,
@@ -94,7 +94,7 @@ impl<S: Service<R>, R> Service<R> for Noted<S> {
 }
 
 impl Protocol {
-    /// With the certificate that the client of this connection has shown.
+    /// Attaches the certificate that this connection's client presented.
     fn shown(self, certificate: Option<CertificateDer<'static>>) -> Protocol {
         match self {
             Protocol::Grpc(calls) => Protocol::Grpc(calls.shown(certificate)),
@@ -102,7 +102,7 @@ impl Protocol {
         }
     }
 
-    /// With the address of the client, for the pages that ask for it.
+    /// Attaches the client's address, for the pages that need it.
     fn of_peer(self, address: SocketAddr) -> Protocol {
         match self {
             Protocol::Http(Pages { router, metrics }) => {
@@ -114,11 +114,11 @@ impl Protocol {
     }
 }
 
-/// The address of a client, among the extensions of HTTP requests.
+/// The address of a client, as an extension of HTTP requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
-/// A port and what it needs to serve connections.
+/// A listening port and everything needed to serve its connections.
 pub struct Acceptor {
     pub listener: TcpListener,
     pub tls: Option<TlsAcceptor>,
@@ -126,13 +126,13 @@ pub struct Acceptor {
     pub counters: &'static Connections,
     pub metrics: &'static Metrics,
     pub phases: &'static Phases,
-    /// One for every connection that may be open.
+    /// One permit per open connection.
     pub permits: Arc<Semaphore>,
     pub tasks: TaskTracker,
 }
 
 impl Acceptor {
-    /// Accepts until the server drains.
+    /// Accepts connections until the server drains.
     pub async fn run(self) {
         while let Some((connection, permit)) = self.next().await {
             let counted = self.counters.open();
@@ -142,7 +142,8 @@ impl Acceptor {
                 let served = serve(connection, protocol, tls, within);
                 let served = within.phases.closing.run_until_cancelled(served);
                 if let Some(Err(error)) = served.await {
-                    // Clients come and go; only whoever looks for it cares.
+                    // Clients disconnect all the time, so this is logged only at debug
+                    // level.
                     tracing::debug!(%error, "a connection ended");
                 }
                 drop((counted, permit));
@@ -168,7 +169,7 @@ impl Acceptor {
     }
 }
 
-/// True for errors of a connection that ended before it was accepted.
+/// Returns whether a connection failed before it was accepted.
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -176,7 +177,7 @@ fn is_of_connection(error: &io::Error) -> bool {
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Clone, Copy)]
 struct Within {
     phases: &'static Phases,
@@ -191,7 +192,7 @@ async fn serve(
 ) -> Served {
     listen::prepare(&connection)?;
     let protocol = protocol.of_peer(connection.peer_addr()?);
-    // Nothing is made for a connection that nobody uses.
+    // Allocates nothing for a connection that sends no byte.
     let mut first = [0];
     let heard = timeout(times().first_byte, connection.peek(&mut first));
     let heard = within.phases.draining.run_until_cancelled(heard).await;
@@ -210,8 +211,8 @@ async fn serve(
     }
 }
 
-/// Boxed, as every large part of a connection is: one that is idle should
-/// cost what it needs, not what every other kind might need.
+/// Serves a connection. Boxed, as every large part of a connection is, so that an idle
+/// connection takes only the memory of its own kind and not that of the largest.
 fn serve_plain<I>(
     io: I,
     protocol: Protocol,
@@ -247,7 +248,7 @@ where
     }
 }
 
-/// Sets up HTTP/2 alike in both kinds of builders, which share no trait.
+/// Configures HTTP/2 identically in both kinds of builders, which share no trait.
 macro_rules! http2 {
     ($builder:expr) => {
         $builder
@@ -270,7 +271,7 @@ fn grpc_builder(within: Within) -> http2::Builder<Streams> {
     builder
 }
 
-/// The first bytes of a connection tell which of the two it is.
+/// Builds connections whose first bytes select HTTP/1 or HTTP/2.
 fn either_builder(within: Within) -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(within.streams);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(times().head);
@@ -284,8 +285,9 @@ fn http_builder() -> http1::Builder {
     builder
 }
 
-/// Serves until the client leaves. Asks it to leave when the server drains or
-/// when it sends no request; a client without a preface is left at once.
+/// Serves until the client disconnects. Starts a graceful close when the server drains or
+/// when the client sends no request in time; a client whose preface does not arrive in
+/// time is disconnected immediately.
 async fn until_done<C, E>(
     mut connection: Pin<Box<C>>,
     shut_down: impl FnOnce(Pin<&mut C>),
@@ -302,8 +304,8 @@ where
             () = heard.no_request() => true,
         }
     });
-    // Its timers are left alone once they are of no use, since this is polled
-    // with every turn of the connection.
+    // Skips the timers once they are no longer needed, since this is polled on every poll
+    // of the connection.
     let silent = poll_fn(|cx| match heard.has_request() {
         true => Poll::Pending,
         false => silence.as_mut().poll(cx),

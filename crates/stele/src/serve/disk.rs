@@ -1,7 +1,6 @@
-//! The machine's disk as a server sees it: whoever would really wait for the
-//! disk says so to the runtime, which moves the other tasks to another thread.
-//! A read of what the kernel has in memory costs what it always did, and so does
-//! a sync that is sooner done than tasks are moved.
+//! The disk as a server uses it: an operation that would really block on the disk
+//! notifies the runtime, which moves other tasks to another thread. Reads from the page
+//! cache and syncs that finish sooner than tasks could be moved pay no extra cost.
 
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -17,15 +16,15 @@ use stele_grpc::offload::in_place;
 
 pub struct ServerDisk;
 
-/// A sync that takes less is not worth a word to the runtime.
+/// A shorter sync is not worth notifying the runtime.
 const SYNC_BRIEF: Duration = Duration::from_millis(1);
 
-/// Names a file. While it exists no fragment is written, so that memory is not
-/// flushed. For tests only (docs/testing.md).
+/// An environment variable that names a file. While the file exists no fragment is
+/// written, so memory is not flushed. For tests only (docs/testing.md).
 const HOLD: &str = "STELE_TEST_HOLD_FLUSHES";
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits while the creation of fragments is held.
+/// Blocks while the creation of fragments is held.
 fn wait_while_held(path: &Path) {
     static FILE: LazyLock<Option<PathBuf>> =
         LazyLock::new(|| std::env::var_os(HOLD).map(PathBuf::from));
@@ -38,12 +37,13 @@ fn wait_while_held(path: &Path) {
     }
 }
 
-/// A file whose slow operations tell the runtime.
+/// A file whose slow operations notify the runtime.
 struct ServerFile {
     file: fs::File,
-    /// False once the file system has said that it cannot tell what is in memory.
+    /// False once the file system has reported that it does not support reads from the
+    /// page cache only.
     tells: AtomicBool,
-    /// Whether the last sync was brief, as the next is then likely to be.
+    /// Whether the last sync was brief, which predicts that the next one is.
     syncs_briefly: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl ServerFile {
         Arc::new(ServerFile { file, tells, syncs_briefly })
     }
 
-    /// Reads what needs no disk. Returns how much that was.
+    /// Reads from the page cache only and returns the number of bytes read.
     fn read_from_memory(&self, buf: &mut [u8], offset: u64) -> usize {
         if !self.tells.load(Ordering::Relaxed) {
             return 0;
@@ -155,7 +155,7 @@ mod tests {
         let file = ServerDisk.create(&path).unwrap();
         let written: Vec<u8> = (0..100_000u32).map(|number| number as u8).collect();
         file.write_all_at(&written, 10).unwrap();
-        // The second is not told of to the runtime, if the first was brief.
+        // The second sync does not notify the runtime if the first was brief.
         file.sync_data().unwrap();
         file.sync_data().unwrap();
         let again = ServerDisk.open_read(&path).unwrap();

@@ -1,5 +1,5 @@
-//! `stele emulator`: takes the flags of Google's Bigtable emulator and says
-//! what it says, so that it can stand in for it. Nothing is kept.
+//! `stele emulator`: a drop-in replacement for Google's Bigtable emulator, with the same
+//! flags and output. No data is kept.
 
 use anyhow::{Context, anyhow, bail};
 
@@ -34,7 +34,7 @@ struct Address {
 }
 
 impl Address {
-    /// Reads flags as Go's programs do. `None` when help is wanted.
+    /// Parses flags as Go programs do. Returns `None` when help is requested.
     fn parse(arguments: &[String]) -> anyhow::Result<Option<Address>> {
         let mut host = "localhost".to_string();
         let mut port = "9000".to_string();
@@ -69,7 +69,7 @@ impl Address {
                 both.rsplit_once(':').ok_or_else(|| anyhow!("-address {both}: write HOST:PORT"))?;
             (host, port) = (left.to_string(), right.to_string());
         }
-        // An empty host is every address, as in Go.
+        // An empty host means every address, as in Go.
         let host = if host.is_empty() { "0.0.0.0".into() } else { host };
         let port = port.parse().with_context(|| format!("-port {port}"))?;
         Ok(Some(Address { host, port }))

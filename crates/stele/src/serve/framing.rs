@@ -1,9 +1,9 @@
-//! Where messages begin in the bytes of a gRPC request: each is preceded by a
-//! flag and its length. Only lengths are looked at; decoding comes later.
+//! Finds where messages begin in the bytes of a gRPC request. Each message is preceded by
+//! a flag and its length; only lengths are examined here, decoding comes later.
 
 const PREFIX_BYTES: usize = 5;
 
-/// The place in a stream of messages that the bytes so far have reached.
+/// The current position in a stream of messages.
 #[derive(Default)]
 pub struct Framing {
     prefix: [u8; PREFIX_BYTES],
@@ -19,8 +19,8 @@ pub struct Start {
 }
 
 impl Framing {
-    /// Moves over `data`. Tells of the last message that begins in it; those
-    /// before have ended in it too.
+    /// Advances over `data`. Returns the last message that begins in it; any earlier ones
+    /// end in it too.
     pub fn advance(&mut self, mut data: &[u8]) -> Option<Start> {
         let mut start = None;
         while !data.is_empty() {
@@ -41,12 +41,12 @@ impl Framing {
         start
     }
 
-    /// Bytes of the message that have not arrived yet.
+    /// Returns the number of bytes of the message that have not arrived yet.
     pub fn message_left(&self) -> usize {
         self.message_left
     }
 
-    /// True when a message has begun and not ended.
+    /// Returns whether a message has begun but not ended.
     pub fn within_message(&self) -> bool {
         self.message_left > 0 || self.prefix_filled > 0
     }

@@ -1,10 +1,9 @@
-//! A connection that gathers what is written to it. Many calls of one
-//! connection often end at the same moment: when a sync makes all their writes
-//! durable, when one change is told to a hundred watchers, or because they came
-//! in one packet. Written as they come, each would cost a system call or two,
-//! and wake the client as often. So a flush only asks for another turn of the
-//! connection's task, behind the tasks that are ready now, as long as they
-//! bring more; then it writes what has come together.
+//! A connection that batches writes. Many calls of one connection often end at the same
+//! moment: when a sync makes all their writes durable, when one change notifies a hundred
+//! watchers, or when they arrived in one packet. Written separately, each would cost a
+//! system call or two and wake the client as often. Therefore a flush first yields the
+//! connection's task to the tasks that are ready now, as long as they add more data, and
+//! then writes everything gathered.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -15,24 +14,24 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-/// More is not gathered.
+/// The maximum number of bytes gathered.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
-/// What is this long is written as it is, behind what was gathered before it:
-/// copying it would cost more than the system call.
+/// Writes of at least this size go directly to the connection, after the gathered bytes:
+/// copying them would cost more than the system call.
 const DIRECT_BYTES: usize = 8 << 10;
-/// What is kept for the next time: many connections are idle.
+/// The buffer capacity kept for the next batch. Small, because many connections are idle.
 const KEPT_BYTES: usize = 4 << 10;
-/// So often others go first.
+/// How many times a flush yields to other tasks.
 const TURNS_MAX: u32 = 4;
-/// How many pieces are written at once.
+/// The maximum number of slices per vectored write.
 const PIECES_MAX: usize = 16;
 
-/// Counts the turns of a connection's task.
+/// Counts the polls of a connection's task.
 #[derive(Clone, Default)]
 pub struct Turns(Arc<AtomicUsize>);
 
 impl Turns {
-    /// Counts the turns of this task.
+    /// Runs the task and counts its polls.
     pub async fn of<F: Future + Unpin>(self, mut task: F) -> F::Output {
         std::future::poll_fn(|cx| {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -50,24 +49,24 @@ pub struct Gather<I> {
     inner: I,
     turns: Turns,
     gathered: Vec<u8>,
-    /// How much of it the connection has taken.
+    /// How many of the gathered bytes the connection has accepted.
     written: usize,
-    /// The turns that were asked for since something is gathered.
+    /// How many times the flush has yielded since the first gathered byte.
     asked: u32,
-    /// The turn in which the last one was, and what was gathered then.
+    /// The poll of the last yield, and how much was gathered by then.
     asked_in: usize,
     seen: usize,
 }
 
 impl<I> Gather<I> {
-    /// The task that writes to it must count its turns.
+    /// Wraps a connection. The task that writes to it must count its polls in `turns`.
     pub fn new(inner: I, turns: Turns) -> Gather<I> {
         Gather { inner, turns, gathered: Vec::new(), written: 0, asked: 0, asked_in: 0, seen: 0 }
     }
 }
 
 impl<I: Write + Unpin> Gather<I> {
-    /// Writes what was gathered.
+    /// Writes all gathered bytes.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.gathered.len() {
             let rest = &self.gathered[self.written..];
@@ -80,7 +79,8 @@ impl<I: Write + Unpin> Gather<I> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes `pieces` behind what was gathered. Tells how much of them.
+    /// Writes `pieces` after the gathered bytes. Returns how many bytes of `pieces` were
+    /// written.
     fn poll_write_behind(
         &mut self,
         cx: &mut Context<'_>,
@@ -107,7 +107,7 @@ impl<I: Write + Unpin> Gather<I> {
         Pin::new(&mut self.inner).poll_write_vectored(cx, pieces)
     }
 
-    /// All that was gathered is written.
+    /// Resets the buffer after everything gathered is written.
     fn forget(&mut self) {
         self.gathered.clear();
         self.gathered.shrink_to(KEPT_BYTES);
@@ -115,7 +115,7 @@ impl<I: Write + Unpin> Gather<I> {
         (self.asked, self.seen) = (0, 0);
     }
 
-    /// Asks for another turn, if it is worth it. Tells whether to wait for it.
+    /// Yields to other tasks if that is worthwhile. Returns whether to wait.
     fn asks(&mut self, cx: &mut Context<'_>) -> bool {
         let turn = self.turns.current();
         if self.asked > 0 && self.asked_in == turn {
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a few bytes at a time, and notes each write.
+    /// Accepts a few bytes at a time and records each write.
     #[derive(Default)]
     struct Slow {
         writes: Vec<Vec<u8>>,
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// A connection whose task has a turn when the test says so.
+    /// A connection whose task is polled by the test.
     struct Connection {
         gather: Gather<Slow>,
         turns: Turns,
@@ -232,7 +232,7 @@ mod tests {
             Connection { gather, turns }
         }
 
-        /// Tells what the connection was given by then.
+        /// Polls once and returns what the connection has received so far.
         fn turn(&mut self, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
             let mut cx = Context::from_waker(Waker::noop());
             let next = pin!(self.turns.clone().of(std::future::ready(())));

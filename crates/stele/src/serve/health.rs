@@ -1,5 +1,6 @@
-//! The health of a server's parts: its tables, with all that is kept in them, and its
-//! metastore. `/health`, gRPC health on both ports and a metric report the same.
+//! The health of a server's components: its tables, with everything stored in them, and
+//! its metastore. `/health`, gRPC health on both ports and a metric report the same
+//! state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use tonic_health::server::HealthReporter;
 use super::shutdown::Phases;
 use crate::output::things;
 
-/// How often gRPC health catches up with the parts.
+/// How often gRPC health is updated from the components.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// The parts whose health is reported.
+/// The components whose health is reported.
 #[derive(Clone)]
 pub struct Parts {
     pub store: Arc<Store>,
@@ -24,19 +25,19 @@ pub struct Parts {
     pub phases: &'static Phases,
 }
 
-/// A part that does not serve, and why.
+/// A component that does not serve, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub part: &'static str,
     pub reason: String,
 }
 
-/// Background work of the store that keeps failing.
+/// Background work of the store that fails repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailingWork {
     /// `flush` or `compaction`.
     pub work: &'static str,
-    /// `None` is all tables.
+    /// `None` means all tables.
     pub table: Option<String>,
     pub failures: u32,
     /// What fails, why, and what happens next.
@@ -44,7 +45,7 @@ pub struct FailingWork {
 }
 
 impl Parts {
-    /// Every part with the reason why it does not serve, if it does not.
+    /// Returns every component, with the reason if it does not serve.
     pub fn all(&self) -> Vec<(&'static str, Option<String>)> {
         let tables = self.store.failure().map(|failure| reason_of_store(&failure));
         let mut all = vec![("tables", tables)];
@@ -55,14 +56,14 @@ impl Parts {
         all
     }
 
-    /// Why the server is not healthy, if it is not.
+    /// Returns the reasons why the server is unhealthy; empty if it is healthy.
     pub fn failures(&self) -> Vec<Failure> {
         let all = self.all().into_iter();
         all.filter_map(|(part, reason)| Some(Failure { part, reason: reason? })).collect()
     }
 
-    /// Flushes and compactions that fail. One compaction that fails, as it does
-    /// when a file is damaged, leaves the rest of the store alone.
+    /// Returns failing flushes and compactions. A single failing compaction, for example
+    /// on a damaged file, does not affect the rest of the store.
     pub fn failing_work(&self) -> Vec<FailingWork> {
         let troubles = self.store.troubles();
         if troubles.is_empty() {
@@ -78,7 +79,7 @@ impl Parts {
         failing.collect()
     }
 
-    /// What is wrong although the server serves.
+    /// Returns problems that do not stop the server from serving.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> =
             self.failing_work().into_iter().map(|failing| failing.reason).collect();
@@ -106,7 +107,7 @@ impl FailingWork {
     }
 }
 
-/// Why the store does not take writes, and what to do.
+/// Explains why the store rejects writes and what to do.
 fn reason_of_store(failure: &stele_engine::Error) -> String {
     match failure {
         stele_engine::Error::Stopped(cause) => format!(
@@ -119,7 +120,7 @@ fn reason_of_store(failure: &stele_engine::Error) -> String {
     }
 }
 
-/// Why the metastore does not serve, and what to do.
+/// Explains why the metastore does not serve and what to do.
 fn reason_of_metastore(failure: &stele_metastore::Error) -> String {
     match failure {
         stele_metastore::Error::Stopped => {
@@ -131,7 +132,7 @@ fn reason_of_metastore(failure: &stele_metastore::Error) -> String {
     }
 }
 
-/// Reports the health of the gRPC services of one port.
+/// Reports the health of one port's gRPC services.
 #[derive(Clone)]
 pub struct Reporter {
     reporter: HealthReporter,
@@ -139,7 +140,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// A reporter of services that serve, and of the whole port (`""`).
+    /// Creates a reporter of services that serve, and of the whole port (`""`).
     pub async fn new(
         reporter: HealthReporter,
         services: impl IntoIterator<Item = &'static str>,
@@ -157,7 +158,7 @@ impl Reporter {
     }
 }
 
-/// The reporters of the ports.
+/// The reporters of all ports.
 #[derive(Clone)]
 pub struct Reporters {
     pub tables: Reporter,
@@ -172,9 +173,9 @@ impl Reporters {
         }
     }
 
-    /// Reports what becomes of the parts until the server drains.
+    /// Reports changes of the components' health until the server drains.
     pub async fn follow(self, parts: Parts) {
-        // Reporters begin with all parts serving.
+        // Reporters start with every component serving.
         let mut known: Vec<_> = parts.all().into_iter().map(|(part, _)| (part, None)).collect();
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

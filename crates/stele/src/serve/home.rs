@@ -1,5 +1,4 @@
-//! The directory of the data, which may be a temporary one, and the store
-//! that is opened in it.
+//! The data directory, which may be temporary, and the store opened in it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,15 +14,16 @@ use super::shares::Shares;
 use super::times::times;
 use crate::private;
 
-/// A group of a table is flushed when it holds this share of the cells' part:
-/// while one fragment is written the next can fill without anybody waiting.
+/// A group of a table is flushed when it reaches one part in this many of the memory for
+/// cells, so that the next fragment can fill while one is written, without stalling
+/// writers.
 const FRAGMENT_SHARE: u64 = 4;
 const FRAGMENT_BYTES_MAX: u64 = 64 << 20;
 const LOG_QUEUE_BYTES_MAX: u64 = 16 << 20;
 
 pub struct Home {
     pub dir: PathBuf,
-    /// Removed at the end, whatever that is.
+    /// Removed on every kind of exit.
     temporary: Option<TempDir>,
 }
 
@@ -58,7 +58,7 @@ impl Home {
             .with_context(|| format!("opening the store in {}", self.dir.display()))
     }
 
-    /// Removes what is not to be kept.
+    /// Removes a temporary directory.
     pub fn leave(self) -> anyhow::Result<()> {
         match self.temporary {
             Some(temporary) => {
@@ -69,7 +69,7 @@ impl Home {
     }
 }
 
-/// The engine's options under these settings.
+/// Returns the engine's options under these settings.
 fn engine_options(settings: &Settings) -> Options {
     let Shares { cells, cache, .. } = Shares::of(settings);
     let mut options = Options::default();

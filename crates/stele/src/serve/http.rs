@@ -1,4 +1,4 @@
-//! The HTTP port: health, metrics, and a page for people.
+//! The HTTP port: health, metrics and a status page.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::inject::Injector;
 use super::metrics::{self, Metrics};
 use super::status::{self, Place};
 
-/// What the pages tell about.
+/// The state that the pages show.
 #[derive(Clone)]
 pub struct Shown {
     pub parts: Parts,
@@ -35,8 +35,8 @@ async fn health(State(shown): State<Shown>) -> impl IntoResponse {
     described(draining, &shown.parts.failures(), &shown.parts.warnings())
 }
 
-/// The answer of /health: the reason of every part that does not serve, and
-/// what is wrong beside that.
+/// Returns the response of /health: the reason of every component that does not serve,
+/// then the warnings.
 fn described(draining: bool, failures: &[Failure], warnings: &[String]) -> (StatusCode, String) {
     let mut text = String::new();
     for Failure { part, reason } in failures {

@@ -1,6 +1,6 @@
-//! One call of the metastore's JSON gateway, held to the rules of gRPC calls: it ends at
-//! its deadline and with the server, its memory is known to whoever serves it, and it is
-//! counted. (Its body is charged and timed as those of all pages, in `upload`.)
+//! One call of the metastore's JSON gateway, under the rules of gRPC calls: it ends at
+//! its deadline and on shutdown, the services know its memory, and it is counted. (As
+//! with all pages, `upload` charges and times its body.)
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,14 +23,14 @@ use super::limits;
 use super::metrics::{Method, Metrics};
 use super::shutdown::Phases;
 
-/// What calls are counted and bounded by.
+/// The counters and shutdown phases that apply to the calls.
 #[derive(Clone, Copy)]
 pub struct JsonCalls {
     pub metrics: &'static Metrics,
     pub phases: &'static Phases,
 }
 
-/// Serves a call of the gateway; other requests pass.
+/// Serves a call of the gateway; passes other requests on.
 pub async fn serve(State(calls): State<JsonCalls>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     if !etcd::is_gateway(path) {
@@ -61,7 +61,7 @@ pub async fn serve(State(calls): State<JsonCalls>, request: Request, next: Next)
     response.map(|inner| Body::new(CountedBody { inner, record }))
 }
 
-/// The body of a response on its way out.
+/// A response body being sent.
 struct CountedBody {
     inner: Body,
     record: Record,
@@ -92,12 +92,12 @@ impl http_body::Body for CountedBody {
     }
 }
 
-/// What is known of a call; its drop is the call's end.
+/// The accounting of a call. Dropping it records the end of the call.
 struct Record {
     metrics: &'static Metrics,
     method: &'static Method,
     path: String,
-    /// Whether the end of the server waits for it.
+    /// Whether shutdown waits for the call.
     awaited: bool,
     started: Instant,
     memory: CallMemory,
@@ -125,7 +125,7 @@ impl Record {
     fn answered(&mut self, status: StatusCode) {
         self.memory.release_turn();
         self.code = code(status);
-        // Nothing that clients make up may fill the table of methods.
+        // Clients must not be able to fill the table of methods with invented ones.
         let known = !matches!(self.code, Code::Unimplemented | Code::NotFound);
         let methods = &self.metrics.methods;
         self.method = match known {
@@ -145,7 +145,7 @@ impl Drop for Record {
     }
 }
 
-/// The code that the gateway's status stands for.
+/// Returns the gRPC code for the gateway's HTTP status.
 fn code(status: StatusCode) -> Code {
     match status.as_u16() {
         200..300 => Code::Ok,

@@ -1,5 +1,5 @@
-//! What ends a call before it is done: the deadline that its client gave it,
-//! and the end of the server. Looked at only when a call has to wait.
+//! The limits that end an unfinished call: the client's deadline and shutdown. They are
+//! checked only when a call has to wait.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -27,7 +27,7 @@ impl Limits {
         Limits { deadline, ending, sleep: None, ended: None }
     }
 
-    /// The same limits, for what comes after.
+    /// Returns the same limits for the next stage of the call.
     pub fn next(&self) -> Limits {
         Limits::new(self.deadline, self.ending)
     }
@@ -36,7 +36,7 @@ impl Limits {
         self.deadline
     }
 
-    /// Why a call that has more to do must end now.
+    /// Returns why an unfinished call must end now, if it must.
     pub fn reached(&self) -> Option<Status> {
         if self.ending.is_cancelled() {
             return Some(shutting_down());
@@ -44,7 +44,7 @@ impl Limits {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline).then(late)
     }
 
-    /// Wakes a call that waits when a limit is reached.
+    /// Completes when a limit is reached; wakes the waiting call.
     pub fn poll_reached(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let mut this = self.project();
         if this.ended.is_none() {
@@ -72,7 +72,7 @@ fn shutting_down() -> Status {
     Status::unavailable("the server is shutting down")
 }
 
-/// The time that a client gives its call. What cannot be read is no limit.
+/// Returns the timeout that the client gave its call. An unreadable value means no limit.
 pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,5 +1,5 @@
-//! Taking the ports. Done before the data is opened, so that a mistake in an
-//! address is told at once.
+//! Binds the ports. This happens before the data is opened, so that a wrong address is
+//! reported at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,17 +15,17 @@ use tokio_rustls::TlsAcceptor;
 use super::settings::{Port, Settings};
 use super::tls;
 
-/// Connections that the kernel holds until they are accepted.
+/// The maximum number of connections that the kernel queues before they are accepted.
 const BACKLOG: u32 = 4096;
-/// A peer that answers nothing for about two minutes is gone. The kernel
-/// keeps watch, so an idle connection costs this process nothing.
+/// With this, a peer that has not answered for about two minutes is considered gone. The
+/// kernel sends the probes, so an idle connection costs this process nothing.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
-/// Files that the store and the process itself may need beside connections.
+/// File descriptors reserved for the store and the process itself.
 const FILES_RESERVED: u64 = 512;
 
-/// The ports of a server; those that are off are missing.
+/// The ports of a server. Ports that are off are `None`.
 pub struct Ports {
     pub grpc: Option<ListeningPort>,
     pub http: Option<ListeningPort>,
@@ -33,14 +33,14 @@ pub struct Ports {
     pub tls: bool,
 }
 
-/// One port on every address of the host to listen on.
+/// One port, bound on every address of the host.
 pub struct ListeningPort {
     pub listeners: Vec<TcpListener>,
     pub tls: Option<TlsAcceptor>,
 }
 
 impl ListeningPort {
-    /// The address to tell people; one of IPv4 if there is any.
+    /// Returns the address to display, preferring IPv4.
     pub fn address(&self) -> io::Result<SocketAddr> {
         match self.listeners.first() {
             Some(listener) => listener.local_addr(),
@@ -65,7 +65,7 @@ impl Ports {
     }
 }
 
-/// Listens on a port, unless it is off. `flag` is what moves it.
+/// Binds a port unless it is off. `flag` is the flag that changes it.
 async fn take(
     settings: &Settings,
     port: Port,
@@ -78,8 +78,8 @@ async fn take(
     Ok(Some(ListeningPort { listeners, tls }))
 }
 
-/// Listens on all addresses that the name of the host stands for. Addresses
-/// that this machine does not have are skipped if it has another of them.
+/// Listens on every address that the host name resolves to. Skips addresses that this
+/// machine does not have if it has at least one of them.
 async fn listen_all(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let found = lookup_host((bare, port)).await.with_context(|| format!("--listen {host}"))?;
@@ -88,7 +88,7 @@ async fn listen_all(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<Tcp
     addresses.dedup();
     let mut listeners = Vec::new();
     let mut skipped = None;
-    // Any free port is the same free port on all addresses.
+    // Port 0 resolves to the same free port on all addresses.
     let mut chosen = port;
     for mut address in addresses {
         address.set_port(chosen);
@@ -111,7 +111,7 @@ async fn listen_all(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<Tcp
     }
 }
 
-/// True if the machine has no such address, or no addresses of its kind.
+/// Returns whether the machine lacks this address or its address family.
 fn is_of_other_machine(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable
         || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
@@ -133,13 +133,13 @@ fn not_taken(error: io::Error, host: &str, address: SocketAddr, flag: &str) -> a
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restarted server must not wait for the old connections' last packets.
+    // Lets a restarted server bind while old connections are in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Prepares a connection that was accepted.
+/// Sets the socket options of an accepted connection.
 pub fn prepare(connection: impl AsFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(&connection, true)?;
     sockopt::set_socket_keepalive(&connection, true)?;
@@ -149,8 +149,8 @@ pub fn prepare(connection: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for as many open files as this process may have. Returns how many of
-/// them connections may take.
+/// Raises the limit of open files to the maximum. Returns how many of them connections
+/// may use.
 pub fn connections_max() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -1,4 +1,4 @@
-//! The log of the server: on standard error, as text or as JSON.
+//! The server's log: on standard error, as text or as JSON.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -9,11 +9,11 @@ use tracing_subscriber::EnvFilter;
 use super::settings::LogFormat;
 
 const DEFAULT: &str = "info";
-/// Libraries that tell their whole inner life at `info`. One speaks up when it
-/// is named, as in `info,openraft=debug`.
+/// Libraries that log too much at `info`. A filter that names one enables it, as in
+/// `info,openraft=debug`.
 const TALKATIVE: [&str; 2] = ["openraft", "hickory_server"];
 
-/// Starts logging. What is said here wins over `RUST_LOG`.
+/// Starts logging. `filter` overrides `RUST_LOG`.
 pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
     let filter = match filter {
         Some(filter) => EnvFilter::try_new(hushed(filter))
@@ -34,7 +34,7 @@ pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The filter, with warnings only of the talkative unless it names them.
+/// Limits the talkative libraries to warnings, unless the filter names them.
 fn hushed(filter: &str) -> String {
     let unnamed = TALKATIVE.iter().filter(|name| !filter.contains(*name));
     unnamed.fold(filter.to_string(), |filter, name| format!("{filter},{name}=warn"))

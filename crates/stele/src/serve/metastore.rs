@@ -1,5 +1,5 @@
-//! The metastore on a port of its own: gRPC calls and plain HTTP side by side,
-//! as etcd's clients expect.
+//! The metastore on its own port: gRPC and plain HTTP side by side, as etcd's clients
+//! expect.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -38,7 +38,7 @@ use super::metrics;
 use super::settings::{ClusterId, Given, Settings, Size};
 use super::shares::Shares;
 
-/// The directory of its data, within the server's.
+/// The metastore's directory within the server's data directory.
 pub const DIR: &str = "metastore";
 /// The services whose health is reported.
 const SERVICES: [&str; 6] = [
@@ -49,17 +49,17 @@ const SERVICES: [&str; 6] = [
     "etcdserverpb.Maintenance",
     "stele.metastore.v1.Metastore",
 ];
-/// How long the end waits for calls to let go of the node, and how often it looks.
+/// How long shutdown waits for calls to release the node, and how often it checks.
 const FAREWELL: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
-/// How long the end waits for a purge that is under way.
+/// How long shutdown waits for a purge in progress.
 const PURGE_WAIT: Duration = Duration::from_secs(10);
 
-/// What the metastore is told.
+/// The settings of the metastore.
 #[derive(Clone, Copy, Debug)]
 pub struct MetastoreSettings {
     cluster: Option<ClusterId>,
-    /// 0 is no limit.
+    /// 0 means no limit.
     quota: Size,
     retention: Retention,
 }
@@ -81,7 +81,7 @@ impl MetastoreSettings {
     }
 }
 
-/// An open member, and the way to it.
+/// An open member and the services that reach it.
 pub struct Metastore {
     node: Arc<Node>,
     etcd: Etcd,
@@ -119,7 +119,7 @@ impl Metastore {
         Ok(Metastore { etcd: Etcd::new(node.clone(), options), node })
     }
 
-    /// All gRPC services, and the reporter of their health.
+    /// Returns all gRPC services and their health reporter.
     pub async fn services(&self) -> (Services, Reporter) {
         let (health, service) = tonic_health::server::health_reporter();
         let health = Reporter::new(health, SERVICES).await;
@@ -130,13 +130,13 @@ impl Metastore {
         &self.node
     }
 
-    /// What is not gRPC.
+    /// Returns the routes that are not gRPC.
     pub fn pages(&self) -> Router {
         let pages = Router::new().fallback_service(self.etcd.service());
         pages.layer(middleware::from_fn(refuse_grpc))
     }
 
-    /// Leaves everything on disk. Everything acknowledged is there already.
+    /// Flushes everything to disk. Everything acknowledged is durable already.
     pub async fn close(self) -> anyhow::Result<()> {
         let Metastore { mut node, etcd } = self;
         drop(etcd);
@@ -144,7 +144,8 @@ impl Metastore {
         loop {
             match Arc::try_unwrap(node) {
                 Ok(last) => return close(last).await,
-                // A call that does not end still holds it: the log is enough.
+                // An unfinished call still holds the node. That is safe: the log is
+                // durable.
                 Err(_) if Instant::now() >= deadline => {
                     tracing::warn!(
                         "the metastore was not closed: a call still uses it; the next start \
@@ -159,8 +160,8 @@ impl Metastore {
     }
 }
 
-/// Closes the node. Everything is flushed before it waits for a purge whose
-/// caller has gone.
+/// Closes the node. Everything is flushed before it waits for a purge whose caller has
+/// gone.
 async fn close(node: Node) -> anyhow::Result<()> {
     match timeout(PURGE_WAIT, node.close()).await {
         Ok(closed) => closed.context("closing the metastore"),
@@ -171,7 +172,7 @@ async fn close(node: Node) -> anyhow::Result<()> {
     }
 }
 
-/// Refuses gRPC calls that came over HTTP/1.
+/// Rejects gRPC calls over HTTP/1.
 async fn refuse_grpc(request: Request, next: Next) -> Response {
     if is_grpc(request.headers()) {
         return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC calls need HTTP/2\n")
@@ -180,7 +181,7 @@ async fn refuse_grpc(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// gRPC calls to one side, the rest to the other.
+/// Routes gRPC calls to one side and everything else to the other.
 #[derive(Clone)]
 pub struct Both {
     pub calls: Calls,
@@ -201,7 +202,7 @@ impl Service<http::Request<Incoming>> for Both {
 }
 
 pin_project! {
-    /// The answer to either, until it begins.
+    /// The pending response of either side.
     #[project = ProjectedAnswering]
     pub enum Answering {
         Call { #[pin] call: Call },
@@ -225,7 +226,7 @@ impl Future for Answering {
 }
 
 pin_project! {
-    /// The body of either.
+    /// The response body of either side.
     #[project = ProjectedBody]
     pub enum EitherBody {
         Call { #[pin] body: ResponseBody },

@@ -1,12 +1,11 @@
 //! `stele serve`: one process that serves a store.
 //!
-//! Follow a start: flags, environment and file become `settings`; the ports
-//! are taken (`listen`), the store is opened (`home`) on a disk that tells the
-//! runtime when it is slow (`disk`), and when connections are accepted
-//! (`connections`) the `banner` says so. Follow a call: its bytes are
-//! charged to the memory for requests as they arrive (`request`), it is counted
-//! and bounded (`call`, `limits`, `metrics`), and answered by one of the `services`. At
-//! the end (`shutdown`) calls finish and the store is closed.
+//! Startup: flags, environment and file are resolved (`settings`), the ports are bound
+//! (`listen`), and the store is opened (`home`) on a disk that notifies the runtime
+//! before it blocks (`disk`). Once connections are accepted (`connections`), the `banner`
+//! is printed. A call: its bytes are charged to the request memory as they arrive
+//! (`request`), it is counted and bounded (`call`, `limits`, `metrics`), and one of the
+//! `services` answers it. Shutdown (`shutdown`): calls finish and the store is closed.
 
 mod banner;
 mod call;
@@ -75,7 +74,7 @@ pub use self::sites::Sites;
 use self::status::Place;
 use crate::{Outcome, private};
 
-/// What threads that do not end are waited for when all else is done.
+/// How long to wait for the remaining threads after everything else has finished.
 const THREADS_WAIT: Duration = Duration::from_secs(1);
 
 pub fn run(flags: Flags) -> anyhow::Result<Outcome> {
@@ -98,8 +97,9 @@ fn start(settings: &Settings, reader: Reader) -> anyhow::Result<Outcome> {
     served.map(|()| Outcome::Sound)
 }
 
-/// Memory comes and goes in pieces of some hundred KiB. In huge pages the kernel
-/// would clear 2 MiB for each, which took a third of the time of a bulk load.
+/// Disables huge pages. Memory is allocated and freed in pieces of some hundred KiB; with
+/// huge pages the kernel would clear 2 MiB for each, which took a third of the time of a
+/// bulk load.
 fn refuse_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "huge pages are left on");
@@ -107,7 +107,7 @@ fn refuse_huge_pages() {
 }
 
 async fn serve(settings: &Settings, reader: Reader) -> anyhow::Result<()> {
-    // First of all, so that no signal finds the process half prepared.
+    // First, so that no signal arrives while the process is only half prepared.
     let signals = Signals::listen().context("listening for signals")?;
     let ports = Ports::take(settings).await?;
     let injector = settings.injector()?;
@@ -134,14 +134,14 @@ async fn serve(settings: &Settings, reader: Reader) -> anyhow::Result<()> {
     home.leave()
 }
 
-/// The catalogues of the store, and a thread that removes deleted ones.
+/// Opens the catalogues of the store and starts a thread that removes deleted ones.
 fn open_catalogues(store: &Arc<Store>) -> anyhow::Result<Arc<Catalogues>> {
     let catalogues = Arc::new(Catalogues::open(store.clone()).context("opening the catalogues")?);
     Collector::start(&catalogues).context("starting a thread")?;
     Ok(catalogues)
 }
 
-/// A server that takes requests.
+/// A running server.
 struct Server {
     store: Arc<Store>,
     metastore: Option<Metastore>,
@@ -162,7 +162,8 @@ impl Server {
         injector: Option<Arc<Injector>>,
     ) -> anyhow::Result<Server> {
         let api = Api::new(store.clone())?;
-        // As long-lived as the process: every task uses them without counting.
+        // Leaked on purpose: tasks share these for the life of the process without
+        // reference counting.
         let shares = Shares::of(settings);
         let memory = CallPools::new(shares.requests, shares.responses, settings.request_wait);
         let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(memory)));

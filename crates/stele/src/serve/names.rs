@@ -1,5 +1,5 @@
-//! Names within `stele serve`: their rows are in this server's own tables, in
-//! an instance of their own, and their DNS has a port of its own.
+//! Names within `stele serve`: their rows are in this server's own tables, in a separate
+//! instance, and their DNS has its own port.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,19 +19,20 @@ use super::settings::{Given, Port};
 use super::shutdown::Phases;
 use crate::name::{first_nodes, tokens};
 
-/// The instance of the rows of names, in the project that only this server reaches.
+/// The instance that holds the rows of names, in the project that only this server can
+/// access.
 const INSTANCE: &str = "names";
 
 const DNS_PORT: u16 = 8053;
 const GRACE: Duration = Duration::from_secs(60);
 const SWEEP: Duration = Duration::from_secs(3600);
-/// What a call of a row may take.
+/// The deadline of a call that reads or writes a row.
 const ROW_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What is set about names.
+/// The settings of names.
 #[derive(Clone, Debug)]
 pub struct NameSettings {
-    /// `None` is the usual port, or no DNS if somebody else has it.
+    /// `None` means the default port, or no DNS if that port is taken.
     dns_port: Option<Port>,
     dns_zone: String,
     dns_host: Option<String>,
@@ -67,7 +68,7 @@ impl NameSettings {
     }
 }
 
-/// The port of DNS, before there is anything to answer.
+/// The bound DNS port, before the service behind it exists.
 pub struct DnsPort {
     sockets: Option<Sockets>,
     zone: Zone,
@@ -93,7 +94,8 @@ impl DnsPort {
         let address = address.with_context(|| format!("--listen {listen} is no address"))?;
         let sockets = match Sockets::take(address).await {
             Ok(sockets) => Some(sockets),
-            // Nobody asked for it, so it is no reason not to start.
+            // The default port was not asked for explicitly, so startup continues without
+            // it.
             Err(error) if settings.dns_port.is_none() => {
                 tracing::warn!(%error, "no DNS: port {port} cannot be had; see --dns-port");
                 None
@@ -112,7 +114,7 @@ impl DnsPort {
     }
 }
 
-/// Names of this server, with what works for them in the background.
+/// Starts the names of this server and their background tasks.
 pub async fn start(
     settings: &NameSettings,
     api: &Api,
@@ -132,7 +134,7 @@ pub async fn start(
     };
     let tokens = tokens(settings.tokens.as_deref())?;
     let table: Arc<Mounttable> = Mounttable::new(&client, options)?;
-    // Who never uses names never has tables of them.
+    // Servers that never use names get no tables for them.
     if settings.permissions.is_some() || table.has_tables().await? {
         table.ready().await.context("setting up the tables of names")?;
     }

@@ -1,5 +1,5 @@
-//! Frames of responses on their way out. Each large one is charged to the
-//! memory for responses until the transport has sent it.
+//! Response frames being sent. Each large frame is charged to the response memory until
+//! the transport has sent it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use stele_grpc::memory::{MemoryPool, Share};
 use tonic::Status;
 
-/// Smaller frames are not counted one by one: what a connection may hold of
-/// them is bounded by its number of streams.
+/// Smaller frames are not charged individually: the number of streams of a connection
+/// bounds their memory.
 const CHARGED_BYTES_MIN: usize = 4 << 10;
 
-/// The charged frames of one response that were not sent yet.
+/// The charged frames of one response that have not been sent yet.
 #[derive(Clone, Default)]
 pub struct Outgoing(Arc<Unsent>);
 
@@ -27,7 +27,7 @@ struct Unsent {
     waker: Mutex<Option<Waker>>,
 }
 
-/// A frame that holds memory until it is dropped by the transport.
+/// A frame that holds memory until the transport drops it.
 struct Charged {
     data: Bytes,
     outgoing: Outgoing,
@@ -35,19 +35,19 @@ struct Charged {
 }
 
 impl Outgoing {
-    /// The same bytes, which return their share when they are sent.
+    /// Wraps the bytes so that they release their share once they are sent.
     pub fn charge(&self, data: Bytes, share: Share) -> Bytes {
         self.0.frames.fetch_add(1, Ordering::SeqCst);
         Bytes::from_owner(Charged { data, outgoing: self.clone(), _share: share })
     }
 
-    /// Ready when all frames are sent.
+    /// Completes when all frames are sent.
     pub fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_sent() {
             return Poll::Ready(());
         }
         *self.0.waker.lock() = Some(cx.waker().clone());
-        // Again: one that was sent meanwhile found no waker.
+        // Checks again: a frame sent in the meantime found no waker.
         if self.is_sent() { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -73,9 +73,9 @@ impl Drop for Charged {
     }
 }
 
-/// Memory for the next frame of a response whose frames are large. It is taken
-/// before the frame is made, so that many responses cannot exceed their memory
-/// together; the first frame is charged when it is there.
+/// Memory reserved for the next frame of a response with large frames. It is reserved
+/// before the frame is produced, so that many responses together cannot exceed their
+/// limit; the first frame is charged once it exists.
 #[derive(Default)]
 pub struct Prepaid {
     /// The size of the last frame, if it was charged.
@@ -84,11 +84,11 @@ pub struct Prepaid {
     waiting: Option<Taking>,
 }
 
-/// A share that is being waited for.
+/// A pending reservation.
 type Taking = Pin<Box<dyn Future<Output = Result<Share, Status>> + Send>>;
 
 impl Prepaid {
-    /// Takes memory for the next frame.
+    /// Reserves memory for the next frame.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -106,7 +106,7 @@ impl Prepaid {
             if self.share.is_some() {
                 return Poll::Ready(Ok(()));
             }
-            // Nobody waits for memory while holding some that others wait for.
+            // Never waits for memory while holding memory that others wait for.
             if let Some(outgoing) = outgoing {
                 ready!(outgoing.poll_sent(cx));
             }
@@ -119,12 +119,12 @@ impl Prepaid {
         Poll::Ready(granted.map(|share| self.share = Some(share)))
     }
 
-    /// Returns what is kept for a frame that may never come.
+    /// Releases the reservation for a frame that may never come.
     pub fn release(&mut self) {
         self.share = None;
     }
 
-    /// Charges a frame that is large. `awaited` is a response that ends by itself.
+    /// Charges a frame if it is large. `awaited` says that the response ends by itself.
     pub fn charge(
         &mut self,
         frame: Frame<Bytes>,
@@ -138,7 +138,7 @@ impl Prepaid {
             return frame;
         }
         let bytes = bytes as u64;
-        // An endless stream may be idle next: it must not wait for memory then.
+        // An endless stream may be idle next and must not wait for memory then.
         self.wanted = if awaited { bytes } else { 0 };
         let mut share = self.share.take().unwrap_or_else(|| responses.take_now(0));
         let (prepaid, wanted) = (share.bytes(), bytes);
@@ -151,8 +151,8 @@ impl Prepaid {
     }
 }
 
-/// Whether so much more than its limit is in use that even responses that may
-/// be small have to wait.
+/// Returns whether usage exceeds the limit by so much that even possibly small responses
+/// have to wait.
 fn is_far_exceeded(responses: &MemoryPool) -> bool {
     responses.used() > responses.limit() + responses.limit() / 4
 }

@@ -1,5 +1,5 @@
-//! The pace of a request body: after a time without conditions its bytes must
-//! keep arriving at a rate, and sooner if others wait for the memory it holds.
+//! The minimum pace of a request body: after a grace period its bytes must keep arriving
+//! at a given rate, and earlier if others wait for the memory that it holds.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,29 +10,30 @@ use tokio::time::{Instant, Sleep};
 use super::times::times;
 
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// The rate of a body that keeps others waiting, over each interval of
+/// The minimum rate of a body that blocks others, over each interval of
 /// `Times::body_hindering`.
 const HINDERING_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
-/// Watches one message, from when it first had to be waited for.
+/// Tracks one message from the moment it first had to be waited for.
 #[derive(Default)]
 pub struct Pace(Option<Watch>);
 
 struct Watch {
     since: Instant,
-    /// When it was looked at last, and how much had arrived by then.
+    /// When progress was last sampled, and how much had arrived by then.
     looked: Instant,
     arrived: usize,
     next_look: Pin<Box<Sleep>>,
 }
 
 impl Pace {
-    /// Starts anew: a new message, or time that the client could not use.
+    /// Restarts the measurement: for a new message, or after time that the client could
+    /// not use.
     pub fn restart(&mut self) {
         self.0 = None;
     }
 
-    /// Ready with the time that has passed when `arrived` bytes are too few.
+    /// Completes with the elapsed time when `arrived` bytes are too few.
     pub fn poll_overdue(
         &mut self,
         cx: &mut Context<'_>,
@@ -64,7 +65,7 @@ impl Watch {
     }
 }
 
-/// The time in which a body must be received up to this point.
+/// Returns the time within which this many bytes must be received.
 fn allowed(arrived: u64) -> Duration {
     let millis = arrived.saturating_mul(1000) / BYTES_PER_SECOND_MIN;
     times().body + Duration::from_millis(millis)

@@ -1,5 +1,5 @@
-//! The body of a request on its way in: its bytes are charged to the call's
-//! memory as they arrive, and they must keep arriving.
+//! A request body being received: its bytes are charged to the call's memory as they
+//! arrive, and they must keep arriving.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,12 +19,12 @@ pub struct RequestBody<B = Incoming> {
     inner: B,
     memory: CallMemory,
     framing: Framing,
-    /// The size of the message that is being received.
+    /// The size of the message being received.
     announced: usize,
     /// Whether its memory is charged as it arrives.
     in_steps: bool,
     pace: Pace,
-    /// Bytes that were received but may not pass before their memory is granted.
+    /// Received bytes that are held until their memory is granted.
     held_back: Option<HeldBack>,
 }
 
@@ -67,7 +67,7 @@ impl<B> RequestBody<B> {
         })
     }
 
-    /// Ends a message whose bytes do not keep arriving.
+    /// Ends a message whose bytes stop arriving.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if !self.framing.within_message() {
             self.pace.restart();
@@ -83,7 +83,7 @@ impl<B> RequestBody<B> {
         )))
     }
 
-    /// Bytes of the message that have arrived.
+    /// Returns the number of bytes of the message that have arrived.
     fn arrived(&self) -> usize {
         self.announced.saturating_sub(self.framing.message_left())
     }
@@ -122,7 +122,7 @@ where
             if let Some(held_back) = &mut this.held_back {
                 let granted = ready!(held_back.memory.as_mut().poll(cx));
                 let data = this.held_back.take().map(|held_back| held_back.data);
-                // The time in which the client could not send does not count.
+                // Time in which the client could not send does not count.
                 this.pace.restart();
                 return Poll::Ready(match granted {
                     Ok(()) => data.map(|data| Ok(Frame::data(data))),
@@ -138,7 +138,7 @@ where
                     Ok(data) => data,
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
-                // The client has gone away.
+                // The client has disconnected.
                 Some(Err(error)) => {
                     return Poll::Ready(Some(Err(Status::from_error(error.into()))));
                 }

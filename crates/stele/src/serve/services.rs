@@ -1,5 +1,5 @@
-//! The services of a server: the Bigtable API, catalogues, names, health and
-//! reflection over gRPC; traces over HTTP.
+//! The services of a server: the Bigtable API, catalogues, names, health and reflection
+//! over gRPC; traces over HTTP.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use stele_grpc::Services;
 
 use super::health::Reporter;
 
-/// The services whose health is reported, beside catalogues.
+/// The services whose health is reported, besides catalogues.
 const SERVICES: [&str; 5] = [
     "google.bigtable.v2.Bigtable",
     "google.bigtable.admin.v2.BigtableTableAdmin",
@@ -22,7 +22,7 @@ const SERVICES: [&str; 5] = [
 ];
 const CATALOGUES: &str = "stele.catalogue.v1.Catalogues";
 
-/// All gRPC services, and the reporter of their health.
+/// Returns all gRPC services and their health reporter.
 pub async fn grpc(
     api: &Api,
     catalogues: Option<Arc<Catalogues>>,
@@ -51,8 +51,8 @@ pub async fn grpc(
     Ok((services, health))
 }
 
-/// The pages of traces, whose tables are those of an instance of their own.
-/// Their requests hold at most `memory_bytes`.
+/// Returns the pages of traces, whose tables are in a separate instance. Their requests
+/// hold at most `memory_bytes`.
 pub fn traces(api: &Api, memory_bytes: u64) -> Router {
     use stele_traces::http::{INSTANCE, PROJECT, router_within};
     let options = Options::new("this process", PROJECT, INSTANCE);

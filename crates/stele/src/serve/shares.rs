@@ -1,27 +1,27 @@
-//! How the memory of the process is divided (docs/operations.md). The shares
-//! add up to `--memory`; connections, compactions and caches of the services
-//! are the quarter by which the process may exceed it.
+//! How the memory of the process is divided (docs/operations.md). The shares add up to
+//! `--memory`; connections, compactions and caches of the services are the quarter by
+//! which the process may exceed it.
 
 use super::settings::{Port, Settings};
 
-/// The shares are given in sixteenths.
+/// Shares are given in sixteenths.
 const PARTS: u64 = 16;
 
-/// What each user of memory may take, in bytes.
+/// The memory limit of each user, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// Cells of tables that are not on disk yet.
     pub cells: u64,
-    /// Blocks of tables, decompressed.
+    /// Decompressed blocks of tables.
     pub cache: u64,
-    /// Requests, as they arrived and decoded.
+    /// Requests, both as received and decoded.
     pub requests: u64,
-    /// Responses that were not sent yet.
+    /// Responses that have not been sent yet.
     pub responses: u64,
-    /// The same as the first two for the metastore; nothing if it is off.
+    /// The same as the first two, for the metastore; 0 if it is off.
     pub metastore_cells: u64,
     pub metastore_cache: u64,
-    /// Grids of traces, and results that are being stored.
+    /// Grids of traces, and results being stored.
     pub traces: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The end: signals, the requests in flight, the store.
+//! Shutdown: signals, requests in flight, the store.
 
 use std::io;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use tonic_health::ServingStatus;
 use super::Server;
 use super::home::Home;
 
-/// How often a draining server looks whether all calls have ended.
+/// How often a draining server checks whether all calls have ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// What calls that were ended get for telling their clients, and then
-/// connections for being closed in order.
+/// How long cancelled calls have to notify their clients, and then connections to close
+/// cleanly.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// The exit code when the second signal does not let the server finish.
+/// The exit code when a second signal interrupts the shutdown.
 const CUT_OFF: i32 = 130;
 
-/// How far the end has come: first nothing new is taken, then what still runs
-/// is ended, then what is left is cut off.
+/// The phases of shutdown: first nothing new is accepted, then running calls are ended,
+/// then remaining connections are closed.
 #[derive(Default)]
 pub struct Phases {
-    /// No new connections and calls; those that run may finish.
+    /// New connections and calls are rejected; running calls may finish.
     pub draining: CancellationToken,
-    /// Calls are answered UNAVAILABLE now.
+    /// Running calls are answered with UNAVAILABLE.
     pub ending: CancellationToken,
-    /// Connections are closed, whatever they do.
+    /// Connections are closed, whatever their state.
     pub closing: CancellationToken,
 }
 
@@ -56,8 +56,8 @@ impl Signals {
         }
     }
 
-    /// Waits for the first signal. From then on a second one ends the process
-    /// at once; only temporary data is still removed.
+    /// Waits for the first signal. From then on a second one ends the process at once;
+    /// only temporary data is still removed.
     pub async fn first(mut self, home: &Home) -> &'static str {
         let first = self.next().await;
         let temporary = home.is_temporary().then(|| home.dir.clone());
@@ -80,7 +80,7 @@ impl Server {
         self.phases.draining.cancel();
         self.tasks.close();
         let deadline = Instant::now() + grace;
-        // At least once, so that watchers of health hear of it.
+        // Sleeps at least once, so that watchers of health are notified.
         sleep(LOOK).await;
         while self.in_flight() > 0 && Instant::now() < deadline {
             sleep(LOOK).await;
@@ -117,7 +117,7 @@ async fn close(mut store: Arc<Store>) -> anyhow::Result<()> {
     };
     let closed = tokio::task::spawn_blocking(move || match last {
         Ok(store) => store.close(),
-        // A call that does not end still holds it: the log is enough.
+        // An unfinished call still holds the store. Syncing the log is enough.
         Err(shared) => shared.sync(Txn::MAX).map(drop),
     });
     closed.await.context("closing the store")?.context("closing the store")

@@ -1,8 +1,8 @@
-//! Which requests of browsers are served. A web page of another site must not use this
-//! server through a visitor's browser: neither by sending requests to it (checked by
-//! `Origin` and `Sec-Fetch-Site`), nor by a host name of its own that resolves to this
-//! server (checked by `Host`). gRPC needs none of this: no browser sends its content
-//! type to another site without asking first.
+//! Decides which browser requests are served. A web page of another site must not use
+//! this server through a visitor's browser: neither by sending requests to it (checked by
+//! `Origin` and `Sec-Fetch-Site`), nor through a host name of its own that resolves to
+//! this server (checked by `Host`). gRPC needs no check: browsers send its content type
+//! to another site only after a preflight request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Domains that nobody can register in the public DNS.
+/// Domains that cannot be registered in the public DNS.
 const LOCAL_DOMAINS: [&str; 4] = [".localhost", ".local", ".internal", ".svc"];
-/// What pages of listed origins may send.
+/// What pages of allowed origins may send.
 const METHODS: &str = "GET, POST, OPTIONS";
 const HEADERS: &str = "accept, authorization, content-type";
 
 /// The names of this server and the origins that may use it.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
-    /// In lower case; `*.domain` stands for one label before the domain.
+    /// Lower case; `*.domain` matches one label before the domain.
     hosts: Vec<String>,
     /// As browsers write them: `https://host[:port]`.
     origins: Vec<String>,
 }
 
-/// Why a request is not served.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
     Host(String),
@@ -43,7 +43,8 @@ enum Refusal {
 }
 
 impl Sites {
-    /// Hosts of `--allowed-host` and of the certificate, origins of `--cors-origin`.
+    /// Takes the hosts of `--allowed-host` and of the certificate, and the origins of
+    /// `--cors-origin`.
     pub fn new(
         hosts: impl IntoIterator<Item = String>,
         origins: Vec<String>,
@@ -55,15 +56,16 @@ impl Sites {
         Ok(Sites { hosts, origins })
     }
 
-    /// The routes, for those who may use them.
+    /// Wraps the routes with the check.
     pub fn guard(self: &Arc<Sites>, routes: Router) -> Router {
-        // The routes are one fallback, so that nothing is routed before the check.
+        // All routes are one fallback, so that nothing is routed before the check.
         Router::new()
             .fallback_service(routes)
             .layer(middleware::from_fn_with_state(self.clone(), check))
     }
 
-    /// The origin to grant the response to, if it is a listed one.
+    /// Checks a request. Returns the allowed origin to grant the response to, if it has
+    /// one.
     fn admit(&self, request: &Request) -> Result<Option<HeaderValue>, Refusal> {
         self.check_host(request.uri(), request.headers())?;
         self.check_origin(request.method(), request.headers())
@@ -121,13 +123,14 @@ impl Sites {
     }
 }
 
-/// A link or an address that somebody follows: it shows a page and changes nothing.
+/// Returns whether the request follows a link or an entered address: it shows a page and
+/// changes nothing.
 fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
     let is = |name: HeaderName, value: &str| headers.get(name).is_some_and(|given| given == value);
     method == Method::GET && is(FETCH_MODE, "navigate") && is(FETCH_DEST, "document")
 }
 
-/// Returns whether a page of this origin came from the host that it now asks.
+/// Returns whether the page's origin is the host that it requests.
 fn is_same(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
     let (Ok(origin), Some(Ok(host))) = (origin.to_str(), host.map(HeaderValue::to_str)) else {
         return false;
@@ -141,7 +144,7 @@ fn is_origin(text: &str) -> bool {
     authority.is_some_and(|authority| host(authority).is_some() && !authority.contains('*'))
 }
 
-/// The host of `host[:port]`, if it is a name or an address.
+/// Returns the host of `host[:port]`, if it is a valid name or address.
 fn host(authority: &str) -> Option<&str> {
     let end = match authority.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,
@@ -156,7 +159,7 @@ fn host(authority: &str) -> Option<&str> {
     (port_is_fine && !host.is_empty() && host.bytes().all(fine)).then_some(host)
 }
 
-/// Returns whether a name of the list stands for the host.
+/// Returns whether a listed name matches the host.
 fn matches(known: &str, host: &str) -> bool {
     match known.strip_prefix("*.") {
         Some(domain) => {
@@ -172,7 +175,7 @@ async fn check(State(sites): State<Arc<Sites>>, request: Request, next: Next) ->
         Err(refusal) => return refusal.into_response(),
     };
     let mut response = match request.method() {
-        // Nothing here depends on it, so nothing is asked.
+        // Preflight responses do not depend on the route, so none is called.
         &Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
         _ => next.run(request).await,
     };
@@ -276,7 +279,7 @@ mod tests {
         }
         let twice = admit(&sites, "GET", &[("host", "localhost"), ("host", "evil.com")]);
         assert!(matches!(twice, Err(Refusal::Host(_))));
-        // Health probes with HTTP/1.0 send none.
+        // Health probes over HTTP/1.0 send no Host header.
         assert_eq!(admit(&sites, "GET", &[]), Ok(None));
         let absolute = Request::builder().uri("http://evil.com/").header("host", "localhost");
         assert!(sites.admit(&absolute.body(Body::empty()).unwrap()).is_err());

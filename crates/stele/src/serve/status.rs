@@ -1,4 +1,4 @@
-//! The status page: what this server is, what it holds, what it does.
+//! The status page: version, addresses, contents and activity of this server.
 
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::listen::{ListeningPort, Ports};
 use super::metrics::Process;
 use crate::output::{bytes, count, things};
 
-/// Where a server listens and keeps its data.
+/// The addresses and the data directory of a server.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub grpc: Option<SocketAddr>,
@@ -22,9 +22,9 @@ pub struct Place {
     pub data: PathBuf,
     pub ephemeral: bool,
     pub tls: bool,
-    /// Whether clients must show a certificate.
+    /// Whether clients must present a certificate.
     pub client_certificates: bool,
-    /// How many rules inject faults, if any may.
+    /// The number of fault injection rules; `None` if injection is disabled.
     pub injects: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Page {
         self.0.push_str(html);
     }
 
-    /// Text that could be anything.
+    /// Appends arbitrary text, escaped.
     fn text(&mut self, text: impl Display) {
         for letter in text.to_string().chars() {
             match letter {

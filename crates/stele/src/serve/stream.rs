@@ -1,10 +1,10 @@
 //! The task of one HTTP/2 stream, ended when its client does not read.
 //!
-//! hyper does not poll a response body while the stream has no flow-control
-//! window: it holds the frame that the body gave last and waits. So the body
-//! cannot know that its time is over; the task around it can. The body notes
-//! when it handed over a frame, and if it is not asked for another in time the
-//! task ends, which resets the stream and frees all that it held.
+//! While a stream has no flow-control window, hyper does not poll the response body: it
+//! holds the last frame and waits. So the body cannot notice that its time is over, but
+//! the task around it can. The body records when it handed over a frame; if it is not
+//! polled for another in time, the task ends, which resets the stream and frees
+//! everything it held.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -22,19 +22,18 @@ use super::times::times;
 /// Whether a response waits for its client.
 #[derive(Clone, Copy, Default)]
 pub struct Sending {
-    /// The body has given a frame since the clock was read last.
+    /// Whether the body has returned a frame since the clock was last read.
     is_fresh: bool,
-    /// When the body gave its last frame; `None` while the body itself is
-    /// waited for.
+    /// When the body returned its last frame; `None` while waiting for the body itself.
     since: Option<Instant>,
     /// The deadline of the call.
     deadline: Option<Instant>,
-    /// Whether the response holds memory that others could wait for.
+    /// Whether the response holds memory that others may wait for.
     is_charged: bool,
 }
 
 thread_local! {
-    /// Of the stream that this thread polls.
+    /// The state of the stream that this thread polls.
     static SENDING: Cell<Sending> = const { Cell::new(Sending {
         is_fresh: false,
         since: None,
@@ -43,13 +42,13 @@ thread_local! {
     }) };
 }
 
-/// Notes that the body of the stream being polled has given a frame.
+/// Records that the body of the stream being polled has returned a frame.
 pub fn handed_over(deadline: Option<Instant>, is_charged: bool) {
-    // The clock is read only if the stream then has to wait: most need not.
+    // The clock is read only if the stream then has to wait, which most do not.
     SENDING.set(Sending { is_fresh: true, since: None, deadline, is_charged });
 }
 
-/// Notes that the body of the stream being polled has nothing to give yet.
+/// Records that the body of the stream being polled has no frame ready.
 pub fn not_ready() {
     SENDING.set(Sending::default());
 }
@@ -72,7 +71,7 @@ pin_project! {
         #[pin]
         stream: F,
         sending: Sending,
-        // When to look next whether the client reads.
+        // When to check next whether the client reads.
         look: Option<Pin<Box<Sleep>>>,
         metrics: &'static Metrics,
     }
@@ -90,8 +89,8 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             this.sending.since = Some(Instant::now());
         }
         if polled.is_ready() || this.sending.since.is_none() {
-            // A timer that is left here wakes the task once in vain, which costs
-            // less than a new timer for each time that the client is waited for.
+            // A leftover timer wakes the task once for nothing, which is cheaper than a
+            // new timer for every wait.
             return polled;
         }
         loop {
@@ -105,7 +104,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
                 this.metrics.streams_stalled.fetch_add(1, Ordering::Relaxed);
                 return Poll::Ready(());
             }
-            // Others may begin to wait meanwhile.
+            // Others may start to wait in the meantime.
             let next = end.min(now + times().stall_hindering);
             let look = match &mut *this.look {
                 Some(look) if look.deadline() <= next && !look.is_elapsed() => look,
@@ -119,14 +118,15 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
 }
 
 impl Sending {
-    /// When the stream is to be ended if its client does not read.
+    /// Returns when to end the stream if its client does not read.
     fn end(&self, hindering: bool) -> Option<Instant> {
         let stall = match hindering && self.is_charged {
             true => times().stall_hindering,
             false => times().stall,
         };
         let end = self.since? + stall;
-        // A client that reads on just after the deadline hears of it.
+        // A client that resumes reading just after the deadline still receives the
+        // status.
         let deadline = self.deadline.map(|deadline| deadline + times().deadline_grace);
         Some(deadline.map_or(end, |deadline| end.min(deadline)))
     }

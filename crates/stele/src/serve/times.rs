@@ -1,41 +1,41 @@
-//! How long the server waits for its clients, and they for it. What a client
-//! owes (a handshake, the rest of a request, space for a response) must come
-//! within these times; an idle connection owes nothing.
+//! The timeouts between the server and its clients. Whatever a client owes (a handshake,
+//! the rest of a request, space for a response) must come within these times; an idle
+//! connection owes nothing.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Multiplies every time below. For tests only, so that they need not wait
-/// (docs/testing.md).
+/// An environment variable with a factor for every time below. For tests only, so that
+/// they need not wait (docs/testing.md).
 const SCALE: &str = "STELE_TEST_TIME_SCALE";
 
 pub struct Times {
     /// From accepting a connection to its first byte.
     pub first_byte: Duration,
-    /// For the handshake of TLS.
+    /// For the TLS handshake.
     pub handshake: Duration,
-    /// From the first byte to the end of the preface of HTTP/2.
+    /// From the first byte to the end of the HTTP/2 preface.
     pub preface: Duration,
     /// From the first byte to the first request.
     pub first_request: Duration,
     /// For the head of an HTTP/1 request.
     pub head: Duration,
-    /// For a request body without any rate that it must keep.
+    /// For a request body before a minimum rate applies.
     pub body: Duration,
     /// The same while other requests wait for its memory.
     pub body_hindering: Duration,
-    /// For a client to read on: no flow-control window, no space in its socket.
+    /// For a client to resume reading: no flow-control window, or a full socket buffer.
     pub stall: Duration,
     /// The same while other responses wait for the memory that it holds.
     pub stall_hindering: Duration,
-    /// For a client that does not read, from the deadline of its call to the
-    /// reset of the stream.
+    /// For a client that does not read, from the deadline of its call to the reset of the
+    /// stream.
     pub deadline_grace: Duration,
-    /// Between the pings of a silent connection, and for their answers.
+    /// Between pings on a silent connection, and for their replies.
     pub ping: Duration,
     pub ping_answer: Duration,
-    /// For a write to be accepted while memory is full, the log is behind or
-    /// chains are too long.
+    /// For the admission of a write while memory is full, the log is behind or chains are
+    /// too long.
     pub admission: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Times {
     }
 }
 
-/// The times of this process.
+/// Returns the timeouts of this process.
 pub fn times() -> &'static Times {
     static TIMES: LazyLock<Times> = LazyLock::new(|| {
         let scale = std::env::var(SCALE).ok().and_then(|scale| scale.parse::<f64>().ok());

@@ -1,5 +1,5 @@
-//! TLS for every port: a certificate, its key, and perhaps the authorities
-//! that clients' certificates must come from.
+//! TLS for every port: a certificate, its key, and optionally the authorities that must
+//! have signed clients' certificates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use webpki::EndEntityCert;
 use super::settings::Tls;
 use crate::private;
 
-/// Says which cryptography this process uses. Before anything needs it.
+/// Installs the process-wide cryptography provider. Must run before any use of TLS.
 pub fn install_provider() {
-    // Fails only if it was done before, which is as good.
+    // Fails only if a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// What accepts connections that speak one of `protocols`.
+/// Returns an acceptor of connections that speak one of `protocols`.
 pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     let chain = certificates(&tls.cert, "--tls-cert")?;
     let key = private::read_secret(&tls.key).map_err(|error| anyhow!("--tls-key {error:#}"))?;
@@ -38,7 +38,7 @@ pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The DNS names of a server's certificate.
+/// Returns the DNS names of the server's certificate.
 pub fn certificate_names(tls: &Tls) -> anyhow::Result<Vec<String>> {
     let chain = certificates(&tls.cert, "--tls-cert")?;
     let first = chain.first().and_then(|first| EndEntityCert::try_from(first).ok());

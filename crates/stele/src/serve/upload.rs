@@ -1,5 +1,5 @@
-//! The body of an HTTP request on its way in: charged to the memory for
-//! requests as it arrives, and ended when it does not keep arriving.
+//! An HTTP request body being received: charged to the request memory as it arrives, and
+//! ended when it stops arriving.
 
 use std::io;
 use std::pin::Pin;
@@ -19,9 +19,9 @@ pub struct Upload<B = Incoming> {
     memory: CallMemory,
     arrived: usize,
     pace: Pace,
-    /// Its client may be silent between two messages for as long as it likes.
+    /// Whether the client may be silent between messages for any length of time.
     is_endless: bool,
-    /// Bytes that may not pass before their memory is granted.
+    /// Bytes held until their memory is granted.
     held_back: Option<(Bytes, Waiting)>,
 }
 
@@ -31,7 +31,7 @@ impl<B> Upload<B> {
     }
 }
 
-/// The request with a body that is watched, and with the memory of its call.
+/// Wraps the request so that its body is watched, and attaches the memory of its call.
 pub fn watched(
     request: http::Request<Incoming>,
     pools: &'static CallPools,

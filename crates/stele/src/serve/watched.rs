@@ -1,5 +1,5 @@
-//! The bytes of a connection, watched: what has been read of it, and whether
-//! its client takes what is written.
+//! The byte stream of a connection, watched: how much has been read, and whether the
+//! client accepts what is written.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use tokio::time::{Instant, Sleep};
 
 use super::times::times;
 
-/// The first bytes of every HTTP/2 connection.
+/// The length of the HTTP/2 connection preface.
 const PREFACE_BYTES: u64 = 24;
 
-/// What is known of a connection by those who watch it.
+/// The observed state of a connection.
 #[derive(Clone, Default)]
 pub struct Heard(Arc<State>);
 
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Heard {
-    /// Notes that a request has come.
+    /// Records that a request has arrived.
     pub fn note_request(&self) {
         if !self.has_request() {
             self.0.has_request.store(true, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Heard {
         self.0.has_request.load(Ordering::Relaxed)
     }
 
-    /// Returns when the client did not complete its preface in time.
+    /// Returns when the client has not completed its preface in time.
     pub async fn no_preface(&self) {
         tokio::time::sleep(times().preface).await;
         if self.0.read_bytes.load(Ordering::Relaxed) >= PREFACE_BYTES {
@@ -45,7 +45,7 @@ impl Heard {
         }
     }
 
-    /// Returns when no request has come in time.
+    /// Returns when no request has arrived in time.
     pub async fn no_request(&self) {
         tokio::time::sleep(times().first_request).await;
         if self.has_request() {
@@ -59,7 +59,7 @@ pub struct Watched<I> {
     heard: Heard,
     /// Whether enough was read to stop counting.
     is_heard: bool,
-    /// Runs while the client takes nothing.
+    /// Runs while the client accepts no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -68,7 +68,7 @@ impl<I> Watched<I> {
         Watched { inner, heard, is_heard: false, stalled: None }
     }
 
-    /// Ends the connection when writing has been impossible for long.
+    /// Ends the connection when writing has been blocked for too long.
     fn unless_stalled<T>(
         &mut self,
         cx: &mut Context<'_>,

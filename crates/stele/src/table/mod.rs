@@ -1,4 +1,4 @@
-//! `stele table`: making, showing, changing and dropping tables.
+//! `stele table`: creates, shows, changes and drops tables.
 
 mod shown;
 
@@ -23,7 +23,7 @@ Rules say which cells are garbage, as in cbt:
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make a table.
+    /// Create a table.
     #[command(after_help = format!(
         "Examples:\n  \
          stele table create users --family info --family log:maxage=30d\n  \
@@ -32,10 +32,10 @@ pub enum Command {
     ))]
     Create {
         table: String,
-        /// A family, and after a colon which of its cells are garbage.
+        /// Family, with an optional garbage-collection rule after a colon.
         #[arg(long = "family", value_name = "NAME[:RULE]", value_parser = parse_family)]
         families: Vec<(String, GcRule)>,
-        /// A row key at which the table is cut from the start.
+        /// Row key at which to split the table initially.
         #[arg(long = "split", value_name = "KEY")]
         splits: Vec<Typed>,
         #[command(flatten)]
@@ -62,7 +62,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  stele table drop users --yes")]
     Drop {
         table: String,
-        /// Yes, all its rows too.
+        /// Confirm that all rows are deleted.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -71,7 +71,7 @@ pub enum Command {
     /// Add, change or drop a family.
     #[command(subcommand, arg_required_else_help = true)]
     Family(Family),
-    /// Say which cells of a family are garbage.
+    /// Set the garbage-collection rule of a family.
     #[command(after_help = format!(
         "Example:\n  stele table gc-rule users log 'maxage=30d || maxversions=100'\n\n{RULES}"
     ))]
@@ -93,20 +93,20 @@ pub enum Family {
     Add {
         table: String,
         family: String,
-        /// Which of its cells are garbage.
+        /// Garbage-collection rule of the family.
         #[arg(long, default_value = "never")]
         rule: GcRule,
         #[command(flatten)]
         connection: Connection,
     },
-    /// Change which cells of a family are garbage.
+    /// Change the garbage-collection rule of a family.
     #[command(after_help = format!(
         "Example:\n  stele table family set users photos --rule maxage=1d\n\n{RULES}"
     ))]
     Set {
         table: String,
         family: String,
-        /// Which of its cells are garbage.
+        /// Garbage-collection rule of the family.
         #[arg(long)]
         rule: GcRule,
         #[command(flatten)]
@@ -117,7 +117,7 @@ pub enum Family {
     Drop {
         table: String,
         family: String,
-        /// Yes, all its cells too.
+        /// Confirm that all cells are deleted.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -127,7 +127,7 @@ pub enum Family {
 
 #[derive(Args, Clone, Copy)]
 pub struct Format {
-    /// JSON instead of tables.
+    /// Print JSON instead of tables.
     #[arg(long)]
     pub json: bool,
 }
@@ -216,13 +216,13 @@ fn change_families(
         .run(async |client| client.modify_families(table, [change]).await.map(drop).map_err(advise))
 }
 
-/// Refuses what cannot be taken back unless it was confirmed.
+/// Returns an error for an irreversible operation unless it was confirmed.
 pub fn confirmed(yes: bool, what: &str) -> anyhow::Result<()> {
     anyhow::ensure!(yes, "this {what}, which cannot be taken back: add --yes to do it");
     Ok(())
 }
 
-/// Tells what was done.
+/// Prints what was done.
 pub fn said(what: &str) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout().lock(), "{what}")?)
 }

@@ -1,4 +1,4 @@
-//! Tables as they are shown.
+//! Formats tables for display.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,5 +1,4 @@
-//! `stele traces trace`, `params`, `diff` and `bisect`: questions about what
-//! is stored.
+//! `stele traces trace`, `params`, `diff` and `bisect`: queries of stored results.
 
 use std::io::{self, BufWriter, Write};
 
@@ -13,12 +12,12 @@ use super::{Place, commit_line, digest_or_word, told};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
-/// Show one trace over all history. Exits with 1 if there is none.
+/// Show the full history of one trace. Exits with 1 if it does not exist.
 #[derive(Args)]
 pub struct Trace {
     #[command(flatten)]
     place: Place,
-    /// ,key=value,key=value,
+    /// Trace id: ,key=value,key=value,
     id: String,
 }
 
@@ -60,15 +59,15 @@ impl Trace {
     }
 }
 
-/// Show which keys and values there are.
+/// Show all keys and values.
 #[derive(Args)]
 pub struct Params {
     #[command(flatten)]
     place: Place,
-    /// From this commit on.
+    /// First commit (inclusive).
     #[arg(long, value_name = "COMMIT")]
     first: Option<String>,
-    /// Up to this commit.
+    /// Last commit (inclusive).
     #[arg(long, value_name = "COMMIT")]
     last: Option<String>,
 }
@@ -98,22 +97,22 @@ impl Params {
     }
 }
 
-/// Show what differs between two commits. Exits with 1 if anything does.
+/// Show the differences between two commits. Exits with 1 if there are any.
 #[derive(Args)]
 pub struct Diff {
     #[command(flatten)]
     place: Place,
-    /// The commit before: a hash, or @ and an index.
+    /// Earlier commit: a hash, or @ and an index.
     from: String,
-    /// The commit after.
+    /// Later commit.
     to: String,
-    /// Of these traces: key=value&key=value
+    /// Traces to select: key=value&key=value
     #[arg(default_value = "")]
     query: stele_traces::Query,
-    /// How many commits back a result still counts.
+    /// Number of commits to look back for a result.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     lookback: u32,
-    /// Numbers instead of digests.
+    /// Show numbers instead of digests.
     #[arg(long)]
     numbers: bool,
 }
@@ -152,15 +151,15 @@ impl Diff {
 pub struct Bisect {
     #[command(flatten)]
     place: Place,
-    /// ,key=value,key=value,
+    /// Trace id: ,key=value,key=value,
     id: String,
-    /// A commit that was good; without it, what brought the newest result counts.
+    /// Known good commit; without it, finds the commit that introduced the newest result.
     #[arg(long, value_name = "COMMIT")]
     good: Option<String>,
-    /// A commit that is bad.
+    /// Known bad commit.
     #[arg(long, value_name = "COMMIT")]
     bad: Option<String>,
-    /// Where numbers moved, instead of where the digest changed.
+    /// Find where numbers moved instead of where the digest changed.
     #[arg(long)]
     numbers: bool,
 }
@@ -222,7 +221,7 @@ impl Bisect {
     }
 }
 
-/// A result, or that there is none.
+/// Formats a result, or its absence.
 fn shown(result: &Option<Compared>) -> String {
     match result {
         None => "nothing".into(),

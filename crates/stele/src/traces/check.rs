@@ -1,5 +1,4 @@
-//! `stele traces check`: whether everything is as it was decided to be, for
-//! the end of a build.
+//! `stele traces check`: checks results against their labels, for use in CI.
 
 use std::io::{self, BufWriter, Write};
 
@@ -13,8 +12,8 @@ use super::{Place, digest_or_word};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
-/// Exit with 1 if the newest result of any trace is negative or untriaged.
-/// That a test passed or was skipped needs no label.
+/// Exit with 1 if the newest result of any trace is negative or untriaged. Passed and
+/// skipped tests need no label.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +24,7 @@ pub struct Check {
     place: Place,
     #[command(flatten)]
     wanted: Wanted,
-    /// Only what is negative counts.
+    /// Fail only on negative results.
     #[arg(long)]
     untriaged_ok: bool,
 }

@@ -1,4 +1,4 @@
-//! `stele traces copy`: a table of traces to another table or server.
+//! `stele traces copy`: copies a table of traces to another table or server.
 
 use std::io::{self, Write};
 
@@ -15,22 +15,22 @@ use crate::Outcome;
 use crate::connection::advise;
 use crate::output::{json_line, things};
 
-/// Copy a table of traces, row by row, to another table or server. Copying
-/// again is harmless; copy when nothing is being ingested.
+/// Copy a table of traces, row by row, to another table or server. Copying is idempotent;
+/// do not ingest at the same time.
 #[derive(Args)]
 pub struct Copy {
     #[command(flatten)]
     place: Place,
-    /// The table to copy to.
+    /// Table to copy to.
     #[arg(long, value_name = "TABLE")]
     to_table: String,
-    /// host:port of another server, https:// for TLS, or "google".
+    /// Address of another server: host:port, https:// for TLS, or "google".
     #[arg(long, value_name = "ENDPOINT")]
     to_endpoint: Option<String>,
-    /// Its project, if it is another.
+    /// Project to copy to, if different.
     #[arg(long, value_name = "PROJECT")]
     to_project: Option<String>,
-    /// Its instance, if it is another.
+    /// Instance to copy to, if different.
     #[arg(long, value_name = "INSTANCE")]
     to_instance: Option<String>,
 }
@@ -48,7 +48,7 @@ impl Copy {
         let copied = self.place.run(async |store| {
             let target = Client::connect(options).await.map_err(advise)?;
             let mut progress = Progress::new();
-            // How many there are is not known before the end.
+            // The total is unknown until the end.
             let copied = copy(&store, &target, &self.to_table, |so_far| {
                 progress.show(0.0, so_far.cells, "cells");
             });
@@ -70,7 +70,7 @@ impl Copy {
         Ok(Outcome::Sound)
     }
 
-    /// Where to, as the source is except for what is named.
+    /// Returns the options of the target: those of the source, with the given overrides.
     fn target(&self) -> anyhow::Result<Options> {
         let mut options = self.place.connection.clone().within(INSTANCE).options()?;
         if let Some(project) = &self.to_project {

@@ -1,4 +1,5 @@
-//! `stele traces ingest`: commits of a repository, and results from files.
+//! `stele traces ingest`: registers the commits of a repository and stores results from
+//! files.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use super::{Place, told};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
-/// Store results from files. Doing it again changes nothing.
+/// Store results from files. Idempotent.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -34,45 +35,46 @@ with --skip-off-branch the command then exits with 0.")]
 pub struct Ingest {
     #[command(flatten)]
     place: Place,
-    /// Files, and directories that Criterion wrote.
+    /// Result files, and directories written by Criterion.
     paths: Vec<PathBuf>,
-    /// A git repository whose commits are registered first.
+    /// Git repository whose commits are registered first.
     #[arg(long, value_name = "DIR")]
     repo: Option<PathBuf>,
-    /// The branch that the table follows [default: the default branch of
+    /// Branch that the table follows [default: the default branch of
     /// origin, or else main or master]
     #[arg(long, requires = "repo", verbatim_doc_comment)]
     branch: Option<String>,
     /// If the commit is not on the branch, store nothing and exit with 0.
     #[arg(long, requires = "repo")]
     skip_off_branch: bool,
-    /// The commit of files that name none: a hash, @ and an index, or with
-    /// --repo any name that git knows [default with --repo: HEAD]
+    /// Commit of files that name none: a hash, @ and an index, or with
+    /// --repo any revision that git resolves [default with --repo: HEAD]
     #[arg(long, verbatim_doc_comment)]
     commit: Option<String>,
-    /// json, junit, criterion or google-benchmark, instead of guessing.
+    /// Input format instead of detection: json, junit, criterion or google-benchmark.
     #[arg(long)]
     format: Option<Format>,
-    /// key=value to be laid under the params of every result.
+    /// Default params for every result, as key=value; the result's own params take
+    /// precedence.
     #[arg(long = "param", value_name = "KEY=VALUE")]
     params: Vec<String>,
-    /// When the results were made, in seconds since 1970.
+    /// Time of the results, in seconds since 1970.
     #[arg(long, value_name = "SECONDS")]
     time: Option<f64>,
 }
 
-/// What a repository says about an ingest.
+/// The repository's data for an ingest.
 struct Checkout {
     branch: String,
-    /// The commits of the branch's first-parent line, the oldest first.
+    /// The commits of the branch's first-parent history, oldest first.
     line: Vec<Commit>,
     /// The commit of files that name none, unless it is given by index.
     commit: Option<String>,
 }
 
 impl Checkout {
-    /// Whether the table has the commit, or will have it once it follows the
-    /// line.
+    /// Returns whether the table has the commit, or will have it after following the
+    /// branch.
     async fn is_followed(&self, store: &Store) -> anyhow::Result<bool> {
         let Some(hash) = &self.commit else { return Ok(true) };
         if self.line.iter().rev().any(|commit| commit.hash == *hash) {
@@ -86,7 +88,7 @@ impl Checkout {
     }
 }
 
-/// A branch as people call it.
+/// Returns the short name of a branch.
 fn short(branch: &str) -> &str {
     let names = ["refs/heads/", "refs/remotes/"];
     names.iter().find_map(|prefix| branch.strip_prefix(prefix)).unwrap_or(branch)
@@ -128,8 +130,8 @@ impl Ingest {
         Ok(Outcome::Sound)
     }
 
-    /// What the repository says, if one is given: the line of commits that the
-    /// table follows, and the commit of files that name none.
+    /// Reads the repository, if one is given: the first-parent history that the table
+    /// follows, and the commit of files that name none.
     fn checkout(&self) -> anyhow::Result<Option<Checkout>> {
         let Some(repo) = &self.repo else { return Ok(None) };
         let branch = match &self.branch {
@@ -145,7 +147,7 @@ impl Ingest {
         Ok(Some(Checkout { branch, line, commit }))
     }
 
-    /// Registers the commits of the line that are new.
+    /// Registers the new commits of the branch.
     async fn register(&self, store: &Store, checkout: Checkout) -> anyhow::Result<u64> {
         let mut progress = Progress::new();
         let show = |done: usize, total: usize| {
@@ -162,8 +164,8 @@ impl Ingest {
         })
     }
 
-    /// Reports that nothing was stored, because the commit is not on the
-    /// branch. An error unless that was expected.
+    /// Reports that nothing was stored because the commit is not on the branch. An error
+    /// unless `--skip-off-branch` is given.
     fn skip(&self, checkout: &Checkout) -> anyhow::Result<()> {
         let commit = checkout.commit.as_deref().unwrap_or("HEAD");
         let what = format!(

@@ -1,4 +1,4 @@
-//! `stele traces init`: a new table of traces.
+//! `stele traces init`: creates a table of traces.
 
 use std::io::{self, Write};
 
@@ -13,25 +13,25 @@ use crate::Outcome;
 use crate::connection::Connection;
 use crate::output::json_line;
 
-/// Make a table of traces. Doing it again changes nothing.
+/// Create a table of traces. Idempotent.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   stele traces init ci
   stele traces init bench --tile 512 --test-key benchmark")]
 pub struct Init {
-    /// The table of traces, which is made if it is not there.
+    /// Table of traces, created if it does not exist.
     table: String,
-    /// Commits in a tile; cannot be changed later.
+    /// Commits per tile; cannot be changed later.
     #[arg(long, default_value_t = stele_traces::tile::TILE_COMMITS)]
     tile: u16,
-    /// Parts that are read at once; cannot be changed later.
+    /// Shards that are read in parallel; cannot be changed later.
     #[arg(long, default_value_t = stele_traces::row_name::SHARDS)]
     shards: u8,
-    /// The key whose value names the test that digests are triaged for.
+    /// Key whose value names the test that digests are triaged for.
     #[arg(long, default_value = "name")]
     test_key: String,
-    /// JSON for programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `stele traces label`: what somebody decided about a digest.
+//! `stele traces label`: records the triage of a digest.
 
 use std::io::{self, Write};
 
@@ -12,17 +12,17 @@ use super::{Place, told};
 use crate::Outcome;
 use crate::output::json_line;
 
-/// Mark a digest of a test as positive, negative or untriaged.
+/// Label a digest of a test as positive, negative or untriaged.
 #[derive(Args)]
 pub struct Label {
     #[command(flatten)]
     place: Place,
-    /// The test, as the table's test key names it.
+    /// Test, as named by the table's test key.
     test: String,
-    /// 32 hex digits, as `trace` and `query --json` show them.
+    /// Digest: 32 hex digits, as `trace` and `query --json` show them.
     digest: Digest,
     label: Choice,
-    /// Who decides.
+    /// Author of the label.
     #[arg(long, default_value = "")]
     by: String,
 }

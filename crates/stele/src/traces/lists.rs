@@ -1,5 +1,5 @@
-//! `stele traces blame`, `steps` and `labels`: whom to ask, where numbers moved,
-//! and what has been decided.
+//! `stele traces blame`, `steps` and `labels`: suspect commits, shifts in numbers, and
+//! triage decisions.
 
 use std::io::{self, BufWriter, Write};
 
@@ -14,11 +14,11 @@ use super::{Place, commit_line, digest_or_word, told};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
-/// Suspects that people see.
+/// The number of suspects shown in text output.
 const SUSPECTS_SHOWN: usize = 5;
 
-/// Show the untriaged digests and the commits that may have brought them.
-/// Exits with 1 if there are any.
+/// Show the untriaged digests and the commits that may have introduced them. Exits with 1
+/// if there are any.
 #[derive(Args)]
 pub struct Blame {
     #[command(flatten)]
@@ -63,7 +63,7 @@ impl Blame {
     }
 }
 
-/// Show where numbers moved for good, the clearest first.
+/// Show lasting shifts in numbers, most significant first.
 #[derive(Args)]
 pub struct Steps {
     #[command(flatten)]
@@ -111,7 +111,7 @@ impl Steps {
     }
 }
 
-/// Show everything that has been decided about digests; with --json, for keeping.
+/// Show all labels of digests; with --json, as a backup.
 #[derive(Args)]
 pub struct Labels {
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! `stele traces`: one result per commit per configuration. Each command
-//! speaks to the Bigtable that holds the table; only `serve` serves.
+//! `stele traces`: one result per commit and configuration. Each command connects to the
+//! Bigtable that holds the table; only `serve` is a server.
 
 mod ask;
 mod check;
@@ -58,12 +58,12 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Which table of traces, and how to tell what was found.
+/// The table of traces and the output format.
 #[derive(Args, Clone)]
 pub struct Place {
-    /// The table of traces.
+    /// Table of traces.
     table: String,
-    /// JSON for programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -72,13 +72,13 @@ pub struct Place {
     _own: Own,
 }
 
-/// Ends the server's part of the help: what follows is the command's own.
+/// Ends the help section of the server options; the command's own options follow.
 #[derive(Args, Clone)]
 #[command(next_help_heading = None::<&str>)]
 struct Own {}
 
 impl Place {
-    /// Opens the table and does `work` with it.
+    /// Opens the table and runs `work` with it.
     fn run<T>(&self, work: impl AsyncFnOnce(Store) -> anyhow::Result<T>) -> anyhow::Result<T> {
         self.connection.clone().within(INSTANCE).run(async |client| {
             let store = Store::open(&client, &self.table).await.map_err(told)?;
@@ -87,19 +87,19 @@ impl Place {
     }
 }
 
-/// A commit on a line of its own.
+/// Formats a commit on one line.
 fn commit_line(index: CommitIndex, commit: &Commit) -> String {
     let short = commit.hash.get(..12).unwrap_or(&commit.hash);
     format!("@{}  {short}  {}  {}", index.0, commit.author, commit.subject)
 }
 
-/// A digest, or the word that it stands for.
+/// Returns a digest, or the word that it stands for.
 fn digest_or_word(digest: Digest) -> String {
     let word = words().into_iter().find(|(known, _)| *known == digest);
     word.map_or_else(|| digest.to_string(), |(_, word)| word.to_string())
 }
 
-/// The error with what to do about it.
+/// Adds advice on what to do to the error.
 fn told(error: Error) -> anyhow::Error {
     match error {
         Error::Rows(error) => advise(error),

@@ -1,4 +1,4 @@
-//! A bar on standard error, if a person looks at it.
+//! A progress bar on standard error, shown only on a terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ impl Progress {
         Progress { terminal: io::stderr().is_terminal(), shown_at: None, begun: Instant::now() }
     }
 
-    /// So much of it is done, and so many things have been seen.
+    /// Shows the fraction done and the number of items seen.
     pub fn show(&mut self, done: f64, number: u64, things: &str) {
         if !self.terminal || self.shown_at.is_some_and(|at| at.elapsed() < EVERY) {
             return;

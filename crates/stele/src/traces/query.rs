@@ -1,4 +1,4 @@
-//! `stele traces query`: traces over commits, a letter for each digest.
+//! `stele traces query`: shows traces over commits, one letter per digest.
 
 use std::io::{self, BufWriter, Write};
 
@@ -28,24 +28,24 @@ pub struct Query {
     place: Place,
     #[command(flatten)]
     wanted: Wanted,
-    /// Numbers instead of digests.
+    /// Show numbers instead of digests.
     #[arg(long)]
     numbers: bool,
 }
 
-/// Which traces, over which commits.
+/// The traces and commits to show.
 #[derive(Args)]
 pub struct Wanted {
-    /// Of these traces: key=value&key=value
+    /// Traces to select: key=value&key=value
     #[arg(default_value = "")]
     query: stele_traces::Query,
-    /// The newest commits with data.
+    /// Number of newest commits with data.
     #[arg(short = 'n', long = "commits", value_name = "N", default_value_t = 64)]
     count: usize,
-    /// From this commit on, with data or without.
+    /// First commit (inclusive), with or without data.
     #[arg(long, value_name = "COMMIT", conflicts_with = "count")]
     first: Option<String>,
-    /// Up to this commit.
+    /// Last commit (inclusive).
     #[arg(long, value_name = "COMMIT")]
     last: Option<String>,
 }
@@ -56,7 +56,7 @@ impl Wanted {
         store.grid(kind, window, &self.query).await.map_err(told)
     }
 
-    /// Digests, and the labels of their tests.
+    /// Returns digests and the labels of their tests.
     pub async fn labelled(&self, store: &Store) -> anyhow::Result<(Grid, Labels)> {
         let grid = self.grid(store, Kind::Digests).await?;
         let key = &store.settings().test_key;
@@ -98,7 +98,7 @@ impl Query {
     }
 }
 
-/// A line for each trace.
+/// Writes one line per trace.
 fn show_json(out: &mut impl Write, grid: &Grid) -> io::Result<()> {
     for trace in &grid.traces {
         let results: Vec<_> = match &trace.cells {
@@ -144,7 +144,7 @@ fn show(out: &mut impl Write, grid: &Grid) -> io::Result<()> {
     Ok(())
 }
 
-/// Each trace begins with a: what changes is what counts.
+/// Maps digests to letters. Each trace starts with a: only changes matter.
 fn letters(cells: &[u32]) -> String {
     let mut seen: Vec<u32> = Vec::new();
     let letter = |number: &u32| {

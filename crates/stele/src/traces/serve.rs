@@ -1,5 +1,5 @@
-//! `stele traces serve`: the page and the API alone, over tables that are
-//! kept elsewhere.
+//! `stele traces serve`: the page and the API alone, over tables that are stored
+//! elsewhere.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::connection::{Connection, advise};
 use crate::private::harden_process;
 use crate::serve::Sites;
 
-/// How long a client may take to say what it wants.
+/// How long a client may take to send the head of a request.
 const HEAD_WAIT: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long requests may go on after a signal to stop.
+/// How long requests may continue after a stop signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Serve the traces of another Bigtable over HTTP.
@@ -36,16 +36,17 @@ Examples:
   stele traces serve --bigtable 10.0.0.7:8086
   stele traces serve --bigtable google --project p --instance i")]
 pub struct Serve {
-    /// The address to listen on; port 0 is any free one.
+    /// Address to listen on; port 0 for any free port.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// The Bigtable that keeps the tables; goes before --endpoint.
+    /// Bigtable that stores the tables; overrides --endpoint.
     #[arg(long, value_name = "ENDPOINT")]
     bigtable: Option<String>,
-    /// More names of this server that requests may give as their host, with commas.
+    /// More host names to accept in requests, separated by commas.
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     allowed_host: Vec<String>,
-    /// Web origins whose pages may use this server, such as https://host, with commas.
+    /// Web origins whose pages may use this server, such as https://host, separated by
+    /// commas.
     #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
     cors_origin: Vec<String>,
     #[command(flatten)]
@@ -62,7 +63,7 @@ impl Serve {
         let sites = Arc::new(Sites::new(self.allowed_host.clone(), self.cors_origin.clone())?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         runtime.context("starting threads")?.block_on(async {
-            // First of all, so that no signal finds the process half prepared.
+            // First, so that no signal arrives while the process is only half prepared.
             let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
             let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
             let client = Client::connect(options).await.map_err(advise)?;
@@ -82,7 +83,7 @@ impl Serve {
     }
 }
 
-/// The connections of the server, which end when their requests have been answered.
+/// The connections of the server, which close once their requests are answered.
 #[derive(Default)]
 struct Connections {
     tasks: TaskTracker,
@@ -117,7 +118,7 @@ impl Connections {
         }
     }
 
-    /// Lets the requests that are being answered finish.
+    /// Lets requests in progress finish.
     async fn finish(&self) {
         self.ending.cancel();
         self.tasks.close();

@@ -1,4 +1,4 @@
-//! `stele catalogue` as a person or a script meets it.
+//! `stele catalogue` as people and scripts use it.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -25,7 +25,7 @@ impl Served {
         self.command(args).output().unwrap()
     }
 
-    /// What a command prints that ends with this code.
+    /// Returns the output of a command that must exit with this code.
     fn ends(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
         let told = String::from_utf8(output.stderr).unwrap();

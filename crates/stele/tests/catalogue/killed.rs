@@ -16,7 +16,7 @@ fn is_long() -> bool {
     std::env::var_os("STELE_LONG").is_some()
 }
 
-/// Records in all tables of records, read without a server.
+/// Counts the records in all record tables, without a server.
 fn stored_records(dir: &Path) -> usize {
     let store = Store::open(dir, Options::default(), World::real()).unwrap();
     let mut rows = 0;
@@ -50,7 +50,7 @@ async fn a_delete_of_many_records_goes_on_after_every_kill() {
     assert_eq!(client.stat(&[fid(1)]).await.unwrap()[0].records, u64::from(records));
     assert_eq!(client.delete(&[fid(1)], 0).await.unwrap().count, 1);
     server.kill();
-    // Killed again whenever it is back, it still gets to the end.
+    // Killed again after every restart, the removal still completes.
     for _ in 0..2 {
         let server = Server::of(dir.path());
         let client = server.client().await;
@@ -65,14 +65,14 @@ async fn a_delete_of_many_records_goes_on_after_every_kill() {
     assert_eq!(codes, [Code::Retired as i32, Code::Ok as i32]);
     assert_eq!(client.catalogue(fid(2)).count(None, 0).await.unwrap().records, 10);
     server.kill();
-    // Ten records, and their two totals.
+    // Ten records and their two totals.
     assert_eq!(stored_records(dir.path()), 12);
 }
 
 const MESSAGES: u32 = 20;
 const MESSAGE_RECORDS: u32 = 500;
 
-/// One message of a vector in which every record has the number of the round.
+/// Returns one message of a PUT in which every record has the number of the round.
 fn message(round: u8, number: u32) -> PutRequest {
     let record = |n: u32| Record {
         key: Bytes::copy_from_slice(&(number * MESSAGE_RECORDS + n).to_be_bytes()),
@@ -101,7 +101,7 @@ async fn a_streamed_put_is_there_whole_or_not_at_all_after_a_kill() {
         let (send, receive) = tokio::sync::mpsc::channel(1);
         let call =
             tokio::spawn(async move { calls.put_stream(ReceiverStream::new(receive)).await });
-        // Every other round the server dies before it has everything.
+        // In every other round the server dies before it has received everything.
         let sent = if round % 2 == 0 { MESSAGES } else { u32::from(round) * 2 % MESSAGES };
         for number in 0..sent {
             send.send(message(round, number)).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_streamed_put_is_there_whole_or_not_at_all_after_a_kill() {
                 server.kill();
                 true
             } else {
-                // It dies at some point of the work.
+                // The server dies somewhere in the middle of the work.
                 for _ in 0..u32::from(round) * 500 {
                     tokio::task::yield_now().await;
                 }

@@ -1,5 +1,5 @@
-//! Catalogues as a server process serves them: from the command line, with
-//! settings, and killed in the middle of what takes long.
+//! Catalogues of a real server process: the commands, the settings, and kill -9 in the
+//! middle of long operations.
 
 mod commands;
 mod killed;

@@ -9,7 +9,7 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::Client;
 use tonic::transport::{Channel, Endpoint};
 
-/// A server that is ready. Killed when dropped.
+/// A ready server. Killed when dropped.
 pub struct Server {
     child: Child,
     ready: Value,
@@ -35,8 +35,8 @@ impl Server {
         Server { child, ready, _out: out }
     }
 
-    /// A server of the data in `dir`, with little memory, so that much of it
-    /// is on its way to disk when it is killed.
+    /// Starts a server on the data in `dir`, with little memory, so that much of it is
+    /// being flushed when the server is killed.
     pub fn of(dir: &Path) -> Server {
         Server::start(&["--data", dir.to_str().unwrap(), "--memory", "64MiB"])
     }
@@ -54,7 +54,7 @@ impl Server {
         Client::connect(self.address(), &Default::default()).await.unwrap()
     }
 
-    /// Ends the process as kill -9 does, and returns when it is dead.
+    /// Kills the process with kill -9 and waits until it is dead.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

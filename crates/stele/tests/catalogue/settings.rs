@@ -1,4 +1,4 @@
-//! Which services are served, and what others see of catalogues.
+//! Which services are enabled, and what other services expose of catalogues.
 
 use stele_bigtable::proto::admin;
 use stele_bigtable::proto::admin::bigtable_table_admin_client::BigtableTableAdminClient;

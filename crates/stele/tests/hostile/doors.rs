@@ -1,4 +1,4 @@
-//! Attacks on what may be reached at all: paths, hosts, origins, reserved projects, tokens.
+//! Attacks on access control: paths, hosts, origins, reserved projects, tokens.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ async fn call(server: &Server, path: &str, first_field: &str) -> Result<(), Stat
     grpc.unary(request, path.parse().unwrap(), codec).await.map(drop)
 }
 
-/// One request over HTTP/1.1; the status and the whole answer.
+/// Sends one HTTP/1.1 request. Returns the status and the whole response.
 fn http(address: &str, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -126,7 +126,8 @@ fn a_web_page_of_another_site_cannot_use_the_server() {
         assert_eq!(status, 403, "{headers}: {answer}");
         assert!(!answer.to_lowercase().contains("access-control"), "{answer}");
     }
-    // curl -d, etcd's JSON clients, the server's own pages, and a page of a listed origin.
+    // curl -d, etcd's JSON clients, the server's own pages, and a page of an allowed
+    // origin.
     let kinds =
         ["", "\r\nContent-Type: application/x-www-form-urlencoded", "\r\nContent-Type: text/plain"];
     for kind in kinds {
@@ -141,7 +142,7 @@ fn a_web_page_of_another_site_cannot_use_the_server() {
     let answer = answer.to_lowercase();
     assert!(answer.contains(&format!("access-control-allow-origin: {listed}\r\n")), "{answer}");
     assert!(answer.contains("vary: origin") && !answer.contains("credentials"), "{answer}");
-    // What a browser asks before it sends a request of another kind.
+    // The preflight request of a browser.
     let asks = |origin: &str| {
         http(&at, &format!("OPTIONS /v3/kv/put HTTP/1.1\r\nHost: {at}\r\nOrigin: {origin}"), "")
     };
@@ -153,7 +154,7 @@ fn a_web_page_of_another_site_cannot_use_the_server() {
         found.1.contains("\"value\":\"dg==\""),
         "nothing of the other site was written: {found:?}"
     );
-    // A link to the page works from everywhere.
+    // A link to the page works from any site.
     let http_at = server.address("http");
     let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document";
     assert_eq!(http(&http_at, &format!("GET / HTTP/1.1\r\nHost: {http_at}\r\n{link}"), "").0, 200);
@@ -283,7 +284,8 @@ async fn no_method_reaches_the_reserved_project_over_the_network() {
                 let refused = call(&server, &path, name).await.unwrap_err();
                 match refused.code() {
                     Code::PermissionDenied => denied += 1,
-                    // The text is no message, for methods whose first field is one.
+                    // In these methods the first field is a message, so the text is
+                    // invalid.
                     Code::Unimplemented => {}
                     Code::InvalidArgument if method.starts_with("Update") => {}
                     code => panic!("{path} {name}: {code:?} {}", refused.message()),
@@ -291,7 +293,7 @@ async fn no_method_reaches_the_reserved_project_over_the_network() {
             }
         }
     }
-    // The table of this one is a message in the first field.
+    // Here the table is in a message in the first field.
     let name = names[3];
     let nested = format!("\n{}{name}", char::from(u8::try_from(name.len()).unwrap()));
     let refused = call(&server, &format!("/{TABLES}/UpdateTable"), &nested).await.unwrap_err();
@@ -308,10 +310,10 @@ async fn no_method_reaches_the_reserved_project_over_the_network() {
     assert!(found.status.success(), "names themselves still reach their rows");
 }
 
-/// What a server that eve has mounted has seen: paths, and `authorization` if it came.
+/// What a server mounted by eve has seen: paths, and `authorization` if present.
 type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
-/// A server that takes every call, remembers its headers and knows no method.
+/// Starts a server that accepts every call, records its headers and implements no method.
 async fn evil() -> (SocketAddr, Seen) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -357,7 +359,7 @@ async fn a_server_that_somebody_mounted_is_shown_no_token() {
     let credentials = Credentials { token: Some("s3cret".into()), ..Credentials::default() };
     let options = Options { credentials, cached: false, ..Options::default() };
     let ops = Arc::new(Namespace::new([root], options).unwrap());
-    // The root knows the token, so it is sent there.
+    // The root already knows the token, so it is sent there.
     ops.mount("ops/own", &Mount::new("127.0.0.1:1", 0)).await.unwrap();
     let _ = ops.resolve("users/eve/phone").await;
     let _ = ops.mount("users/eve/phone", &Mount::new("127.0.0.1:1", 0)).await;
@@ -387,7 +389,7 @@ fn credentials_are_not_sent_in_plain_text_to_another_host() {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&token, private).unwrap();
     let token = token.to_str().unwrap();
-    // Nobody answers there; the refusal comes before anything is sent.
+    // These addresses do not answer: the rejection comes before anything is sent.
     for args in [
         ["name", "ls", "--root", "192.0.2.1:1", "--token-file", token],
         ["name", "ls", "--root", "localhost:1", "--token-file", token],

@@ -1,6 +1,6 @@
-//! Attacks on a running server, one test each: a client that is broken or
-//! malicious must not stop the server, exhaust its memory, or keep other
-//! clients waiting. One module per area; each server is the real binary.
+//! Attacks on a running server, one test each: a broken or malicious client must not stop
+//! the server, exhaust its memory, or keep other clients waiting. One module per area;
+//! each server is the real binary.
 
 mod doors;
 mod memory;

@@ -1,7 +1,6 @@
-//! The bound on the memory of the process, under all kinds of load at once:
-//! bulk writes, readers that are slow, reverse scans, expensive filters,
-//! conditional writes of large values, ranges and watches of the metastore,
-//! grids of traces and walks through catalogues.
+//! The bound on the memory of the process under all kinds of load at once: bulk writes,
+//! slow readers, reverse scans, expensive filters, conditional writes of large values,
+//! ranges and watches of the metastore, grids of traces and walks through catalogues.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,18 +24,18 @@ use crate::server::{PATIENCE, Server, TABLE, make_table, ping, write};
 
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 256 * MIB;
-/// Of `--memory`, as docs/operations.md says.
+/// The share of `--memory` documented in docs/operations.md.
 const REQUEST_MEMORY: u64 = MEMORY / 16 * 3;
-/// The largest message that is sent here; over a quarter of the memory for
-/// requests, so such messages are served one at a time.
+/// The largest message sent here. It exceeds a quarter of the request memory, so such
+/// messages are served one at a time.
 const MESSAGE: u64 = 16 * MIB;
 
-/// How often each load is repeated.
+/// Returns how often each load is repeated.
 fn rounds() -> usize {
     if std::env::var_os("STELE_LONG").is_some() { 20 } else { 2 }
 }
 
-/// Overload is answered with an error that says so; nothing else may fail.
+/// Accepts only success and the errors that report overload.
 fn tolerate(outcome: Result<(), Status>) {
     if let Err(status) = outcome {
         let code = status.code();
@@ -45,12 +44,12 @@ fn tolerate(outcome: Result<(), Status>) {
     }
 }
 
-/// The cell values are of few letters, so that patterns have work to do.
+/// Returns a value with a two-letter alphabet, so that patterns have work to do.
 fn value(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| b"ab"[(at / 3 + at) % 2]).collect()
 }
 
-/// The same without a period, so that an engine meets many states.
+/// The same without a period, so that a pattern engine reaches many states.
 fn irregular_value(bytes: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let letter = || {
@@ -62,7 +61,7 @@ fn irregular_value(bytes: usize) -> Vec<u8> {
     std::iter::repeat_with(letter).take(bytes).collect()
 }
 
-/// A batch of rows that fills the largest message.
+/// Returns a batch of rows that fills the largest message.
 fn bulk(writer: usize, round: usize) -> v2::MutateRowsRequest {
     const VALUE_BYTES: usize = 100 << 10;
     let rows = MESSAGE as usize / VALUE_BYTES - 1;
@@ -93,7 +92,7 @@ fn all_rows() -> v2::ReadRowsRequest {
     v2::ReadRowsRequest { table_name: TABLE.into(), ..Default::default() }
 }
 
-/// Reads rows through patterns of which each remembers as many states as it may.
+/// Returns a read through patterns that each keep as many states as allowed.
 fn expensive_read() -> v2::ReadRowsRequest {
     let pattern = |at: usize| format!("(a|b)*a(a|b){{12}}{}", at % 10);
     let patterns = (0..70).map(|at| row_filter(Filter::ValueRegexFilter(pattern(at).into())));
@@ -103,7 +102,7 @@ fn expensive_read() -> v2::ReadRowsRequest {
     v2::ReadRowsRequest { rows, filter: Some(filter), ..all_rows() }
 }
 
-/// A condition for which every row is held to its end.
+/// Returns a condition that holds every row until its end.
 fn holding_filter() -> v2::RowFilter {
     let branch = |filter| Some(Box::new(row_filter(filter)));
     row_filter(Filter::Condition(Box::new(Condition {
@@ -124,7 +123,7 @@ async fn read_often(mut client: BigtableClient<Channel>, request: v2::ReadRowsRe
     }
 }
 
-/// Appends to a value that is large already.
+/// Appends to a value that is already large.
 async fn append(mut client: BigtableClient<Channel>, row: String) {
     let rule = v2::ReadModifyWriteRule {
         family_name: "f".into(),
@@ -142,7 +141,7 @@ async fn append(mut client: BigtableClient<Channel>, row: String) {
     }
 }
 
-/// Writes under a condition that has to see the whole row.
+/// Writes under a condition that needs the whole row.
 async fn check_and_mutate(mut client: BigtableClient<Channel>, row: String) {
     let request = v2::CheckAndMutateRowRequest {
         table_name: TABLE.into(),
@@ -156,7 +155,7 @@ async fn check_and_mutate(mut client: BigtableClient<Channel>, row: String) {
     }
 }
 
-/// Sends a request over HTTP/1 and returns the response as far as it is read.
+/// Sends a request over HTTP/1 and returns the stream with the unread response.
 fn http(address: &str, head: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -170,7 +169,7 @@ fn http(address: &str, head: &str, body: &str) -> TcpStream {
     stream
 }
 
-/// The status line and the length of the answer.
+/// Returns the status line and the length of the response.
 fn answer(address: &str, head: &str, body: &str) -> (String, usize) {
     let mut answer = Vec::new();
     http(address, head, body).read_to_end(&mut answer).unwrap();
@@ -178,7 +177,7 @@ fn answer(address: &str, head: &str, body: &str) -> (String, usize) {
     (String::from_utf8_lossy(line).into_owned(), answer.len())
 }
 
-/// Asks for all keys, sorted by their values, in JSON.
+/// Requests all keys, sorted by their values, in JSON.
 fn sorted_ranges(address: &str) {
     let body = r#"{"key":"AA==","range_end":"AA==","sort_order":"DESCEND","sort_target":"VALUE"}"#;
     for _ in 0..rounds() {
@@ -225,7 +224,7 @@ async fn walk_catalogue(address: String, id: u128) {
     let flags = Flag::CreateCatalogue as u32 | Flag::NoCookies as u32;
     let records = (0..8000u32).map(|n| NewRecord::new(n.to_be_bytes().to_vec(), value(1000)));
     let records: Vec<_> = records.collect();
-    // Refused as long as the other loads hold the memory for requests.
+    // Rejected while the other loads hold the request memory.
     while let Err(status) = catalogue.put(records.clone(), flags).await {
         tolerate(Err(status));
     }
@@ -248,7 +247,7 @@ async fn all_loads_at_once_stay_within_the_memory_of_the_process() {
     let memory = format!("--memory={}MiB", MEMORY / MIB);
     let server = Server::of(dir.path(), &[&memory, "--metastore-port", "0"]);
 
-    // What the loads below find.
+    // The data that the loads below read.
     let mut client = server.client().await;
     for at in 0..4 {
         client.mutate_row(write(&format!("large/{at}"), value(6 << 20))).await.unwrap();
@@ -305,7 +304,7 @@ async fn all_loads_at_once_stay_within_the_memory_of_the_process() {
         }
     });
 
-    // Others are served meanwhile.
+    // Other clients are served in the meantime.
     let (done, mut requests) = (AtomicBool::new(false), 0);
     let loads = async {
         timeout(10 * PATIENCE, loads.join_all()).await.expect("the loads come to an end");

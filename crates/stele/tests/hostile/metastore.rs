@@ -18,7 +18,7 @@ async fn client(server: &Server) -> Client {
     Client::connect(&format!("http://{}", server.address("metastore"))).await.unwrap()
 }
 
-/// What the process may have resident, with nothing larger than a few MiB sent.
+/// Asserts the bound on resident memory when no message is larger than a few MiB.
 fn assert_memory(server: &Server) {
     let (peak, limit) = (server.peak_rss() >> 20, MEMORY_MIB * 5 / 4 + 64 + 24);
     assert!(peak <= limit, "{peak} MiB resident, at most {limit} MiB are allowed");
@@ -49,7 +49,7 @@ async fn poisoned_keys_are_refused_and_the_server_starts_again() {
         };
         assert!(client.transact(put).await.is_err(), "{bytes}");
     }
-    // As long as a row can be, and so too long for the rows of a lock.
+    // The maximum length of a row key, and so too long for the rows of a lock.
     let acquired = session.try_acquire(long(4 << 20), Mode::Exclusive).await.map(drop);
     assert_eq!(code(acquired), Some(Code::InvalidArgument));
     client.put("after", "2").await.unwrap();
@@ -129,7 +129,7 @@ async fn stalled_watchers_of_large_values_cost_no_memory() {
     for at in 1..VALUES {
         client.put("large", vec![at as u8; 1 << 20]).await.unwrap();
     }
-    // Nobody has read yet: all of them lag behind what is kept in memory.
+    // Nobody has read yet, so all watchers lag behind the events kept in memory.
     assert_memory(&server);
     let mut watch = watches.pop().unwrap();
     for at in 0..VALUES as i64 {

@@ -29,12 +29,12 @@ fn all_rows(filter: Option<v2::RowFilter>) -> v2::ReadRowsRequest {
     v2::ReadRowsRequest { table_name: TABLE.into(), filter, ..Default::default() }
 }
 
-/// A scan that looks at every cell and finds nothing.
+/// Returns a scan that examines every cell and finds nothing.
 fn no_match() -> v2::ReadRowsRequest {
     all_rows(Some(row_filter(Filter::ValueRegexFilter("nothing[a-z]+x".into()))))
 }
 
-/// Makes a table of many small rows.
+/// Creates a table of many small rows.
 fn make_rows(dir: &Path, rows: usize) {
     make_table(dir);
     let store = Arc::new(Store::open(dir, Options::default(), World::real()).unwrap());
@@ -57,7 +57,7 @@ async fn scans_without_a_match_keep_no_ping_waiting_and_stop_when_they_are_cance
     make_rows(dir.path(), 200_000);
     let server = Server::of(dir.path(), &[]);
 
-    // What a whole scan costs.
+    // The cost of a full scan.
     let mut client = server.client().await;
     let before = server.cpu_time();
     for _ in 0..8 {
@@ -66,7 +66,7 @@ async fn scans_without_a_match_keep_no_ping_waiting_and_stop_when_they_are_cance
     }
     let whole = server.cpu_time() - before;
 
-    // Scans that are given up as soon as they have begun cost much less.
+    // Scans that are cancelled right after their start cost much less.
     server.until_idle().await;
     let before = server.cpu_time();
     for _ in 0..8 {
@@ -77,7 +77,7 @@ async fn scans_without_a_match_keep_no_ping_waiting_and_stop_when_they_are_cance
     let cancelled = server.cpu_time() - before;
     assert!(cancelled < whole / 2, "cancelled scans took {cancelled:?}, whole ones {whole:?}");
 
-    // Beside scans that follow each other without a pause, pings are answered.
+    // Pings are answered while scans run continuously.
     let stop = Arc::new(AtomicBool::new(false));
     let mut scans = Vec::new();
     for _ in 0..8 {
@@ -137,7 +137,7 @@ async fn stalled_readers_of_large_cells_stay_within_the_memory_for_responses() {
     }
     server.until_idle().await;
 
-    // Others are served meanwhile.
+    // Other clients are served in the meantime.
     let rows = Some(v2::RowSet { row_keys: vec!["small".into()], row_ranges: Vec::new() });
     let request = v2::ReadRowsRequest { rows, ..all_rows(None) };
     for _ in 0..10 {
@@ -149,8 +149,8 @@ async fn stalled_readers_of_large_cells_stay_within_the_memory_for_responses() {
         assert_eq!(message.unwrap().chunks.len(), 1);
     }
     let grown = server.peak_rss() - before;
-    // The memory for responses, one cell beyond it, and the cell as it is read
-    // and copied by the threads of the server.
+    // The response memory, one cell beyond it, and the cell as the server's threads read
+    // and copy it.
     let bound = memory / 8 + 5 * ((cell_mib as u64) << 20) + (64 << 20);
     assert!(grown < bound, "{} MiB more, at most {}", grown >> 20, bound >> 20);
     drop(stalled);

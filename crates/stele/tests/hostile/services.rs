@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use crate::server::{PATIENCE, Server, ping};
 
-/// Less than it takes until a body that stops is given up.
+/// Less than the timeout of a stalled body.
 const SOON: Duration = Duration::from_secs(25);
 
-/// Sends the head of a request and as much of its body as is given.
+/// Sends the head of a request and the given part of its body.
 fn send(server: &Server, method: &str, page: &str, bytes: usize, body: &str) -> TcpStream {
     let address = server.address("http");
     let mut stream = TcpStream::connect(&address).unwrap();
@@ -28,7 +28,7 @@ fn send(server: &Server, method: &str, page: &str, bytes: usize, body: &str) -> 
     stream
 }
 
-/// The status line of an answer that comes soon.
+/// Returns the status line of a response that must arrive soon.
 fn answer(server: &Server, method: &str, page: &str, body: &str) -> String {
     let mut answer = String::new();
     send(server, method, page, body.len(), body).read_to_string(&mut answer).unwrap();
@@ -70,7 +70,7 @@ async fn dropped_catalogues_of_many_records_delay_no_creations_and_pings() {
     let attack = {
         let client = client.clone();
         tokio::spawn(async move {
-            // One after the other, and all but one of them in vain.
+            // One at a time; the second round finds the catalogues already dropped.
             for id in (0..3).chain(0..3) {
                 client.delete(&[fid(id)], Flag::MissingOk as u32).await.unwrap();
             }

@@ -1,9 +1,8 @@
-//! Attacks on requests, responses and connections: messages that are only
-//! announced, slow bodies, half-open handshakes, clients that do not read.
+//! Attacks on requests, responses and connections: messages that are only announced, slow
+//! bodies, half-open handshakes, clients that do not read.
 //!
-//! Nothing here measures time: a limit that does not work is one that is
-//! waited for longer than `PATIENCE`. The times of the server are scaled down
-//! by `STELE_TEST_TIME_SCALE`.
+//! Nothing here measures time: a limit is considered broken if it does not take effect
+//! within `PATIENCE`. `STELE_TEST_TIME_SCALE` scales down the server's timeouts.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +21,7 @@ use crate::server::{PATIENCE, Server, TABLE, command, make_table, ping, rows, un
 const MIB: usize = 1 << 20;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// A server whose clients have a twentieth of the usual times.
+/// Starts a server with a twentieth of the usual timeouts.
 fn impatient(args: &[&str]) -> Server {
     scaled("0.05", args)
 }
@@ -33,7 +32,7 @@ fn scaled(scale: &str, args: &[&str]) -> Server {
     Server::spawn(command)
 }
 
-/// A server with the table, impatient if `scale` says so.
+/// Starts a server with the table and with timeouts scaled by `scale`.
 fn with_table(dir: &Path, scale: &str, args: &[&str]) -> Server {
     make_table(dir);
     let mut all = vec!["--data", dir.to_str().unwrap()];
@@ -41,7 +40,7 @@ fn with_table(dir: &Path, scale: &str, args: &[&str]) -> Server {
     scaled(scale, &all)
 }
 
-/// A connection of a client that does only what the test says.
+/// Opens a connection of a client that the test controls completely.
 pub async fn connect(server: &Server) -> SendRequest<Bytes> {
     let tcp = tokio::net::TcpStream::connect(server.address("grpc")).await.unwrap();
     let (client, connection) = h2::client::handshake(tcp).await.unwrap();
@@ -58,14 +57,14 @@ pub fn request(method: &str, deadline: &str) -> http::Request<()> {
         .unwrap()
 }
 
-/// A call that has begun.
+/// A call in progress.
 struct Begun {
     response: ResponseFuture,
     body: SendStream<Bytes>,
 }
 
 impl Begun {
-    /// Begins a call, announces a message of `announced` bytes and sends `sent` of them.
+    /// Starts a call, announces a message of `announced` bytes and sends `sent` of them.
     async fn new(client: &mut SendRequest<Bytes>, announced: usize, sent: usize) -> Begun {
         let mut bytes = vec![0];
         bytes.extend(u32::try_from(announced).unwrap().to_be_bytes());
@@ -75,7 +74,7 @@ impl Begun {
         Begun { response, body }
     }
 
-    /// The status that the server ends the call with.
+    /// Returns the status with which the server ends the call.
     async fn code(self) -> Code {
         let ended = async {
             let mut response = self.response.await.unwrap();
@@ -97,7 +96,7 @@ impl Begun {
 /// Waits until the server closes the connection.
 fn assert_closed(mut stream: TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // A reset is an end too.
+    // A reset also counts as closed.
     if let Err(error) = stream.read_to_end(&mut Vec::new()) {
         assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "left open");
     }
@@ -106,7 +105,7 @@ fn assert_closed(mut stream: TcpStream) {
 #[tokio::test]
 async fn messages_of_256_mib_that_are_only_announced_keep_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
-    // Who waits, waits longer than this test.
+    // A waiting request waits longer than this test runs.
     let server = with_table(dir.path(), "1", &["--request-memory=8MiB", "--request-wait=1h"]);
     let mut hostile = Vec::new();
     for _ in 0..16 {
@@ -223,7 +222,7 @@ async fn a_connection_without_a_request_is_closed_even_if_it_answers_pings() {
     let _ = timeout(PATIENCE, connection).await.expect("the connection is closed");
 }
 
-/// Asks for all rows and reads nothing but the head of the response.
+/// Requests all rows and reads only the head of the response.
 async fn stalled_reader(client: &mut SendRequest<Bytes>, deadline: &str) -> RecvStream {
     let request_message = v2::ReadRowsRequest { table_name: TABLE.into(), ..Default::default() };
     let framed = stele_grpc::unary::framed(&request_message);
@@ -232,7 +231,7 @@ async fn stalled_reader(client: &mut SendRequest<Bytes>, deadline: &str) -> Recv
     timeout(PATIENCE, response).await.expect("the response begins").unwrap().into_body()
 }
 
-/// A server that has one row with a large cell.
+/// Starts a server that has one row with a large cell.
 async fn with_large_cell(dir: &Path, scale: &str, bytes: usize, args: &[&str]) -> Server {
     let server = with_table(dir, scale, args);
     server.client().await.mutate_row(write("large", vec![7; bytes])).await.unwrap();
@@ -268,7 +267,7 @@ async fn readers_that_do_not_read_are_ended_and_keep_nobody_from_reading() {
 #[tokio::test]
 async fn the_deadline_ends_a_response_that_nobody_reads() {
     let dir = tempfile::tempdir().unwrap();
-    // Without the deadline it would be ended only after `PATIENCE`.
+    // Without the deadline the call would end only after `PATIENCE`.
     let server = with_large_cell(dir.path(), "2", 8 * MIB, &[]).await;
     let mut client = connect(&server).await;
     let stalled = stalled_reader(&mut client, "500m").await;
@@ -292,7 +291,7 @@ async fn a_name_with_several_addresses_is_bound_on_all_of_them() {
     }
 }
 
-/// Reads on until the text has come.
+/// Reads until the text has arrived.
 fn read_until(stream: &mut TcpStream, text: &str) {
     let mut all = Vec::new();
     while !String::from_utf8_lossy(&all).contains(text) {
@@ -320,7 +319,7 @@ async fn a_watch_by_json_may_keep_its_body_open_and_silent() {
     )
     .unwrap();
     read_until(&mut watch, "\"created\":true");
-    // The body of another call, silent for less long, is ended.
+    // The body of another call is ended although it was silent for less time.
     let mut slow = connect();
     write!(slow, "POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{").unwrap();
     assert_closed(slow);

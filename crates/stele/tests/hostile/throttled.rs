@@ -1,6 +1,6 @@
-//! Writers that are throttled while memory cannot be flushed. The flush is held
-//! by `STELE_TEST_HOLD_FLUSHES`, so a write that does not fit into memory waits
-//! until its time is over, however fast the machine is.
+//! Writers that are throttled while memory cannot be flushed. `STELE_TEST_HOLD_FLUSHES`
+//! holds the flush, so a write that does not fit into memory waits until it times out,
+//! however fast the machine is.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use tonic_types::StatusExt;
 use crate::server::{PATIENCE, Server, TABLE, command, make_table, rows, until, write};
 use crate::streams::{connect, request};
 
-/// 8 MiB of memory are for cells: about half of the writes fit.
+/// Of this, 8 MiB are for cells: about half of the writes fit.
 const MEMORY: &str = "--memory=32MiB";
 const WRITES: usize = 160;
 const VALUE_BYTES: usize = 100 << 10;
@@ -26,7 +26,7 @@ struct Held {
 }
 
 impl Held {
-    /// With times that are scaled.
+    /// Starts the server with scaled timeouts.
     fn start(dir: &Path, scale: &str) -> Held {
         let data = dir.join("data");
         make_table(&data);
@@ -42,7 +42,7 @@ impl Held {
         std::fs::remove_file(&self.file).unwrap();
     }
 
-    /// Whether writers wait for memory.
+    /// Returns whether writers wait for memory.
     fn is_throttled(&self) -> bool {
         let waited = self.server.metric("stele_throttled_total{reason=\"memory\"}");
         waited.unwrap() > 0.0
@@ -65,7 +65,7 @@ fn key(number: usize) -> String {
     format!("{number:04}")
 }
 
-/// Writes all of these rows at once. Returns the rows that were refused.
+/// Writes all of these rows concurrently. Returns the rejected rows.
 async fn write_at_once(server: &Server, rows: Vec<String>) -> Vec<(String, Status)> {
     let client = server.client().await;
     let mut writers = JoinSet::new();
@@ -84,7 +84,7 @@ async fn write_at_once(server: &Server, rows: Vec<String>) -> Vec<(String, Statu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_that_wait_for_memory_too_long_are_refused_and_may_try_again() {
     let dir = tempfile::tempdir().unwrap();
-    // Refused after 1.5 s.
+    // Rejected after 1.5 s.
     let held = Held::start(dir.path(), "0.05");
     let all: Vec<String> = (0..WRITES).map(key).collect();
     let mut refused = write_at_once(&held.server, all.clone()).await;

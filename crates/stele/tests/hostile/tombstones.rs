@@ -1,4 +1,4 @@
-//! Hot rows and columns that are set and deleted over and over.
+//! Hot rows and columns that are set and deleted repeatedly.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use stele_bigtable::proto::v2::mutation::{
 
 use crate::server::{Server, TABLE, make_table, ping};
 
-/// Reached only when something hangs or takes time squared.
+/// Reached only when something hangs or takes quadratic time.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
 fn mutation(change: Change) -> v2::Mutation {
@@ -39,7 +39,7 @@ fn delete_row() -> v2::Mutation {
     mutation(Change::DeleteFromRow(DeleteFromRow {}))
 }
 
-/// Cells of a row.
+/// Returns the number of cells of a row.
 async fn cells(server: &Server, row: &str) -> usize {
     let rows = v2::RowSet { row_keys: vec![row.as_bytes().to_vec().into()], ..Default::default() };
     let request =

@@ -16,7 +16,7 @@ use crate::server::{PATIENCE, Server, TABLE, make_table, ping, rows, write};
 
 const MIB: usize = 1 << 20;
 
-/// Sends bytes as they are and ignores the response.
+/// A codec that sends raw bytes and ignores the response.
 #[derive(Default)]
 struct Raw;
 
@@ -55,7 +55,7 @@ impl Decoder for Raw {
     }
 }
 
-/// The answer to a call of one raw message.
+/// Makes a call with one raw message.
 async fn call(server: &Server, method: &'static str, message: Bytes) -> Result<(), Status> {
     let mut grpc = Grpc::new(server.channel().await);
     grpc.ready().await.unwrap();
@@ -63,12 +63,12 @@ async fn call(server: &Server, method: &'static str, message: Bytes) -> Result<(
     grpc.unary(Request::new(message), path, Raw).await.map(drop)
 }
 
-/// Empty nested messages, one for every two bytes.
+/// Returns empty nested messages, one for every two bytes.
 fn bomb(tag: u8, bytes: usize) -> Bytes {
     [tag << 3 | 2, 0].repeat(bytes / 2).into()
 }
 
-/// The same within a field.
+/// Wraps a message in a field.
 fn nested(tag: u8, inside: &[u8]) -> Bytes {
     let mut message = vec![tag << 3 | 2];
     prost::encoding::encode_varint(inside.len() as u64, &mut message);
@@ -115,8 +115,7 @@ async fn decode_bombs_are_refused_before_they_are_decoded() {
     server.assert_healthy().await;
 }
 
-/// Calls the server over and over until it is stopped; every answer must come
-/// in time.
+/// Calls the server repeatedly until stopped; every response must arrive in time.
 async fn innocent(server: &Server, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<usize> {
     let mut client = server.client().await;
     tokio::spawn(async move {
@@ -150,7 +149,7 @@ async fn two_thousand_throttled_writers_do_not_stop_reads() {
     const VALUE_BYTES: usize = 20 << 10;
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
-    // 8 MiB for cells: the writers bring five times as much at once.
+    // 8 MiB for cells: the writers send five times as much at once.
     let server = Server::of(dir.path(), &["--memory=32MiB", "--request-memory=128MiB"]);
     let stop = Arc::new(AtomicBool::new(false));
     let innocent = innocent(&server, stop.clone()).await;
@@ -178,7 +177,7 @@ async fn two_thousand_throttled_writers_do_not_stop_reads() {
     }
     stop.store(true, Ordering::Relaxed);
     assert!(innocent.await.unwrap() > 0);
-    // How many is a matter of speed: `overload.rs` of the engine makes them wait.
+    // The number depends on speed; `overload.rs` of the engine tests the waiting itself.
     let throttled = server.metric("stele_throttled_total{reason=\"memory\"}").unwrap();
     println!("{throttled} writers had to wait for memory");
     acknowledged.sort();

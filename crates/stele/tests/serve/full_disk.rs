@@ -1,5 +1,5 @@
-//! Names whose rows cannot be written, because the disk is full or because the
-//! server of the rows refuses: they are read all the same.
+//! Names whose rows cannot be written, because the disk is full or the server of the rows
+//! rejects writes, can still be read.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::server::{PATIENCE, Server, command};
 
-/// Of the file system, small enough that memory is not flushed before it is full.
+/// The size of the file system, small enough to fill up before memory is flushed.
 const DISK_MIB: usize = 24;
 
 fn name(server: &Server, args: &[&str]) -> Output {
@@ -25,8 +25,8 @@ fn done(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The servers of a name; `None` if it leads nowhere. Any other answer is a
-/// failure.
+/// Returns the servers of a name, or `None` if it does not resolve. Panics on any other
+/// result.
 fn resolved(server: &Server, asked: &str) -> Option<Vec<String>> {
     let output = name(server, &["resolve", asked, "--json"]);
     if output.status.code() == Some(1) {
@@ -36,8 +36,8 @@ fn resolved(server: &Server, asked: &str) -> Option<Vec<String>> {
     Some(serde_json::from_value(told["names"].clone()).unwrap())
 }
 
-/// Mounts servers of which some expire, lets `refuse` make writes impossible,
-/// and reads the names until the expired servers are gone from every answer.
+/// Mounts servers of which some expire, lets `refuse` make writes impossible, and reads
+/// the names until the expired servers are gone from every response.
 async fn check_names(names: Server, why: &str, refuse: impl AsyncFnOnce(&Server)) {
     for (mounted, server) in [("svc/q", "10.0.0.1:80"), ("svc/kept", "10.0.0.3:80")] {
         done(&name(&names, &["mount", mounted, server]));
@@ -66,8 +66,8 @@ async fn check_names(names: Server, why: &str, refuse: impl AsyncFnOnce(&Server)
     assert!(told.contains("cannot remove expired servers"), "nothing was to be removed: {told}");
 }
 
-/// A command that starts a server with a small file system of its own at `dir`,
-/// which goes when the server does; an error if nobody may mount here.
+/// Returns a command that starts a server with its own small file system at `dir`, which
+/// disappears with the server; an error if mounting is not permitted here.
 fn on_small_disk(dir: &Path) -> Result<Command, String> {
     let mut told = String::new();
     for flags in ["-m", "-rm"] {
@@ -115,8 +115,7 @@ async fn fill(server: &Server) {
     }
 }
 
-/// Names beside a server that keeps their rows, and that is told to refuse
-/// writes.
+/// Checks names whose rows are on another server that is made to reject writes.
 async fn check_with_injected_faults() {
     let rows = Server::start(&["--ephemeral", "--inject", ""]);
     let place = rows.address("grpc");

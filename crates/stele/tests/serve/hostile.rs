@@ -17,7 +17,7 @@ pub struct HalfSent {
 }
 
 impl HalfSent {
-    /// The status that the server ends the call with.
+    /// Returns the status with which the server ends the call.
     pub async fn status(self) -> Option<Code> {
         let mut response = self.response.await.ok()?;
         let head = response.headers().get("grpc-status").cloned();
@@ -32,7 +32,7 @@ impl HalfSent {
     }
 }
 
-/// Begins a call on a connection of its own and sends no more than `sent`.
+/// Starts a call on its own connection and sends only `sent`.
 pub async fn begin(server: &Server, timeout: &str, sent: impl Into<Bytes>) -> HalfSent {
     let tcp = tokio::net::TcpStream::connect(server.address("grpc")).await.unwrap();
     let (client, connection) = h2::client::handshake(tcp).await.unwrap();
@@ -49,8 +49,8 @@ pub async fn begin(server: &Server, timeout: &str, sent: impl Into<Bytes>) -> Ha
     HalfSent { response, _body: body }
 }
 
-/// Sends a message but for its last byte, and returns once the server has
-/// received all of that.
+/// Sends all but the last byte of a message, and returns once the server has received
+/// that.
 pub async fn half_sent(server: &Server, bytes: u32) -> HalfSent {
     let before = server.metric("stele_request_memory_bytes").unwrap();
     let mut sent = vec![0];
@@ -82,7 +82,7 @@ async fn nonsense_is_answered_by_closing_the_connection() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = stream.write_all(&garbage);
         let mut answer = Vec::new();
-        // A reset is an end too.
+        // A reset also counts as closed.
         if let Err(error) = stream.read_to_end(&mut answer) {
             assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "left open");
         }

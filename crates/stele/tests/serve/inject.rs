@@ -1,4 +1,4 @@
-//! Fault injection: what users switch on to test how their programs retry.
+//! Fault injection, which users enable to test how their programs retry.
 
 use std::process::Output;
 

@@ -1,4 +1,4 @@
-//! What is kept and what is not.
+//! Which data survives a restart and which does not.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! `stele serve` as people, programs and clients meet it: the real binary,
-//! started anew for every promise.
+//! `stele serve` as people, programs and clients use it: the real binary, started again
+//! for every test.
 
 mod full_disk;
 mod hostile;

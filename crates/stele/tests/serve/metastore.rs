@@ -1,4 +1,4 @@
-//! The metastore's port of a server: etcd's API, kept over restarts.
+//! The metastore port of a server: etcd's API, durable across restarts.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ fn keys_and_revisions_are_kept_over_restarts_and_kills() {
         assert_eq!(put["header"]["revision"], (life + 2).to_string());
         let id = put["header"]["cluster_id"].clone();
         assert_eq!(cluster.get_or_insert(id.clone()), &id, "the cluster stays the same");
-        // Every other life ends at once.
+        // Every other run ends with a kill instead of a clean shutdown.
         if life % 2 == 0 {
             assert!(server.terminate().status.success());
         }
@@ -84,7 +84,7 @@ fn a_server_ends_in_order_while_somebody_watches() {
     assert!(server.terminate().status.success());
 }
 
-/// What a command of `stele metastore` prints, which must succeed.
+/// Returns the output of a `stele metastore` command that must succeed.
 fn told(endpoint: &str, args: &[&str]) -> String {
     let output = asked(endpoint, args);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -144,7 +144,7 @@ fn the_metastore_is_reached_over_tls_by_who_shows_a_certificate() {
     let plain = said(by_me(&format!("http://{address}"), &["get", "k"]));
     assert!(plain.contains("write https://"), "{plain}");
     let nobody = said(asked(&format!("https://{address}"), &["get", "k", "--tls-ca", &ca]));
-    // With TLS 1.3 a client may learn of the refusal only after its first call.
+    // With TLS 1.3 a client may notice the rejection only after its first call.
     let words = ["metastore", "certificate", "did not answer"];
     assert!(words.iter().any(|word| nobody.contains(word)), "{nobody}");
     let missing = said(asked(&address, &["get", "k", "--tls-ca", "no-such.pem"]));

@@ -1,4 +1,4 @@
-//! Large requests: let in as there is room, refused when there is none.
+//! Large requests: admitted while memory is available, rejected otherwise.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! TLS: who is let in, and what is said about bad files.
+//! TLS: which clients are accepted, and the errors about invalid files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::server::{Server, command, ping, refused};
 
-/// An authority and what it signs.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -29,7 +29,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A certificate for `localhost` and its key.
+    /// Returns a certificate for `localhost` and its key.
     pub fn sign(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
@@ -55,7 +55,7 @@ fn client_of(authority: &Authority) -> ClientTlsConfig {
     ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem()))
 }
 
-/// The health page over TLS.
+/// Fetches the health page over TLS.
 async fn health(server: &Server, authority: &Authority) -> String {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();

@@ -28,18 +28,18 @@ pub const TABLE: &str = "projects/p/instances/i/tables/t";
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
-    // Servers side by side cannot have the same port.
+    // Servers that run side by side cannot share a port.
     command.env("STELE_METASTORE_PORT", "off").env("STELE_DNS_PORT", "off");
     command
 }
 
-/// A server that is ready. Killed when dropped.
+/// A ready server. Killed when dropped.
 pub struct Server {
     child: Child,
     pub ready: Value,
-    /// What came on standard output after the line of readiness, at its end.
+    /// Standard output after the readiness line, sent when it ends.
     rest: Receiver<String>,
-    /// All of standard error, at its end.
+    /// All of standard error, sent when it ends.
     told: Receiver<String>,
 }
 
@@ -51,7 +51,7 @@ impl Server {
         Server::spawn(command(&all))
     }
 
-    /// A server of the data in `dir`.
+    /// Starts a server on the data in `dir`.
     pub fn of(dir: &Path, args: &[&str]) -> Server {
         let mut all = vec!["--data", dir.to_str().unwrap()];
         all.extend(args);
@@ -87,7 +87,7 @@ impl Server {
         self.client().await.ping_and_warm(ping()).await.unwrap();
     }
 
-    /// The status line and the body of a page.
+    /// Returns the status line and the body of a page.
     pub fn get(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address("http")).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -97,20 +97,20 @@ impl Server {
         (head.lines().next().unwrap().to_string(), body.to_string())
     }
 
-    /// The value of one sample of /metrics, named with its labels.
+    /// Returns the value of one sample of /metrics, named with its labels.
     pub fn metric(&self, sample: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics");
         text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// The most memory that the process ever had resident, in bytes.
+    /// Returns the peak resident memory of the process, in bytes.
     pub fn peak_rss(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// The processor time that the process has used so far.
+    /// Returns the CPU time that the process has used so far.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -118,7 +118,7 @@ impl Server {
         Duration::from_millis(ticks * 10)
     }
 
-    /// Waits until the process has nothing more to do.
+    /// Waits until the process is idle.
     pub async fn until_idle(&self) {
         let begun = Instant::now();
         let mut before = self.cpu_time();
@@ -136,7 +136,7 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// How the process ended and what it told.
+    /// Waits for the process to exit. Returns its status and output.
     pub fn ended(mut self) -> Ended {
         let told = self.told.recv_timeout(PATIENCE).expect("the server ends");
         let rest = self.rest.recv_timeout(PATIENCE).expect("the server ends");
@@ -173,7 +173,7 @@ pub fn spawn(mut command: Command) -> (Child, String, Receiver<String>, Receiver
     (child, first, read_all(out), told)
 }
 
-/// Reads to the end in a thread of its own, so that no pipe fills up.
+/// Reads to the end in a separate thread, so that no pipe fills up.
 fn read_all(mut from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -184,7 +184,7 @@ fn read_all(mut from: impl Read + Send + 'static) -> Receiver<String> {
     receive
 }
 
-/// Waits until something holds; other tasks go on meanwhile.
+/// Waits until a condition holds, while other tasks continue.
 pub async fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -193,7 +193,7 @@ pub async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// What a command that is refused tells on one line.
+/// Returns the one-line error of a command that must be rejected.
 pub fn refused(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -202,7 +202,7 @@ pub fn refused(command: &mut Command) -> String {
     told
 }
 
-/// Makes a store with a table that has the family `f`.
+/// Creates a store with a table that has the family `f`.
 pub fn make_table(dir: &Path) {
     let store = Store::open(dir, Options::default(), World::real()).unwrap();
     let api = Api::new(store.into()).unwrap();
@@ -236,7 +236,7 @@ pub fn write(row: &str, value: Vec<u8>) -> v2::MutateRowRequest {
     }
 }
 
-/// The keys of all rows of the table.
+/// Returns the keys of all rows of the table.
 pub async fn rows(server: &Server) -> Vec<String> {
     let request = v2::ReadRowsRequest { table_name: TABLE.into(), ..Default::default() };
     let mut stream = server.client().await.read_rows(request).await.unwrap().into_inner();

@@ -1,4 +1,4 @@
-//! What is served beside the data: health, reflection, metrics.
+//! Services besides the data: health, reflection, metrics.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,8 @@ async fn metrics_are_well_formed_and_count_calls() {
     assert_well_formed(&server.get("/metrics").1);
 }
 
-/// Every sample follows the type of its family, and no sample comes twice.
+/// Asserts that every sample follows the type of its family and that no sample appears
+/// twice.
 fn assert_well_formed(text: &str) {
     let mut family = String::new();
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Settings: which place wins, and what is said about mistakes.
+//! Settings: precedence of the sources, and the errors about mistakes.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     by_environment.env("STELE_HTTP_PORT", "0");
     let by_environment = Server::spawn(by_environment);
     assert_eq!(by_environment.data(), at("by-environment"));
-    // Of the memory in the file a quarter is for cells.
+    // A quarter of the memory set in the file is for cells.
     let cells = by_environment.metric("stele_memory_limit_bytes");
     assert_eq!(cells, Some(f64::from(16 << 20)));
 

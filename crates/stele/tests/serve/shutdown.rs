@@ -1,4 +1,4 @@
-//! Stopping: requests in flight, streams without end, impatient people.
+//! Shutdown: requests in flight, endless streams, a second signal.
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
@@ -14,8 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::hostile::half_sent;
 use crate::server::{Server, make_table, rows, until, write};
 
-/// Writes rows until the server does not take them any more. Returns those
-/// that were acknowledged.
+/// Writes rows until the server rejects them. Returns the acknowledged rows.
 async fn write_until_refused(server: &Server, name: &str, acked: Arc<AtomicUsize>) -> Vec<String> {
     let mut client = server.client().await;
     let mut written = Vec::new();
@@ -32,7 +31,7 @@ async fn write_until_refused(server: &Server, name: &str, acked: Arc<AtomicUsize
     written
 }
 
-/// Lets clients write until some rows are acknowledged, then signals.
+/// Lets clients write until some rows are acknowledged, then sends the signal.
 async fn stopped_under_load(server: &Server, signal: Signal) -> BTreeSet<String> {
     let acked = Arc::new(AtomicUsize::new(0));
     let stop = async {
@@ -110,7 +109,7 @@ async fn a_second_signal_ends_the_process_at_once() {
     let server = Server::spawn(command);
     let held = half_sent(&server, 1000).await;
     server.signal(Signal::TERM);
-    // It has begun to drain when new connections are not taken any more.
+    // The server is draining once it accepts no new connections.
     let address = server.address("http");
     until("the ports are closed", || TcpStream::connect(&address).is_err()).await;
     server.signal(Signal::INT);

@@ -1,4 +1,4 @@
-//! Starting: what is said, where it listens.
+//! Startup: the readiness message and the addresses.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -23,7 +23,7 @@ async fn a_server_says_once_that_it_is_ready_and_then_it_is() {
 
 #[tokio::test]
 async fn a_port_that_is_off_does_not_listen() {
-    // The last of several flags counts.
+    // The last of several flags takes effect.
     let only_grpc = Server::start(&["--ephemeral", "--http-port=off", "--listen=localhost"]);
     assert!(only_grpc.ready["http"].is_null());
     only_grpc.assert_healthy().await;

@@ -1,5 +1,5 @@
-//! The calls of the model on the wire. The value of a row stands in the columns
-//! `a` and `b`, always written together; the counter in `n`.
+//! The calls of the model on the wire. The value of a row is in the columns `a` and `b`,
+//! always written together; the counter is in `n`.
 
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
@@ -14,7 +14,7 @@ use crate::server::TABLE;
 
 pub type Client = BigtableClient<Channel>;
 
-/// Sends a call about one row and reads its answer.
+/// Sends a call about one row and reads its response.
 pub async fn send(client: &mut Client, key: &str, call: Call) -> Result<Answer, Status> {
     let row_key = key.to_string().into();
     let table_name = TABLE.to_string();

@@ -1,5 +1,5 @@
-//! Calls in frames of HTTP/2: what clients hide from their users, and what
-//! only broken clients send.
+//! Calls as HTTP/2 frames: what client libraries hide from their users, and what only
+//! broken clients send.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::server::{INSTANCE, Server, TABLE};
 
 const PING: &str = "/google.bigtable.v2.Bigtable/PingAndWarm";
 const READ: &str = "/google.bigtable.v2.Bigtable/ReadRows";
-/// What a client takes at a time, by HTTP/2's default.
+/// The default flow-control window of HTTP/2.
 const WINDOW_BYTES: usize = 65_535;
 
-/// A connection whose flow control the test is in charge of.
+/// Opens a connection whose flow control the test controls.
 async fn connect(server: &Server) -> SendRequest<Bytes> {
     let tcp = tokio::net::TcpStream::connect(server.address()).await.unwrap();
     let (client, connection) = h2::client::handshake(tcp).await.unwrap();
@@ -39,7 +39,7 @@ fn post(path: &str, headers: &[(&str, &str)]) -> Request<()> {
         .unwrap()
 }
 
-/// A message as gRPC frames it.
+/// Frames a message as gRPC does.
 fn framed(flag: u8, message: &[u8]) -> Bytes {
     let mut body = BytesMut::new();
     body.put_u8(flag);
@@ -58,7 +58,7 @@ fn read_all() -> Bytes {
     framed(0, &request.encode_to_vec())
 }
 
-/// All of a response.
+/// A complete response.
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,
@@ -74,7 +74,7 @@ impl Answer {
     }
 }
 
-/// Makes a call with this body and reads its answer.
+/// Makes a call with this body and reads its response.
 async fn call(server: &Server, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
     let mut client = connect(server).await;
     let (response, mut sending) = client.send_request(post(path, headers), false).unwrap();
@@ -84,7 +84,7 @@ async fn call(server: &Server, path: &str, headers: &[(&str, &str)], body: Bytes
     Answer { status: head.status, headers: head.headers, body_bytes, trailers }
 }
 
-/// Takes what comes as it comes, to the end.
+/// Reads the body to its end.
 async fn drain(mut body: RecvStream) -> (usize, HeaderMap) {
     let mut received = 0;
     while let Some(data) = body.data().await {
@@ -95,7 +95,7 @@ async fn drain(mut body: RecvStream) -> (usize, HeaderMap) {
     (received, body.trailers().await.unwrap().unwrap_or_default())
 }
 
-/// A server with far more rows than a window takes.
+/// Starts a server with far more rows than fit into a window.
 async fn filled() -> Server {
     let server = Server::ephemeral();
     server.make_table().await;
@@ -140,7 +140,7 @@ async fn a_compressed_message_is_refused_with_what_is_accepted() {
         assert_eq!(gzip.code(), Code::Unimplemented, "{path} {gzip:?}");
         assert_eq!(gzip.headers["grpc-accept-encoding"], "identity");
     }
-    // Asking for compressed answers is no fault: they come as they are.
+    // Accepting compressed responses is allowed; they are sent uncompressed.
     let asked = call(&server, PING, &[("grpc-accept-encoding", "gzip,identity")], ping()).await;
     assert_eq!(asked.code(), Code::Ok);
     assert!(!asked.headers.contains_key("grpc-encoding"));
@@ -191,7 +191,7 @@ async fn a_deadline_that_has_passed_ends_any_call() {
         let mut client = connect(&server).await;
         let request = post(path, &[("grpc-timeout", "1n")]);
         let (response, mut sending) = client.send_request(request, false).unwrap();
-        // One of the two never ends: it is the deadline that ends it.
+        // One of the two requests never ends, so only its deadline ends the call.
         sending.send_data(body, path == READ).unwrap();
         let (head, body) = response.await.unwrap().into_parts();
         let (body_bytes, trailers) = drain(body).await;
@@ -204,7 +204,7 @@ async fn a_deadline_that_has_passed_ends_any_call() {
 async fn a_stream_ends_at_its_deadline_in_the_middle() {
     let server = filled().await;
     let mut client = connect(&server).await;
-    // The first deadline that leaves the server time for the first rows.
+    // Finds the first deadline that leaves the server enough time for the first rows.
     for deadline_millis in [100, 1_000, 10_000] {
         let request = post(READ, &[("grpc-timeout", &format!("{deadline_millis}m"))]);
         let (response, mut sending) = client.send_request(request, false).unwrap();
@@ -212,8 +212,8 @@ async fn a_stream_ends_at_its_deadline_in_the_middle() {
         let mut body = response.await.unwrap().into_body();
         let Some(first) = body.data().await else { continue };
         let first = first.unwrap();
-        // The server had the call before the first rows came, so now its deadline
-        // passes, and the client has not taken more than its window.
+        // The server received the call before the first rows arrived. Now its deadline
+        // passes while the client has read no more than its window.
         let passed = Instant::now() + Duration::from_millis(deadline_millis);
         tokio::time::sleep_until(passed).await;
         body.flow_control().release_capacity(first.len()).unwrap();
@@ -238,7 +238,7 @@ async fn a_slow_reader_is_sent_no_more_than_it_takes_and_a_cancelled_one_nothing
     }
     assert_eq!(received, WINDOW_BYTES);
     assert_eq!(server.metric("stele_grpc_requests_in_flight"), Some(1.0));
-    // Dropped: the stream is reset.
+    // Dropping resets the stream.
     drop((body, sending));
     server.until_idle().await;
 }

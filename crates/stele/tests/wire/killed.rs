@@ -1,6 +1,5 @@
-//! A server that is killed under load, again and again, at points that are
-//! chosen at random: what was acknowledged is there, nothing is there by half,
-//! and some order of all calls explains what every client was told.
+//! A server that is killed under load repeatedly, at random points: acknowledged writes
+//! survive, no write is partial, and every client's history is linearizable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -19,9 +18,9 @@ use crate::row::Call;
 use crate::server::{Server, TABLE};
 
 const CLIENTS: u64 = 8;
-/// Rows that all clients fight for.
+/// The number of rows that all clients contend for.
 const ROWS: u64 = 4;
-/// Acknowledged calls in a round at most, before the server is killed.
+/// The maximum number of acknowledged calls in a round before the server is killed.
 const ACKS_MAX: u64 = 400;
 const BULK_ROWS: usize = 20;
 const BULK_VALUE_BYTES: usize = 2000;
@@ -31,7 +30,7 @@ fn rounds() -> u64 {
     if std::env::var_os("STELE_LONG").is_some() { 1000 } else { 40 }
 }
 
-/// Numbers that look random, from a seed.
+/// A seeded pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -43,22 +42,22 @@ impl Dice {
     }
 }
 
-/// What all clients of a round share.
+/// The state that all clients of a round share.
 struct Round {
     clock: Arc<AtomicU64>,
     /// One permit for each acknowledged call.
     acks: Semaphore,
-    /// From here on, calls may fail.
+    /// Set before the kill: from then on, calls may fail.
     dying: AtomicBool,
 }
 
 impl Round {
-    /// Every tick is later than those before, on whatever thread.
+    /// Returns the next tick, larger than all earlier ones on any thread.
     fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Counts a call. Tells whether the client goes on.
+    /// Counts a call. Returns whether the client continues.
     fn ended<T>(&self, outcome: &Result<T, Status>) -> bool {
         match outcome {
             Ok(_) => self.acks.add_permits(1),
@@ -72,8 +71,8 @@ impl Round {
 
 type Histories = BTreeMap<String, Vec<Event>>;
 
-/// Reads and writes the rows that others read and write too, until the server
-/// is gone. A call without an answer ends with the server, at `u64::MAX`.
+/// Reads and writes rows in contention with other clients until the server is gone. A
+/// call without a response ends with the server, at `u64::MAX`.
 async fn contend(round: Arc<Round>, mut client: Client, mut dice: Dice) -> Histories {
     let mut histories = Histories::new();
     loop {
@@ -90,7 +89,7 @@ async fn contend(round: Arc<Round>, mut client: Client, mut dice: Dice) -> Histo
         let answer = send(&mut client, &key, call).await;
         let ended = if answer.is_ok() { round.tick() } else { u64::MAX };
         let goes_on = round.ended(&answer);
-        // A read that was not answered tells nothing and did nothing.
+        // An unanswered read observes nothing and has no effect.
         if goes_on || call != Call::Read {
             let event = Event { call, begun, ended, answer: answer.ok() };
             histories.entry(key).or_default().push(event);
@@ -101,8 +100,7 @@ async fn contend(round: Arc<Round>, mut client: Client, mut dice: Dice) -> Histo
     }
 }
 
-/// Writes new rows in bulk until the server is gone. Returns those that were
-/// acknowledged.
+/// Writes new rows in bulk until the server is gone. Returns the acknowledged rows.
 async fn fill(round: Arc<Round>, mut client: Client, number: u64) -> BTreeSet<String> {
     let mut acknowledged = BTreeSet::new();
     for batch in 0.. {
@@ -142,8 +140,7 @@ fn bulk_value(key: &str) -> Vec<u8> {
     key.bytes().cycle().take(BULK_VALUE_BYTES).collect()
 }
 
-/// Asserts that a round's rows are whole, and that none is missing that was
-/// acknowledged.
+/// Asserts that a round's rows are complete and that no acknowledged row is missing.
 async fn check_bulk(client: &mut Client, number: u64, acknowledged: &BTreeSet<String>) {
     let range = v2::RowRange {
         start_key: Some(StartKey::StartKeyClosed(format!("bulk/{number:04}/").into())),
@@ -173,8 +170,8 @@ async fn check_bulk(client: &mut Client, number: u64, acknowledged: &BTreeSet<St
     assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
 }
 
-/// Starts the clients of a round and kills the server under them. Returns what
-/// they were told.
+/// Starts the clients of a round and kills the server under them. Returns what they
+/// observed.
 async fn load_and_kill(
     server: Server,
     clock: Arc<AtomicU64>,
@@ -196,7 +193,7 @@ async fn load_and_kill(
     round.acks.acquire_many(acks.try_into().unwrap()).await.unwrap().forget();
     round.dying.store(true, Ordering::SeqCst);
     tokio::task::spawn_blocking(|| server.kill()).await.unwrap();
-    // Nobody is left to carry out what was not answered.
+    // The server is dead, so unanswered calls can no longer take effect.
     let mut histories = Histories::new();
     for task in contending {
         for (key, mut events) in task.await.unwrap() {

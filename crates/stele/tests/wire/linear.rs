@@ -1,59 +1,58 @@
-//! Decides whether the history of a row is linearizable: whether its calls can
-//! be put into one order that agrees with real time and explains every answer.
-//! The search of Wing and Gong, with the memory of Lowe: a set of calls that
-//! led to a row is never tried twice. Rows are independent of each other, so
-//! each is searched alone.
+//! Decides whether the history of a row is linearizable: whether its calls have one order
+//! that agrees with real time and explains every response. Uses the search of Wing and
+//! Gong with Lowe's memoization: a set of calls that led to the same row is never tried
+//! twice. Rows are independent, so each is searched separately.
 
 use std::collections::HashSet;
 
 use crate::row::{Answer, Call, Row};
 
-/// A call with the time from its sending to its end.
+/// A call with the interval from its start to its end.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub call: Call,
     pub begun: u64,
-    /// After this it can have no more effect. `u64::MAX` when nobody knows.
+    /// The time after which it can have no more effect; `u64::MAX` if unknown.
     pub ended: u64,
-    /// `None` when it was never answered: it took effect once, or never.
+    /// `None` if it was never answered: it took effect once, or never.
     pub answer: Option<Answer>,
 }
 
-/// The row after some order of all calls, or the longest part of the history
-/// that can be explained.
+/// Returns the row after some valid order of all calls, or the longest explainable part
+/// of the history.
 pub fn check(history: &[Event]) -> Result<Row, Unexplained> {
     let mut events = history.to_vec();
     events.sort_by_key(|event| event.begun);
     Search::new(&events).run()
 }
 
-/// Where every order fails.
+/// The point at which every order fails.
 #[derive(Debug)]
 pub struct Unexplained {
-    /// How many calls the best order explains.
+    /// The number of calls that the best order explains.
     #[allow(dead_code, reason = "told when a test fails")]
     pub explained: usize,
-    /// The row after these, and the calls of which one should have been next.
+    /// The row after these calls, and the candidates of which one should have been next.
     #[allow(dead_code, reason = "told when a test fails")]
     pub stuck: Vec<(Row, Vec<Event>)>,
 }
 
-/// Places to be told at most when a history fails.
+/// The maximum number of failing points to report.
 const STUCK_MAX: usize = 3;
 
 struct Search<'h> {
     events: &'h [Event],
-    /// Sets of calls with the rows they led to.
+    /// Sets of calls with the rows that they led to.
     seen: HashSet<(Placed, Row)>,
     best: Unexplained,
 }
 
-/// The calls that are in the order already.
+/// The calls that are already in the order.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Placed {
-    /// All before this one.
+    /// All calls before this one.
     low: usize,
-    /// And these, ascending: few, because only calls that overlap change places.
+    /// Further calls, ascending: few, because only overlapping calls can be reordered.
     beyond: Vec<usize>,
 }
 
@@ -101,7 +100,7 @@ impl<'h> Search<'h> {
                     }
                 }
             }
-            // What was answered first was most likely done first.
+            // The call answered first most likely took effect first.
             open[before..].reverse();
             if open.len() == before {
                 self.note(&placed, row, &candidates);
@@ -110,8 +109,8 @@ impl<'h> Search<'h> {
         Err(self.best)
     }
 
-    /// The calls that can be next: none that is left has ended before they
-    /// begun. Those that ended first come first.
+    /// Returns the calls that can be next: those that began before any remaining call
+    /// ended. Answered calls come first, in the order in which they ended.
     fn candidates(&self, placed: &Placed) -> Vec<usize> {
         let mut first_end = u64::MAX;
         let mut candidates = Vec::new();
@@ -140,7 +139,7 @@ impl<'h> Search<'h> {
     }
 }
 
-/// The rows that a call may leave, if its answer allows any.
+/// Returns the rows that a call may leave, if its response permits any.
 fn outcomes(event: &Event, row: Row) -> [Option<Row>; 2] {
     let (next, answer) = event.call.apply(row);
     match event.answer {
@@ -154,7 +153,7 @@ fn outcomes(event: &Event, row: Row) -> [Option<Row>; 2] {
 mod tests {
     use super::*;
 
-    /// A call that was answered.
+    /// Creates an answered call.
     fn told(begun: u64, ended: u64, call: Call, answer: Answer) -> Event {
         Event { call, begun, ended, answer: Some(answer) }
     }

@@ -1,6 +1,5 @@
-//! The server as clients meet it on the wire: frames that clients hide, and
-//! kill -9 under load, after which every row must have a history that some
-//! order of the calls explains.
+//! The server on the wire: frames that client libraries hide, and kill -9 under load,
+//! after which the history of every row must be linearizable.
 
 mod calls;
 mod frames;

@@ -1,5 +1,5 @@
-//! What one row can hold in these tests, and what each call makes of it: the
-//! model that a history is compared with.
+//! The model that a history is compared with: the state of one row, and the effect of
+//! each call on it.
 
 /// A row: a value that is set in two columns at once, and a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,13 +17,13 @@ pub enum Call {
     Delete,
     /// ReadModifyWriteRow.
     Increment(i64),
-    /// CheckAndMutateRow: sets the value if it is another.
+    /// CheckAndMutateRow: sets the value to `to` if it is `from`.
     Swap { from: u64, to: u64 },
     /// ReadRows.
     Read,
 }
 
-/// What a call answers.
+/// The response of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
@@ -33,7 +33,7 @@ pub enum Answer {
 }
 
 impl Call {
-    /// What the row becomes and what is answered.
+    /// Returns the new row and the response.
     pub fn apply(self, row: Row) -> (Row, Answer) {
         match self {
             Call::Set(value) => (Row { value: Some(value), ..row }, Answer::Done),

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub const INSTANCE: &str = "projects/p/instances/i";
 pub const TABLE: &str = "projects/p/instances/i/tables/t";
 
-/// A server that is ready. Killed when dropped.
+/// A ready server. Killed when dropped.
 pub struct Server {
     child: Child,
     ready: Value,
@@ -26,13 +26,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that keeps nothing.
+    /// Starts a server with temporary data.
     pub fn ephemeral() -> Server {
         Server::start(&["--ephemeral"])
     }
 
-    /// A server of the data in `dir`, with little memory, so that much of it
-    /// is on its way to disk when it is killed.
+    /// Starts a server on the data in `dir`, with little memory, so that much of it is
+    /// being flushed when the server is killed.
     pub fn of(dir: &Path) -> Server {
         let dir = dir.to_str().expect("temporary directories have plain names");
         Server::start(&["--data", dir, "--memory", "32MiB"])
@@ -69,7 +69,7 @@ impl Server {
         BigtableClient::new(self.channel().await).max_decoding_message_size(256 << 20)
     }
 
-    /// Makes the table with the family `f`.
+    /// Creates the table with the family `f`.
     pub async fn make_table(&self) {
         let column_families = [("f".to_string(), admin::ColumnFamily::default())].into();
         let table = admin::Table { column_families, ..Default::default() };
@@ -83,7 +83,7 @@ impl Server {
         tables.create_table(request).await.unwrap();
     }
 
-    /// The value of one sample of /metrics, named with its labels.
+    /// Returns the value of one sample of /metrics, named with its labels.
     pub fn metric(&self, sample: &str) -> Option<f64> {
         let mut stream = TcpStream::connect(self.ready["http"].as_str().unwrap()).unwrap();
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -92,7 +92,7 @@ impl Server {
         text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// Waits until no call is being served.
+    /// Waits until no call is in progress.
     pub async fn until_idle(&self) {
         let begun = Instant::now();
         while self.metric("stele_grpc_requests_in_flight") != Some(0.0) {
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Ends the process as kill -9 does, and returns when it is dead.
+    /// Kills the process with kill -9 and waits until it is dead.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

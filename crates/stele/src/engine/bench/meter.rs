@@ -7,39 +7,39 @@ use serde::Serialize;
 
 use super::workload::Workload;
 
-/// The kernel counts CPU time for user programs in hundredths of a second.
+/// The kernel reports CPU time in hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What one phase came to. An operation is one cell written or read.
+/// The result of one phase. An operation is one cell written or read.
 #[derive(Serialize)]
 pub struct Measured {
-    /// The phase, for programs.
+    /// The phase in JSON output.
     pub phase: &'static str,
-    /// The phase, for people.
+    /// The phase in text output.
     #[serde(skip)]
     pub title: &'static str,
     pub ops: u64,
     pub seconds: f64,
     pub ops_per_second: f64,
-    /// CPU time of the whole process, its background workers included.
+    /// CPU time of the whole process, including background workers.
     pub cpu_us_per_op: f64,
     pub syncs_per_op: f64,
-    /// Of one call, where a phase makes many.
+    /// Latency of one call, in phases that make many.
     pub p50_us: Option<f64>,
     pub p99_us: Option<f64>,
 }
 
-/// What one thread of a phase did.
+/// The work done by one thread of a phase.
 #[derive(Default)]
 pub struct Tally {
     pub ops: u64,
-    /// Nanoseconds of each call.
+    /// Nanoseconds per call.
     latencies: Vec<u32>,
 }
 
 impl Tally {
-    /// Makes calls, each of which tells how many operations it was, until the
-    /// time is up or there are no more.
+    /// Makes calls until the deadline passes or none are left. Each call returns its
+    /// number of operations.
     pub fn until(
         deadline: Option<Instant>,
         mut call: impl FnMut() -> anyhow::Result<Option<u64>>,
@@ -56,7 +56,7 @@ impl Tally {
         Ok(tally)
     }
 
-    /// One long call.
+    /// Returns the tally of a single long call.
     pub fn once(ops: u64) -> Tally {
         Tally { ops, latencies: Vec::new() }
     }
@@ -104,7 +104,7 @@ pub fn measure(
     })
 }
 
-/// CPU time of this process so far, in user and kernel mode.
+/// Returns the CPU time of this process so far, in user and kernel mode.
 fn cpu_seconds() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")
         .context("cannot read /proc/self/stat, which tells the CPU time")?;
@@ -113,7 +113,7 @@ fn cpu_seconds() -> anyhow::Result<f64> {
         .context("/proc/self/stat does not tell the CPU time")
 }
 
-/// The 14th and 15th field. The second may hold spaces and is in parentheses.
+/// Sums fields 14 and 15. Field 2 is in parentheses and may contain spaces.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);

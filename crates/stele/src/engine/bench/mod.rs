@@ -1,7 +1,7 @@
-//! `stele engine bench`: how fast the engine writes and reads on this machine.
+//! `stele engine bench`: measures how fast the engine writes and reads on this machine.
 //!
-//! `workload` makes the keys and values and knows the store, `meter` measures,
-//! `phases` is the list of what is measured.
+//! `workload` generates keys and values and owns the store, `meter` measures, `phases`
+//! lists what is measured.
 
 mod meter;
 mod phases;
@@ -20,25 +20,25 @@ use crate::output::{bytes, count, json_line, table};
 use meter::Measured;
 use workload::{Shape, Workload};
 
-/// What is measured when nothing else is asked for.
+/// The default data sets.
 const SHAPES: [Shape; 2] =
     [Shape { keys: 1_000_000, value_bytes: 100 }, Shape { keys: 200_000, value_bytes: 1024 }];
 
 #[derive(Args)]
 pub struct Options {
-    /// Where to make the directory of the test [default: the system's temporary directory].
+    /// Parent of the temporary directory [default: the system's temporary directory].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Number of keys; alone, with values of 100 bytes.
+    /// Number of keys; if --value-size is omitted, values have 100 bytes.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
-    /// Bytes of a value; alone, with 1,000,000 keys.
+    /// Bytes per value; if --keys is omitted, 1,000,000 keys are used.
     #[arg(long, value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     value_size: Option<u32>,
-    /// Seconds for each phase that reads or overwrites at random.
+    /// Seconds for each phase of random reads or overwrites.
     #[arg(long, default_value_t = 5.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// One JSON object instead of tables.
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
 }
@@ -59,7 +59,7 @@ impl Options {
     }
 }
 
-/// The results for one shape of data.
+/// The results for one data set.
 #[derive(Serialize)]
 struct Run {
     keys: u64,
@@ -119,14 +119,14 @@ fn measure(shape: Shape, options: &Options) -> anyhow::Result<Run> {
     })
 }
 
-/// Bytes of all files under a directory.
+/// Returns the bytes of all files under a directory.
 fn disk_bytes(dir: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut sum = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        // Blocks, not lengths: log segments are grown ahead of their records.
+        // Counts blocks instead of lengths, because log segments are preallocated.
         sum += if metadata.is_dir() { disk_bytes(&entry.path())? } else { metadata.blocks() * 512 };
     }
     Ok(sum)

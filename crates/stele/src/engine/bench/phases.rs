@@ -1,4 +1,4 @@
-//! What is measured, in order.
+//! The phases of the benchmark, in order.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use super::disk_bytes;
 use super::meter::{Measured, Tally, measure};
 use super::workload::{Numbers, Workload, key};
 
-/// Keys of one batch.
+/// Keys per batch.
 const BATCH: usize = 100;
-/// How often filling says how far it is.
+/// How often filling reports progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// What separates one key from the next while filling. A prime above every
-/// number of keys worth filling, so each key comes exactly once.
+/// The distance between consecutive keys while filling. A prime larger than any practical
+/// number of keys, so that each key is written exactly once.
 const FILL_STEP: u64 = 2_305_843_009_213_693_951;
 
-/// Runs all phases. Returns the bytes on disk after filling as well.
+/// Runs all phases. Also returns the bytes on disk after filling.
 pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec<Measured>, u64)> {
     let mut done = vec![measure(("fill", "fill, 100 per commit"), workload, || fill(workload))?];
     let settle = || workload.settle().map(Tally::once);
@@ -54,7 +54,7 @@ pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec
     Ok((done, filled))
 }
 
-/// Writes every key once, in no order.
+/// Writes every key once, in pseudo-random order.
 fn fill(workload: &Workload) -> anyhow::Result<Tally> {
     let keys = workload.shape.keys;
     let mut numbers = Numbers::new(3);

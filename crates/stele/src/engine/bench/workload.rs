@@ -1,5 +1,5 @@
-//! The data of a benchmark: keys that look random, values that compress by
-//! half, and the store they go to.
+//! The data of a benchmark: pseudo-random keys, values that compress by half, and the
+//! store that holds them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const QUALIFIER: &[u8] = b"q";
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 const SETTLE_TRIES_MAX: usize = 60_000;
 
-/// How much data of which size.
+/// The number of keys and the size of values.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub keys: u64,
@@ -27,7 +27,7 @@ impl Shape {
     }
 }
 
-/// A small, quick generator (splitmix64); the same seed gives the same numbers.
+/// A small, fast generator (splitmix64); the same seed gives the same numbers.
 pub struct Numbers(u64);
 
 impl Numbers {
@@ -47,7 +47,7 @@ impl Numbers {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Half random, half zero.
+    /// Fills the value, half random and half zero.
     fn fill(&mut self, value: &mut [u8]) {
         let half = value.len().div_ceil(2);
         for chunk in value[..half].chunks_mut(8) {
@@ -57,7 +57,7 @@ impl Numbers {
     }
 }
 
-/// The key with this number: 16 bytes without any order.
+/// Returns the key with this number: 16 bytes in no particular order.
 pub fn key(number: u64) -> [u8; 16] {
     let mut numbers = Numbers::new(number.wrapping_add(1));
     let mut key = [0; 16];
@@ -84,7 +84,7 @@ impl Workload {
         Ok(self.store.close()?)
     }
 
-    /// Syncs of the log so far.
+    /// Returns the number of log syncs so far.
     pub fn syncs(&self) -> u64 {
         self.store.stats().log.syncs
     }
@@ -109,7 +109,7 @@ impl Workload {
         Ok(keys.len() as u64)
     }
 
-    /// Overwrites `count` keys chosen at random in one commit.
+    /// Overwrites `count` random keys in one commit.
     pub fn overwrite(
         &self,
         count: usize,
@@ -120,7 +120,7 @@ impl Workload {
         self.put(keys, numbers, wait)
     }
 
-    /// Reads one key chosen at random.
+    /// Reads one random key.
     pub fn read(&self, numbers: &mut Numbers) -> anyhow::Result<u64> {
         let key = key(numbers.below(self.shape.keys));
         let mut found = 0;
@@ -139,7 +139,7 @@ impl Workload {
         Ok(cells)
     }
 
-    /// Brings everything to disk, in one fragment.
+    /// Flushes and compacts everything into one fragment.
     pub fn settle(&self) -> anyhow::Result<u64> {
         self.store.flush(self.table).context("flushing")?;
         for _ in 0..SETTLE_TRIES_MAX {
@@ -147,7 +147,7 @@ impl Workload {
                 return Ok(self.shape.keys);
             }
             self.store.compact(self.table).context("compacting")?;
-            // A compaction in the background may have the chain just now.
+            // A background compaction may be using the chain right now.
             std::thread::sleep(SETTLE_PAUSE);
         }
         bail!("the background compaction does not come to an end")

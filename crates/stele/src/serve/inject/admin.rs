@@ -1,5 +1,5 @@
-//! The rules of a running server over HTTP, for clients on the same machine:
-//! `GET /inject` lists them, `PUT` replaces them, `DELETE` removes them.
+//! The rules of a running server over HTTP, for clients on the same machine: `GET
+//! /inject` lists them, `PUT` replaces them, `DELETE` removes them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use super::{Injector, Rules};
 
 pub const PATH: &str = "/inject";
 
-/// What a client sends.
+/// The request body of a client.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
@@ -26,7 +26,7 @@ pub struct Wanted {
     pub seed: u64,
 }
 
-/// What a client is answered.
+/// The response body.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Shown {
     pub seed: u64,
@@ -36,7 +36,7 @@ pub struct Shown {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct ShownRule {
     pub rule: String,
-    /// Calls that matched it.
+    /// Calls that matched the rule.
     pub matched: u64,
     /// Calls that were answered with an error.
     pub failed: u64,
@@ -53,7 +53,7 @@ impl From<&Rules> for Shown {
     }
 }
 
-/// The page of the injector; `None` is a server that was started without.
+/// Returns the routes of the injector; `None` means that injection is disabled.
 pub fn router(injector: Option<Arc<Injector>>) -> Router {
     let calls = get(list).put(set).delete(clear);
     Router::new().route(PATH, calls).with_state(injector)
@@ -94,7 +94,7 @@ async fn clear(State(injector): Switch, peer: Asker) -> Response {
     }
 }
 
-/// The injector, if there is one and the client is on this machine.
+/// Returns the injector if there is one and the client is on this machine.
 fn admitted(injector: Option<Arc<Injector>>, peer: Asker) -> Result<Arc<Injector>, Box<Response>> {
     if !peer.is_some_and(|Extension(Peer(address))| address.ip().to_canonical().is_loopback()) {
         let why = "faults can only be injected from the machine of the server";

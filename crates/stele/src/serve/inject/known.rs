@@ -1,5 +1,5 @@
-//! The methods that servers have: a rule that no call can ever match is a
-//! mistake, and is refused.
+//! The methods that servers have. A rule that no call can match is a mistake and is
+//! rejected.
 
 use std::sync::LazyLock;
 
@@ -45,7 +45,7 @@ fn methods_of(descriptors: &[u8]) -> Vec<Method> {
     methods
 }
 
-/// Refuses a rule that no method of any service matches.
+/// Rejects a rule that no method of any service matches.
 pub fn check(rule: &Rule) -> Result<(), String> {
     let covers = |method: &Method| {
         rule.covers(MethodPath { service: &method.service, method: &method.name })
@@ -63,8 +63,8 @@ pub fn check(rule: &Rule) -> Result<(), String> {
     Err(format!("invalid rule {:?}: no service has such a method; {hint}", rule.to_string()))
 }
 
-/// The first method whose name differs by case, or by letters that are missing
-/// or too many at its end.
+/// Returns the first method whose name differs only in case, or in missing or extra
+/// letters at its end.
 fn similar(name: &str) -> Option<&'static Method> {
     let name = name.to_ascii_lowercase();
     let is_similar = |method: &&Method| {

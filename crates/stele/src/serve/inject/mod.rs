@@ -1,10 +1,9 @@
-//! Fault injection: calls are delayed or answered with errors on purpose, so that people
-//! can test how their programs retry. Off unless the server was started with `--inject`.
+//! Fault injection: delays calls or answers them with errors on purpose, to test how
+//! programs retry. Off unless the server was started with `--inject`.
 //!
-//! A `Rule` says which calls are hit and how; an `Injector` stands between the gRPC
-//! ports and their services and applies all rules (`peek` finds out which table a call
-//! is about, `known` which methods there are). `admin` lists and replaces the rules of a
-//! running server.
+//! A `Rule` selects calls and their faults; an `Injector` sits between the gRPC ports and
+//! their services and applies all rules (`peek` finds the table of a call, `known` lists
+//! the methods). `admin` lists and replaces the rules of a running server.
 
 mod admin;
 mod known;
@@ -22,13 +21,13 @@ use stele_grpc::{Answering, Dispatch, Intercept, MethodPath};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The rules of a server, which may change while it runs.
+/// The rules of a server, which may change at run time.
 pub struct Injector {
     rules: RwLock<Arc<Rules>>,
     totals: Arc<Totals>,
 }
 
-/// Calls that were hit since the server was started.
+/// Calls affected since the server was started.
 #[derive(Debug, Default)]
 pub struct Totals {
     pub delayed: AtomicU64,
@@ -43,21 +42,21 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads rules; a text may hold several, with `;` between them.
+    /// Parses rules. A text may hold several, separated by `;`.
     fn parse(texts: &[String], seed: u64) -> Result<Rules, String> {
         let texts = texts.iter().flat_map(|text| text.split(';')).map(str::trim);
         let rules = texts.filter(|text| !text.is_empty()).map(str::parse);
         Ok(Rules { rules: rules.collect::<Result<_, _>>()?, seed })
     }
 
-    /// Reads rules, all of which some call must be able to match.
+    /// Parses rules and rejects any that no call can match.
     pub fn parse_known(texts: &[String], seed: u64) -> Result<Rules, String> {
         let rules = Rules::parse(texts, seed)?;
         rules.rules.iter().try_for_each(known::check)?;
         Ok(rules)
     }
 
-    /// What happens to a call: all delays together, and the first error.
+    /// Returns what happens to a call: the sum of all delays, and the first error.
     fn draw(&self, path: MethodPath<'_>, table: Option<&str>) -> (Duration, Option<Status>) {
         let (mut latency, mut answer) = (Duration::ZERO, None);
         for (place, rule) in self.rules.iter().enumerate() {
@@ -84,7 +83,7 @@ impl Injector {
         self.rules.read().clone()
     }
 
-    /// Replaces all rules; counters begin again.
+    /// Replaces all rules and resets their counters.
     pub fn set(&self, rules: Rules) {
         tracing::warn!(rules = rules.rules.len(), "the rules of fault injection were replaced");
         *self.rules.write() = Arc::new(rules);
@@ -106,7 +105,7 @@ impl Intercept for Injector {
                 true => peek::table(body).await,
                 false => (None, body),
             };
-            // It was one a moment ago.
+            // The path was valid when it was checked above.
             let path = MethodPath::of(&head.uri);
             let (latency, answer) =
                 path.map_or((Duration::ZERO, None), |path| rules.draw(path, table.as_deref()));
@@ -153,7 +152,7 @@ mod tests {
         let (services, injector) =
             services(&["*:latency=2s", "A:latency=3s;B:aborted=100%", "B:internal=100%"]);
         let begun = Instant::now();
-        // There is no service behind it, so what is passed on is UNIMPLEMENTED.
+        // There is no service behind the injector, so calls passed on are UNIMPLEMENTED.
         assert!(message(&called(&services, "/s/A").await).contains("unknown service"));
         assert_eq!(begun.elapsed(), Duration::from_secs(5));
         let begun = Instant::now();

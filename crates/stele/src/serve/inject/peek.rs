@@ -1,5 +1,5 @@
-//! The table that a call is about, read from the beginning of its message; the body
-//! is passed on unchanged.
+//! Finds the table of a call from the beginning of its message. The body is passed on
+//! unchanged.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,14 +11,14 @@ use http_body::{Body as _, Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The table stands in the first field, far before this.
+/// The table is in the first field, well within this limit.
 const PEEKED_BYTES_MAX: usize = 4 << 10;
-/// What stands before a message of gRPC.
+/// The length of the prefix of a gRPC message.
 const PREFIX_BYTES: usize = 5;
 /// The first field of a message, as a string: tag 1, length-delimited.
 const FIRST_FIELD: u8 = 0x0A;
 
-/// Reads as much of a body as tells the table, and gives the whole body back.
+/// Reads enough of a body to find the table. Returns the table and the whole body.
 pub async fn table(body: Body) -> (Option<String>, Body) {
     let mut peeked = Peeked { frames: VecDeque::new(), rest: body };
     let mut seen = Vec::new();
@@ -41,8 +41,8 @@ pub async fn table(body: Body) -> (Option<String>, Body) {
     }
 }
 
-/// The first field of the message that begins here, if it is text. `None` if more bytes
-/// are needed to tell.
+/// Returns the first field of the message if it is text, or `None` if more bytes are
+/// needed.
 fn first_field(seen: &[u8]) -> Option<Option<String>> {
     let message = seen.get(PREFIX_BYTES..)?;
     let (&tag, rest) = message.split_first()?;
@@ -52,7 +52,7 @@ fn first_field(seen: &[u8]) -> Option<Option<String>> {
     let (mut length, mut at) = (0_usize, 0);
     loop {
         let byte = *rest.get(at)?;
-        // Two bytes hold more than a name may have.
+        // Two bytes encode more than the maximum length of a name.
         if at == 2 {
             return Some(None);
         }
@@ -66,7 +66,7 @@ fn first_field(seen: &[u8]) -> Option<Option<String>> {
     Some(String::from_utf8(text.to_vec()).ok())
 }
 
-/// A body whose first frames have been read already.
+/// A body whose first frames have already been read.
 struct Peeked {
     frames: VecDeque<Result<Frame<Bytes>, Status>>,
     rest: Body,
@@ -99,7 +99,7 @@ impl http_body::Body for Peeked {
 mod tests {
     use super::*;
 
-    /// A body of these pieces.
+    /// A body made of these pieces.
     struct Pieces(VecDeque<Bytes>);
 
     impl http_body::Body for Pieces {

@@ -1,4 +1,4 @@
-//! One rule of fault injection: which calls it is about, and what happens to them.
+//! One rule of fault injection: which calls it matches, and what happens to them.
 //!
 //! ```text
 //! ReadRows:latency=50ms,unavailable=1%
@@ -17,11 +17,11 @@ use tonic::{Code, Status};
 
 use super::super::settings::Time;
 
-/// Latencies are at most this long: a mistake must not stop a server for hours.
+/// The maximum latency: a typing mistake must not stall a server for hours.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
-/// Services that `*` leaves alone: health and reflection.
+/// Services that `*` does not match: health and reflection.
 const ABOUT_SERVER: &str = "grpc.";
-/// Put on every injected status, beside its message.
+/// A header of every injected status, besides its message.
 pub const INJECTED_HEADER: &str = "stele-injected-fault";
 
 const CODES: [(&str, Code); 16] = [
@@ -47,15 +47,15 @@ const CODES: [(&str, Code); 16] = [
 #[derive(Debug)]
 pub struct Rule {
     text: String,
-    /// The whole name of a service or its last part; `None` is any.
+    /// The full name of a service or its last component; `None` matches any.
     service: Option<String>,
-    /// `None` is any.
+    /// `None` matches any.
     method: Option<String>,
-    /// A table's id or whole name; `None` is any.
+    /// A table's id or full name; `None` matches any.
     table: Option<String>,
-    /// From the first to the second.
+    /// The minimum and the maximum.
     latency: Option<(Duration, Duration)>,
-    /// What is answered instead, and the part of the calls, of 1.
+    /// The codes to answer with, each with the fraction of calls (0 to 1).
     errors: Vec<(Code, f64)>,
     /// Calls that matched.
     pub matched: AtomicU64,
@@ -71,7 +71,7 @@ pub struct Fault {
 }
 
 impl Rule {
-    /// Returns whether calls of the method may match, their table aside.
+    /// Returns whether calls of the method may match, whatever their table.
     pub fn covers(&self, path: MethodPath<'_>) -> bool {
         let service = match &self.service {
             Some(name) => {
@@ -82,17 +82,17 @@ impl Rule {
         service && self.method.as_ref().is_none_or(|method| method == path.method)
     }
 
-    /// The method that it is about, if that is one only.
+    /// Returns the method that the rule names, if any.
     pub fn method(&self) -> Option<&str> {
         self.method.as_deref()
     }
 
-    /// Returns whether the rule is about some table only.
+    /// Returns whether the rule applies to one table only.
     pub fn asks_for_table(&self) -> bool {
         self.table.is_some()
     }
 
-    /// Returns whether the rule is about this table; `None` is a call without one.
+    /// Returns whether the rule applies to this table; `None` is a call without one.
     pub fn is_about(&self, table: Option<&str>) -> bool {
         let Some(wanted) = &self.table else { return true };
         table.is_some_and(|name| {
@@ -100,7 +100,7 @@ impl Rule {
         })
     }
 
-    /// Draws what happens to the next call. The same seed and place among the rules
+    /// Draws what happens to the next call. The same seed and position among the rules
     /// give the same faults to the same calls.
     pub fn draw(&self, seed: u64, place: u64) -> Fault {
         let call = self.matched.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl Rule {
         Fault { latency, error }
     }
 
-    /// The status that is answered instead of serving the call.
+    /// Returns the status to answer with instead of serving the call.
     pub fn status(&self, code: Code) -> Status {
         let mut status = Status::new(code, format!("injected fault (rule {:?})", self.text));
         let mark = tonic::metadata::MetadataValue::from_static("1");
@@ -128,7 +128,7 @@ impl Rule {
     }
 }
 
-/// Distributes 64 bits evenly over themselves (the finaliser of SplitMix64).
+/// Mixes 64 bits bijectively (the finaliser of SplitMix64).
 fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -136,7 +136,7 @@ fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// A number from 0 to 1, without 1.
+/// Returns a number in [0, 1).
 fn part(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -212,7 +212,7 @@ impl Rule {
     }
 }
 
-/// `50ms` or `10ms..80ms`.
+/// Parses `50ms` or `10ms..80ms`.
 fn latency(text: &str) -> Result<(Duration, Duration), String> {
     let time = |text: &str| text.trim().parse::<Time>().map(|time| time.0);
     let (least, most) = match text.split_once("..") {
@@ -228,7 +228,7 @@ fn latency(text: &str) -> Result<(Duration, Duration), String> {
     Ok((least, most))
 }
 
-/// `1%` or `0.5%`, as a part of 1.
+/// Parses `1%` or `0.5%` as a fraction of 1.
 fn percentage(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     match number {

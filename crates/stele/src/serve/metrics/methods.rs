@@ -1,5 +1,5 @@
-//! Counters of the gRPC methods. A method gets its place when it is first
-//! answered; finding the place takes one hash and no lock.
+//! Counters of the gRPC methods. A method gets its slot when it is first answered;
+//! finding the slot takes one hash and no lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tonic::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Places in the table; half of them are used at most, so probing is short.
+/// The number of slots in the table. At most half are used, so probing is short.
 const PLACES: usize = 512;
 const METHODS_MAX: usize = PLACES / 2;
 
-/// Latencies are counted by powers of two, from 2^5 us to 2^24 us (16.8 s).
+/// Latency buckets are powers of two, from 2^5 us to 2^24 us (16.8 s).
 const FIRST_POWER: u32 = 5;
 pub const BUCKETS: usize = 20;
 pub const CODES: usize = 17;
@@ -21,11 +21,11 @@ pub const CODES: usize = 17;
 pub struct Methods {
     places: Box<[OnceLock<Method>]>,
     used: AtomicUsize,
-    /// Calls of what this server does not have.
+    /// Calls of methods that this server does not have.
     other: Method,
 }
 
-/// What is counted of one method.
+/// The counters of one method.
 pub struct Method {
     pub path: Box<str>,
     pub codes: [AtomicU64; CODES],
@@ -46,7 +46,7 @@ impl Default for Methods {
 }
 
 impl Methods {
-    /// The counters of a method that was called before.
+    /// Returns the counters of a method that was called before.
     pub fn find(&self, path: &str) -> Option<&Method> {
         let mut at = place(path);
         loop {
@@ -58,12 +58,12 @@ impl Methods {
         }
     }
 
-    /// The counters of a method, made if there is room.
+    /// Returns the counters of a method, adding it if the table has a free slot.
     pub fn find_or_add(&self, path: &str) -> &Method {
         if let Some(method) = self.find(path) {
             return method;
         }
-        // Taken before the place, so that some always stay free.
+        // Counted before a slot is claimed, so that some slots always stay free.
         if self.used.fetch_add(1, Ordering::Relaxed) >= METHODS_MAX {
             self.used.fetch_sub(1, Ordering::Relaxed);
             return &self.other;
@@ -82,7 +82,7 @@ impl Methods {
         &self.other
     }
 
-    /// All methods by path, then all that is not one.
+    /// Returns all methods by path, then the counters of unknown ones.
     pub fn all(&self) -> Vec<&Method> {
         let mut all: Vec<_> = self.places.iter().filter_map(OnceLock::get).collect();
         all.sort_by(|a, b| a.path.cmp(&b.path));
@@ -107,7 +107,7 @@ impl Method {
         }
     }
 
-    /// Notes the end of a call.
+    /// Records the end of a call.
     pub fn ended(&self, code: Code, took: Duration, received: u64, sent: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.codes[(code as usize).min(CODES - 1)].fetch_add(1, Ordering::Relaxed);
@@ -122,14 +122,14 @@ impl Method {
     }
 }
 
-/// The first bucket whose bound is not below the time.
+/// Returns the first bucket whose bound is at least the time.
 fn bucket(nanos: u64) -> usize {
     let micros = nanos.div_ceil(1000).max(1);
     let power = micros.next_power_of_two().trailing_zeros();
     (power.saturating_sub(FIRST_POWER) as usize).min(BUCKETS)
 }
 
-/// The upper bound of a bucket, in seconds.
+/// Returns the upper bound of a bucket, in seconds.
 pub fn bucket_seconds(bucket: usize) -> f64 {
     (1u64 << (FIRST_POWER as usize + bucket)) as f64 / 1e6
 }

@@ -1,5 +1,5 @@
-//! Numbers about a running server. Counting is cheap: relaxed atomics in
-//! places that live as long as the process. Only whoever asks pays for more.
+//! Metrics of a running server. Counting is cheap: relaxed atomics that live as long as
+//! the process. Only a scrape costs more.
 
 mod methods;
 mod process;
@@ -17,7 +17,7 @@ use stele_grpc::memory::CallPools;
 pub struct Metrics {
     pub started: Instant,
     pub methods: Methods,
-    /// Calls that the end of the server waits for.
+    /// Calls that shutdown waits for.
     pub in_flight: AtomicU64,
     pub memory: CallPools,
     /// Streams that were reset because their clients did not read.
@@ -50,7 +50,7 @@ impl Metrics {
 }
 
 impl Connections {
-    /// Counts a connection for as long as the result lives.
+    /// Counts a connection for as long as the returned guard lives.
     pub fn open(&'static self) -> OpenConnection {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);

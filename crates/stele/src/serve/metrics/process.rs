@@ -1,4 +1,4 @@
-//! What the operating system knows of this process.
+//! Process metrics from the operating system.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 pub struct Process {
     pub resident_bytes: u64,
     pub virtual_bytes: u64,
-    /// Since 1970.
+    /// Seconds since 1970.
     pub started_seconds: f64,
     pub cpu_seconds: f64,
     pub threads: u64,
@@ -34,8 +34,8 @@ impl Process {
     }
 }
 
-/// Reads the line that `proc(5)` describes. The name of the program may hold
-/// anything, so fields are counted from the last bracket.
+/// Parses the line that `proc(5)` describes. The program name may contain anything, so
+/// fields are counted from the last parenthesis.
 fn from_stat(stat: &str, booted_seconds: f64) -> Option<Process> {
     let (_, after) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after.split_ascii_whitespace().collect();

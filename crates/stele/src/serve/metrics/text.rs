@@ -1,4 +1,4 @@
-//! All numbers in the text format of Prometheus.
+//! All metrics in the Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -14,7 +14,7 @@ use super::super::inject::Totals;
 use super::methods::{self, Method};
 use super::{Metrics, Process};
 
-/// What `/metrics` answers.
+/// Returns the response of `/metrics`.
 pub fn render(
     metrics: &Metrics,
     store: &StoreStats,
@@ -35,7 +35,7 @@ pub fn render(
     text.0
 }
 
-/// What is known of this process, for the metastore's page too.
+/// Returns the metrics of this process, also for the metastore's page.
 pub fn process_numbers() -> String {
     let mut text = Text(String::with_capacity(2 << 10));
     text.process(&Process::now());
@@ -296,7 +296,7 @@ mod tests {
             reason: String::new(),
         };
         let mut text = Text(String::new());
-        // Two groups of a table are one sample.
+        // Two groups of one table are a single sample.
         text.failing(&[of("compaction", "t", 2), of("flush", "", 7), of("compaction", "t", 3)]);
         let samples: Vec<_> = text.0.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [

@@ -1,6 +1,6 @@
-//! What `stele serve` is told: by flags, by environment variables, by a file.
-//! A flag wins over a variable, a variable over the file, the file over the
-//! default. All three use the same names.
+//! The settings of `stele serve`, from flags, environment variables and a file. Flags
+//! override variables, variables override the file, and the file overrides the defaults.
+//! All three use the same names.
 
 mod units;
 
@@ -21,23 +21,23 @@ use super::tls;
 
 const DATA_DIR: &str = "stele-data";
 const MEMORY: Size = Size(512 << 20);
-/// With less there is no room for blocks, cells and requests at once.
+/// Less memory cannot hold blocks, cells and requests at once.
 const MEMORY_MIN: Size = Size(32 << 20);
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct Flags {
-    /// A TOML file with settings, named as the flags are
+    /// Read settings from a TOML file, named like the flags
     #[arg(long, value_name = "FILE", env = "STELE_CONFIG")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub given: Given,
 }
 
-/// Settings as one place gives them: what it does not mention is `None`.
+/// Settings from one source; a setting that it does not mention is `None`.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Given {
-    /// Where the data lives [default: ./stele-data]
+    /// Data directory [default: ./stele-data]
     #[arg(long, value_name = "DIR", env = "STELE_DATA")]
     pub data: Option<PathBuf>,
     /// Keep the data in a temporary directory, without syncing, and remove it at exit
@@ -51,106 +51,114 @@ pub struct Given {
         value_parser = BoolishValueParser::new(),
     )]
     pub ephemeral: Option<bool>,
-    /// The address that every port listens on [default: 127.0.0.1]
+    /// Address that every port listens on [default: 127.0.0.1]
     #[arg(long, value_name = "HOST", env = "STELE_LISTEN")]
     pub listen: Option<String>,
-    /// The port of the Bigtable API; 0 is any free port, or `off` [default: 8086]
+    /// Port of the Bigtable API; 0 for any free port, or `off` [default: 8086]
     #[arg(long, value_name = "PORT", env = "STELE_GRPC_PORT")]
     pub grpc_port: Option<Port>,
-    /// The port of the status page, /health and /metrics [default: 8080]
+    /// Port of the status page, /health and /metrics [default: 8080]
     #[arg(long, value_name = "PORT", env = "STELE_HTTP_PORT")]
     pub http_port: Option<Port>,
-    /// The port of DNS for names, UDP and TCP; 0 is any free port, or `off` [default: 8053 if free]
+    /// Port of DNS for names, UDP and TCP; 0 for any free port, or `off` [default: 8053
+    /// if free]
     #[arg(long, value_name = "PORT", env = "STELE_DNS_PORT")]
     pub dns_port: Option<Port>,
-    /// The zone that DNS answers for [default: stele]
+    /// Zone that DNS answers for [default: stele]
     #[arg(long, value_name = "ZONE", env = "STELE_DNS_ZONE")]
     pub dns_zone: Option<String>,
-    /// The name or IP address of this server in the zone's NS record [default: where DNS listens]
+    /// Name or IP address of this server in the zone's NS record [default: where DNS
+    /// listens]
     #[arg(long, value_name = "HOST", env = "STELE_DNS_HOST")]
     pub dns_host: Option<String>,
-    /// A JSON file with nodes of the tree of names and their permissions; what is missing is made
+    /// JSON file with nodes of the tree of names and their permissions; missing nodes are
+    /// created
     #[arg(long, value_name = "FILE", env = "STELE_NAMES_PERMISSIONS")]
     pub names_permissions: Option<PathBuf>,
-    /// A file with lines of a token and the blessings of who shows it to names
+    /// File with one token per line, followed by the blessings of callers that present it
     #[arg(long, value_name = "FILE", env = "STELE_NAMES_TOKENS")]
     pub names_tokens: Option<PathBuf>,
-    /// Patterns of callers who may do everything with names, with commas
+    /// Patterns of callers with full access to names, separated by commas
     #[arg(long, value_name = "PATTERNS", env = "STELE_NAMES_ADMIN")]
     pub names_admin: Option<String>,
-    /// Nodes of names that one user may have; 0 is any number [default: 10000]
+    /// Maximum number of name nodes per user; 0 for no limit [default: 10000]
     #[arg(long, value_name = "N", env = "STELE_NAMES_MAX_NODES")]
     pub names_max_nodes: Option<i64>,
-    /// Servers that the nodes of one user may have; 0 is any number [default: 10000]
+    /// Maximum number of servers mounted on one user's nodes; 0 for no limit [default:
+    /// 10000]
     #[arg(long, value_name = "N", env = "STELE_NAMES_MAX_SERVERS")]
     pub names_max_servers: Option<i64>,
-    /// How long empty nodes of names are kept [default: 60s]
+    /// How long to keep empty nodes of names [default: 60s]
     #[arg(long, value_name = "TIME", env = "STELE_NAMES_GRACE")]
     pub names_grace: Option<Time>,
-    /// How often all names are swept for what nobody visits; 0s is never [default: 60m]
+    /// How often to sweep all names for garbage that no operation visits; 0s for never
+    /// [default: 60m]
     #[arg(long, value_name = "TIME", env = "STELE_NAMES_SWEEP")]
     pub names_sweep: Option<Time>,
-    /// The port of the metastore, etcd's API; 0 is any free port, or `off` [default: 2379]
+    /// Port of the metastore (etcd's API); 0 for any free port, or `off` [default: 2379]
     #[arg(long, value_name = "PORT", env = "STELE_METASTORE_PORT")]
     pub metastore_port: Option<Port>,
-    /// The cluster that the metastore must belong to; a new one takes this id
+    /// Id of the cluster that the metastore must belong to; a new metastore takes this id
     #[arg(long, value_name = "ID", env = "STELE_METASTORE_CLUSTER")]
     pub metastore_cluster: Option<ClusterId>,
-    /// What keys and values of the metastore may take; 0 is no limit [default: 0]
+    /// Maximum size of the metastore's keys and values; 0 for no limit [default: 0]
     #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_QUOTA")]
     pub metastore_quota: Option<Size>,
-    /// How far back the metastore can be read [default: 24h]
+    /// How long the metastore keeps history [default: 24h]
     #[arg(long, value_name = "TIME", env = "STELE_METASTORE_RETENTION")]
     pub metastore_retention: Option<Time>,
-    /// What its history may take; older history goes first [default: 4GiB]
+    /// Maximum size of the metastore's history; the oldest is dropped first [default:
+    /// 4GiB]
     #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_HISTORY")]
     pub metastore_history: Option<Size>,
-    /// What the server may use for data, requests and responses, metastore included [default: 512MiB]
+    /// Memory for data, requests and responses, including the metastore [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
-    /// What requests being served may take [default: 3/16 of --memory]
+    /// Memory for requests in progress [default: 3/16 of --memory]
     #[arg(long, value_name = "SIZE", env = "STELE_REQUEST_MEMORY")]
     pub request_memory: Option<Size>,
-    /// How long a large request waits for room before it is refused [default: 30s]
+    /// How long a large request waits for memory before it is refused [default: 30s]
     #[arg(long, value_name = "TIME", env = "STELE_REQUEST_WAIT")]
     pub request_wait: Option<Time>,
-    /// The certificate chain (PEM) that every port shows; plain text without
+    /// Certificate chain (PEM) for every port; without it, ports use plain text
     #[arg(long, value_name = "FILE", env = "STELE_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
-    /// The private key (PEM) of the certificate
+    /// Private key (PEM) of the certificate
     #[arg(long, value_name = "FILE", env = "STELE_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
-    /// Clients must show a certificate that these authorities (PEM) signed
+    /// Require client certificates signed by these authorities (PEM)
     #[arg(long, value_name = "FILE", env = "STELE_TLS_CLIENT_CA")]
     pub tls_client_ca: Option<PathBuf>,
-    /// More names of this server that HTTP requests may give as their host, with commas
+    /// More host names to accept in HTTP requests, separated by commas
     #[arg(long, value_name = "HOSTS", env = "STELE_ALLOWED_HOST", value_delimiter = ',')]
     pub allowed_host: Option<Vec<String>>,
-    /// Web origins whose pages may use the HTTP ports, such as https://host, with commas
+    /// Web origins whose pages may use the HTTP ports, such as https://host, separated by
+    /// commas
     #[arg(long, value_name = "ORIGINS", env = "STELE_CORS_ORIGIN", value_delimiter = ',')]
     pub cors_origin: Option<Vec<String>>,
-    /// Delay calls or fail them on purpose, as in "ReadRows:latency=50ms,unavailable=1%"; may be
-    /// repeated; '' only allows `stele inject`
+    /// Delay or fail calls on purpose, as in "ReadRows:latency=50ms,unavailable=1%"; may
+    /// be repeated; '' only enables `stele inject`
     #[arg(long, value_name = "RULE", env = "STELE_INJECT")]
     pub inject: Option<Vec<String>>,
-    /// Which calls are hit; the same seed hits the same again [default: 0]
+    /// Seed that selects the affected calls; the same seed selects the same calls
+    /// [default: 0]
     #[arg(long, value_name = "N", env = "STELE_INJECT_SEED")]
     pub inject_seed: Option<u64>,
-    /// What is logged: error, warn, info, debug, trace, or a filter [default: $RUST_LOG or info]
+    /// Log level (error, warn, info, debug, trace) or filter [default: $RUST_LOG or info]
     #[arg(long, value_name = "LEVEL", env = "STELE_LOG")]
     pub log: Option<String>,
-    /// How the log is written [default: text]
+    /// Format of the log [default: text]
     #[arg(long, value_name = "FORMAT", env = "STELE_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// How long requests may go on after a signal to stop [default: 5s]
+    /// How long requests may continue after a stop signal [default: 5s]
     #[arg(long, value_name = "TIME", env = "STELE_SHUTDOWN_GRACE")]
     pub shutdown_grace: Option<Time>,
-    /// Catalogues; only the file tells of them.
+    /// Catalogues; can be set only in the file.
     #[arg(skip)]
     pub catalogue: Part,
 }
 
-/// A part of the server that can be left out: `enabled = false`.
+/// An optional part of the server: `enabled = false` turns it off.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Part {
@@ -165,7 +173,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where the data lives.
+/// Where the data is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     Dir(PathBuf),
@@ -179,7 +187,7 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// What holds after all places have been asked.
+/// The effective settings, merged from all sources.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub data: Data,
@@ -190,13 +198,13 @@ pub struct Settings {
     pub metastore_port: Port,
     pub metastore: MetastoreSettings,
     pub memory: Size,
-    /// `None` is a share of the memory.
+    /// `None` means a share of the memory.
     pub request_memory: Option<Size>,
     pub request_wait: Duration,
     pub tls: Option<Tls>,
     pub allowed_hosts: Vec<String>,
     pub cors_origins: Vec<String>,
-    /// The rules of fault injection and their seed; `None` is a server without.
+    /// The rules of fault injection and their seed; `None` disables injection.
     pub inject: Option<(Vec<String>, u64)>,
     pub log: Option<String>,
     pub log_format: LogFormat,
@@ -206,7 +214,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Flags and variables (`clap` has merged those), then the file.
+    /// Merges flags and variables (already combined by `clap`) with the file.
     pub fn resolve(flags: Flags) -> anyhow::Result<Settings> {
         let file = match &flags.config {
             Some(path) => read_file(path)?,
@@ -215,14 +223,14 @@ impl Settings {
         Settings::merge(flags.given, file)
     }
 
-    /// What injects faults, if anything does.
+    /// Returns the fault injector, if injection is enabled.
     pub fn injector(&self) -> anyhow::Result<Option<Arc<Injector>>> {
         let Some((rules, seed)) = &self.inject else { return Ok(None) };
         let rules = Rules::parse_known(rules, *seed).map_err(|why| anyhow!("--inject: {why}"))?;
         Ok(Some(Arc::new(Injector::new(rules))))
     }
 
-    /// Which requests of browsers are served.
+    /// Returns the rules for browser requests.
     pub fn sites(&self) -> anyhow::Result<Sites> {
         let certified = self.tls.as_ref().map(tls::certificate_names).transpose()?;
         let hosts = self.allowed_hosts.iter().cloned().chain(certified.unwrap_or_default());
@@ -276,8 +284,8 @@ fn read_file(path: &Path) -> anyhow::Result<Given> {
     toml::from_str(&text).with_context(|| format!("the settings in {}", path.display()))
 }
 
-/// Where the data lives. `--ephemeral=false` cancels `ephemeral = true` of a later
-/// source and says nothing about the directory.
+/// Chooses where the data is stored. `--ephemeral=false` cancels `ephemeral = true` of a
+/// later source and does not affect the directory.
 fn data(first: &Given, then: &Given) -> anyhow::Result<Data> {
     for (given, ephemeral) in [(first, first.ephemeral), (then, first.ephemeral.or(then.ephemeral))]
     {

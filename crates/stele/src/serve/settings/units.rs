@@ -1,5 +1,5 @@
-//! The kinds of values that settings have: sizes, times, ports. Each is
-//! written alike on the command line, in the environment and in a file.
+//! The types of setting values: sizes, times, ports. Each has the same syntax on the
+//! command line, in the environment and in a file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,7 +37,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A length of time: `500ms`, `30s`, `5m`, `24h`.
+/// A duration: `500ms`, `30s`, `5m`, `24h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
@@ -58,13 +58,13 @@ impl FromStr for Time {
     }
 }
 
-/// The digits at the start of a value, and what comes after them.
+/// Splits a value into its leading digits and the rest.
 fn split_unit(text: &str) -> (&str, &str) {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     (&text[..digits], text[digits..].trim_start())
 }
 
-/// Where a service listens; 0 is any port that is free.
+/// A port to listen on; 0 means any free port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     Number(u16),
@@ -97,7 +97,7 @@ impl FromStr for ClusterId {
     }
 }
 
-/// Values in files may be strings or plain numbers.
+/// A value in a file, either a string or a plain number.
 struct Written<T>(std::marker::PhantomData<T>);
 
 impl<T: FromStr<Err = String>> Visitor<'_> for Written<T> {
