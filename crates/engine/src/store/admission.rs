@@ -24,7 +24,7 @@ use crate::workers::claims::Work;
 /// The initial delay of a commit when a chain is too long.
 const CHAIN_PAUSE: Duration = Duration::from_millis(1);
 /// How many times the delay doubles at most.
-const CHAIN_PAUSE_DOUBLED_MAX: usize = 6;
+const CHAIN_PAUSE_DOUBLED_MAX: usize = 9;
 /// How often a blocked thread rechecks without a wake-up.
 const RECHECK: Duration = Duration::from_millis(100);
 /// The retry delay suggested to rejected callers.
@@ -500,11 +500,11 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Returns the delay for a chain with `too_many` excess runs. It doubles every
-/// two runs, so that writers slow down to the speed of compaction before they
+/// Returns the delay for a chain with `too_many` excess runs. It doubles with every
+/// run, so that writers slow down to the speed of compaction before they
 /// must stop.
 fn chain_pause(too_many: usize) -> Duration {
-    CHAIN_PAUSE * (1 << (too_many / 2).min(CHAIN_PAUSE_DOUBLED_MAX))
+    CHAIN_PAUSE * (1 << too_many.min(CHAIN_PAUSE_DOUBLED_MAX))
 }
 
 #[cfg(test)]
@@ -585,6 +585,6 @@ mod tests {
     #[test]
     fn the_longer_a_chain_the_more_a_commit_is_delayed_up_to_a_limit() {
         let pauses = [0, 1, 2, 5, 11, 12, usize::MAX].map(chain_pause);
-        assert_eq!(pauses.map(|pause| pause.as_millis()), [1, 1, 2, 4, 32, 64, 64]);
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [1, 2, 4, 32, 512, 512, 512]);
     }
 }
