@@ -407,14 +407,11 @@ async fn a_call_that_waits_for_a_lock_is_woken_by_changes_of_that_lock_alone() {
     let waker = std::task::Waker::from(wakes.clone());
     let mut context = std::task::Context::from_waker(&waker);
     let woken = || wakes.0.load(std::sync::atomic::Ordering::SeqCst);
-    // Polled until it has been queued, and once more.
     assert!(acquiring.as_mut().poll(&mut context).is_pending());
-    soon(async {
-        while woken() == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    member.until(|lock| lock.waiters.len() == 1, "lock").await;
+    // Proposals are answered in order, so the call's own has been answered when
+    // this one is.
+    client.put("other", "").await.unwrap();
     assert!(acquiring.as_mut().poll(&mut context).is_pending());
     let before = woken();
     for at in 0..100 {
