@@ -239,7 +239,7 @@ async fn walk_catalogue(address: String, id: u128) {
     }
 }
 
-#[ignore = "exceeded by memory that the allocator retains: cargo test --test hostile memory -- --ignored"]
+#[ignore = "not met yet (docs/overload.md): cargo test --test hostile memory -- --ignored"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_loads_at_once_stay_within_the_memory_of_the_process() {
     let dir = tempfile::tempdir().unwrap();
