@@ -20,14 +20,14 @@ const WRITES: usize = 160;
 const VALUE_BYTES: usize = 100 << 10;
 
 /// A server whose memory is not flushed while the file exists.
-struct Held {
-    server: Server,
+pub struct Held {
+    pub server: Server,
     file: PathBuf,
 }
 
 impl Held {
     /// Starts the server with scaled timeouts.
-    fn start(dir: &Path, scale: &str) -> Held {
+    pub fn start(dir: &Path, scale: &str) -> Held {
         let data = dir.join("data");
         make_table(&data);
         let file = dir.join("hold");
@@ -38,7 +38,7 @@ impl Held {
         Held { server: Server::spawn(command), file }
     }
 
-    fn release(&self) {
+    pub fn release(&self) {
         std::fs::remove_file(&self.file).unwrap();
     }
 
@@ -49,7 +49,7 @@ impl Held {
     }
 
     /// Asserts that a row can be read.
-    async fn assert_reads(&self) {
+    pub async fn assert_reads(&self) {
         let row =
             v2::ReadRowsRequest { table_name: TABLE.into(), rows_limit: 1, ..Default::default() };
         let read = async {
