@@ -22,7 +22,7 @@ pub fn check(value_type: &Type) -> Result<()> {
     let bytes = value_type.encoded_len();
     if bytes > TYPE_BYTES_MAX {
         return Err(Error::Invalid(format!(
-            "value_type of {bytes} bytes is over the limit of {TYPE_BYTES_MAX}"
+            "value_type of {bytes} bytes exceeds the limit of {TYPE_BYTES_MAX}"
         )));
     }
     match &value_type.kind {
@@ -85,7 +85,7 @@ fn check_nested(value_type: &Type, depth: usize) -> Result<()> {
     let inner = |inner: Option<&Type>| inner.map_or(Ok(()), |inner| check_nested(inner, depth + 1));
     match &value_type.kind {
         Some(Kind::AggregateType(_)) => {
-            Err(Error::invalid("value_type: an aggregate cannot stand inside another type"))
+            Err(Error::invalid("value_type: an aggregate cannot be nested in another type"))
         }
         Some(Kind::ProtoType(_)) => {
             Err(Error::Unimplemented("'value_type.proto_type' is not supported".into()))

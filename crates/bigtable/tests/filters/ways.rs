@@ -104,7 +104,7 @@ impl<'c> Ways<'c> {
 
     /// Applies the whole filter to all cells.
     pub fn plain(&self, filter: &Filter) -> Vec<Seen> {
-        let mut evaluator = filter.plan().evaluator(self.random());
+        let mut evaluator = filter.whole().evaluator(self.random());
         let mut output = Collected::default();
         for cell in self.views() {
             evaluator.cell(&cell, &mut output).unwrap();
@@ -115,7 +115,7 @@ impl<'c> Ways<'c> {
 
     /// Omits the cells that the evaluator announced it would drop.
     pub fn skipping(&self, filter: &Filter) -> Vec<Seen> {
-        let mut evaluator = filter.plan().evaluator(self.random());
+        let mut evaluator = filter.whole().evaluator(self.random());
         let mut output = Collected::default();
         let mut last: Option<(CellView<'_>, Flow)> = None;
         for cell in self.views() {

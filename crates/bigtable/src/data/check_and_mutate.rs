@@ -1,15 +1,15 @@
 //! CheckAndMutateRow: applies one of two lists of mutations, depending on whether
 //! the row matches a predicate.
 
-use stele_engine::{CellView, CommitBuilder, Flow, ScanSpec, Txn, View};
+use stele_engine::{CellView, Flow, ScanSpec, Txn, View};
 use stele_grpc::offload::in_place_if_large;
 
 use super::pace::Pace;
 use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
 use super::row_read::RowSink;
-use super::rows::check_key;
-use super::{Data, mutation, plan, request, target};
+use super::row_set::check_key;
+use super::{Data, mutation, request, request_filter};
 use crate::error::{Error, Result};
 use crate::filter::{Evaluator, Filter, LargeRow, Output};
 use crate::proto::v2;
@@ -24,15 +24,21 @@ impl Data {
         let request::CheckAndMutateRow { table_name, authorized_view_name, row_key, .. } = &request;
         let lists = [&request.true_mutations, &request.false_mutations];
         let mut memory = ResponseMemory::of_call();
-        let predicate = plan::compile(request.predicate_filter.as_ref(), &mut memory).await;
+        let predicate =
+            request_filter::compile(request.predicate_filter.as_ref(), &mut memory).await;
         let mut retries = Retries::default();
         loop {
-            let table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+            let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
             check(&table, row_key, lists)?;
             let predicate = predicate.as_ref().map_err(Error::clone)?;
             let (matched, read_at) = self.test(&table, row_key, predicate, &mut memory).await?;
             let mutations = if matched { lists[0] } else { lists[1] };
-            match self.mutate_if_unchanged(&table, row_key, mutations, read_at).await {
+            let written = match mutations.is_empty() {
+                // The response depends on the read alone.
+                true => Ok(read_at),
+                false => self.write_row(&table, row_key, mutations, read_at).await,
+            };
+            match written {
                 Ok(txn) => {
                     self.group.durable(txn).await?;
                     return Ok(matched);
@@ -57,45 +63,24 @@ impl Data {
     ) -> Result<(bool, Txn)> {
         // The filter may narrow the scan to rows other than this one.
         let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::row(key) };
-        let rest = plan::narrow(predicate, table, &mut spec);
-        if rest.passes_all() {
+        let residual = request_filter::narrow(predicate, table, &mut spec);
+        if residual.passes_all() {
             spec.cells_max = Some(1);
         }
-        let evaluator = rest.evaluator(self.random.clone());
-        // A plan serves a single evaluation.
+        let evaluator = residual.evaluator(self.random.clone());
+        // A residual filter serves a single evaluation.
         let restart = || {
-            let rest = plan::narrow(predicate, table, &mut ScanSpec::row(key));
-            rest.evaluator(self.random.clone())
+            let residual = request_filter::narrow(predicate, table, &mut ScanSpec::row(key));
+            residual.evaluator(self.random.clone())
         };
-        let mut test = Test { evaluator, restart, any: Any(false), large: None };
-        let memory = (memory, plan::charged_bytes(predicate));
+        let mut test = PredicateTest { evaluator, restart, matched: Matched(false), large: None };
+        let memory = (memory, request_filter::charged_bytes(predicate));
         let pace = Pace::of_filter(predicate);
         let read_at = self.read_latest(table, key, &spec, pace, memory, &mut test).await?;
         match test.end() {
             Ok(matched) => Ok((matched, read_at)),
             Err(large) => Err(large.error(&table.name)),
         }
-    }
-
-    /// Returns the txn that the response depends on.
-    async fn mutate_if_unchanged(
-        &self,
-        table: &Table,
-        key: &[u8],
-        mutations: &[v2::Mutation],
-        read_at: Txn,
-    ) -> Result<Txn> {
-        if mutations.is_empty() {
-            return Ok(read_at);
-        }
-        let (now, cost) = (self.now_micros(), mutation::cost(mutations));
-        let commit = in_place_if_large(cost, || {
-            let mut commit = CommitBuilder::new();
-            commit.table(table.id).row(key);
-            mutation::append(&mut commit, table, mutations, now);
-            commit.finish()
-        });
-        self.apply(table, &commit, read_at, cost).await
     }
 }
 
@@ -112,33 +97,33 @@ fn check(table: &Table, key: &[u8], lists: [&Vec<v2::Mutation>; 2]) -> Result<()
 }
 
 /// The evaluation of a predicate on one row.
-struct Test<R> {
+struct PredicateTest<R> {
     evaluator: Evaluator,
     /// Creates a new evaluator for a restarted read.
     restart: R,
-    any: Any,
+    matched: Matched,
     large: Option<LargeRow>,
 }
 
-impl<R> Test<R> {
+impl<R> PredicateTest<R> {
     fn end(mut self) -> Result<bool, LargeRow> {
-        if !self.any.0 && self.large.is_none() {
+        if !self.matched.0 && self.large.is_none() {
             let held = self.evaluator.held_bytes();
-            let end = || self.evaluator.end_row(&mut self.any).err();
+            let end = || self.evaluator.end_row(&mut self.matched).err();
             self.large = in_place_if_large(held, end);
         }
-        self.large.map_or(Ok(self.any.0), Err)
+        self.large.map_or(Ok(self.matched.0), Err)
     }
 }
 
-impl<R: Fn() -> Evaluator> RowSink for Test<R> {
+impl<R: Fn() -> Evaluator> RowSink for PredicateTest<R> {
     fn cell(&mut self, cell: &CellView<'_>) -> Flow {
-        match self.evaluator.cell(cell, &mut self.any) {
+        match self.evaluator.cell(cell, &mut self.matched) {
             Err(large) => {
                 self.large = Some(large);
                 Flow::Stop
             }
-            Ok(_) if self.any.0 => Flow::Stop,
+            Ok(_) if self.matched.0 => Flow::Stop,
             Ok(flow) => flow,
         }
     }
@@ -153,9 +138,9 @@ impl<R: Fn() -> Evaluator> RowSink for Test<R> {
 }
 
 /// Records whether any cell passed.
-struct Any(bool);
+struct Matched(bool);
 
-impl Output for Any {
+impl Output for Matched {
     fn cell(&mut self, _: &CellView<'_>, _: Option<&str>) {
         self.0 = true;
     }

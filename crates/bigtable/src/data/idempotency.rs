@@ -22,20 +22,20 @@ const TOKEN_BYTES_MAX: usize = 1 << 10;
 const WINDOW_MICROS: i64 = 15 * 60 * 1_000_000;
 
 /// The tokens of a store.
-pub struct Tokens {
+pub struct IdempotencyTokens {
     store: Arc<Store>,
     table: TableId,
 }
 
 /// The token of a request that writes one row.
-pub struct Token {
+pub struct IdempotencyToken {
     table: TableId,
     /// The token's row in the table of tokens.
     key: Vec<u8>,
     now_micros: i64,
 }
 
-impl Token {
+impl IdempotencyToken {
     /// Validates the token of a request that writes `row` of `table`. A token has
     /// no meaning for other rows.
     pub fn new(
@@ -43,7 +43,7 @@ impl Token {
         row: &[u8],
         idempotency: &Idempotency,
         now_micros: i64,
-    ) -> Result<Token> {
+    ) -> Result<IdempotencyToken> {
         check(idempotency, now_micros)?;
         let row_bytes = u16::try_from(row.len())
             .map_err(|_| Error::invalid("Idempotency: the row key is too long"))?;
@@ -54,12 +54,12 @@ impl Token {
         key.extend_from_slice(&row_bytes.to_be_bytes());
         key.extend_from_slice(row);
         key.extend_from_slice(&idempotency.token);
-        Ok(Token { table, key, now_micros })
+        Ok(IdempotencyToken { table, key, now_micros })
     }
 }
 
-impl Tokens {
-    pub fn open(store: Arc<Store>) -> Result<Tokens> {
+impl IdempotencyTokens {
+    pub fn open(store: Arc<Store>) -> Result<IdempotencyTokens> {
         let table = match store.table(TABLE) {
             Some(table) => table,
             None => {
@@ -67,12 +67,12 @@ impl Tokens {
                 store.create_table(TABLE, Schema::with_families([family])?)?
             }
         };
-        Ok(Tokens { store, table })
+        Ok(IdempotencyTokens { store, table })
     }
 
     /// Returns whether a mutation was applied under the token, and the txn of
     /// that observation.
-    pub fn find(&self, token: &Token) -> Result<(bool, Txn)> {
+    pub fn find(&self, token: &IdempotencyToken) -> Result<(bool, Txn)> {
         let spec = ScanSpec { columns: Columns::All, view: View::Latest, ..Default::default() };
         let mut found = false;
         let read_at = self
@@ -83,7 +83,11 @@ impl Tokens {
 
     /// Returns a commit that stores the token and what `mutate` adds to the
     /// token's table.
-    pub fn commit(&self, token: &Token, mutate: impl FnOnce(&mut CommitBuilder)) -> Commit {
+    pub fn commit(
+        &self,
+        token: &IdempotencyToken,
+        mutate: impl FnOnce(&mut CommitBuilder),
+    ) -> Commit {
         let mut commit = CommitBuilder::new();
         // The tables of a commit must be in ascending order.
         if self.table < token.table {
@@ -96,7 +100,7 @@ impl Tokens {
         commit.finish()
     }
 
-    fn add(&self, commit: &mut CommitBuilder, token: &Token) {
+    fn add(&self, commit: &mut CommitBuilder, token: &IdempotencyToken) {
         commit.table(self.table).row(&token.key).set(FAMILY, QUALIFIER, token.now_micros, b"");
     }
 }
@@ -105,7 +109,7 @@ fn check(idempotency: &Idempotency, now_micros: i64) -> Result<()> {
     let size = idempotency.token.len();
     if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&size) {
         return Err(Error::Invalid(format!(
-            "Idempotency token of {size} bytes: it must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}"
+            "Invalid idempotency token of {size} bytes: use {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} bytes"
         )));
     }
     let Some(start) = &idempotency.start_time else {

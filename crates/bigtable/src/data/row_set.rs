@@ -5,9 +5,10 @@ use stele_engine::RowRange;
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::proto::v2::row_range::{EndKey, StartKey};
+use crate::table::ROW_KEY_BYTES_MAX;
 
-/// The maximum length of a row key in bytes.
-pub const ROW_KEY_BYTES_MAX: usize = 4 << 10;
+/// The maximum number of row keys and ranges of a ReadRows request.
+pub const ROWS_MAX: usize = 100_000;
 
 /// Rejects keys that no row can have.
 pub fn check_key(key: &[u8]) -> Result<()> {
@@ -28,7 +29,7 @@ fn check_length(key: &[u8]) -> Result<()> {
 }
 
 /// Returns the ranges of a row set; none for the whole table.
-pub fn ranges(rows: Option<&v2::RowSet>) -> Result<Vec<RowRange>> {
+pub fn to_ranges(rows: Option<&v2::RowSet>) -> Result<Vec<RowRange>> {
     let Some(rows) = rows else { return Ok(Vec::new()) };
     let mut ranges = Vec::with_capacity(rows.row_keys.len() + rows.row_ranges.len());
     for key in &rows.row_keys {
@@ -36,7 +37,7 @@ pub fn ranges(rows: Option<&v2::RowSet>) -> Result<Vec<RowRange>> {
         ranges.push(RowRange::row(key));
     }
     for (at, range) in rows.row_ranges.iter().enumerate() {
-        let range = range_of(range).map_err(|what| {
+        let range = to_range(range).map_err(|what| {
             Error::Invalid(format!("Error in field 'row_ranges' : Error in element #{at} : {what}"))
         })?;
         ranges.push(range);
@@ -45,7 +46,7 @@ pub fn ranges(rows: Option<&v2::RowSet>) -> Result<Vec<RowRange>> {
 }
 
 /// Converts one range. An open start and a closed end become the key's successor.
-pub fn range_of(range: &v2::RowRange) -> Result<RowRange> {
+pub fn to_range(range: &v2::RowRange) -> Result<RowRange> {
     let start = match &range.start_key {
         None => Vec::new(),
         Some(StartKey::StartKeyClosed(key)) => key.to_vec(),
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     fn range(start: Option<StartKey>, end: Option<EndKey>) -> Result<RowRange> {
-        range_of(&v2::RowRange { start_key: start, end_key: end })
+        to_range(&v2::RowRange { start_key: start, end_key: end })
     }
 
     fn closed(key: &'static str) -> Option<StartKey> {
@@ -124,9 +125,9 @@ mod tests {
     #[test]
     fn empty_and_oversized_keys_are_refused() {
         let set = |key: Vec<u8>| v2::RowSet { row_keys: vec![key.into()], row_ranges: vec![] };
-        assert!(ranges(Some(&set(vec![]))).is_err());
-        assert!(ranges(Some(&set(vec![b'k'; ROW_KEY_BYTES_MAX + 1]))).is_err());
-        assert_eq!(ranges(Some(&set(vec![b'k'; ROW_KEY_BYTES_MAX]))).unwrap().len(), 1);
-        assert_eq!(ranges(Some(&v2::RowSet::default())).unwrap(), vec![]);
+        assert!(to_ranges(Some(&set(vec![]))).is_err());
+        assert!(to_ranges(Some(&set(vec![b'k'; ROW_KEY_BYTES_MAX + 1]))).is_err());
+        assert_eq!(to_ranges(Some(&set(vec![b'k'; ROW_KEY_BYTES_MAX]))).unwrap().len(), 1);
+        assert_eq!(to_ranges(Some(&v2::RowSet::default())).unwrap(), vec![]);
     }
 }

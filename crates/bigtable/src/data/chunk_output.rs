@@ -4,10 +4,10 @@
 use stele_engine::CellView;
 
 use super::chunks::{Cell, Chunks};
-use crate::filter::{LargeRow, Output, ROW_BYTES_MAX};
+use crate::filter::{LargeRow, Output, ROW_READ_BYTES_MAX};
 
 /// Encodes cells into chunks, up to a number of rows.
-pub struct Emit {
+pub struct ChunkOutput {
     pub chunks: Chunks,
     rows_limit: u64,
     full: bool,
@@ -16,14 +16,14 @@ pub struct Emit {
     large_row: Option<LargeRow>,
 }
 
-impl Emit {
-    pub fn new(rows_limit: u64) -> Emit {
-        Emit {
+impl ChunkOutput {
+    pub fn new(rows_limit: u64) -> ChunkOutput {
+        ChunkOutput {
             chunks: Chunks::default(),
             rows_limit,
             full: false,
             row_bytes: 0,
-            row_bytes_max: ROW_BYTES_MAX,
+            row_bytes_max: ROW_READ_BYTES_MAX,
             large_row: None,
         }
     }
@@ -49,7 +49,7 @@ impl Emit {
     }
 }
 
-impl Output for Emit {
+impl Output for ChunkOutput {
     fn cell(&mut self, cell: &CellView<'_>, label: Option<&str>) {
         if !self.chunks.is_in_row(cell.row) {
             self.end_row();

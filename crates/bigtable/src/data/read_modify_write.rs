@@ -11,8 +11,8 @@ use super::pace::Pace;
 use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
 use super::row_read::RowSink;
-use super::rows::check_key;
-use super::{Data, mutation, target};
+use super::row_set::check_key;
+use super::{Data, mutation, request};
 use crate::error::{Error, Result};
 use crate::name::excerpt;
 use crate::proto::v2;
@@ -28,7 +28,7 @@ const COPIES: usize = 2;
 
 /// The columns that the rules name, each with its newest cell, in the order in
 /// which they are read.
-struct Touched<'r> {
+struct TouchedColumns<'r> {
     columns: Vec<Column<'r>>,
     /// The bytes of the values that were read, and of those that rules append.
     read_bytes: usize,
@@ -46,8 +46,8 @@ struct Newest {
     value: Vec<u8>,
 }
 
-impl<'r> Touched<'r> {
-    fn of(rules: &'r [v2::ReadModifyWriteRule]) -> Touched<'r> {
+impl<'r> TouchedColumns<'r> {
+    fn new(rules: &'r [v2::ReadModifyWriteRule]) -> TouchedColumns<'r> {
         let columns = rules.iter().map(|rule| Column {
             family: &rule.family_name,
             qualifier: &rule.column_qualifier,
@@ -60,7 +60,7 @@ impl<'r> Touched<'r> {
             Some(Rule::AppendValue(value)) => value.len(),
             _ => 0,
         });
-        Touched { columns, read_bytes: 0, appended_bytes: appended.sum() }
+        TouchedColumns { columns, read_bytes: 0, appended_bytes: appended.sum() }
     }
 
     /// Rejects values whose total size exceeds the limit.
@@ -69,21 +69,20 @@ impl<'r> Touched<'r> {
             return Ok(());
         }
         Err(Error::Precondition(format!(
-            "The cells that the rules read have more than {VALUES_BYTES_MAX} bytes together: use \
-             several requests"
+            "The rules read cells of more than {VALUES_BYTES_MAX} bytes in total: use several requests"
         )))
     }
 
     fn newest(&mut self, family: &[u8], qualifier: &[u8]) -> &mut Option<Newest> {
-        let place = |column: &Column<'_>| {
+        let order = |column: &Column<'_>| {
             (column.family.as_bytes(), column.qualifier).cmp(&(family, qualifier))
         };
-        let at = self.columns.binary_search_by(place).expect("only touched columns are read");
+        let at = self.columns.binary_search_by(order).expect("only touched columns are read");
         &mut self.columns[at].newest
     }
 }
 
-impl RowSink for Touched<'_> {
+impl RowSink for TouchedColumns<'_> {
     fn cell(&mut self, cell: &CellView<'_>) -> Flow {
         self.read_bytes = self.read_bytes.saturating_add(cell.value.len());
         if self.read_bytes > VALUES_BYTES_MAX {
@@ -111,7 +110,7 @@ impl RowSink for Touched<'_> {
 
 impl Data {
     /// Returns the changed cells and the memory that they are charged to.
-    pub(super) async fn modify(
+    pub(super) async fn read_modify_write(
         &self,
         request: v2::ReadModifyWriteRowRequest,
     ) -> Result<(v2::Row, ResponseMemory)> {
@@ -121,10 +120,10 @@ impl Data {
         let mut memory = ResponseMemory::of_call();
         let mut retries = Retries::default();
         loop {
-            let table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+            let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
             let (mut touched, spec) = in_place_if_large(cost, || {
                 check(&table, &request)?;
-                Ok::<_, Error>((Touched::of(&request.rules), spec(&request.rules)))
+                Ok::<_, Error>((TouchedColumns::new(&request.rules), spec(&request.rules)))
             })?;
             let charged = (&mut memory, 0);
             let pace = Pace::fast();
@@ -153,7 +152,7 @@ impl Data {
         &self,
         table: &Table,
         request: &v2::ReadModifyWriteRowRequest,
-        touched: &mut Touched<'_>,
+        touched: &mut TouchedColumns<'_>,
     ) -> Result<Commit> {
         let now = table.definition.granularity.truncate(self.now_micros());
         for rule in &request.rules {
@@ -183,7 +182,7 @@ fn check(table: &Table, request: &v2::ReadModifyWriteRowRequest) -> Result<()> {
     for rule in &request.rules {
         if mutation::family(table, &rule.family_name)?.aggregate().is_some() {
             let name = &rule.family_name;
-            let what = "read-modify-write is not possible, add to its cells instead";
+            let what = "use AddToCell instead of read-modify-write";
             return Err(Error::Invalid(format!("Column family {name} is an aggregate: {what}")));
         }
         mutation::check_qualifier(&rule.column_qualifier)?;
@@ -240,7 +239,7 @@ fn not_a_number(rule: &v2::ReadModifyWriteRule, size: usize) -> Error {
     Error::Precondition(format!("Cell of {size} bytes in column {column} : {what}"))
 }
 
-fn row_message(request: &v2::ReadModifyWriteRowRequest, touched: Touched<'_>) -> v2::Row {
+fn row_message(request: &v2::ReadModifyWriteRowRequest, touched: TouchedColumns<'_>) -> v2::Row {
     let mut families: Vec<v2::Family> = Vec::new();
     for Column { family, qualifier, newest } in touched.columns {
         let newest = newest.expect("every column has a rule");
