@@ -5,7 +5,8 @@ use stele_bigtable::proto::admin::DropRowRangeRequest;
 use stele_bigtable::proto::admin::drop_row_range_request::Target;
 use tonic::{Code, Response, Status};
 
-use crate::server::{Server, name, refused};
+use super::calls::{name, refused};
+use crate::server::Server;
 
 async fn drop_rows(server: &Server, id: &str, target: Option<Target>) -> Result<(), Status> {
     let request = DropRowRangeRequest { name: name(id), target };
@@ -29,7 +30,7 @@ async fn filled(rows: &[&[u8]]) -> Server {
 async fn rows_with_a_prefix_are_gone_for_good_and_can_be_written_again() {
     let mut server = filled(&[b"a", b"ab", b"ab1", b"ac", b"b"]).await;
     let table = server.api().tables().get(&name("t")).unwrap().id;
-    server.api().tables().store().flush(table).unwrap();
+    server.store().flush(table).unwrap();
     drop_rows(&server, "t", prefix(b"ab")).await.unwrap();
     assert_eq!(server.cells("t"), ["a/f=v", "ac/f=v", "b/f=v"]);
     server.write("t", b"ab1", "f", b"new");
@@ -49,9 +50,9 @@ async fn a_prefix_of_the_last_bytes_reaches_to_the_end() {
 #[tokio::test]
 async fn a_whole_table_is_emptied_by_one_commit_and_stays() {
     let mut server = filled(&[b"\0", b"a", b"\xff"]).await;
-    let before = server.api().tables().store().progress().1;
+    let before = server.store().progress().1;
     drop_rows(&server, "t", Some(Target::DeleteAllDataFromTable(true))).await.unwrap();
-    let after = server.api().tables().store().progress().0;
+    let after = server.store().progress().0;
     assert_eq!(after, before.next(), "one commit, and a durable one");
     assert!(server.cells("t").is_empty());
     server.restart();

@@ -1,11 +1,11 @@
 //! ReadModifyWriteRow and CheckAndMutateRow are atomic.
 
-mod support;
-
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::read_modify_write_rule::Rule;
-use support::*;
 use tonic::Code;
+
+use crate::data_calls::*;
+use crate::server::Server;
 
 fn rule(qualifier: &str, rule: Rule) -> v2::ReadModifyWriteRule {
     v2::ReadModifyWriteRule {
@@ -41,8 +41,8 @@ async fn modified(client: &mut Client, rules: Vec<v2::ReadModifyWriteRule>) -> V
 
 #[tokio::test]
 async fn rules_see_what_earlier_rules_did() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     let values = modified(
         &mut client,
         vec![
@@ -62,8 +62,8 @@ async fn rules_see_what_earlier_rules_did() {
 
 #[tokio::test]
 async fn an_increment_needs_eight_bytes_and_changes_nothing_otherwise() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     for bytes in ["", "seven b", "nine byte"] {
         write(&mut client, "r", vec![set("f", "n", 1000, bytes)]).await;
         let rules = vec![append("s", "x"), increment("n", 1)];
@@ -77,8 +77,8 @@ async fn an_increment_needs_eight_bytes_and_changes_nothing_otherwise() {
 
 #[tokio::test]
 async fn a_cell_from_the_future_keeps_its_timestamp() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     let future = 4_000_000_000_000_000;
     write(&mut client, "r", vec![set("f", "s", future, "a"), set("f", "s", 1000, "old")]).await;
     modified(&mut client, vec![append("s", "b")]).await;
@@ -90,8 +90,8 @@ async fn a_cell_from_the_future_keeps_its_timestamp() {
 
 #[tokio::test]
 async fn bad_rules_are_refused() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     let unknown = v2::ReadModifyWriteRule { family_name: "h".into(), ..append("s", "x") };
     let aggregate = v2::ReadModifyWriteRule { family_name: "sum".into(), ..increment("s", 1) };
     let none = v2::ReadModifyWriteRule { rule: None, ..append("s", "x") };
@@ -112,10 +112,10 @@ async fn bad_rules_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_increment_is_lost_among_many_clients() {
-    let served = Served::with_table();
+    let server = Server::with_table();
     let tasks: Vec<_> = (0..16)
         .map(|_| {
-            let mut client = served.client();
+            let mut client = server.client();
             tokio::spawn(async move {
                 for _ in 0..50 {
                     modified(&mut client, vec![increment("n", 1)]).await;
@@ -126,7 +126,7 @@ async fn no_increment_is_lost_among_many_clients() {
     for task in tasks {
         task.await.unwrap();
     }
-    let values = modified(&mut served.client(), vec![increment("n", 0)]).await;
+    let values = modified(&mut server.client(), vec![increment("n", 0)]).await;
     assert_eq!(values, [800i64.to_be_bytes().to_vec()]);
 }
 
@@ -151,12 +151,13 @@ async fn matched(client: &mut Client, request: v2::CheckAndMutateRowRequest) -> 
 
 #[tokio::test]
 async fn the_row_chooses_the_mutations() {
-    let served = Served::with_table();
-    let mut client = served.client();
-    let made = || check(None, vec![set("f", "q", 2000, "old")], vec![set("f", "q", 1000, "new")]);
-    assert!(!matched(&mut client, made()).await);
+    let server = Server::with_table();
+    let mut client = server.client();
+    let request =
+        || check(None, vec![set("f", "q", 2000, "old")], vec![set("f", "q", 1000, "new")]);
+    assert!(!matched(&mut client, request()).await);
     assert_eq!(read_all(&mut client).await["r"], ["f:q@1000=new"]);
-    assert!(matched(&mut client, made()).await);
+    assert!(matched(&mut client, request()).await);
     assert_eq!(read_all(&mut client).await["r"], ["f:q@2000=old", "f:q@1000=new"]);
     let nothing_to_do = check(None, vec![], vec![set("f", "q", 3000, "x")]);
     assert!(matched(&mut client, nothing_to_do).await);
@@ -165,8 +166,8 @@ async fn the_row_chooses_the_mutations() {
 
 #[tokio::test]
 async fn a_bad_mutation_of_the_branch_not_taken_is_refused_too() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     for (request, code) in [
         (check(None, vec![], vec![]), Code::InvalidArgument),
         (check(None, vec![set("h", "q", 0, "")], vec![set("f", "q", 0, "")]), Code::NotFound),
@@ -179,8 +180,8 @@ async fn a_bad_mutation_of_the_branch_not_taken_is_refused_too() {
 
 #[tokio::test]
 async fn a_predicate_for_another_row_does_not_match() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     write(&mut client, "r", vec![set("f", "q", 1000, "v")]).await;
     for (pattern, expected) in [("r", true), ("x", false), ("x|y", false), ("x|r", true)] {
         let filter = v2::row_filter::Filter::RowKeyRegexFilter(pattern.into());

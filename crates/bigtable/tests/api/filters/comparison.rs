@@ -1,24 +1,16 @@
-//! A filter passes exactly the cells that a naive evaluator of the API's rules
-//! passes, whether or not the scan was narrowed, and wherever the cells are
-//! stored.
-//!
-//! `STELE_LONG=1` runs twenty times as many cases.
-#![forbid(unsafe_code)]
-
-mod cells;
-mod generate;
-mod naive;
-mod ways;
+//! Runs each generated filter in every way and compares the cells that it passes.
 
 use std::cell::Cell as Counter;
 
-use cells::in_order;
-use generate::{Case, Draw};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 use stele_bigtable::filter::Filter;
 use stele_bigtable::proto::v2;
-use ways::Ways;
+
+use super::cells::{self, in_order};
+use super::generate::{self, Case, Draw};
+use super::naive;
+use super::ways::{self, Ways};
 
 const CASES: u32 = 500;
 const CASES_LONG_FACTOR: u32 = 20;
@@ -66,12 +58,13 @@ fn check_filter(
     same("from its bytes", ways.plain(&decoded), &expected)?;
     same("skipping what is known to be dropped", ways.skipping(&compiled), &expected)?;
 
-    let wanted: Vec<_> = expected.iter().filter(|seen| case.wants(&seen.row)).cloned().collect();
+    let selected: Vec<_> =
+        expected.iter().filter(|seen| case.selects(&seen.row)).cloned().collect();
     let scan = ways.scan(&compiled, false);
     tally.narrowed(&scan, !expected.is_empty());
-    same("by a narrowed scan", scan.seen, &wanted)?;
+    same("by a narrowed scan", scan.seen, &selected)?;
     let backwards: Vec<_> =
-        wanted.chunk_by(|a, b| a.row == b.row).rev().flat_map(<[cells::Seen]>::to_vec).collect();
+        selected.chunk_by(|a, b| a.row == b.row).rev().flat_map(<[cells::Seen]>::to_vec).collect();
     same("by a narrowed scan backwards", ways.scan(&compiled, true).seen, &backwards)?;
     same("row by row", ways.row_by_row(&compiled), &expected)
 }
@@ -121,7 +114,7 @@ impl Tally {
 }
 
 /// The fixed draw of a case as the engine's source of random numbers.
-struct Fixed(Draw);
+pub struct Fixed(pub Draw);
 
 impl stele_engine::world::Random for Fixed {
     fn next_u64(&self) -> u64 {

@@ -1,52 +1,18 @@
-//! A store in a temporary directory, served without a network.
-#![allow(dead_code)]
+//! Calls of the data service, and rows as the tests compare them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use stele_bigtable::Api;
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
 use stele_bigtable::proto::v2::mutation::{Mutation, SetCell};
 use stele_bigtable::proto::v2::read_rows_response::cell_chunk::RowStatus;
 use stele_bigtable::table::{Definition, Family, Granularity};
-use stele_engine::world::World;
-use stele_engine::{Options, Store};
 use tonic::Status;
 use tonic::service::Routes;
 
 pub const TABLE: &str = "projects/p/instances/i/tables/t";
 
 pub type Client = BigtableClient<Routes>;
-
-pub struct Served {
-    pub api: Api,
-    pub dir: tempfile::TempDir,
-}
-
-impl Served {
-    pub fn new() -> Served {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
-        Served { api: Api::new(Arc::new(store)).unwrap(), dir }
-    }
-
-    /// Creates a table with families `f` and `g`, and aggregates `sum`, `min` and
-    /// `max`.
-    pub fn with_table() -> Served {
-        let served = Served::new();
-        served.api.tables().create(TABLE, definition()).unwrap();
-        served
-    }
-
-    pub fn client(&self) -> Client {
-        BigtableClient::new(self.api.routes()).max_decoding_message_size(512 << 20)
-    }
-
-    pub fn store(&self) -> &Arc<Store> {
-        self.api.tables().store()
-    }
-}
 
 pub fn definition() -> Definition {
     use stele_bigtable::proto::admin;

@@ -1,14 +1,14 @@
 //! Reading rows through the API: selection, order and framing.
 
-mod support;
-
 use prost::Message;
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::read_rows_response::cell_chunk::RowStatus;
 use stele_bigtable::proto::v2::row_filter::{Chain, Filter};
 use stele_bigtable::proto::v2::row_range::{EndKey, StartKey};
-use support::*;
 use tonic::{Code, Request};
+
+use crate::data_calls::*;
+use crate::server::Server;
 
 fn filter(filter: Filter) -> v2::RowFilter {
     v2::RowFilter { filter: Some(filter) }
@@ -32,9 +32,9 @@ fn range(start: &'static str, end: &'static str) -> v2::RowRange {
 }
 
 /// Writes ten rows, `r0` to `r9`, half of them flushed to disk.
-async fn ten_rows() -> (Served, Client) {
-    let served = Served::with_table();
-    let mut client = served.client();
+async fn ten_rows() -> (Server, Client) {
+    let server = Server::with_table();
+    let mut client = server.client();
     for i in 0..10 {
         let cells = vec![
             set("f", "a", 2000, format!("new{i}")),
@@ -43,11 +43,11 @@ async fn ten_rows() -> (Served, Client) {
         ];
         write(&mut client, &format!("r{i}"), cells).await;
         if i == 4 {
-            let table = served.store().table(TABLE).unwrap();
-            served.store().flush(table).unwrap();
+            let table = server.store().table(TABLE).unwrap();
+            server.store().flush(table).unwrap();
         }
     }
-    (served, client)
+    (server, client)
 }
 
 async fn found(client: &mut Client, request: v2::ReadRowsRequest) -> Vec<String> {
@@ -56,7 +56,7 @@ async fn found(client: &mut Client, request: v2::ReadRowsRequest) -> Vec<String>
 
 #[tokio::test]
 async fn the_rows_asked_for_come_once_and_in_order() {
-    let (_served, mut client) = ten_rows().await;
+    let (_server, mut client) = ten_rows().await;
     let rows = Some(v2::RowSet {
         row_keys: vec!["r7".into(), "r3".into(), "r7".into(), "none".into()],
         row_ranges: vec![range("r2", "r4"), range("r3", "r5"), range("r9", "")],
@@ -72,7 +72,7 @@ async fn the_rows_asked_for_come_once_and_in_order() {
 
 #[tokio::test]
 async fn a_limit_counts_rows_that_are_sent() {
-    let (_served, mut client) = ten_rows().await;
+    let (_server, mut client) = ten_rows().await;
     let odd = filter(Filter::RowKeyRegexFilter(r"r[13579]".into()));
     let request = v2::ReadRowsRequest { filter: Some(odd), rows_limit: 3, ..all() };
     assert_eq!(found(&mut client, request).await, ["r1", "r3", "r5"]);
@@ -85,7 +85,7 @@ async fn a_limit_counts_rows_that_are_sent() {
 
 #[tokio::test]
 async fn filters_choose_and_change_cells() {
-    let (_served, mut client) = ten_rows().await;
+    let (_server, mut client) = ten_rows().await;
     let rows = keys(&["r3"]);
     for (chosen, expected) in [
         (filter(Filter::CellsPerColumnLimitFilter(1)), vec!["f:a@2000=new3", "g:b@1000=b3"]),
@@ -108,7 +108,7 @@ async fn filters_choose_and_change_cells() {
 
 #[tokio::test]
 async fn bad_requests_are_refused_before_anything_is_read() {
-    let (_served, mut client) = ten_rows().await;
+    let (_server, mut client) = ten_rows().await;
     let mut unknown = v2::RowFilter::default().encode_to_vec();
     // Field 99 of a filter is unknown.
     unknown.extend([0x98, 0x06, 0x01]);
@@ -135,19 +135,19 @@ async fn bad_requests_are_refused_before_anything_is_read() {
 
 /// Writes rows of these sizes, in cells of `cell_bytes`, half of them flushed to
 /// disk.
-async fn rows_of_sizes(sizes: &[(usize, usize)]) -> (Served, Client) {
-    let served = Served::with_table();
-    let mut client = served.client();
+async fn rows_of_sizes(sizes: &[(usize, usize)]) -> (Server, Client) {
+    let server = Server::with_table();
+    let mut client = server.client();
     for (at, (row_bytes, cell_bytes)) in sizes.iter().enumerate() {
         let cells = (0..row_bytes / cell_bytes)
             .map(|cell| set("f", &format!("q{cell:05}"), 0, vec![b'v'; *cell_bytes]));
         write(&mut client, &format!("r{at:03}"), cells.collect()).await;
         if at == sizes.len() / 2 {
-            let table = served.store().table(TABLE).unwrap();
-            served.store().flush(table).unwrap();
+            let table = server.store().table(TABLE).unwrap();
+            server.store().flush(table).unwrap();
         }
     }
-    (served, client)
+    (server, client)
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn messages_end_between_rows_and_fit_a_client_s_default_limit() {
     let mut sizes = vec![(20 << 10, 1 << 10); 30];
     sizes.extend([(300 << 10, 1 << 10); 3]);
     sizes.extend([(3 << 20, 1 << 20), (3 << 20, 3 << 20), (3 << 20, 100 << 10), (100, 100)]);
-    let (_served, mut client) = rows_of_sizes(&sizes).await;
+    let (_server, mut client) = rows_of_sizes(&sizes).await;
     let filtered = Some(filter(Filter::FamilyNameRegexFilter("f|x".into())));
     for (filter, reversed) in [(None, false), (None, true), (filtered, false)] {
         let request = v2::ReadRowsRequest { filter, reversed, ..all() };
@@ -184,7 +184,7 @@ async fn messages_end_between_rows_and_fit_a_client_s_default_limit() {
 #[tokio::test]
 async fn larger_rows_come_in_messages_of_bounded_size() {
     let sizes = [(5 << 20, 5 << 20), (5 << 20, 1000), (9 << 20, 3 << 20), (100, 100)];
-    let (_served, mut client) = rows_of_sizes(&sizes).await;
+    let (_server, mut client) = rows_of_sizes(&sizes).await;
     let mut stream = client.read_rows(all()).await.unwrap().into_inner();
     while let Some(message) = stream.message().await.unwrap() {
         assert!(message.encoded_len() < 4 << 20, "{} bytes", message.encoded_len());
@@ -203,8 +203,8 @@ async fn larger_rows_come_in_messages_of_bounded_size() {
 #[tokio::test]
 async fn a_row_of_many_cells_over_256_mib_is_refused_by_name_and_rows_behind_it_are_read() {
     const CELLS: usize = 260;
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     for from in (0..CELLS).step_by(20) {
         let cell = |at: usize| set("f", &format!("q{at:03}"), 0, vec![b'v'; 1 << 20]);
         write(&mut client, "b-large", (from..from + 20).map(cell).collect()).await;
@@ -234,7 +234,7 @@ async fn a_row_of_many_cells_over_256_mib_is_refused_by_name_and_rows_behind_it_
 
 #[tokio::test]
 async fn statistics_count_what_was_seen_and_what_was_sent() {
-    let (_served, mut client) = ten_rows().await;
+    let (_server, mut client) = ten_rows().await;
     let request = v2::ReadRowsRequest {
         filter: Some(filter(Filter::ValueRegexFilter("new[57]".into()))),
         request_stats_view: 2,
@@ -266,9 +266,9 @@ async fn statistics_count_what_was_seen_and_what_was_sent() {
 
 #[tokio::test]
 async fn a_long_stretch_without_rows_tells_how_far_it_is() {
-    let served = Served::with_table();
-    let mut client = served.client();
-    let store = served.store();
+    let server = Server::with_table();
+    let mut client = server.client();
+    let store = server.store();
     let table = store.table(TABLE).unwrap();
     let mut commit = stele_engine::CommitBuilder::new();
     commit.table(table);
@@ -301,12 +301,15 @@ async fn a_long_stretch_without_rows_tells_how_far_it_is() {
         .await
         .unwrap()
         .into_inner();
-    assert!(silent.message().await.unwrap().is_none(), "only who asked is told");
+    assert!(
+        silent.message().await.unwrap().is_none(),
+        "only clients with the feature get positions"
+    );
 }
 
 #[tokio::test]
 async fn a_deadline_ends_a_read() {
-    let (_served, mut client) = ten_rows().await;
+    let (_server, mut client) = ten_rows().await;
     let mut request = Request::new(all());
     request.metadata_mut().insert("grpc-timeout", "0n".parse().unwrap());
     let mut stream = client.read_rows(request).await.unwrap().into_inner();
@@ -316,11 +319,11 @@ async fn a_deadline_ends_a_read() {
 
 #[tokio::test]
 async fn samples_are_the_splits_and_the_end() {
-    let served = Served::new();
+    let server = Server::start();
     let splits = ["b", "m", "t"].map(|key| key.as_bytes().to_vec()).to_vec();
     let declared = stele_bigtable::table::Definition { splits, ..definition() };
-    served.api.tables().create(TABLE, declared).unwrap();
-    let mut client = served.client();
+    server.api().tables().create(TABLE, declared).unwrap();
+    let mut client = server.client();
     async fn sampled(client: &mut Client, row_range: Option<v2::RowRange>) -> Vec<(String, i64)> {
         let request =
             v2::SampleRowKeysRequest { table_name: TABLE.into(), row_range, ..Default::default() };
@@ -346,8 +349,8 @@ async fn samples_are_the_splits_and_the_end() {
 
 #[tokio::test]
 async fn samples_divide_a_table_without_splits_by_size() {
-    let served = Served::with_table();
-    let store = served.store();
+    let server = Server::with_table();
+    let store = server.store();
     let table = store.table(TABLE).unwrap();
     let random: Vec<u8> = (0u64..1 << 17)
         .flat_map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes())
@@ -365,7 +368,7 @@ async fn samples_divide_a_table_without_splits_by_size() {
         store.flush(table).unwrap();
     }
     let request = v2::SampleRowKeysRequest { table_name: TABLE.into(), ..Default::default() };
-    let mut client = served.client();
+    let mut client = server.client();
     let mut stream = client.sample_row_keys(request).await.unwrap().into_inner();
     let mut samples = Vec::new();
     while let Some(sample) = stream.message().await.unwrap() {

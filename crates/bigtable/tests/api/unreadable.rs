@@ -1,23 +1,22 @@
 //! Requests whose bytes do not decode as the method's request message, or are
 //! compressed.
 
-mod support;
-
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use support::*;
 use tonic::Code;
 use tower_service::Service;
 
+use crate::server::Server;
+
 /// Returns the status of a call with these bytes as its message.
-async fn code(served: &Served, path: &str, message: &[u8]) -> Code {
-    answer(served, path, "identity", message).await.0
+async fn code(server: &Server, path: &str, message: &[u8]) -> Code {
+    answer(server, path, "identity", message).await.0
 }
 
 /// Returns the status and the headers of the response to a message in this
 /// encoding.
 async fn answer(
-    served: &Served,
+    server: &Server,
     path: &str,
     encoding: &str,
     message: &[u8],
@@ -30,19 +29,19 @@ async fn answer(
         .header("grpc-encoding", encoding)
         .body(tonic::body::Body::new(Full::new(Bytes::from(body))))
         .unwrap();
-    let response = served.api.routes().call(request).await.unwrap();
+    let response = server.api().routes().call(request).await.unwrap();
     let (head, body) = response.into_parts();
-    let told = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
-    let status = told.get("grpc-status").or(head.headers.get("grpc-status")).unwrap();
+    let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
+    let status = trailers.get("grpc-status").or(head.headers.get("grpc-status")).unwrap();
     (Code::from_bytes(status.as_bytes()), head.headers)
 }
 
 #[tokio::test]
 async fn a_compressed_request_is_told_what_is_accepted() {
-    let served = Served::with_table();
+    let server = Server::with_table();
     for method in ["ReadRows", "MutateRow", "MutateRows", "CheckAndMutateRow"] {
         let path = format!("/google.bigtable.v2.Bigtable/{method}");
-        let (code, headers) = answer(&served, &path, "gzip", b"anything").await;
+        let (code, headers) = answer(&server, &path, "gzip", b"anything").await;
         assert_eq!(code, Code::Unimplemented, "{method}");
         assert_eq!(headers["grpc-accept-encoding"], "identity", "{method}");
     }
@@ -50,7 +49,7 @@ async fn a_compressed_request_is_told_what_is_accepted() {
 
 #[tokio::test]
 async fn bytes_that_are_no_message_are_an_invalid_argument_of_every_method() {
-    let served = Served::with_table();
+    let server = Server::with_table();
     let services = [
         (
             "google.bigtable.v2.Bigtable",
@@ -74,7 +73,7 @@ async fn bytes_that_are_no_message_are_an_invalid_argument_of_every_method() {
             // wire type.
             for message in [&[0x0A, 0x7F, b'x'][..], &[0x0A, 0x01, 0xFF], &[0x0F]] {
                 let path = format!("/{service}/{method}");
-                let code = code(&served, &path, message).await;
+                let code = code(&server, &path, message).await;
                 assert_eq!(code, Code::InvalidArgument, "{path} {message:?}");
             }
         }

@@ -1,15 +1,15 @@
 //! Writing rows through the API: each mutation, what is rejected, and what a
 //! rejected request leaves behind.
 
-mod support;
-
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::mutation::{
     AddToCell, DeleteFromColumn, DeleteFromFamily, DeleteFromRow, MergeToCell, Mutation,
 };
 use stele_bigtable::proto::v2::value::Kind;
-use support::*;
 use tonic::Code;
+
+use crate::data_calls::*;
+use crate::server::Server;
 
 fn delete_row() -> v2::Mutation {
     mutation(Mutation::DeleteFromRow(DeleteFromRow {}))
@@ -52,6 +52,11 @@ fn merge(family: &str, state: Option<&[u8]>) -> v2::Mutation {
     }))
 }
 
+/// Returns the cell of an aggregate as the tests read it.
+fn aggregate(family: &str, number: i64) -> String {
+    format!("{family}:q@0={}", number.to_be_bytes().escape_ascii())
+}
+
 /// Returns the status of a rejected mutation.
 async fn refused(client: &mut Client, mutations: Vec<v2::Mutation>) -> (Code, String) {
     let status = client.mutate_row(mutate("r", mutations)).await.unwrap_err();
@@ -60,8 +65,8 @@ async fn refused(client: &mut Client, mutations: Vec<v2::Mutation>) -> (Code, St
 
 #[tokio::test]
 async fn mutations_apply_in_order() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     write(
         &mut client,
         "r",
@@ -94,8 +99,8 @@ async fn mutations_apply_in_order() {
 
 #[tokio::test]
 async fn a_write_older_than_a_delete_is_seen_when_it_comes_later() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     write(&mut client, "r", vec![set("f", "a", 5000, "old")]).await;
     write(&mut client, "r", vec![delete_row()]).await;
     write(&mut client, "r", vec![set("f", "a", 1000, "new")]).await;
@@ -104,8 +109,8 @@ async fn a_write_older_than_a_delete_is_seen_when_it_comes_later() {
 
 #[tokio::test]
 async fn server_time_is_one_for_all_cells_and_in_milliseconds() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     write(&mut client, "r", vec![set("f", "a", -1, "1"), set("f", "b", -1, "2")]).await;
     let rows = read_all(&mut client).await;
     let time = |cell: &String| {
@@ -120,8 +125,8 @@ async fn server_time_is_one_for_all_cells_and_in_milliseconds() {
 
 #[tokio::test]
 async fn bad_mutations_are_refused_and_leave_nothing_behind() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     let long = "q".repeat((16 << 10) + 1);
     let many = vec![set("f", "a", 0, ""); 100_001];
     let mut off_grid_by_client = set("f", "a", 1234, "");
@@ -174,8 +179,8 @@ async fn bad_mutations_are_refused_and_leave_nothing_behind() {
 
 #[tokio::test]
 async fn aggregates_fold_what_is_added() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     for amount in [5i64, -7, 3] {
         for family in ["sum", "min", "max"] {
             write(&mut client, "r", vec![add(family, amount)]).await;
@@ -183,16 +188,14 @@ async fn aggregates_fold_what_is_added() {
     }
     write(&mut client, "r", vec![merge("sum", Some(&100i64.to_be_bytes())), merge("sum", None)])
         .await;
-    let shown =
-        |family: &str, number: i64| format!("{family}:q@0={}", number.to_be_bytes().escape_ascii());
-    let expected = [shown("max", 5), shown("min", -7), shown("sum", 101)];
+    let expected = [aggregate("max", 5), aggregate("min", -7), aggregate("sum", 101)];
     assert_eq!(read_all(&mut client).await["r"], expected);
 }
 
 #[tokio::test]
 async fn merging_nothing_into_a_missing_row_makes_no_row() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     write(&mut client, "r", vec![merge("sum", None)]).await;
     assert!(read_all(&mut client).await.is_empty());
 }
@@ -223,7 +226,7 @@ async fn mutate_rows(
 
 #[tokio::test]
 async fn the_answer_to_a_bulk_request_comes_in_messages_that_every_client_accepts() {
-    let served = Served::with_table();
+    let server = Server::with_table();
     let long = "no-such-family".repeat(1000);
     let entries = (0..20_000).map(|i| {
         let family = if i == 7 { &long } else { "no-such-family" };
@@ -234,7 +237,7 @@ async fn the_answer_to_a_bulk_request_comes_in_messages_that_every_client_accept
         entries: entries.collect(),
         ..Default::default()
     };
-    let mut client = served.client().max_decoding_message_size(1 << 20);
+    let mut client = server.client().max_decoding_message_size(1 << 20);
     let mut stream = client.mutate_rows(request).await.unwrap().into_inner();
     let mut entries = Vec::new();
     let mut messages = 0;
@@ -252,8 +255,8 @@ async fn the_answer_to_a_bulk_request_comes_in_messages_that_every_client_accept
 
 #[tokio::test]
 async fn entries_of_a_bulk_request_stand_alone() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     let codes = mutate_rows(
         &mut client,
         vec![
@@ -282,8 +285,8 @@ async fn entries_of_a_bulk_request_stand_alone() {
 
 #[tokio::test]
 async fn a_large_bulk_request_is_several_commits_and_one_answer() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     let value = vec![b'v'; 100 << 10];
     let entries = (0..200).map(|i| entry(&format!("r{i:03}"), vec![set("f", "q", 0, &value[..])]));
     let codes = mutate_rows(&mut client, entries.collect()).await.unwrap();
@@ -293,29 +296,23 @@ async fn a_large_bulk_request_is_several_commits_and_one_answer() {
 
 #[tokio::test]
 async fn a_token_is_applied_once_also_after_a_restart() {
-    let served = Served::with_table();
+    let mut server = Server::with_table();
     let now = std::time::SystemTime::now();
     let once = |token: &'static str, start: std::time::SystemTime| v2::MutateRowRequest {
         idempotency: Some(v2::Idempotency { token: token.into(), start_time: Some(start.into()) }),
         ..mutate("r", vec![add("sum", 1)])
     };
-    let mut client = served.client();
+    let mut client = server.client();
     for _ in 0..3 {
         client.mutate_row(once("token-one", now)).await.unwrap();
     }
     client.mutate_row(once("token-two", now)).await.unwrap();
-    let Served { api, dir } = served;
-    drop((client, api));
-    let store = stele_engine::Store::open(
-        dir.path(),
-        stele_engine::Options::default(),
-        stele_engine::world::World::real(),
-    );
-    let api = stele_bigtable::Api::new(std::sync::Arc::new(store.unwrap())).unwrap();
-    let mut client = Served { api, dir }.client();
+    drop(client);
+    server.restart();
+    let mut client = server.client();
     client.mutate_row(once("token-one", now)).await.unwrap();
-    let shown = format!("sum:q@0={}", 2i64.to_be_bytes().escape_ascii());
-    assert_eq!(read_all(&mut client).await["r"], [shown]);
+    let expected = aggregate("sum", 2);
+    assert_eq!(read_all(&mut client).await["r"], [expected]);
 
     let stale = now - std::time::Duration::from_secs(16 * 60);
     for bad in [once("short", now), once("token-three", stale)] {
@@ -326,8 +323,8 @@ async fn a_token_is_applied_once_also_after_a_restart() {
 
 #[tokio::test]
 async fn a_token_belongs_to_one_row_of_one_table() {
-    let served = Served::with_table();
-    let mut client = served.client();
+    let server = Server::with_table();
+    let mut client = server.client();
     let start_time = Some(std::time::SystemTime::now().into());
     let idempotency = Some(v2::Idempotency { token: "one-token".into(), start_time });
     let once = |key: &str| v2::mutate_rows_request::Entry {
@@ -341,25 +338,25 @@ async fn a_token_belongs_to_one_row_of_one_table() {
     let single = v2::MutateRowRequest { idempotency, ..mutate("c", vec![add("sum", 1)]) };
     client.mutate_row(single.clone()).await.unwrap();
     let other = format!("{TABLE}-other");
-    served.api.tables().create(&other, definition()).unwrap();
+    server.api().tables().create(&other, definition()).unwrap();
     let table_name = other.clone();
     client.mutate_row(v2::MutateRowRequest { table_name, ..single }).await.unwrap();
     let others = v2::ReadRowsRequest { table_name: other, ..all() };
     assert_eq!(read(&mut client, others).await.unwrap().len(), 1);
-    let shown = format!("sum:q@0={}", 1i64.to_be_bytes().escape_ascii());
+    let expected = aggregate("sum", 1);
     let rows = read_all(&mut client).await;
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert!(rows.values().all(|cells| *cells == [shown.clone()]), "{rows:?}");
+    assert!(rows.values().all(|cells| *cells == [expected.clone()]), "{rows:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_requests_with_one_token_one_is_applied() {
-    let served = Served::with_table();
+    let server = Server::with_table();
     let start_time = Some(std::time::SystemTime::now().into());
     let idempotency = Some(v2::Idempotency { token: "one-token".into(), start_time });
     let tasks: Vec<_> = (0..50)
         .map(|_| {
-            let mut client = served.client();
+            let mut client = server.client();
             let request = v2::MutateRowRequest {
                 idempotency: idempotency.clone(),
                 ..mutate("r", vec![add("sum", 1)])
@@ -370,8 +367,8 @@ async fn of_many_requests_with_one_token_one_is_applied() {
     for task in tasks {
         task.await.unwrap().unwrap();
     }
-    let shown = format!("sum:q@0={}", 1i64.to_be_bytes().escape_ascii());
-    assert_eq!(read_all(&mut served.client()).await["r"], [shown]);
+    let expected = aggregate("sum", 1);
+    assert_eq!(read_all(&mut server.client()).await["r"], [expected]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -381,12 +378,12 @@ async fn a_family_that_changes_its_kind_never_holds_cells_of_the_other() {
 
     use stele_bigtable::table::{Definition, Successor};
 
-    let served = Served::with_table();
+    let server = Server::with_table();
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = [set("f", "q", 0, "v"), add("f", 1)]
         .into_iter()
         .map(|mutation| {
-            let (mut client, stop) = (served.client(), stop.clone());
+            let (mut client, stop) = (server.client(), stop.clone());
             tokio::spawn(async move {
                 let mut written = 0;
                 while !stop.load(Ordering::Relaxed) {
@@ -399,7 +396,7 @@ async fn a_family_that_changes_its_kind_never_holds_cells_of_the_other() {
             })
         })
         .collect();
-    let mut client = served.client();
+    let mut client = server.client();
     for round in 0..30 {
         let kind = if round % 2 == 0 { "sum" } else { "g" };
         let change = |old: &Definition| {
@@ -407,7 +404,7 @@ async fn a_family_that_changes_its_kind_never_holds_cells_of_the_other() {
             definition.families.insert("f".into(), old.families[kind].clone());
             Ok(Successor { definition, emptied: ["f".to_string()].into() })
         };
-        let tables = served.api.tables().clone();
+        let tables = server.api().tables().clone();
         tokio::task::spawn_blocking(move || tables.alter(TABLE, change)).await.unwrap().unwrap();
         for _ in 0..20 {
             let rows = read_all(&mut client).await;

@@ -1,56 +1,17 @@
-//! The API of a store in a temporary directory, and clients to call it.
+//! Admin calls, and cells written and read without the API.
 
-use std::sync::Arc;
-
-use stele_bigtable::Api;
-use stele_bigtable::proto::admin::bigtable_instance_admin_client::BigtableInstanceAdminClient;
-use stele_bigtable::proto::admin::bigtable_table_admin_client::BigtableTableAdminClient;
 use stele_bigtable::proto::admin::gc_rule::Rule;
 use stele_bigtable::proto::admin::{
     ColumnFamily, CreateTableRequest, GcRule, GetTableRequest, Table,
 };
-use stele_bigtable::proto::longrunning::operations_client::OperationsClient;
-use stele_engine::world::World;
-use stele_engine::{CommitBuilder, Options, ScanSpec, Store, Txn, Wait};
-use tonic::service::Routes;
+use stele_engine::{CommitBuilder, ScanSpec, Txn, Wait};
 use tonic::{Code, Response, Status};
+
+use crate::server::Server;
 
 pub const PARENT: &str = "projects/p/instances/i";
 
-pub struct Server {
-    dir: tempfile::TempDir,
-    api: Option<Api>,
-}
-
 impl Server {
-    pub fn start() -> Server {
-        let dir = tempfile::tempdir().unwrap();
-        let api = Some(open(&dir));
-        Server { dir, api }
-    }
-
-    /// Closes the store and reopens it. No client may be left.
-    pub fn restart(&mut self) {
-        self.api = None;
-        self.api = Some(open(&self.dir));
-    }
-
-    pub fn api(&self) -> &Api {
-        self.api.as_ref().unwrap()
-    }
-
-    pub fn tables(&self) -> BigtableTableAdminClient<Routes> {
-        BigtableTableAdminClient::new(self.api().routes())
-    }
-
-    pub fn instances(&self) -> BigtableInstanceAdminClient<Routes> {
-        BigtableInstanceAdminClient::new(self.api().routes())
-    }
-
-    pub fn operations(&self) -> OperationsClient<Routes> {
-        OperationsClient::new(self.api().routes())
-    }
-
     /// Creates a table with these families.
     pub async fn create(&self, id: &str, families: &[&str]) -> Table {
         let families = families.iter().map(|name| (name.to_string(), ColumnFamily::default()));
@@ -68,7 +29,7 @@ impl Server {
         let table = self.api().tables().get(&name(id)).unwrap();
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(row).set(family.as_bytes(), b"q", 1, value);
-        let store = self.api().tables().store();
+        let store = self.store();
         store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
     }
 
@@ -76,7 +37,7 @@ impl Server {
     pub fn cells(&self, id: &str) -> Vec<String> {
         let table = self.api().tables().get(&name(id)).unwrap();
         let mut found = Vec::new();
-        let store = self.api().tables().store();
+        let store = self.store();
         let read = store.read(table.id, ScanSpec::default(), |cell| {
             let parts = [cell.row, cell.family, cell.value].map(|part| part.escape_ascii());
             let [row, family, value] = parts;
@@ -85,11 +46,6 @@ impl Server {
         read.unwrap();
         found
     }
-}
-
-fn open(dir: &tempfile::TempDir) -> Api {
-    let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
-    Api::new(Arc::new(store)).unwrap()
 }
 
 pub fn name(id: &str) -> String {

@@ -5,7 +5,8 @@ use stele_bigtable::proto::admin::modify_column_families_request::modification::
 use stele_bigtable::proto::admin::{ColumnFamily, ModifyColumnFamiliesRequest, Table};
 use tonic::{Code, Response, Status};
 
-use crate::server::{Server, name, plain, refused, request, versions};
+use super::calls::{name, plain, refused, request, versions};
+use crate::server::Server;
 
 fn change(id: &str, r#mod: Mod) -> Modification {
     Modification { id: id.into(), update_mask: None, r#mod: Some(r#mod) }
@@ -71,7 +72,7 @@ async fn one_wrong_change_leaves_everything_as_it_was() {
 async fn a_rule_takes_effect_when_it_is_set_and_ends_when_it_is_removed() {
     let server = Server::start();
     server.create("t", &["f"]).await;
-    let store = server.api().tables().store();
+    let store = server.store();
     let table = server.api().tables().get(&name("t")).unwrap().id;
     let mut commit = stele_engine::CommitBuilder::new();
     let row = commit.table(table).row(b"r");
@@ -94,7 +95,7 @@ async fn a_family_dropped_and_made_again_starts_empty_in_one_call_or_two() {
         server.write("t", b"r", "f", b"old");
         server.write("t", b"r", "g", b"kept");
         let table = server.api().tables().get(&name("t")).unwrap().id;
-        server.api().tables().store().flush(table).unwrap();
+        server.store().flush(table).unwrap();
         server.write("t", b"s", "f", b"old");
         let drop = change("f", Mod::Drop(true));
         let make = change("f", Mod::Create(versions(1)));

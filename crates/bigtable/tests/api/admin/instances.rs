@@ -13,7 +13,8 @@ use tonic::client::Grpc;
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
-use crate::server::{PARENT, Server, refused, request};
+use super::calls::{PARENT, refused, request};
+use crate::server::Server;
 
 async fn with_tables(names: &[(&str, &str)]) -> Server {
     let server = Server::start();
@@ -120,7 +121,7 @@ async fn an_instance_has_the_app_profile_default_and_no_other() {
 async fn an_operation_of_an_unknown_name_is_not_found() {
     let server = Server::start();
     server.create("t", &[]).await;
-    let bogus = format!("operations/{}/operations/bogus", crate::server::name("t"));
+    let bogus = format!("operations/{}/operations/bogus", super::calls::name("t"));
     for name in ["operations/projects/p/x", "", &bogus] {
         let request = GetOperationRequest { name: name.into() };
         refused(server.operations().get_operation(request).await, Code::NotFound, name);

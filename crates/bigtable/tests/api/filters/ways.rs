@@ -13,8 +13,8 @@ use stele_engine::{
     Wait,
 };
 
-use super::Fixed;
 use super::cells::{Cell, Seen};
+use super::comparison::Fixed;
 use super::generate::{Case, FAMILIES, VERSIONS_MAX};
 
 /// A case with its cells in a store: some in memory, some on disk.
@@ -143,11 +143,11 @@ impl<'c> Ways<'c> {
     pub fn scan(&self, filter: &Filter, reverse: bool) -> Scanned {
         let rows = self.case.rows.clone();
         let mut spec = ScanSpec { rows: rows.clone(), reverse, ..ScanSpec::default() };
-        let plan = filter.narrow(FAMILIES, &mut spec);
+        let residual = filter.narrow(FAMILIES, &mut spec);
         let mut scanned = Scanned {
             seen: Vec::new(),
-            passes_all: plan.passes_all(),
-            blocks_all: plan.blocks_all(),
+            passes_all: residual.passes_all(),
+            blocks_all: residual.blocks_all(),
             rows: spec.rows != rows,
             columns: spec.columns != Columns::All,
             times: spec.times.is_some(),
@@ -155,7 +155,7 @@ impl<'c> Ways<'c> {
             narrowed: false,
         };
         scanned.narrowed = scanned.rows || scanned.columns || scanned.times || scanned.versions;
-        let mut evaluator = plan.evaluator(self.random());
+        let mut evaluator = residual.evaluator(self.random());
         let mut output = Collected::default();
         let mut scan = self.store.scan(self.table, spec).unwrap();
         let limits = BatchLimits { cells: 3, bytes: 1 << 10, work: 7, ..BatchLimits::default() };

@@ -17,7 +17,8 @@ use stele_bigtable::proto::admin::{
 use stele_bigtable::proto::longrunning::{GetOperationRequest, Operation, operation};
 use tonic::{Code, Response, Status};
 
-use crate::server::{PARENT, Server, name, refused, request, versions};
+use super::calls::{PARENT, name, refused, request, versions};
+use crate::server::Server;
 
 async fn delete(server: &Server, id: &str) -> Result<(), Status> {
     let request = DeleteTableRequest { name: name(id) };
@@ -140,8 +141,8 @@ async fn definitions_come_back_after_a_restart() {
     let families = BTreeMap::from([("a".into(), versions(3)), ("b".into(), versions(1))]);
     let table = Table { column_families: families, granularity: 2, ..Table::default() };
     let splits = ["x", "k"].map(|key| Split { key: key.into() }).to_vec();
-    let made = CreateTableRequest { initial_splits: splits, ..request("t", table) };
-    server.tables().create_table(made).await.unwrap();
+    let create = CreateTableRequest { initial_splits: splits, ..request("t", table) };
+    server.tables().create_table(create).await.unwrap();
     let modifications = vec![
         Modification { id: "b".into(), update_mask: None, r#mod: Some(Mod::Drop(true)) },
         Modification { id: "c".into(), update_mask: None, r#mod: Some(Mod::Create(versions(7))) },
@@ -213,14 +214,14 @@ async fn of_many_who_make_a_table_of_one_name_exactly_one_succeeds() {
                 tokio::spawn(async move { client.create_table(request).await })
             })
             .collect();
-        let mut made = Vec::new();
+        let mut created = Vec::new();
         for maker in makers {
             match maker.await.unwrap() {
-                Ok(table) => made.push(table.into_inner()),
+                Ok(table) => created.push(table.into_inner()),
                 Err(status) => assert_eq!(status.code(), Code::AlreadyExists, "{status}"),
             }
         }
-        assert_eq!(made, [server.get(&id).await.unwrap()]);
+        assert_eq!(created, [server.get(&id).await.unwrap()]);
     }
 }
 

@@ -14,25 +14,25 @@ struct Copy {
     label: Option<String>,
     /// Its position in the row, followed by its position in the input of each
     /// interleave that it is in.
-    places: Vec<usize>,
+    positions: Vec<usize>,
 }
 
 pub fn read(table: &Table, filter: &v2::RowFilter, draw: Draw) -> Vec<Seen> {
     let mut seen = Vec::new();
     for (row, cells) in table {
         let numbered = cells.iter().enumerate();
-        let input = numbered.map(|(place, cell)| Copy {
+        let input = numbered.map(|(position, cell)| Copy {
             cell: cell.clone(),
             label: None,
-            places: vec![place],
+            positions: vec![position],
         });
         let mut sunk = Vec::new();
         let mut output = Row { key: row, draw, sunk: &mut sunk }.filter(filter, input.collect());
         output.extend(sunk);
-        output.sort_by_key(|copy| copy.places[0]);
+        output.sort_by_key(|copy| copy.positions[0]);
         let row = row.clone();
-        let shown = |copy: Copy| Seen { row: row.clone(), cell: copy.cell, label: copy.label };
-        seen.extend(output.into_iter().map(shown));
+        let seen_cell = |copy: Copy| Seen { row: row.clone(), cell: copy.cell, label: copy.label };
+        seen.extend(output.into_iter().map(seen_cell));
     }
     in_order(seen)
 }
@@ -119,14 +119,14 @@ impl Row<'_> {
         let mut pool = Vec::new();
         for filter in filters {
             let mut input = cells.to_vec();
-            for (place, copy) in input.iter_mut().enumerate() {
-                copy.places.push(place);
+            for (position, copy) in input.iter_mut().enumerate() {
+                copy.positions.push(position);
             }
             pool.extend(self.filter(filter, input));
         }
-        pool.sort_by_key(|copy| *copy.places.last().expect("each has been given a place"));
+        pool.sort_by_key(|copy| *copy.positions.last().expect("each got a position above"));
         for copy in &mut pool {
-            copy.places.pop();
+            copy.positions.pop();
         }
         pool
     }

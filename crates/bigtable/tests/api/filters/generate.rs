@@ -42,7 +42,7 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn wants(&self, row: &[u8]) -> bool {
+    pub fn selects(&self, row: &[u8]) -> bool {
         self.rows.is_empty() || self.rows.iter().any(|range| range.contains(row))
     }
 }

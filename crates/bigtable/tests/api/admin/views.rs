@@ -8,13 +8,14 @@ use stele_bigtable::proto::admin::{
 };
 use tonic::{Code, Response, Status};
 
-use crate::server::{PARENT, Server, name, plain, refused, request};
+use super::calls::{PARENT, name, plain, refused, request};
+use crate::server::Server;
 
 async fn list(server: &Server, request: ListTablesRequest) -> Result<ListTablesResponse, Status> {
     server.tables().list_tables(request).await.map(Response::into_inner)
 }
 
-fn asking(view: View, page_size: i32, page_token: &str) -> ListTablesRequest {
+fn list_request(view: View, page_size: i32, page_token: &str) -> ListTablesRequest {
     ListTablesRequest {
         parent: PARENT.into(),
         view: view.into(),
@@ -79,11 +80,11 @@ async fn tables_of_one_instance_are_listed_by_name() {
     elsewhere.parent = format!("{PARENT}i");
     server.tables().create_table(elsewhere).await.unwrap();
 
-    let names = list(&server, asking(View::Unspecified, 0, "")).await.unwrap();
+    let names = list(&server, list_request(View::Unspecified, 0, "")).await.unwrap();
     assert_eq!(ids(&names), ["C", "a", "b"]);
     assert!(names.tables.iter().all(|table| table.column_families.is_empty()));
     assert_eq!(names.next_page_token, "");
-    let full = list(&server, asking(View::Full, 0, "")).await.unwrap();
+    let full = list(&server, list_request(View::Full, 0, "")).await.unwrap();
     for table in full.tables {
         assert_eq!(table.column_families["f"], plain());
         assert!(table.cluster_states.contains_key("i-c1"));
@@ -101,17 +102,19 @@ async fn pages_cover_each_table_once_while_tables_come_and_go() {
     for id in ["a", "b", "c", "d", "e"] {
         server.create(id, &[]).await;
     }
-    let first = list(&server, asking(View::NameOnly, 2, "")).await.unwrap();
+    let first = list(&server, list_request(View::NameOnly, 2, "")).await.unwrap();
     assert_eq!(ids(&first), ["a", "b"]);
     // Delete the last table of the page, and create one before it.
     server.api().tables().drop_table(&name("b")).unwrap();
     server.create("aa", &[]).await;
-    let second = list(&server, asking(View::NameOnly, 2, &first.next_page_token)).await.unwrap();
+    let second =
+        list(&server, list_request(View::NameOnly, 2, &first.next_page_token)).await.unwrap();
     assert_eq!(ids(&second), ["c", "d"]);
-    let last = list(&server, asking(View::NameOnly, 2, &second.next_page_token)).await.unwrap();
+    let last =
+        list(&server, list_request(View::NameOnly, 2, &second.next_page_token)).await.unwrap();
     assert_eq!(ids(&last), ["e"]);
     assert_eq!(last.next_page_token, "");
-    let exactly = list(&server, asking(View::NameOnly, 5, "")).await.unwrap();
+    let exactly = list(&server, list_request(View::NameOnly, 5, "")).await.unwrap();
     assert_eq!((exactly.tables.len(), exactly.next_page_token.as_str()), (5, ""));
 }
 
@@ -121,20 +124,20 @@ async fn pages_that_were_never_offered_are_refused() {
     for id in ["a", "b"] {
         server.create(id, &[]).await;
     }
-    let negative = list(&server, asking(View::NameOnly, -1, "")).await;
+    let negative = list(&server, list_request(View::NameOnly, -1, "")).await;
     refused(negative, Code::InvalidArgument, "page_size");
     for token in ["?", "bogus", "é", &"A".repeat(5000)] {
-        let answer = list(&server, asking(View::NameOnly, 0, token)).await;
+        let answer = list(&server, list_request(View::NameOnly, 0, token)).await;
         refused(answer, Code::InvalidArgument, "page_token");
     }
-    let first = list(&server, asking(View::NameOnly, 1, "")).await.unwrap();
+    let first = list(&server, list_request(View::NameOnly, 1, "")).await.unwrap();
     let other = ListTablesRequest {
         parent: "projects/p/instances/other".into(),
         page_token: first.next_page_token,
         ..ListTablesRequest::default()
     };
     refused(list(&server, other).await, Code::InvalidArgument, "page_token");
-    let view = ListTablesRequest { view: 99, ..asking(View::NameOnly, 0, "") };
+    let view = ListTablesRequest { view: 99, ..list_request(View::NameOnly, 0, "") };
     refused(list(&server, view).await, Code::InvalidArgument, "view");
 }
 
@@ -146,9 +149,10 @@ async fn a_page_stays_within_what_every_client_takes() {
         let table = Table { column_families: families(9000).collect(), ..Table::default() };
         server.tables().create_table(request(id, table)).await.unwrap();
     }
-    let first = list(&server, asking(View::SchemaView, 0, "")).await.unwrap();
+    let first = list(&server, list_request(View::SchemaView, 0, "")).await.unwrap();
     assert_eq!(ids(&first), ["a", "b"]);
-    let rest = list(&server, asking(View::SchemaView, 0, &first.next_page_token)).await.unwrap();
+    let rest =
+        list(&server, list_request(View::SchemaView, 0, &first.next_page_token)).await.unwrap();
     assert_eq!(ids(&rest), ["c"]);
 }
 
@@ -160,7 +164,7 @@ async fn a_family_of_which_nothing_is_told_has_a_value_on_the_wire() {
     let column_families = [("plain".to_string(), ColumnFamily::default())].into();
     let declared = Table { column_families, ..Table::default() };
     let created = server.tables().create_table(request("t", declared)).await.unwrap().into_inner();
-    let listed = list(&server, asking(View::Full, 0, "")).await.unwrap().tables;
+    let listed = list(&server, list_request(View::Full, 0, "")).await.unwrap().tables;
     for table in [created, server.get("t").await.unwrap(), listed[0].clone()] {
         assert_eq!(table.column_families["plain"], plain());
     }

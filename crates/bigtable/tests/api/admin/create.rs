@@ -20,7 +20,8 @@ use stele_bigtable::proto::admin::{
 };
 use tonic::Code;
 
-use crate::server::{PARENT, Server, name, plain, refused, request, rule, versions};
+use super::calls::{PARENT, name, plain, refused, request, rule, versions};
+use crate::server::Server;
 
 fn with_family(family: ColumnFamily) -> Table {
     Table { column_families: BTreeMap::from([("f".into(), family)]), ..Table::default() }
@@ -58,7 +59,7 @@ async fn a_table_is_answered_with_its_families_rules_types_and_granularity() {
     assert_eq!(created.name, name("t"));
     families.insert("empty".to_string(), plain());
     assert_eq!(created.column_families, families);
-    assert_eq!(created.granularity, 1, "millis unless told otherwise");
+    assert_eq!(created.granularity, 1, "milliseconds by default");
     assert_eq!(server.get("t").await.unwrap(), created);
 }
 
@@ -79,19 +80,19 @@ async fn an_instance_need_not_be_made_and_a_table_message_need_not_be_sent() {
     let parent = "projects/any.thing:x/instances/q".to_string();
     let request =
         CreateTableRequest { parent, table_id: "_t.1".into(), ..CreateTableRequest::default() };
-    let made = server.tables().create_table(request).await.unwrap().into_inner();
-    assert_eq!(made.name, "projects/any.thing:x/instances/q/tables/_t.1");
+    let created = server.tables().create_table(request).await.unwrap().into_inner();
+    assert_eq!(created.name, "projects/any.thing:x/instances/q/tables/_t.1");
 }
 
 #[tokio::test]
 async fn splits_are_kept_sorted_and_each_once() {
     let server = Server::start();
     let split = |key: &'static str| Split { key: Bytes::from(key) };
-    let asked = CreateTableRequest {
+    let with_splits = CreateTableRequest {
         initial_splits: ["m", "b", "m", "z"].map(split).to_vec(),
         ..request("t", Table::default())
     };
-    server.tables().create_table(asked).await.unwrap();
+    server.tables().create_table(with_splits).await.unwrap();
     let table = server.api().tables().get(&name("t")).unwrap();
     assert_eq!(table.definition.splits, [b"b", b"m", b"z"]);
     let empty =
@@ -104,8 +105,8 @@ async fn splits_are_kept_sorted_and_each_once() {
 async fn micros_are_a_granularity_and_unknown_ones_are_refused() {
     let server = Server::start();
     let of = |granularity| Table { granularity, ..Table::default() };
-    let made = server.tables().create_table(request("t", of(2))).await.unwrap().into_inner();
-    assert_eq!(made.granularity, 2);
+    let created = server.tables().create_table(request("t", of(2))).await.unwrap().into_inner();
+    assert_eq!(created.granularity, 2);
     let answer = server.tables().create_table(request("u", of(3))).await;
     refused(answer, Code::InvalidArgument, "granularity");
 }
@@ -171,8 +172,8 @@ async fn what_is_not_there_is_refused_by_name_never_left_out() {
         refused(answer, Code::Unimplemented, field);
     }
     let states = BTreeMap::from([("c".to_string(), ClusterState::default())]);
-    let shown = Table { cluster_states: states, ..table() };
-    let answer = server.tables().create_table(request("t", shown)).await;
+    let with_states = Table { cluster_states: states, ..table() };
+    let answer = server.tables().create_table(request("t", with_states)).await;
     refused(answer, Code::InvalidArgument, "cluster_states");
 }
 
