@@ -104,10 +104,11 @@ async fn splits_are_kept_sorted_and_each_once() {
 #[tokio::test]
 async fn micros_are_a_granularity_and_unknown_ones_are_refused() {
     let server = Server::start();
-    let of = |granularity| Table { granularity, ..Table::default() };
-    let created = server.tables().create_table(request("t", of(2))).await.unwrap().into_inner();
+    let with_granularity = |granularity| Table { granularity, ..Table::default() };
+    let created =
+        server.tables().create_table(request("t", with_granularity(2))).await.unwrap().into_inner();
     assert_eq!(created.granularity, 2);
-    let answer = server.tables().create_table(request("u", of(3))).await;
+    let answer = server.tables().create_table(request("u", with_granularity(3))).await;
     refused(answer, Code::InvalidArgument, "granularity");
 }
 
