@@ -8,12 +8,11 @@ use super::pace::Pace;
 use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
 use super::row_read::RowSink;
-use super::row_set::check_key;
 use super::{Data, mutation, request, request_filter};
 use crate::error::{Error, Result};
 use crate::filter::{Evaluator, Filter, LargeRow, Output};
 use crate::proto::v2;
-use crate::table::Table;
+use crate::table::{Table, check_row_key};
 
 impl Data {
     /// Returns whether the predicate matched.
@@ -85,7 +84,7 @@ impl Data {
 }
 
 fn check(table: &Table, key: &[u8], lists: [&Vec<v2::Mutation>; 2]) -> Result<()> {
-    check_key(key)?;
+    check_row_key(key)?;
     if lists.iter().all(|list| list.is_empty()) {
         return Err(Error::invalid("No mutations provided"));
     }

@@ -53,16 +53,36 @@ impl Data {
 
 #[cfg(test)]
 mod tests {
-    use stele_engine::CommitBuilder;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use stele_engine::world::sim::SimFiles;
+    use stele_engine::world::{ManualClock, SeededRandom, World};
+    use stele_engine::{CommitBuilder, Options, Store};
 
     use super::*;
     use crate::data::retries::is_outdated;
-    use crate::data::simulated::{TABLE, data, definition};
-    use crate::table::{Definition, Successor};
+    use crate::table::{Definition, Family, Successor, Tables};
+
+    const NAME: &str = "projects/p/instances/i/tables/t";
+
+    fn definition() -> Definition {
+        Definition { families: [("f".to_string(), Family::default())].into(), ..Default::default() }
+    }
 
     #[tokio::test]
     async fn a_commit_that_was_checked_before_the_table_changed_is_not_applied() {
-        let (data, old) = data();
+        let (clock, random) = (Arc::new(ManualClock::at(1)), Arc::new(SeededRandom::new(1)));
+        let world = World {
+            clock: clock.clone(),
+            files: Arc::new(SimFiles::new(1)),
+            random: random.clone(),
+            spawner: None,
+        };
+        let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
+        let tables = Arc::new(Tables::open(Arc::new(store)).unwrap());
+        let data = Data::new(tables.clone(), clock, random).unwrap();
+        let old = tables.create(NAME, definition()).unwrap();
         let mut commit = CommitBuilder::new();
         commit.table(old.id).row(b"r").set(b"f", b"q", 1, b"v");
         let commit = commit.finish();
@@ -70,7 +90,7 @@ mod tests {
 
         let emptied = ["f".to_string()].into();
         let again = |_: &Definition| Ok(Successor { definition: definition(), emptied });
-        let new = data.tables.alter(TABLE, again).unwrap();
+        let new = tables.alter(NAME, again).unwrap();
         let error = data.apply(&old, &commit, Txn::MAX, 0).await.unwrap_err();
         assert!(is_outdated(&error), "{error}");
         data.apply(&new, &commit, Txn::MAX, 0).await.unwrap();

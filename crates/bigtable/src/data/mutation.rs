@@ -2,13 +2,12 @@
 
 use stele_engine::{CommitBuilder, TimeRange};
 
-use super::row_set::check_key;
 use crate::error::{Error, Result};
 use crate::name::excerpt;
 use crate::proto::v2;
 use crate::proto::v2::mutation::{self, Mutation as Kind, TimestampOrigin};
 use crate::proto::v2::value;
-use crate::table::{Family, Table};
+use crate::table::{Family, Table, check_row_key};
 
 /// The maximum number of mutations in a request.
 pub const MUTATIONS_MAX: usize = 100_000;
@@ -61,7 +60,7 @@ pub fn encoded_bytes(mutation: &v2::Mutation) -> usize {
 
 /// Rejects the mutations of a row unless [`append`] can take them all.
 pub fn check(table: &Table, key: &[u8], mutations: &[v2::Mutation]) -> Result<()> {
-    check_key(key)?;
+    check_row_key(key)?;
     for (at, mutation) in mutations.iter().enumerate() {
         check_one(table, mutation).map_err(|error| {
             error.within(&format!("Error in field 'Mutation list' : Error in element #{at}"))

@@ -11,13 +11,12 @@ use super::pace::Pace;
 use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
 use super::row_read::RowSink;
-use super::row_set::check_key;
 use super::{Data, mutation, request};
 use crate::error::{Error, Result};
 use crate::name::excerpt;
 use crate::proto::v2;
 use crate::proto::v2::read_modify_write_rule::Rule;
-use crate::table::Table;
+use crate::table::{Table, check_row_key};
 
 /// The maximum total size of the values that one request reads.
 const VALUES_BYTES_MAX: usize = 128 << 20;
@@ -174,7 +173,7 @@ impl Data {
 }
 
 fn check(table: &Table, request: &v2::ReadModifyWriteRowRequest) -> Result<()> {
-    check_key(&request.row_key)?;
+    check_row_key(&request.row_key)?;
     if request.rules.is_empty() {
         return Err(Error::invalid("No rules provided"));
     }

@@ -5,40 +5,22 @@ use stele_engine::RowRange;
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::proto::v2::row_range::{EndKey, StartKey};
-use crate::table::ROW_KEY_BYTES_MAX;
+use crate::table::{check_row_key, check_row_key_length};
 
 /// The maximum number of row keys and ranges of a ReadRows request.
 pub const ROWS_MAX: usize = 100_000;
-
-/// Rejects keys that no row can have.
-pub fn check_key(key: &[u8]) -> Result<()> {
-    if key.is_empty() {
-        return Err(Error::invalid("Row keys must be non-empty"));
-    }
-    check_length(key)
-}
-
-fn check_length(key: &[u8]) -> Result<()> {
-    if key.len() > ROW_KEY_BYTES_MAX {
-        let (size, limit) = (key.len(), ROW_KEY_BYTES_MAX);
-        return Err(Error::Invalid(format!(
-            "Row key of {size} bytes exceeds the limit of {limit}"
-        )));
-    }
-    Ok(())
-}
 
 /// Returns the ranges of a row set; none for the whole table.
 pub fn to_ranges(rows: Option<&v2::RowSet>) -> Result<Vec<RowRange>> {
     let Some(rows) = rows else { return Ok(Vec::new()) };
     let mut ranges = Vec::with_capacity(rows.row_keys.len() + rows.row_ranges.len());
     for key in &rows.row_keys {
-        check_key(key)?;
+        check_row_key(key)?;
         ranges.push(RowRange::row(key));
     }
     for (at, range) in rows.row_ranges.iter().enumerate() {
-        let range = to_range(range).map_err(|what| {
-            Error::Invalid(format!("Error in field 'row_ranges' : Error in element #{at} : {what}"))
+        let range = to_range(range).map_err(|error| {
+            error.within(&format!("Error in field 'row_ranges' : Error in element #{at}"))
         })?;
         ranges.push(range);
     }
@@ -58,9 +40,9 @@ pub fn to_range(range: &v2::RowRange) -> Result<RowRange> {
         Some(EndKey::EndKeyOpen(key)) => Some(key.to_vec()),
         Some(EndKey::EndKeyClosed(key)) => Some(successor(key)),
     };
-    check_length(&start[..start.len().saturating_sub(1)])?;
+    check_row_key_length(&start[..start.len().saturating_sub(1)])?;
     let Some(end) = end else { return Ok(RowRange::from(start)) };
-    check_length(&end[..end.len() - 1])?;
+    check_row_key_length(&end[..end.len() - 1])?;
     if start >= end {
         return Err(Error::invalid("start_key must be less than end_key"));
     }
@@ -77,6 +59,7 @@ fn successor(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::ROW_KEY_BYTES_MAX;
 
     fn range(start: Option<StartKey>, end: Option<EndKey>) -> Result<RowRange> {
         to_range(&v2::RowRange { start_key: start, end_key: end })

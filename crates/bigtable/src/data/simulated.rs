@@ -12,12 +12,7 @@ use crate::table::{Definition, Family, Table, Tables};
 
 pub const TABLE: &str = "projects/p/instances/i/tables/t";
 
-/// Returns the definition of [`TABLE`]: one family, `f`.
-pub fn definition() -> Definition {
-    Definition { families: [("f".to_string(), Family::default())].into(), ..Default::default() }
-}
-
-/// Returns the service and its only table.
+/// Returns the service and its only table, which has the family `f`.
 pub fn data() -> (Data, Arc<Table>) {
     let (clock, random) = (Arc::new(ManualClock::at(1)), Arc::new(SeededRandom::new(1)));
     let world = World {
@@ -28,6 +23,7 @@ pub fn data() -> (Data, Arc<Table>) {
     };
     let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
     let tables = Arc::new(Tables::open(Arc::new(store)).unwrap());
-    let table = tables.create(TABLE, definition()).unwrap();
+    let families = [("f".to_string(), Family::default())].into();
+    let table = tables.create(TABLE, Definition { families, ..Default::default() }).unwrap();
     (Data::new(tables, clock, random).unwrap(), table)
 }

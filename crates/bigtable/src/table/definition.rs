@@ -9,11 +9,10 @@ use stele_engine::schema::{Compression, Family as EngineFamily, Group, Schema};
 
 use super::family::{self, Family};
 use super::gc;
+use super::row_key::check_row_key;
 use crate::error::{Error, Result};
 use crate::proto::admin;
 
-/// The maximum length of a row key, and thus of a split, in bytes.
-pub const ROW_KEY_BYTES_MAX: usize = 4 << 10;
 /// The maximum size of a definition in bytes: it is kept in memory and rewritten
 /// with every change.
 const DEFINITION_BYTES_MAX: usize = 1 << 20;
@@ -202,16 +201,9 @@ fn parse_families(
 /// Returns the splits sorted and without duplicates.
 fn parse_splits(splits: Vec<Bytes>) -> Result<Vec<Vec<u8>>> {
     for (at, split) in splits.iter().enumerate() {
-        let element = format!("Error in field 'initial_splits' : Error in element #{at}");
-        if split.is_empty() {
-            return Err(Error::Invalid(format!("{element} : Row keys must be non-empty")));
-        }
-        if split.len() > ROW_KEY_BYTES_MAX {
-            return Err(Error::Invalid(format!(
-                "{element} : row key of {} bytes exceeds the limit of {ROW_KEY_BYTES_MAX}",
-                split.len()
-            )));
-        }
+        check_row_key(split).map_err(|error| {
+            error.within(&format!("Error in field 'initial_splits' : Error in element #{at}"))
+        })?;
     }
     let mut splits: Vec<Vec<u8>> = splits.into_iter().map(Vec::from).collect();
     splits.sort_unstable();
@@ -221,6 +213,7 @@ fn parse_splits(splits: Vec<Bytes>) -> Result<Vec<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row_key::ROW_KEY_BYTES_MAX;
     use super::*;
 
     #[test]
