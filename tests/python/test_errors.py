@@ -233,7 +233,7 @@ ADMIN = {
     "large rule": (
         with_rule(union={"rules": [{"max_num_versions": 1000}] * 200}),
         INVALID,
-        "over the limit of 500",
+        "exceeds the limit of 500",
     ),
     "deep rule": (with_rule(**deep_rule()), INVALID, "nests deeper"),
     "no modifications": (

@@ -26,8 +26,8 @@ pub enum Error {
     Precondition(String),
     /// A row is too large to read; its key is reported to clients that skip such
     /// rows.
-    #[error("{told}")]
-    LargeRow { told: String, row: Vec<u8> },
+    #[error("{message}")]
+    LargeRow { message: String, row: Vec<u8> },
     /// Part of the API that this server does not implement.
     #[error("{0}")]
     Unimplemented(String),
@@ -37,9 +37,6 @@ pub enum Error {
     /// The client's deadline passed.
     #[error("{0}")]
     Deadline(String),
-    /// The server currently lacks the capacity for the request.
-    #[error("{0}")]
-    Exhausted(String),
     /// Refused by a resource that all services share: memory or threads.
     #[error("{}", .0.message())]
     Refused(Box<Status>),
@@ -54,8 +51,21 @@ impl From<Status> for Error {
 }
 
 impl Error {
-    pub fn invalid(what: impl Into<String>) -> Error {
-        Error::Invalid(what.into())
+    pub fn invalid(message: impl Into<String>) -> Error {
+        Error::Invalid(message.into())
+    }
+
+    /// Prefixes the message with the field or element in which the error
+    /// occurred, if the error is about the request.
+    pub fn within(self, field: &str) -> Error {
+        let prefixed = |message: String| format!("{field} : {message}");
+        match self {
+            Error::Invalid(message) => Error::Invalid(prefixed(message)),
+            Error::Unimplemented(message) => Error::Unimplemented(prefixed(message)),
+            Error::NotFound(message) => Error::NotFound(prefixed(message)),
+            Error::Exists(message) => Error::Exists(prefixed(message)),
+            other => other,
+        }
     }
 
     pub fn code(&self) -> Code {
@@ -67,7 +77,6 @@ impl Error {
             Error::Unimplemented(_) => Code::Unimplemented,
             Error::Aborted(_) => Code::Aborted,
             Error::Deadline(_) => Code::DeadlineExceeded,
-            Error::Exhausted(_) => Code::ResourceExhausted,
             Error::Refused(status) => status.code(),
             Error::Engine(error) => engine_code(error),
         }
@@ -76,20 +85,20 @@ impl Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Status {
-        let (code, told) = (error.code(), error.to_string());
+        let (code, message) = (error.code(), error.to_string());
         match error {
             Error::LargeRow { row, .. } => {
                 let key = ("rowKeyBase64Encoded".to_string(), STANDARD.encode(row));
                 let reason = "LargeRowReadError";
                 let details = ErrorDetails::with_error_info(reason, DOMAIN, [key]);
-                Status::with_error_details(code, told, details)
+                Status::with_error_details(code, message, details)
             }
             Error::Engine(engine::Error::Overloaded { retry_after, .. }) => {
                 let details = ErrorDetails::with_retry_info(Some(retry_after));
-                Status::with_error_details(code, told, details)
+                Status::with_error_details(code, message, details)
             }
             Error::Refused(status) => *status,
-            _ => Status::new(code, told),
+            _ => Status::new(code, message),
         }
     }
 }
@@ -112,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_row_too_large_to_be_read_is_named_in_the_details() {
-        let error = Error::LargeRow { told: "too large".into(), row: b"r\xff".to_vec() };
+        let error = Error::LargeRow { message: "too large".into(), row: b"r\xff".to_vec() };
         let status = Status::from(error);
         assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "too large"));
         let info = status.get_details_error_info().unwrap();

@@ -11,9 +11,9 @@ use tonic::metadata::MetadataMap;
 /// API has no field for it; other servers ignore the header.
 pub const COMPRESSION_HEADER: &str = "stele-compression";
 
-/// Returns the name and the definition of the new table. The instance need not
-/// exist.
-pub fn declared(request: CreateTableRequest) -> Result<(String, Definition)> {
+/// Validates a request. Returns the name and the definition of the new table. The
+/// instance need not exist.
+pub fn validate(request: CreateTableRequest) -> Result<(String, Definition)> {
     let CreateTableRequest { parent, table_id, table, initial_splits } = request;
     let instance = InstanceName::parse(&parent)?;
     if !is_table_id(&table_id) {
@@ -24,7 +24,7 @@ pub fn declared(request: CreateTableRequest) -> Result<(String, Definition)> {
         )));
     }
     let splits = initial_splits.into_iter().map(|split| split.key).collect();
-    let definition = Definition::declared(table.unwrap_or_default(), splits)?;
+    let definition = Definition::from_request(table.unwrap_or_default(), splits)?;
     Ok((format!("{instance}/tables/{table_id}"), definition))
 }
 
@@ -36,7 +36,7 @@ pub fn compression(headers: &MetadataMap) -> Result<Compression> {
         Some(b"lz4") => Ok(Compression::Lz4),
         Some(b"zstd") => Ok(Compression::Zstd),
         Some(other) => Err(Error::Invalid(format!(
-            "Error in header '{COMPRESSION_HEADER}' : none, lz4 or zstd, not '{}'",
+            "Error in header '{COMPRESSION_HEADER}' : invalid value '{}': use none, lz4 or zstd",
             excerpt(&other.escape_ascii().to_string())
         ))),
     }
@@ -56,22 +56,22 @@ mod tests {
 
     #[test]
     fn a_table_is_named_by_parent_and_id() {
-        let (name, definition) = declared(request("projects/p/instances/i", "t")).unwrap();
+        let (name, definition) = validate(request("projects/p/instances/i", "t")).unwrap();
         assert_eq!(name, "projects/p/instances/i/tables/t");
         assert_eq!(definition, Definition::default());
     }
 
     #[test]
     fn a_header_tells_the_compression() {
-        let asked = |value: &'static str| {
+        let selected = |value: &'static str| {
             let mut headers = MetadataMap::new();
             headers.insert(COMPRESSION_HEADER, value.parse().unwrap());
             compression(&headers)
         };
         assert_eq!(compression(&MetadataMap::new()).unwrap(), Compression::Lz4);
-        assert_eq!(asked("zstd").unwrap(), Compression::Zstd);
-        assert_eq!(asked("none").unwrap(), Compression::None);
-        assert!(asked("brotli").unwrap_err().to_string().contains("brotli"));
+        assert_eq!(selected("zstd").unwrap(), Compression::Zstd);
+        assert_eq!(selected("none").unwrap(), Compression::None);
+        assert!(selected("brotli").unwrap_err().to_string().contains("brotli"));
     }
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
             ("projects/p/instances/i", "a/b"),
             ("projects/p/instances/i", &long),
         ] {
-            let error = declared(request(parent, id)).unwrap_err();
+            let error = validate(request(parent, id)).unwrap_err();
             assert!(error.to_string().contains("expected in the form"), "{parent} {id}: {error}");
         }
     }

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use prost::Message;
 
-use super::view::View;
+use super::view::TableView;
 use crate::error::{Error, Result};
 use crate::name::InstanceName;
 use crate::proto::admin::{ListTablesRequest, ListTablesResponse};
@@ -20,10 +20,10 @@ const TOKEN_BYTES_MAX: usize = 1 << 10;
 /// Returns the requested page.
 pub fn page(tables: &Tables, request: &ListTablesRequest) -> Result<ListTablesResponse> {
     let instance = InstanceName::parse(&request.parent)?;
-    let view = View::asked(request.view, View::Name)?;
+    let view = TableView::from_request(request.view, TableView::Name)?;
     let count_max = page_size(request.page_size)?;
     let prefix = format!("{instance}/tables/");
-    let after = token_name(&request.page_token, &prefix)?;
+    let after = last_name(&request.page_token, &prefix)?;
 
     let all = tables.all();
     let in_page = |name: &str| name.starts_with(&prefix) && name > after.as_str();
@@ -31,7 +31,7 @@ pub fn page(tables: &Tables, request: &ListTablesRequest) -> Result<ListTablesRe
     let mut response = ListTablesResponse::default();
     let mut bytes = 0;
     while let Some(table) = rest.next() {
-        let message = view.of(table);
+        let message = view.render(table);
         bytes += message.encoded_len();
         response.tables.push(message);
         let full = response.tables.len() >= count_max || bytes >= PAGE_BYTES;
@@ -43,17 +43,26 @@ pub fn page(tables: &Tables, request: &ListTablesRequest) -> Result<ListTablesRe
     Ok(response)
 }
 
-pub fn page_size(asked: i32) -> Result<usize> {
-    match usize::try_from(asked) {
+/// Returns the requested number of tables, up to the limit; 0 is the default.
+pub fn page_size(requested: i32) -> Result<usize> {
+    match usize::try_from(requested) {
         Ok(0) => Ok(PAGE_TABLES_MAX),
         Ok(size) => Ok(size.min(PAGE_TABLES_MAX)),
         Err(_) => Err(Error::invalid("Error in field 'page_size' : must not be negative")),
     }
 }
 
+/// The error for a page token that this server did not issue for the list.
+pub fn invalid_page_token() -> Error {
+    Error::invalid(
+        "Error in field 'page_token' : not a token of this list: use next_page_token of the \
+         previous page",
+    )
+}
+
 /// Returns the last name of the previous page; empty for the first page. That
 /// table may have been deleted since.
-fn token_name(token: &str, prefix: &str) -> Result<String> {
+fn last_name(token: &str, prefix: &str) -> Result<String> {
     if token.is_empty() {
         return Ok(String::new());
     }
@@ -62,7 +71,5 @@ fn token_name(token: &str, prefix: &str) -> Result<String> {
     decoded
         .and_then(|name| String::from_utf8(name).ok())
         .filter(|name| name.starts_with(prefix))
-        .ok_or_else(|| {
-            Error::invalid("Error in field 'page_token' : was not given out for this list")
-        })
+        .ok_or_else(invalid_page_token)
 }

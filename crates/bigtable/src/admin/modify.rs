@@ -11,7 +11,7 @@ use crate::name::excerpt;
 use crate::proto::admin::ColumnFamily;
 use crate::proto::admin::modify_column_families_request::Modification;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
-use crate::table::{Definition, Family, Successor, check_family_name, in_field};
+use crate::table::{Definition, Family, Successor, check_family_name};
 
 const GC_RULE: &str = "gc_rule";
 const VALUE_TYPE: &str = "value_type";
@@ -28,8 +28,8 @@ pub fn successor(
     }
     let mut next = Successor { definition: old.clone(), emptied: BTreeSet::new() };
     for (at, modification) in modifications.into_iter().enumerate() {
-        let place = format!("Error in field 'modifications' : Error in element #{at}");
-        apply(table, old, &mut next, modification).map_err(|error| in_field(&place, error))?;
+        let element = format!("Error in field 'modifications' : Error in element #{at}");
+        apply(table, old, &mut next, modification).map_err(|error| error.within(&element))?;
     }
     Ok(next)
 }
@@ -47,12 +47,12 @@ fn apply(
     match r#mod {
         None => Err(Error::invalid("one of create, update and drop must be set")),
         Some(Mod::Create(message)) => {
-            let Entry::Vacant(place) = families.entry(id.clone()) else {
+            let Entry::Vacant(entry) = families.entry(id.clone()) else {
                 return Err(Error::Exists(format!(
                     "Column family already exists: {id} in {table}"
                 )));
             };
-            place.insert(Family::declared(message)?);
+            entry.insert(Family::from_request(message)?);
             if old.families.contains_key(&id) {
                 next.emptied.insert(id);
             }
@@ -66,7 +66,7 @@ fn apply(
         Some(Mod::Drop(true)) => {
             if old.deletion_protection {
                 return Err(Error::Precondition(format!(
-                    "Table is protected against deletion, its families with it: {table}"
+                    "Column family {id} cannot be dropped: table {table} has deletion protection"
                 )));
             }
             families.remove(&id).ok_or_else(missing)?;
@@ -82,7 +82,7 @@ fn update(family: &mut Family, mut message: ColumnFamily, mask: FieldMask) -> Re
     let known = |path: &&String| matches!(path.as_str(), GC_RULE | VALUE_TYPE);
     if let Some(path) = mask.paths.iter().find(|path| !known(path)) {
         return Err(Error::Invalid(format!(
-            "Error in field 'update_mask' : '{}' cannot be updated, only {GC_RULE} and {VALUE_TYPE}",
+            "Error in field 'update_mask' : '{}' cannot be updated: use {GC_RULE} or {VALUE_TYPE}",
             excerpt(path)
         )));
     }
@@ -94,7 +94,7 @@ fn update(family: &mut Family, mut message: ColumnFamily, mask: FieldMask) -> Re
     if !value_type {
         message.value_type = None;
     }
-    let declared = Family::declared(message)?;
+    let declared = Family::from_request(message)?;
     if value_type {
         retype(family, &declared)?;
     }

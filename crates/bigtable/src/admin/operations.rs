@@ -11,7 +11,7 @@ use prost_types::{Any, Timestamp};
 use tonic::{Request, Response, Status};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::view::View;
+use super::view::TableView;
 use crate::error::Error;
 use crate::name::excerpt;
 use crate::proto::admin::UpdateTableMetadata;
@@ -44,7 +44,7 @@ impl TableUpdate {
             start_time: Some(timestamp(self.start_micros)),
             end_time: Some(timestamp(self.end_micros)),
         };
-        let response = any("Table", &View::Schema.of(table));
+        let response = any("Table", &TableView::Schema.render(table));
         Operation {
             name: format!("{PREFIX}{}{INFIX}{}", table.name, self.seal(store_id, table)),
             metadata: Some(any("UpdateTableMetadata", &metadata)),

@@ -8,9 +8,10 @@ use stele_engine::world::Clock;
 use tonic::{Request, Response, Status};
 
 use super::operations::TableUpdate;
+use super::services::blocking;
 use super::update::Update;
-use super::view::View;
-use super::{blocking, create, list, modify, token};
+use super::view::TableView;
+use super::{consistency_token, create, list, modify};
 use crate::error::{Error, Result};
 use crate::proto::admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::proto::admin::drop_row_range_request::Target;
@@ -22,7 +23,7 @@ use crate::proto::admin::{
 };
 use crate::proto::longrunning::Operation;
 use crate::reserved;
-use crate::table::{Definition, ROW_BYTES_MAX, Tables};
+use crate::table::{Definition, ROW_KEY_BYTES_MAX, Tables};
 
 /// Administers the tables of a store.
 pub struct TableAdmin {
@@ -44,11 +45,11 @@ impl BigtableTableAdmin for TableAdmin {
     ) -> Result<Response<Table>, Status> {
         reserved::check(request.extensions(), &request.get_ref().parent)?;
         let compression = create::compression(request.metadata())?;
-        let (name, definition) = create::declared(request.into_inner())?;
+        let (name, definition) = create::validate(request.into_inner())?;
         let definition = Definition { compression, ..definition };
         let tables = self.tables.clone();
         let table = blocking(move || tables.create(&name, definition)).await?;
-        Ok(Response::new(View::Schema.of(&table)))
+        Ok(Response::new(TableView::Schema.render(&table)))
     }
 
     async fn list_tables(
@@ -65,9 +66,9 @@ impl BigtableTableAdmin for TableAdmin {
     ) -> Result<Response<Table>, Status> {
         reserved::check(request.extensions(), &request.get_ref().name)?;
         let request = request.get_ref();
-        let view = View::asked(request.view, View::Schema)?;
+        let view = TableView::from_request(request.view, TableView::Schema)?;
         let table = self.tables.get(&request.name)?;
-        Ok(Response::new(view.of(&table)))
+        Ok(Response::new(view.render(&table)))
     }
 
     async fn update_table(
@@ -77,7 +78,7 @@ impl BigtableTableAdmin for TableAdmin {
         let name = request.get_ref().table.as_ref().map_or("", |table| &table.name);
         reserved::check(request.extensions(), name)?;
         let start_micros = self.clock.now_micros();
-        let update = Update::requested(request.into_inner())?;
+        let update = Update::from_request(request.into_inner())?;
         let tables = self.tables.clone();
         let table = blocking(move || {
             tables.alter(&update.name, |definition| Ok(update.successor(definition)))
@@ -110,7 +111,7 @@ impl BigtableTableAdmin for TableAdmin {
         let table = blocking(move || {
             tables.alter(&name, |definition| modify::successor(&name, definition, modifications))
         });
-        Ok(Response::new(View::Schema.of(&*table.await?)))
+        Ok(Response::new(TableView::Schema.render(&*table.await?)))
     }
 
     async fn drop_row_range(
@@ -134,7 +135,7 @@ impl BigtableTableAdmin for TableAdmin {
         reserved::check(request.extensions(), &request.get_ref().name)?;
         let table = self.tables.get(&request.get_ref().name)?;
         let (_, latest) = self.tables.store().progress();
-        let consistency_token = token::seal(self.tables.store_id(), table.id, latest);
+        let consistency_token = consistency_token::seal(self.tables.store_id(), table.id, latest);
         Ok(Response::new(GenerateConsistencyTokenResponse { consistency_token }))
     }
 
@@ -146,8 +147,10 @@ impl BigtableTableAdmin for TableAdmin {
         // There is one copy of the data, so both modes are equivalent.
         let CheckConsistencyRequest { name, consistency_token, mode: _ } = request.get_ref();
         let table = self.tables.get(name)?;
-        let txn = token::open(self.tables.store_id(), table.id, consistency_token)
-            .ok_or_else(|| Error::Invalid(format!("Not a consistency token of {name}")))?;
+        let txn = consistency_token::open(self.tables.store_id(), table.id, consistency_token)
+            .ok_or_else(|| {
+                Error::Invalid(format!("Invalid consistency token: it was not issued for {name}"))
+            })?;
         let (durable, _) = self.tables.store().progress();
         Ok(Response::new(CheckConsistencyResponse { consistent: durable >= txn }))
     }
@@ -164,9 +167,9 @@ fn rows_to_drop(target: Option<&Target>) -> Result<Option<RowRange>> {
         Some(Target::RowKeyPrefix(prefix)) if prefix.is_empty() => {
             Err(Error::invalid("Error in field 'row_key_prefix' : must be non-empty"))
         }
-        Some(Target::RowKeyPrefix(prefix)) if prefix.len() > ROW_BYTES_MAX => {
+        Some(Target::RowKeyPrefix(prefix)) if prefix.len() > ROW_KEY_BYTES_MAX => {
             Err(Error::Invalid(format!(
-                "Error in field 'row_key_prefix' : {} bytes are over the limit of {ROW_BYTES_MAX}",
+                "Error in field 'row_key_prefix' : {} bytes exceed the limit of {ROW_KEY_BYTES_MAX}",
                 prefix.len()
             )))
         }

@@ -21,7 +21,7 @@ pub struct Update {
 }
 
 impl Update {
-    pub fn requested(request: UpdateTableRequest) -> Result<Update> {
+    pub fn from_request(request: UpdateTableRequest) -> Result<Update> {
         // There are no warnings, so there is nothing to ignore.
         let UpdateTableRequest { table, update_mask, ignore_warnings: _ } = request;
         let Some(Table { name, deletion_protection, .. }) = table else {
@@ -51,15 +51,15 @@ fn check(path: &str) -> Result<()> {
         return Ok(());
     }
     let path = excerpt(path);
-    let place = "Error in field 'update_mask'";
+    let mask = "Error in field 'update_mask'";
     if field == COLUMN_FAMILIES {
-        let what = "column families are updated by ModifyColumnFamilies";
-        return Err(Error::Unimplemented(format!("{place} : '{path}': {what}")));
+        let what = "is not supported: use ModifyColumnFamilies";
+        return Err(Error::Unimplemented(format!("{mask} : '{path}' {what}")));
     }
     if UNSUPPORTED.contains(&field) {
-        return Err(Error::Unimplemented(format!("{place} : '{path}' is not supported")));
+        return Err(Error::Unimplemented(format!("{mask} : '{path}' is not supported")));
     }
-    Err(Error::Invalid(format!("{place} : '{path}' cannot be updated, only {DELETION_PROTECTION}")))
+    Err(Error::Invalid(format!("{mask} : '{path}' cannot be updated: use {DELETION_PROTECTION}")))
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_the_protection_is_updated() {
-        let update = Update::requested(request(&["deletion_protection"])).unwrap();
+        let update = Update::from_request(request(&["deletion_protection"])).unwrap();
         let old = Definition { splits: vec![b"s".to_vec()], ..Definition::default() };
         let next = update.successor(&old);
         assert_eq!(next.definition, Definition { deletion_protection: true, ..old });
@@ -100,11 +100,11 @@ mod tests {
             (&["change_stream_config.retention_period"], Code::Unimplemented),
             (&["deletion_protection", "row_key_schema"], Code::Unimplemented),
         ] {
-            let error = Update::requested(request(paths)).unwrap_err();
+            let error = Update::from_request(request(paths)).unwrap_err();
             assert_eq!(error.code(), code, "{paths:?}: {error}");
             assert!(error.to_string().contains("update_mask"), "{error}");
         }
         let no_table = UpdateTableRequest { table: None, ..request(&["deletion_protection"]) };
-        assert_eq!(Update::requested(no_table).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(Update::from_request(no_table).unwrap_err().code(), Code::InvalidArgument);
     }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::cluster;
+use super::instances::cluster_id;
 use crate::error::{Error, Result};
 use crate::name::TableName;
 use crate::proto::admin;
 use crate::proto::admin::encryption_info::EncryptionType;
 use crate::proto::admin::table::cluster_state::ReplicationState;
-use crate::proto::admin::table::{ClusterState, View as Wire};
+use crate::proto::admin::table::{ClusterState, View as WireView};
 use crate::table::Table;
 
+/// How much of a table a request wants to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum TableView {
     Name,
     Schema,
     Replication,
@@ -20,35 +21,34 @@ pub enum View {
     Full,
 }
 
-impl View {
+impl TableView {
     /// Returns the requested view.
-    pub fn asked(wire: i32, default: View) -> Result<View> {
-        match Wire::try_from(wire) {
-            Ok(Wire::Unspecified) => Ok(default),
-            Ok(Wire::NameOnly) => Ok(View::Name),
-            Ok(Wire::SchemaView) => Ok(View::Schema),
-            Ok(Wire::ReplicationView) => Ok(View::Replication),
-            Ok(Wire::EncryptionView) => Ok(View::Encryption),
-            Ok(Wire::Full) => Ok(View::Full),
-            Err(_) => {
-                Err(Error::Invalid(format!("Error in field 'view' : there is no view {wire}")))
-            }
+    pub fn from_request(wire: i32, default: TableView) -> Result<TableView> {
+        match WireView::try_from(wire) {
+            Ok(WireView::Unspecified) => Ok(default),
+            Ok(WireView::NameOnly) => Ok(TableView::Name),
+            Ok(WireView::SchemaView) => Ok(TableView::Schema),
+            Ok(WireView::ReplicationView) => Ok(TableView::Replication),
+            Ok(WireView::EncryptionView) => Ok(TableView::Encryption),
+            Ok(WireView::Full) => Ok(TableView::Full),
+            Err(_) => Err(Error::Invalid(format!("Error in field 'view' : unknown view {wire}"))),
         }
     }
 
-    pub fn of(self, table: &Table) -> admin::Table {
+    /// Returns the table as this view shows it.
+    pub fn render(self, table: &Table) -> admin::Table {
         let name = table.name.clone();
         let states = |encrypted| cluster_states(&table.name, encrypted);
         match self {
-            View::Name => admin::Table { name, ..Default::default() },
-            View::Schema => schema(table),
-            View::Replication => {
+            TableView::Name => admin::Table { name, ..Default::default() },
+            TableView::Schema => schema(table),
+            TableView::Replication => {
                 admin::Table { name, cluster_states: states(false), ..Default::default() }
             }
-            View::Encryption => {
+            TableView::Encryption => {
                 admin::Table { name, cluster_states: states(true), ..Default::default() }
             }
-            View::Full => admin::Table { cluster_states: states(true), ..schema(table) },
+            TableView::Full => admin::Table { cluster_states: states(true), ..schema(table) },
         }
     }
 }
@@ -67,7 +67,7 @@ fn schema(table: &Table) -> admin::Table {
 
 /// Returns the state of the one cluster, which is always ready.
 fn cluster_states(table: &str, encrypted: bool) -> BTreeMap<String, ClusterState> {
-    let name = TableName::parse(table).expect("a table is only made under a sound name");
+    let name = TableName::parse(table).expect("the name was validated when the table was created");
     let encryption = admin::EncryptionInfo {
         encryption_type: EncryptionType::GoogleDefaultEncryption.into(),
         ..Default::default()
@@ -76,5 +76,5 @@ fn cluster_states(table: &str, encrypted: bool) -> BTreeMap<String, ClusterState
         replication_state: ReplicationState::Ready.into(),
         encryption_info: if encrypted { vec![encryption] } else { vec![] },
     };
-    BTreeMap::from([(cluster::cluster_id(name.instance), state)])
+    BTreeMap::from([(cluster_id(name.instance), state)])
 }

@@ -219,7 +219,7 @@ impl Chunks {
 
     /// Adds an encoded message without chunks. No row may be open.
     pub fn message(&mut self, encoded: &[u8]) {
-        assert!(self.newest.is_none(), "a message stands between two rows");
+        assert!(self.newest.is_none(), "a message must not split a row");
         self.finish_message(self.message.len());
         self.message.clear();
         self.message.put_bytes(0, FRAME_BYTES);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn one_cell_is_one_committed_chunk() {
-        let told = written(&[cell("r", ("f", "q"), 7, b"v")]);
+        let sent = written(&[cell("r", ("f", "q"), 7, b"v")]);
         let expected = CellChunk {
             row_key: "r".into(),
             family_name: Some("f".into()),
@@ -333,29 +333,29 @@ mod tests {
             row_status: COMMIT_ROW,
             ..chunk(b"v")
         };
-        assert_eq!(told, [expected]);
+        assert_eq!(sent, [expected]);
     }
 
     #[test]
     fn what_is_unchanged_is_left_out() {
-        let told = written(&[
+        let sent = written(&[
             cell("r", ("f", "q"), 2, b"2"),
             cell("r", ("f", "q"), 1, b"1"),
             cell("r", ("f", ""), 1, b""),
             cell("r", ("g", ""), 0, b"x"),
             cell("s", ("g", ""), 0, b"y"),
         ]);
-        assert_eq!(told.len(), 5);
-        assert_eq!(told[1], CellChunk { timestamp_micros: 1, ..chunk(b"1") });
+        assert_eq!(sent.len(), 5);
+        assert_eq!(sent[1], CellChunk { timestamp_micros: 1, ..chunk(b"1") });
         let empty = Some(Vec::new());
-        assert_eq!(told[2].family_name, None);
-        assert_eq!(told[2].qualifier, empty, "an empty qualifier is present");
-        assert_eq!(told[3].family_name.as_deref(), Some("g"));
-        assert_eq!(told[3].qualifier, empty, "a family brings its qualifier");
-        assert_eq!(told[3].row_status, COMMIT_ROW);
-        assert_eq!(told[4].row_key, "s");
-        assert_eq!(told[4].family_name.as_deref(), Some("g"));
-        let commits = told.iter().filter(|chunk| chunk.row_status.is_some()).count();
+        assert_eq!(sent[2].family_name, None);
+        assert_eq!(sent[2].qualifier, empty, "an empty qualifier is present");
+        assert_eq!(sent[3].family_name.as_deref(), Some("g"));
+        assert_eq!(sent[3].qualifier, empty, "a family brings its qualifier");
+        assert_eq!(sent[3].row_status, COMMIT_ROW);
+        assert_eq!(sent[4].row_key, "s");
+        assert_eq!(sent[4].family_name.as_deref(), Some("g"));
+        let commits = sent.iter().filter(|chunk| chunk.row_status.is_some()).count();
         assert_eq!(commits, 2);
     }
 
@@ -368,14 +368,14 @@ mod tests {
             chunks.end_row();
             let messages: Vec<Bytes> = std::iter::from_fn(|| chunks.take()).collect();
             assert_eq!(messages.len(), messages_expected);
-            let told: Vec<CellChunk> = messages.iter().flat_map(decode).collect();
-            let (last, pieces) = told.split_last().unwrap();
-            assert_eq!(told.len(), value.len().div_ceil(PIECE_BYTES));
+            let sent: Vec<CellChunk> = messages.iter().flat_map(decode).collect();
+            let (last, pieces) = sent.split_last().unwrap();
+            assert_eq!(sent.len(), value.len().div_ceil(PIECE_BYTES));
             assert!(pieces.iter().all(|piece| piece.value_size == value.len() as i32));
             assert!(pieces.iter().all(|piece| piece.row_status.is_none()));
             assert!(pieces[1..].iter().all(|piece| piece.timestamp_micros == 0));
             assert_eq!((last.value_size, last.row_status), (0, COMMIT_ROW));
-            let joined: Vec<u8> = told.iter().flat_map(|chunk| chunk.value.to_vec()).collect();
+            let joined: Vec<u8> = sent.iter().flat_map(|chunk| chunk.value.to_vec()).collect();
             assert_eq!(joined, value);
         }
     }
@@ -443,17 +443,17 @@ mod tests {
             let mut row = 0;
             for message in &messages {
                 prop_assert!(message.len() < 4 << 20);
-                let told = decode(message);
-                row += told.iter().filter(|chunk| chunk.row_status.is_some()).count();
-                if told.last().unwrap().row_status.is_none() {
+                let sent = decode(message);
+                row += sent.iter().filter(|chunk| chunk.row_status.is_some()).count();
+                if sent.last().unwrap().row_status.is_none() {
                     let (cells, bytes) = sizes[row];
                     prop_assert!(cells * (bytes + 64) > WHOLE_ROW_BYTES_MAX);
-                    prop_assert!(told.iter().all(|chunk| chunk.value.len() <= PIECE_BYTES));
+                    prop_assert!(sent.iter().all(|chunk| chunk.value.len() <= PIECE_BYTES));
                 }
             }
             prop_assert_eq!(row, sizes.len());
-            let told: usize = messages.iter().flat_map(decode).map(|chunk| chunk.value.len()).sum();
-            prop_assert_eq!(told, sizes.iter().map(|(cells, bytes)| cells * bytes).sum::<usize>());
+            let sent: usize = messages.iter().flat_map(decode).map(|chunk| chunk.value.len()).sum();
+            prop_assert_eq!(sent, sizes.iter().map(|(cells, bytes)| cells * bytes).sum::<usize>());
         }
     }
 
@@ -461,19 +461,19 @@ mod tests {
     fn every_length_of_a_chunk_can_be_committed() {
         for len in (0..400).chain(16_300..16_500) {
             let value = vec![b'v'; len];
-            let told =
+            let sent =
                 written(&[cell("r", ("f", "q"), 1, &value), cell("s", ("f", "q"), 1, &value)]);
-            assert_eq!(told.len(), 2, "{len}");
-            assert!(told.iter().all(|chunk| chunk.value == value), "{len}");
-            assert!(told.iter().all(|chunk| chunk.row_status == COMMIT_ROW), "{len}");
+            assert_eq!(sent.len(), 2, "{len}");
+            assert!(sent.iter().all(|chunk| chunk.value == value), "{len}");
+            assert!(sent.iter().all(|chunk| chunk.row_status == COMMIT_ROW), "{len}");
         }
     }
 
     #[test]
     fn a_label_stands_on_the_first_piece() {
         let labelled = Cell { label: Some("a"), ..cell("r", ("f", "q"), -5, b"v") };
-        let told = written(&[labelled]);
-        assert_eq!(told[0].labels, ["a"]);
-        assert_eq!(told[0].timestamp_micros, -5);
+        let sent = written(&[labelled]);
+        assert_eq!(sent[0].labels, ["a"]);
+        assert_eq!(sent[0].timestamp_micros, -5);
     }
 }

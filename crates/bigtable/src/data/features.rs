@@ -14,7 +14,7 @@ const WEB_SAFE: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Returns the client's feature flags; none if the header cannot be decoded.
-pub fn of(headers: &http::HeaderMap) -> FeatureFlags {
+pub fn flags(headers: &http::HeaderMap) -> FeatureFlags {
     let Some(header) = headers.get("bigtable-features") else { return FeatureFlags::default() };
     let decoded = WEB_SAFE.decode(header.as_bytes()).unwrap_or_default();
     FeatureFlags::decode(&decoded[..]).unwrap_or_default()
@@ -33,10 +33,10 @@ mod tests {
                 http::HeaderName::from_static("bigtable-features"),
                 http::HeaderValue::from_str(text).unwrap(),
             )]);
-            assert!(of(&headers).last_scanned_row_responses);
+            assert!(super::flags(&headers).last_scanned_row_responses);
         }
         let mut headers = http::HeaderMap::new();
         headers.insert("bigtable-features", http::HeaderValue::from_static("***"));
-        assert_eq!(of(&headers), FeatureFlags::default());
+        assert_eq!(super::flags(&headers), FeatureFlags::default());
     }
 }

@@ -1,71 +1,55 @@
 //! The data service: reading and writing rows.
+//!
+//! `server` decodes a call and selects the method of [`Data`]. `request` resolves
+//! the table that a request names.
+//!
+//! Writes: `write` (MutateRow and MutateRows), `check_and_mutate` and
+//! `read_modify_write` validate a request as a whole (`mutation`) and turn it into
+//! commits. The two conditional methods first read the row (`row_read`) and start
+//! over if it has changed since (`retries`). `commit` admits and applies a commit,
+//! `idempotency` makes repeated mutations apply once, `group` waits until commits
+//! are durable, and `outcomes` reports the entries of a bulk request.
+//!
+//! Reads: `read_plan` validates a ReadRows request (`row_set`, `request_filter`),
+//! and `read` streams its rows: a batch of cells (sized by `pace`) goes through
+//! the residual filter (`read_sink`) into an encoder of chunks (`chunk_output`,
+//! `chunks`, `chunk_fields`). `response_memory` charges what a call holds, `stats`
+//! counts what a read sees, `features` are the capabilities of the client.
+//! `sample` returns keys that divide a table.
 
-mod check;
+mod check_and_mutate;
 mod chunk_fields;
+mod chunk_output;
 mod chunks;
 mod commit;
-mod emit;
 mod features;
 mod group;
-mod modify;
+mod idempotency;
 mod mutation;
 mod outcomes;
 mod pace;
-mod plan;
 mod read;
+mod read_modify_write;
+mod read_plan;
+mod read_sink;
 pub(crate) mod request;
+mod request_filter;
 mod response_memory;
 mod retries;
 mod row_read;
-mod rows;
+mod row_set;
 mod sample;
 mod server;
+mod service;
 mod stats;
-mod target;
-mod tokens;
 mod write;
 
-use std::sync::Arc;
-
-use group::Group;
-pub use server::DataServer;
-use stele_engine::world::{Clock, Random};
-use tokens::Tokens;
-
-use crate::error::Result;
-use crate::table::Tables;
+#[cfg(test)]
+mod simulated;
 
 pub(crate) use mutation::MUTATIONS_MAX;
-
-/// The maximum number of entries of a MutateRows request.
-pub(crate) const ENTRIES_MAX: usize = 100_000;
-/// The maximum number of row keys and ranges of a ReadRows request.
-pub(crate) const ROWS_MAX: usize = 100_000;
-/// The maximum size of a read request in bytes. Google's service accepts about 1
-/// MiB.
-pub(crate) const READ_REQUEST_BYTES_MAX: usize = 4 << 20;
-
-/// Serves the rows of a store's tables.
-pub struct Data {
-    tables: Arc<Tables>,
-    tokens: Tokens,
-    group: Arc<Group>,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn Random>,
-}
-
-impl Data {
-    pub fn new(
-        tables: Arc<Tables>,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-    ) -> Result<Data> {
-        let tokens = Tokens::open(tables.store().clone())?;
-        let group = Group::new(tables.store().clone());
-        Ok(Data { tables, tokens, group, clock, random })
-    }
-
-    fn now_micros(&self) -> i64 {
-        self.clock.now_micros()
-    }
-}
+pub(crate) use read_plan::READ_REQUEST_BYTES_MAX;
+pub(crate) use row_set::ROWS_MAX;
+pub use server::DataServer;
+pub use service::Data;
+pub(crate) use write::ENTRIES_MAX;

@@ -2,13 +2,12 @@
 
 use stele_engine::{CommitBuilder, TimeRange};
 
-use super::rows::check_key;
 use crate::error::{Error, Result};
 use crate::name::excerpt;
 use crate::proto::v2;
 use crate::proto::v2::mutation::{self, Mutation as Kind, TimestampOrigin};
 use crate::proto::v2::value;
-use crate::table::{Family, Table};
+use crate::table::{Family, Table, check_row_key};
 
 /// The maximum number of mutations in a request.
 pub const MUTATIONS_MAX: usize = 100_000;
@@ -61,32 +60,24 @@ pub fn encoded_bytes(mutation: &v2::Mutation) -> usize {
 
 /// Rejects the mutations of a row unless [`append`] can take them all.
 pub fn check(table: &Table, key: &[u8], mutations: &[v2::Mutation]) -> Result<()> {
-    check_key(key)?;
+    check_row_key(key)?;
     for (at, mutation) in mutations.iter().enumerate() {
-        check_one(table, mutation).map_err(|error| in_element(at, error))?;
+        check_one(table, mutation).map_err(|error| {
+            error.within(&format!("Error in field 'Mutation list' : Error in element #{at}"))
+        })?;
     }
     Ok(())
-}
-
-fn in_element(at: usize, error: Error) -> Error {
-    let told = |what| format!("Error in field 'Mutation list' : Error in element #{at} : {what}");
-    match error {
-        Error::Invalid(what) => Error::Invalid(told(what)),
-        Error::NotFound(what) => Error::NotFound(told(what)),
-        Error::Unimplemented(what) => Error::Unimplemented(told(what)),
-        other => other,
-    }
 }
 
 fn check_one(table: &Table, mutation: &v2::Mutation) -> Result<()> {
     let origin = TimestampOrigin::try_from(mutation.timestamp_origin)
         .map_err(|_| Error::invalid("Unknown timestamp_origin"))?;
     match &mutation.mutation {
-        None => Err(Error::invalid("No mutation set, or one that this server does not know")),
+        None => Err(Error::invalid("No mutation set, or one of an unknown kind")),
         Some(Kind::SetCell(set)) => {
             if family(table, &set.family_name)?.aggregate().is_some() {
                 let name = &set.family_name;
-                let what = "cells are added or merged, not set";
+                let what = "use AddToCell or MergeToCell";
                 return Err(Error::Invalid(format!(
                     "Column family {name} is an aggregate: {what}"
                 )));
@@ -191,10 +182,10 @@ fn addition<'a>(table: &Table, mutation: &'a v2::Mutation) -> Result<Addition<'a
             timestamp,
             input,
         })) => (family_name, column_qualifier, timestamp, input, true),
-        _ => unreachable!("only additions are asked for"),
+        _ => unreachable!("called for AddToCell and MergeToCell only"),
     };
     let Some(fold) = family(table, name)?.aggregate() else {
-        let what = "is not an aggregate: set its cells";
+        let what = "is not an aggregate: use SetCell";
         return Err(Error::Invalid(format!("Column family {name} {what}")));
     };
     let kind = |value: &'a Option<v2::Value>| value.as_ref().and_then(|value| value.kind.as_ref());
@@ -256,7 +247,7 @@ pub fn append(
             }
             Kind::DeleteFromColumn(delete) => {
                 let (family, qualifier) = (delete.family_name.as_bytes(), &delete.column_qualifier);
-                commit.delete_cells(family, qualifier, times(delete.time_range.as_ref()));
+                commit.delete_cells(family, qualifier, time_range(delete.time_range.as_ref()));
             }
             Kind::DeleteFromFamily(delete) => {
                 commit.delete_family(delete.family_name.as_bytes());
@@ -276,7 +267,7 @@ pub fn append(
 }
 
 /// Converts a time range to the engine's form, in which both ends are inclusive.
-pub fn times(range: Option<&v2::TimestampRange>) -> TimeRange {
+pub fn time_range(range: Option<&v2::TimestampRange>) -> TimeRange {
     let Some(range) = range else { return TimeRange::ALL };
     let (start, end) = (range.start_timestamp_micros, range.end_timestamp_micros);
     if (start, end) == (0, 0) {

@@ -6,18 +6,17 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use stele_engine::world::Random;
-use stele_engine::{BatchEnd, BatchLimits, CellView, Flow, Scan, ScanSpec, Store};
+use stele_engine::{BatchEnd, BatchLimits, Flow, Scan, ScanSpec, Store};
 use stele_grpc::offload::in_place;
 use stele_grpc::{Messages, Next, Wait};
 
-use super::chunks::{Chunks, MESSAGE_BYTES};
-use super::emit::Emit;
+use super::chunks::MESSAGE_BYTES;
 use super::pace::{Pace, RowClock};
-use super::plan::{Plan, charged_bytes};
+use super::read_plan::ReadPlan;
+use super::read_sink::ReadSink;
+use super::request_filter::charged_bytes;
 use super::response_memory::ResponseMemory;
-use super::stats::ReadStats;
 use crate::error::{Error, Result};
-use crate::filter::Evaluator;
 use crate::proto::v2;
 use crate::table::Table;
 
@@ -33,7 +32,7 @@ const QUICK_BYTES_MAX: usize = 4 << 20;
 pub struct RowMessages {
     /// `None` if everything was read at once.
     scan: Option<Scan>,
-    sink: Sink,
+    sink: ReadSink,
     table: Arc<Table>,
     last_scanned: bool,
     deadline: Option<Instant>,
@@ -43,14 +42,6 @@ pub struct RowMessages {
     /// The longest value that the next batch may read.
     value_bytes: usize,
     ended: bool,
-}
-
-/// The destination of the scan's cells.
-struct Sink {
-    emit: Emit,
-    stats: Option<ReadStats>,
-    evaluator: Evaluator,
-    error: Option<Error>,
 }
 
 impl Messages for RowMessages {
@@ -76,20 +67,18 @@ impl RowMessages {
     /// Starts a read. The deadline is the client's; `memory` is already charged
     /// for the filter.
     pub fn begin(
-        plan: Plan,
+        plan: ReadPlan,
         store: &Store,
         random: &Arc<dyn Random>,
         deadline: Option<Instant>,
         memory: ResponseMemory,
     ) -> Result<RowMessages> {
-        let (mut spec, rest) = plan.scan();
-        let pace = if rest.passes_all() { Pace::fast() } else { Pace::of_filter(&plan.filter) };
-        let sink = Sink {
-            emit: Emit::new(plan.rows_limit),
-            stats: plan.stats.then(ReadStats::new),
-            evaluator: rest.evaluator(random.clone()),
-            error: None,
+        let (mut spec, residual) = plan.scan();
+        let pace = match residual.passes_all() {
+            true => Pace::fast(),
+            false => Pace::of_filter(&plan.filter),
         };
+        let sink = ReadSink::new(&plan, residual.evaluator(random.clone()));
         let mut messages = RowMessages {
             scan: None,
             sink,
@@ -108,10 +97,11 @@ impl RowMessages {
             if messages.read_row(store, row, &spec)? {
                 return Ok(messages);
             }
-            // Start over from the request: a plan serves a single evaluation.
-            let (again, rest) = plan.scan();
+            // Start over from the request: a residual filter serves a single
+            // evaluation.
+            let (again, residual) = plan.scan();
             spec = again;
-            messages.sink.restart(plan.rows_limit, rest.evaluator(random.clone()));
+            messages.sink.restart(&plan, residual.evaluator(random.clone()));
         }
         messages.scan = Some(store.scan(messages.table.id, spec)?);
         Ok(messages)
@@ -153,7 +143,7 @@ impl RowMessages {
         let (id, sink) = (self.table.id, &mut self.sink);
         let whole = store.try_read_row(id, row, spec, Pace::ROW_WORK_MAX, |cell| {
             large = sink.held_bytes() + cell.value.len() > MESSAGE_BYTES || clock.is_late();
-            if large { Flow::Stop } else { sink.take(cell, &self.table) }
+            if large { Flow::Stop } else { sink.cell(cell, &self.table) }
         })?;
         if large || whole.is_none() {
             return Ok(false);
@@ -176,7 +166,7 @@ impl RowMessages {
         let bytes_max = self.value_bytes.max(self.sink.evaluator.held_bytes());
         let (sink, table) = (&mut self.sink, &*self.table);
         let mut read = || -> Result<BatchEnd> {
-            let end = scan.next_batch(limits, &mut |cell| sink.take(cell, table))?;
+            let end = scan.next_batch(limits, &mut |cell| sink.cell(cell, table))?;
             if end.done || !scan.mid_row() {
                 sink.end_row(table);
             }
@@ -189,7 +179,7 @@ impl RowMessages {
         self.memory.set(self.filter_bytes + self.sink.held_bytes());
         self.sink.check_row(&self.table);
         self.sink.check()?;
-        if end.done || self.sink.emit.is_full() {
+        if end.done || self.sink.output.is_full() {
             return self.end();
         }
         // The batch produced nothing to send: report at least how far the scan
@@ -211,7 +201,7 @@ impl RowMessages {
         self.scan = None;
         self.sink.check()?;
         if let Some(stats) = &self.sink.stats {
-            let request_stats = Some(stats.message(self.sink.emit.chunks.counts()));
+            let request_stats = Some(stats.message(self.sink.output.chunks.counts()));
             let message = v2::ReadRowsResponse { request_stats, ..Default::default() };
             self.sink.chunks().message(&message.encode_to_vec());
         }
@@ -233,63 +223,6 @@ impl RowMessages {
             }
             _ => Ok(()),
         }
-    }
-}
-
-impl Sink {
-    fn chunks(&mut self) -> &mut Chunks {
-        &mut self.emit.chunks
-    }
-
-    /// Returns the bytes that were read but not sent.
-    fn held_bytes(&self) -> usize {
-        self.emit.chunks.len() + self.evaluator.held_bytes()
-    }
-
-    fn restart(&mut self, rows_limit: u64, evaluator: Evaluator) {
-        self.emit = Emit::new(rows_limit);
-        self.evaluator = evaluator;
-        self.error = None;
-        if let Some(stats) = &mut self.stats {
-            stats.restart();
-        }
-    }
-
-    /// Processes a cell and decides how the read continues after it.
-    fn take(&mut self, cell: &CellView<'_>, table: &Table) -> Flow {
-        if let Some(stats) = &mut self.stats {
-            stats.see(cell);
-        }
-        match self.evaluator.cell(cell, &mut self.emit) {
-            Err(large) => {
-                self.error.get_or_insert_with(|| large.error(&table.name));
-                Flow::Stop
-            }
-            Ok(_) if self.emit.is_full() => Flow::Stop,
-            // Statistics count the cells that the filter drops.
-            Ok(_) if self.stats.is_some() => Flow::Continue,
-            Ok(flow) => flow,
-        }
-    }
-
-    fn end_row(&mut self, table: &Table) {
-        if let Err(large) = self.evaluator.end_row(&mut self.emit) {
-            self.error.get_or_insert_with(|| large.error(&table.name));
-        }
-        self.emit.end_row();
-        self.check_row(table);
-    }
-
-    /// Records an error if the current row, which may not be complete yet, is too
-    /// large.
-    fn check_row(&mut self, table: &Table) {
-        if let Some(large) = self.emit.large_row() {
-            self.error.get_or_insert_with(|| large.error(&table.name));
-        }
-    }
-
-    fn check(&mut self) -> Result<()> {
-        self.error.take().map_or(Ok(()), Err)
     }
 }
 
@@ -350,7 +283,7 @@ mod tests {
             None => Filter::compile(None),
         };
         let features = v2::FeatureFlags::default();
-        let plan = Plan::new(api.tables(), &request, filter, &features).unwrap();
+        let plan = ReadPlan::new(api.tables(), &request, filter, &features).unwrap();
         let random: Arc<dyn Random> = Arc::new(SeededRandom::new(7));
         RowMessages::begin(plan, api.tables().store(), &random, None, ResponseMemory::of_call())
             .unwrap()
@@ -384,7 +317,7 @@ mod tests {
         let (_dir, api) = table_with([3, 5000, 3]);
         for reversed in [false, true] {
             let mut messages = open(&api, request::ReadRows { reversed, ..Default::default() });
-            messages.sink.emit.row_bytes_max = 4 << 20;
+            messages.sink.output.row_bytes_max = 4 << 20;
             let (rows, end) = rows_of(messages);
             assert_eq!(rows, [if reversed { "c" } else { "a" }], "rows before it are sent");
             assert!(matches!(end, Err(Error::LargeRow { row, .. }) if row == b"b"), "{rows:?}");
@@ -398,6 +331,18 @@ mod tests {
         let (rows, end) = rows_of(messages);
         assert!(end.is_ok());
         assert_eq!(rows, ["c"]);
+    }
+
+    /// Returns how often a stream without messages yields.
+    fn yields_of_empty(mut messages: RowMessages) -> usize {
+        let mut yields = 0;
+        loop {
+            match messages.next().unwrap() {
+                Next::Yield => yields += 1,
+                Next::End => return yields,
+                Next::Message(_) | Next::Wait(_) => panic!("there is no cell to send"),
+            }
+        }
     }
 
     fn value_filter(regex: &'static str) -> Option<Bytes> {
@@ -415,15 +360,8 @@ mod tests {
         let (_dir, api) = table_with([3, 20_000, 3]);
         for rows in [None, Some(v2::RowSet { row_keys: vec!["b".into()], row_ranges: vec![] })] {
             let filter = value_filter("nothing+");
-            let mut messages = open(&api, request::ReadRows { rows, filter, ..Default::default() });
-            let mut yields = 0;
-            loop {
-                match messages.next().unwrap() {
-                    Next::Yield => yields += 1,
-                    Next::End => break,
-                    Next::Message(_) | Next::Wait(_) => panic!("nothing matches"),
-                }
-            }
+            let messages = open(&api, request::ReadRows { rows, filter, ..Default::default() });
+            let yields = yields_of_empty(messages);
             assert!(yields >= 20_000 / Pace::WORK_MAX, "{yields} yields");
         }
     }
@@ -437,15 +375,7 @@ mod tests {
         commit.table(table.id).row(b"b").delete_column(b"f", b"q");
         store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
         let rows = Some(v2::RowSet { row_keys: vec!["b".into()], row_ranges: vec![] });
-        let mut messages = open(&api, request::ReadRows { rows, ..Default::default() });
-        let mut yields = 0;
-        loop {
-            match messages.next().unwrap() {
-                Next::Yield => yields += 1,
-                Next::End => break,
-                Next::Message(_) | Next::Wait(_) => panic!("there is no cell"),
-            }
-        }
+        let yields = yields_of_empty(open(&api, request::ReadRows { rows, ..Default::default() }));
         assert!(yields >= 20_000 / Pace::WORK_MAX, "{yields} yields");
     }
 

@@ -1,10 +1,15 @@
-//! Request messages that keep their filters encoded: only the bytes of a filter
-//! distinguish one without a kind from one of an unknown kind.
+//! What the requests of the data service have in common: the table that they name,
+//! and filters that stay encoded. Only the bytes of a filter distinguish one
+//! without a kind from one of an unknown kind.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
 
+use crate::error::{Error, Result};
 use crate::proto::v2;
+use crate::table::{Table, Tables};
 
 /// `ReadRowsRequest`.
 #[derive(Clone, PartialEq, Message)]
@@ -42,6 +47,19 @@ pub struct CheckAndMutateRow {
     pub true_mutations: Vec<v2::Mutation>,
     #[prost(message, repeated, tag = "5")]
     pub false_mutations: Vec<v2::Mutation>,
+}
+
+/// Returns the table of a request; rejects requests that name a view, which
+/// are not supported yet.
+pub fn table(tables: &Tables, table: &str, views: &[&str]) -> Result<Arc<Table>> {
+    if views.iter().all(|view| view.is_empty()) {
+        return tables.get(table);
+    }
+    let named = views.iter().filter(|view| !view.is_empty()).count();
+    if named > 1 || !table.is_empty() {
+        return Err(Error::invalid("Exactly one of table name and view name must be set"));
+    }
+    Err(Error::Unimplemented("Authorized and materialized views are not supported".into()))
 }
 
 #[cfg(test)]

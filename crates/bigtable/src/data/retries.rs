@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 
 /// The maximum number of attempts per request. Beyond that the row is too
 /// contended, and the client decides whether to retry.
-const TRIES_MAX: u32 = 64;
+const ATTEMPTS_MAX: u32 = 64;
 
 /// The attempts of one conditional write.
 #[derive(Default)]
@@ -18,11 +18,11 @@ impl Retries {
     /// other tasks have run; an error ends the request.
     pub async fn conflicted(&mut self, row: &[u8]) -> Result<()> {
         self.failed += 1;
-        if self.failed >= TRIES_MAX {
+        if self.failed >= ATTEMPTS_MAX {
             return Err(Error::Aborted(format!(
-                "Row '{}' was changed by other writes during each of {TRIES_MAX} tries: \
-                 send the request again",
-                row[..row.len().min(ROW_SHOWN_BYTES_MAX)].escape_ascii()
+                "Row '{}' was changed by other writes during each of {ATTEMPTS_MAX} attempts: \
+                 retry the request",
+                row[..row.len().min(ROW_EXCERPT_BYTES_MAX)].escape_ascii()
             )));
         }
         tokio::task::yield_now().await;
@@ -31,7 +31,7 @@ impl Retries {
 }
 
 /// The maximum number of bytes of a row key in an error message.
-const ROW_SHOWN_BYTES_MAX: usize = 120;
+const ROW_EXCERPT_BYTES_MAX: usize = 120;
 
 /// Returns whether a row was written after it was read.
 pub fn is_conflict(error: &Error) -> bool {
@@ -52,7 +52,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_try_that_conflicts_is_answered_aborted() {
         let mut retries = Retries::default();
-        for _ in 1..TRIES_MAX {
+        for _ in 1..ATTEMPTS_MAX {
             retries.conflicted(b"row").await.unwrap();
         }
         let error = retries.conflicted(&[0xFF; 4096]).await.unwrap_err();

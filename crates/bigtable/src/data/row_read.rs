@@ -94,37 +94,17 @@ impl Data {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::pin::pin;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use stele_engine::world::sim::SimFiles;
-    use stele_engine::world::{ManualClock, SeededRandom, World};
-    use stele_engine::{CommitBuilder, Options, Store, Wait};
+    use stele_engine::{CommitBuilder, Wait};
     use stele_grpc::memory::{CallMemory, CallPools, MemoryPool};
 
     use super::*;
+    use crate::data::simulated::{TABLE, data};
     use crate::proto::v2;
     use crate::proto::v2::read_modify_write_rule::Rule;
-    use crate::table::{Definition, Family, Tables};
-
-    const NAME: &str = "projects/p/instances/i/tables/t";
-
-    fn data() -> (Data, Arc<Table>) {
-        let (clock, random) = (Arc::new(ManualClock::at(1)), Arc::new(SeededRandom::new(1)));
-        let world = World {
-            clock: clock.clone(),
-            files: Arc::new(SimFiles::new(1)),
-            random: random.clone(),
-            spawner: None,
-        };
-        let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
-        let tables = Arc::new(Tables::open(Arc::new(store)).unwrap());
-        let families = [("f".to_string(), Family::default())].into();
-        let table = tables.create(NAME, Definition { families, ..Default::default() }).unwrap();
-        (Data::new(tables, clock, random).unwrap(), table)
-    }
 
     /// Writes cells of one column, and optionally deletes them.
     fn write(data: &Data, table: &Table, cells: &[Vec<u8>], deleted: bool) {
@@ -217,12 +197,12 @@ mod tests {
             rule: Some(Rule::AppendValue("more".into())),
         };
         let request = v2::ReadModifyWriteRowRequest {
-            table_name: NAME.into(),
+            table_name: TABLE.into(),
             row_key: "row".into(),
             rules: vec![rule],
             ..Default::default()
         };
-        let (modified, pool) = counted(data.modify(request)).await;
+        let (modified, pool) = counted(data.read_modify_write(request)).await;
         let (row, memory) = modified.unwrap();
         let value = &row.families[0].columns[0].cells[0].value;
         assert_eq!(value.len(), (300 << 10) + 4);

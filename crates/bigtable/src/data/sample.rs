@@ -4,7 +4,7 @@ use stele_engine::RowRange;
 use stele_grpc::offload::in_place;
 
 use super::response_memory::ResponseMemory;
-use super::{Data, rows, target};
+use super::{Data, request, row_set};
 use crate::error::Result;
 use crate::proto::v2;
 
@@ -37,10 +37,10 @@ impl Data {
         request: &v2::SampleRowKeysRequest,
     ) -> Result<Vec<v2::SampleRowKeysResponse>> {
         let views = [&*request.authorized_view_name, &request.materialized_view_name];
-        let table = target::table(&self.tables, &request.table_name, &views)?;
+        let table = request::table(&self.tables, &request.table_name, &views)?;
         let range = match &request.row_range {
             None => RowRange::all(),
-            Some(range) => rows::range_of(range)?,
+            Some(range) => row_set::to_range(range)?,
         };
         let sizes = self.tables.store().sizes(table.id)?;
         let part_bytes = part_bytes(sizes.disk_bytes(&RowRange::all()));

@@ -13,10 +13,10 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-use super::plan::{self, Plan};
 use super::read::{self, RowMessages};
+use super::read_plan::ReadPlan;
 use super::response_memory::ResponseMemory;
-use super::{Data, features, outcomes, request};
+use super::{Data, features, outcomes, request, request_filter};
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::name::InstanceName;
 use crate::precheck;
@@ -60,8 +60,8 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
             let request =
                 read::<request::ReadRows, precheck::ReadRows>(&extensions, &headers, body).await?;
             let mut memory = ResponseMemory::of_call();
-            let filter = plan::compile(request.filter.as_ref(), &mut memory).await;
-            let plan = Plan::new(&data.tables, &request, filter, &features::of(&headers))?;
+            let filter = request_filter::compile(request.filter.as_ref(), &mut memory).await;
+            let plan = ReadPlan::new(&data.tables, &request, filter, &features::flags(&headers))?;
             let (store, deadline) = (data.tables.store(), read::deadline(&headers));
             let messages = RowMessages::begin(plan, store, &data.random, deadline, memory)?;
             Ok(MessageBody::response(messages))
@@ -86,7 +86,7 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
                 read::<_, precheck::ReadModifyWriteRow>(&extensions, &headers, body).await?;
             // The memory stays charged until the response is a frame, which the
             // server charges.
-            let (row, _memory) = data.modify(request).await?;
+            let (row, _memory) = data.read_modify_write(request).await?;
             Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
         }
         "SampleRowKeys" => {

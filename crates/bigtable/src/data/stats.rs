@@ -19,7 +19,8 @@ impl ReadStats {
         ReadStats { begun: Instant::now(), rows_seen: 0, cells_seen: 0, row: Vec::new() }
     }
 
-    pub fn see(&mut self, cell: &CellView<'_>) {
+    /// Counts a cell, and its row if it is the first of it.
+    pub fn count(&mut self, cell: &CellView<'_>) {
         self.cells_seen += 1;
         if self.rows_seen == 0 || self.row != cell.row {
             self.rows_seen += 1;

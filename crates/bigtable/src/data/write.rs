@@ -3,13 +3,15 @@
 use stele_engine::{Commit, CommitBuilder, Txn};
 use stele_grpc::offload::{in_place, in_place_if_large};
 
+use super::idempotency::IdempotencyToken;
 use super::retries::{Retries, is_conflict, is_outdated};
-use super::tokens::Token;
-use super::{Data, mutation, target};
+use super::{Data, mutation, request};
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::table::Table;
 
+/// The maximum number of entries of a MutateRows request.
+pub const ENTRIES_MAX: usize = 100_000;
 /// The approximate size of the commits that entries of one MutateRows request
 /// share.
 const COMMIT_BYTES: usize = 4 << 20;
@@ -24,12 +26,12 @@ impl Data {
         mutation::check_count(mutations.len())?;
         let mut retries = Retries::default();
         let txn = loop {
-            let table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+            let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
             in_place_if_large(mutation::cost(mutations), || {
                 mutation::check(&table, key, mutations)
             })?;
             let written = match &request.idempotency {
-                None => self.write_row(&table, key, mutations).await,
+                None => self.write_row(&table, key, mutations, Txn::MAX).await,
                 Some(idempotency) => self.write_once(&table, key, mutations, idempotency).await,
             };
             match written {
@@ -46,12 +48,14 @@ impl Data {
         retries.conflicted(key).await
     }
 
-    /// Applies the validated mutations of one row. Returns the txn to wait for.
-    async fn write_row(
+    /// Applies the validated mutations of one row, unless the row was written
+    /// after `commit_max_txn`. Returns the txn to wait for.
+    pub(super) async fn write_row(
         &self,
         table: &Table,
         key: &[u8],
         mutations: &[v2::Mutation],
+        commit_max_txn: Txn,
     ) -> Result<Txn> {
         let (now, cost) = (self.now_micros(), mutation::cost(mutations));
         let commit = in_place_if_large(cost, || {
@@ -60,7 +64,7 @@ impl Data {
             mutation::append(&mut commit, table, mutations, now);
             commit.finish()
         });
-        self.apply(table, &commit, Txn::MAX, cost).await
+        self.apply(table, &commit, commit_max_txn, cost).await
     }
 
     /// Like `write_row`, unless mutations of this row were already applied under
@@ -73,7 +77,7 @@ impl Data {
         idempotency: &v2::Idempotency,
     ) -> Result<Txn> {
         let now = self.now_micros();
-        let token = Token::new(table.id, key, idempotency, now)?;
+        let token = IdempotencyToken::new(table.id, key, idempotency, now)?;
         let mut retries = Retries::default();
         loop {
             let (found, read_at) = self.tokens.find(&token)?;
@@ -98,7 +102,7 @@ impl Data {
         request: v2::MutateRowsRequest,
     ) -> Result<Vec<Result<()>>> {
         let v2::MutateRowsRequest { table_name, entries, authorized_view_name, .. } = &request;
-        let mut table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+        let mut table = request::table(&self.tables, table_name, &[authorized_view_name])?;
         let total = entries.iter().map(|entry| entry.mutations.len()).sum();
         mutation::check_count(total)?;
         let check = |table: &Table, at: usize| {
@@ -120,7 +124,7 @@ impl Data {
             {
                 break;
             }
-            table = target::table(&self.tables, table_name, &[authorized_view_name])?;
+            table = request::table(&self.tables, table_name, &[authorized_view_name])?;
             for &at in &todo {
                 outcomes[at] = check(&table, at);
             }
@@ -150,10 +154,10 @@ impl Data {
         }
         let now = self.now_micros();
         let mut newest = None;
-        let mut batch = Batch::with_room(table, entries);
+        let mut batch = EntryBatch::with_capacity_for(table, entries);
         for (nth, &at) in order.iter().enumerate() {
             let entry = &entries[at];
-            if let Some(error) = &batch.refused {
+            if let Some(error) = &batch.overloaded {
                 outcomes[at] = Err(error.clone());
                 continue;
             }
@@ -167,7 +171,7 @@ impl Data {
                 match self.write_once(table, key, mutations, idempotency).await {
                     Ok(txn) => newest = newest.max(Some(txn)),
                     Err(error) => {
-                        batch.refuse_rest(&error);
+                        batch.stop_if_overloaded(&error);
                         outcomes[at] = Err(error);
                     }
                 }
@@ -184,13 +188,17 @@ impl Data {
         self.write_batch(&mut batch, outcomes).await.or(newest)
     }
 
-    async fn write_batch(&self, batch: &mut Batch<'_>, outcomes: &mut [Result<()>]) -> Option<Txn> {
+    async fn write_batch(
+        &self,
+        batch: &mut EntryBatch<'_>,
+        outcomes: &mut [Result<()>],
+    ) -> Option<Txn> {
         let cost = batch.cost;
         let (commit, entries) = batch.take()?;
         match self.apply(batch.table, &commit, Txn::MAX, cost).await {
             Ok(txn) => Some(txn),
             Err(error) => {
-                batch.refuse_rest(&error);
+                batch.stop_if_overloaded(&error);
                 for at in entries {
                     outcomes[at] = Err(error.clone());
                 }
@@ -201,7 +209,7 @@ impl Data {
 }
 
 /// Entries that are applied together.
-struct Batch<'t> {
+struct EntryBatch<'t> {
     table: &'t Table,
     commit: CommitBuilder,
     row: Vec<u8>,
@@ -209,25 +217,28 @@ struct Batch<'t> {
     /// The cost of applying them.
     cost: usize,
     /// Set once the store is overloaded: a request waits for admission only once.
-    refused: Option<Error>,
+    overloaded: Option<Error>,
 }
 
-impl<'t> Batch<'t> {
-    fn new(table: &'t Table) -> Batch<'t> {
+impl<'t> EntryBatch<'t> {
+    fn new(table: &'t Table) -> EntryBatch<'t> {
         let (row, entries) = (Vec::new(), Vec::new());
-        Batch { table, commit: CommitBuilder::new(), row, entries, cost: 0, refused: None }
+        EntryBatch { table, commit: CommitBuilder::new(), row, entries, cost: 0, overloaded: None }
     }
 
     /// Creates a batch with capacity for all entries, or for as many as a commit
     /// holds.
-    fn with_room(table: &'t Table, entries: &[v2::mutate_rows_request::Entry]) -> Batch<'t> {
+    fn with_capacity_for(
+        table: &'t Table,
+        entries: &[v2::mutate_rows_request::Entry],
+    ) -> EntryBatch<'t> {
         let bytes = |entry: &v2::mutate_rows_request::Entry| {
             let mutations = entry.mutations.iter().map(mutation::encoded_bytes);
             entry.row_key.len() + mutations.sum::<usize>()
         };
         let bytes: usize = entries.iter().map(bytes).sum();
         let commit = CommitBuilder::with_capacity(bytes.min(COMMIT_BYTES));
-        Batch { commit, ..Batch::new(table) }
+        EntryBatch { commit, ..EntryBatch::new(table) }
     }
 
     fn add(&mut self, at: usize, entry: &v2::mutate_rows_request::Entry, now_micros: i64) {
@@ -244,10 +255,10 @@ impl<'t> Batch<'t> {
         self.cost += mutation::cost(&entry.mutations);
     }
 
-    /// Records that later entries need not be attempted.
-    fn refuse_rest(&mut self, error: &Error) {
+    /// Records an overload: later entries are not attempted.
+    fn stop_if_overloaded(&mut self, error: &Error) {
         if let Error::Engine(stele_engine::Error::Overloaded { .. }) = error {
-            self.refused = Some(error.clone());
+            self.overloaded = Some(error.clone());
         }
     }
 

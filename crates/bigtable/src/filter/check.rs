@@ -2,22 +2,18 @@
 //! path to the invalid field.
 
 use std::cell::RefCell;
-use std::ops::Bound;
-use std::sync::Arc;
 
-use stele_engine::{RowRange, TimeRange};
-
-use super::node::{ColumnRange, Node};
+use super::leaf;
+use super::node::Node;
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
-use crate::regex::{Pattern, PatternBudget, PatternError};
+use crate::regex::PatternBudget;
 
 /// The maximum encoded size of a filter.
 pub const FILTER_BYTES_MAX: usize = 20480;
 /// The maximum nesting depth of a filter.
 pub const FILTER_DEPTH_MAX: usize = 20;
-const LABEL_BYTES_MAX: usize = 15;
 
 pub fn size(bytes: usize) -> Result<()> {
     if bytes > FILTER_BYTES_MAX {
@@ -30,62 +26,62 @@ pub fn size(bytes: usize) -> Result<()> {
 
 /// Validates a filter and simplifies it. Also returns the remaining budget of its
 /// patterns; if that deferred any pattern, the filter must not be used.
-pub fn node(filter: &v2::RowFilter, budget: PatternBudget) -> Result<(Node, PatternBudget)> {
+pub fn filter(filter: &v2::RowFilter, budget: PatternBudget) -> Result<(Node, PatternBudget)> {
     let patterns = RefCell::new(budget);
-    let whole = Place { depth: 0, in_condition: false, patterns: &patterns };
+    let whole = Checker { depth: 0, in_condition: false, patterns: &patterns };
     let node = whole.filter(filter).map_err(Error::Invalid)?.node;
     Ok((node, patterns.into_inner()))
 }
 
 /// The error is a message, prefixed with the path to the invalid field.
-type Checked<T> = Result<T, String>;
+pub type Checked<T> = Result<T, String>;
 
 /// A valid filter.
-struct Part {
+struct CheckedFilter {
     node: Node,
     /// Whether it applies a label somewhere.
     labels: bool,
 }
 
-/// The position of a filter within the whole.
+/// Checks filters at one depth within the whole.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct Checker<'p> {
     depth: usize,
     in_condition: bool,
-    /// The remaining budget for the patterns of the whole filter.
     patterns: &'p Patterns,
 }
 
-type Patterns = RefCell<PatternBudget>;
+/// The remaining budget for the patterns of the whole filter.
+pub type Patterns = RefCell<PatternBudget>;
 
-impl<'p> Place<'p> {
-    fn inside(self) -> Place<'p> {
-        Place { depth: self.depth + 1, ..self }
+impl<'p> Checker<'p> {
+    fn inside(self) -> Checker<'p> {
+        Checker { depth: self.depth + 1, ..self }
     }
 
-    fn filter(self, filter: &v2::RowFilter) -> Checked<Part> {
+    fn filter(self, filter: &v2::RowFilter) -> Checked<CheckedFilter> {
         if self.depth > FILTER_DEPTH_MAX {
             return Err(format!("Row filter nests deeper than {FILTER_DEPTH_MAX} levels"));
         }
         let Some(kind) = &filter.filter else {
-            return Ok(Part { node: Node::PassAll, labels: false });
+            return Ok(CheckedFilter { node: Node::PassAll, labels: false });
         };
         match kind {
             Kind::Chain(chain) => self.chain(chain).map_err(in_field("chain")),
             Kind::Interleave(fork) => self.interleave(fork).map_err(in_field("interleave")),
             Kind::Condition(condition) => self.condition(condition).map_err(in_field("condition")),
             Kind::Sink(_) if self.in_condition => {
-                Err(in_field("sink")("a sink must not stand inside a condition".into()))
+                Err(in_field("sink")("a sink must not be inside a condition".into()))
             }
-            leaf => {
-                let (field, node) = self::leaf(leaf, self.patterns);
+            _ => {
+                let (field, node) = leaf::check(kind, self.patterns);
                 let node = node.map_err(in_field(field))?;
-                Ok(Part { labels: matches!(node, Node::Label(_)), node })
+                Ok(CheckedFilter { labels: matches!(node, Node::Label(_)), node })
             }
         }
     }
 
-    fn elements(self, filters: &[v2::RowFilter]) -> Checked<Vec<Part>> {
+    fn elements(self, filters: &[v2::RowFilter]) -> Checked<Vec<CheckedFilter>> {
         if filters.len() < 2 {
             return Err(format!("at least two filters are required, not {}", filters.len()));
         }
@@ -97,27 +93,30 @@ impl<'p> Place<'p> {
         elements.collect()
     }
 
-    fn chain(self, chain: &Chain) -> Checked<Part> {
+    fn chain(self, chain: &Chain) -> Checked<CheckedFilter> {
         let stages = self.elements(&chain.filters)?;
         // Ensures that no cell ever gets two labels.
         if stages.iter().filter(|stage| stage.labels).count() > 1 {
             return Err("at most one filter may contain an apply_label_transformer".into());
         }
         let labels = stages.iter().any(|stage| stage.labels);
-        Ok(Part { node: Node::chain(stages.into_iter().map(|stage| stage.node)), labels })
+        Ok(CheckedFilter { node: Node::chain(stages.into_iter().map(|stage| stage.node)), labels })
     }
 
-    fn interleave(self, interleave: &Interleave) -> Checked<Part> {
+    fn interleave(self, interleave: &Interleave) -> Checked<CheckedFilter> {
         let branches = self.elements(&interleave.filters)?;
         let labels = branches.iter().any(|branch| branch.labels);
-        Ok(Part { node: Node::interleave(branches.into_iter().map(|branch| branch.node)), labels })
+        Ok(CheckedFilter {
+            node: Node::interleave(branches.into_iter().map(|branch| branch.node)),
+            labels,
+        })
     }
 
-    fn condition(self, condition: &Condition) -> Checked<Part> {
-        let inside = Place { in_condition: true, ..self.inside() };
+    fn condition(self, condition: &Condition) -> Checked<CheckedFilter> {
+        let inside = Checker { in_condition: true, ..self.inside() };
         let branch = |field, filter: &Option<Box<v2::RowFilter>>| match filter {
             Some(filter) => inside.filter(filter).map_err(in_field(field)),
-            None => Ok(Part { node: Node::BlockAll, labels: false }),
+            None => Ok(CheckedFilter { node: Node::BlockAll, labels: false }),
         };
         if condition.predicate_filter.is_none() {
             return Err(in_field("predicate_filter")("a predicate is required".into()));
@@ -125,7 +124,7 @@ impl<'p> Place<'p> {
         let predicate = branch("predicate_filter", &condition.predicate_filter)?;
         let then = branch("true_filter", &condition.true_filter)?;
         let otherwise = branch("false_filter", &condition.false_filter)?;
-        Ok(Part {
+        Ok(CheckedFilter {
             labels: predicate.labels || then.labels || otherwise.labels,
             node: Node::condition(predicate.node, then.node, otherwise.node),
         })
@@ -136,174 +135,11 @@ fn in_field(field: &str) -> impl Fn(String) -> String {
     move |error| format!("Error in field '{field}' : {error}")
 }
 
-/// Checks a filter without nested filters. Also returns the name of its field.
-fn leaf(kind: &Kind, patterns: &Patterns) -> (&'static str, Checked<Node>) {
-    let pattern = |regex: &[u8]| {
-        let compiled = Pattern::within(regex, &mut patterns.borrow_mut());
-        compiled.map_err(|error: PatternError| error.to_string())
-    };
-    match kind {
-        Kind::Chain(_) | Kind::Interleave(_) | Kind::Condition(_) => {
-            unreachable!("filters of filters are checked by their own functions")
-        }
-        Kind::Sink(on) => ("sink", flag(*on, Node::Sink)),
-        Kind::PassAllFilter(on) => ("pass_all_filter", flag(*on, Node::PassAll)),
-        Kind::BlockAllFilter(on) => ("block_all_filter", flag(*on, Node::BlockAll)),
-        Kind::StripValueTransformer(on) => ("strip_value_transformer", flag(*on, Node::Strip)),
-        Kind::RowKeyRegexFilter(regex) => ("row_key_regex_filter", row_key(regex, pattern)),
-        Kind::RowSampleFilter(share) => ("row_sample_filter", sample(*share)),
-        Kind::FamilyNameRegexFilter(regex) => ("family_name_regex_filter", family(regex, pattern)),
-        Kind::ColumnQualifierRegexFilter(regex) => {
-            ("column_qualifier_regex_filter", pattern(regex).map(Node::Qualifier))
-        }
-        Kind::ValueRegexFilter(regex) => ("value_regex_filter", pattern(regex).map(Node::Value)),
-        Kind::ColumnRangeFilter(range) => ("column_range_filter", column_range(range)),
-        Kind::ValueRangeFilter(range) => ("value_range_filter", value_range(range)),
-        Kind::TimestampRangeFilter(range) => ("timestamp_range_filter", Ok(times(range))),
-        Kind::ValueBitmaskFilter(bitmask) => ("value_bitmask_filter", mask(bitmask)),
-        Kind::CellsPerRowOffsetFilter(cells) => ("cells_per_row_offset_filter", offset(*cells)),
-        Kind::CellsPerRowLimitFilter(cells) => {
-            ("cells_per_row_limit_filter", limit(*cells).map(Node::RowLimit))
-        }
-        Kind::CellsPerColumnLimitFilter(cells) => {
-            ("cells_per_column_limit_filter", limit(*cells).map(Node::ColumnLimit))
-        }
-        Kind::ApplyLabelTransformer(name) => ("apply_label_transformer", label(name)),
-    }
-}
-
-fn flag(on: bool, node: Node) -> Checked<Node> {
-    if on { Ok(node) } else { Err("argument must be true".into()) }
-}
-
-fn row_key(regex: &[u8], pattern: impl Fn(&[u8]) -> Checked<Pattern>) -> Checked<Node> {
-    if regex.is_empty() {
-        return Err("argument must not be empty".into());
-    }
-    pattern(regex).map(Node::RowKey)
-}
-
-fn sample(share: f64) -> Checked<Node> {
-    if share > 0.0 && share < 1.0 {
-        Ok(Node::RowSample(share))
-    } else {
-        Err(format!("argument must be strictly between 0 and 1, not {share}"))
-    }
-}
-
-fn family(regex: &str, pattern: impl Fn(&[u8]) -> Checked<Pattern>) -> Checked<Node> {
-    if regex.contains(':') {
-        return Err("argument must not contain ':'".into());
-    }
-    pattern(regex.as_bytes()).map(Node::Family)
-}
-
-fn column_range(range: &v2::ColumnRange) -> Checked<Node> {
-    use v2::column_range::{EndQualifier, StartQualifier};
-    let start = match &range.start_qualifier {
-        None => Bound::Unbounded,
-        Some(StartQualifier::StartQualifierClosed(start)) => Bound::Included(&start[..]),
-        Some(StartQualifier::StartQualifierOpen(start)) => Bound::Excluded(&start[..]),
-    };
-    let end = match &range.end_qualifier {
-        None => Bound::Unbounded,
-        Some(EndQualifier::EndQualifierClosed(end)) => Bound::Included(&end[..]),
-        Some(EndQualifier::EndQualifierOpen(end)) => Bound::Excluded(&end[..]),
-    };
-    let qualifiers = between(start, end, "start_qualifier must not be after end_qualifier")?;
-    let family = range.family_name.clone().into_bytes().into();
-    Ok(Node::Column(ColumnRange { family, qualifiers }))
-}
-
-fn value_range(range: &v2::ValueRange) -> Checked<Node> {
-    use v2::value_range::{EndValue, StartValue};
-    let start = match &range.start_value {
-        None => Bound::Unbounded,
-        Some(StartValue::StartValueClosed(start)) => Bound::Included(&start[..]),
-        Some(StartValue::StartValueOpen(start)) => Bound::Excluded(&start[..]),
-    };
-    let end = match &range.end_value {
-        None => Bound::Unbounded,
-        Some(EndValue::EndValueClosed(end)) => Bound::Included(&end[..]),
-        Some(EndValue::EndValueOpen(end)) => Bound::Excluded(&end[..]),
-    };
-    between(start, end, "start_value must not be after end_value").map(Node::ValueRange)
-}
-
-fn between(start: Bound<&[u8]>, end: Bound<&[u8]>, disorder: &str) -> Checked<RowRange> {
-    if let Bound::Included(first) | Bound::Excluded(first) = start
-        && let Bound::Included(last) | Bound::Excluded(last) = end
-        && first > last
-    {
-        return Err(disorder.into());
-    }
-    Ok(RowRange::bounds(start, end))
-}
-
-fn times(range: &v2::TimestampRange) -> Node {
-    let end = range.end_timestamp_micros;
-    let max = if end == 0 { i64::MAX } else { end.saturating_sub(1) };
-    Node::Times(TimeRange { min: range.start_timestamp_micros, max })
-}
-
-fn mask(bitmask: &v2::ValueBitmask) -> Checked<Node> {
-    if bitmask.mask.is_empty() {
-        return Err("a mask is required".into());
-    }
-    Ok(Node::ValueMask(bitmask.mask.clone()))
-}
-
-fn offset(cells: i32) -> Checked<Node> {
-    match u32::try_from(cells) {
-        Ok(0) => Ok(Node::PassAll),
-        Ok(cells) => Ok(Node::RowOffset(cells)),
-        Err(_) => Err("argument must be >= 0".into()),
-    }
-}
-
-fn limit(cells: i32) -> Checked<u32> {
-    match u32::try_from(cells) {
-        Ok(cells) if cells > 0 => Ok(cells),
-        _ => Err("argument must be > 0".into()),
-    }
-}
-
-fn label(name: &str) -> Checked<Node> {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    if name.is_empty() || name.len() > LABEL_BYTES_MAX || !name.bytes().all(allowed) {
-        return Err(format!(
-            "a label has 1 to {LABEL_BYTES_MAX} characters of a-z, 0-9 and '-', unlike '{}'",
-            name.escape_debug()
-        ));
-    }
-    Ok(Node::Label(Arc::from(name)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Filter;
+    use super::super::messages::*;
     use super::*;
-
-    fn row_filter(kind: Kind) -> v2::RowFilter {
-        v2::RowFilter { filter: Some(kind) }
-    }
-
-    fn chain(filters: impl IntoIterator<Item = Kind>) -> Kind {
-        Kind::Chain(Chain { filters: filters.into_iter().map(row_filter).collect() })
-    }
-
-    fn interleave(filters: impl IntoIterator<Item = Kind>) -> Kind {
-        Kind::Interleave(Interleave { filters: filters.into_iter().map(row_filter).collect() })
-    }
-
-    fn condition(predicate: Option<Kind>, then: Option<Kind>, otherwise: Option<Kind>) -> Kind {
-        let branch = |kind: Option<Kind>| kind.map(|kind| Box::new(row_filter(kind)));
-        Kind::Condition(Box::new(Condition {
-            predicate_filter: branch(predicate),
-            true_filter: branch(then),
-            false_filter: branch(otherwise),
-        }))
-    }
 
     fn columns(start: &'static str, end: &'static str) -> Kind {
         use v2::column_range::{EndQualifier, StartQualifier};
@@ -322,16 +158,9 @@ mod tests {
         })
     }
 
-    fn label(name: &str) -> Kind {
-        Kind::ApplyLabelTransformer(name.into())
-    }
-
     fn bitmask(mask: &'static [u8]) -> Kind {
         Kind::ValueBitmaskFilter(v2::ValueBitmask { mask: mask.into() })
     }
-
-    const PASS: Kind = Kind::PassAllFilter(true);
-    const SINK: Kind = Kind::Sink(true);
 
     #[test]
     fn each_wrong_filter_is_refused_with_the_name_of_its_field() {
@@ -359,15 +188,18 @@ mod tests {
             ),
             (Kind::CellsPerRowLimitFilter(-3), "argument must be > 0"),
             (Kind::CellsPerColumnLimitFilter(0), "'cells_per_column_limit_filter' : argument must"),
-            (label(""), "'apply_label_transformer' : a label has 1 to 15"),
-            (label("sixteen-letters-"), "'apply_label_transformer' : a label has 1 to 15"),
-            (label("Big"), "'apply_label_transformer' : a label has 1 to 15"),
-            (label("a_b"), "'apply_label_transformer' : a label has 1 to 15"),
+            (label(""), "'apply_label_transformer' : invalid label ''"),
+            (
+                label("sixteen-letters-"),
+                "'apply_label_transformer' : invalid label 'sixteen-letters-'",
+            ),
+            (label("Big"), "'apply_label_transformer' : invalid label 'Big'"),
+            (label("a_b"), "'apply_label_transformer' : invalid label 'a_b'"),
             (chain([]), "'chain' : at least two filters are required, not 0"),
             (chain([PASS]), "'chain' : at least two filters are required, not 1"),
             (interleave([PASS]), "'interleave' : at least two filters are required, not 1"),
             (condition(None, Some(PASS), None), "'condition' : Error in field 'predicate_filter'"),
-            (condition(Some(SINK), None, None), "'sink' : a sink must not stand inside"),
+            (condition(Some(SINK), None, None), "'sink' : a sink must not be inside"),
             (condition(Some(PASS), Some(chain([PASS, SINK])), None), "'sink' : a sink must not"),
             (condition(Some(PASS), None, Some(SINK)), "'false_filter' : Error in field 'sink'"),
             (chain([label("a"), label("b")]), "at most one filter may contain an apply_label"),

@@ -15,7 +15,7 @@ pub struct Families<'f> {
 /// family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnSet {
-    of_families: Option<Vec<Ranges>>,
+    by_family: Option<Vec<Ranges>>,
 }
 
 impl<'f> Families<'f> {
@@ -24,7 +24,7 @@ impl<'f> Families<'f> {
     }
 
     fn set(&self, qualifiers: impl Fn(&str) -> Ranges) -> ColumnSet {
-        ColumnSet { of_families: Some(self.names.iter().map(|name| qualifiers(name)).collect()) }
+        ColumnSet { by_family: Some(self.names.iter().map(|name| qualifiers(name)).collect()) }
     }
 
     /// Returns the columns of the families that match.
@@ -44,21 +44,22 @@ impl<'f> Families<'f> {
     pub fn range(&self, range: &ColumnRange) -> ColumnSet {
         self.set(|name| {
             if range.family == name.as_bytes() {
-                Ranges::of(vec![range.qualifiers.clone()])
+                Ranges::from_unsorted(vec![range.qualifiers.clone()])
             } else {
                 Ranges::none()
             }
         })
     }
 
-    pub fn wanted(&self, columns: &Columns) -> ColumnSet {
+    /// Converts from the engine's form.
+    pub fn selected(&self, columns: &Columns) -> ColumnSet {
         let Columns::Families(list) = columns else { return ColumnSet::all() };
         self.set(|name| {
-            let of_family = list.iter().filter(|wanted| wanted.family == name.as_bytes());
-            of_family.fold(Ranges::none(), |set, wanted| {
-                set.union(match &wanted.qualifiers {
+            let of_family = list.iter().filter(|columns| columns.family == name.as_bytes());
+            of_family.fold(Ranges::none(), |set, columns| {
+                set.union(match &columns.qualifiers {
                     None => Ranges::all(),
-                    Some(ranges) => Ranges::of(ranges.clone()),
+                    Some(ranges) => Ranges::from_unsorted(ranges.clone()),
                 })
             })
         })
@@ -66,8 +67,8 @@ impl<'f> Families<'f> {
 
     /// Converts the set to the engine's form.
     pub fn columns(&self, set: ColumnSet) -> Columns {
-        let Some(of_families) = set.of_families else { return Columns::All };
-        let families = self.names.iter().zip(of_families).filter(|(_, set)| !set.is_empty());
+        let Some(by_family) = set.by_family else { return Columns::All };
+        let families = self.names.iter().zip(by_family).filter(|(_, set)| !set.is_empty());
         let families = families.map(|(name, set)| FamilyColumns {
             family: name.as_bytes().to_vec(),
             qualifiers: if set.is_all() { None } else { Some(set.into_list()) },
@@ -78,7 +79,7 @@ impl<'f> Families<'f> {
 
 impl ColumnSet {
     pub fn all() -> ColumnSet {
-        ColumnSet { of_families: None }
+        ColumnSet { by_family: None }
     }
 
     pub fn none(families: &Families<'_>) -> ColumnSet {
@@ -86,32 +87,32 @@ impl ColumnSet {
     }
 
     pub fn is_all(&self) -> bool {
-        self.of_families.as_ref().is_none_or(|sets| sets.iter().all(Ranges::is_all))
+        self.by_family.as_ref().is_none_or(|sets| sets.iter().all(Ranges::is_all))
     }
 
     pub fn is_empty(&self) -> bool {
-        self.of_families.as_ref().is_some_and(|sets| sets.iter().all(Ranges::is_empty))
+        self.by_family.as_ref().is_some_and(|sets| sets.iter().all(Ranges::is_empty))
     }
 
     pub fn union(self, other: ColumnSet) -> ColumnSet {
-        let both = self.of_families.zip(other.of_families);
+        let both = self.by_family.zip(other.by_family);
         let union = both.map(|(a, b)| a.into_iter().zip(b).map(|(a, b)| a.union(b)).collect());
-        ColumnSet { of_families: union }
+        ColumnSet { by_family: union }
     }
 
     pub fn intersection(self, other: ColumnSet) -> ColumnSet {
-        match (self.of_families, other.of_families) {
+        match (self.by_family, other.by_family) {
             (Some(a), Some(b)) => {
                 let both = a.iter().zip(&b).map(|(a, b)| a.intersection(b));
-                ColumnSet { of_families: Some(both.collect()) }
+                ColumnSet { by_family: Some(both.collect()) }
             }
-            (some, none) => ColumnSet { of_families: some.or(none) },
+            (some, none) => ColumnSet { by_family: some.or(none) },
         }
     }
 
     /// Returns whether `other` is a subset of this set.
     pub fn covers(&self, other: &ColumnSet) -> bool {
-        match (&self.of_families, &other.of_families) {
+        match (&self.by_family, &other.by_family) {
             (None, _) => true,
             (Some(_), None) => self.is_all(),
             (Some(a), Some(b)) => a.iter().zip(b).all(|(a, b)| a.covers(b)),
@@ -149,9 +150,9 @@ mod tests {
     #[test]
     fn the_columns_wanted_already_come_back_as_they_were() {
         let families = Families::new(["a", "b"]);
-        let wanted = Columns::Families(vec![FamilyColumns::all("b")]);
-        assert_eq!(families.columns(families.wanted(&wanted)), wanted);
-        assert!(families.wanted(&Columns::All).is_all());
-        assert!(families.wanted(&Columns::Families(vec![])).is_empty());
+        let selected = Columns::Families(vec![FamilyColumns::all("b")]);
+        assert_eq!(families.columns(families.selected(&selected)), selected);
+        assert!(families.selected(&Columns::All).is_all());
+        assert!(families.selected(&Columns::Families(vec![])).is_empty());
     }
 }

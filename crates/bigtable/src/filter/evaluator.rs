@@ -9,8 +9,9 @@ use stele_engine::{CellView, Flow};
 
 use super::held_row::HeldRow;
 use super::large_row::LargeRow;
-use super::narrow::{Plan, Work};
-use super::program::{Change, Memory, Taker};
+use super::program::{Change, ProgramOutput};
+use super::program_state::ProgramState;
+use super::residual::{ResidualFilter, Strategy};
 
 /// The destination of the cells that a filter keeps.
 pub trait Output {
@@ -21,9 +22,9 @@ pub trait Output {
 
 /// A running evaluation of a filter.
 pub struct Evaluator {
-    work: Work,
+    strategy: Strategy,
     labels: Vec<Arc<str>>,
-    memory: Memory,
+    state: ProgramState,
     /// The row and column of the last cell.
     row: Option<Vec<u8>>,
     spare_row: Vec<u8>,
@@ -34,11 +35,11 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    pub(super) fn new(plan: Plan, random: Arc<dyn Random>) -> Evaluator {
+    pub(super) fn new(residual: ResidualFilter, random: Arc<dyn Random>) -> Evaluator {
         Evaluator {
-            work: plan.work,
-            labels: plan.labels,
-            memory: Memory::new(plan.counters, random),
+            strategy: residual.strategy,
+            labels: residual.labels,
+            state: ProgramState::new(residual.counters, random),
             row: None,
             spare_row: Vec::new(),
             family: Vec::new(),
@@ -57,20 +58,20 @@ impl Evaluator {
         cell: &CellView<'_>,
         output: &mut impl Output,
     ) -> Result<Flow, LargeRow> {
-        match self.work {
-            Work::PassAll => {
+        match self.strategy {
+            Strategy::PassAll => {
                 output.cell(cell, None);
                 Ok(Flow::Continue)
             }
-            Work::BlockAll => Ok(Flow::Stop),
-            Work::Cells(_) | Work::Rows(_) => self.filter(cell, output),
+            Strategy::BlockAll => Ok(Flow::Stop),
+            Strategy::Cells(_) | Strategy::Rows(_) => self.filter(cell, output),
         }
     }
 
     /// Returns the bytes that are held until the current row ends.
     pub fn held_bytes(&self) -> usize {
-        match self.work {
-            Work::Rows(_) if self.row.is_some() => self.memory.row_bytes as usize,
+        match self.strategy {
+            Strategy::Rows(_) if self.row.is_some() => self.state.row_bytes as usize,
             _ => 0,
         }
     }
@@ -79,8 +80,10 @@ impl Evaluator {
     /// called after the last cell.
     pub fn end_row(&mut self, output: &mut impl Output) -> Result<(), LargeRow> {
         let Some(row) = self.row.take() else { return Ok(()) };
-        let outcome = match &self.work {
-            Work::Rows(stages) => self.held.finish(stages, &mut self.memory, &self.labels, output),
+        let outcome = match &self.strategy {
+            Strategy::Rows(stages) => {
+                self.held.finish(stages, &mut self.state, &self.labels, output)
+            }
             _ => Ok(()),
         };
         let outcome = outcome.map_err(|bytes| LargeRow { row: row.clone(), bytes });
@@ -98,16 +101,18 @@ impl Evaluator {
         if self.skip > Flow::Continue {
             return Ok(self.skip);
         }
-        self.skip = match &self.work {
-            Work::Cells(program) => {
+        self.skip = match &self.strategy {
+            Strategy::Cells(program) => {
                 let mut direct = Direct { cell, labels: &self.labels, output };
-                program.run(&mut self.memory, cell, Change::default(), &mut direct)
+                program.run(&mut self.state, cell, Change::default(), &mut direct)
             }
-            Work::Rows(stages) => self.held.keep(stages, &mut self.memory, cell),
-            Work::PassAll | Work::BlockAll => unreachable!("decided without looking at the cell"),
+            Strategy::Rows(stages) => self.held.keep(stages, &mut self.state, cell),
+            Strategy::PassAll | Strategy::BlockAll => {
+                unreachable!("decided without looking at the cell")
+            }
         };
-        if self.memory.overfull() {
-            return Err(LargeRow { row: cell.row.to_vec(), bytes: self.memory.row_bytes });
+        if self.state.is_too_large() {
+            return Err(LargeRow { row: cell.row.to_vec(), bytes: self.state.row_bytes });
         }
         Ok(self.skip)
     }
@@ -117,9 +122,9 @@ impl Evaluator {
         row.clear();
         row.extend_from_slice(cell.row);
         self.row = Some(row);
-        self.memory.row += 1;
-        self.memory.row_bytes = 0;
-        if let Work::Rows(_) = self.work {
+        self.state.row += 1;
+        self.state.row_bytes = 0;
+        if let Strategy::Rows(_) = self.strategy {
             self.held.begin(cell.row);
         }
         self.skip = Flow::Continue;
@@ -131,7 +136,7 @@ impl Evaluator {
         self.family.extend_from_slice(cell.family);
         self.qualifier.clear();
         self.qualifier.extend_from_slice(cell.qualifier);
-        self.memory.column += 1;
+        self.state.column += 1;
         if self.skip == Flow::NextColumn {
             self.skip = Flow::Continue;
         }
@@ -139,7 +144,7 @@ impl Evaluator {
 }
 
 /// Passes a copy of a cell to the output.
-pub(super) fn show(
+pub(super) fn emit(
     cell: &CellView<'_>,
     change: Change,
     labels: &[Arc<str>],
@@ -160,10 +165,10 @@ struct Direct<'d, O> {
     output: &'d mut O,
 }
 
-impl<O: Output> Taker for Direct<'_, O> {
+impl<O: Output> ProgramOutput for Direct<'_, O> {
     #[inline]
     fn pass(&mut self, change: Change) {
-        show(self.cell, change, self.labels, self.output);
+        emit(self.cell, change, self.labels, self.output);
     }
 
     fn sink(&mut self, change: Change) {
@@ -177,30 +182,10 @@ mod tests {
     use stele_engine::world::SeededRandom;
 
     use super::super::Filter;
+    use super::super::messages::*;
     use super::*;
     use crate::proto::v2;
-    use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
-
-    fn row_filter(kind: Kind) -> v2::RowFilter {
-        v2::RowFilter { filter: Some(kind) }
-    }
-
-    fn chain(filters: impl IntoIterator<Item = Kind>) -> Kind {
-        Kind::Chain(Chain { filters: filters.into_iter().map(row_filter).collect() })
-    }
-
-    fn interleave(filters: impl IntoIterator<Item = Kind>) -> Kind {
-        Kind::Interleave(Interleave { filters: filters.into_iter().map(row_filter).collect() })
-    }
-
-    fn condition(predicate: Kind, then: Option<Kind>, otherwise: Option<Kind>) -> Kind {
-        let branch = |kind: Kind| Box::new(row_filter(kind));
-        Kind::Condition(Box::new(Condition {
-            predicate_filter: Some(branch(predicate)),
-            true_filter: then.map(branch),
-            false_filter: otherwise.map(branch),
-        }))
-    }
+    use crate::proto::v2::row_filter::Filter as Kind;
 
     fn family(regex: &str) -> Kind {
         Kind::FamilyNameRegexFilter(regex.into())
@@ -213,15 +198,6 @@ mod tests {
     fn value(regex: &'static str) -> Kind {
         Kind::ValueRegexFilter(regex.into())
     }
-
-    fn label(name: &str) -> Kind {
-        Kind::ApplyLabelTransformer(name.into())
-    }
-
-    const PASS: Kind = Kind::PassAllFilter(true);
-    const BLOCK: Kind = Kind::BlockAllFilter(true);
-    const SINK: Kind = Kind::Sink(true);
-    const STRIP: Kind = Kind::StripValueTransformer(true);
 
     /// Two rows, two families, three columns, up to three versions.
     const CELLS: [(&str, &str, &str, i64, &str); 9] = [
@@ -264,7 +240,7 @@ mod tests {
 
     fn evaluator(kind: Kind) -> Evaluator {
         let filter = Filter::compile(Some(&row_filter(kind))).unwrap();
-        filter.plan().evaluator(Arc::new(SeededRandom::new(7)))
+        filter.whole().evaluator(Arc::new(SeededRandom::new(7)))
     }
 
     fn read(kind: Kind) -> Vec<String> {
@@ -280,8 +256,8 @@ mod tests {
     /// Returns the indexes in `CELLS` of the cells that pass unchanged.
     fn passing(kind: Kind) -> Vec<usize> {
         let all = read(PASS);
-        let place = |line: &String| all.iter().position(|cell| cell == line).unwrap();
-        read(kind).iter().map(place).collect()
+        let index = |line: &String| all.iter().position(|cell| cell == line).unwrap();
+        read(kind).iter().map(index).collect()
     }
 
     #[test]
@@ -458,7 +434,7 @@ mod tests {
         });
         for (kind, limit) in [(streamed, 1 << 20), (held, 1 << 20), (nested, 1 << 14)] {
             let mut evaluator = evaluator(kind);
-            evaluator.memory.row_bytes_max = limit;
+            evaluator.state.row_bytes_max = limit;
             let mut lines = Lines::default();
             let outcome = evaluator.cell(&view(&CELLS[0]), &mut lines).map(|_| ());
             let outcome = outcome.and_then(|()| evaluator.end_row(&mut lines));
@@ -471,7 +447,7 @@ mod tests {
     #[test]
     fn a_held_row_is_limited_but_not_the_rows_together() {
         let mut evaluator = evaluator(condition(value("none"), None, Some(PASS)));
-        evaluator.memory.row_bytes_max = 7 * 100;
+        evaluator.state.row_bytes_max = 7 * 100;
         let mut lines = Lines::default();
         for row in 0..50 {
             let row = format!("{row:02}");

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use stele_engine::{CellView, Flow};
 
-use super::evaluator::{Output, show};
-use super::program::{Change, Memory, Taker, cell_bytes};
+use super::evaluator::{Output, emit};
+use super::program::{Change, ProgramOutput};
+use super::program_state::{ProgramState, cell_bytes};
 use super::row_buffer::RowBuffer;
 use super::stages::{Item, Stages};
 
@@ -20,7 +21,7 @@ pub struct HeldRow {
     copies: Vec<(Change, bool)>,
 }
 
-impl Taker for Vec<(Change, bool)> {
+impl ProgramOutput for Vec<(Change, bool)> {
     fn pass(&mut self, change: Change) {
         self.push((change, false));
     }
@@ -38,19 +39,19 @@ impl HeldRow {
     }
 
     /// Keeps what the first stages pass of a cell.
-    pub fn keep(&mut self, stages: &Stages, memory: &mut Memory, cell: &CellView<'_>) -> Flow {
+    pub fn keep(&mut self, stages: &Stages, state: &mut ProgramState, cell: &CellView<'_>) -> Flow {
         self.copies.clear();
-        let flow = stages.first.run(memory, cell, Change::default(), &mut self.copies);
-        if self.copies.is_empty() || memory.overfull() {
+        let flow = stages.first.run(state, cell, Change::default(), &mut self.copies);
+        if self.copies.is_empty() || state.is_too_large() {
             return flow;
         }
         let stripped = self.copies.iter().all(|(change, _)| change.stripped);
-        memory.row_bytes += cell_bytes(cell, stripped);
-        if memory.overfull() {
+        state.row_bytes += cell_bytes(cell, stripped);
+        if state.is_too_large() {
             return flow;
         }
         let value = if stripped { &[] } else { cell.value };
-        let at = self.cells.push(cell, memory.column, value);
+        let at = self.cells.push(cell, state.column, value);
         for (change, sunk) in &self.copies {
             let list = if *sunk { &mut self.sunk } else { &mut self.items };
             list.push(Item::new(at, *change));
@@ -63,30 +64,30 @@ impl HeldRow {
     pub fn finish(
         &mut self,
         stages: &Stages,
-        memory: &mut Memory,
+        state: &mut ProgramState,
         labels: &[Arc<str>],
         output: &mut impl Output,
     ) -> Result<(), u64> {
-        let column = memory.column;
-        let passed = stages.apply(&self.cells, memory, &self.items, &mut self.sunk);
-        let passed = passed.map_err(|_| memory.row_bytes)?;
+        let column = state.column;
+        let passed = stages.apply(&self.cells, state, &self.items, &mut self.sunk);
+        let passed = passed.map_err(|_| state.row_bytes)?;
         // A later row must not see the same column number again.
-        memory.column = column;
+        state.column = column;
         self.sunk.sort_by_key(|item| item.cell);
-        let (mut bytes, bytes_max) = (0, memory.row_bytes_max);
+        let (mut bytes, bytes_max) = (0, state.row_bytes_max);
         let mut sunk = self.sunk.iter().peekable();
-        let mut show_item = |item: &Item| {
+        let mut emit_item = |item: &Item| {
             let cell = self.cells.get(item.cell);
             bytes += cell_bytes(&cell, item.change.stripped);
-            show(&cell, item.change, labels, output);
+            emit(&cell, item.change, labels, output);
             if bytes > bytes_max { Err(bytes) } else { Ok(()) }
         };
         for item in &passed {
             while let Some(first) = sunk.next_if(|sunk| sunk.cell < item.cell) {
-                show_item(first)?;
+                emit_item(first)?;
             }
-            show_item(item)?;
+            emit_item(item)?;
         }
-        sunk.try_for_each(show_item)
+        sunk.try_for_each(emit_item)
     }
 }

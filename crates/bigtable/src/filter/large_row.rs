@@ -4,7 +4,7 @@
 use crate::error::Error;
 
 /// The maximum number of bytes read of one row, including copies.
-pub const ROW_BYTES_MAX: u64 = 256 << 20;
+pub const ROW_READ_BYTES_MAX: u64 = 256 << 20;
 
 /// A row that is too large to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,14 +18,14 @@ impl LargeRow {
     /// Returns the error for a reader of `table`.
     pub fn error(&self, table: &str) -> Error {
         let mib = self.bytes.div_ceil(1 << 20);
-        let limit = ROW_BYTES_MAX >> 20;
+        let limit = ROW_READ_BYTES_MAX >> 20;
         let row = self.row.escape_ascii();
-        let told = format!(
+        let message = format!(
             "Error while reading table '{table}' : Read returned {mib}MiB from row '{row}' which \
              exceeds the limit of {limit}MiB. Read less of the row with a filter, for instance on \
              columns, timestamps or versions."
         );
-        Error::LargeRow { told, row: self.row.clone() }
+        Error::LargeRow { message, row: self.row.clone() }
     }
 }
 

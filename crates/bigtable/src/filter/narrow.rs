@@ -1,86 +1,35 @@
 //! Narrows a scan: excludes what the filter would drop, and removes from the
 //! filter what is then redundant.
 
-use std::sync::Arc;
-
-use stele_engine::world::Random;
 use stele_engine::{RowRange, ScanSpec, TimeRange};
 
 use super::columns::{ColumnSet, Families};
-use super::evaluator::Evaluator;
 use super::need::{self, Need};
 use super::node::Node;
-use super::program::{Builder, Program};
 use super::ranges::Ranges;
-use super::stages::Stages;
-
-/// What remains to be evaluated for the cells of a scan.
-#[derive(Debug)]
-pub struct Plan {
-    pub(super) work: Work,
-    pub(super) labels: Vec<Arc<str>>,
-    pub(super) counters: usize,
-}
-
-#[derive(Debug)]
-pub(super) enum Work {
-    PassAll,
-    BlockAll,
-    /// Each cell is decided when it arrives.
-    Cells(Program),
-    /// The row is held until its end.
-    Rows(Stages),
-}
-
-impl Plan {
-    pub(super) fn new(node: &Node) -> Plan {
-        let mut builder = Builder::default();
-        let work = match node {
-            Node::PassAll => Work::PassAll,
-            Node::BlockAll => Work::BlockAll,
-            node if node.has_condition() => Work::Rows(Stages::new(node, &mut builder)),
-            node => Work::Cells(builder.program(node.stages())),
-        };
-        Plan { work, labels: builder.labels, counters: builder.counters }
-    }
-
-    /// Returns whether every cell of the scan passes unchanged.
-    pub fn passes_all(&self) -> bool {
-        matches!(self.work, Work::PassAll)
-    }
-
-    /// Returns whether nothing can pass, so that the scan can be skipped.
-    pub fn blocks_all(&self) -> bool {
-        matches!(self.work, Work::BlockAll)
-    }
-
-    /// Starts the evaluation. Row samples are drawn from `random`.
-    pub fn evaluator(self, random: Arc<dyn Random>) -> Evaluator {
-        Evaluator::new(self, random)
-    }
-}
+use super::residual::ResidualFilter;
 
 /// See [`super::Filter::narrow`].
 pub fn narrow<'f>(
     root: &Node,
     families: impl IntoIterator<Item = &'f str>,
     spec: &mut ScanSpec,
-) -> Plan {
+) -> ResidualFilter {
     assert!(
         spec.versions.is_none() && spec.cells_max.is_none() && spec.rows_max.is_none(),
-        "limits count what the filter lets through, so they are set after narrowing"
+        "limits count the cells that pass the filter, so they are set after narrowing"
     );
     if matches!(root, Node::PassAll) {
-        return Plan::new(root);
+        return ResidualFilter::new(root);
     }
     let families = Families::new(families);
-    let Some(scan) = Narrowed::of(root, &families, spec) else {
+    let Some(scan) = Narrowed::new(root, &families, spec) else {
         spec.rows = vec![RowRange::new("", "")];
-        return Plan::new(&Node::BlockAll);
+        return ResidualFilter::new(&Node::BlockAll);
     };
     let rest = scan.rest(root, &families, true);
     scan.push_down(&families, spec);
-    Plan::new(&without_row_limit(rest, spec))
+    ResidualFilter::new(&without_row_limit(rest, spec))
 }
 
 /// In a scan of a single row, turns the limit on cells per row into a limit of
@@ -107,15 +56,17 @@ struct Narrowed {
 
 impl Narrowed {
     /// Returns `None` if nothing is left to scan.
-    fn of(root: &Node, families: &Families<'_>, spec: &ScanSpec) -> Option<Narrowed> {
-        let need = Need::of(root, families);
-        let wanted = spec.times.unwrap_or(TimeRange::ALL);
-        let times =
-            TimeRange { min: wanted.min.max(need.times.min), max: wanted.max.min(need.times.max) };
-        let columns = families.wanted(&spec.columns).intersection(need.columns);
+    fn new(root: &Node, families: &Families<'_>, spec: &ScanSpec) -> Option<Narrowed> {
+        let need = Need::new(root, families);
+        let selected = spec.times.unwrap_or(TimeRange::ALL);
+        let times = TimeRange {
+            min: selected.min.max(need.times.min),
+            max: selected.max.min(need.times.max),
+        };
+        let columns = families.selected(&spec.columns).intersection(need.columns);
         let mut rows = need::rows(root);
         if !rows.is_all() && !spec.rows.is_empty() {
-            rows = Ranges::of(spec.rows.clone()).intersection(&rows);
+            rows = Ranges::from_unsorted(spec.rows.clone()).intersection(&rows);
         }
         if rows.is_empty() || columns.is_empty() || times.is_empty() {
             return None;
@@ -203,10 +154,10 @@ mod tests {
         Node::Times(TimeRange { min, max })
     }
 
-    fn narrowed(node: &Node) -> (ScanSpec, Plan) {
+    fn narrowed(node: &Node) -> (ScanSpec, ResidualFilter) {
         let mut spec = ScanSpec::default();
-        let plan = narrow(node, ["a", "b", "c"], &mut spec);
-        (spec, plan)
+        let residual = narrow(node, ["a", "b", "c"], &mut spec);
+        (spec, residual)
     }
 
     #[test]
@@ -222,34 +173,34 @@ mod tests {
             qualifier("m|n|z"),
             Node::ColumnLimit(3),
         ]);
-        let (spec, plan) = narrowed(&filter);
-        assert!(plan.passes_all());
+        let (spec, residual) = narrowed(&filter);
+        assert!(residual.passes_all());
         assert_eq!(spec.rows, [RowRange::row(b"x"), RowRange::row(b"y")]);
         let qualifiers = Some(vec![RowRange::row(b"m"), RowRange::row(b"n")]);
-        let wanted = FamilyColumns { family: b"b".to_vec(), qualifiers };
-        assert_eq!(spec.columns, Columns::Families(vec![wanted]));
+        let expected = FamilyColumns { family: b"b".to_vec(), qualifiers };
+        assert_eq!(spec.columns, Columns::Families(vec![expected]));
         assert_eq!(spec.times, Some(TimeRange { min: 6, max: 10 }));
         assert_eq!((spec.versions, spec.cells_max), (Some(2), None));
     }
 
     #[test]
     fn newer_timestamps_are_not_left_out_before_a_limit_of_versions() {
-        let (spec, plan) = narrowed(&Node::chain([Node::ColumnLimit(1), times(5, 10)]));
+        let (spec, residual) = narrowed(&Node::chain([Node::ColumnLimit(1), times(5, 10)]));
         assert_eq!(spec.times, Some(TimeRange { min: 5, max: i64::MAX }));
         assert_eq!(spec.versions, Some(1));
-        assert!(!plan.passes_all());
-        let (spec, plan) = narrowed(&Node::chain([times(5, 10), Node::ColumnLimit(1)]));
+        assert!(!residual.passes_all());
+        let (spec, residual) = narrowed(&Node::chain([times(5, 10), Node::ColumnLimit(1)]));
         assert_eq!(spec.times, Some(TimeRange { min: 5, max: 10 }));
         assert_eq!(spec.versions, Some(1));
-        assert!(plan.passes_all());
+        assert!(residual.passes_all());
     }
 
     #[test]
     fn a_limit_of_versions_stays_behind_what_looks_at_values() {
-        let (spec, plan) =
+        let (spec, residual) =
             narrowed(&Node::chain([Node::Value(pattern("v")), Node::ColumnLimit(1)]));
         assert_eq!(spec.versions, None);
-        assert!(!plan.passes_all());
+        assert!(!residual.passes_all());
         let (spec, _) = narrowed(&Node::chain([Node::ColumnLimit(4), Node::Value(pattern("v"))]));
         assert_eq!(spec.versions, Some(4));
     }
@@ -273,12 +224,12 @@ mod tests {
             Node::chain([family("a"), times(1, 2), Node::ColumnLimit(1)]),
             Node::chain([family("c"), times(4, 9), Node::ColumnLimit(3)]),
         ]);
-        let (spec, plan) = narrowed(&filter);
+        let (spec, residual) = narrowed(&filter);
         let families = vec![FamilyColumns::all("a"), FamilyColumns::all("c")];
         assert_eq!(spec.columns, Columns::Families(families));
         assert_eq!(spec.times, Some(TimeRange { min: 1, max: 9 }));
         assert_eq!(spec.versions, None);
-        assert!(!plan.passes_all());
+        assert!(!residual.passes_all());
         let sunk = Node::chain([Node::interleave([Node::Sink, Node::PassAll]), family("a")]);
         let (spec, _) = narrowed(&sunk);
         assert_eq!(spec.columns, Columns::All);
@@ -298,8 +249,8 @@ mod tests {
             ),
         ];
         for filter in impossible {
-            let (spec, plan) = narrowed(&filter);
-            assert!(plan.blocks_all(), "{filter:?}");
+            let (spec, residual) = narrowed(&filter);
+            assert!(residual.blocks_all(), "{filter:?}");
             assert!(spec.rows.iter().all(RowRange::is_empty) && !spec.rows.is_empty());
         }
     }
@@ -325,10 +276,10 @@ mod tests {
             ..ScanSpec::default()
         };
         let filter = Node::chain([Node::RowKey(pattern("p.*")), family("b|c"), times(5, 20)]);
-        let plan = narrow(&filter, ["a", "b", "c"], &mut spec);
+        let residual = narrow(&filter, ["a", "b", "c"], &mut spec);
         assert_eq!(spec.rows, [RowRange::new("p", "pz")]);
         assert_eq!(spec.columns, Columns::Families(vec![FamilyColumns::all("b")]));
         assert_eq!(spec.times, Some(TimeRange { min: 5, max: 8 }));
-        assert!(!plan.passes_all(), "the row key pattern is left to do");
+        assert!(!residual.passes_all(), "the row key pattern is left to do");
     }
 }

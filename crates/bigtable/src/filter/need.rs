@@ -44,7 +44,7 @@ impl Ahead {
 }
 
 impl Need {
-    pub fn of(node: &Node, families: &Families<'_>) -> Need {
+    pub fn new(node: &Node, families: &Families<'_>) -> Need {
         let all = Need { columns: ColumnSet::all(), times: TimeRange::ALL, ahead: Ahead::ALL };
         let columns = |columns| Need { columns, ..all.clone() };
         match node {
@@ -59,7 +59,7 @@ impl Need {
                 None if pattern.prefix().is_empty() => all,
                 None => {
                     let prefix = RowRange::prefix(pattern.prefix());
-                    columns(families.qualifiers(Ranges::of(vec![prefix])))
+                    columns(families.qualifiers(Ranges::from_unsorted(vec![prefix])))
                 }
             },
             Node::Column(range) => columns(families.range(range)),
@@ -69,16 +69,16 @@ impl Need {
                 Need { ahead: Ahead::NONE, ..all }
             }
             Node::Chain(stages) => {
-                stages.iter().fold(all, |need, stage| need.then(Need::of(stage, families)))
+                stages.iter().fold(all, |need, stage| need.then(Need::new(stage, families)))
             }
             Node::Interleave(branches) => {
-                let needs = branches.iter().map(|branch| Need::of(branch, families));
+                let needs = branches.iter().map(|branch| Need::new(branch, families));
                 needs.reduce(Need::or).expect("an interleave has branches")
             }
             Node::Condition(condition) => {
-                let predicate = Need::of(&condition.predicate, families);
-                let then = Need::of(&condition.then, families);
-                let otherwise = Need::of(&condition.otherwise, families);
+                let predicate = Need::new(&condition.predicate, families);
+                let then = Need::new(&condition.then, families);
+                let otherwise = Need::new(&condition.otherwise, families);
                 Need { ahead: Ahead::NONE, ..predicate.or(then).or(otherwise) }
             }
         }
@@ -120,7 +120,7 @@ pub fn rows(node: &Node) -> Ranges {
         Node::BlockAll => Ranges::none(),
         Node::RowKey(pattern) => match pattern.literals() {
             Some(literals) => Ranges::points(literals),
-            None => Ranges::of(vec![RowRange::prefix(pattern.prefix())]),
+            None => Ranges::from_unsorted(vec![RowRange::prefix(pattern.prefix())]),
         },
         Node::Chain(stages) => {
             // Sunk cells bypass all later stages.
@@ -142,7 +142,7 @@ pub fn rows(node: &Node) -> Ranges {
 /// Returns the maximum number of versions of each column that a filter needs,
 /// given an input with timestamps in `times`.
 pub fn versions(node: &Node, times: TimeRange) -> Option<u32> {
-    let versions = Versions::of(node, times);
+    let versions = Versions::new(node, times);
     (versions.most < u32::MAX).then_some(versions.most.max(1))
 }
 
@@ -153,7 +153,7 @@ struct Versions {
 }
 
 impl Versions {
-    fn of(node: &Node, times: TimeRange) -> Versions {
+    fn new(node: &Node, times: TimeRange) -> Versions {
         let any = |newest_first| Versions { most: u32::MAX, newest_first };
         match node {
             Node::PassAll | Node::RowKey(_) | Node::RowSample(_) | Node::Strip | Node::Label(_) => {
@@ -173,17 +173,17 @@ impl Versions {
                 if !versions.newest_first {
                     return versions;
                 }
-                let next = Versions::of(stage, times);
+                let next = Versions::new(stage, times);
                 Versions { most: versions.most.min(next.most), ..next }
             }),
             Node::Interleave(branches) => {
                 let none = Versions { most: 0, newest_first: true };
-                branches.iter().map(|branch| Versions::of(branch, times)).fold(none, Versions::or)
+                branches.iter().map(|branch| Versions::new(branch, times)).fold(none, Versions::or)
             }
             Node::Condition(condition) => {
-                let predicate = Versions::of(&condition.predicate, times);
-                let then = Versions::of(&condition.then, times);
-                let otherwise = Versions::of(&condition.otherwise, times);
+                let predicate = Versions::new(&condition.predicate, times);
+                let then = Versions::new(&condition.then, times);
+                let otherwise = Versions::new(&condition.otherwise, times);
                 Versions { newest_first: false, ..predicate.or(then).or(otherwise) }
             }
         }

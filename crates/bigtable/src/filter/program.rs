@@ -3,25 +3,21 @@
 
 use std::sync::Arc;
 
-use stele_engine::world::Random;
 use stele_engine::{CellView, Flow};
 
-use super::large_row::ROW_BYTES_MAX;
 use super::node::Node;
-
-/// The overhead of a copied or kept cell, in addition to its bytes.
-pub const CELL_BYTES: u64 = 64;
+use super::program_state::{ProgramState, Verdict, cell_bytes};
 
 /// The changes that the filter has made to a copy of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
-    /// An index into the plan's labels, starting at 1; 0 is no label.
+    /// An index into the residual filter's labels, starting at 1; 0 is no label.
     pub label: u16,
     pub stripped: bool,
 }
 
 /// Receives the results of a program.
-pub trait Taker {
+pub trait ProgramOutput {
     fn pass(&mut self, change: Change);
     /// The copy bypasses all that follows.
     fn sink(&mut self, change: Change);
@@ -53,7 +49,7 @@ enum Operation {
     Pass,
 }
 
-/// Allocates labels and counters for the programs of one plan.
+/// Allocates labels and counters for the programs of one residual filter.
 #[derive(Debug, Default)]
 pub struct Builder {
     pub labels: Vec<Arc<str>>,
@@ -87,7 +83,7 @@ impl Builder {
             Node::Label(name) => {
                 self.labels.push(name.clone());
                 let label = u16::try_from(self.labels.len());
-                Operation::Label(label.expect("a filter is too small for so many labels"))
+                Operation::Label(label.expect("the size limit of a filter allows fewer labels"))
             }
             Node::RowOffset(cells) => Operation::Offset(u64::from(*cells), self.counter()),
             Node::RowLimit(cells) => Operation::RowLimit(u64::from(*cells), self.counter()),
@@ -116,47 +112,9 @@ impl Builder {
     }
 }
 
-/// The state of programs between cells.
-pub struct Memory {
-    counters: Vec<Counter>,
-    /// Copies of the current cell that are still to be processed.
-    pending: Vec<Path>,
-    random: Arc<dyn Random>,
-    /// The numbers of the current row and column.
-    pub row: u64,
-    pub column: u64,
-    /// The size of what is held of the row, and of copies of its cells.
-    pub row_bytes: u64,
-    pub row_bytes_max: u64,
-}
-
-/// A count for one row or column; for any other the count is zero.
-#[derive(Clone, Copy, Default)]
-struct Counter {
-    of: u64,
-    count: u64,
-}
-
-impl Counter {
-    fn add(&mut self, of: u64) -> u64 {
-        if self.of != of {
-            *self = Counter { of, count: 0 };
-        }
-        self.count += 1;
-        self.count
-    }
-
-    /// Returns the result for a row or column, computed once.
-    fn answer(&mut self, of: u64, find: impl FnOnce() -> bool) -> bool {
-        if self.of != of {
-            *self = Counter { of, count: u64::from(find()) };
-        }
-        self.count != 0
-    }
-}
-
+/// A copy of a cell on its way through the operations.
 #[derive(Clone, Copy)]
-struct Path {
+pub struct Path {
     at: usize,
     change: Change,
     flow: Flow,
@@ -174,78 +132,6 @@ impl Path {
     }
 }
 
-impl Memory {
-    pub fn new(counters: usize, random: Arc<dyn Random>) -> Memory {
-        Memory {
-            counters: vec![Counter::default(); counters],
-            pending: Vec::new(),
-            random,
-            row: 0,
-            column: 0,
-            row_bytes: 0,
-            row_bytes_max: ROW_BYTES_MAX,
-        }
-    }
-
-    pub fn overfull(&self) -> bool {
-        self.row_bytes > self.row_bytes_max
-    }
-
-    /// Returns whether a test keeps a cell, and if not, which other cells it will
-    /// drop.
-    #[inline]
-    fn test(&mut self, test: &Node, counter: usize, cell: &CellView<'_>, value: &[u8]) -> Verdict {
-        let counter = &mut self.counters[counter];
-        let (kept, flow) = match test {
-            Node::RowKey(pattern) => {
-                (counter.answer(self.row, || pattern.matches(cell.row)), Flow::NextRow)
-            }
-            Node::RowSample(share) => {
-                (counter.answer(self.row, || drawn(&*self.random, *share)), Flow::NextRow)
-            }
-            Node::Family(pattern) => {
-                (counter.answer(self.column, || pattern.matches(cell.family)), Flow::NextColumn)
-            }
-            Node::Qualifier(pattern) => {
-                (counter.answer(self.column, || pattern.matches(cell.qualifier)), Flow::NextColumn)
-            }
-            Node::Column(range) => {
-                let kept =
-                    counter.answer(self.column, || range.contains(cell.family, cell.qualifier));
-                (kept, Flow::NextColumn)
-            }
-            // Later versions are older.
-            Node::Times(times) if cell.timestamp < times.min => (false, Flow::NextColumn),
-            Node::Times(times) => (cell.timestamp <= times.max, Flow::Continue),
-            Node::Value(pattern) => (pattern.matches(value), Flow::Continue),
-            Node::ValueRange(range) => (range.contains(value), Flow::Continue),
-            Node::ValueMask(mask) => {
-                let all_bits = || mask.iter().zip(value).all(|(mask, value)| value & mask == *mask);
-                (mask.len() == value.len() && all_bits(), Flow::Continue)
-            }
-            other => unreachable!("{other:?} is no test"),
-        };
-        if kept { Verdict::Keep } else { Verdict::Drop(flow) }
-    }
-}
-
-enum Verdict {
-    Keep,
-    Drop(Flow),
-}
-
-/// Draws whether a row is in a sample of this fraction of all rows.
-fn drawn(random: &dyn Random, share: f64) -> bool {
-    const BITS: u32 = f64::MANTISSA_DIGITS;
-    let draw = (random.next_u64() >> (u64::BITS - BITS)) as f64;
-    draw < share * (1u64 << BITS) as f64
-}
-
-pub fn cell_bytes(cell: &CellView<'_>, stripped: bool) -> u64 {
-    let value = if stripped { 0 } else { cell.value.len() };
-    (cell.family.len() + cell.qualifier.len() + value) as u64 + CELL_BYTES
-}
-
 impl Program {
     /// Runs a cell through the program. Returns which of the following cells will
     /// be dropped regardless of their contents. Stops when copies make the row
@@ -253,21 +139,21 @@ impl Program {
     #[inline]
     pub fn run(
         &self,
-        memory: &mut Memory,
+        state: &mut ProgramState,
         cell: &CellView<'_>,
         change: Change,
-        taker: &mut impl Taker,
+        output: &mut impl ProgramOutput,
     ) -> Flow {
         let mut least = Flow::Stop;
         let mut path = Path { at: 0, change, flow: Flow::Continue, counted: false };
         loop {
-            let end = self.follow(memory, cell, &mut path, taker);
-            if memory.overfull() {
-                memory.pending.clear();
+            let end = self.follow(state, cell, &mut path, output);
+            if state.is_too_large() {
+                state.pending.clear();
                 return Flow::Stop;
             }
             least = least.min(end);
-            match memory.pending.pop() {
+            match state.pending.pop() {
                 Some(next) => path = next,
                 None => return least,
             }
@@ -278,10 +164,10 @@ impl Program {
     #[inline]
     fn follow(
         &self,
-        memory: &mut Memory,
+        state: &mut ProgramState,
         cell: &CellView<'_>,
         path: &mut Path,
-        taker: &mut impl Taker,
+        output: &mut impl ProgramOutput,
     ) -> Flow {
         loop {
             let operation = &self.operations[path.at];
@@ -289,20 +175,20 @@ impl Program {
             match operation {
                 Operation::Test(test, counter) => {
                     let value = if path.change.stripped { &[] } else { cell.value };
-                    if let Verdict::Drop(flow) = memory.test(test, *counter, cell, value) {
+                    if let Verdict::Drop(flow) = state.test(test, *counter, cell, value) {
                         path.ends_for(flow);
                         return path.flow;
                     }
                 }
                 Operation::Offset(cells, counter) => {
                     path.counted = true;
-                    if memory.counters[*counter].add(memory.row) <= *cells {
+                    if state.counters[*counter].add(state.row) <= *cells {
                         return path.flow;
                     }
                 }
                 Operation::RowLimit(cells, counter) => {
                     path.counted = true;
-                    let count = memory.counters[*counter].add(memory.row);
+                    let count = state.counters[*counter].add(state.row);
                     if count >= *cells {
                         path.ends_for(Flow::NextRow);
                     }
@@ -311,7 +197,7 @@ impl Program {
                     }
                 }
                 Operation::ColumnLimit(cells, counter) => {
-                    let count = memory.counters[*counter].add(memory.column);
+                    let count = state.counters[*counter].add(state.column);
                     if count >= *cells {
                         path.ends_for(Flow::NextColumn);
                     }
@@ -322,27 +208,27 @@ impl Program {
                 Operation::Strip => path.change.stripped = true,
                 Operation::Label(label) => path.change.label = *label,
                 Operation::Fork(starts, copies) => {
-                    memory.counters[*copies].count = 0;
+                    state.counters[*copies].count = 0;
                     let others = starts[1..].iter().rev().map(|at| Path { at: *at, ..*path });
-                    memory.pending.extend(others);
+                    state.pending.extend(others);
                     path.at = starts[0];
                 }
                 Operation::Join(behind, copies) => {
                     path.at = *behind;
-                    memory.counters[*copies].count += 1;
-                    if memory.counters[*copies].count > 1 {
-                        memory.row_bytes += cell_bytes(cell, path.change.stripped);
-                        if memory.overfull() {
+                    state.counters[*copies].count += 1;
+                    if state.counters[*copies].count > 1 {
+                        state.row_bytes += cell_bytes(cell, path.change.stripped);
+                        if state.is_too_large() {
                             return Flow::Stop;
                         }
                     }
                 }
                 Operation::Sink => {
-                    taker.sink(path.change);
+                    output.sink(path.change);
                     return path.flow;
                 }
                 Operation::Pass => {
-                    taker.pass(path.change);
+                    output.pass(path.change);
                     return path.flow;
                 }
                 Operation::Block => return Flow::NextRow,

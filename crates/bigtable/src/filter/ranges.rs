@@ -21,7 +21,7 @@ impl Ranges {
     }
 
     /// Returns the union of ranges in any order.
-    pub fn of(mut ranges: Vec<RowRange>) -> Ranges {
+    pub fn from_unsorted(mut ranges: Vec<RowRange>) -> Ranges {
         ranges.retain(|range| !range.is_empty());
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
         let mut list: Vec<RowRange> = Vec::with_capacity(ranges.len());
@@ -40,8 +40,9 @@ impl Ranges {
         Ranges { list }
     }
 
+    /// Returns a set of single keys.
     pub fn points(points: &[Vec<u8>]) -> Ranges {
-        Ranges::of(points.iter().map(|point| RowRange::row(point)).collect())
+        Ranges::from_unsorted(points.iter().map(|point| RowRange::row(point)).collect())
     }
 
     pub fn into_list(self) -> Vec<RowRange> {
@@ -60,7 +61,7 @@ impl Ranges {
     pub fn union(self, other: Ranges) -> Ranges {
         let mut list = self.list;
         list.extend(other.list);
-        let mut union = Ranges::of(list);
+        let mut union = Ranges::from_unsorted(list);
         if union.list.len() > RANGES_MAX {
             let last = union.list.pop();
             union.list = RowRange::hull(union.list.into_iter().next(), last).into_iter().collect();
@@ -103,7 +104,7 @@ mod tests {
             start: if start == 0 { vec![] } else { vec![start] },
             end: end.map(|end| vec![end]),
         });
-        prop::collection::vec(range, 0..5).prop_map(Ranges::of)
+        prop::collection::vec(range, 0..5).prop_map(Ranges::from_unsorted)
     }
 
     fn contains(ranges: &Ranges, key: &[u8]) -> bool {

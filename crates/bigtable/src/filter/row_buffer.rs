@@ -54,14 +54,14 @@ impl RowBuffer {
             self.bytes.extend_from_slice(cell.qualifier);
         }
         self.cells.push(Cell {
-            column: place(self.columns.len() - 1),
+            column: index(self.columns.len() - 1),
             timestamp: cell.timestamp,
             txn: cell.txn,
             start: self.bytes.len(),
             len: value.len(),
         });
         self.bytes.extend_from_slice(value);
-        place(self.cells.len() - 1)
+        index(self.cells.len() - 1)
     }
 
     pub fn get(&self, at: u32) -> CellView<'_> {
@@ -85,8 +85,8 @@ impl RowBuffer {
     }
 }
 
-fn place(at: usize) -> u32 {
-    u32::try_from(at).expect("the limit of a row's bytes leaves room for fewer cells")
+fn index(at: usize) -> u32 {
+    u32::try_from(at).expect("the size limit of a row allows fewer cells")
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@
 use stele_engine::Flow;
 
 use super::node::Node;
-use super::program::{Builder, Change, Memory, Program, Taker};
+use super::program::{Builder, Change, Program, ProgramOutput};
+use super::program_state::ProgramState;
 use super::row_buffer::RowBuffer;
 
 /// The row is too large to be held.
-pub struct Overfull;
+pub struct RowTooLarge;
 
 /// A copy of a kept cell.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +53,11 @@ impl Stages {
     pub fn apply(
         &self,
         row: &RowBuffer,
-        memory: &mut Memory,
+        state: &mut ProgramState,
         items: &[Item],
         sunk: &mut Vec<Item>,
-    ) -> Result<Vec<Item>, Overfull> {
-        Run { row, memory, sunk }.chain(&self.rest, items)
+    ) -> Result<Vec<Item>, RowTooLarge> {
+        Run { row, state, sunk }.chain(&self.rest, items)
     }
 }
 
@@ -79,12 +80,12 @@ fn chain(nodes: &[Node], builder: &mut Builder) -> Vec<Stage> {
 
 struct Run<'r> {
     row: &'r RowBuffer,
-    memory: &'r mut Memory,
+    state: &'r mut ProgramState,
     sunk: &'r mut Vec<Item>,
 }
 
 impl Run<'_> {
-    fn chain(&mut self, stages: &[Stage], items: &[Item]) -> Result<Vec<Item>, Overfull> {
+    fn chain(&mut self, stages: &[Stage], items: &[Item]) -> Result<Vec<Item>, RowTooLarge> {
         let Some((first, rest)) = stages.split_first() else { return Ok(items.to_vec()) };
         let mut items = self.stage(first, items)?;
         for stage in rest {
@@ -93,7 +94,7 @@ impl Run<'_> {
         Ok(items)
     }
 
-    fn stage(&mut self, stage: &Stage, items: &[Item]) -> Result<Vec<Item>, Overfull> {
+    fn stage(&mut self, stage: &Stage, items: &[Item]) -> Result<Vec<Item>, RowTooLarge> {
         match stage {
             Stage::Run(program) => self.run(program, items, usize::MAX),
             Stage::Interleave(branches) => self.interleave(branches, items),
@@ -110,13 +111,13 @@ impl Run<'_> {
         program: &Program,
         items: &[Item],
         most: usize,
-    ) -> Result<Vec<Item>, Overfull> {
+    ) -> Result<Vec<Item>, RowTooLarge> {
         let mut passed = Vec::new();
         for item in items {
-            self.memory.column = self.row.column(item.cell);
+            self.state.column = self.row.column(item.cell);
             let cell = self.row.get(item.cell);
-            let mut taker = Collect { item: *item, passed: &mut passed, sunk: self.sunk };
-            let flow = program.run(self.memory, &cell, item.change, &mut taker);
+            let mut output = Collect { item: *item, passed: &mut passed, sunk: self.sunk };
+            let flow = program.run(self.state, &cell, item.change, &mut output);
             self.check()?;
             if flow >= Flow::NextRow || passed.len() >= most {
                 break;
@@ -126,7 +127,7 @@ impl Run<'_> {
     }
 
     /// Returns whether any item passes.
-    fn any(&mut self, stages: &[Stage], items: &[Item]) -> Result<bool, Overfull> {
+    fn any(&mut self, stages: &[Stage], items: &[Item]) -> Result<bool, RowTooLarge> {
         Ok(match stages {
             [] => !items.is_empty(),
             [Stage::Run(program)] => !self.run(program, items, 1)?.is_empty(),
@@ -138,8 +139,8 @@ impl Run<'_> {
         &mut self,
         branches: &[Vec<Stage>],
         items: &[Item],
-    ) -> Result<Vec<Item>, Overfull> {
-        let before = self.memory.row_bytes;
+    ) -> Result<Vec<Item>, RowTooLarge> {
+        let before = self.state.row_bytes;
         self.hold(items.len())?;
         let numbered = items.iter().zip(0..);
         let input: Vec<_> = numbered.map(|(item, slot)| Item { slot, ..*item }).collect();
@@ -154,19 +155,19 @@ impl Run<'_> {
             item.slot = items[item.slot as usize].slot;
         }
         // Of the held items, only the additional copies remain.
-        self.memory.row_bytes = before;
+        self.state.row_bytes = before;
         self.hold(pool.len().saturating_sub(items.len()))?;
         Ok(pool)
     }
 
     /// Charges a list of items to the size of the row.
-    fn hold(&mut self, items: usize) -> Result<(), Overfull> {
-        self.memory.row_bytes += (items * size_of::<Item>()) as u64;
+    fn hold(&mut self, items: usize) -> Result<(), RowTooLarge> {
+        self.state.row_bytes += (items * size_of::<Item>()) as u64;
         self.check()
     }
 
-    fn check(&self) -> Result<(), Overfull> {
-        if self.memory.overfull() { Err(Overfull) } else { Ok(()) }
+    fn check(&self) -> Result<(), RowTooLarge> {
+        if self.state.is_too_large() { Err(RowTooLarge) } else { Ok(()) }
     }
 }
 
@@ -177,7 +178,7 @@ struct Collect<'c> {
     sunk: &'c mut Vec<Item>,
 }
 
-impl Taker for Collect<'_> {
+impl ProgramOutput for Collect<'_> {
     fn pass(&mut self, change: Change) {
         self.passed.push(Item { change, ..self.item });
     }

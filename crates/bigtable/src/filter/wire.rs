@@ -12,7 +12,7 @@ pub fn check(bytes: &[u8]) -> Result<()> {
     message(Message::Filter, bytes, 0)
 }
 
-pub fn unreadable(error: DecodeError) -> Error {
+pub fn decode_error(error: DecodeError) -> Error {
     Error::Invalid(format!("Row filter cannot be decoded: {error}"))
 }
 
@@ -33,7 +33,7 @@ impl Message {
             Message::Filter => "RowFilter",
             Message::Filters => "Chain or Interleave",
             Message::Condition => "Condition",
-            Message::Plain(_) => "a RowFilter",
+            Message::Plain(_) => "a message in RowFilter",
         }
     }
 
@@ -69,19 +69,17 @@ fn message(kind: Message, mut bytes: &[u8], depth: usize) -> Result<()> {
         )));
     }
     while !bytes.is_empty() {
-        let (tag, wire_type) = decode_key(&mut bytes).map_err(unreadable)?;
+        let (tag, wire_type) = decode_key(&mut bytes).map_err(decode_error)?;
         if tag > kind.fields() {
             let name = kind.name();
-            return Err(Error::Invalid(format!(
-                "Row filter: field {tag} of {name} is not known to this server"
-            )));
+            return Err(Error::Invalid(format!("Row filter: unknown field {tag} of {name}")));
         }
         match kind.inside(tag) {
             Some(inside) if wire_type == WireType::LengthDelimited => {
-                let length = decode_varint(&mut bytes).map_err(unreadable)?;
+                let length = decode_varint(&mut bytes).map_err(decode_error)?;
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 let Some((part, rest)) = bytes.split_at_checked(length) else {
-                    return Err(Error::invalid("Row filter cannot be decoded: it is cut off"));
+                    return Err(Error::invalid("Row filter cannot be decoded: it is truncated"));
                 };
                 bytes = rest;
                 let deeper = matches!(inside, Message::Filter);
@@ -89,7 +87,7 @@ fn message(kind: Message, mut bytes: &[u8], depth: usize) -> Result<()> {
             }
             // Decoding rejects mismatched types.
             _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())
-                .map_err(unreadable)?,
+                .map_err(decode_error)?,
         }
     }
     Ok(())
@@ -108,12 +106,14 @@ mod tests {
         assert!(Filter::decode(&[]).unwrap().passes_all());
         // Field 21, a bool.
         let unknown = [0xA8, 0x01, 0x01];
-        assert!(text(&unknown).contains("field 21 of RowFilter is not known"));
+        assert!(text(&unknown).contains("unknown field 21 of RowFilter"));
         // A chain of it and of an unset filter.
         let chain = [&[0x0A, 0x07, 0x0A, 0x03][..], &unknown, &[0x0A, 0x00]].concat();
-        assert!(text(&chain).contains("field 21 of RowFilter is not known"));
+        assert!(text(&chain).contains("unknown field 21 of RowFilter"));
         // A timestamp range with a third field.
-        assert!(text(&[0x42, 0x02, 0x18, 0x01]).contains("field 3 of a RowFilter"));
+        assert!(
+            text(&[0x42, 0x02, 0x18, 0x01]).contains("unknown field 3 of a message in RowFilter")
+        );
     }
 
     #[test]

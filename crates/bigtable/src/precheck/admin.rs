@@ -6,7 +6,7 @@ use std::mem::size_of;
 use stele_grpc::{CheckedCodec, Precheck};
 use tonic::Status;
 
-use super::shape::{Counter, Field, Holds, Shape, Survey};
+use super::shape::{Counter, Field, FieldKind, Shape, Survey, check_count};
 use super::types::{STRUCT, TYPE};
 use crate::proto::admin;
 use crate::proto::admin::create_table_request::Split;
@@ -22,8 +22,8 @@ const SPLITS_MAX: usize = 100_000;
 
 static GC_RULE: Shape = Shape {
     fields: &[
-        Field::single(3, Holds::Message(&GC_RULES), 0),
-        Field::single(4, Holds::Message(&GC_RULES), 0),
+        Field::single(3, FieldKind::Message(&GC_RULES), 0),
+        Field::single(4, FieldKind::Message(&GC_RULES), 0),
     ],
 };
 
@@ -31,7 +31,7 @@ static GC_RULE: Shape = Shape {
 static GC_RULES: Shape = Shape {
     fields: &[Field::list(
         1,
-        Holds::Message(&GC_RULE),
+        FieldKind::Message(&GC_RULE),
         size_of::<admin::GcRule>(),
         Counter::Nested,
     )],
@@ -39,30 +39,30 @@ static GC_RULES: Shape = Shape {
 
 static COLUMN_FAMILY: Shape = Shape {
     fields: &[
-        Field::single(1, Holds::Message(&GC_RULE), 0),
-        Field::single(3, Holds::Message(&TYPE), 0),
+        Field::single(1, FieldKind::Message(&GC_RULE), 0),
+        Field::single(3, FieldKind::Message(&TYPE), 0),
     ],
 };
 
 /// An entry of the map of families.
 static NAMED_FAMILY: Shape =
-    Shape { fields: &[Field::text(1), Field::single(2, Holds::Message(&COLUMN_FAMILY), 0)] };
+    Shape { fields: &[Field::text(1), Field::single(2, FieldKind::Message(&COLUMN_FAMILY), 0)] };
 
 static TABLE: Shape = Shape {
     fields: &[
         Field::text(1),
-        Field::single(2, Holds::Opaque, 0),
+        Field::single(2, FieldKind::Opaque, 0),
         Field::list(
             3,
-            Holds::Message(&NAMED_FAMILY),
+            FieldKind::Message(&NAMED_FAMILY),
             size_of::<(String, admin::ColumnFamily)>(),
             Counter::Main,
         ),
-        Field::single(6, Holds::Opaque, 0),
-        Field::single(8, Holds::Opaque, 0),
-        Field::single(13, Holds::Opaque, 0),
-        Field::single(14, Holds::Opaque, 0),
-        Field::single(15, Holds::Message(&STRUCT), 0),
+        Field::single(6, FieldKind::Opaque, 0),
+        Field::single(8, FieldKind::Opaque, 0),
+        Field::single(13, FieldKind::Opaque, 0),
+        Field::single(14, FieldKind::Opaque, 0),
+        Field::single(15, FieldKind::Message(&STRUCT), 0),
     ],
 };
 
@@ -72,49 +72,43 @@ static CREATE_TABLE: Shape = Shape {
     fields: &[
         Field::text(1),
         Field::text(2),
-        Field::single(3, Holds::Message(&TABLE), 0),
-        Field::list(4, Holds::Message(&SPLIT), size_of::<Split>(), Counter::Second)
-            .handled(size_of::<Vec<u8>>()),
+        Field::single(3, FieldKind::Message(&TABLE), 0),
+        Field::list(4, FieldKind::Message(&SPLIT), size_of::<Split>(), Counter::Second)
+            .with_handling(size_of::<Vec<u8>>()),
     ],
 };
 
 /// The paths of a mask.
 static FIELD_MASK: Shape =
-    Shape { fields: &[Field::list(1, Holds::Text, size_of::<String>(), Counter::Nested)] };
+    Shape { fields: &[Field::list(1, FieldKind::Text, size_of::<String>(), Counter::Nested)] };
 
 static MODIFICATION: Shape = Shape {
     fields: &[
         Field::text(1),
-        Field::single(2, Holds::Message(&COLUMN_FAMILY), 0),
-        Field::single(3, Holds::Message(&COLUMN_FAMILY), 0),
-        Field::single(6, Holds::Message(&FIELD_MASK), 0),
+        Field::single(2, FieldKind::Message(&COLUMN_FAMILY), 0),
+        Field::single(3, FieldKind::Message(&COLUMN_FAMILY), 0),
+        Field::single(6, FieldKind::Message(&FIELD_MASK), 0),
     ],
 };
 
 static MODIFY_COLUMN_FAMILIES: Shape = Shape {
     fields: &[
         Field::text(1),
-        Field::list(2, Holds::Message(&MODIFICATION), size_of::<Modification>(), Counter::Main),
+        Field::list(2, FieldKind::Message(&MODIFICATION), size_of::<Modification>(), Counter::Main),
     ],
 };
 
 static UPDATE_TABLE: Shape = Shape {
     fields: &[
-        Field::single(1, Holds::Message(&TABLE), 0),
-        Field::single(2, Holds::Message(&FIELD_MASK), 0),
+        Field::single(1, FieldKind::Message(&TABLE), 0),
+        Field::single(2, FieldKind::Message(&FIELD_MASK), 0),
     ],
 };
 
 fn check(shape: &Shape, message: &[u8], main: &str) -> Result<usize, Status> {
-    let survey = Survey::of(shape, message)?;
-    for (what, count, limit) in
-        [(main, survey.main, FAMILIES_MAX), ("initial splits", survey.second, SPLITS_MAX)]
-    {
-        if count > limit {
-            let what = format!("Too many {what}: {count} provided; limit {limit}");
-            return Err(Status::invalid_argument(what));
-        }
-    }
+    let survey = Survey::scan(shape, message)?;
+    check_count(main, survey.main, FAMILIES_MAX)?;
+    check_count("initial splits", survey.second, SPLITS_MAX)?;
     Ok(survey.decoded_bytes)
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use stele_grpc::Precheck;
 use tonic::Status;
 
-use super::shape::{Counter, Field, Holds, Shape, Survey};
+use super::shape::{Counter, Field, FieldKind, Shape, Survey, check_count};
 use super::types::TYPE;
 use crate::data::{ENTRIES_MAX, MUTATIONS_MAX, READ_REQUEST_BYTES_MAX, ROWS_MAX};
 use crate::proto::v2;
@@ -22,26 +22,26 @@ const RULE_BYTES: usize = 512;
 static VALUE: Shape = Shape {
     fields: &[
         Field::text(3),
-        Field::single(4, Holds::Message(&VALUES), 0),
-        Field::single(7, Holds::Message(&TYPE), size_of::<v2::Type>()),
+        Field::single(4, FieldKind::Message(&VALUES), 0),
+        Field::single(7, FieldKind::Message(&TYPE), size_of::<v2::Type>()),
     ],
 };
 
 static VALUES: Shape = Shape {
-    fields: &[Field::list(1, Holds::Message(&VALUE), size_of::<v2::Value>(), Counter::Nested)],
+    fields: &[Field::list(1, FieldKind::Message(&VALUE), size_of::<v2::Value>(), Counter::Nested)],
 };
 
 /// SetCell and the deletions: a family name, and fields that take no memory of
 /// their own.
-const FAMILY_FIRST: Holds = Holds::FirstText;
+const FAMILY_FIRST: FieldKind = FieldKind::FirstText;
 
 /// AddToCell and MergeToCell.
 static ADDITION: Shape = Shape {
     fields: &[
         Field::text(1),
-        Field::single(2, Holds::Message(&VALUE), 0),
-        Field::single(3, Holds::Message(&VALUE), 0),
-        Field::single(4, Holds::Message(&VALUE), 0),
+        Field::single(2, FieldKind::Message(&VALUE), 0),
+        Field::single(3, FieldKind::Message(&VALUE), 0),
+        Field::single(4, FieldKind::Message(&VALUE), 0),
     ],
 };
 
@@ -50,13 +50,13 @@ static MUTATION: Shape = Shape {
         Field::single(1, FAMILY_FIRST, 0),
         Field::single(2, FAMILY_FIRST, 0),
         Field::single(3, FAMILY_FIRST, 0),
-        Field::single(5, Holds::Message(&ADDITION), 0),
-        Field::single(6, Holds::Message(&ADDITION), 0),
+        Field::single(5, FieldKind::Message(&ADDITION), 0),
+        Field::single(6, FieldKind::Message(&ADDITION), 0),
     ],
 };
 
 const fn mutations(tag: u32, counter: Counter) -> Field {
-    Field::list(tag, Holds::Message(&MUTATION), size_of::<v2::Mutation>(), counter)
+    Field::list(tag, FieldKind::Message(&MUTATION), size_of::<v2::Mutation>(), counter)
 }
 
 static MUTATE_ROW: Shape = Shape {
@@ -70,11 +70,11 @@ static MUTATE_ROWS: Shape = Shape {
         Field::text(1),
         Field::list(
             2,
-            Holds::Message(&ENTRY),
+            FieldKind::Message(&ENTRY),
             size_of::<v2::mutate_rows_request::Entry>(),
             Counter::Second,
         )
-        .handled(OUTCOME_BYTES),
+        .with_handling(OUTCOME_BYTES),
         Field::text(3),
         Field::text(5),
     ],
@@ -94,7 +94,7 @@ static READ_MODIFY_WRITE_ROW: Shape = Shape {
     fields: &[
         Field::text(1),
         Field::list(3, FAMILY_FIRST, size_of::<v2::ReadModifyWriteRule>(), Counter::Main)
-            .handled(RULE_BYTES),
+            .with_handling(RULE_BYTES),
         Field::text(4),
         Field::text(6),
     ],
@@ -102,15 +102,17 @@ static READ_MODIFY_WRITE_ROW: Shape = Shape {
 
 static ROW_SET: Shape = Shape {
     fields: &[
-        Field::list(1, Holds::Bytes, size_of::<Bytes>(), Counter::Main).handled(RANGE_BYTES),
-        Field::list(2, Holds::Bytes, size_of::<v2::RowRange>(), Counter::Main).handled(RANGE_BYTES),
+        Field::list(1, FieldKind::Bytes, size_of::<Bytes>(), Counter::Main)
+            .with_handling(RANGE_BYTES),
+        Field::list(2, FieldKind::Bytes, size_of::<v2::RowRange>(), Counter::Main)
+            .with_handling(RANGE_BYTES),
     ],
 };
 
 static READ_ROWS: Shape = Shape {
     fields: &[
         Field::text(1),
-        Field::single(2, Holds::Message(&ROW_SET), 0),
+        Field::single(2, FieldKind::Message(&ROW_SET), 0),
         Field::text(5),
         Field::text(9),
         Field::text(11),
@@ -120,21 +122,13 @@ static READ_ROWS: Shape = Shape {
 static SAMPLE_ROW_KEYS: Shape =
     Shape { fields: &[Field::text(1), Field::text(2), Field::text(4), Field::text(5)] };
 
-fn limited(what: &str, count: usize, limit: usize) -> Result<(), Status> {
-    if count > limit {
-        let what = format!("Too many {what}: {count} provided; limit {limit}");
-        return Err(Status::invalid_argument(what));
-    }
-    Ok(())
-}
-
 /// Rejects read requests by length alone, as Google's service does.
-fn short(message: &[u8]) -> Result<(), Status> {
+fn check_length(message: &[u8]) -> Result<(), Status> {
     let bytes = message.len();
     if bytes > READ_REQUEST_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
             "Request of {bytes} bytes is too large: limit {READ_REQUEST_BYTES_MAX}; \
-             read the rows by several requests"
+             use several requests"
         )));
     }
     Ok(())
@@ -145,8 +139,8 @@ pub struct MutateRow;
 
 impl Precheck for MutateRow {
     fn check(message: &[u8]) -> Result<usize, Status> {
-        let survey = Survey::of(&MUTATE_ROW, message)?;
-        limited("mutations", survey.main, MUTATIONS_MAX)?;
+        let survey = Survey::scan(&MUTATE_ROW, message)?;
+        check_count("mutations", survey.main, MUTATIONS_MAX)?;
         Ok(survey.decoded_bytes)
     }
 }
@@ -156,9 +150,9 @@ pub struct MutateRows;
 
 impl Precheck for MutateRows {
     fn check(message: &[u8]) -> Result<usize, Status> {
-        let survey = Survey::of(&MUTATE_ROWS, message)?;
-        limited("mutations", survey.main, MUTATIONS_MAX)?;
-        limited("entries", survey.second, ENTRIES_MAX)?;
+        let survey = Survey::scan(&MUTATE_ROWS, message)?;
+        check_count("mutations", survey.main, MUTATIONS_MAX)?;
+        check_count("entries", survey.second, ENTRIES_MAX)?;
         Ok(survey.decoded_bytes)
     }
 }
@@ -168,8 +162,8 @@ pub struct CheckAndMutateRow;
 
 impl Precheck for CheckAndMutateRow {
     fn check(message: &[u8]) -> Result<usize, Status> {
-        let survey = Survey::of(&CHECK_AND_MUTATE_ROW, message)?;
-        limited("mutations", survey.main.max(survey.second), MUTATIONS_MAX)?;
+        let survey = Survey::scan(&CHECK_AND_MUTATE_ROW, message)?;
+        check_count("mutations", survey.main.max(survey.second), MUTATIONS_MAX)?;
         Ok(survey.decoded_bytes)
     }
 }
@@ -179,8 +173,8 @@ pub struct ReadModifyWriteRow;
 
 impl Precheck for ReadModifyWriteRow {
     fn check(message: &[u8]) -> Result<usize, Status> {
-        let survey = Survey::of(&READ_MODIFY_WRITE_ROW, message)?;
-        limited("rules", survey.main, MUTATIONS_MAX)?;
+        let survey = Survey::scan(&READ_MODIFY_WRITE_ROW, message)?;
+        check_count("rules", survey.main, MUTATIONS_MAX)?;
         Ok(survey.decoded_bytes)
     }
 }
@@ -190,9 +184,9 @@ pub struct ReadRows;
 
 impl Precheck for ReadRows {
     fn check(message: &[u8]) -> Result<usize, Status> {
-        short(message)?;
-        let survey = Survey::of(&READ_ROWS, message)?;
-        limited("row keys and row ranges", survey.main, ROWS_MAX)?;
+        check_length(message)?;
+        let survey = Survey::scan(&READ_ROWS, message)?;
+        check_count("row keys and row ranges", survey.main, ROWS_MAX)?;
         Ok(survey.decoded_bytes)
     }
 }
@@ -202,8 +196,8 @@ pub struct SampleRowKeys;
 
 impl Precheck for SampleRowKeys {
     fn check(message: &[u8]) -> Result<usize, Status> {
-        short(message)?;
-        Ok(Survey::of(&SAMPLE_ROW_KEYS, message)?.decoded_bytes)
+        check_length(message)?;
+        Ok(Survey::scan(&SAMPLE_ROW_KEYS, message)?.decoded_bytes)
     }
 }
 

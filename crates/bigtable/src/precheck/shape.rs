@@ -21,7 +21,7 @@ pub struct Shape {
 
 pub struct Field {
     tag: u32,
-    holds: Holds,
+    kind: FieldKind,
     counter: Counter,
     repeated: bool,
     /// The size of an element of a repeated field, or of the allocation for a
@@ -33,19 +33,19 @@ pub struct Field {
 
 impl Field {
     /// A singular field. Decoding allocates `bytes` for it outside its message.
-    pub const fn single(tag: u32, holds: Holds, bytes: usize) -> Field {
+    pub const fn single(tag: u32, kind: FieldKind, bytes: usize) -> Field {
         let counter = Counter::None;
-        Field { tag, holds, counter, repeated: false, bytes, handling_bytes: 0 }
+        Field { tag, kind, counter, repeated: false, bytes, handling_bytes: 0 }
     }
 
     /// A string field.
     pub const fn text(tag: u32) -> Field {
-        Field::single(tag, Holds::Text, 0)
+        Field::single(tag, FieldKind::Text, 0)
     }
 
     /// A repeated field with elements of this size.
-    pub const fn list(tag: u32, holds: Holds, bytes: usize, counter: Counter) -> Field {
-        Field { tag, holds, counter, repeated: true, bytes, handling_bytes: 0 }
+    pub const fn list(tag: u32, kind: FieldKind, bytes: usize, counter: Counter) -> Field {
+        Field { tag, kind, counter, repeated: true, bytes, handling_bytes: 0 }
     }
 
     /// Sets the counter of the field.
@@ -54,13 +54,13 @@ impl Field {
     }
 
     /// Sets the memory that the server needs to handle an element.
-    pub const fn handled(self, handling_bytes: usize) -> Field {
+    pub const fn with_handling(self, handling_bytes: usize) -> Field {
         Field { handling_bytes, ..self }
     }
 }
 
 #[derive(Clone, Copy)]
-pub enum Holds {
+pub enum FieldKind {
     Message(&'static Shape),
     /// A message of which only the string in its first field is copied. Most
     /// parts of a large request are of this kind and need a single pass.
@@ -102,18 +102,13 @@ pub struct Survey {
 
 impl Survey {
     /// Scans all parts of a message. Fails if the bytes are not a valid message.
-    pub fn of(shape: &Shape, message: &[u8]) -> Result<Survey, Status> {
+    pub fn scan(shape: &Shape, message: &[u8]) -> Result<Survey, Status> {
         let mut survey = Survey::default();
         survey.message(shape, message, 0)?;
-        if survey.nested > NESTED_MAX {
-            return Err(Status::invalid_argument(format!(
-                "Too many nested values and types: {} provided; limit {NESTED_MAX}",
-                survey.nested
-            )));
-        }
+        check_count("nested values and types", survey.nested, NESTED_MAX)?;
         if survey.opaque_bytes > OPAQUE_BYTES_MAX {
             return Err(Status::invalid_argument(format!(
-                "The request has fields of {} bytes that are not supported; limit {OPAQUE_BYTES_MAX}",
+                "The request has {} bytes of fields that are not supported; limit {OPAQUE_BYTES_MAX}",
                 survey.opaque_bytes
             )));
         }
@@ -122,7 +117,7 @@ impl Survey {
 
     fn message(&mut self, shape: &Shape, mut bytes: &[u8], depth: usize) -> Result<(), Status> {
         if depth > DEPTH_MAX {
-            return Err(unreadable("it nests too deep"));
+            return Err(unreadable("it nests too deeply"));
         }
         let mut elements = [0u32; FIELDS_MAX];
         while !bytes.is_empty() {
@@ -150,18 +145,27 @@ impl Survey {
             Counter::Nested => self.nested += 1,
         }
         self.decoded_bytes += field.handling_bytes;
-        match &field.holds {
-            Holds::Message(inside) => self.message(inside, payload, depth + 1)?,
-            Holds::FirstText => self.decoded_bytes += first_texts(payload)?,
-            Holds::Text => self.decoded_bytes += payload.len() + ALLOCATION_BYTES,
-            Holds::Bytes => {}
-            Holds::Opaque => {
+        match &field.kind {
+            FieldKind::Message(inside) => self.message(inside, payload, depth + 1)?,
+            FieldKind::FirstText => self.decoded_bytes += first_texts(payload)?,
+            FieldKind::Text => self.decoded_bytes += payload.len() + ALLOCATION_BYTES,
+            FieldKind::Bytes => {}
+            FieldKind::Opaque => {
                 self.opaque_bytes += payload.len();
                 self.decoded_bytes += payload.len() * OPAQUE_DECODED_PER_BYTE;
             }
         }
         Ok(())
     }
+}
+
+/// Rejects a request with more than `limit` elements of a kind.
+pub fn check_count(what: &str, count: usize, limit: usize) -> Result<(), Status> {
+    if count > limit {
+        let what = format!("Too many {what}: {count} provided; limit {limit}");
+        return Err(Status::invalid_argument(what));
+    }
+    Ok(())
 }
 
 /// Returns the memory of the strings in the first field of a message.
@@ -240,8 +244,8 @@ mod tests {
 
     #[test]
     fn a_message_of_one_string_is_measured_alike_by_its_own_function() {
-        static FAST: Shape = Shape { fields: &[Field::single(2, Holds::FirstText, 0)] };
-        static SLOW: Shape = Shape { fields: &[Field::single(2, Holds::Message(&LEAF), 0)] };
+        static FAST: Shape = Shape { fields: &[Field::single(2, FieldKind::FirstText, 0)] };
+        static SLOW: Shape = Shape { fields: &[Field::single(2, FieldKind::Message(&LEAF), 0)] };
         let parts: [&[u8]; 6] =
             [&[0x0A, 2, b'f', b'g'], &[0x12, 1, b'q'], &[0x18, 0x85, 0x01], &[0x0A], &[0x0B], b""];
         for first in parts {
@@ -249,7 +253,7 @@ mod tests {
                 let inside = [first, second].concat();
                 let message = [&[0x12, inside.len() as u8], &inside[..]].concat();
                 let [fast, slow] = [&FAST, &SLOW].map(|shape| {
-                    Survey::of(shape, &message).map_err(|status| status.message().to_string())
+                    Survey::scan(shape, &message).map_err(|status| status.message().to_string())
                 });
                 assert_eq!(fast, slow, "{message:?}");
             }
@@ -258,13 +262,13 @@ mod tests {
 
     static ROOT: Shape = Shape {
         fields: &[
-            Field::list(2, Holds::Message(&LEAF), 100, Counter::Main),
-            Field::single(3, Holds::Opaque, 0),
+            Field::list(2, FieldKind::Message(&LEAF), 100, Counter::Main),
+            Field::single(3, FieldKind::Opaque, 0),
         ],
     };
 
     fn survey(bytes: &[u8]) -> Result<Survey, Status> {
-        Survey::of(&ROOT, bytes)
+        Survey::scan(&ROOT, bytes)
     }
 
     #[test]

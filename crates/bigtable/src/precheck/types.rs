@@ -3,7 +3,7 @@
 
 use std::mem::size_of;
 
-use super::shape::{Counter, Field, Holds, Shape};
+use super::shape::{Counter, Field, FieldKind, Shape};
 use crate::proto::{admin, v2};
 
 /// The larger of the two services' types.
@@ -15,11 +15,11 @@ const TYPE_BYTES: usize = if size_of::<v2::Type>() > size_of::<admin::Type>() {
 
 /// A nested type.
 const fn inner(tag: u32) -> Field {
-    Field::single(tag, Holds::Message(&TYPE), TYPE_BYTES).counted(Counter::Nested)
+    Field::single(tag, FieldKind::Message(&TYPE), TYPE_BYTES).counted(Counter::Nested)
 }
 
 const fn boxed(tag: u32, shape: &'static Shape) -> Field {
-    Field::single(tag, Holds::Message(shape), TYPE_BYTES)
+    Field::single(tag, FieldKind::Message(shape), TYPE_BYTES)
 }
 
 pub static TYPE: Shape = Shape {
@@ -43,7 +43,7 @@ static ELEMENT: Shape = Shape { fields: &[inner(1)] };
 static PAIR: Shape = Shape { fields: &[inner(1), inner(2)] };
 
 pub static STRUCT: Shape =
-    Shape { fields: &[Field::list(1, Holds::Message(&MEMBER), MEMBER_BYTES, Counter::Nested)] };
+    Shape { fields: &[Field::list(1, FieldKind::Message(&MEMBER), MEMBER_BYTES, Counter::Nested)] };
 
 /// A member of a struct: its name and its type.
 const MEMBER_BYTES: usize = size_of::<String>() + TYPE_BYTES;

@@ -18,7 +18,7 @@ const LOWER: u64 = UPPER << 32;
 impl ByteSet {
     pub const EMPTY: ByteSet = ByteSet([0; 4]);
 
-    pub fn of(ranges: &[(u8, u8)]) -> ByteSet {
+    pub fn from_ranges(ranges: &[(u8, u8)]) -> ByteSet {
         let mut set = ByteSet::EMPTY;
         for &(first, last) in ranges {
             set.insert_range(first, last);
@@ -78,15 +78,15 @@ mod tests {
 
     #[test]
     fn a_set_becomes_the_ranges_it_was_made_of() {
-        for made in [&[][..], &[(0, 255)], &[(0, 0), (63, 64), (200, 255)], &[(65, 65)]] {
-            assert_eq!(ranges(ByteSet::of(made)), made);
+        for given in [&[][..], &[(0, 255)], &[(0, 0), (63, 64), (200, 255)], &[(65, 65)]] {
+            assert_eq!(ranges(ByteSet::from_ranges(given)), given);
         }
-        assert_eq!(ranges(ByteSet::of(&[(3, 9), (10, 12), (5, 6)])), [(3, 12)]);
+        assert_eq!(ranges(ByteSet::from_ranges(&[(3, 9), (10, 12), (5, 6)])), [(3, 12)]);
     }
 
     #[test]
     fn a_complement_holds_exactly_the_other_bytes() {
-        let set = ByteSet::of(&[(1, 9), (11, 254)]);
+        let set = ByteSet::from_ranges(&[(1, 9), (11, 254)]);
         assert_eq!(ranges(set.complement()), [(0, 0), (10, 10), (255, 255)]);
     }
 
@@ -95,7 +95,7 @@ mod tests {
         for byte in 0..=u8::MAX {
             let expected: Vec<u8> =
                 (0..=u8::MAX).filter(|b| b.eq_ignore_ascii_case(&byte)).collect();
-            let folded = ByteSet::of(&[(byte, byte)]).fold();
+            let folded = ByteSet::from_ranges(&[(byte, byte)]).fold();
             let members: Vec<u8> = (0..=u8::MAX).filter(|&b| folded.contains(b)).collect();
             assert_eq!(members, expected);
         }

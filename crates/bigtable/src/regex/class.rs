@@ -105,7 +105,7 @@ impl ClassReader {
             return Err(PatternError::new(at, "unknown class name between [: and :]"));
         };
         cursor.eat(whole);
-        Ok(Some(group(ByteSet::of(POSIX[index].1), negated, fold)))
+        Ok(Some(group(ByteSet::from_ranges(POSIX[index].1), negated, fold)))
     }
 }
 
@@ -128,7 +128,7 @@ fn perl(cursor: &mut Cursor<'_>) -> Option<(ByteSet, bool)> {
         _ => return None,
     };
     cursor.eat(&[b'\\', letter]);
-    Some((ByteSet::of(ranges), letter.is_ascii_uppercase()))
+    Some((ByteSet::from_ranges(ranges), letter.is_ascii_uppercase()))
 }
 
 /// Parses one member or a range of them. A `-` that ends the class or follows a
@@ -146,7 +146,7 @@ fn range(cursor: &mut Cursor<'_>, opened: usize) -> Result<ByteSet, PatternError
     if last < first {
         return Err(PatternError::new(at, "range in a class is out of order"));
     }
-    Ok(ByteSet::of(&[(first, last)]))
+    Ok(ByteSet::from_ranges(&[(first, last)]))
 }
 
 fn member(cursor: &mut Cursor<'_>, opened: usize) -> Result<u8, PatternError> {
@@ -157,7 +157,7 @@ fn member(cursor: &mut Cursor<'_>, opened: usize) -> Result<u8, PatternError> {
 }
 
 fn unclosed(opened: usize) -> PatternError {
-    PatternError::new(opened, "class is not closed, ] is missing")
+    PatternError::new(opened, "class is not closed: missing ]")
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(POSIX.len(), expected.len());
         for (&(name, ranges), (expected_name, is_member)) in POSIX.iter().zip(expected) {
             assert_eq!(name, expected_name);
-            let set = ByteSet::of(ranges);
+            let set = ByteSet::from_ranges(ranges);
             assert!((0..=u8::MAX).all(|byte| set.contains(byte) == is_member(&byte)), "{ranges:?}");
         }
     }

@@ -12,7 +12,7 @@ pub(super) fn escaped_byte(cursor: &mut Cursor<'_>) -> Result<u8, PatternError> 
         return octal(cursor, start);
     }
     let Some(letter) = cursor.bump() else {
-        return Err(PatternError::new(start, "backslash at the end escapes nothing"));
+        return Err(PatternError::new(start, "trailing backslash"));
     };
     match letter {
         b'a' => Ok(0x07),

@@ -45,7 +45,7 @@ pub(super) fn opening(cursor: &mut Cursor<'_>, flags: Flags) -> Result<Opening, 
 /// Validates a name. Two groups may share a name, as in RE2.
 fn name(cursor: &mut Cursor<'_>, start: usize) -> Result<(), PatternError> {
     let Some(name) = cursor.take_until(b'>') else {
-        return Err(PatternError::new(start, "group name is not closed, > is missing"));
+        return Err(PatternError::new(start, "group name is not closed: missing >"));
     };
     if name.is_empty() || !name.iter().copied().all(may_name) {
         let message = "group name must be one or more letters, digits and underscores";
@@ -82,7 +82,7 @@ fn set_flags(
             Some(b':') if !flag_missing => return Ok(Opening::Group(flags)),
             Some(b')') if !flag_missing => return Ok(Opening::Flags(flags)),
             Some(_) => return Err(PatternError::new(at, "unknown flag or kind of group after (?")),
-            None => return Err(PatternError::new(start, "group is not closed, ) is missing")),
+            None => return Err(PatternError::new(start, "group is not closed: missing )")),
         }
         flag_missing = false;
     }

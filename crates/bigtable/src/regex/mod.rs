@@ -5,7 +5,8 @@
 //! `parse` reads RE2's syntax (with `escape`, `group`, `class` and `unicode`)
 //! into `node`s that track their own size; `literals` finds the strings or the
 //! prefix that a scan can use instead of the pattern; and `pattern` passes the
-//! rest to the `regex-automata` engine, anchored at both ends.
+//! rest to the `regex-automata` engine, anchored at both ends. The patterns of a
+//! filter share one [`PatternBudget`].
 //!
 //! Where the dialect leaves a choice, RE2 as released in 2025 decides:
 //!
@@ -23,6 +24,7 @@
 //! memory while matching. A pattern that exceeds a bound is rejected before
 //! anything is built, and matching takes time linear in the text.
 
+mod budget;
 mod byte_set;
 mod class;
 mod cursor;
@@ -38,5 +40,6 @@ mod unicode;
 #[cfg(test)]
 mod tests;
 
+pub use budget::PatternBudget;
 pub use error::PatternError;
-pub use pattern::{Pattern, PatternBudget};
+pub use pattern::Pattern;

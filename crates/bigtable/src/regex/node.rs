@@ -103,11 +103,11 @@ impl Node {
         let count = max.unwrap_or(min).max(1);
         let copies = self.copies.saturating_mul(count);
         if count > REPEAT_MAX {
-            let message = format!("repeat count is above {REPEAT_MAX}");
+            let message = format!("repeat count exceeds {REPEAT_MAX}");
             return Err(PatternError::new(offset, message));
         }
         if copies > REPEAT_MAX {
-            let message = format!("repeats within repeats make more than {REPEAT_MAX} copies");
+            let message = format!("nested repeats make more than {REPEAT_MAX} copies");
             return Err(PatternError::new(offset, message));
         }
         let size = self.size.saturating_mul(count).saturating_add(1);

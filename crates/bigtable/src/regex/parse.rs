@@ -103,7 +103,7 @@ impl Parser<'_> {
 
     fn push_byte(&mut self, byte: u8) {
         let node = if self.flags.fold && byte.is_ascii_alphabetic() {
-            Node::set(ByteSet::of(&[(byte, byte)]).fold())
+            Node::set(ByteSet::from_ranges(&[(byte, byte)]).fold())
         } else {
             Node::byte(byte)
         };
@@ -126,7 +126,7 @@ impl Parser<'_> {
     fn dot(&mut self) -> Result<(), PatternError> {
         self.skip();
         let none = if self.flags.dot_newline { &[][..] } else { &[(b'\n', b'\n')] };
-        self.push(Node::set(ByteSet::of(none).complement()));
+        self.push(Node::set(ByteSet::from_ranges(none).complement()));
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Parser<'_> {
     fn close(&mut self) -> Result<(), PatternError> {
         let at = self.skip();
         let Some(outer) = self.outer.pop() else {
-            return Err(PatternError::new(at, "unexpected ), no group is open"));
+            return Err(PatternError::new(at, "unexpected ): no group is open"));
         };
         let level = std::mem::replace(&mut self.level, outer);
         self.flags = level.flags_before;
@@ -167,7 +167,7 @@ impl Parser<'_> {
 
     fn finish(self) -> Result<(Hir, u32), PatternError> {
         if !self.outer.is_empty() {
-            return Err(PatternError::new(self.level.opened, "group is not closed, ) is missing"));
+            return Err(PatternError::new(self.level.opened, "group is not closed: missing )"));
         }
         let whole = self.level.end()?;
         let size = whole.size();
@@ -241,7 +241,10 @@ impl Parser<'_> {
     /// Skips the mark of a lazy repeat.
     fn operand(&mut self, at: usize, repeated_before: bool) -> Result<Node, PatternError> {
         if repeated_before {
-            return Err(PatternError::new(at, "repeat of a repeat needs a group around the inner"));
+            return Err(PatternError::new(
+                at,
+                "a repeat of a repeat needs a group around the inner one",
+            ));
         }
         let operand = self.level.parts.pop();
         self.cursor.eat(b"?");

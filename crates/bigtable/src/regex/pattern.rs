@@ -7,127 +7,21 @@ use std::sync::Arc;
 use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::{Anchored, Input, meta};
 use regex_syntax::hir::{Hir, Look};
+use stele_grpc::offload::in_place;
 
+use super::budget::{PatternBudget, QUICK_STATES_MAX};
 use super::error::PatternError;
 use super::literals::{Tail, common_prefix, prefix, strings, tail};
 use super::parse::parse;
-use stele_grpc::offload::in_place;
 
 /// Longer than any filter that can arrive over the wire.
 const PATTERN_BYTES_MAX: usize = 32 << 10;
 /// A limit on the engine's program. Only patterns with many fragmented classes
 /// reach it before the parser's limit.
 const PROGRAM_BYTES_MAX: usize = 16 << 20;
-/// Limits on the states that an engine caches per matching thread. A few KiB for
-/// each state of the pattern suffice for all but contrived patterns, for which
-/// matching becomes slower instead.
-const CACHE_BYTES_MIN: usize = 32 << 10;
-const CACHE_BYTES_MAX: usize = 2 << 20;
-const CACHE_BYTES_PER_STATE: usize = 4 << 10;
-
-/// Limits for all patterns of one filter: states, bytes of compiled programs, and
-/// bytes of cached states beyond the minimum.
-const FILTER_STATES_MAX: u32 = 64 << 10;
-const FILTER_PROGRAM_BYTES_MAX: usize = 32 << 20;
-const FILTER_CACHE_BYTES_MAX: usize = 4 << 20;
-/// The approximate number of threads that match with one filter, concurrently or
-/// in turn.
-const CACHES: usize = 2;
-/// An upper bound on the size of a state in a compiled program, except for
-/// fragmented classes.
-const PROGRAM_BYTES_PER_STATE: usize = 512;
-/// Patterns with more states take long to compile: some 200 ns per state.
-const QUICK_STATES_MAX: u32 = 1 << 10;
 /// The product of the states of a pattern and the bytes of a text above which
 /// matching may take long.
 const QUICK_STEPS_MAX: usize = 4 << 20;
-
-/// The remaining budget for the patterns of one filter.
-pub struct PatternBudget {
-    states: u32,
-    program_bytes: usize,
-    cache_bytes: usize,
-    memory_bytes: usize,
-    /// Patterns that exceed this number of states together are not compiled now.
-    quick_states: u32,
-    put_off: bool,
-}
-
-impl Default for PatternBudget {
-    fn default() -> Self {
-        PatternBudget {
-            states: FILTER_STATES_MAX,
-            program_bytes: FILTER_PROGRAM_BYTES_MAX,
-            cache_bytes: FILTER_CACHE_BYTES_MAX,
-            memory_bytes: 0,
-            quick_states: u32::MAX,
-            put_off: false,
-        }
-    }
-}
-
-impl PatternBudget {
-    /// A budget for a thread that must not be blocked for long: patterns that
-    /// would take long are validated and counted, but match nothing; see
-    /// [`PatternBudget::put_off`].
-    pub fn quick() -> PatternBudget {
-        PatternBudget { quick_states: QUICK_STATES_MAX, ..PatternBudget::default() }
-    }
-
-    /// If some patterns were not compiled because that would take long, returns
-    /// the approximate size of all of them in bytes.
-    pub fn put_off(&self) -> Option<usize> {
-        let states = self.states_taken() as usize;
-        let program = (states * PROGRAM_BYTES_PER_STATE).min(FILTER_PROGRAM_BYTES_MAX);
-        let cache = (states * CACHE_BYTES_PER_STATE).min(FILTER_CACHE_BYTES_MAX);
-        self.put_off.then_some(program + CACHES * cache)
-    }
-
-    /// Returns the approximate number of states of the compiled patterns.
-    pub fn states_taken(&self) -> u32 {
-        FILTER_STATES_MAX - self.states
-    }
-
-    /// Returns the size of the compiled patterns in bytes, including the maximum
-    /// size of their engines' caches.
-    pub fn memory_bytes(&self) -> usize {
-        self.memory_bytes
-    }
-
-    fn take_states(&mut self, states: u32) -> Result<(), PatternError> {
-        self.states = self
-            .states
-            .checked_sub(states)
-            .ok_or_else(|| too_large_together(&format!("{FILTER_STATES_MAX} states")))?;
-        self.put_off |= self.states_taken() > self.quick_states;
-        Ok(())
-    }
-
-    fn take_cache(&mut self, states: u32) -> usize {
-        let wanted = (states as usize * CACHE_BYTES_PER_STATE).min(CACHE_BYTES_MAX);
-        let taken = wanted.min(self.cache_bytes / 2);
-        self.cache_bytes -= taken;
-        taken.max(CACHE_BYTES_MIN)
-    }
-
-    fn take_program(&mut self, engine: &meta::Regex, cache: usize) -> Result<(), PatternError> {
-        let bytes = engine.memory_usage();
-        let left = self.program_bytes.checked_sub(bytes);
-        self.program_bytes = left.ok_or_else(|| {
-            too_large_together(&format!("{} MiB compiled", FILTER_PROGRAM_BYTES_MAX >> 20))
-        })?;
-        self.memory_bytes += bytes + CACHES * cache;
-        Ok(())
-    }
-}
-
-fn too_large_together(limit: &str) -> PatternError {
-    let message = format!(
-        "the patterns of the filter are too large together, at most {limit} are allowed: use \
-         fewer or simpler patterns"
-    );
-    PatternError::new(0, message)
-}
 
 /// A compiled pattern that matches a whole byte string.
 ///
@@ -168,17 +62,17 @@ impl Pattern {
         let (hir, states) = parse(pattern)?;
         // Returns `None` for a deferred pattern.
         let mut engine = |hir| {
-            budget.take_states(states)?;
-            if budget.put_off {
+            budget.charge_states(states)?;
+            if budget.is_deferred() {
                 return Ok(None);
             }
-            let cache = budget.take_cache(states);
+            let cache = budget.charge_cache(states);
             // Callers that cannot wait for another thread compile here.
             let engine = match states > QUICK_STATES_MAX {
                 true => in_place(|| engine(hir, cache)),
                 false => engine(hir, cache),
             }?;
-            budget.take_program(&engine, cache)?;
+            budget.charge_program(&engine, cache)?;
             Ok(Some(engine))
         };
         let asserts = !hir.properties().look_set().is_empty();
@@ -349,49 +243,6 @@ mod tests {
         // limit is for.
         let ragged: String = (0..=255).step_by(2).map(|byte| format!("\\x{byte:02x}")).collect();
         assert_eq!(refusal(&format!("[{ragged}]{{1000}}").repeat(32)), "expression is too large");
-    }
-
-    #[test]
-    fn patterns_of_one_filter_are_bounded_together() {
-        let mut budget = PatternBudget::default();
-        let source = r"\w{1000}".repeat(20);
-        for _ in 0..3 {
-            Pattern::within(source.as_bytes(), &mut budget).unwrap();
-        }
-        for literal in ["key", "a|b|c", "prefix.*"] {
-            Pattern::within(literal.as_bytes(), &mut budget).unwrap();
-        }
-        let error = Pattern::within(source.as_bytes(), &mut budget).unwrap_err();
-        assert!(error.message.contains("65536 states"), "{error}");
-    }
-
-    #[test]
-    fn patterns_that_take_long_are_counted_and_put_off() {
-        let mut budget = PatternBudget::quick();
-        Pattern::within(b"[ab]{500}", &mut budget).unwrap();
-        assert_eq!(budget.put_off(), None);
-        assert!(budget.memory_bytes() > 0);
-        Pattern::within(b"[ab]{700}", &mut budget).unwrap();
-        let bytes = budget.put_off().expect("they take long together");
-        Pattern::within(b"[ab]{500}", &mut budget).unwrap();
-        assert!(budget.put_off() > Some(bytes), "later ones are counted too");
-        assert!(Pattern::within(b"(", &mut budget).is_err(), "and checked");
-    }
-
-    #[test]
-    fn what_the_engines_of_one_filter_remember_is_bounded_together() {
-        const COUNT: usize = 500;
-        let mut budget = PatternBudget::default();
-        // Caches as many states as it may.
-        let contrived = "(a|b)*a(a|b){12}";
-        let patterns: Vec<Pattern> = (0..COUNT)
-            .map(|_| Pattern::within(contrived.as_bytes(), &mut budget).unwrap())
-            .collect();
-        let programs = FILTER_PROGRAM_BYTES_MAX - budget.program_bytes;
-        let caches = FILTER_CACHE_BYTES_MAX + COUNT * CACHE_BYTES_MIN;
-        let most = CACHES * caches + programs;
-        assert!(budget.memory_bytes() <= most, "{}", budget.memory_bytes());
-        assert!(patterns[COUNT - 1].matches(&[&b"a"[..], &b"b".repeat(12)].concat()));
     }
 
     #[test]

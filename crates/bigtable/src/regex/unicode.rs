@@ -186,7 +186,7 @@ pub(super) fn property(cursor: &mut Cursor<'_>) -> Result<Option<(ByteSet, bool)
 
 fn members(name: &[u8]) -> Option<ByteSet> {
     if let Ok(index) = KNOWN.binary_search_by_key(&name, |entry| entry.0) {
-        return Some(ByteSet::of(KNOWN[index].1));
+        return Some(ByteSet::from_ranges(KNOWN[index].1));
     }
     let mut others = WITHOUT_BYTES.split(' ');
     others.any(|other| other.as_bytes() == name).then_some(ByteSet::EMPTY)

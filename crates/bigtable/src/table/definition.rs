@@ -8,12 +8,11 @@ use prost::Message;
 use stele_engine::schema::{Compression, Family as EngineFamily, Group, Schema};
 
 use super::family::{self, Family};
-use super::{gc, in_field};
+use super::gc;
+use super::row_key::check_row_key;
 use crate::error::{Error, Result};
 use crate::proto::admin;
 
-/// The maximum length of a row key, and thus of a split, in bytes.
-pub const ROW_BYTES_MAX: usize = 4 << 10;
 /// The maximum size of a definition in bytes: it is kept in memory and rewritten
 /// with every change.
 const DEFINITION_BYTES_MAX: usize = 1 << 20;
@@ -66,7 +65,7 @@ struct Record {
 impl Definition {
     /// Returns the definition that a CreateTable request declares. Unsupported
     /// fields are rejected by name, never ignored.
-    pub fn declared(table: admin::Table, splits: Vec<Bytes>) -> Result<Definition> {
+    pub fn from_request(table: admin::Table, splits: Vec<Bytes>) -> Result<Definition> {
         let admin::Table {
             name,
             cluster_states,
@@ -92,16 +91,16 @@ impl Definition {
         }
         if !name.is_empty() {
             return Err(Error::invalid(
-                "Error in field 'table.name' : must be empty; parent and table_id name the table",
+                "Error in field 'table.name' : must be empty: parent and table_id name the table",
             ));
         }
         if !cluster_states.is_empty() {
             return Err(Error::invalid("Error in field 'table.cluster_states' : cannot be set"));
         }
         Ok(Definition {
-            families: declared_families(column_families)?,
-            granularity: declared_granularity(granularity)?,
-            splits: declared_splits(splits)?,
+            families: parse_families(column_families)?,
+            granularity: parse_granularity(granularity)?,
+            splits: parse_splits(splits)?,
             deletion_protection,
             compression: Compression::default(),
         })
@@ -121,7 +120,7 @@ impl Definition {
         let bytes = record.encoded_len();
         if bytes > DEFINITION_BYTES_MAX {
             return Err(Error::Invalid(format!(
-                "the table's definition of {bytes} bytes is over the limit of {DEFINITION_BYTES_MAX}"
+                "the table's definition of {bytes} bytes exceeds the limit of {DEFINITION_BYTES_MAX}"
             )));
         }
         let group = Group { compression: self.compression, ..Group::new("default", families) };
@@ -143,11 +142,11 @@ impl Definition {
             Some(number) => u8::try_from(number)
                 .ok()
                 .and_then(Compression::from_byte)
-                .ok_or_else(|| damaged(format!("there is no compression {number}")))?,
+                .ok_or_else(|| damaged(format!("unknown compression {number}")))?,
         };
         Ok(Definition {
             families: families.collect(),
-            granularity: declared_granularity(table.granularity)
+            granularity: parse_granularity(table.granularity)
                 .map_err(|error| damaged(error.to_string()))?,
             splits: record.splits,
             deletion_protection: table.deletion_protection,
@@ -176,42 +175,35 @@ const UNSPECIFIED: i32 = 0;
 const MILLIS: i32 = 1;
 const MICROS: i32 = 2;
 
-fn declared_granularity(wire: i32) -> Result<Granularity> {
+fn parse_granularity(wire: i32) -> Result<Granularity> {
     match wire {
         UNSPECIFIED | MILLIS => Ok(Granularity::Millis),
         MICROS => Ok(Granularity::Micros),
         other => Err(Error::Invalid(format!(
-            "Error in field 'table.granularity' : there is no granularity {other}"
+            "Error in field 'table.granularity' : unknown granularity {other}"
         ))),
     }
 }
 
-fn declared_families(
+fn parse_families(
     families: BTreeMap<String, admin::ColumnFamily>,
 ) -> Result<BTreeMap<String, Family>> {
     let families = families.into_iter().map(|(name, family)| {
-        let place = "Error in field 'table.column_families'";
-        family::check_name(&name).map_err(|error| in_field(place, error))?;
-        let family = Family::declared(family)
-            .map_err(|error| in_field(&format!("{place} : column family '{name}'"), error))?;
+        let field = "Error in field 'table.column_families'";
+        family::check_name(&name).map_err(|error| error.within(field))?;
+        let family = Family::from_request(family)
+            .map_err(|error| error.within(&format!("{field} : column family '{name}'")))?;
         Ok((name, family))
     });
     families.collect()
 }
 
 /// Returns the splits sorted and without duplicates.
-fn declared_splits(splits: Vec<Bytes>) -> Result<Vec<Vec<u8>>> {
+fn parse_splits(splits: Vec<Bytes>) -> Result<Vec<Vec<u8>>> {
     for (at, split) in splits.iter().enumerate() {
-        let element = format!("Error in field 'initial_splits' : Error in element #{at}");
-        if split.is_empty() {
-            return Err(Error::Invalid(format!("{element} : Row keys must be non-empty")));
-        }
-        if split.len() > ROW_BYTES_MAX {
-            return Err(Error::Invalid(format!(
-                "{element} : row key of {} bytes is over the limit of {ROW_BYTES_MAX}",
-                split.len()
-            )));
-        }
+        check_row_key(split).map_err(|error| {
+            error.within(&format!("Error in field 'initial_splits' : Error in element #{at}"))
+        })?;
     }
     let mut splits: Vec<Vec<u8>> = splits.into_iter().map(Vec::from).collect();
     splits.sort_unstable();
@@ -221,6 +213,7 @@ fn declared_splits(splits: Vec<Bytes>) -> Result<Vec<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row_key::ROW_KEY_BYTES_MAX;
     use super::*;
 
     #[test]
@@ -247,10 +240,10 @@ mod tests {
     #[test]
     fn splits_come_sorted_and_each_once() {
         let splits = ["m", "a", "m"].map(Bytes::from).to_vec();
-        let definition = Definition::declared(admin::Table::default(), splits).unwrap();
+        let definition = Definition::from_request(admin::Table::default(), splits).unwrap();
         assert_eq!(definition.splits, [b"a", b"m"]);
-        for bad in [Bytes::new(), Bytes::from(vec![b'x'; ROW_BYTES_MAX + 1])] {
-            let error = Definition::declared(admin::Table::default(), vec![bad]).unwrap_err();
+        for bad in [Bytes::new(), Bytes::from(vec![b'x'; ROW_KEY_BYTES_MAX + 1])] {
+            let error = Definition::from_request(admin::Table::default(), vec![bad]).unwrap_err();
             assert!(error.to_string().contains("element #0"), "{error}");
         }
     }
@@ -266,7 +259,7 @@ mod tests {
     #[test]
     fn granularity_is_millis_unless_micros_are_asked_for() {
         let declared = |granularity| {
-            Definition::declared(admin::Table { granularity, ..Default::default() }, vec![])
+            Definition::from_request(admin::Table { granularity, ..Default::default() }, vec![])
         };
         assert_eq!(declared(0).unwrap().granularity, Granularity::Millis);
         assert_eq!(declared(1).unwrap().granularity, Granularity::Millis);

@@ -20,9 +20,9 @@ pub struct Family {
 
 impl Family {
     /// Validates the family that a request declares.
-    pub fn declared(message: admin::ColumnFamily) -> Result<Family> {
+    pub fn from_request(message: admin::ColumnFamily) -> Result<Family> {
         let admin::ColumnFamily { gc_rule, value_type } = message;
-        let gc_rule = gc_rule.map(gc::declared).transpose()?;
+        let gc_rule = gc_rule.map(gc::validate).transpose()?;
         // Some clients send an empty type for raw bytes.
         let value_type = value_type.filter(|declared| declared.kind.is_some());
         if let Some(declared) = &value_type {

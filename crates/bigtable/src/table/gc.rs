@@ -15,11 +15,11 @@ const AGE_MICROS_MIN: i64 = 1000;
 
 /// Validates a rule and returns it as stored, with ages in whole microseconds, so
 /// that the rule that is shown is the rule that is executed.
-pub fn declared(rule: GcRule) -> Result<GcRule> {
+pub fn validate(rule: GcRule) -> Result<GcRule> {
     let bytes = rule.encoded_len();
     if bytes > RULE_BYTES_MAX {
         return Err(Error::Invalid(format!(
-            "gc_rule of {bytes} bytes is over the limit of {RULE_BYTES_MAX}"
+            "gc_rule of {bytes} bytes exceeds the limit of {RULE_BYTES_MAX}"
         )));
     }
     purge(Some(&rule))?;
@@ -105,7 +105,7 @@ mod tests {
             Purge::MaxVersions(2),
             Purge::All(vec![Purge::MaxAge(1_000_005), Purge::MaxVersions(1)]),
         ]);
-        assert_eq!(declared(rule.clone()).unwrap(), rule);
+        assert_eq!(validate(rule.clone()).unwrap(), rule);
         assert_eq!(purge(Some(&rule)).unwrap(), expected);
         assert_eq!(purge(None).unwrap(), Purge::Never);
         assert_eq!(purge(Some(&GcRule { rule: None })).unwrap(), Purge::Never);
@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn an_age_is_at_least_a_millisecond_and_cut_to_microseconds() {
-        assert_eq!(declared(age(0, 1_000_999)).unwrap(), age(0, 1_000_000));
-        assert_eq!(declared(age(7, 1_999)).unwrap(), age(7, 1000));
+        assert_eq!(validate(age(0, 1_000_999)).unwrap(), age(0, 1_000_000));
+        assert_eq!(validate(age(7, 1_999)).unwrap(), age(7, 1000));
         for (seconds, nanos) in [(0, 999_999), (0, 0), (-1, 0), (1, -1), (1, 1_000_000_000)] {
-            let error = declared(age(seconds, nanos)).unwrap_err();
+            let error = validate(age(seconds, nanos)).unwrap_err();
             assert!(matches!(error, Error::Invalid(_)), "{seconds} {nanos}: {error}");
         }
         assert_eq!(purge(Some(&age(i64::MAX, 0))).unwrap(), Purge::MaxAge(i64::MAX));
@@ -124,18 +124,18 @@ mod tests {
 
     #[test]
     fn a_rule_that_is_too_large_too_deep_or_keeps_nothing_is_refused() {
-        assert!(declared(union(vec![versions(1); 100])).is_ok());
-        assert!(declared(union(vec![versions(1); 200])).is_err());
+        assert!(validate(union(vec![versions(1); 100])).is_ok());
+        assert!(validate(union(vec![versions(1); 200])).is_err());
         let deep = |levels| (1..levels).fold(versions(1), |inner, _| union(vec![inner]));
-        assert!(declared(deep(PURGE_DEPTH_MAX)).is_ok());
-        assert!(declared(deep(PURGE_DEPTH_MAX + 1)).is_err());
-        assert!(declared(versions(0)).is_err());
-        assert!(declared(versions(-3)).is_err());
+        assert!(validate(deep(PURGE_DEPTH_MAX)).is_ok());
+        assert!(validate(deep(PURGE_DEPTH_MAX + 1)).is_err());
+        assert!(validate(versions(0)).is_err());
+        assert!(validate(versions(-3)).is_err());
     }
 
     #[test]
     fn a_union_or_an_intersection_of_no_rules_keeps_everything() {
-        assert_eq!(declared(union(vec![])).unwrap(), union(vec![]));
+        assert_eq!(validate(union(vec![])).unwrap(), union(vec![]));
         let version =
             stele_engine::schema::Version { timestamp: 0, marker: false, rank: 99, rank_below: 0 };
         for rule in [union(vec![]), intersection(vec![])] {

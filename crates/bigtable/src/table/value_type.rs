@@ -22,7 +22,7 @@ pub fn check(value_type: &Type) -> Result<()> {
     let bytes = value_type.encoded_len();
     if bytes > TYPE_BYTES_MAX {
         return Err(Error::Invalid(format!(
-            "value_type of {bytes} bytes is over the limit of {TYPE_BYTES_MAX}"
+            "value_type of {bytes} bytes exceeds the limit of {TYPE_BYTES_MAX}"
         )));
     }
     match &value_type.kind {
@@ -85,7 +85,7 @@ fn check_nested(value_type: &Type, depth: usize) -> Result<()> {
     let inner = |inner: Option<&Type>| inner.map_or(Ok(()), |inner| check_nested(inner, depth + 1));
     match &value_type.kind {
         Some(Kind::AggregateType(_)) => {
-            Err(Error::invalid("value_type: an aggregate cannot stand inside another type"))
+            Err(Error::invalid("value_type: an aggregate cannot be nested in another type"))
         }
         Some(Kind::ProtoType(_)) => {
             Err(Error::Unimplemented("'value_type.proto_type' is not supported".into()))
@@ -114,18 +114,18 @@ mod tests {
         Array, Int64, Map, Proto, String as StringType, Struct, aggregate, int64, r#struct,
     };
 
-    fn of(kind: Kind) -> Type {
+    fn typed(kind: Kind) -> Type {
         Type { kind: Some(kind) }
     }
 
     fn integer(encoding: Option<Encoding>) -> Type {
         let encoding = encoding.map(|encoding| int64::Encoding { encoding: Some(encoding) });
-        of(Kind::Int64Type(Int64 { encoding }))
+        typed(Kind::Int64Type(Int64 { encoding }))
     }
 
     fn aggregate_of(input: Type, aggregator: Option<Aggregator>) -> Type {
         let input_type = Some(Box::new(input));
-        of(Kind::AggregateType(Box::new(Aggregate { input_type, state_type: None, aggregator })))
+        typed(Kind::AggregateType(Box::new(Aggregate { input_type, state_type: None, aggregator })))
     }
 
     #[test]
@@ -152,14 +152,17 @@ mod tests {
         let ordered = Encoding::OrderedCodeBytes(int64::encoding::OrderedCodeBytes {});
         let mut other_state = Aggregate { aggregator: sum, ..Aggregate::default() };
         other_state.input_type = Some(Box::new(integer(None)));
-        other_state.state_type = Some(Box::new(of(Kind::StringType(StringType::default()))));
+        other_state.state_type = Some(Box::new(typed(Kind::StringType(StringType::default()))));
         for (declared, code) in [
             (aggregate_of(integer(None), None), Code::InvalidArgument),
             (aggregate_of(integer(None), Some(hll)), Code::Unimplemented),
             (aggregate_of(integer(Some(ordered)), sum), Code::InvalidArgument),
-            (aggregate_of(of(Kind::StringType(StringType::default())), sum), Code::InvalidArgument),
+            (
+                aggregate_of(typed(Kind::StringType(StringType::default())), sum),
+                Code::InvalidArgument,
+            ),
             (aggregate_of(Type::default(), sum), Code::InvalidArgument),
-            (of(Kind::AggregateType(Box::new(other_state))), Code::InvalidArgument),
+            (typed(Kind::AggregateType(Box::new(other_state))), Code::InvalidArgument),
         ] {
             let error = check(&declared).unwrap_err();
             assert_eq!(error.code(), code, "{error}");
@@ -170,18 +173,18 @@ mod tests {
     #[test]
     fn other_types_are_kept_unless_they_need_what_is_not_there() {
         let array =
-            |inner| of(Kind::ArrayType(Box::new(Array { element_type: Some(Box::new(inner)) })));
+            |inner| typed(Kind::ArrayType(Box::new(Array { element_type: Some(Box::new(inner)) })));
         check(&Type::default()).unwrap();
         check(&array(integer(None))).unwrap();
         let field = |inner| r#struct::Field { field_name: "f".into(), r#type: Some(inner) };
-        let proto = of(Kind::ProtoType(Proto::default()));
+        let proto = typed(Kind::ProtoType(Proto::default()));
         let fields = vec![field(integer(None)), field(proto.clone())];
-        let holding = of(Kind::StructType(Struct { fields, encoding: None }));
+        let holding = typed(Kind::StructType(Struct { fields, encoding: None }));
         assert_eq!(check(&holding).unwrap_err().code(), Code::Unimplemented);
         let map =
             Map { key_type: Some(Box::new(integer(None))), value_type: Some(Box::new(proto)) };
         assert_eq!(
-            check(&of(Kind::MapType(Box::new(map)))).unwrap_err().code(),
+            check(&typed(Kind::MapType(Box::new(map)))).unwrap_err().code(),
             Code::Unimplemented
         );
         let sum = aggregate_of(integer(None), Some(Aggregator::Sum(aggregate::Sum {})));

@@ -1,0 +1,154 @@
+//! The registry of tables: every request looks up its table here, and every
+//! change of a table is made durable and published here.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use stele_engine::schema::Schema;
+use stele_engine::{CommitBuilder, RowRange, Store, TableId, Txn, Wait};
+
+use super::Definition;
+use crate::error::{Error, Result};
+use crate::name::TableName;
+
+/// An immutable version of a table; a change creates a new one.
+#[derive(Debug)]
+pub struct Table {
+    pub id: TableId,
+    /// `projects/P/instances/I/tables/T`.
+    pub name: String,
+    pub definition: Definition,
+    /// The engine's schema of that definition. Requests validated against the
+    /// definition are applied only under this schema.
+    pub schema: Arc<Schema>,
+}
+
+/// A definition that replaces a table's current one.
+#[derive(Debug)]
+pub struct Successor {
+    pub definition: Definition,
+    /// Families that were dropped and created again in between: both definitions
+    /// have them, but their cells are gone.
+    pub emptied: BTreeSet<String>,
+}
+
+/// All tables of a store whose names are resource names. Other tables of the
+/// store belong to other services.
+pub struct Tables {
+    store: Arc<Store>,
+    store_id: u64,
+    by_name: ArcSwap<HashMap<String, Arc<Table>>>,
+    /// Held while tables are created, changed or dropped.
+    changing: Mutex<()>,
+}
+
+impl Tables {
+    pub fn open(store: Arc<Store>) -> Result<Tables> {
+        let mut by_name = HashMap::new();
+        for (id, name) in store.tables() {
+            if !name.starts_with("projects/") {
+                continue;
+            }
+            let schema = store.schema(id)?;
+            let definition = Definition::from_schema(&name, &schema)?;
+            by_name.insert(name.clone(), Arc::new(Table { id, name, definition, schema }));
+        }
+        let store_id = store.configs()?.store_id;
+        let by_name = ArcSwap::from_pointee(by_name);
+        Ok(Tables { store, store_id, by_name, changing: Mutex::new(()) })
+    }
+
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Returns the unique id of the store, which is stable across reopening.
+    pub fn store_id(&self) -> u64 {
+        self.store_id
+    }
+
+    /// Looks up a table by resource name. Called by every data request: it takes
+    /// no lock and does not allocate.
+    pub fn get(&self, name: &str) -> Result<Arc<Table>> {
+        if let Some(table) = self.by_name.load().get(name) {
+            return Ok(table.clone());
+        }
+        TableName::parse(name)?;
+        Err(Error::NotFound(format!("Table not found: {name}")))
+    }
+
+    /// Returns all tables, sorted by name.
+    pub fn all(&self) -> Vec<Arc<Table>> {
+        let mut all: Vec<_> = self.by_name.load().values().cloned().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Creates a table. Durable on return.
+    pub fn create(&self, name: &str, definition: Definition) -> Result<Arc<Table>> {
+        TableName::parse(name)?;
+        let _changing = self.changing.lock();
+        if self.by_name.load().contains_key(name) {
+            return Err(Error::Exists(format!("Table already exists: {name}")));
+        }
+        let id = self.store.create_table(name, definition.schema()?)?;
+        let schema = self.store.schema(id)?;
+        let table = Arc::new(Table { id, name: name.into(), definition, schema });
+        self.publish(|tables| tables.insert(name.into(), table.clone()));
+        Ok(table)
+    }
+
+    /// Replaces a table's definition with the result of `change`. Durable on
+    /// return.
+    pub fn alter(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Definition) -> Result<Successor>,
+    ) -> Result<Arc<Table>> {
+        let _changing = self.changing.lock();
+        let old = self.get(name)?;
+        let Successor { definition, emptied } = change(&old.definition)?;
+        let emptied: Vec<&[u8]> = emptied.iter().map(|family| family.as_bytes()).collect();
+        self.store.alter_table_emptying(old.id, definition.schema()?, &emptied)?;
+        let schema = self.store.schema(old.id)?;
+        let table = Arc::new(Table { id: old.id, name: name.into(), definition, schema });
+        self.publish(|tables| tables.insert(name.into(), table.clone()));
+        Ok(table)
+    }
+
+    /// Removes a table and its rows, unless it is protected. Durable on return.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        let table = self.get(name)?;
+        if table.definition.deletion_protection {
+            return Err(Error::Precondition(format!(
+                "Table {name} cannot be deleted: it has deletion protection"
+            )));
+        }
+        self.store.drop_table(table.id)?;
+        self.publish(|tables| tables.remove(name));
+        Ok(())
+    }
+
+    /// Deletes all rows of a range in one commit. Durable on return.
+    pub fn drop_rows(&self, table: &Table, rows: &RowRange) -> Result<()> {
+        let mut commit = CommitBuilder::new();
+        commit.table(table.id).delete_range(rows);
+        self.store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
+        Ok(())
+    }
+
+    /// Waits for a change of tables that is in progress. Requests that begin
+    /// afterwards see it.
+    pub fn wait_for_changes(&self) {
+        drop(self.changing.lock());
+    }
+
+    fn publish<T>(&self, change: impl FnOnce(&mut HashMap<String, Arc<Table>>) -> T) {
+        let mut tables = HashMap::clone(&self.by_name.load());
+        change(&mut tables);
+        self.by_name.store(Arc::new(tables));
+    }
+}

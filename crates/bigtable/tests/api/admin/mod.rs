@@ -1,0 +1,11 @@
+//! Table administration through the services: what is accepted, what is rejected
+//! and how, and what survives a restart.
+
+mod calls;
+
+mod create;
+mod families;
+mod instances;
+mod lifecycle;
+mod rows;
+mod views;
