@@ -91,13 +91,13 @@ fn d6_writers_of_commits_large_against_the_budget_do_not_deadlock() {
     let store = machine.open_threaded(small_budget());
     let table = store.create_table("t", schema()).unwrap();
     thread::scope(|scope| {
-        let closed = machine.gate.close("/fragments/");
+        let held = machine.hold_syncs("/fragments/");
         scope.spawn(|| write_large(&store, table, 12, &AtomicBool::new(false)));
         // Every writer waits for memory before the first flush finishes.
         while store.stats().throttled < 4 {
             thread::yield_now();
         }
-        drop(closed);
+        drop(held);
     });
     assert_eq!(cells(&store, table, View::Durable).len(), 48);
     assert!(store.stats().flushes > 0);
@@ -111,9 +111,9 @@ fn r1_1_23_and_1_3_2_reads_go_on_and_memory_stays_bounded_while_writers_are_thro
     put(&store, &set(quiet, "r", "read me"));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let closed = machine.gate.close("/fragments/");
+        let held = machine.hold_syncs("/fragments/");
         scope.spawn(|| write_large(&store, table, 6, &done));
-        machine.gate.until_somebody_waits();
+        held.wait_until_waiting();
         while store.stats().throttled < 4 {
             thread::yield_now();
         }
@@ -126,7 +126,7 @@ fn r1_1_23_and_1_3_2_reads_go_on_and_memory_stays_bounded_while_writers_are_thro
             assert!(stats.memory_used_bytes <= stats.memory_limit_bytes + (512 << 10));
         }
         assert!(!done.load(Ordering::SeqCst));
-        drop(closed);
+        drop(held);
     });
     assert_eq!(cells(&store, table, View::Durable).len(), 24);
 }

@@ -6,7 +6,7 @@ use stele_engine::world::sim::{Operation, disk_error};
 use stele_engine::*;
 
 use super::fixture::*;
-use super::power::Powered;
+use crate::support::power::Powered;
 
 #[test]
 fn t1_a_durable_read_sees_nothing_before_its_sync_and_everything_after_its_ack() {
@@ -15,14 +15,14 @@ fn t1_a_durable_read_sees_nothing_before_its_sync_and_everything_after_its_ack()
     let table = store.create_table("t", schema()).unwrap();
     put(&store, &set(table, "old", "1"));
     thread::scope(|scope| {
-        let closed = machine.gate.close("/log/");
+        let held = machine.hold_syncs("/log/");
         let writer = scope.spawn(|| put(&store, &set(table, "new", "2")));
-        machine.gate.until_somebody_waits();
+        held.wait_until_waiting();
         assert_eq!(cells(&store, table, View::Durable), pairs(&[("old", "1")]));
         let latest = pairs(&[("new", "2"), ("old", "1")]);
         assert_eq!(cells(&store, table, View::Latest), latest);
         assert!(!writer.is_finished(), "acknowledged before the sync");
-        drop(closed);
+        drop(held);
         let txn = writer.join().unwrap();
         assert!(store.progress().0 >= txn);
         assert_eq!(cells(&store, table, View::Durable), latest);
@@ -60,14 +60,14 @@ fn t2_nothing_is_saved_ahead_of_the_log() {
     store.apply(&set(a, "first", "1"), Txn::MAX, Wait::Accepted).unwrap();
     store.apply(&set(b, "second", "2"), Txn::MAX, Wait::Accepted).unwrap();
     let survived = thread::scope(|scope| {
-        let closed = machine.gate.close("/log/");
+        let held = machine.hold_syncs("/log/");
         let flush = scope.spawn(|| store.flush(b));
-        while !machine.gate.somebody_waits() && !flush.is_finished() {
+        while held.waiting() == 0 && !flush.is_finished() {
             thread::yield_now();
         }
         assert_eq!(store.configs().unwrap().files().count(), 0, "saved ahead of the log");
         let survived = machine.sim.crash();
-        drop(closed);
+        drop(held);
         assert!(flush.join().unwrap().is_err(), "the machine is off");
         survived
     });

@@ -1,21 +1,18 @@
 //! A store on a simulated machine whose syncs a test can block, and helpers for the
 //! trap tests.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use stele_engine::schema::{Family, Group, Schema};
-use stele_engine::world::sim::SimFiles;
-use stele_engine::world::{DirLock, File, Files, ManualClock, SeededRandom, Threads, World};
+use stele_engine::world::sim::{Hold, Operation, SimFiles};
+use stele_engine::world::{ManualClock, SeededRandom, Threads, World};
 use stele_engine::*;
 
 pub const DIR: &str = "/store";
 
 pub struct Machine {
     pub sim: SimFiles,
-    pub gate: Gate,
     pub clock: Arc<ManualClock>,
 }
 
@@ -25,16 +22,21 @@ impl Machine {
     }
 
     pub fn on(sim: SimFiles) -> Machine {
-        Machine { sim, gate: Gate::default(), clock: Arc::new(ManualClock::at(1_000_000_000)) }
+        Machine { sim, clock: Arc::new(ManualClock::at(1_000_000_000)) }
     }
 
     pub fn world(&self) -> World {
         World {
             clock: self.clock.clone(),
-            files: Arc::new(Gated { files: Arc::new(self.sim.clone()), gate: self.gate.clone() }),
+            files: Arc::new(self.sim.clone()),
             random: Arc::new(SeededRandom::new(1)),
             spawner: None,
         }
+    }
+
+    /// Blocks syncs of files whose path contains this part.
+    pub fn hold_syncs(&self, path_part: &str) -> Hold {
+        self.sim.hold(Operation::Sync, path_part, "")
     }
 
     pub fn open_with(&self, options: Options) -> Store {
@@ -69,138 +71,6 @@ impl Machine {
         let next = Machine::on(self.sim.crash_keeping_writes());
         drop(store);
         next
-    }
-}
-
-/// Blocks syncs of files whose path contains a given part.
-#[derive(Clone, Default)]
-pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
-
-#[derive(Default)]
-struct GateState {
-    closed: Option<&'static str>,
-    waiting: usize,
-}
-
-impl Gate {
-    /// Closes the gate until the result is dropped, so that a failing test does not
-    /// hang.
-    pub fn close(&self, path_part: &'static str) -> Closed {
-        self.0.0.lock().closed = Some(path_part);
-        Closed(self.clone())
-    }
-
-    pub fn somebody_waits(&self) -> bool {
-        self.0.0.lock().waiting > 0
-    }
-
-    /// Waits until a thread is blocked.
-    pub fn until_somebody_waits(&self) {
-        let mut state = self.0.0.lock();
-        while state.waiting == 0 {
-            self.0.1.wait(&mut state);
-        }
-    }
-
-    fn pass(&self, path: &Path) {
-        let mut state = self.0.0.lock();
-        while state.closed.is_some_and(|part| path.to_string_lossy().contains(part)) {
-            state.waiting += 1;
-            self.0.1.notify_all();
-            self.0.1.wait(&mut state);
-            state.waiting -= 1;
-        }
-    }
-}
-
-pub struct Closed(Gate);
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        self.0.0.0.lock().closed = None;
-        self.0.0.1.notify_all();
-    }
-}
-
-struct Gated {
-    files: Arc<dyn Files>,
-    gate: Gate,
-}
-
-struct GatedFile {
-    file: Arc<dyn File>,
-    path: PathBuf,
-    gate: Gate,
-}
-
-impl Gated {
-    fn wrap(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(GatedFile { file, path: path.to_path_buf(), gate: self.gate.clone() })
-    }
-}
-
-impl Files for Gated {
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(self.wrap(path, self.files.create(path)?))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(self.wrap(path, self.files.open(path)?))
-    }
-
-    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.files.open_read(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.files.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.files.remove(path)
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.files.create_dir_all(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        self.files.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.files.exists(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.files.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
-        self.files.lock(path)
-    }
-}
-
-impl File for GatedFile {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
-    }
-
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(buf, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.gate.pass(&self.path);
-        self.file.sync_data()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
     }
 }
 

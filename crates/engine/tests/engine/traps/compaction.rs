@@ -9,7 +9,7 @@ use std::thread;
 
 use stele_engine::config::{ChainConfig, FileName};
 use stele_engine::verify;
-use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
+use stele_engine::world::sim::{Hold, Operation, SimFiles, disk_error, disk_full};
 use stele_engine::world::{Files, Joiner, Priority, Spawner, Threads, World};
 use stele_engine::*;
 
@@ -272,9 +272,9 @@ fn compact_waits_for_a_compaction_under_way_and_leaves_one_run() {
     let table = three_runs(&store);
     let before = cells(&store, table, View::Durable);
     thread::scope(|scope| {
-        let closed = machine.gate.close("/fragments/");
+        let held = machine.hold_syncs("/fragments/");
         scope.spawn(|| store.compact(table).unwrap());
-        machine.gate.until_somebody_waits();
+        held.wait_until_waiting();
         let (calling, called) = mpsc::channel();
         let (store, table) = (&store, table);
         scope.spawn(move || {
@@ -283,30 +283,30 @@ fn compact_waits_for_a_compaction_under_way_and_leaves_one_run() {
             assert_eq!(chain(store, table).runs().count(), 1);
         });
         called.recv().unwrap();
-        drop(closed);
+        drop(held);
     });
     assert_eq!(cells(&store, table, View::Durable), before);
     assert_eq!(store.stats().compactions, 2);
 }
 
-/// Opens a gate when the workers are joined: by then they were signalled to stop.
+/// Releases a hold when the workers are joined: by then they were signalled to stop.
 #[derive(Clone)]
-struct OpensLate(Arc<Mutex<Option<Closed>>>);
+struct ReleaseAtJoin(Arc<Mutex<Option<Hold>>>);
 
-struct OpensFirst(OpensLate, Box<dyn Joiner>);
+struct ReleasingJoiner(ReleaseAtJoin, Box<dyn Joiner>);
 
-impl Spawner for OpensLate {
+impl Spawner for ReleaseAtJoin {
     fn spawn(
         &self,
         name: &str,
         priority: Priority,
         body: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Box<dyn Joiner>> {
-        Ok(Box::new(OpensFirst(self.clone(), Threads.spawn(name, priority, body)?)))
+        Ok(Box::new(ReleasingJoiner(self.clone(), Threads.spawn(name, priority, body)?)))
     }
 }
 
-impl Joiner for OpensFirst {
+impl Joiner for ReleasingJoiner {
     fn join(self: Box<Self>) {
         drop(self.0.0.lock().unwrap().take());
         self.1.join();
@@ -321,13 +321,14 @@ fn closing_a_store_stops_a_compaction_and_keeps_its_outputs() {
     let before = cells(&store, table, View::Durable);
     store.close().unwrap();
 
-    let opens = OpensLate(Arc::new(Mutex::new(Some(machine.gate.close("/fragments/")))));
-    let world = World { spawner: Some(Arc::new(opens.clone())), ..machine.world() };
+    let held = Arc::new(Mutex::new(Some(machine.hold_syncs("/fragments/"))));
+    let spawner = Arc::new(ReleaseAtJoin(held.clone()));
+    let world = World { spawner: Some(spawner), ..machine.world() };
     let mut eager = options();
     eager.compact.chain_min = 2;
     let store = Store::open(Path::new("/store"), eager, world).unwrap();
     // A flush would wake the worker; here it looks for work on its own at startup.
-    machine.gate.until_somebody_waits();
+    held.lock().unwrap().as_ref().unwrap().wait_until_waiting();
     store.close().unwrap();
 
     let store = machine.open_with(options());
@@ -343,11 +344,11 @@ fn dropping_a_table_stops_its_compaction_and_leaves_no_file() {
     let store = machine.open_threaded(options());
     let table = three_runs(&store);
     thread::scope(|scope| {
-        let closed = machine.gate.close("/fragments/");
+        let held = machine.hold_syncs("/fragments/");
         scope.spawn(|| store.compact(table).unwrap());
-        machine.gate.until_somebody_waits();
+        held.wait_until_waiting();
         store.drop_table(table).unwrap();
-        drop(closed);
+        drop(held);
     });
     assert_eq!(store.stats().compaction_parts, 0);
     // A worker that looks for work may hold the table slightly longer.
@@ -424,11 +425,11 @@ fn memory_that_is_flushed_during_a_compaction_is_free_at_once() {
     assert!(store.stats().memory_used_bytes > VALUE_BYTES);
     thread::scope(|scope| {
         // The first output; the flush writes the next file.
-        let closed = machine.gate.close("-00000004.frag");
+        let held = machine.hold_syncs("-00000004.frag");
         scope.spawn(|| store.compact(table).unwrap());
-        machine.gate.until_somebody_waits();
+        held.wait_until_waiting();
         store.flush(table).unwrap();
         assert!(store.stats().memory_used_bytes < VALUE_BYTES, "the compaction holds on to it");
-        drop(closed);
+        drop(held);
     });
 }

@@ -9,57 +9,24 @@ use stele_engine::schema::{Compression, Family, Group, Schema};
 use stele_engine::world::sim::{FaultRates, Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
-use super::die::Die;
 use super::history::{Cells, Contents, FAMILIES, Told, read_table};
-use super::power::Powered;
+use crate::support::die::Die;
+use crate::support::power::Powered;
 
 pub const DIR: &str = "/store";
 const TABLES_MAX: usize = 4;
 
-/// Event counts, to make sure that the test covers what it should.
-#[derive(Debug, Default)]
-pub struct Tally {
-    pub lives: u64,
-    pub commits: u64,
-    pub lost_commits: u64,
-    pub flushes: u64,
-    pub compactions: u64,
-    /// Stores recovered with an interrupted compaction.
-    pub broken_off: u64,
-    pub died_while_opening: u64,
-    pub stopped: u64,
-    pub refused_when_full: u64,
-    pub resumed_after_full: u64,
-}
-
-impl Tally {
-    pub fn parts(&self) -> [(&'static str, u64); 10] {
-        [
-            ("lives", self.lives),
-            ("commits", self.commits),
-            ("lost commits", self.lost_commits),
-            ("flushes", self.flushes),
-            ("compactions", self.compactions),
-            ("compactions broken off", self.broken_off),
-            ("deaths while opening", self.died_while_opening),
-            ("stopped logs", self.stopped),
-            ("commits refused by a full disk", self.refused_when_full),
-            ("stores that went on after a full disk", self.resumed_after_full),
-        ]
-    }
-
-    pub fn add(&mut self, other: &Tally) {
-        self.lives += other.lives;
-        self.commits += other.commits;
-        self.lost_commits += other.lost_commits;
-        self.flushes += other.flushes;
-        self.compactions += other.compactions;
-        self.broken_off += other.broken_off;
-        self.died_while_opening += other.died_while_opening;
-        self.stopped += other.stopped;
-        self.refused_when_full += other.refused_when_full;
-        self.resumed_after_full += other.resumed_after_full;
-    }
+tally! {
+    lives: "lives",
+    commits: "commits",
+    lost_commits: "lost commits",
+    flushes: "flushes",
+    compactions: "compactions",
+    interrupted_compactions: "interrupted compactions",
+    died_while_opening: "crashes while opening",
+    stopped: "stopped logs",
+    refused_when_full: "commits refused by a full disk",
+    resumed_after_full: "stores that resumed after a full disk",
 }
 
 /// How a life ends.
@@ -132,7 +99,7 @@ impl Survivor {
     /// Runs one life: recover, check, run random steps, crash.
     pub fn live(&mut self) {
         let (store, power) = self.come_back();
-        self.tally.broken_off += u64::from(is_broken_off(&store));
+        self.tally.interrupted_compactions += u64::from(has_interrupted_compaction(&store));
         self.check(&store);
         let trouble = self.begin_trouble(&power);
         let steps = 5 + self.die.below(60);
@@ -456,7 +423,7 @@ impl Survivor {
 
 /// Returns whether a file has rows excluded because they were rewritten into other
 /// files.
-fn is_broken_off(store: &Store) -> bool {
+fn has_interrupted_compaction(store: &Store) -> bool {
     let configs = store.configs().expect("a store has configs");
     let chains = configs.tables.values().flat_map(|table| &table.tablets[0].chains);
     let mut runs = chains.flat_map(|chain| chain.runs().zip(chain.runs().skip(1)));

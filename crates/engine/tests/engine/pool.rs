@@ -1,17 +1,14 @@
 //! The background worker pool: failures surface as errors, a damaged or busy chain does
 //! not delay another, and runs without a common row are joined without a rewrite.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::sim::{Fault, Operation, SimFiles, disk_error};
-use stele_engine::world::{
-    DirLock, File, Files, ManualClock, SeededRandom, Spawner, SystemClock, Threads, World,
-};
+use stele_engine::world::{Files, ManualClock, SeededRandom, Spawner, SystemClock, Threads, World};
 use stele_engine::*;
 
 /// Longer than anything here takes unless it hangs.
@@ -164,85 +161,16 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_lost_data() {
     assert_eq!(rows(&store, table), ["r"]);
 }
 
-/// Blocks the first merge that creates a file, until released.
-#[derive(Clone)]
-struct Gate {
-    sim: SimFiles,
-    state: Arc<(Mutex<GateState>, Condvar)>,
-}
-
-#[derive(Default)]
-struct GateState {
-    armed: bool,
-    blocked: bool,
-    open: bool,
-}
-
-impl Gate {
-    fn pass(&self) {
-        let name = thread::current().name().unwrap_or_default().to_string();
-        let mut state = self.state.0.lock().unwrap();
-        if !name.starts_with("stele-merge") || !state.armed {
-            return;
-        }
-        state.armed = false;
-        state.blocked = true;
-        while !state.open {
-            state = self.state.1.wait(state).unwrap();
-        }
-    }
-
-    fn set(&self, change: impl FnOnce(&mut GateState)) {
-        change(&mut self.state.0.lock().unwrap());
-        self.state.1.notify_all();
-    }
-}
-
-impl Files for Gate {
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.pass();
-        self.sim.create(path)
-    }
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.sim.open(path)
-    }
-    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.sim.open_read(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.sim.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.sim.remove(path)
-    }
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.sim.create_dir_all(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        self.sim.list(dir)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.sim.exists(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.sim.sync_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
-        self.sim.lock(path)
-    }
-}
-
 #[test]
 fn a_table_is_compacted_and_written_while_another_is_in_a_large_compaction() {
-    let gate = Gate { sim: SimFiles::new(1), state: Arc::default() };
+    let sim = SimFiles::new(1);
     let mut options = options();
     options.compact.chain_slow = 6;
     options.compact.chain_stop = 8;
     options.compact.output_bytes = 20_000;
-    let world = world(Arc::new(gate.clone()), Some(Arc::new(Threads)));
-    let store = Store::open(Path::new("/store"), options, world).unwrap();
+    let store = open(&sim, options);
     let (large, small) = (make(&store, "large"), make(&store, "small"));
-    gate.set(|state| state.armed = true);
+    let held = sim.hold_first(Operation::Create, "", "stele-merge");
     for number in 0..4 {
         // Each run has rows from the whole table.
         for row in 0..3 {
@@ -250,13 +178,13 @@ fn a_table_is_compacted_and_written_while_another_is_in_a_large_compaction() {
         }
         store.flush(large).unwrap();
     }
-    until("the large compaction", || gate.state.0.lock().unwrap().blocked);
+    until("the large compaction", || held.waiting() > 0);
     for number in 0..40 {
         write(&store, small, &format!("r{}", number % 3), 10).unwrap();
         store.flush(small).unwrap();
     }
     until("a short chain of the other table", || chain(&store, small) < 4);
-    gate.set(|state| state.open = true);
+    drop(held);
     until("the end of the large compaction", || chain(&store, large) < 4);
     assert_eq!(rows(&store, large).len(), 12);
     store.close().unwrap();

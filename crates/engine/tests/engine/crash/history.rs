@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stele_engine::*;
 
-use super::die::Die;
+use crate::support::die::Die;
 
 /// The families of every table, each in its own group.
 pub const FAMILIES: [&[u8]; 2] = [b"cold", b"hot"];

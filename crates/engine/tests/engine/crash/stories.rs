@@ -10,7 +10,7 @@ use stele_engine::world::Files;
 use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
-use super::power::Powered;
+use crate::support::power::Powered;
 
 fn open_in(dir: &str, sim: &SimFiles, options: Options) -> Result<(Store, Powered)> {
     let power = Powered::new(sim.clone());

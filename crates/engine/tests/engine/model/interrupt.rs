@@ -9,7 +9,7 @@ use stele_engine::*;
 
 /// Compacts a table until the disk is full for its second output. Returns whether it
 /// got that far.
-pub fn break_off(store: &Store, files: &SimFiles, table: TableId) -> bool {
+pub fn interrupt_compaction(store: &Store, files: &SimFiles, table: TableId) -> bool {
     let second = path_after_next(files);
     files.fail_next(Operation::Create, &second.to_string_lossy(), disk_full());
     let outcome = store.compact(table);

@@ -3,18 +3,14 @@
 //!
 //! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
 
-#[path = "support/die.rs"]
-mod die;
-#[path = "external/life.rs"]
 mod life;
-#[path = "support/power.rs"]
-mod power;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::power::Powered;
+use crate::support::tally::run_seeds;
 use life::{DIR, Machine, Tally};
-use power::Powered;
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
 use stele_engine::world::{ManualClock, SeededRandom, Threads, World};
@@ -24,15 +20,6 @@ const SEEDS: u64 = 60;
 const LIVES: u64 = 8;
 
 fn run(seed: u64) -> Tally {
-    struct Told(u64);
-    impl Drop for Told {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                eprintln!("run again with STELE_SEED={}", self.0);
-            }
-        }
-    }
-    let _told = Told(seed);
     let mut machine = Machine::new(seed);
     for _ in 0..LIVES {
         machine.live();
@@ -42,19 +29,7 @@ fn run(seed: u64) -> Tally {
 
 #[test]
 fn after_every_death_the_store_is_as_of_its_flushed_index() {
-    if let Ok(seed) = std::env::var("STELE_SEED") {
-        println!("{:?}", run(seed.parse().expect("STELE_SEED is a number")));
-        return;
-    }
-    let factor = if std::env::var("STELE_LONG").is_ok() { 20 } else { 1 };
-    let mut sum = Tally::default();
-    for seed in 0..SEEDS * factor {
-        sum.add(&run(seed));
-    }
-    println!("{sum:?}");
-    for (what, number) in sum.parts() {
-        assert!(number >= SEEDS / 4, "too few {what} to prove anything: {sum:?}");
-    }
+    run_seeds(&[], SEEDS, SEEDS / 4, run);
 }
 
 fn sim_store(sim: &SimFiles) -> (Store, TableId) {

@@ -9,8 +9,8 @@ use stele_engine::world::Files;
 use stele_engine::world::sim::SimFiles;
 use stele_engine::*;
 
-use super::die::Die;
-use super::power::Powered;
+use crate::support::die::Die;
+use crate::support::power::Powered;
 
 const DIR: &str = "/store";
 const FLIPS: u64 = 700;

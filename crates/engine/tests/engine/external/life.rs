@@ -8,8 +8,8 @@ use stele_engine::schema::{Family, Group, Schema};
 use stele_engine::world::sim::{FaultRates, Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
-use super::die::Die;
-use super::power::Powered;
+use crate::support::die::Die;
+use crate::support::power::Powered;
 
 pub const DIR: &str = "/store";
 const TABLES: [&str; 2] = ["left", "right"];
@@ -27,37 +27,13 @@ enum Change {
     DeleteRow { table: usize, row: u64 },
 }
 
-/// Event counts, to make sure that the test covers what it should.
-#[derive(Debug, Default)]
-pub struct Tally {
-    pub commits: u64,
-    pub again: u64,
-    pub flushes: u64,
-    pub failed_flushes: u64,
-    pub compactions: u64,
-    pub died_while_opening: u64,
-}
-
-impl Tally {
-    pub fn parts(&self) -> [(&'static str, u64); 6] {
-        [
-            ("commits", self.commits),
-            ("commits applied again", self.again),
-            ("flushes", self.flushes),
-            ("failed flushes", self.failed_flushes),
-            ("compactions", self.compactions),
-            ("deaths while opening", self.died_while_opening),
-        ]
-    }
-
-    pub fn add(&mut self, other: &Tally) {
-        self.commits += other.commits;
-        self.again += other.again;
-        self.flushes += other.flushes;
-        self.failed_flushes += other.failed_flushes;
-        self.compactions += other.compactions;
-        self.died_while_opening += other.died_while_opening;
-    }
+tally! {
+    commits: "commits",
+    again: "commits applied again",
+    flushes: "flushes",
+    failed_flushes: "failed flushes",
+    compactions: "compactions",
+    died_while_opening: "crashes while opening",
 }
 
 pub struct Machine {

@@ -1,7 +1,7 @@
 //! Stores written by earlier versions can be opened forever. Each directory in
 //! `tests/golden` is one: the store as written, and its contents.
 //!
-//! `STELE_GOLDEN=<new directory> cargo test -p stele-engine --test golden` writes two
+//! `STELE_GOLDEN=<new directory> cargo test -p stele-engine --test engine golden` writes two
 //! in the present formats: `own`, with its own log, and `external`, with an external
 //! log.
 

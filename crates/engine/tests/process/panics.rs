@@ -2,7 +2,7 @@
 //! changed, or a caller would wait forever.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use stele_engine::schema::{Family, Schema};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{Clock, SeededRandom, SystemClock, Threads, World};
 use stele_engine::*;
+
+use super::child;
 
 const CASE: &str = "STELE_PANIC_CASE";
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -106,9 +108,8 @@ fn a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not() {
     }
     let fatal = ["worker", "apply", "callback", "latch"].map(|case| (case, true));
     for (case, aborts) in fatal.into_iter().chain([("none", false)]) {
-        let name = "a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not";
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
+        let test = "panics::a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not";
+        let mut child = child(test)
             .env(CASE, case)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

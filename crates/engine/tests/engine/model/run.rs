@@ -8,9 +8,9 @@ use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{Clock, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
-use super::broken::break_off;
 use super::chance::Chance;
 use super::history::{APPEND, Append, Changes, TableHistory};
+use super::interrupt::interrupt_compaction;
 use super::policy;
 use super::scans::{Found, ScanCheck};
 use super::tally::Tally;
@@ -421,7 +421,8 @@ impl Run {
         let table = self.chance.pick(&self.ids());
         if self.chance.percent(60) {
             self.tell("break a compaction off");
-            self.tally.broken_off += u64::from(break_off(self.store(), &self.files, table));
+            self.tally.interrupted_compactions +=
+                u64::from(interrupt_compaction(self.store(), &self.files, table));
         } else {
             self.tell("compact");
             self.store().compact(table).unwrap();

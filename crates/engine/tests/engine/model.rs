@@ -2,18 +2,18 @@
 //! compacted, altered and reopened in between.
 //!
 //! `STELE_SEED=n` reruns one seed; `STELE_LONG=1` runs twenty times as much.
-#![forbid(unsafe_code)]
 
-mod broken;
 mod chance;
 mod deletes;
 mod history;
+mod interrupt;
 mod policy;
 mod races;
 mod run;
 mod scans;
 mod tally;
 
+use crate::support::tally::EventCounts;
 use run::Run;
 use tally::Tally;
 

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use stele_engine::schema::{Family, Group, Schema};
 use stele_engine::world::{Random, SystemRandom, World};
 use stele_engine::*;
+
+use super::child;
 
 /// The variable with the directory of the store that a child opens.
 const CHILD: &str = "STELE_KILL_CHILD";
@@ -28,14 +30,8 @@ fn open(dir: &Path) -> Result<Store> {
 }
 
 /// Runs the named test of this binary in a child process.
-fn child(test: &str, dir: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(CHILD, dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+fn spawn(test: &str, dir: &Path) -> Child {
+    child(test).env(CHILD, dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 fn row(writer: u64, number: i64) -> Vec<u8> {
@@ -157,7 +153,8 @@ fn what_a_killed_process_acknowledged_is_there_and_is_a_prefix() {
     let random = SystemRandom::new();
     let mut promises = 0;
     for round in 0..ROUNDS {
-        let mut child = child("what_a_killed_process_acknowledged_is_there_and_is_a_prefix", dir);
+        let mut child =
+            spawn("kill::what_a_killed_process_acknowledged_is_there_and_is_a_prefix", dir);
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(|l| l.ok());
         let enough = 20 + random.next_u64() as usize % 3000;
         let mut lines: Vec<String> = said.by_ref().take(enough).collect();
@@ -216,7 +213,7 @@ fn a_directory_is_locked_against_a_second_process() {
     }
     let home = tempfile::tempdir().unwrap();
     let dir = &home.path().join("store");
-    let mut child = child("a_directory_is_locked_against_a_second_process", dir);
+    let mut child = spawn("kill::a_directory_is_locked_against_a_second_process", dir);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().ends_with("open")));
     let error = open(dir).err().expect("the directory is taken");
