@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use crate::cache::LastUse;
 use crate::cell::key::{CELL_TAIL, Kind, TXN_TAIL};
+use crate::cell::prefix::common_prefix;
 use crate::fragment::index::IndexPart;
-use crate::fragment::separators::common_prefix;
 use crate::fragment::slot::Home;
-use crate::fragment::varint::{Bytes, varint_at};
+use crate::varint::{ByteReader, varint_at};
 
 /// Every `RESTART_INTERVAL`th entry stores its key without a shared prefix.
 pub const RESTART_INTERVAL: usize = 16;
@@ -120,7 +120,7 @@ impl Block {
 
     fn parse_trailer(raw: Vec<u8>) -> Option<(Block, Packed)> {
         let trailer_at = raw.len().checked_sub(TRAILER_BYTES)?;
-        let mut trailer = Bytes::new(&raw[trailer_at..]);
+        let mut trailer = ByteReader::new(&raw[trailer_at..]);
         let entries = trailer.u32()? as usize;
         let values_len = trailer.u32()? as usize;
         let keys_end = values_len + trailer.u32()? as usize;

@@ -5,7 +5,7 @@
 use xorf::{BinaryFuse8, Descriptor, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::fragment::varint::Bytes;
+use crate::varint::ByteReader;
 
 /// A filter is closed once it has this many rows.
 pub const FILTER_ROWS: usize = 1 << 17;
@@ -91,7 +91,7 @@ impl RowFilter {
         if bytes.is_empty() {
             return Some(RowFilter::open());
         }
-        let mut read = Bytes::new(bytes);
+        let mut read = ByteReader::new(bytes);
         let seed = read.u64()?;
         let segment_length = read.u32()?;
         let segment_count_length = read.u32()?;

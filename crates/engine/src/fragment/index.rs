@@ -1,10 +1,11 @@
 //! The index of a fragment: the location and a summary of the contents of each block.
 //! It is divided into partitions, each decoded as a whole.
 
+use crate::cell::prefix::common_prefix;
 use crate::fragment::compression::Compression;
-use crate::fragment::separators::{Separators, common_prefix};
+use crate::fragment::separators::Separators;
 use crate::fragment::slot::Slot;
-use crate::fragment::varint::{Bytes, push_signed, push_varint};
+use crate::varint::{ByteReader, push_signed, push_varint};
 
 /// A partition is closed once its encoded size reaches this.
 pub const PARTITION_BYTES: usize = 32 << 10;
@@ -148,7 +149,7 @@ pub struct IndexPart {
 impl IndexPart {
     /// Decodes a partition whose blocks fill `data_offset..data_end`.
     pub fn parse(bytes: &[u8], data_offset: u64, data_end: u64) -> Option<IndexPart> {
-        let mut read = Bytes::new(bytes);
+        let mut read = ByteReader::new(bytes);
         let (mut separators, mut ends) = (Vec::new(), Vec::new());
         let mut handles = Vec::new();
         let (mut start, mut offset) = (0, data_offset);
@@ -182,7 +183,7 @@ impl IndexPart {
     }
 }
 
-fn parse_handle(read: &mut Bytes<'_>, offset: u64) -> Option<BlockHandle> {
+fn parse_handle(read: &mut ByteReader<'_>, offset: u64) -> Option<BlockHandle> {
     let flags = read.byte()?;
     if flags & !(FLAG_COMPRESSION | FLAG_DELETES | FLAG_CELLS) != 0 {
         return None;

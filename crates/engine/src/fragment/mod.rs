@@ -16,13 +16,12 @@ mod footer;
 mod heat;
 pub(crate) mod index;
 mod position;
+mod range_tombstones;
 mod reader;
 mod separators;
 mod slot;
-mod spans;
 #[cfg(test)]
 pub(crate) mod testing;
-mod varint;
 mod verify;
 mod writer;
 

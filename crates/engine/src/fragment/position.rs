@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use crate::cell::prefix::{common_prefix, first_word};
 use crate::fragment::block::{Block, Head, RESTART_INTERVAL, Tail};
-use crate::fragment::separators::{common_prefix, word};
 
 /// The initial capacity for keys: large enough for most, so that the buffer rarely
 /// grows.
@@ -205,7 +205,7 @@ fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
 #[inline]
 fn restart_by_word(block: &Block, target: &[u8]) -> Option<usize> {
     let (common, rest) = target.split_at_checked(block.common_len())?;
-    let (before, through) = block.restarts_around(word(rest));
+    let (before, through) = block.restarts_around(first_word(rest));
     let restart = match before == through {
         true => before.saturating_sub(1),
         false => last_before(block, before, through, target),

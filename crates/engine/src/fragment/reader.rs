@@ -9,8 +9,8 @@ use prost::Message;
 
 use crate::cache::{BlockCache, Cached, Reserved};
 use crate::cell::key::{self, row_start};
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::{RowRange, successor};
-use crate::cell::span::Spans;
 use crate::error::{Error, Result};
 use crate::fragment::block::Block;
 use crate::fragment::compression::decompress;
@@ -19,8 +19,8 @@ use crate::fragment::footer::{
     FileTail, FilterSection, Footer, FragmentMeta, IndexSection, Section, TAIL_BYTES,
 };
 use crate::fragment::index::{BlockHandle, IndexPart};
+use crate::fragment::range_tombstones::parse_range_tombstones;
 use crate::fragment::separators::Separators;
-use crate::fragment::spans::parse_spans;
 use crate::world::{File, Files};
 
 /// An index up to this size stays in memory; a larger one is cached partition by
@@ -38,7 +38,7 @@ pub struct Fragment {
     id: u64,
     cache: Arc<BlockCache>,
     meta: FragmentMeta,
-    spans: Arc<Spans>,
+    range_tombstones: Arc<RangeTombstones>,
     index: Vec<IndexSection>,
     index_separators: Separators,
     /// All partitions, or empty if they go through the cache.
@@ -64,12 +64,14 @@ impl Fragment {
         let file =
             files.open_read(path).map_err(|error| Error::io("opening fragment", path, error))?;
         let (footer, meta) = read_footer(&*file, path)?;
-        let spans = match &footer.spans {
-            None => Spans::default(),
+        let range_tombstones = match &footer.range_tombstones {
+            None => RangeTombstones::default(),
             Some(section) => {
                 let bytes = read_section(&*file, path, section, "range tombstones")?;
-                parse_spans(&bytes)
-                    .filter(|spans| spans.iter().count() as u64 == footer.span_count)
+                parse_range_tombstones(&bytes)
+                    .filter(|range_tombstones| {
+                        range_tombstones.iter().count() as u64 == footer.range_tombstone_count
+                    })
                     .ok_or_else(|| damaged(path, section, "range tombstones"))?
             }
         };
@@ -82,7 +84,7 @@ impl Fragment {
             id,
             cache,
             meta,
-            spans: Arc::new(spans),
+            range_tombstones: Arc::new(range_tombstones),
             index: footer.index,
             index_separators,
             index_resident: Vec::new(),
@@ -134,8 +136,8 @@ impl Fragment {
         &self.meta
     }
 
-    pub fn spans(&self) -> &Arc<Spans> {
-        &self.spans
+    pub fn range_tombstones(&self) -> &Arc<RangeTombstones> {
+        &self.range_tombstones
     }
 
     /// Returns a range that contains the rows of all entries and range tombstones;
@@ -144,7 +146,7 @@ impl Fragment {
         let bounds = self.meta.row_bounds.as_ref();
         let entries = bounds
             .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
-        RowRange::hull(entries, self.spans.hull())
+        RowRange::hull(entries, self.range_tombstones.hull())
     }
 
     pub fn path(&self) -> &Path {
@@ -158,7 +160,7 @@ impl Fragment {
     }
 
     /// Returns false only if the fragment certainly has no entry of `row`. Does not
-    /// consider range tombstones: check `spans` as well.
+    /// consider range tombstones: check `range_tombstones` as well.
     pub fn may_hold_row(&self, row: &[u8], row_hash: u64) -> bool {
         let Some((first, last)) = &self.meta.row_bounds else { return false };
         if row < first.as_slice() || row > last.as_slice() {

@@ -288,26 +288,26 @@ mod tests {
 
     use super::*;
     use crate::cell::key::row_of;
+    use crate::cell::range_tombstone::RangeTombstones;
     use crate::cell::rows::RowRange;
-    use crate::cell::span::Spans;
     use crate::fragment::testing::{OneFile, entries, options};
     use crate::txn::Txn;
 
-    fn spans() -> Spans {
-        let mut spans = Spans::default();
-        spans.insert(&RowRange::new("a", "b"), Txn::base(3));
-        spans.insert(&RowRange::new("a", "c"), Txn::base(9));
-        spans
+    fn range_tombstones() -> RangeTombstones {
+        let mut range_tombstones = RangeTombstones::default();
+        range_tombstones.insert(&RowRange::new("a", "b"), Txn::base(3));
+        range_tombstones.insert(&RowRange::new("a", "c"), Txn::base(9));
+        range_tombstones
     }
 
     proptest! {
         #[test]
         fn facts_agree_with_the_entries(entries in entries(0..80), options in options()) {
             let file = OneFile::default();
-            let meta = file.write_with(options, &entries, spans()).unwrap();
+            let meta = file.write_with(options, &entries, range_tombstones()).unwrap();
             let fragment = file.open().unwrap();
             prop_assert_eq!(fragment.meta(), &meta);
-            prop_assert_eq!(&**fragment.spans(), &spans());
+            prop_assert_eq!(&**fragment.range_tombstones(), &range_tombstones());
             let parts: Vec<KeyParts> =
                 entries.keys().map(|key| KeyParts::parse(key).unwrap()).collect();
             let txns = || parts.iter().map(|part| part.txn).chain([Txn::base(3), Txn::base(9)]);

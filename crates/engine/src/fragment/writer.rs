@@ -8,7 +8,8 @@ use prost::Message;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
-use crate::cell::span::Spans;
+use crate::cell::prefix::common_prefix;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::error::{Error, Printable, Result};
 use crate::fragment::builder::BlockBuilder;
 use crate::fragment::compression::{Compression, Compressor};
@@ -18,8 +19,7 @@ use crate::fragment::footer::{
 };
 use crate::fragment::heat::Warmer;
 use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
-use crate::fragment::separators::common_prefix;
-use crate::fragment::spans::encode_spans;
+use crate::fragment::range_tombstones::encode_range_tombstones;
 use crate::txn::Txn;
 use crate::world::{File, Files};
 
@@ -36,23 +36,6 @@ pub struct FragmentOptions {
     pub block_bytes: u32,
 }
 
-impl FragmentOptions {
-    /// Returns the default sizes for a compression: zstd benefits from larger blocks.
-    pub fn new(compression: Compression) -> FragmentOptions {
-        let block_bytes = match compression {
-            Compression::None | Compression::Lz4 => 16 << 10,
-            Compression::Zstd => 64 << 10,
-        };
-        FragmentOptions { compression, block_bytes }
-    }
-}
-
-impl Default for FragmentOptions {
-    fn default() -> Self {
-        FragmentOptions::new(Compression::default())
-    }
-}
-
 pub struct FragmentWriter {
     files: Arc<dyn Files>,
     output: Output,
@@ -64,7 +47,7 @@ pub struct FragmentWriter {
     separator: Vec<u8>,
     index: IndexBuilder,
     filter: FilterBuilder,
-    spans: Spans,
+    range_tombstones: RangeTombstones,
     footer: Footer,
     last_key: Vec<u8>,
     last: Option<KeyParts>,
@@ -112,7 +95,7 @@ impl FragmentWriter {
             separator: Vec::new(),
             index: IndexBuilder::default(),
             filter: FilterBuilder::default(),
-            spans: Spans::default(),
+            range_tombstones: RangeTombstones::default(),
             footer: Footer {
                 compression: options.compression.to_byte().into(),
                 block_bytes,
@@ -247,8 +230,8 @@ impl FragmentWriter {
     }
 
     /// Sets the range tombstones of the fragment.
-    pub fn set_spans(&mut self, spans: Spans) {
-        self.spans = spans;
+    pub fn set_range_tombstones(&mut self, range_tombstones: RangeTombstones) {
+        self.range_tombstones = range_tombstones;
     }
 
     /// Returns the approximate size of the file if it were finished now.
@@ -304,12 +287,16 @@ impl FragmentWriter {
             let section = output.append_section(&filter.bytes, &mut hash)?;
             footer.filters.push(FilterSection { section, first_row: filter.first_row });
         }
-        if !self.spans.is_empty() {
-            footer.spans = Some(output.append_section(&encode_spans(&self.spans), &mut hash)?);
-            footer.span_count = self.spans.iter().count() as u64;
+        if !self.range_tombstones.is_empty() {
+            footer.range_tombstones = Some(
+                output
+                    .append_section(&encode_range_tombstones(&self.range_tombstones), &mut hash)?,
+            );
+            footer.range_tombstone_count = self.range_tombstones.iter().count() as u64;
         }
-        let span_txns = self.spans.txn_min().into_iter().chain(self.spans.txn_max());
-        for txn in span_txns.map(Txn::raw) {
+        let range_tombstone_txns =
+            self.range_tombstones.txn_min().into_iter().chain(self.range_tombstones.txn_max());
+        for txn in range_tombstone_txns.map(Txn::raw) {
             footer.txn_min = footer.txn_min.min(txn);
             footer.txn_max = footer.txn_max.max(txn);
         }
@@ -472,14 +459,15 @@ mod tests {
 
     #[test]
     fn spans_without_cells_make_a_fragment() {
-        let mut spans = Spans::default();
-        spans.insert(&crate::cell::rows::RowRange::new("a", "c"), Txn::base(4));
+        let mut range_tombstones = RangeTombstones::default();
+        range_tombstones.insert(&crate::cell::rows::RowRange::new("a", "c"), Txn::base(4));
         let file = OneFile::default();
-        let meta =
-            file.write_with(FragmentOptions::default(), &Entries::new(), spans.clone()).unwrap();
-        assert_eq!((meta.cells, meta.spans, meta.txn_min), (0, 1, Txn::base(4)));
+        let meta = file
+            .write_with(FragmentOptions::default(), &Entries::new(), range_tombstones.clone())
+            .unwrap();
+        assert_eq!((meta.cells, meta.range_tombstones, meta.txn_min), (0, 1, Txn::base(4)));
         let fragment = file.open().unwrap();
-        assert_eq!(**fragment.spans(), spans);
+        assert_eq!(**fragment.range_tombstones(), range_tombstones);
         assert!(!fragment.may_hold_row(b"a", 0));
         let mut cursor = fragment.cursor(&CursorOptions::default());
         cursor.seek(b"").unwrap();

@@ -9,9 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::budget::{CHUNK_BYTES, MemoryBudget};
-
-/// Values of at least this size are kept as shared buffers.
-pub const SHARED_VALUE_MIN: usize = 4 << 10;
+use crate::cell::commit::SHARED_VALUE_BYTES_MIN;
 
 /// The size of a fragment's first chunk. Each further chunk is twice as large, up to
 /// `CHUNK_BYTES`, so that a table with few cells uses little memory.
@@ -126,7 +124,7 @@ impl Arena {
     }
 
     pub fn push(&mut self, key: &[u8], value: MemoryValue<'_>) -> Place {
-        if value.as_slice().len() < SHARED_VALUE_MIN {
+        if value.as_slice().len() < SHARED_VALUE_BYTES_MIN {
             let value = value.as_slice();
             return self.push_entry(key, value.len() as u32, value);
         }
@@ -263,7 +261,7 @@ mod tests {
     #[test]
     fn a_large_shared_value_is_not_copied() {
         let mut arena = Arena::new(&MemoryBudget::new(1 << 30));
-        let large = Bytes::from(vec![7; SHARED_VALUE_MIN]);
+        let large = Bytes::from(vec![7; SHARED_VALUE_BYTES_MIN]);
         let place = arena.push(b"key", large.clone().into());
         assert_eq!(arena.entry(place).shared.unwrap().as_ptr(), large.as_ptr());
     }

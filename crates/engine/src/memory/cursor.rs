@@ -167,7 +167,8 @@ impl Cursor for MemoryCursor {
 mod tests {
     use super::*;
     use crate::budget::MemoryBudget;
-    use crate::memory::{MemoryValue, SHARED_VALUE_MIN};
+    use crate::cell::commit::SHARED_VALUE_BYTES_MIN;
+    use crate::memory::MemoryValue;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -189,7 +190,7 @@ mod tests {
     }
 
     fn value_len() -> impl Strategy<Value = usize> {
-        prop_oneof![20 => 0usize..30, 1 => SHARED_VALUE_MIN - 1..SHARED_VALUE_MIN + 2]
+        prop_oneof![20 => 0usize..30, 1 => SHARED_VALUE_BYTES_MIN - 1..SHARED_VALUE_BYTES_MIN + 2]
     }
 
     fn action() -> impl Strategy<Value = Action> {

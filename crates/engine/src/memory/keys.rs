@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 
 use super::arena::{Arena, Place};
+use crate::cell::prefix::{common_prefix, first_word};
 
 /// By how much the keys' own common prefix must exceed the one guaranteed by the fences
 /// to be worth checking on every search.
@@ -158,20 +159,9 @@ fn count_below(heads: &[u64], head: u64) -> usize {
     from + rest.filter(|&&other| other < head).count()
 }
 
-/// Returns eight bytes of the key as a number with the same order. A short key is
-/// padded with zeros, so equal heads do not imply equal keys.
+/// Returns the head of a key: the eight bytes from `from` on.
 fn head_of(key: &[u8], from: usize) -> u64 {
-    let rest = key.get(from..).unwrap_or_default();
-    if let Some(chunk) = rest.first_chunk() {
-        return u64::from_be_bytes(*chunk);
-    }
-    let mut head = [0; 8];
-    head[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(head)
-}
-
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    first_word(key.get(from..).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -13,6 +13,6 @@ mod fragment;
 mod keys;
 mod tree;
 
-pub use arena::{MemoryValue, SHARED_VALUE_MIN};
+pub use arena::MemoryValue;
 pub use cursor::MemoryCursor;
 pub use fragment::MemoryFragment;

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use super::arena::{Arena, Entry, MemoryValue, Place};
-use super::keys::{NodeKeys, common_prefix};
+use super::keys::NodeKeys;
 use crate::budget::MemoryBudget;
+use crate::cell::prefix::common_prefix;
 
 const LEAF_KEYS: usize = 64;
 const INNER_KEYS: usize = 127;

@@ -152,7 +152,7 @@ impl Check<'_> {
             rows: 0,
             cells: 0,
             tombstones: 0,
-            spans: 0,
+            range_tombstones: 0,
             sound: false,
         };
         // Nothing is read twice, so caching is useless.
@@ -165,7 +165,7 @@ impl Check<'_> {
                 seen.rows = report.rows;
                 seen.cells = report.cells;
                 seen.tombstones = report.tombstones;
-                seen.spans = fragment.meta().spans;
+                seen.range_tombstones = fragment.meta().range_tombstones;
             }
             Err(error) => self.report.problems.push(Problem::of(judgeable(error)?, &path)),
         }

@@ -118,7 +118,7 @@ fn check_log(
 ) -> Result<()> {
     let survey = LogSurvey::open(files, log_dir, Some(configs.log_head))?;
     let free = survey.free().iter().map(|path| (path.clone(), "a spare log segment"));
-    let strange = survey.strange().iter().map(|path| (path.clone(), "it is no log segment"));
+    let strange = survey.unknown_files().iter().map(|path| (path.clone(), "it is no log segment"));
     note_garbage(files, free.chain(strange).collect(), report);
     report.log.head_segment = configs.log_head;
     commits::check(survey, configs, log_dir, report)

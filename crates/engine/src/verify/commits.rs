@@ -10,7 +10,7 @@ use crate::cell::commit::{Commit, CommitVisitor, Mutation, TableId};
 use crate::cell::rows::RowRange;
 use crate::config::Configs;
 use crate::error::{Error, Result};
-use crate::log::{ItemKind, LogItem, LogSurvey, Seen};
+use crate::log::{ItemKind, LogItem, LogSurvey, SurveyItem};
 use crate::recovery::{TABLES_STREAM, head_missing};
 use crate::txn::Txn;
 
@@ -49,18 +49,18 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn see(&mut self, seen: Seen<'_>) {
+    fn see(&mut self, seen: SurveyItem<'_>) {
         match seen {
-            Seen::Segment { path, .. } => {
+            SurveyItem::Segment { path, .. } => {
                 self.report.log.segments += 1;
                 self.segment = path.to_path_buf();
             }
-            Seen::Record(_) => self.report.log.records += 1,
-            Seen::Item(item) => self.item(&item),
-            Seen::Torn(torn) => {
+            SurveyItem::Record(_) => self.report.log.records += 1,
+            SurveyItem::Item(item) => self.item(&item),
+            SurveyItem::Torn(torn) => {
                 self.report.log.torn = Some(TornWrite { path: torn.path, offset: torn.offset });
             }
-            Seen::Damage(error) => match judgeable(error) {
+            SurveyItem::Damage(error) => match judgeable(error) {
                 Ok(error) => self.report.problems.push(Problem::of(error, &self.segment)),
                 Err(error) => self.failed = Some(error),
             },

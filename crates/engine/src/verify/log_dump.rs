@@ -7,7 +7,7 @@ use crate::cell::commit::{Commit, CommitVisitor, Mutation, TableId, TimeRange};
 use crate::cell::rows::RowRange;
 use crate::config::Manifest;
 use crate::error::{Error, Result};
-use crate::log::{ItemKind, LogItem, LogSurvey, RecordInfo, Seen, Torn};
+use crate::log::{ItemKind, LogItem, LogSurvey, RecordInfo, SurveyItem, Torn};
 use crate::recovery::TABLES_STREAM;
 use crate::store::LOG_DIR;
 use crate::world::Files;
@@ -71,15 +71,17 @@ impl LogDump {
     ) -> Result<(), E> {
         let mut segment = std::path::PathBuf::new();
         self.survey.walk(&mut |seen| match seen {
-            Seen::Segment { path, .. } => {
+            SurveyItem::Segment { path, .. } => {
                 segment = path.to_path_buf();
                 Ok(())
             }
-            Seen::Record(record) => each(LogLine::Record(record)),
-            Seen::Item(item) if cells && is_commit(&item) => show_commit(&item, &segment, each),
-            Seen::Item(_) => Ok(()),
-            Seen::Damage(error) => each(LogLine::Damage(error)),
-            Seen::Torn(torn) => each(LogLine::Torn(torn)),
+            SurveyItem::Record(record) => each(LogLine::Record(record)),
+            SurveyItem::Item(item) if cells && is_commit(&item) => {
+                show_commit(&item, &segment, each)
+            }
+            SurveyItem::Item(_) => Ok(()),
+            SurveyItem::Damage(error) => each(LogLine::Damage(error)),
+            SurveyItem::Torn(torn) => each(LogLine::Torn(torn)),
         })
     }
 }

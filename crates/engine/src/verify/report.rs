@@ -60,7 +60,7 @@ pub struct FragmentReport {
     pub rows: u64,
     pub cells: u64,
     pub tombstones: u64,
-    pub spans: u64,
+    pub range_tombstones: u64,
     pub sound: bool,
 }
 

@@ -91,7 +91,10 @@ fn a_commit_without_room_is_refused_and_the_next_one_with_room_is_taken() {
             assert_eq!(rows(&store, table), (0..next).map(row).collect::<Vec<_>>());
             let text = store.apply(&commit(table, next, 900_000), Txn::MAX, Wait::Accepted);
             let text = text.unwrap_err().to_string();
-            assert!(text.starts_with("the disk is full") && text.contains("make room"), "{text}");
+            assert!(
+                text.starts_with("the disk is full") && text.contains("free some space"),
+                "{text}"
+            );
         }
         sim.set_capacity(None);
         store.apply(&commit(table, next, value_bytes), Txn::MAX, Wait::Durable).unwrap();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::log::record::{HEADER_BYTES, Kind, RecordHeader, read_u64};
+use crate::log::record::{HEADER_BYTES, RecordHeader, RecordKind, read_u64};
 use crate::log::segment;
 
 /// Writes three entries, syncing each before the next.
@@ -122,7 +122,7 @@ fn a_torn_tail_that_looks_like_a_record_longer_than_the_file_stays_a_torn_tail()
     writer.sync().unwrap();
     let tag = read_u64(&bench.disk.content(&bench.last_segment()), 48);
     let header =
-        RecordHeader { tag, record: 90, synced: 80, index: 0, stream: 0, kind: Kind::Full };
+        RecordHeader { tag, record: 90, synced: 80, index: 0, stream: 0, kind: RecordKind::Full };
     let mut look_alike = Vec::new();
     header.encode(&[], &[0; 4096], &mut look_alike);
     writer.append(&[entry(2, look_alike[..HEADER_BYTES].to_vec())]).unwrap();
@@ -139,11 +139,8 @@ fn a_payload_made_to_look_like_a_later_record_turns_no_torn_tail_into_damage() {
     writer.sync().unwrap();
     let mut forged = Vec::new();
     for tag in [1, 42] {
-        RecordHeader { tag, record: 3, synced: 2, index: 0, stream: 0, kind: Kind::Full }.encode(
-            &[],
-            b"forged",
-            &mut forged,
-        );
+        RecordHeader { tag, record: 3, synced: 2, index: 0, stream: 0, kind: RecordKind::Full }
+            .encode(&[], b"forged", &mut forged);
     }
     writer.append(&[entry(2, forged)]).unwrap();
     assert_torn_at_second(&bench);
@@ -179,7 +176,7 @@ fn a_sound_record_of_another_segment_is_not_read_even_if_its_number_fits() {
     drop(synced_one_by_one(&mut bench));
     let (items, end) = bench.read().unwrap();
     let mut bytes = bench.disk.content(&end.segments[0].path);
-    let (record, index, kind) = (end.next_record, 4, Kind::Full);
+    let (record, index, kind) = (end.next_record, 4, RecordKind::Full);
     let stale = RecordHeader { tag: 99, record, synced: record - 1, index, stream: 0, kind };
     let mut encoded = Vec::new();
     stale.encode(&[], b"stale", &mut encoded);
@@ -241,7 +238,7 @@ proptest! {
     ) {
         let bench = Bench::new(1024);
         let header =
-            segment::SegmentHeader { sequence: 1, epoch: 1, first_record: 1, settled_end: 64, tag: 1 };
+            segment::SegmentHeader { sequence: 1, incarnation: 1, first_record: 1, settled_end: 64, tag: 1 };
         let content = if with_header { [&header.encode()[..], &bytes].concat() } else { bytes };
         bench.disk.rot(&bench.dir().join(header.file_name()), &content);
         let outcome = bench.entries();

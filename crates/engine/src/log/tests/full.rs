@@ -24,9 +24,9 @@ fn read(sim: &SimFiles) -> (Vec<(u64, Bytes)>, LogEnd) {
 
 fn group(sim: &SimFiles, options: &LogOptions) -> GroupLog {
     let (_, end) = read(sim);
-    let epoch = end.epoch + 1;
+    let incarnation = end.incarnation + 1;
     let files = Arc::new(sim.clone());
-    let writer = LogWriter::start(files, Path::new(DIR), epoch, 42, end, options).unwrap();
+    let writer = LogWriter::start(files, Path::new(DIR), incarnation, 42, end, options).unwrap();
     GroupLog::new(writer, 0, Arc::new(SystemClock::new()), Duration::from_secs(3600))
 }
 
@@ -36,7 +36,7 @@ fn used(sim: &SimFiles) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Entry(usize),
+    LogEntry(usize),
     State(usize),
     Cut,
     Drive,
@@ -46,8 +46,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0usize..300).prop_map(Step::Entry),
-        2 => (200usize..9000).prop_map(Step::Entry),
+        6 => (0usize..300).prop_map(Step::LogEntry),
+        2 => (200usize..9000).prop_map(Step::LogEntry),
         1 => (0usize..100).prop_map(Step::State),
         1 => Just(Step::Cut),
         1 => Just(Step::Drive),
@@ -64,7 +64,7 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
     for step in steps {
         sim.set_capacity(Some(used(&sim) + room));
         let outcome = match step {
-            Step::Entry(bytes) => {
+            Step::LogEntry(bytes) => {
                 let index = accepted.len() as u64 + 1;
                 let payload = payload(index, bytes);
                 log.enqueue(entry(index, payload.clone())).map(|()| accepted.push((index, payload)))
@@ -113,10 +113,10 @@ fn a_promise_that_is_not_kept_gives_its_room_back() {
     let log = group(&sim, &options);
     sim.set_capacity(Some(4 << 10));
     for _ in 0..20 {
-        drop(log.promise(2000).unwrap());
+        drop(log.reserve(2000).unwrap());
     }
-    let held = [log.promise(2000).unwrap(), log.promise(1000).unwrap()];
-    assert!(matches!(log.promise(2000), Err(Error::DiskFull { .. })));
+    let held = [log.reserve(2000).unwrap(), log.reserve(1000).unwrap()];
+    assert!(matches!(log.reserve(2000), Err(Error::DiskFull { .. })));
     drop(held);
     log.enqueue(entry(1, payload(1, 2000))).unwrap();
     log.drive(Level::Durable).unwrap();

@@ -83,7 +83,7 @@ fn what_a_stream_still_needs_decides_the_head_and_the_pinned_bytes() {
     let mut writer = bench.start();
     for index in 1..=30 {
         let stream = if index <= 10 { 1 } else { 2 };
-        writer.append(&[Entry { stream, index, payload: payload(index, 100) }]).unwrap();
+        writer.append(&[LogEntry { stream, index, payload: payload(index, 100) }]).unwrap();
     }
     let holding = |writer: &LogWriter, stream, index| {
         let mut found = writer.segments().iter().filter(|segment| segment.holds(stream, index));

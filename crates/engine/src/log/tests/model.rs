@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The operations on a log, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
-    Entry(u64, Bytes),
+    LogEntry(u64, Bytes),
     Cut(u64),
     State(u16, u8),
 }
@@ -66,7 +66,7 @@ impl Model {
         let found: Vec<Done> = items
             .into_iter()
             .filter_map(|item| match item.kind {
-                ItemKind::Data => Some(Done::Entry(item.index, item.payload)),
+                ItemKind::Data => Some(Done::LogEntry(item.index, item.payload)),
                 ItemKind::Cut => Some(Done::Cut(item.index)),
                 ItemKind::State => None,
             })
@@ -80,7 +80,7 @@ impl Model {
             };
             without_states[released..].iter().copied().eq(found.iter())
                 && without_states[..released].iter().all(|done| match done {
-                    Done::Entry(index, _) => *index < floor,
+                    Done::LogEntry(index, _) => *index < floor,
                     _ => true,
                 })
                 && end.states == Model::states(done)
@@ -106,7 +106,7 @@ fn live(steps: Vec<Step>, recycle_max: usize) {
                 for bytes in sizes {
                     let payload = payload(model.next_index, bytes);
                     batch.push(entry(model.next_index, payload.clone()));
-                    model.done.push(Done::Entry(model.next_index, payload));
+                    model.done.push(Done::LogEntry(model.next_index, payload));
                     model.next_index += 1;
                 }
                 writer.append(&batch).unwrap();

@@ -1,5 +1,5 @@
 //! Variable-length integers: seven bits per byte, lowest first, with the high bit set
-//! if more bytes follow. Used by block keys and index partitions.
+//! if more bytes follow. Used by commits, block keys and index partitions.
 
 /// The maximum encoded length of a `u64`.
 const VARINT_BYTES_MAX: usize = 10;
@@ -18,13 +18,13 @@ pub fn push_signed(out: &mut Vec<u8>, number: i64) {
 }
 
 /// Reads forward through untrusted bytes; every read checks the length.
-pub struct Bytes<'a> {
+pub struct ByteReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Bytes<'a> {
-    pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
-        Bytes { rest: bytes }
+impl<'a> ByteReader<'a> {
+    pub fn new(bytes: &'a [u8]) -> ByteReader<'a> {
+        ByteReader { rest: bytes }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -114,7 +114,7 @@ mod tests {
                 push_varint(&mut bytes, number >> shift);
                 push_signed(&mut bytes, signed >> shift);
             }
-            let mut read = Bytes::new(&bytes);
+            let mut read = ByteReader::new(&bytes);
             for &(number, shift, signed) in &numbers {
                 prop_assert_eq!(read.varint(), Some(number >> shift));
                 prop_assert_eq!(read.signed(), Some(signed >> shift));
@@ -125,7 +125,7 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
-            let mut read = Bytes::new(&bytes);
+            let mut read = ByteReader::new(&bytes);
             while read.varint().is_some() {}
             read.take(usize::MAX);
         }

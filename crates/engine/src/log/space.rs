@@ -1,4 +1,4 @@
-//! Log space accounting. Space is allocated on disk before anything is written
+//! Log space accounting. SegmentFile is allocated on disk before anything is written
 //! to it, and a commit is accepted only after its space is reserved, so writing
 //! it cannot fail with a full disk.
 
@@ -10,12 +10,12 @@ const RECORD_OVERHEAD_BYTES: usize = HEADER_BYTES + TOTAL_BYTES + ALIGN;
 
 /// Worst-case estimate of how entries fill segments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measure {
+pub(super) struct SpaceEstimate {
     pub segment_bytes: u64,
     pub part_bytes_max: usize,
 }
 
-impl Measure {
+impl SpaceEstimate {
     /// Returns the maximum size of an entry in the log, not counting space lost
     /// at the ends of segments.
     pub(super) fn entry(&self, payload_bytes: usize) -> u64 {
@@ -43,12 +43,12 @@ impl Measure {
     /// Returns the space available to entries across segments with the given
     /// free space each. Every segment but the last loses the space into which
     /// the largest record did not fit, plus the overhead of splitting an entry.
-    pub(super) fn capacity(&self, rooms: impl Iterator<Item = u64>) -> u64 {
+    pub(super) fn capacity(&self, free_bytes: impl Iterator<Item = u64>) -> u64 {
         let lost = record::record_bytes(TOTAL_BYTES + self.part_bytes_max) + RECORD_OVERHEAD_BYTES;
         let (mut before, mut most) = (0, 0);
-        for room in rooms {
-            most = u64::max(most, before + room);
-            before += room.saturating_sub(lost as u64);
+        for free in free_bytes {
+            most = u64::max(most, before + free);
+            before += free.saturating_sub(lost as u64);
         }
         most
     }
@@ -58,30 +58,30 @@ impl Measure {
 mod tests {
     use super::*;
 
-    const MEASURE: Measure = Measure { segment_bytes: 4096, part_bytes_max: 1024 };
+    const ESTIMATE: SpaceEstimate = SpaceEstimate { segment_bytes: 4096, part_bytes_max: 1024 };
 
     #[test]
     fn entries_are_measured_with_their_headers() {
-        assert_eq!(MEASURE.entry(0), 48);
-        assert_eq!(MEASURE.entry(100), 152);
-        assert_eq!(MEASURE.entry(1024), 1072);
-        assert_eq!(MEASURE.entry(1025), 1025 + 2 * 64);
+        assert_eq!(ESTIMATE.entry(0), 48);
+        assert_eq!(ESTIMATE.entry(100), 152);
+        assert_eq!(ESTIMATE.entry(1024), 1072);
+        assert_eq!(ESTIMATE.entry(1025), 1025 + 2 * 64);
     }
 
     #[test]
     fn the_end_of_a_segment_counts_only_when_nothing_has_to_follow() {
-        assert_eq!(MEASURE.capacity([].into_iter()), 0);
-        assert_eq!(MEASURE.capacity([3000].into_iter()), 3000);
-        assert_eq!(MEASURE.capacity([3000, 100].into_iter()), 3000);
-        assert_eq!(MEASURE.capacity([3000, 2000].into_iter()), 3000 - 1080 - 64 + 2000);
-        assert_eq!(MEASURE.capacity([50, 2000].into_iter()), 2000);
+        assert_eq!(ESTIMATE.capacity([].into_iter()), 0);
+        assert_eq!(ESTIMATE.capacity([3000].into_iter()), 3000);
+        assert_eq!(ESTIMATE.capacity([3000, 100].into_iter()), 3000);
+        assert_eq!(ESTIMATE.capacity([3000, 2000].into_iter()), 3000 - 1080 - 64 + 2000);
+        assert_eq!(ESTIMATE.capacity([50, 2000].into_iter()), 2000);
     }
 
     #[test]
     fn a_segment_keeps_room_for_its_head_and_its_close() {
-        assert_eq!(MEASURE.fresh(4096, 100), 4096 - 48 - 64 - 100);
-        assert_eq!(MEASURE.fresh(9999, 0), 4096 - 48 - 64);
-        assert_eq!(MEASURE.fresh(100, 0), 0);
-        assert_eq!(MEASURE.records_end(1007), 1000 - 48, "records are aligned");
+        assert_eq!(ESTIMATE.fresh(4096, 100), 4096 - 48 - 64 - 100);
+        assert_eq!(ESTIMATE.fresh(9999, 0), 4096 - 48 - 64);
+        assert_eq!(ESTIMATE.fresh(100, 0), 0);
+        assert_eq!(ESTIMATE.records_end(1007), 1000 - 48, "records are aligned");
     }
 }

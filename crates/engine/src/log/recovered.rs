@@ -17,16 +17,16 @@ pub type Extent = (PathBuf, u64);
 /// All but the last were synced before their successor was created. The last
 /// one is written again: after a failed sync the page cache may hold data that
 /// the kernel considers clean, and only a new write marks it dirty.
-pub fn settle(files: &dyn Files, dir: &Path, segments: &[Extent]) -> Result<()> {
+pub fn make_durable(files: &dyn Files, dir: &Path, segments: &[Extent]) -> Result<()> {
     for (position, (path, bytes)) in segments.iter().enumerate() {
         let last = position + 1 == segments.len();
-        let settled = files.open(path).and_then(|file| {
+        let durable = files.open(path).and_then(|file| {
             if last {
                 write_again(&*file, *bytes)?;
             }
             file.sync_data()
         });
-        settled.map_err(|error| Error::io("syncing log segment", path, error))?;
+        durable.map_err(|error| Error::io("syncing log segment", path, error))?;
     }
     files.sync_dir(dir).map_err(|error| Error::io("syncing log directory", dir, error))
 }
