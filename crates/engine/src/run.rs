@@ -295,7 +295,7 @@ mod tests {
     fn link(number: u64, entries: &Entries, options: FragmentOptions, rows: RowRange) -> Arc<Link> {
         let file = OneFile::default();
         let meta = file.write(options, entries).unwrap();
-        let name = FileName { epoch: 1, number };
+        let name = FileName { incarnation: 1, number };
         let (files, pins) = (file.files(), Arc::default());
         let linked = LinkedFile::new(name, file.open(), OneFile::path(), files, pins);
         let config = FileConfig {

@@ -117,8 +117,11 @@ impl Check<'_> {
             ));
         }
         for file in &chain.files {
-            if file.name.epoch > epoch {
-                self.wrong(format!("{} has an epoch that was not taken yet", file.name));
+            if file.name.incarnation > epoch {
+                self.wrong(format!(
+                    "{} has an incarnation above the epoch of the store",
+                    file.name
+                ));
             }
             let counted = self.named.entry(file.name).or_default();
             let (first, twice) =

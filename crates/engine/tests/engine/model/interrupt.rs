@@ -29,6 +29,6 @@ fn path_after_next(files: &SimFiles) -> PathBuf {
     let fragments = Path::new("/store").join(FRAGMENTS_DIR);
     let names = files.list(&fragments).expect("the store has a directory of fragments");
     let newest = names.iter().filter_map(|name| FileName::parse(name.to_str()?)).max();
-    let FileName { epoch, number } = newest.unwrap_or(FileName { epoch: 1, number: 0 });
-    fragments.join(FileName { epoch, number: number + 2 }.to_string())
+    let FileName { incarnation, number } = newest.unwrap_or(FileName { incarnation: 1, number: 0 });
+    fragments.join(FileName { incarnation, number: number + 2 }.to_string())
 }

@@ -71,9 +71,9 @@ fn names(files: &[config::FileConfig]) -> BTreeSet<FileName> {
 
 /// Makes the creation of the file after the next `outputs` fail with a full disk.
 fn fill_after(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
-    let FileName { epoch, number } =
+    let FileName { incarnation, number } =
         chain(store, table).files.iter().map(|file| file.name).max().unwrap();
-    let next = FileName { epoch, number: number + outputs + 1 };
+    let next = FileName { incarnation, number: number + outputs + 1 };
     machine.sim.fail_next(Operation::Create, &next.to_string(), disk_full());
 }
 
