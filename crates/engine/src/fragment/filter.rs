@@ -83,13 +83,13 @@ pub struct RowFilter {
 
 impl RowFilter {
     /// Returns a filter that accepts every row.
-    pub fn open() -> RowFilter {
+    pub fn accept_all() -> RowFilter {
         RowFilter { fuse: None }
     }
 
     pub fn parse(bytes: &[u8]) -> Option<RowFilter> {
         if bytes.is_empty() {
-            return Some(RowFilter::open());
+            return Some(RowFilter::accept_all());
         }
         let mut read = ByteReader::new(bytes);
         let seed = read.u64()?;

@@ -128,17 +128,20 @@ impl Footer {
     pub fn meta(&self, stored_bytes: u64, hash: u64) -> Option<FragmentMeta> {
         let timestamps = both(self.timestamp_min, self.timestamp_max)?;
         let row_bounds = both(self.first_row.clone(), self.last_row.clone())?;
-        let sound = timestamps.is_none_or(|(min, max)| min <= max)
+        let consistent = timestamps.is_none_or(|(min, max)| min <= max)
             && row_bounds.as_ref().is_none_or(|(first, last)| first <= last)
             && self.txn_min <= self.txn_max
             && self.first_row.is_some() != self.index.is_empty()
             && self.first_row.is_some() != self.filters.is_empty();
-        sound.then_some(())?;
+        consistent.then_some(())?;
         Some(FragmentMeta {
             cells: self.cells,
             tombstones: self.tombstones,
             rows: self.rows,
-            blocks: self.index.iter().try_fold(0u64, |sum, part| sum.checked_add(part.blocks))?,
+            blocks: self
+                .index
+                .iter()
+                .try_fold(0u64, |sum, partition| sum.checked_add(partition.blocks))?,
             range_tombstones: self.range_tombstone_count,
             raw_bytes: self.raw_bytes,
             live_bytes: self.live_bytes,
@@ -159,7 +162,7 @@ impl Footer {
     /// range tombstones, up to `end`.
     pub fn sections_fit(&self, end: u64) -> bool {
         let mut at = self.data_bytes;
-        let index = self.index.iter().map(|part| part.section);
+        let index = self.index.iter().map(|partition| partition.section);
         let filters = self.filters.iter().map(|filter| filter.section);
         for section in index.chain(filters).chain(self.range_tombstones) {
             let next = at.checked_add(section.len.into());
@@ -167,11 +170,11 @@ impl Footer {
             at = next;
         }
         let mut data_offset = 0;
-        for (number, part) in self.index.iter().enumerate() {
-            if part.data_offset < data_offset || (number == 0 && part.data_offset != 0) {
+        for (number, partition) in self.index.iter().enumerate() {
+            if partition.data_offset < data_offset || (number == 0 && partition.data_offset != 0) {
                 return false;
             }
-            data_offset = part.data_offset;
+            data_offset = partition.data_offset;
         }
         at == end && data_offset <= self.data_bytes
     }
@@ -225,12 +228,12 @@ impl FileTail {
             Some((tail, reserved, version, crc, read.array::<8>()?))
         };
         let (fields, reserved, version, crc, magic) =
-            fields().ok_or_else(|| damaged("short tail"))?;
+            fields().ok_or_else(|| damaged("the tail is truncated"))?;
         if magic != MAGIC {
             return Err(damaged("not a finished fragment"));
         }
         if crc != crc32c::crc32c(&tail[..TAIL_BYTES - 12]) {
-            return Err(damaged("tail has a wrong checksum"));
+            return Err(damaged("the checksum of the tail is wrong"));
         }
         if version > FORMAT_VERSION {
             let path = path.to_path_buf();
@@ -238,7 +241,7 @@ impl FileTail {
         }
         let end = fields.footer_offset.checked_add(fields.footer_len.into());
         if end != Some(at) || reserved != 0 || version == 0 {
-            return Err(damaged("tail does not fit the file"));
+            return Err(damaged("the tail does not match the file"));
         }
         Ok(fields)
     }

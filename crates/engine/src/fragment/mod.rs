@@ -11,6 +11,7 @@ mod compression;
 mod cursor;
 #[cfg(test)]
 mod damage;
+mod estimate;
 pub(crate) mod filter;
 mod footer;
 mod heat;
@@ -18,6 +19,7 @@ pub(crate) mod index;
 mod position;
 mod range_tombstones;
 mod reader;
+mod sections;
 mod separators;
 mod slot;
 #[cfg(test)]

@@ -23,12 +23,13 @@ use crate::fragment::range_tombstones::encode_range_tombstones;
 use crate::txn::Txn;
 use crate::world::{File, Files};
 
-/// Output is written in pieces of about this size.
+/// BufferedFile is written in pieces of about this size.
 const CHUNK_BYTES: usize = 512 << 10;
 /// The maximum size of an entry, key and value together.
 pub const ENTRY_BYTES_MAX: usize = 256 << 20;
 const BLOCK_BYTES_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
 
+/// How a fragment is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentOptions {
     pub compression: Compression,
@@ -36,9 +37,10 @@ pub struct FragmentOptions {
     pub block_bytes: u32,
 }
 
+/// A fragment file being written.
 pub struct FragmentWriter {
     files: Arc<dyn Files>,
-    output: Output,
+    output: BufferedFile,
     block_bytes: usize,
     compressor: Compressor,
     block: BlockBuilder,
@@ -53,7 +55,7 @@ pub struct FragmentWriter {
     last: Option<KeyParts>,
     row: Vec<u8>,
     family_index: usize,
-    covers: Covers,
+    covers: CoveringTombstones,
     warmer: Option<Warmer>,
     #[cfg(test)]
     any_order: bool,
@@ -61,7 +63,7 @@ pub struct FragmentWriter {
 
 /// The newest tombstones over the current column, for counting live cells.
 #[derive(Default)]
-struct Covers {
+struct CoveringTombstones {
     row: Txn,
     family: Txn,
     column: Txn,
@@ -82,7 +84,7 @@ impl FragmentWriter {
             options.block_bytes.clamp(*BLOCK_BYTES_RANGE.start(), *BLOCK_BYTES_RANGE.end());
         Ok(FragmentWriter {
             files: files.clone(),
-            output: Output {
+            output: BufferedFile {
                 file,
                 path: path.to_path_buf(),
                 chunk: Vec::with_capacity(CHUNK_BYTES + block_bytes as usize),
@@ -106,7 +108,7 @@ impl FragmentWriter {
             last: None,
             row: Vec::new(),
             family_index: 0,
-            covers: Covers::default(),
+            covers: CoveringTombstones::default(),
             warmer: None,
             #[cfg(test)]
             any_order: false,
@@ -146,13 +148,13 @@ impl FragmentWriter {
             _ => KeyParts::parse(key),
         };
         let parts = parts
-            .ok_or_else(|| Error::CellDisorder(format!("{} is no key", Printable::from(key))))?;
+            .ok_or_else(|| Error::CellDisorder(format!("invalid key {}", Printable::from(key))))?;
         let disordered = self.last.is_some() && self.last_key.get(shared..) >= key.get(shared..);
         #[cfg(test)]
         let disordered = disordered && !self.any_order;
         if disordered {
             let (last, key) = (Printable::from(&self.last_key[..]), Printable::from(key));
-            return Err(Error::CellDisorder(format!("{key} does not follow {last}")));
+            return Err(Error::CellDisorder(format!("{key} is not above {last}")));
         }
         Ok(parts)
     }
@@ -173,7 +175,7 @@ impl FragmentWriter {
             if self.footer.first_row.is_none() {
                 self.footer.first_row = Some(self.row.clone());
             }
-            self.covers = Covers::default();
+            self.covers = CoveringTombstones::default();
         }
         if !same_family {
             self.covers.family = Txn::ZERO;
@@ -255,7 +257,7 @@ impl FragmentWriter {
         };
         self.output.append(stored)?;
         if let Some(warmer) = &mut self.warmer {
-            warmer.see(handle.offset, raw);
+            warmer.block_written(handle.offset, raw);
         }
         self.index.add(&self.separator, &handle);
         if let Some((min, max)) = handle.contents.timestamps {
@@ -311,7 +313,7 @@ impl FragmentWriter {
         };
         output.append(&tail.encode())?;
         output.sync()?;
-        Ok(footer.meta(output.offset(), hash).expect("the writer's facts agree with each other"))
+        Ok(footer.meta(output.offset(), hash).expect("the metadata that was written is consistent"))
     }
 
     /// Abandons the file and removes it.
@@ -322,14 +324,14 @@ impl FragmentWriter {
 }
 
 /// The output file, written in large pieces.
-struct Output {
+struct BufferedFile {
     file: Arc<dyn File>,
     path: PathBuf,
     chunk: Vec<u8>,
     written: u64,
 }
 
-impl Output {
+impl BufferedFile {
     fn offset(&self) -> u64 {
         self.written + self.chunk.len() as u64
     }

@@ -19,7 +19,7 @@ const CELLS_PER_LATCH: usize = 32;
 /// The cells of one (table, group) in memory. Grows while it is read; intended for one
 /// writer at a time.
 pub struct MemoryFragment {
-    inside: RwLock<Inside>,
+    contents: RwLock<FragmentContents>,
 }
 
 /// Which kinds of entries a fragment holds.
@@ -28,7 +28,7 @@ pub struct Holds {
     pub range_tombstones: bool,
 }
 
-struct Inside {
+struct FragmentContents {
     /// Declared before the tree, so that the charge is released before the tree's
     /// chunks are offered to the pool of spare chunks.
     charge: Charge,
@@ -45,7 +45,7 @@ impl MemoryFragment {
         let tree = Tree::new(budget);
         let charge = budget.charge(tree.bytes());
         MemoryFragment {
-            inside: RwLock::new(Inside {
+            contents: RwLock::new(FragmentContents {
                 charge,
                 tree,
                 txns: None,
@@ -64,18 +64,18 @@ impl MemoryFragment {
         if cells.peek().is_none() {
             return;
         }
-        let mut inside = self.inside.write();
+        let mut contents = self.contents.write();
         loop {
             for (key, value) in cells.by_ref().take(CELLS_PER_LATCH) {
-                let new = inside.tree.insert(key, value);
-                debug_assert!(new, "a cell with the key {} is there", key.escape_ascii());
-                inside.note_cell(txn_of(key));
+                let new = contents.tree.insert(key, value);
+                debug_assert!(new, "a cell with the key {} exists already", key.escape_ascii());
+                contents.note_cell(txn_of(key));
             }
-            inside.update_charge();
+            contents.update_charge();
             if cells.peek().is_none() {
                 return;
             }
-            RwLockWriteGuard::bump(&mut inside);
+            RwLockWriteGuard::bump(&mut contents);
         }
     }
 
@@ -84,40 +84,40 @@ impl MemoryFragment {
         if range.is_empty() {
             return;
         }
-        let mut inside = self.inside.write();
-        inside.range_tombstones.insert(range, &[txn]);
-        inside.note_txn(txn);
-        inside.update_charge();
+        let mut contents = self.contents.write();
+        contents.range_tombstones.insert(range, &[txn]);
+        contents.note_txn(txn);
+        contents.update_charge();
     }
 
     /// Charges bytes that values of the fragment keep in memory.
     pub fn pin(&self, bytes: usize) {
-        let mut inside = self.inside.write();
-        inside.pinned_bytes += bytes;
-        inside.update_charge();
+        let mut contents = self.contents.write();
+        contents.pinned_bytes += bytes;
+        contents.update_charge();
     }
 
     /// Returns a copy of the current range tombstones.
     pub fn range_tombstones(&self) -> RangeTombstones {
-        self.inside.read().range_tombstones.to_list()
+        self.contents.read().range_tombstones.to_list()
     }
 
     /// Returns which kinds of entries a reader has to consult.
     pub fn holds(&self) -> Holds {
-        let inside = self.inside.read();
+        let contents = self.contents.read();
         Holds {
-            cells: inside.tree.cells() > 0,
-            range_tombstones: !inside.range_tombstones.is_empty(),
+            cells: contents.tree.cells() > 0,
+            range_tombstones: !contents.range_tombstones.is_empty(),
         }
     }
 
     /// Returns the bytes held and charged to the budget.
     pub fn bytes(&self) -> usize {
-        self.inside.read().charge.bytes()
+        self.contents.read().charge.bytes()
     }
 
     pub fn cells(&self) -> usize {
-        self.inside.read().tree.cells()
+        self.contents.read().tree.cells()
     }
 
     /// Returns whether the fragment has neither cells nor range tombstones.
@@ -128,17 +128,17 @@ impl MemoryFragment {
 
     /// Returns the oldest txn of a cell or range tombstone.
     pub fn txn_min(&self) -> Option<Txn> {
-        self.inside.read().txns.map(|(min, _)| min)
+        self.contents.read().txns.map(|(min, _)| min)
     }
 
     /// Returns the newest txn of a cell or range tombstone.
     pub fn txn_max(&self) -> Option<Txn> {
-        self.inside.read().txns.map(|(_, max)| max)
+        self.contents.read().txns.map(|(_, max)| max)
     }
 
     /// Returns the newest txn of a cell.
     pub fn cell_txn_max(&self) -> Txn {
-        self.inside.read().cell_txn_max
+        self.contents.read().cell_txn_max
     }
 
     pub fn cursor(self: &Arc<Self>) -> MemoryCursor {
@@ -146,25 +146,25 @@ impl MemoryFragment {
     }
 
     pub(super) fn read(&self) -> TreeLatch<'_> {
-        RwLockReadGuard::map(self.inside.read(), |inside| &inside.tree)
+        RwLockReadGuard::map(self.contents.read(), |contents| &contents.tree)
     }
 }
 
 /// Deletes that arrive during a read are newer than any reader's snapshot.
 impl RangeTombstoneLookup for MemoryFragment {
     fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
-        self.inside.read().range_tombstones.covering(row, snapshot)
+        self.contents.read().range_tombstones.covering(row, snapshot)
     }
 
     fn covering_range(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)> {
-        self.inside.read().range_tombstones.covering_range(row, snapshot)
+        self.contents.read().range_tombstones.covering_range(row, snapshot)
     }
 }
 
 /// The tree under a read latch.
 pub(super) type TreeLatch<'a> = MappedRwLockReadGuard<'a, Tree>;
 
-impl Inside {
+impl FragmentContents {
     fn note_cell(&mut self, txn: Option<Txn>) {
         let Some(txn) = txn else { return };
         self.cell_txn_max = self.cell_txn_max.max(txn);
@@ -177,8 +177,8 @@ impl Inside {
     }
 
     fn update_charge(&mut self) {
-        // The memory of the cells only grows, but a range tombstone that closes a gap can shrink
-        // the list of range_tombstones.
+        // The memory of the cells only grows, but a range tombstone that closes a gap
+        // can shrink the list of range tombstones.
         let now = self.tree.bytes() + self.range_tombstones.bytes() + self.pinned_bytes;
         let charged = self.charge.bytes();
         if now > charged {
@@ -259,7 +259,7 @@ mod tests {
         for row in 0..100u8 {
             fragment.insert_range_tombstone(&RowRange::new([row, 1], [row, 9]), txn(6));
         }
-        let recount = fragment.inside.read().tree.recount() + fragment.range_tombstones().bytes();
+        let recount = fragment.contents.read().tree.recount() + fragment.range_tombstones().bytes();
         assert_eq!(fragment.bytes(), recount);
         assert_eq!(budget.used(), 1000 + recount);
         assert!(recount > 40 * 100_000 + keys.iter().map(Vec::len).sum::<usize>());
