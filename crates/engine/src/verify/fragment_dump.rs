@@ -64,7 +64,7 @@ impl FragmentDump {
         self.fragment.for_each_entry(&mut |entry| {
             let described = entry.and_then(|(key, value)| {
                 describe(key, value).ok_or_else(|| {
-                    let what = format!("\"{}\" is no key", key.escape_ascii());
+                    let what = format!("invalid key \"{}\"", key.escape_ascii());
                     Error::data_loss(self.fragment.path(), 0, what)
                 })
             });

@@ -70,7 +70,7 @@ impl LogDump {
         each: &mut dyn FnMut(LogLine<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut segment = std::path::PathBuf::new();
-        self.survey.walk(&mut |seen| match seen {
+        self.survey.walk(&mut |item| match item {
             SurveyItem::Segment { path, .. } => {
                 segment = path.to_path_buf();
                 Ok(())
@@ -96,21 +96,21 @@ fn show_commit<E>(
     each: &mut dyn FnMut(LogLine<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let commit = Commit::from_bytes(item.payload.clone());
-    let mut show = Show { txn: item.index, table: 0, row: &[], each, failed: None };
-    let walked = commit.walk(&mut show);
-    if let Some(error) = show.failed {
+    let mut dump = MutationDump { txn: item.index, table: 0, row: &[], each, failed: None };
+    let walked = commit.walk(&mut dump);
+    if let Some(error) = dump.failed {
         return Err(error);
     }
     match walked {
         Ok(()) => Ok(()),
         Err(error) => {
-            let what = format!("a commit that does not parse: {error}");
+            let what = format!("the commit cannot be parsed: {error}");
             each(LogLine::Damage(Error::data_loss(segment, item.offset, what)))
         }
     }
 }
 
-struct Show<'a, 'e, E> {
+struct MutationDump<'a, 'e, E> {
     txn: u64,
     table: u32,
     row: &'a [u8],
@@ -119,8 +119,8 @@ struct Show<'a, 'e, E> {
     failed: Option<E>,
 }
 
-impl<E> Show<'_, '_, E> {
-    fn tell(&mut self, mutation: MutationInfo<'_>) -> Result<()> {
+impl<E> MutationDump<'_, '_, E> {
+    fn emit(&mut self, mutation: MutationInfo<'_>) -> Result<()> {
         (self.each)(LogLine::Mutation { txn: self.txn, mutation }).map_err(|error| {
             self.failed = Some(error);
             Error::Closed
@@ -128,14 +128,14 @@ impl<E> Show<'_, '_, E> {
     }
 }
 
-impl<'a, E> CommitVisitor<'a> for Show<'a, '_, E> {
+impl<'a, E> CommitVisitor<'a> for MutationDump<'a, '_, E> {
     fn table(&mut self, table: TableId) -> Result<()> {
         self.table = table.0;
         Ok(())
     }
 
     fn delete_range(&mut self, range: RowRange) -> Result<()> {
-        self.tell(MutationInfo {
+        self.emit(MutationInfo {
             table: self.table,
             kind: "delete_range",
             row: &range.start,
@@ -151,7 +151,7 @@ impl<'a, E> CommitVisitor<'a> for Show<'a, '_, E> {
 
     fn mutation(&mut self, mutation: Mutation<'a>) -> Result<()> {
         let info = describe(mutation);
-        self.tell(MutationInfo { table: self.table, row: self.row, ..info })
+        self.emit(MutationInfo { table: self.table, row: self.row, ..info })
     }
 
     fn row_end(&mut self) -> Result<()> {
