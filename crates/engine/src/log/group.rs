@@ -22,7 +22,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 use crate::world::Clock;
 use leader::Batching;
-pub use reservation::Reservation;
+pub use reservation::LogReservation;
 
 /// The durability that a waiter asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl GroupLog {
     pub fn enqueue_reserved(
         &self,
         entry: LogEntry,
-        mut reservation: Reservation<'_>,
+        mut reservation: LogReservation<'_>,
     ) -> Result<()> {
         entry.check()?;
         assert_eq!(

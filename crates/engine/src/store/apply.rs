@@ -10,7 +10,7 @@ use super::{Shared, Wait};
 use crate::budget::Charge;
 use crate::cell::commit::{Commit, TableId};
 use crate::error::{Error, Printable, Result};
-use crate::log::{LogEntry, Reservation};
+use crate::log::{LogEntry, LogReservation};
 use crate::prepare::{Prepared, PreparedTable};
 use crate::recovery::TABLES_STREAM;
 use crate::schema::Schema;
@@ -65,7 +65,7 @@ impl Shared {
         mut prepared: Prepared<'_>,
         commit_max_txn: Txn,
         memory: &mut Option<Charge>,
-        promise: &mut Option<Reservation<'_>>,
+        promise: &mut Option<LogReservation<'_>>,
     ) -> Result<Option<Txn>> {
         let _abort = AbortOnPanic::during("while a commit was applied");
         let mut sequencer = self.sequencer.lock();

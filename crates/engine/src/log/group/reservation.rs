@@ -8,12 +8,12 @@ use crate::error::{Error, Result};
 use crate::sync::MutexGuard;
 
 /// A reservation of log space for one entry, released on drop if unused.
-pub struct Reservation<'a> {
+pub struct LogReservation<'a> {
     log: &'a GroupLog,
     pub(super) bytes: u64,
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for LogReservation<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.log.state.lock().reserved -= self.bytes;
@@ -24,14 +24,14 @@ impl Drop for Reservation<'_> {
 impl GroupLog {
     /// Reserves space for an entry. An error means that the disk is full; it
     /// changes nothing, and the next call tries again.
-    pub fn reserve(&self, payload_bytes: usize) -> Result<Reservation<'_>> {
+    pub fn reserve(&self, payload_bytes: usize) -> Result<LogReservation<'_>> {
         let bytes = self.estimate.entry(payload_bytes);
         let mut state = self.state.lock();
         loop {
             state.check()?;
             if state.reserved + bytes <= state.space {
                 state.reserved += bytes;
-                return Ok(Reservation { log: self, bytes });
+                return Ok(LogReservation { log: self, bytes });
             }
             if state.writing {
                 self.written_moved.wait(&mut state);
@@ -44,7 +44,7 @@ impl GroupLog {
 
     /// Like `reserve`, but never waits: returns `None` if space must be
     /// allocated first.
-    pub fn try_reserve(&self, payload_bytes: usize) -> Result<Option<Reservation<'_>>> {
+    pub fn try_reserve(&self, payload_bytes: usize) -> Result<Option<LogReservation<'_>>> {
         let bytes = self.estimate.entry(payload_bytes);
         let mut state = self.state.lock();
         state.check()?;
@@ -52,7 +52,7 @@ impl GroupLog {
             return Ok(None);
         }
         state.reserved += bytes;
-        Ok(Some(Reservation { log: self, bytes }))
+        Ok(Some(LogReservation { log: self, bytes }))
     }
 
     /// Asks the background thread to allocate space for an entry. The listener
