@@ -286,13 +286,13 @@ mod tests {
     fn a_large_request_is_not_overtaken_by_small_ones() {
         let budget = MemoryBudget::new(100);
         let held = budget.charge(50);
-        let (told, order) = mpsc::channel();
+        let (sender, order) = mpsc::channel();
         thread::scope(|scope| {
             for (place, bytes) in [90, 20].into_iter().enumerate() {
-                let (budget, told) = (&budget, told.clone());
+                let (budget, sender) = (&budget, sender.clone());
                 scope.spawn(move || {
                     let charge = block_on(budget.reserve(bytes));
-                    told.send((bytes, budget.used() >= bytes)).unwrap();
+                    sender.send((bytes, budget.used() >= bytes)).unwrap();
                     drop(charge);
                 });
                 until_queued(budget, place + 1);
@@ -300,7 +300,7 @@ mod tests {
             assert!(budget.try_reserve(1).is_none(), "one byte would fit, but 90 wait for it");
             drop(held);
         });
-        drop(told);
+        drop(sender);
         assert_eq!(order.recv(), Ok((90, true)));
         assert_eq!(order.recv(), Ok((20, true)));
         assert_eq!(budget.used(), 0);

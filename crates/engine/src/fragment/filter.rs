@@ -1,4 +1,4 @@
-//! Row filters: binary fuse filters over row hashes, which tell what rows a fragment
+//! Row filters: binary fuse filters over row hashes, which state what rows a fragment
 //! may contain. A file has one filter per `FILTER_ROWS` rows, which bounds the memory
 //! for building one.
 

@@ -1,4 +1,4 @@
-//! The directory of a log: its files, told apart by their names.
+//! The directory of a log: its files, classified by name.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -15,7 +15,7 @@ use stele_engine::world::{Joiner, Priority, SeededRandom, Spawner, SystemClock, 
 use stele_engine::*;
 
 /// Longer than anything here takes unless it hangs.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 const VALUE_BYTES: usize = 300_000;
 
 /// Starts only the log's thread and the timer; the test does the other workers' jobs
@@ -60,11 +60,11 @@ fn open(sim: &SimFiles, options: Options) -> (Store, TableId) {
         spawner: Some(Arc::new(LogOnly)),
     };
     let store = Store::open(Path::new("/store"), options, world).unwrap();
-    let table = make(&store, "t");
+    let table = create_table(&store, "t");
     (store, table)
 }
 
-fn make(store: &Store, name: &str) -> TableId {
+fn create_table(store: &Store, name: &str) -> TableId {
     store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
 }
 
@@ -115,8 +115,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
             return output;
         }
         let begun = std::time::Instant::now();
-        thread::park_timeout(FORGOTTEN);
-        assert!(begun.elapsed() < FORGOTTEN, "nobody woke the commit");
+        thread::park_timeout(HANG_TIMEOUT);
+        assert!(begun.elapsed() < HANG_TIMEOUT, "nobody woke the commit");
     }
 }
 
@@ -199,7 +199,7 @@ fn nobody_waits_longer_than_allowed() {
 #[test]
 fn only_the_chains_of_the_tables_that_a_commit_touches_count() {
     let (store, long) = open(&SimFiles::new(1), options());
-    let short = make(&store, "short");
+    let short = create_table(&store, "short");
     for row in ["a", "b", "c"] {
         write(&store, long, row, 10);
         store.flush(long).unwrap();
@@ -239,7 +239,7 @@ fn a_delay_for_long_chains_ends_by_itself() {
 fn a_full_log_queue_is_written_for_those_who_wait() {
     let mut options = options();
     options.memory.log_queue_bytes_max = 1000;
-    options.log.linger = FORGOTTEN * 2;
+    options.log.linger = HANG_TIMEOUT * 2;
     let sim = SimFiles::new(1);
     let (store, table) = open(&sim, options);
     write(&store, table, "000", 900);
@@ -265,7 +265,7 @@ fn a_full_log_queue_is_written_for_those_who_wait() {
 fn those_who_wait_are_told_when_the_store_fails() {
     let sim = SimFiles::new(1);
     let mut options = options();
-    options.log.linger = FORGOTTEN * 2;
+    options.log.linger = HANG_TIMEOUT * 2;
     let (store, table) = open(&sim, options);
     fill(&store, table);
     let (commit, small) = (commit(table, "r", VALUE_BYTES), commit(table, "s", 1));

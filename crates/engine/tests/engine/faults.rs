@@ -14,7 +14,7 @@ use stele_engine::*;
 
 /// Longer than one life of a store takes unless it hangs: its calls wait for at most
 /// `WAIT_MAX`.
-const FORGOTTEN: Duration = Duration::from_secs(120);
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 const WAIT_MAX: Duration = Duration::from_millis(300);
 const COMMITS: u32 = 28;
 /// A life ends after this many consecutive failures.
@@ -131,7 +131,7 @@ fn watched(cases: impl FnOnce(&dyn Fn(String)) + Send + 'static) {
     let worker = thread::spawn(move || cases(&|case| begun.send(case).unwrap()));
     let mut last = "nothing has begun".to_string();
     loop {
-        match cases_begun.recv_timeout(FORGOTTEN) {
+        match cases_begun.recv_timeout(HANG_TIMEOUT) {
             Ok(case) => last = case,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: {last}"),
             Err(mpsc::RecvTimeoutError::Disconnected) => break,

@@ -110,7 +110,7 @@ fn write_store(files: &SimFiles) -> String {
     let newest = store.configs().unwrap().files().map(|file| file.name).max().unwrap();
     let third = FileName { number: newest.number + 3, ..newest };
     files.fail_next(Operation::Create, &third.to_string(), disk_full());
-    assert!(store.compact(parts).is_err(), "it is broken off after two outputs");
+    assert!(store.compact(parts).is_err(), "it is interrupted after two outputs");
     apply(&|commit| {
         commit.table(wide).row(b"z").set(b"f", b"logged", -1, b"only in the log");
     });

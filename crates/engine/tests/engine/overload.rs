@@ -22,7 +22,7 @@ const FIRST_VALUE_BYTES: usize = 5_000;
 const VALUE_BYTES: [usize; 4] = [100, 5_000, VALUE_BYTES_MAX, 20_000];
 const VALUE_BYTES_MAX: usize = 40_000;
 /// Longer than any wait unless a waiter is forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(120);
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 /// The thread in which the test itself compacts.
 const COMPACTOR: &str = "compactor";
 
@@ -31,7 +31,7 @@ fn options() -> Options {
     options.memory.budget_bytes = 4 << 20;
     options.memory.log_queue_bytes_max = 64 << 10;
     options.log.segment_bytes = 1 << 20;
-    options.admission.wait_max = FORGOTTEN * 4;
+    options.admission.wait_max = HANG_TIMEOUT * 4;
     options.flush.fragment_bytes = 512 << 10;
     options.compact = CompactOptions {
         chain_min: 2,
@@ -83,7 +83,7 @@ fn put(store: &Store, table: TableId, row: &[u8], value_bytes: usize, wait: Wait
 fn until(what: &str, store: &Store, done: impl Fn(&StoreStats) -> bool) {
     let begun = Instant::now();
     while !done(&store.stats()) {
-        assert!(begun.elapsed() < FORGOTTEN, "never: {what}: {:?}", store.stats());
+        assert!(begun.elapsed() < HANG_TIMEOUT, "never: {what}: {:?}", store.stats());
         thread::yield_now();
     }
 }
@@ -119,14 +119,14 @@ fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_f
     let held_flush = sim.hold(Operation::Create, "frag", "stele-urgent");
     let held_log = sim.hold(Operation::Write, "log", "");
 
-    let (told, done) = mpsc::channel();
+    let (sender, done) = mpsc::channel();
     for writer in 0..WRITERS {
-        let (store, told) = (store.clone(), told.clone());
+        let (store, sender) = (store.clone(), sender.clone());
         thread::spawn(move || {
             write(&store, table, writer);
             // Release the store before the test continues.
             drop(store);
-            told.send(writer).unwrap();
+            sender.send(writer).unwrap();
         });
     }
     until("all wait for the log", &store, |stats| stats.throttled_by_log >= WRITERS);
@@ -140,7 +140,7 @@ fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_f
     });
     drop(held_merge);
     let mut finished: Vec<u64> =
-        (0..WRITERS).map(|_| done.recv_timeout(FORGOTTEN).expect("every writer ends")).collect();
+        (0..WRITERS).map(|_| done.recv_timeout(HANG_TIMEOUT).expect("every writer ends")).collect();
     finished.sort_unstable();
     assert_eq!(finished, (0..WRITERS).collect::<Vec<_>>());
     compactor.join().unwrap();

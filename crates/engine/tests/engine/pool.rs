@@ -12,14 +12,14 @@ use stele_engine::world::{Files, ManualClock, SeededRandom, Spawner, SystemClock
 use stele_engine::*;
 
 /// Longer than anything here takes unless it hangs.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn options() -> Options {
     let mut options = Options::default();
     options.memory.budget_bytes = 1 << 20;
     options.flush.fragment_bytes = 64 << 20;
     options.compact.chain_min = 4;
-    options.admission.wait_max = FORGOTTEN * 2;
+    options.admission.wait_max = HANG_TIMEOUT * 2;
     options
 }
 
@@ -36,7 +36,7 @@ fn open(sim: &SimFiles, options: Options) -> Store {
     Store::open(Path::new("/store"), options, world).unwrap()
 }
 
-fn make(store: &Store, name: &str) -> TableId {
+fn create_table(store: &Store, name: &str) -> TableId {
     store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
 }
 
@@ -63,7 +63,7 @@ fn rows(store: &Store, table: TableId) -> Vec<String> {
 fn until(what: &str, done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < FORGOTTEN, "{what} never comes");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "{what} never comes");
         thread::yield_now();
     }
 }
@@ -87,7 +87,7 @@ fn write_until_refused(store: &Store, table: TableId) -> Error {
 fn a_manifest_that_cannot_be_synced_stops_the_store_and_nobody_waits_for_ever() {
     let sim = SimFiles::new(1);
     let store = open(&sim, options());
-    let table = make(&store, "t");
+    let table = create_table(&store, "t");
     write(&store, table, "before", 10).unwrap();
     assert!(store.failure().is_none());
     sim.fail_next(Operation::Sync, "manifest", disk_error());
@@ -101,13 +101,13 @@ fn a_manifest_that_cannot_be_synced_stops_the_store_and_nobody_waits_for_ever() 
 fn a_flush_that_keeps_failing_is_told_to_writers_and_ends_with_its_cause() {
     let sim = SimFiles::new(1);
     let store = open(&sim, options());
-    let table = make(&store, "t");
+    let table = create_table(&store, "t");
     sim.fail_always(Operation::Create, "frag", Fault::OpenFiles);
     let begun = Instant::now();
     let error = write_until_refused(&store, table);
     assert!(matches!(&error, Error::Io { .. }), "{error}");
     assert!(error.to_string().contains("open files"), "{error}");
-    assert!(begun.elapsed() < FORGOTTEN);
+    assert!(begun.elapsed() < HANG_TIMEOUT);
     assert!(store.failure().is_some() && !store.troubles().is_empty());
     sim.clear_faults();
     until("the next flush", || store.failure().is_none());
@@ -123,7 +123,7 @@ fn a_file_that_cannot_be_read_stops_no_writer_and_no_other_chain() {
     options.compact.chain_slow = 6;
     options.compact.chain_stop = 8;
     let store = open(&sim, options);
-    let (bad, good) = (make(&store, "bad"), make(&store, "good"));
+    let (bad, good) = (create_table(&store, "bad"), create_table(&store, "good"));
     for row in ["a", "b", "c"] {
         write(&store, bad, row, 1000).unwrap();
         store.flush(bad).unwrap();
@@ -149,7 +149,7 @@ fn a_file_that_cannot_be_read_stops_no_writer_and_no_other_chain() {
 fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_lost_data() {
     let sim = SimFiles::new(1);
     let store = open(&sim, options());
-    let table = make(&store, "t");
+    let table = create_table(&store, "t");
     write(&store, table, "r", 10).unwrap();
     store.flush(table).unwrap();
     store.close().unwrap();
@@ -169,7 +169,7 @@ fn a_table_is_compacted_and_written_while_another_is_in_a_large_compaction() {
     options.compact.chain_stop = 8;
     options.compact.output_bytes = 20_000;
     let store = open(&sim, options);
-    let (large, small) = (make(&store, "large"), make(&store, "small"));
+    let (large, small) = (create_table(&store, "large"), create_table(&store, "small"));
     let held = sim.hold_first(Operation::Create, "", "stele-merge");
     for number in 0..4 {
         // Each run has rows from the whole table.
@@ -200,7 +200,7 @@ fn runs_that_share_no_row_are_joined_without_being_rewritten() {
         Store::open(Path::new("/store"), options, world).unwrap()
     };
     let store = open(options.clone());
-    let table = make(&store, "t");
+    let table = create_table(&store, "t");
     let mut expected = Vec::new();
     for number in 0..16 {
         let row = format!("{number:03}");
@@ -237,7 +237,7 @@ fn writers_go_on_after_a_checkpoint_that_held_up_compaction() {
     options.compact.chain_slow = 4;
     options.compact.chain_stop = 5;
     let store = open(&sim, options);
-    let table = make(&store, "t");
+    let table = create_table(&store, "t");
     for number in 0..40 {
         write(&store, table, &format!("{}", number % 3), 10).unwrap();
         store.flush(table).unwrap();

@@ -155,12 +155,12 @@ fn what_a_killed_process_acknowledged_is_there_and_is_a_prefix() {
     for round in 0..ROUNDS {
         let mut child =
             spawn("kill::what_a_killed_process_acknowledged_is_there_and_is_a_prefix", dir);
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(|l| l.ok());
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(|l| l.ok());
         let enough = 20 + random.next_u64() as usize % 3000;
-        let mut lines: Vec<String> = said.by_ref().take(enough).collect();
+        let mut lines: Vec<String> = output.by_ref().take(enough).collect();
         child.kill().unwrap();
         child.wait().unwrap();
-        lines.extend(said);
+        lines.extend(output);
         let counts = counts(&open(dir).unwrap());
         promises += check(&lines, &counts, round);
     }

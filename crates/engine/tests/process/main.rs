@@ -2,14 +2,7 @@
 //! is killed or aborts.
 #![forbid(unsafe_code)]
 
+#[path = "../support/child.rs"]
+mod child;
 mod kill;
 mod panics;
-
-use std::process::Command;
-
-/// Returns a command that runs one test of this binary, named by its path.
-fn child(test: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("the path of this binary"));
-    command.args(["--exact", test, "--nocapture"]);
-    command
-}

@@ -2,9 +2,8 @@
 //! changed, or a caller would wait forever.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stele_engine::cell::key::{self, Kind};
 use stele_engine::memory::MemoryFragment;
@@ -16,7 +15,8 @@ use stele_engine::*;
 use super::child;
 
 const CASE: &str = "STELE_PANIC_CASE";
-const FORGOTTEN: Duration = Duration::from_secs(60);
+/// Longer than the parent waits.
+const HANG_TIME: Duration = Duration::from_secs(120);
 
 /// A clock that panics when a thread of this name reads it.
 struct Bomb(Option<&'static str>);
@@ -59,7 +59,7 @@ fn misbehave(case: &str) {
         "worker" => {
             let (store, table) = open(Arc::new(Bomb(Some("stele-urgent"))));
             write(&store, table);
-            std::thread::sleep(FORGOTTEN);
+            std::thread::sleep(HANG_TIME);
         }
         "apply" => {
             let (store, table) = open(Arc::new(Bomb(Some("writer"))));
@@ -109,26 +109,8 @@ fn a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not() {
     let fatal = ["worker", "apply", "callback", "latch"].map(|case| (case, true));
     for (case, aborts) in fatal.into_iter().chain([("none", false)]) {
         let test = "panics::a_panic_inside_the_store_aborts_the_process_and_one_outside_does_not";
-        let mut child = child(test)
-            .env(CASE, case)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            if begun.elapsed() > FORGOTTEN / 2 {
-                child.kill().unwrap();
-                panic!("{case}: the process goes on");
-            }
-            std::thread::yield_now();
-        };
-        const SIGABRT: i32 = 6;
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        assert_eq!(signal, aborts.then_some(SIGABRT), "{case}: {status}");
+        let status = child::run(test, CASE, case);
+        assert_eq!(child::is_abort(status), aborts, "{case}: {status}");
         assert_eq!(status.success(), !aborts, "{case}: {status}");
     }
 }

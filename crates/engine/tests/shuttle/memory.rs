@@ -96,23 +96,23 @@ fn readers_and_writers(walk: fn(&Arc<MemoryFragment>) -> Vec<Vec<u8>>) {
     let fragment = Arc::new(MemoryFragment::new(&budget));
     // As in the store: commits are inserted one by one and then published.
     let last = Arc::new(Mutex::new(0));
-    let told = Arc::new(AtomicU64::new(0));
+    let inserted = Arc::new(AtomicU64::new(0));
     let mut threads = Vec::new();
     for _ in 0..WRITERS {
-        let (fragment, last, told) = (fragment.clone(), last.clone(), told.clone());
+        let (fragment, last, inserted) = (fragment.clone(), last.clone(), inserted.clone());
         threads.push(thread::spawn(move || {
             for _ in 0..COMMITS / WRITERS {
                 let mut last = last.lock().unwrap();
                 *last += 1;
                 insert(&fragment, *last);
-                told.store(*last, Ordering::SeqCst);
+                inserted.store(*last, Ordering::SeqCst);
             }
         }));
     }
     for _ in 0..2 {
-        let (fragment, told) = (fragment.clone(), told.clone());
+        let (fragment, inserted) = (fragment.clone(), inserted.clone());
         threads.push(thread::spawn(move || {
-            let through = told.load(Ordering::SeqCst);
+            let through = inserted.load(Ordering::SeqCst);
             check(&fragment, &walk(&fragment), through);
         }));
     }

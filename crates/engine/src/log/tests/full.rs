@@ -36,22 +36,22 @@ fn used(sim: &SimFiles) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Step {
-    LogEntry(usize),
+    Entry(usize),
     State(usize),
     Cut,
     Drive,
     /// Sets the number of free bytes on disk.
-    Room(u64),
+    FreeBytes(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0usize..300).prop_map(Step::LogEntry),
-        2 => (200usize..9000).prop_map(Step::LogEntry),
+        6 => (0usize..300).prop_map(Step::Entry),
+        2 => (200usize..9000).prop_map(Step::Entry),
         1 => (0usize..100).prop_map(Step::State),
         1 => Just(Step::Cut),
         1 => Just(Step::Drive),
-        2 => (0u64..3000).prop_map(Step::Room),
+        2 => (0u64..3000).prop_map(Step::FreeBytes),
     ]
 }
 
@@ -60,11 +60,11 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
     let sim = SimFiles::new(1);
     let log = group(&sim, options);
     let mut accepted = Vec::new();
-    let mut room = 2000;
+    let mut free_bytes = 2000;
     for step in steps {
-        sim.set_capacity(Some(used(&sim) + room));
+        sim.set_capacity(Some(used(&sim) + free_bytes));
         let outcome = match step {
-            Step::LogEntry(bytes) => {
+            Step::Entry(bytes) => {
                 let index = accepted.len() as u64 + 1;
                 let payload = payload(index, bytes);
                 log.enqueue(entry(index, payload.clone())).map(|()| accepted.push((index, payload)))
@@ -76,8 +76,8 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
                 log.drive(Level::Durable).unwrap();
                 Ok(())
             }
-            Step::Room(bytes) => {
-                room = bytes;
+            Step::FreeBytes(bytes) => {
+                free_bytes = bytes;
                 Ok(())
             }
         };

@@ -2,33 +2,33 @@
 //! returns, on a disk that fails on demand.
 
 mod damage;
+mod faulty_disk;
 mod full;
 mod group;
 mod lifetime;
 mod model;
-mod shaky;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use self::shaky::ShakyDisk;
+use self::faulty_disk::FaultyDisk;
 use super::{ItemKind, LogEnd, LogEntry, LogItem, LogOptions, LogReader, LogWriter};
 use crate::error::{Error, Result};
 
 /// A log directory on its own disk.
-pub struct Bench {
-    pub disk: Arc<ShakyDisk>,
+pub struct TestLog {
+    pub disk: Arc<FaultyDisk>,
     pub options: LogOptions,
     incarnation: u64,
     pub head: u64,
 }
 
-impl Bench {
-    pub fn new(segment_bytes: u64) -> Bench {
+impl TestLog {
+    pub fn new(segment_bytes: u64) -> TestLog {
         let options = LogOptions { segment_bytes, ..LogOptions::default() };
-        Bench { disk: Arc::default(), options, incarnation: 0, head: 0 }
+        TestLog { disk: Arc::default(), options, incarnation: 0, head: 0 }
     }
 
     pub fn dir(&self) -> &'static Path {

@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The operations on a log, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
-    LogEntry(u64, Bytes),
+    Entry(u64, Bytes),
     Cut(u64),
     State(u16, u8),
 }
@@ -61,12 +61,12 @@ impl Model {
 
     /// Finds how many of the operations were read back; any mismatch is a
     /// failure.
-    fn check(&mut self, bench: &Bench, floor: u64) {
-        let (items, end) = bench.read().unwrap();
+    fn check(&mut self, test_log: &TestLog, floor: u64) {
+        let (items, end) = test_log.read().unwrap();
         let found: Vec<Done> = items
             .into_iter()
             .filter_map(|item| match item.kind {
-                ItemKind::Data => Some(Done::LogEntry(item.index, item.payload)),
+                ItemKind::Data => Some(Done::Entry(item.index, item.payload)),
                 ItemKind::Cut => Some(Done::Cut(item.index)),
                 ItemKind::State => None,
             })
@@ -80,7 +80,7 @@ impl Model {
             };
             without_states[released..].iter().copied().eq(found.iter())
                 && without_states[..released].iter().all(|done| match done {
-                    Done::LogEntry(index, _) => *index < floor,
+                    Done::Entry(index, _) => *index < floor,
                     _ => true,
                 })
                 && end.states == Model::states(done)
@@ -94,11 +94,11 @@ impl Model {
 }
 
 fn live(steps: Vec<Step>, recycle_max: usize) {
-    let mut bench = Bench::new(1024);
-    bench.options.recycle_max = recycle_max;
+    let mut test_log = TestLog::new(1024);
+    test_log.options.recycle_max = recycle_max;
     let mut model = Model { next_index: 1, ..Model::default() };
     let mut floor = 0;
-    let mut writer = bench.start();
+    let mut writer = test_log.start();
     for step in steps {
         match step {
             Step::Append(sizes) => {
@@ -106,7 +106,7 @@ fn live(steps: Vec<Step>, recycle_max: usize) {
                 for bytes in sizes {
                     let payload = payload(model.next_index, bytes);
                     batch.push(entry(model.next_index, payload.clone()));
-                    model.done.push(Done::LogEntry(model.next_index, payload));
+                    model.done.push(Done::Entry(model.next_index, payload));
                     model.next_index += 1;
                 }
                 writer.append(&batch).unwrap();
@@ -129,29 +129,29 @@ fn live(steps: Vec<Step>, recycle_max: usize) {
                 writer.sync().unwrap();
                 model.synced = model.done.len();
                 floor = floor.max(model.next_index.saturating_sub(back));
-                bench.head = writer.head_for(&[(0, floor)]);
-                writer.release_below(bench.head).unwrap();
+                test_log.head = writer.head_for(&[(0, floor)]);
+                writer.release_below(test_log.head).unwrap();
             }
             Step::Close => {
                 writer.close().unwrap();
                 model.synced = model.done.len();
-                model.check(&bench, floor);
-                writer = bench.start();
+                model.check(&test_log, floor);
+                writer = test_log.start();
             }
             Step::Kill => {
                 model.synced = model.done.len();
-                model.check(&bench, floor);
-                writer = bench.start();
+                model.check(&test_log, floor);
+                writer = test_log.start();
             }
             Step::LosePower(seed) => {
-                bench.disk.lose_power(&SeededRandom::new(seed));
-                model.check(&bench, floor);
-                writer = bench.start();
+                test_log.disk.lose_power(&SeededRandom::new(seed));
+                model.check(&test_log, floor);
+                writer = test_log.start();
             }
         }
     }
     model.synced = model.done.len();
-    model.check(&bench, floor);
+    model.check(&test_log, floor);
 }
 
 proptest! {

@@ -28,22 +28,22 @@ enum Change {
 
 /// A commit to one or more tables.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct AppliedCommit {
     pub txn: Txn,
     tables: Vec<(TableId, Vec<Change>)>,
 }
 
-impl Told {
+impl AppliedCommit {
     /// Returns a random commit to at least one of `tables`. Every cell it sets contains
     /// its sequence number.
-    pub fn random(die: &Die, sequence: u64, tables: &[TableId]) -> Told {
+    pub fn random(die: &Die, sequence: u64, tables: &[TableId]) -> AppliedCommit {
         let mut chosen: Vec<TableId> = tables.iter().copied().filter(|_| die.one_in(2)).collect();
         if chosen.is_empty() {
             chosen.push(die.pick(tables));
         }
         let tables =
             chosen.into_iter().map(|table| (table, random_changes(die, sequence))).collect();
-        Told { txn: Txn::ZERO, tables }
+        AppliedCommit { txn: Txn::ZERO, tables }
     }
 
     pub fn commit(&self) -> Commit {
@@ -67,7 +67,7 @@ impl Told {
                     open = Some(row);
                 }
                 match change {
-                    Change::DeleteRange(..) => unreachable!("told above"),
+                    Change::DeleteRange(..) => unreachable!("handled above"),
                     Change::DeleteRow(_) => commit.delete_row(),
                     Change::DeleteFamily(_, family) => commit.delete_family(FAMILIES[*family]),
                     Change::Set(_, family, value) => commit.set(FAMILIES[*family], b"q", 0, value),

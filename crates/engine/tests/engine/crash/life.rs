@@ -9,7 +9,7 @@ use stele_engine::schema::{Compression, Family, Group, Schema};
 use stele_engine::world::sim::{FaultRates, Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
-use super::history::{Cells, Contents, FAMILIES, Told, read_table};
+use super::history::{AppliedCommit, Cells, Contents, FAMILIES, read_table};
 use crate::support::die::Die;
 use crate::support::power::Powered;
 
@@ -41,7 +41,7 @@ enum End {
 
 /// The faults during a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum Faults {
     None,
     /// The power fails after some changes to files.
     Cut,
@@ -65,8 +65,8 @@ pub struct Survivor {
     maybe_dropped: Vec<TableId>,
     /// The contents when the store was opened, and the commits since.
     base: Contents,
-    told: Vec<Told>,
-    /// How many of `told` must survive a power failure or a kill, respectively.
+    applied: Vec<AppliedCommit>,
+    /// How many of `applied` must survive a power failure or a kill, respectively.
     durable: usize,
     written: usize,
     newest: Txn,
@@ -86,7 +86,7 @@ impl Survivor {
             maybe_created: Vec::new(),
             maybe_dropped: Vec::new(),
             base: Contents::new(),
-            told: Vec::new(),
+            applied: Vec::new(),
             durable: 0,
             written: 0,
             newest: Txn::ZERO,
@@ -98,17 +98,17 @@ impl Survivor {
 
     /// Runs one life: recover, check, run random steps, crash.
     pub fn live(&mut self) {
-        let (store, power) = self.come_back();
+        let (store, power) = self.reopen();
         self.tally.interrupted_compactions += u64::from(has_interrupted_compaction(&store));
         self.check(&store);
-        let trouble = self.begin_trouble(&power);
+        let faults = self.inject_faults(&power);
         let steps = 5 + self.die.below(60);
         let relief = self.die.below(steps);
         for step in 0..steps {
-            if trouble == Trouble::Full && step == relief {
+            if faults == Faults::Full && step == relief {
                 self.relieve(&store);
             }
-            self.step(&store, trouble);
+            self.step(&store, faults);
             if power.is_out() {
                 break;
             }
@@ -119,15 +119,15 @@ impl Survivor {
         self.tally.flushes += store.stats().flushes;
         self.tally.compactions += store.stats().compactions;
         self.tally.stopped += u64::from(self.stopped);
-        self.die_now(store, &power);
+        self.end_life(store, &power);
     }
 
-    fn die_now(&mut self, store: Store, power: &Powered) {
+    fn end_life(&mut self, store: Store, power: &Powered) {
         self.end = self.die.pick(&[End::Power, End::Power, End::Kill, End::Close]);
         if self.end == End::Close {
             if store.close().is_ok() && !power.is_out() {
-                self.durable = self.told.len();
-                self.written = self.told.len();
+                self.durable = self.applied.len();
+                self.written = self.applied.len();
             }
             self.end = End::Power;
         } else {
@@ -145,7 +145,7 @@ impl Survivor {
     }
 
     /// Opens the store; it may crash several times while opening.
-    fn come_back(&mut self) -> (Store, Powered) {
+    fn reopen(&mut self) -> (Store, Powered) {
         let mut lost_power = self.end != End::Kill;
         let mut deaths = 0;
         loop {
@@ -193,26 +193,26 @@ impl Survivor {
         options
     }
 
-    fn begin_trouble(&mut self, power: &Powered) -> Trouble {
-        let trouble = self.die.pick(&[
-            Trouble::None,
-            Trouble::Cut,
-            Trouble::Cut,
-            Trouble::Cut,
-            Trouble::Rates,
-            Trouble::Once,
-            Trouble::Full,
+    fn inject_faults(&mut self, power: &Powered) -> Faults {
+        let faults = self.die.pick(&[
+            Faults::None,
+            Faults::Cut,
+            Faults::Cut,
+            Faults::Cut,
+            Faults::Rates,
+            Faults::Once,
+            Faults::Full,
         ]);
         let die = &self.die;
-        match trouble {
-            Trouble::None => {}
-            Trouble::Cut => power.cut_after(die.below(150)),
-            Trouble::Rates => {
+        match faults {
+            Faults::None => {}
+            Faults::Cut => power.cut_after(die.below(150)),
+            Faults::Rates => {
                 let rate = || die.pick(&[0.0, 0.0, 0.02, 0.1]);
                 let rates = FaultRates { read: rate(), write: rate(), sync: rate() };
                 self.sim.set_fault_rates(rates);
             }
-            Trouble::Once => {
+            Faults::Once => {
                 use Operation::*;
                 let operation =
                     die.pick(&[Write, Sync, SyncDir, Rename, Create, Remove, SetLen, Read]);
@@ -220,24 +220,24 @@ impl Survivor {
                 let error = if die.one_in(2) { disk_error() } else { disk_full() };
                 self.sim.fail_next(operation, place, error);
             }
-            Trouble::Full => {
+            Faults::Full => {
                 let used: usize = self.sim.files().values().map(Vec::len).sum();
                 self.sim.set_capacity(Some(used as u64 + die.below(30 << 10)));
             }
         }
-        trouble
+        faults
     }
 
     /// Frees disk space; the store resumes by itself.
     fn relieve(&mut self, store: &Store) {
         self.sim.set_capacity(None);
         if let Err(error) = self.commit(store, Wait::Durable) {
-            panic!("there is room again: {error}");
+            panic!("the disk has space again: {error}");
         }
         self.tally.resumed_after_full += 1;
     }
 
-    fn step(&mut self, store: &Store, trouble: Trouble) {
+    fn step(&mut self, store: &Store, faults: Faults) {
         let all: Vec<TableId> = self.tables.keys().copied().collect();
         let outcome = match self.die.below(100) {
             _ if all.is_empty() => self.create(store),
@@ -256,7 +256,7 @@ impl Survivor {
             _ => Ok(()),
         };
         if let Err(error) = outcome {
-            assert!(trouble != Trouble::None, "without any fault: {error}");
+            assert!(faults != Faults::None, "without any fault: {error}");
         }
         self.note_durable(store);
     }
@@ -264,7 +264,7 @@ impl Survivor {
     /// Whatever is reported durable may have been read, so it must survive.
     fn note_durable(&mut self, store: &Store) {
         let durable = store.progress().0;
-        let count = self.told.partition_point(|told| told.txn <= durable);
+        let count = self.applied.partition_point(|applied| applied.txn <= durable);
         assert!(count >= self.durable, "what was durable is no longer");
         if self.stopped {
             assert_eq!(count, self.durable, "something became durable after the log failed");
@@ -278,14 +278,14 @@ impl Survivor {
         if all.is_empty() {
             return Ok(());
         }
-        let mut told = Told::random(&self.die, self.sequence, &all);
+        let mut applied = AppliedCommit::random(&self.die, self.sequence, &all);
         let before = store.progress().1;
-        let outcome = store.apply(&told.commit(), Txn::MAX, wait);
+        let outcome = store.apply(&applied.commit(), Txn::MAX, wait);
         let after = store.progress().1;
         let entered = after > before;
         if entered {
-            told.txn = after;
-            self.told.push(told);
+            applied.txn = after;
+            self.applied.push(applied);
             self.newest = after;
             self.sequence += 1;
             self.tally.commits += 1;
@@ -296,10 +296,10 @@ impl Survivor {
                 assert!(!self.stopped, "a commit was taken after the log had failed");
                 assert!(entered && *txn == after);
                 if wait == Wait::Durable {
-                    self.durable = self.told.len();
+                    self.durable = self.applied.len();
                 }
                 if wait != Wait::Accepted {
-                    self.written = self.told.len();
+                    self.written = self.applied.len();
                 }
             }
             Err(Error::DiskFull { .. }) => {
@@ -317,7 +317,7 @@ impl Survivor {
         let all: Vec<TableId> = self.tables.keys().copied().collect();
         let table = self.die.pick(&all);
         let (found, txn) = read_table(store, table, view)?;
-        let count = self.told.partition_point(|told| told.txn <= txn);
+        let count = self.applied.partition_point(|applied| applied.txn <= txn);
         let expected = self.contents_after(count).remove(&table).unwrap_or_default();
         assert_same(&found, &expected, || format!("table {} at {txn}", table.0));
         Ok(())
@@ -358,7 +358,7 @@ impl Survivor {
 
     fn contents_after(&self, count: usize) -> Contents {
         let mut contents = self.base.clone();
-        self.told[..count].iter().for_each(|told| told.apply(&mut contents));
+        self.applied[..count].iter().for_each(|applied| applied.apply(&mut contents));
         contents
     }
 
@@ -375,15 +375,15 @@ impl Survivor {
         let mut contents = self.contents_after(self.written);
         let mut count = self.written;
         while contents != found {
-            if count == self.told.len() {
+            if count == self.applied.len() {
                 self.explain(&found);
             }
-            self.told[count].apply(&mut contents);
+            self.applied[count].apply(&mut contents);
             count += 1;
         }
-        self.tally.lost_commits += (self.told.len() - count) as u64;
+        self.tally.lost_commits += (self.applied.len() - count) as u64;
         self.base = found;
-        self.told.clear();
+        self.applied.clear();
         (self.durable, self.written, self.stopped) = (0, 0, false);
         self.newest = store.progress().1;
     }
@@ -409,7 +409,7 @@ impl Survivor {
     }
 
     fn explain(&self, found: &Contents) -> ! {
-        let (first, last) = (self.written, self.told.len());
+        let (first, last) = (self.written, self.applied.len());
         for count in first..=last {
             let contents = self.contents_after(count);
             for (table, cells) in found {

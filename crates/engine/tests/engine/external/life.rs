@@ -55,11 +55,11 @@ impl Machine {
     /// Runs one life: recover as of the flushed index, catch up, run random steps,
     /// crash.
     pub fn live(&mut self) {
-        let (store, power) = self.come_back();
+        let (store, power) = self.reopen();
         let tables = self.tables(&store);
         self.check_reopened(&store, tables);
         self.apply_again(&store, tables);
-        self.begin_trouble(&power);
+        self.inject_faults(&power);
         for _ in 0..5 + self.die.below(60) {
             self.step(&store, tables);
             if power.is_out() {
@@ -82,7 +82,7 @@ impl Machine {
             if self.die.one_in(3) { self.sim.crash_keeping_writes() } else { self.sim.crash() };
     }
 
-    fn come_back(&mut self) -> (Store, Powered) {
+    fn reopen(&mut self) -> (Store, Powered) {
         let mut deaths = 0;
         loop {
             let power = Powered::new(self.sim.clone());
@@ -96,7 +96,7 @@ impl Machine {
                     return (store, power);
                 }
                 Ok(store) => drop(store),
-                Err(error) => assert!(power.is_out(), "it does not open: {error}"),
+                Err(error) => assert!(power.is_out(), "the store does not open: {error}"),
             }
             deaths += 1;
             self.tally.died_while_opening += 1;
@@ -141,7 +141,7 @@ impl Machine {
         self.note(store);
     }
 
-    fn begin_trouble(&mut self, power: &Powered) {
+    fn inject_faults(&mut self, power: &Powered) {
         let die = &self.die;
         match die.below(6) {
             0 => {}

@@ -21,7 +21,7 @@ impl Run {
                 let schema = &self.tables[table].schema;
                 self.chance.overwrite(schema, &row, self.now())
             };
-            self.tell(format!("overwrite in t{table} {changes}"));
+            self.record_step(format!("overwrite in t{table} {changes}"));
             self.apply(vec![(table, changes)], Txn::MAX);
             match self.chance.below(6) {
                 0 => self.snapshot(),

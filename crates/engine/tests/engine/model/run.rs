@@ -23,7 +23,7 @@ pub struct Run {
     seed: u64,
     step: usize,
     /// The most recent steps, printed on failure.
-    steps_told: Vec<String>,
+    recent_steps: Vec<String>,
     pub(super) chance: Chance,
     pub files: SimFiles,
     clock: Arc<ManualClock>,
@@ -74,7 +74,7 @@ impl Run {
         let mut run = Run {
             seed,
             step: 0,
-            steps_told: Vec::new(),
+            recent_steps: Vec::new(),
             files: SimFiles::new(seed),
             clock: Arc::new(ManualClock::at(START_MICROS)),
             options: options(&chance),
@@ -104,12 +104,12 @@ impl Run {
         self.clock.now_micros()
     }
 
-    pub(super) fn tell(&mut self, what: impl Into<String>) {
-        const STEPS_TOLD_MAX: usize = 30;
-        if self.steps_told.len() == STEPS_TOLD_MAX {
-            self.steps_told.remove(0);
+    pub(super) fn record_step(&mut self, what: impl Into<String>) {
+        const RECENT_STEPS_MAX: usize = 30;
+        if self.recent_steps.len() == RECENT_STEPS_MAX {
+            self.recent_steps.remove(0);
         }
-        self.steps_told.push(format!("step {}: {}", self.step, what.into()));
+        self.recent_steps.push(format!("step {}: {}", self.step, what.into()));
     }
 
     fn open(&mut self) {
@@ -155,7 +155,7 @@ impl Run {
             480..490 => self.bad_commit(),
             490..600 => self.read(),
             600..650 => self.open_scan(),
-            650..850 => self.go_on_scanning(),
+            650..850 => self.continue_scan(),
             850..870 => drop(self.store().sync(Txn::MAX).unwrap()),
             870..900 => self.flush(),
             900..915 => self.compact(),
@@ -175,8 +175,9 @@ impl Run {
                 all.push((table, self.chance.changes(schema, self.now())));
             }
         }
-        let told: Vec<String> = all.iter().map(|(t, changes)| format!("t{t} {changes}")).collect();
-        self.tell(format!("commit at most {most}: {}", told.join("; ")));
+        let described: Vec<String> =
+            all.iter().map(|(t, changes)| format!("t{t} {changes}")).collect();
+        self.record_step(format!("commit at most {most}: {}", described.join("; ")));
         self.apply(all, most);
     }
 
@@ -184,7 +185,7 @@ impl Run {
     fn merge_often(&mut self) {
         let table = self.chance.below(self.tables.len());
         let cells = self.chance.merges(&self.tables[table].schema, self.now());
-        self.tell(format!("merge often into t{table} {cells}"));
+        self.record_step(format!("merge often into t{table} {cells}"));
         for _ in 0..2 + self.chance.below(3) {
             self.apply(vec![(table, cells.clone())], Txn::MAX);
         }
@@ -299,7 +300,7 @@ impl Run {
 
     /// Scans to the end, in batches, with no commits in between.
     fn read(&mut self) {
-        self.tell("read");
+        self.record_step("read");
         let mut open = Some(self.new_scan());
         while let Some((scan, check)) = open {
             let table = check.table;
@@ -333,18 +334,18 @@ impl Run {
 
     fn open_scan(&mut self) {
         const SCANS_MAX: usize = 5;
-        self.tell("open a scan");
+        self.record_step("open a scan");
         if self.scans.len() < SCANS_MAX {
             let scan = self.new_scan();
             self.scans.push(scan);
         }
     }
 
-    fn go_on_scanning(&mut self) {
+    fn continue_scan(&mut self) {
         if self.scans.is_empty() {
             return;
         }
-        self.tell("go on scanning");
+        self.record_step("continue a scan");
         let (scan, check) = self.scans.swap_remove(self.chance.below(self.scans.len()));
         self.perhaps_rewrite(check.table);
         let open = self.next_batch(scan, check);
@@ -376,7 +377,7 @@ impl Run {
         }
         self.saw(end.txn);
         self.tally.cells += found.len() as u64;
-        self.tally.rows_cut += u64::from(check.goes_on(&found));
+        self.tally.rows_cut += u64::from(check.continues_row(&found));
         let checked = check.batch(&self.tables[check.table], end, found, self.clock.elapsed());
         if let Err(difference) = checked {
             panic!("table t{}: {difference}", check.table);
@@ -412,7 +413,7 @@ impl Run {
     }
 
     fn flush(&mut self) {
-        self.tell("flush");
+        self.record_step("flush");
         let table = self.chance.pick(&self.ids());
         self.store().flush(table).unwrap();
     }
@@ -420,11 +421,11 @@ impl Run {
     fn compact(&mut self) {
         let table = self.chance.pick(&self.ids());
         if self.chance.percent(60) {
-            self.tell("break a compaction off");
+            self.record_step("interrupt a compaction");
             self.tally.interrupted_compactions +=
                 u64::from(interrupt_compaction(self.store(), &self.files, table));
         } else {
-            self.tell("compact");
+            self.record_step("compact");
             self.store().compact(table).unwrap();
         }
     }
@@ -436,7 +437,7 @@ impl Run {
     /// Takes or drops a snapshot.
     pub(super) fn snapshot(&mut self) {
         const SNAPSHOTS_MAX: usize = 4;
-        self.tell("take or drop a snapshot");
+        self.record_step("take or drop a snapshot");
         if self.snapshots.len() == SNAPSHOTS_MAX || self.chance.percent(40) {
             if !self.snapshots.is_empty() {
                 self.snapshots.swap_remove(self.chance.below(self.snapshots.len()));
@@ -450,7 +451,7 @@ impl Run {
 
     fn move_clock(&mut self) {
         let micros = if self.chance.percent(15) { 500 } else { self.chance.below(30) as u64 };
-        self.tell(format!("the clock moves by {micros}"));
+        self.record_step(format!("the clock moves by {micros}"));
         self.clock.advance(Duration::from_micros(micros));
         let now = self.now();
         for table in &mut self.tables {
@@ -470,7 +471,7 @@ impl Run {
         };
         let dropped = families(&schema) < families(&table.schema);
         self.store().alter_table(table.id, schema.clone()).unwrap();
-        self.tell(format!("alter t{number}: {schema:?}"));
+        self.record_step(format!("alter t{number}: {schema:?}"));
         // The store records when a family was created; names are never reused.
         let stored = self.store().schema(self.tables[number].id).unwrap();
         let table = &mut self.tables[number];
@@ -496,7 +497,7 @@ impl Run {
         } else {
             drop(store);
         }
-        self.tell("reopen");
+        self.record_step("reopen");
         self.open();
         for table in &self.tables {
             let stored = self.store().schema(table.id).unwrap();
@@ -508,7 +509,7 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", self.steps_told.join("\n"));
+            eprintln!("{}", self.recent_steps.join("\n"));
             eprintln!(
                 "failed at seed {0}, step {1}: STELE_SEED={0} reruns it",
                 self.seed, self.step

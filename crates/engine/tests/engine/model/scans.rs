@@ -50,7 +50,7 @@ struct Context {
 }
 
 /// A row whose cells are still arriving.
-struct RowAtHand {
+struct RowInProgress {
     row: Vec<u8>,
     contexts: Vec<Context>,
     cells: Vec<Found>,
@@ -66,7 +66,7 @@ pub struct ScanCheck {
     contexts: Vec<Context>,
     /// When the last batch's snapshot was first reported.
     pub since: Duration,
-    row: Option<RowAtHand>,
+    row: Option<RowInProgress>,
     /// The contexts under which rows after the last one returned may have been skipped.
     passing: Vec<Context>,
     rows: usize,
@@ -94,9 +94,9 @@ impl ScanCheck {
     }
 
     /// Returns whether a batch begins inside the row in which the last one ended.
-    pub fn goes_on(&self, found: &[Found]) -> bool {
+    pub fn continues_row(&self, found: &[Found]) -> bool {
         let next = found.first().map(|cell| &cell.row);
-        self.row.as_ref().is_some_and(|at_hand| Some(&at_hand.row) == next)
+        self.row.as_ref().is_some_and(|in_progress| Some(&in_progress.row) == next)
     }
 
     /// Checks the cells of the next batch.
@@ -115,8 +115,8 @@ impl ScanCheck {
         }
         self.contexts.push(Context { txn: end.txn, schema: table.schema.clone() });
         self.passing.extend(self.contexts.iter().cloned());
-        if self.goes_on(&found) {
-            self.check_still_the_same(table, end.txn)?;
+        if self.continues_row(&found) {
+            self.check_unchanged(table, end.txn)?;
         }
         for cell in found {
             self.cell(table, cell)?;
@@ -125,32 +125,32 @@ impl ScanCheck {
     }
 
     /// Checks that the current row continues unchanged in another batch.
-    fn check_still_the_same(&self, table: &TableHistory, txn: Txn) -> Result<(), String> {
-        let at_hand = self.row.as_ref().expect("a row is at hand");
-        if at_hand.contexts[0].txn != txn {
+    fn check_unchanged(&self, table: &TableHistory, txn: Txn) -> Result<(), String> {
+        let in_progress = self.row.as_ref().expect("a row is in progress");
+        if in_progress.contexts[0].txn != txn {
             return Err(format!(
                 "row {:?} was read at two snapshots",
-                Printable(at_hand.row.clone())
+                Printable(in_progress.row.clone())
             ));
         }
-        let changed = table.rows[&at_hand.row].last_change() > txn;
+        let changed = table.rows[&in_progress.row].last_change() > txn;
         if self.spec.row_mode == RowMode::Unchanged && changed {
-            return Err("the row changed and the scan went on".to_string());
+            return Err("the row changed and the scan continued".to_string());
         }
         Ok(())
     }
 
     fn cell(&mut self, table: &TableHistory, cell: Found) -> Result<(), String> {
         self.cells += 1;
-        if self.row.as_ref().is_none_or(|at_hand| at_hand.row != cell.row) {
+        if self.row.as_ref().is_none_or(|in_progress| in_progress.row != cell.row) {
             let last = self.finish_row(table, false)?;
             self.check_passed_over(table, last.as_deref(), Some(&cell.row))?;
             self.passing.clone_from(&self.contexts);
             self.rows += 1;
             let (row, contexts) = (cell.row.clone(), self.contexts.clone());
-            self.row = Some(RowAtHand { row, contexts, cells: Vec::new() });
+            self.row = Some(RowInProgress { row, contexts, cells: Vec::new() });
         }
-        self.row.as_mut().expect("a row is at hand").cells.push(cell);
+        self.row.as_mut().expect("a row is in progress").cells.push(cell);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl ScanCheck {
 
     /// Checks the current row once all of its cells have arrived. Returns the row.
     fn finish_row(&mut self, table: &TableHistory, cut: bool) -> Result<Option<Vec<u8>>, String> {
-        let Some(RowAtHand { row, contexts, cells }) = self.row.take() else { return Ok(None) };
+        let Some(RowInProgress { row, contexts, cells }) = self.row.take() else { return Ok(None) };
         if !self.spec.rows.is_empty() && !self.spec.rows.iter().any(|range| range.contains(&row)) {
             return Err(format!("row {} was not asked for", Printable(row)));
         }

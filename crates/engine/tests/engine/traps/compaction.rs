@@ -333,7 +333,7 @@ fn closing_a_store_stops_a_compaction_and_keeps_its_outputs() {
 
     let store = machine.open_with(options());
     let left = chain(&store, table);
-    assert_eq!(left.runs().count(), 3, "it was broken off");
+    assert_eq!(left.runs().count(), 3, "it was interrupted");
     assert_eq!(left.runs().next().unwrap().len(), 2, "with one output in place");
     assert_eq!(cells(&store, table, View::Durable), before);
 }

@@ -217,12 +217,12 @@ fn d2_txns_keep_all_their_bits_everywhere() {
     assert_eq!(chain.flushed_through, txn);
     check(&store);
     check(&machine.open_again(store));
-    let told = std::sync::Arc::new(parking_lot::Mutex::new(None));
+    let outcome = std::sync::Arc::new(parking_lot::Mutex::new(None));
     let store = machine.open();
     let later = put(&store, &set(table, "s", "2"));
-    let tell = told.clone();
-    store.on_durable(later, move |outcome| *tell.lock() = Some(outcome.is_ok()));
-    assert_eq!(*told.lock(), Some(true));
+    let seen = outcome.clone();
+    store.on_durable(later, move |result| *seen.lock() = Some(result.is_ok()));
+    assert_eq!(*outcome.lock(), Some(true));
     assert!(store.sync(later).unwrap() >= later);
 }
 

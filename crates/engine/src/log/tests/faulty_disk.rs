@@ -22,15 +22,15 @@ pub struct Faults {
     pub syncs_begun: AtomicU64,
     /// The last thread that synced.
     pub synced_by: Mutex<Option<ThreadId>>,
-    shut: Mutex<bool>,
-    moved: Condvar,
+    syncs_blocked: Mutex<bool>,
+    unblocked: Condvar,
 }
 
 impl Faults {
-    /// Shuts or opens the gate: while it is shut, syncs block.
-    pub fn shut_gate(&self, shut: bool) {
-        *self.shut.lock() = shut;
-        self.moved.notify_all();
+    /// Blocks syncs until called with `false`.
+    pub fn block_syncs(&self, block: bool) {
+        *self.syncs_blocked.lock() = block;
+        self.unblocked.notify_all();
     }
 }
 
@@ -40,27 +40,27 @@ struct Content {
     synced: Vec<u8>,
 }
 
-struct ShakyFile {
+struct FaultyFile {
     content: Mutex<Content>,
     faults: Arc<Faults>,
 }
 
-type Names = BTreeMap<PathBuf, Arc<ShakyFile>>;
+type Names = BTreeMap<PathBuf, Arc<FaultyFile>>;
 
 #[derive(Default)]
-pub struct ShakyDisk {
+pub struct FaultyDisk {
     names: Mutex<Names>,
     synced_names: Mutex<Names>,
     pub faults: Arc<Faults>,
 }
 
-impl ShakyDisk {
+impl FaultyDisk {
     pub fn content(&self, path: &Path) -> Vec<u8> {
         self.names.lock()[path].content.lock().now.clone()
     }
 
     /// Replaces the contents of a file directly.
-    pub fn rot(&self, path: &Path, bytes: &[u8]) {
+    pub fn overwrite(&self, path: &Path, bytes: &[u8]) {
         let file =
             self.names.lock().entry(path.to_path_buf()).or_insert_with(|| self.file()).clone();
         *file.content.lock() = Content { now: bytes.to_vec(), synced: bytes.to_vec() };
@@ -79,8 +79,8 @@ impl ShakyDisk {
         }
     }
 
-    fn file(&self) -> Arc<ShakyFile> {
-        Arc::new(ShakyFile { content: Mutex::default(), faults: self.faults.clone() })
+    fn file(&self) -> Arc<FaultyFile> {
+        Arc::new(FaultyFile { content: Mutex::default(), faults: self.faults.clone() })
     }
 }
 
@@ -104,11 +104,11 @@ fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-impl Files for ShakyDisk {
+impl Files for FaultyDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let file = self.file();
         let taken = self.names.lock().insert(path.to_path_buf(), file.clone());
-        assert!(taken.is_none(), "{} is made twice", path.display());
+        assert!(taken.is_none(), "{} is created twice", path.display());
         Ok(file)
     }
 
@@ -156,7 +156,7 @@ impl Files for ShakyDisk {
     }
 }
 
-impl File for ShakyFile {
+impl File for FaultyFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let content = self.content.lock();
         let from = content.now.get(offset as usize..).unwrap_or_default();
@@ -167,7 +167,7 @@ impl File for ShakyFile {
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         if self.faults.fail_writes.load(Ordering::SeqCst) {
-            return Err(io::Error::other("no space"));
+            return Err(io::Error::other("a failed write"));
         }
         let mut content = self.content.lock();
         let end = offset as usize + buf.len();
@@ -182,9 +182,9 @@ impl File for ShakyFile {
         let before = self.content.lock().now.clone();
         self.faults.syncs_begun.fetch_add(1, Ordering::SeqCst);
         *self.faults.synced_by.lock() = Some(thread::current().id());
-        self.faults.moved.wait_while(&mut self.faults.shut.lock(), |shut| *shut);
+        self.faults.unblocked.wait_while(&mut self.faults.syncs_blocked.lock(), |blocked| *blocked);
         if self.faults.fail_syncs.load(Ordering::SeqCst) {
-            return Err(io::Error::other("medium error"));
+            return Err(io::Error::other("a failed sync"));
         }
         self.content.lock().synced = before;
         Ok(())
