@@ -20,7 +20,8 @@ use crate::table::Table;
 use crate::txn::Txn;
 
 /// Minimum percentage of a commit that its long values must make up to be
-/// shared, because a shared value keeps the whole commit in memory. Other bytes that stay in memory are at most a third of them.
+/// shared, because a shared value keeps the whole commit in memory. Other bytes
+/// that stay in memory are at most a third of them.
 const SHARED_PERCENT_MIN: usize = 75;
 /// Approximate memory overhead of an entry beyond its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = 48;

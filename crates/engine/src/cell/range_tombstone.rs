@@ -51,8 +51,8 @@ impl RangeTombstones {
         self.list.iter().map(RangeTombstone::bytes).sum()
     }
 
-    /// Adds a delete of `range` at `txn`. Copies the list; use a [`RangeTombstoneMap`] to collect
-    /// many deletes.
+    /// Adds a delete of `range` at `txn`. Copies the list; use a [`RangeTombstoneMap`]
+    /// to collect many deletes.
     pub fn insert(&mut self, range: &RowRange, txn: Txn) {
         let mut map = RangeTombstoneMap::from(std::mem::take(self));
         map.insert(range, &[txn]);

@@ -23,7 +23,7 @@ use crate::fragment::range_tombstones::encode_range_tombstones;
 use crate::txn::Txn;
 use crate::world::{File, Files};
 
-/// BufferedFile is written in pieces of about this size.
+/// Output is written in pieces of about this size.
 const CHUNK_BYTES: usize = 512 << 10;
 /// The maximum size of an entry, key and value together.
 pub const ENTRY_BYTES_MAX: usize = 256 << 20;

@@ -1,4 +1,4 @@
-//! Log space accounting. SegmentFile is allocated on disk before anything is written
+//! Log space accounting. Space is allocated on disk before anything is written
 //! to it, and a commit is accepted only after its space is reserved, so writing
 //! it cannot fail with a full disk.
 

@@ -1,8 +1,8 @@
 //! The arena that stores the keys and values of a memory fragment.
 //!
-//! Entries are appended to chunks and never move, so a tree node refers to one by a
-//! [`EntryAddress`] of four bytes. Large values are not copied: they stay in the shared buffer
-//! in which they arrived.
+//! Entries are appended to chunks and never move, so a tree node refers to one by an
+//! [`EntryAddress`] of four bytes. Large values are not copied: they stay in the shared
+//! buffer in which they arrived.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const CHUNK_BYTES_MIN: usize = 4 << 10;
 /// the current one.
 const ENTRY_BYTES_MAX: usize = CHUNK_BYTES / 4;
 
-/// Entries start at multiples of this, so that a `EntryAddress` fits in 32 bits.
+/// Entries start at multiples of this, so that an `EntryAddress` fits in 32 bits.
 const ALIGNMENT: usize = 8;
 const OFFSET_BITS: u32 = (CHUNK_BYTES / ALIGNMENT).trailing_zeros();
 const CHUNKS_MAX: usize = 1 << (u32::BITS - OFFSET_BITS);

@@ -53,7 +53,8 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns an error that describes damage. Other errors end the check: a newer format cannot be checked, and a file without read permission is not damage.
+/// Returns an error that describes damage. Other errors end the check: a newer format
+/// cannot be checked, and a file without read permission is not damage.
 pub(super) fn damage_or_fail(error: Error) -> Result<Error> {
     match error {
         Error::DataLoss { .. } => Ok(error),

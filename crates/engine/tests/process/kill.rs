@@ -31,7 +31,12 @@ fn open(dir: &Path) -> Result<Store> {
 
 /// Runs the named test of this binary in a child process.
 fn spawn(test: &str, dir: &Path) -> Child {
-    child(test).env(CHILD, dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    child::command(test)
+        .env(CHILD, dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 fn row(writer: u64, number: i64) -> Vec<u8> {
