@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     fn filter() -> Cached {
-        Cached::Filter(Arc::new(RowFilter::open()))
+        Cached::Filter(Arc::new(RowFilter::accept_all()))
     }
 
     #[test]

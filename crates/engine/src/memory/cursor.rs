@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::arena::Entry;
+use super::arena::ArenaEntry;
 use super::fragment::MemoryFragment;
 use super::tree::{Tree, TreePosition};
 use crate::error::Result;
@@ -52,7 +52,7 @@ impl Batch {
         self.entries.clear();
     }
 
-    fn push(&mut self, entry: &Entry<'_>) {
+    fn push(&mut self, entry: &ArenaEntry<'_>) {
         let key_start = self.bytes.len();
         self.bytes.extend_from_slice(entry.bytes);
         self.entries.push(BatchEntry {

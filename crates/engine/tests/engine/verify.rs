@@ -349,7 +349,7 @@ fn a_dump_shows_every_mutation_and_every_entry() {
             Ok(())
         });
         let Ok(()) = shown;
-        assert_eq!(dump.spans().iter().count() as u64, fragment.spans);
+        assert_eq!(dump.range_tombstones().iter().count() as u64, fragment.range_tombstones);
     }
     assert_eq!(entries[0], ("put", b"row000".to_vec(), Some(7), Some(90)));
     assert!(entries.contains(&("row_tombstone", b"row020".to_vec(), None, None)));

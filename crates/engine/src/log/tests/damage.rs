@@ -238,7 +238,7 @@ proptest! {
     ) {
         let test_log = TestLog::new(1024);
         let header =
-            segment::SegmentHeader { sequence: 1, incarnation: 1, first_record: 1, settled_end: 64, tag: 1 };
+            segment::SegmentHeader { sequence: 1, incarnation: 1, first_record: 1, synced_end: 64, tag: 1 };
         let content = if with_header { [&header.encode()[..], &bytes].concat() } else { bytes };
         test_log.disk.overwrite(&test_log.dir().join(header.file_name()), &content);
         let outcome = test_log.entries();
