@@ -2,13 +2,13 @@
 //! the process: the state in memory may be inconsistent, and every later
 //! proposal would wait forever.
 
-#[path = "../../engine/tests/support/child.rs"]
-mod child;
 #[expect(dead_code, reason = "only the world is needed here")]
 #[path = "consensus/machine.rs"]
 mod machine;
 
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use machine::{block_on, settings};
@@ -18,6 +18,7 @@ use stele_metastore::consensus::{Committed, Group, Machine, Position};
 use stele_metastore::{Error, Node, node};
 
 const CASE: &str = "STELE_PANIC_CASE";
+const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Panics at a proposal, or answers it twice.
 struct Bomb {
@@ -51,8 +52,26 @@ fn propose(answers_twice: bool) {
 
 /// Runs a test of this file in a process of its own, which must abort.
 fn assert_aborts(test: &str) {
-    let status = child::run(test, CASE, test);
-    assert!(child::is_abort(status), "{status}");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CASE, test)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > FORGOTTEN {
+            child.kill().unwrap();
+            panic!("the process goes on");
+        }
+        std::thread::yield_now();
+    };
+    const SIGABRT: i32 = 6;
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(SIGABRT), "{status}");
 }
 
 fn is_child() -> bool {
