@@ -103,7 +103,7 @@ impl MemoryCursor {
 
     fn refill(&mut self) {
         let tree = self.fragment.read();
-        let mut position = self.position.expect("a cursor that stands on an entry was sought");
+        let mut position = self.position.expect("a positioned cursor was sought");
         if !tree.is_current(position) {
             position = tree.find_after(self.batch.key(self.batch.entries.len() - 1));
         }
@@ -138,7 +138,7 @@ impl Cursor for MemoryCursor {
     }
 
     fn next(&mut self) -> Result<()> {
-        assert!(self.valid(), "a cursor that stands nowhere has no next entry");
+        assert!(self.valid(), "an unpositioned cursor has no next entry");
         self.at += 1;
         if self.at == self.batch.entries.len() {
             self.refill();

@@ -69,7 +69,7 @@ impl GroupLog {
     /// and ends `run`.
     fn drive_unlocked(&self, state: &mut MutexGuard<'_, GroupState>, level: Level) {
         if let Err(error) = MutexGuard::unlocked(state, || self.drive(level)) {
-            tracing::error!(%error, "the log has stopped");
+            tracing::error!(%error, "the log has stopped: no commit is accepted until the store is reopened");
         }
     }
 

@@ -122,7 +122,7 @@ impl Names {
         }
         let mut due = due.into_iter();
         self.unsynced.retain(|change| {
-            let now = due.next().expect("a mark for each change");
+            let now = due.next().expect("one mark per change");
             if now {
                 change.apply(&mut self.durable);
             }
