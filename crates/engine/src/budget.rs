@@ -18,15 +18,15 @@ const SPARE_BYTES_MAX: usize = 64 << 20;
 /// A number of bytes shared by all stores of a process.
 pub struct MemoryBudget {
     limit: usize,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BudgetState {
     used: usize,
     peak: usize,
     /// Requests waiting for free bytes, oldest first.
-    queue: VecDeque<Request>,
+    queue: VecDeque<WaitingRequest>,
     /// Tickets of requests granted but not yet collected. Their bytes are
     /// included in `used`.
     granted: BTreeSet<u64>,
@@ -37,7 +37,7 @@ struct State {
     spare: Vec<Vec<u8>>,
 }
 
-struct Request {
+struct WaitingRequest {
     ticket: u64,
     bytes: usize,
     waker: Waker,
@@ -85,8 +85,8 @@ impl MemoryBudget {
     /// are granted in the order of their first poll, so that small requests do
     /// not starve a large one. Dropping the future withdraws the request. A
     /// request above the limit is never granted.
-    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
-        Reservation { budget: Arc::clone(self), bytes, ticket: None }
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> MemoryReservation {
+        MemoryReservation { budget: Arc::clone(self), bytes, ticket: None }
     }
 
     /// Returns an empty chunk of `CHUNK_BYTES` left by a dropped fragment, if
@@ -109,20 +109,20 @@ impl MemoryBudget {
         }
     }
 
-    fn fits(&self, state: &State, bytes: usize) -> bool {
+    fn fits(&self, state: &BudgetState, bytes: usize) -> bool {
         state.used.checked_add(bytes).is_some_and(|used| used <= self.limit)
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, bytes: usize) -> Charge {
-        self.rise(state, bytes);
+    fn take(self: &Arc<Self>, state: &mut BudgetState, bytes: usize) -> Charge {
+        self.add_used(state, bytes);
         Charge { budget: Arc::clone(self), bytes }
     }
 
     fn add(&self, bytes: usize) {
-        self.rise(&mut self.state.lock(), bytes);
+        self.add_used(&mut self.state.lock(), bytes);
     }
 
-    fn rise(&self, state: &mut State, bytes: usize) {
+    fn add_used(&self, state: &mut BudgetState, bytes: usize) {
         state.used += bytes;
         state.peak = state.peak.max(state.used);
         while !state.spare.is_empty() && !self.fits(state, state.spare.len() * CHUNK_BYTES) {
@@ -130,7 +130,7 @@ impl MemoryBudget {
         }
     }
 
-    fn give_back(&self, bytes: usize) {
+    fn release(&self, bytes: usize) {
         let wakers = {
             let mut state = self.state.lock();
             state.used -= bytes;
@@ -141,13 +141,13 @@ impl MemoryBudget {
 
     /// Grants the oldest requests as far as they fit. Returns the wakers, to be
     /// called without the lock.
-    fn grant(&self, state: &mut State) -> Vec<Waker> {
+    fn grant(&self, state: &mut BudgetState) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(first) = state.queue.front()
             && self.fits(state, first.bytes)
             && let Some(request) = state.queue.pop_front()
         {
-            self.rise(state, request.bytes);
+            self.add_used(state, request.bytes);
             state.granted.insert(request.ticket);
             wakers.push(request.waker);
         }
@@ -171,7 +171,7 @@ impl MemoryBudget {
 }
 
 /// A future that waits for bytes of a budget.
-pub struct Reservation {
+pub struct MemoryReservation {
     budget: Arc<MemoryBudget>,
     bytes: usize,
     /// The position in the queue, from the first poll until the bytes are
@@ -179,7 +179,7 @@ pub struct Reservation {
     ticket: Option<u64>,
 }
 
-impl Future for Reservation {
+impl Future for MemoryReservation {
     type Output = Charge;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Charge> {
@@ -191,7 +191,7 @@ impl Future for Reservation {
             }
             let (ticket, bytes) = (state.next_ticket, this.bytes);
             state.next_ticket += 1;
-            state.queue.push_back(Request { ticket, bytes, waker: context.waker().clone() });
+            state.queue.push_back(WaitingRequest { ticket, bytes, waker: context.waker().clone() });
             this.ticket = Some(ticket);
             return Poll::Pending;
         };
@@ -207,7 +207,7 @@ impl Future for Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.budget.withdraw(ticket, self.bytes);
@@ -232,15 +232,15 @@ impl Charge {
     }
 
     pub fn shrink(&mut self, by: usize) {
-        assert!(by <= self.bytes, "{by} of {} charged bytes given back", self.bytes);
+        assert!(by <= self.bytes, "{by} of {} charged bytes released", self.bytes);
         self.bytes -= by;
-        self.budget.give_back(by);
+        self.budget.release(by);
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
+        self.budget.release(self.bytes);
     }
 }
 
@@ -286,13 +286,13 @@ mod tests {
     fn a_large_request_is_not_overtaken_by_small_ones() {
         let budget = MemoryBudget::new(100);
         let held = budget.charge(50);
-        let (told, order) = mpsc::channel();
+        let (sender, order) = mpsc::channel();
         thread::scope(|scope| {
             for (place, bytes) in [90, 20].into_iter().enumerate() {
-                let (budget, told) = (&budget, told.clone());
+                let (budget, sender) = (&budget, sender.clone());
                 scope.spawn(move || {
                     let charge = block_on(budget.reserve(bytes));
-                    told.send((bytes, budget.used() >= bytes)).unwrap();
+                    sender.send((bytes, budget.used() >= bytes)).unwrap();
                     drop(charge);
                 });
                 until_queued(budget, place + 1);
@@ -300,7 +300,7 @@ mod tests {
             assert!(budget.try_reserve(1).is_none(), "one byte would fit, but 90 wait for it");
             drop(held);
         });
-        drop(told);
+        drop(sender);
         assert_eq!(order.recv(), Ok((90, true)));
         assert_eq!(order.recv(), Ok((20, true)));
         assert_eq!(budget.used(), 0);

@@ -11,7 +11,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::fragment::block::Block;
 use crate::fragment::filter::RowFilter;
-use crate::fragment::index::IndexPart;
+use crate::fragment::index::IndexPartition;
 
 /// Typical size of a cached item; used to size the cache's own tables.
 const ITEM_BYTES: u64 = 16 << 10;
@@ -31,7 +31,7 @@ const COUNTERS: usize = 16;
 #[derive(Clone)]
 pub(crate) enum Cached {
     Block(Arc<Block>),
-    Index(Arc<IndexPart>),
+    Index(Arc<IndexPartition>),
     Filter(Arc<RowFilter>),
 }
 
@@ -48,18 +48,18 @@ impl Cached {
 
 /// Identifies a part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
+struct CacheKey {
     file: u64,
     offset: u64,
 }
 
 pub struct BlockCache {
-    items: Cache<Place, Cached, ByBytes, BuildHasherDefault<PlaceHasher>>,
+    items: Cache<CacheKey, Cached, ByBytes, BuildHasherDefault<CacheKeyHasher>>,
     counters: [Counter; COUNTERS],
     next_file: AtomicU64,
     budget_bytes: u64,
     resident: Mutex<Resident>,
-    put_bytes: AtomicU64,
+    inserted_bytes: AtomicU64,
     round: AtomicU32,
 }
 
@@ -72,22 +72,22 @@ struct Resident {
 }
 
 /// Bytes of the budget reserved by an open fragment; returned on drop.
-pub(crate) struct Reserved {
+pub(crate) struct CacheReservation {
     cache: Arc<BlockCache>,
     bytes: u64,
 }
 
-impl Reserved {
+impl CacheReservation {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for Reserved {
+impl Drop for CacheReservation {
     fn drop(&mut self) {
         let mut resident = self.cache.resident.lock();
         resident.bytes -= self.bytes;
-        self.cache.make_room(&mut resident);
+        self.cache.adjust_capacity(&mut resident);
     }
 }
 
@@ -136,7 +136,7 @@ impl BlockCache {
             next_file: AtomicU64::new(1),
             budget_bytes: bytes,
             resident: Mutex::default(),
-            put_bytes: AtomicU64::new(0),
+            inserted_bytes: AtomicU64::new(0),
             round: AtomicU32::new(0),
         })
     }
@@ -147,21 +147,21 @@ impl BlockCache {
 
     /// Reserves bytes of the budget for memory held elsewhere; `None` if too
     /// much is reserved already.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<CacheReservation> {
         let bytes = bytes as u64;
         let mut resident = self.resident.lock();
         if resident.bytes + bytes > self.budget_bytes / RESIDENT_SHARE_MAX {
             return None;
         }
         resident.bytes += bytes;
-        self.make_room(&mut resident);
-        Some(Reserved { cache: self.clone(), bytes })
+        self.adjust_capacity(&mut resident);
+        Some(CacheReservation { cache: self.clone(), bytes })
     }
 
     /// Adjusts the capacity for items to the resident bytes. It is raised with
     /// hysteresis, so that files that come and go do not change it back and
     /// forth.
-    fn make_room(&self, resident: &mut Resident) {
+    fn adjust_capacity(&self, resident: &mut Resident) {
         let step = self.budget_bytes.div_ceil(RESIDENT_STEPS).max(1);
         let needed = resident.bytes.div_ceil(step);
         if needed > resident.steps || needed + 1 < resident.steps {
@@ -177,7 +177,7 @@ impl BlockCache {
 
     #[inline]
     pub(crate) fn get(&self, file: u64, offset: u64) -> Option<Cached> {
-        let found = self.items.get(&Place { file, offset });
+        let found = self.items.get(&CacheKey { file, offset });
         let counter = self.counter(offset);
         match found {
             Some(_) => counter.hits.fetch_add(1, Ordering::Relaxed),
@@ -189,7 +189,7 @@ impl BlockCache {
     /// Looks up an item without counting a hit or a miss and without refreshing
     /// it.
     pub(crate) fn peek(&self, file: u64, offset: u64) -> Option<Cached> {
-        self.items.peek(&Place { file, offset })
+        self.items.peek(&CacheKey { file, offset })
     }
 
     /// Records a hit by a reader that has the item already. The item is
@@ -200,7 +200,7 @@ impl BlockCache {
         let round = self.round.load(Ordering::Relaxed);
         if last.0.load(Ordering::Relaxed) != round {
             last.0.store(round, Ordering::Relaxed);
-            self.items.get(&Place { file, offset });
+            self.items.get(&CacheKey { file, offset });
         }
     }
 
@@ -211,15 +211,15 @@ impl BlockCache {
 
     pub(crate) fn insert(&self, file: u64, offset: u64, item: Cached) {
         let bytes = item.bytes();
-        let put = self.put_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let put = self.inserted_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let round = put / (self.budget_bytes / ROUNDS).max(1);
         // `u32::MAX` marks items never used, so it must not be a round.
         self.round.store((round % u64::from(u32::MAX)) as u32, Ordering::Relaxed);
-        self.items.insert(Place { file, offset }, item);
+        self.items.insert(CacheKey { file, offset }, item);
     }
 
     pub(crate) fn remove(&self, file: u64, offset: u64) {
-        self.items.remove(&Place { file, offset });
+        self.items.remove(&CacheKey { file, offset });
     }
 
     pub fn stats(&self) -> CacheStats {
@@ -240,19 +240,19 @@ impl BlockCache {
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Place, Cached> for ByBytes {
-    fn weight(&self, _place: &Place, item: &Cached) -> u64 {
+impl Weighter<CacheKey, Cached> for ByBytes {
+    fn weight(&self, _key: &CacheKey, item: &Cached) -> u64 {
         item.bytes()
     }
 }
 
 /// Mixes two numbers that no client controls, so it need not resist attacks.
 #[derive(Default)]
-struct PlaceHasher {
+struct CacheKeyHasher {
     state: u64,
 }
 
-impl Hasher for PlaceHasher {
+impl Hasher for CacheKeyHasher {
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.write_u64(byte.into());
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     fn filter() -> Cached {
-        Cached::Filter(Arc::new(RowFilter::open()))
+        Cached::Filter(Arc::new(RowFilter::accept_all()))
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn open_fragments_leave_blocks_half_of_the_budget() {
         let cache = BlockCache::new(100_000);
-        let kept: Vec<Reserved> = (0..20).filter_map(|_| cache.reserve(9_000)).collect();
+        let kept: Vec<CacheReservation> = (0..20).filter_map(|_| cache.reserve(9_000)).collect();
         assert_eq!(kept.len(), 5);
         assert_eq!(cache.stats().resident_bytes, 45_000);
         assert!(cache.reserve(5_000).is_some());

@@ -29,11 +29,11 @@ pub enum Error {
     #[error("{what} of {size} bytes is over the limit of {limit}")]
     TooLarge { what: &'static str, size: usize, limit: usize },
     /// Operands were written by a newer version that knows more folds.
-    #[error("no fold has the id {0}: read the table with the version of stele that wrote it")]
+    #[error("unknown fold {0}: read the table with the version of stele that wrote it")]
     UnknownFold(u8),
-    #[error("no table {0}")]
+    #[error("table {0} not found")]
     UnknownTable(String),
-    #[error("table {0} exists already")]
+    #[error("table {0} already exists")]
     TableExists(String),
     #[error("table {table} has no column family {family}")]
     UnknownColumnFamily { table: String, family: Printable },
@@ -41,7 +41,7 @@ pub enum Error {
     /// changed.
     #[error("table {table} was altered: check the commit again")]
     SchemaChanged { table: String },
-    #[error("no checkpoint {0}")]
+    #[error("checkpoint {0} not found")]
     UnknownCheckpoint(u64),
     #[error("invalid schema: {0}")]
     InvalidSchema(String),
@@ -49,7 +49,7 @@ pub enum Error {
     #[error("row {row} changed while it was being scanned")]
     ScanConflict { row: Printable },
     /// The snapshot is too old.
-    #[error("snapshot {snapshot} has expired: scan again")]
+    #[error("snapshot {snapshot} has expired: start the scan again")]
     SnapshotExpired { snapshot: Txn },
     /// Stored bytes are damaged; their contents are not served.
     #[error("data loss: {}, byte {offset}: {what}", path.display())]
@@ -61,19 +61,19 @@ pub enum Error {
     )]
     NewerFormat { path: PathBuf, found: u32, known: u32 },
     /// A new store cannot be created where one exists.
-    #[error("{} holds a store already: choose an empty directory", path.display())]
+    #[error("{} already holds a store: choose an empty directory", path.display())]
     DirectoryInUse { path: PathBuf },
     /// The store was created with its own log, or with an external one.
-    #[error("{} is a store that {}", path.display(), if *external { "keeps no log of its own: only its owner can open it" } else { "keeps its own log: choose another directory" })]
+    #[error("the store in {} was created with {}", path.display(), if *external { "an external log: open it through its owner" } else { "its own log: choose another directory" })]
     OtherLog { path: PathBuf, external: bool },
     /// The store has its own log and assigns its own numbers.
-    #[error("the store keeps its own log: commits have no index of the caller's")]
+    #[error("the store has its own log: commit without an index")]
     LogKept,
     /// The store has no log of its own: commits must come with an index.
-    #[error("the store keeps no log: a commit must come with its index in the caller's")]
+    #[error("the store has no log of its own: commit with an index in the external log")]
     NoLogKept,
     /// Indices of the external log must increase.
-    #[error("index {index} is not after {applied}, which is applied already")]
+    #[error("index {index} is not above {applied}, which is already applied")]
     IndexPassed { index: u64, applied: u64 },
     /// Another process has the directory open.
     #[error("{} is in use by another process", path.display())]
@@ -93,7 +93,7 @@ pub enum Error {
     /// The disk is full. Nothing was changed; the same call succeeds once there
     /// is space.
     #[error(
-        "the disk is full: {doing} {}: make room, writing then goes on by itself",
+        "the disk is full: {doing} {}: free some space; writes then resume by themselves",
         path.display()
     )]
     DiskFull { doing: &'static str, path: PathBuf },

@@ -45,6 +45,7 @@ mod table;
 mod tables;
 mod tablet;
 mod txn;
+mod varint;
 pub mod verify;
 mod workers;
 pub mod world;

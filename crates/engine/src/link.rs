@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cell::key;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
 use crate::config::{Configs, FileConfig, FileName};
 use crate::error::{Error, Result};
 use crate::fragment::Fragment;
@@ -154,10 +154,12 @@ impl Link {
     }
 
     /// Returns the range tombstones over the rows.
-    pub fn spans(&self) -> Arc<Spans> {
+    pub fn spans(&self) -> Arc<RangeTombstones> {
         match &self.linked.fragment {
-            Ok(fragment) if self.whole || fragment.spans().is_empty() => fragment.spans().clone(),
-            Ok(fragment) => Arc::new(fragment.spans().clipped(&self.file.rows)),
+            Ok(fragment) if self.whole || fragment.range_tombstones().is_empty() => {
+                fragment.range_tombstones().clone()
+            }
+            Ok(fragment) => Arc::new(fragment.range_tombstones().clipped(&self.file.rows)),
             Err(_) => Arc::default(),
         }
     }

@@ -3,7 +3,7 @@
 //! written and the fragment is still in use.
 
 use crate::cell::key::{self, KeyParts, Kind, Level};
-use crate::cell::span::RangeDeletes;
+use crate::cell::range_tombstone::RangeTombstoneLookup;
 use crate::conflict::RowSlot;
 use crate::error::Result;
 use crate::fragment::{EntryPlace, Fragment};
@@ -107,8 +107,9 @@ impl Shared {
         if table.range_deleted() <= since {
             return true;
         }
-        let newer =
-            |spans: &dyn RangeDeletes| spans.covering(row, snapshot).is_some_and(|txn| txn > since);
+        let newer = |spans: &dyn RangeTombstoneLookup| {
+            spans.covering(row, snapshot).is_some_and(|txn| txn > since)
+        };
         let tablet = version.tablets.partition_point(|tablet| tablet.ends_by(row));
         let mut memory = version.memory.iter().flat_map(|memory| memory.fragments());
         let mut runs = version.tablets[tablet].chains.iter().flat_map(|chain| &chain.runs);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cell::commit::{Commit, CommitVisitor, Mutation, TableId};
+use crate::cell::commit::{Commit, CommitVisitor, Mutation, SHARED_VALUE_BYTES_MIN, TableId};
 use crate::cell::fold::{FoldId, Folds};
 use crate::cell::key;
 use crate::cell::normal::{self, NormalCell};
@@ -19,11 +19,9 @@ use crate::schema::{self, Schema};
 use crate::table::Table;
 use crate::txn::Txn;
 
-/// Values at least this long are shared with the commit instead of copied, if
-/// they make up most of it: a shared value keeps the whole commit in memory.
-const SHARED_VALUE_BYTES_MIN: usize = 4 << 10;
 /// Minimum percentage of a commit that its long values must make up to be
-/// shared. Other bytes that stay in memory are at most a third of them.
+/// shared, because a shared value keeps the whole commit in memory. Other bytes
+/// that stay in memory are at most a third of them.
 const SHARED_PERCENT_MIN: usize = 75;
 /// Approximate memory overhead of an entry beyond its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = 48;

@@ -165,7 +165,7 @@ impl<'a> Replay<'a> {
         if segments.is_empty() {
             return Ok(());
         }
-        log::settle(&*self.tables.world.files, self.log_dir, &segments)
+        log::make_durable(&*self.tables.world.files, self.log_dir, &segments)
     }
 }
 
@@ -188,9 +188,9 @@ fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &
         }
         memory.active_since.get_or_init(|| tables.world.clock.elapsed());
         for range in &prepared.ranges {
-            missing
-                .iter()
-                .for_each(|rows| memory.active.insert_span(&range.intersection(rows), txn));
+            missing.iter().for_each(|rows| {
+                memory.active.insert_range_tombstone(&range.intersection(rows), txn)
+            });
         }
         prepared.insert(group, txn, commit, &memory.active);
     }

@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
 use crate::error::Result;
 use crate::fragment::{CursorOptions, EntryPlace, FragmentCursor};
 use crate::link::Link;
@@ -17,7 +17,7 @@ use crate::txn::Txn;
 pub struct Run {
     links: Arc<[Arc<Link>]>,
     /// The range tombstones of all links.
-    spans: Arc<Spans>,
+    spans: Arc<RangeTombstones>,
 }
 
 impl Run {
@@ -35,7 +35,7 @@ impl Run {
         let spans = match spans.len() {
             0 => Arc::default(),
             1 => spans.swap_remove(0),
-            _ => Arc::new(Spans::concat(&spans)),
+            _ => Arc::new(RangeTombstones::concat(&spans)),
         };
         (!links.is_empty()).then(|| Run { links: links.into(), spans })
     }
@@ -44,7 +44,7 @@ impl Run {
         &self.links
     }
 
-    pub fn spans(&self) -> &Arc<Spans> {
+    pub fn spans(&self) -> &Arc<RangeTombstones> {
         &self.spans
     }
 
@@ -295,7 +295,7 @@ mod tests {
     fn link(number: u64, entries: &Entries, options: FragmentOptions, rows: RowRange) -> Arc<Link> {
         let file = OneFile::default();
         let meta = file.write(options, entries).unwrap();
-        let name = FileName { epoch: 1, number };
+        let name = FileName { incarnation: 1, number };
         let (files, pins) = (file.files(), Arc::default());
         let linked = LinkedFile::new(name, file.open(), OneFile::path(), files, pins);
         let config = FileConfig {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::cell::range_tombstone::{RangeTombstoneLookup, RangeTombstones};
 use crate::cell::rows::RowRange;
-use crate::cell::span::{RangeDeletes, Spans};
 use crate::error::Result;
 use crate::fragment::{CursorOptions, EntryPlace, FragmentCursor, row_hash};
 use crate::memory::MemoryCursor;
@@ -78,7 +78,7 @@ pub struct Sources {
     pub cursors: Vec<Source>,
     /// The range tombstones of every fragment, even of those without a cursor:
     /// a fragment that lacks the row may still delete it.
-    pub spans: Vec<Arc<dyn RangeDeletes>>,
+    pub spans: Vec<Arc<dyn RangeTombstoneLookup>>,
 }
 
 impl Sources {
@@ -133,7 +133,7 @@ impl Sources {
     fn add_memory(&mut self, memory: &GroupMemory) {
         for fragment in memory.fragments() {
             let holds = fragment.holds();
-            if holds.spans {
+            if holds.range_tombstones {
                 self.spans.push(fragment.clone());
             }
             if holds.cells {
@@ -155,7 +155,7 @@ impl Sources {
         Ok(())
     }
 
-    fn add_spans(&mut self, spans: &Arc<Spans>) {
+    fn add_spans(&mut self, spans: &Arc<RangeTombstones>) {
         if !spans.is_empty() {
             self.spans.push(spans.clone());
         }

@@ -251,7 +251,7 @@ impl Tables {
     /// Returns a unique name for a new fragment, and its path.
     pub fn mint(&self) -> (FileName, PathBuf) {
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
-        let name = FileName { epoch: self.epoch, number };
+        let name = FileName { incarnation: self.epoch, number };
         (name, self.path(name))
     }
 

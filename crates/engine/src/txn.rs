@@ -51,11 +51,6 @@ impl Txn {
         assert!(self.0 < Self::MAX.0, "transaction numbers are spent");
         Txn(self.0 + 1)
     }
-
-    /// Returns the previous number, or `ZERO`.
-    pub fn prev(self) -> Txn {
-        Txn(self.0.saturating_sub(1))
-    }
 }
 
 impl fmt::Display for Txn {

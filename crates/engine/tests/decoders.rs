@@ -93,7 +93,7 @@ fn read_commit(bytes: &[u8]) -> Result<usize> {
     let mut count = Count::default();
     let commit = Commit::from_bytes(Bytes::copy_from_slice(bytes));
     commit.walk(&mut count)?;
-    assert!(count.0 <= bytes.len(), "more was told than there is");
+    assert!(count.0 <= bytes.len(), "more mutations than bytes");
     Ok(count.0)
 }
 
@@ -332,8 +332,8 @@ proptest! {
         let segment = segment % files.len();
         files[segment].1 = spoiled(std::mem::take(&mut files[segment].1), &spoils);
         let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
-        if let Ok(told) = read_log(&disk_of(&files), Path::new("/d")) {
-            prop_assert!(told <= bytes);
+        if let Ok(read) = read_log(&disk_of(&files), Path::new("/d")) {
+            prop_assert!(read <= bytes);
         }
         files[segment].1 = noise;
         let _ = read_log(&disk_of(&files), Path::new("/d"));

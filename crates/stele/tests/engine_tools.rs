@@ -97,7 +97,8 @@ fn verify_says_sound_with_code_0_and_damaged_with_code_1() {
     let output = run(&["verify", made.path()]);
     assert_eq!(output.status.code(), Some(1));
     let told = stdout(&output);
-    let damage = format!("DAMAGE: {}, byte 0: block has a wrong checksum", fragment.display());
+    let damage =
+        format!("DAMAGE: {}, byte 0: the checksum of a block is wrong", fragment.display());
     assert!(told.lines().any(|line| line == damage), "{told}");
     assert!(told.lines().any(|line| line == "damaged in 1 place"), "{told}");
 }

@@ -62,7 +62,7 @@ impl Folds {
     pub fn register(&mut self, id: FoldId, fold: Arc<dyn Fold>) {
         assert!(id.0 <= Kind::FOLD_ID_MAX, "fold id {} is too large", id.0);
         let taken = self.by_id.insert(id, fold);
-        assert!(taken.is_none(), "fold id {} is taken", id.0);
+        assert!(taken.is_none(), "fold id {} is already registered", id.0);
     }
 
     pub fn get(&self, id: FoldId) -> Option<&dyn Fold> {
@@ -88,7 +88,7 @@ impl Fold for IntegerFold {
     fn check(&self, operand: &[u8]) -> Result<(), String> {
         integer(operand)
             .map(drop)
-            .ok_or_else(|| format!("an integer operand has 8 bytes, this one {}", operand.len()))
+            .ok_or_else(|| format!("an integer operand must have 8 bytes, not {}", operand.len()))
     }
 
     fn fold(&self, older: &[u8], newer: &[u8]) -> Vec<u8> {

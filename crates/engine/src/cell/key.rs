@@ -126,11 +126,10 @@ pub fn set_txn(key: &mut [u8], txn: Txn) {
     key[at..at + 8].copy_from_slice(&(!txn.raw()).to_be_bytes());
 }
 
-/// Returns the txn of a complete key.
-pub fn txn_of(key: &[u8]) -> Txn {
-    let at = key.len() - TXN_TAIL;
-    let bytes = key[at..at + 8].try_into().expect("eight bytes");
-    Txn::from_raw(!u64::from_be_bytes(bytes)).expect("a finished key holds a txn")
+/// Returns the txn of a complete key; `None` if it has none.
+pub fn txn_of(key: &[u8]) -> Option<Txn> {
+    let tail = key.last_chunk::<TXN_TAIL>()?;
+    Txn::from_raw(!u64::from_be_bytes(*tail.first_chunk()?))
 }
 
 /// Overwrites the kind of a complete cell key.

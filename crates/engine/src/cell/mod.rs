@@ -5,5 +5,6 @@ pub mod commit;
 pub mod fold;
 pub mod key;
 pub mod normal;
+pub mod prefix;
+pub mod range_tombstone;
 pub mod rows;
-pub mod span;

@@ -70,7 +70,7 @@ pub fn normalize<'a>(mutations: &[Mutation<'a>], folds: &Folds) -> Result<Normal
     if let Some(cells) = already_normal(mutations) {
         return Ok(NormalRow { cells, ..NormalRow::default() });
     }
-    let mut builder = Builder::new(folds);
+    let mut builder = RowBuilder::new(folds);
     for mutation in mutations {
         builder.add(mutation)?;
     }
@@ -91,7 +91,7 @@ fn already_normal<'a>(mutations: &[Mutation<'a>]) -> Option<Vec<NormalCell<'a>>>
     Some(cells)
 }
 
-struct Builder<'a, 'f> {
+struct RowBuilder<'a, 'f> {
     folds: &'f Folds,
     row_deleted: bool,
     families_deleted: BTreeSet<&'a [u8]>,
@@ -102,9 +102,9 @@ struct Builder<'a, 'f> {
     visited: usize,
 }
 
-impl<'a, 'f> Builder<'a, 'f> {
-    fn new(folds: &'f Folds) -> Builder<'a, 'f> {
-        Builder {
+impl<'a, 'f> RowBuilder<'a, 'f> {
+    fn new(folds: &'f Folds) -> RowBuilder<'a, 'f> {
+        RowBuilder {
             folds,
             row_deleted: false,
             families_deleted: BTreeSet::new(),
@@ -118,7 +118,7 @@ impl<'a, 'f> Builder<'a, 'f> {
     fn add(&mut self, mutation: &Mutation<'a>) -> Result<()> {
         match *mutation {
             Mutation::Set { .. } | Mutation::Mark { .. } | Mutation::Merge { .. } => {
-                let cell = NormalCell::of(mutation).expect("these three make cells");
+                let cell = NormalCell::of(mutation).expect("these mutations write cells");
                 return self.put(cell);
             }
             Mutation::DeleteCells { family, qualifier, times } => {
@@ -196,7 +196,7 @@ impl<'a, 'f> Builder<'a, 'f> {
                 Ok((Kind::Merge(fold), Cow::Owned(self.folds.fold(FoldId(fold), older, &operand)?)))
             }
             Kind::Merge(_) => Err(Error::InvalidMutation(
-                "one commit merges into one cell by two different folds".into(),
+                "a commit merges operands of two folds into one cell".into(),
             )),
             Kind::Tombstone => unreachable!("cells are never tombstones"),
         }
@@ -382,7 +382,7 @@ mod tests {
         let visited = |count: u32| {
             let names: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
             let folds = Folds::default();
-            let mut builder = Builder::new(&folds);
+            let mut builder = RowBuilder::new(&folds);
             for (at, name) in names.iter().enumerate() {
                 let family = if at % 2 == 0 { b"f" } else { b"g" };
                 let set = |qualifier| Mutation::Set { family, qualifier, timestamp: 1, value: b"" };

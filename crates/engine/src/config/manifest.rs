@@ -5,30 +5,19 @@
 //! takes effect. A file that has grown long is replaced with a new snapshot by
 //! a rename.
 
+mod format;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::encoding::{decode_batch, decode_snapshot, encode_batch, encode_snapshot};
+use super::encoding::encode_batch;
 use super::{ConfigEdit, ConfigStore, Configs};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use crate::world::{File, Files};
+use format::{KIND_BATCH, KIND_END, RECORD_HEADER_BYTES, encode_file, parse, push_record};
 
-const MAGIC: &[u8; 8] = b"STELEMAN";
-/// The newest format version that can be read.
-const VERSION: u32 = 3;
-/// The version written for a store with its own log, so that earlier releases
-/// can read it.
-const VERSION_OWN_LOG: u32 = 2;
-const HEADER_BYTES: usize = 16;
-/// Size of a record's length, checksum and kind.
-const RECORD_HEADER_BYTES: usize = 9;
-const KIND_SNAPSHOT: u8 = 1;
-const KIND_BATCH: u8 = 2;
-/// Written when the store is closed: everything before it is synced, so damage
-/// to it is not mistaken for an interrupted edit.
-const KIND_END: u8 = 3;
 /// Minimum size at which a manifest is rewritten.
 const REWRITE_BYTES_MIN: u64 = 256 << 10;
 
@@ -40,7 +29,7 @@ const NEW_FILE_NAME: &str = "manifest.new";
 pub struct Manifest {
     files: Arc<dyn Files>,
     dir: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<ManifestState>,
 }
 
 /// The manifest as found on disk.
@@ -53,7 +42,8 @@ pub struct LoadedManifest {
     pub torn_at: Option<u64>,
 }
 
-struct State {
+/// The config and the file that holds it.
+struct ManifestState {
     configs: Arc<Configs>,
     file: Arc<dyn File>,
     length: u64,
@@ -69,12 +59,7 @@ impl Manifest {
     }
 
     /// Creates a store by writing the first manifest of a directory.
-    pub fn create(files: Arc<dyn Files>, dir: &Path, store_id: u64) -> Result<Manifest> {
-        Manifest::create_with(files, dir, Configs { store_id, ..Configs::default() })
-    }
-
-    /// Like `create`, for a store with the given initial config.
-    pub fn create_with(files: Arc<dyn Files>, dir: &Path, configs: Configs) -> Result<Manifest> {
+    pub fn create(files: Arc<dyn Files>, dir: &Path, configs: Configs) -> Result<Manifest> {
         Manifest::write_fresh(files, dir, Arc::new(configs))
     }
 
@@ -90,7 +75,7 @@ impl Manifest {
         let Some(loaded) = Manifest::inspect(files, dir)? else { return Ok(None) };
         if let Some(at) = loaded.torn_at {
             let path = dir.join(FILE_NAME);
-            tracing::warn!(path = %path.display(), at, "dropped an unfinished configuration edit");
+            tracing::warn!(path = %path.display(), at, "dropped an interrupted edit of the configuration");
         }
         Ok(Some(loaded.configs))
     }
@@ -103,7 +88,7 @@ impl Manifest {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io("opening", &path, error)),
         };
-        let length = file.len().map_err(|error| Error::io("measuring", &path, error))?;
+        let length = file.len().map_err(|error| Error::io("reading the size of", &path, error))?;
         let length = usize::try_from(length)
             .map_err(|_| Error::data_loss(&path, 0, "the manifest is too large"))?;
         let mut bytes = vec![0; length];
@@ -113,8 +98,8 @@ impl Manifest {
 
     fn write_fresh(files: Arc<dyn Files>, dir: &Path, configs: Arc<Configs>) -> Result<Manifest> {
         let (file, length) = write_new(&*files, dir, &configs)?;
-        put_in_place(&*files, dir)?;
-        let state = State { configs, file, length, snapshot_bytes: length, stopped: None };
+        replace_old(&*files, dir)?;
+        let state = ManifestState { configs, file, length, snapshot_bytes: length, stopped: None };
         Ok(Manifest { files, dir: dir.to_path_buf(), state: Mutex::new(state) })
     }
 
@@ -122,7 +107,7 @@ impl Manifest {
         self.dir.join(FILE_NAME)
     }
 
-    fn append(&self, state: &mut State, record: &[u8]) -> Result<()> {
+    fn append(&self, state: &mut ManifestState, record: &[u8]) -> Result<()> {
         let path = self.path();
         if let Err(error) = state.file.write_all_at(record, state.length) {
             // Undo the failed write, durably: the record may be complete on
@@ -142,7 +127,7 @@ impl Manifest {
         Ok(())
     }
 
-    fn rewrite_if_long(&self, state: &mut State) {
+    fn rewrite_if_long(&self, state: &mut ManifestState) {
         if state.length < REWRITE_BYTES_MIN.max(state.snapshot_bytes * 4) {
             return;
         }
@@ -150,11 +135,11 @@ impl Manifest {
             Ok(written) => written,
             Err(error) => {
                 // The edit is in the old file, which can grow further.
-                tracing::warn!(%error, "the manifest stays long until the next edit");
+                tracing::warn!(%error, "could not rewrite the long manifest: the next edit tries again");
                 return;
             }
         };
-        match put_in_place(&*self.files, &self.dir) {
+        match replace_old(&*self.files, &self.dir) {
             Ok(()) => (state.file, state.length, state.snapshot_bytes) = (file, length, length),
             // The edit is in the old file, or in the new one if that has
             // replaced it; the next open finds out.
@@ -201,13 +186,7 @@ impl ConfigStore for Manifest {
 
 /// Writes a new manifest next to the old one.
 fn write_new(files: &dyn Files, dir: &Path, configs: &Configs) -> Result<(Arc<dyn File>, u64)> {
-    let mut bytes = Vec::new();
-    bytes.extend_from_slice(MAGIC);
-    let version = if configs.flushed_index.is_some() { VERSION } else { VERSION_OWN_LOG };
-    bytes.extend_from_slice(&version.to_le_bytes());
-    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    push_record(&mut bytes, KIND_SNAPSHOT, &encode_snapshot(configs));
-
+    let bytes = encode_file(configs);
     let new = dir.join(NEW_FILE_NAME);
     match files.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -222,87 +201,17 @@ fn write_new(files: &dyn Files, dir: &Path, configs: &Configs) -> Result<(Arc<dy
 }
 
 /// Replaces the old manifest with the new one.
-fn put_in_place(files: &dyn Files, dir: &Path) -> Result<()> {
+fn replace_old(files: &dyn Files, dir: &Path) -> Result<()> {
     let (path, new) = (dir.join(FILE_NAME), dir.join(NEW_FILE_NAME));
     files.rename(&new, &path).map_err(|error| Error::io("renaming", &new, error))?;
     files.sync_dir(dir).map_err(|error| Error::io("syncing", dir, error))
 }
 
-fn push_record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
-    let length = u32::try_from(payload.len()).expect("a manifest record is under 4 GiB");
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&[kind]), payload);
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&checksum.to_le_bytes());
-    out.push(kind);
-    out.extend_from_slice(payload);
-}
-
-/// Returns the kind, payload and end of the record at `at`, if it is complete
-/// and valid.
-fn record_at(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
-    let header: &[u8; RECORD_HEADER_BYTES] =
-        bytes.get(at..at + RECORD_HEADER_BYTES)?.try_into().ok()?;
-    let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
-    let checksum = u32::from_le_bytes(header[4..8].try_into().ok()?);
-    let kind = header[8];
-    let start = at + RECORD_HEADER_BYTES;
-    let payload = bytes.get(start..start.checked_add(length)?)?;
-    let sound = matches!(kind, KIND_SNAPSHOT | KIND_BATCH | KIND_END)
-        && crc32c::crc32c_append(crc32c::crc32c(&[kind]), payload) == checksum;
-    sound.then_some((kind, payload, start + length))
-}
-
-fn parse(path: &Path, bytes: &[u8]) -> Result<LoadedManifest> {
-    let damaged = |at: usize, what: &str| Err(Error::data_loss(path, at as u64, what));
-    let length = bytes.len() as u64;
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return damaged(0, "the manifest has no header");
-    };
-    let (fields, checksum) = header.split_at(HEADER_BYTES - 4);
-    if !fields.starts_with(MAGIC) || crc32c::crc32c(fields).to_le_bytes() != checksum {
-        return damaged(0, "the manifest's header is damaged");
-    }
-    let found = u32::from_le_bytes(fields[8..12].try_into().expect("four bytes"));
-    if found > VERSION {
-        return Err(Error::NewerFormat { path: path.to_path_buf(), found, known: VERSION });
-    }
-    let Some((KIND_SNAPSHOT, snapshot, mut at)) = record_at(bytes, HEADER_BYTES) else {
-        return damaged(HEADER_BYTES, "the manifest's snapshot is damaged");
-    };
-    let mut configs = decode_snapshot(snapshot)
-        .map_err(|what| Error::data_loss(path, HEADER_BYTES as u64, what))?;
-    while at < bytes.len() {
-        let Some((kind, payload, end)) = record_at(bytes, at) else {
-            // Every edit is synced before the next is written, so only the last
-            // record can be torn.
-            if (at + 1..bytes.len()).any(|later| record_at(bytes, later).is_some()) {
-                return damaged(at, "a manifest record is damaged and a later one is whole");
-            }
-            return Ok(LoadedManifest { configs, bytes: length, torn_at: Some(at as u64) });
-        };
-        if kind == KIND_END {
-            at = end;
-            continue;
-        }
-        if kind != KIND_BATCH {
-            return damaged(at, "a second snapshot in one manifest");
-        }
-        configs = decode_batch(payload)
-            .and_then(|(revision, edits)| {
-                let next = configs
-                    .edited(revision.wrapping_sub(1), &edits)
-                    .map_err(|error| error.to_string())?;
-                Ok(next)
-            })
-            .map_err(|what| Error::data_loss(path, at as u64, what))?;
-        at = end;
-    }
-    Ok(LoadedManifest { configs, bytes: length, torn_at: None })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::encoding::decode_batch;
     use super::super::{FileConfig, FileName, Splice};
+    use super::format::{KIND_SNAPSHOT, MAGIC, VERSION};
     use super::*;
     use crate::cell::commit::TableId;
     use crate::cell::rows::RowRange;
@@ -327,7 +236,7 @@ mod tests {
 
     fn file(number: u64) -> FileConfig {
         FileConfig {
-            name: FileName { epoch: 1, number },
+            name: FileName { incarnation: 1, number },
             bytes: 10,
             cells: 2,
             rows: RowRange::new("a", "b"),
@@ -357,8 +266,12 @@ mod tests {
         ]
     }
 
+    fn create(files: Arc<dyn Files>, dir: &Path, store_id: u64) -> Manifest {
+        Manifest::create(files, dir, Configs { store_id, ..Configs::default() }).unwrap()
+    }
+
     fn written(dir: &Path) -> (Configs, Vec<Configs>) {
-        let manifest = Manifest::create(Arc::new(Disk), dir, 77).unwrap();
+        let manifest = create(Arc::new(Disk), dir, 77);
         let mut history = vec![(*manifest.read().unwrap()).clone()];
         for (revision, edits) in batches().iter().enumerate() {
             history.push((*manifest.edit(revision as u64, edits).unwrap()).clone());
@@ -466,7 +379,7 @@ mod tests {
     #[test]
     fn a_long_manifest_is_rewritten_short() {
         let dir = tempfile::tempdir().unwrap();
-        let manifest = Manifest::create(Arc::new(Disk), dir.path(), 1).unwrap();
+        let manifest = create(Arc::new(Disk), dir.path(), 1);
         let many = vec![ConfigEdit::TakeEpoch; 40_000];
         for revision in 0..4 {
             manifest.edit(revision, &many).unwrap();
@@ -479,7 +392,7 @@ mod tests {
     #[test]
     fn a_manifest_that_finds_no_room_to_be_rewritten_goes_on_and_is_rewritten_later() {
         let sim = SimFiles::new(1);
-        let manifest = Manifest::create(Arc::new(sim.clone()), Path::new("/"), 1).unwrap();
+        let manifest = create(Arc::new(sim.clone()), Path::new("/"), 1);
         let length = || sim.files()[Path::new("/manifest")].len() as u64;
         let many = vec![ConfigEdit::TakeEpoch; 40_000];
         let before = length();

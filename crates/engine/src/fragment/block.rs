@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use crate::cache::LastUse;
 use crate::cell::key::{CELL_TAIL, Kind, TXN_TAIL};
-use crate::fragment::index::IndexPart;
-use crate::fragment::separators::common_prefix;
-use crate::fragment::slot::Home;
-use crate::fragment::varint::{Bytes, varint_at};
+use crate::cell::prefix::common_prefix;
+use crate::fragment::index::IndexPartition;
+use crate::fragment::slot::SlotGuard;
+use crate::varint::{ByteReader, varint_at};
 
 /// Every `RESTART_INTERVAL`th entry stores its key without a shared prefix.
 pub const RESTART_INTERVAL: usize = 16;
@@ -47,7 +47,7 @@ pub struct Block {
     common_len: usize,
     last_use: LastUse,
     /// Set for blocks that are inserted into the cache.
-    home: Option<Home>,
+    slot_guard: Option<SlotGuard>,
 }
 
 /// Every `RESTART_INTERVAL`th entry, stored contiguously so that a search touches one
@@ -88,19 +88,19 @@ impl Packed {
 
 /// A stored head: `shared` bytes of the previous head, then its own bytes.
 #[derive(Clone, Copy)]
-pub struct Head {
+pub struct KeyHead {
     pub shared: usize,
     pub start: usize,
     pub end: usize,
 }
 
 /// The inverted numbers and the kind that end a key.
-pub struct Tail {
+pub struct KeyTail {
     bytes: [u8; CELL_TAIL],
     from: usize,
 }
 
-impl Tail {
+impl KeyTail {
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.from..]
@@ -111,16 +111,16 @@ impl Block {
     /// Parses the bytes of a block; `Err` describes the damage.
     pub fn parse(raw: Vec<u8>) -> Result<Block, &'static str> {
         let (mut block, restarts) =
-            Block::parse_trailer(raw).ok_or("block has a damaged trailer")?;
-        block.check_values().ok_or("block has damaged value ends")?;
-        block.check_keys(restarts).ok_or("block has damaged keys")?;
+            Block::parse_trailer(raw).ok_or("the trailer of a block is damaged")?;
+        block.check_values().ok_or("the value ends of a block are damaged")?;
+        block.check_keys(restarts).ok_or("the keys of a block are damaged")?;
         block.gather_words();
         Ok(block)
     }
 
     fn parse_trailer(raw: Vec<u8>) -> Option<(Block, Packed)> {
         let trailer_at = raw.len().checked_sub(TRAILER_BYTES)?;
-        let mut trailer = Bytes::new(&raw[trailer_at..]);
+        let mut trailer = ByteReader::new(&raw[trailer_at..]);
         let entries = trailer.u32()? as usize;
         let values_len = trailer.u32()? as usize;
         let keys_end = values_len + trailer.u32()? as usize;
@@ -172,7 +172,7 @@ impl Block {
             restarts: vec![Restart::default(); restart_count].into(),
             common_len: 0,
             last_use: LastUse::default(),
-            home: None,
+            slot_guard: None,
         };
         Some((block, restarts))
     }
@@ -236,8 +236,8 @@ impl Block {
     }
 
     /// Sets the slot through which readers find the block while it is cached.
-    pub fn settle_in(&mut self, part: &Arc<IndexPart>, number: usize) {
-        self.home = Some(Home::new(part, number));
+    pub fn attach_to_slot(&mut self, partition: &Arc<IndexPartition>, number: usize) {
+        self.slot_guard = Some(SlotGuard::new(partition, number));
     }
 
     #[inline(always)]
@@ -290,11 +290,11 @@ impl Block {
     }
 
     #[inline(always)]
-    pub fn head_at(&self, at: usize) -> Head {
+    pub fn head_at(&self, at: usize) -> KeyHead {
         let (shared, own) = (self.raw[at], self.raw[at + 1]);
         if shared | own < 0x80 {
             let start = at + 2;
-            return Head { shared: shared.into(), start, end: start + usize::from(own) };
+            return KeyHead { shared: shared.into(), start, end: start + usize::from(own) };
         }
         checked_head(&self.raw, at).expect("keys were checked when the block was loaded")
     }
@@ -306,7 +306,7 @@ impl Block {
     }
 
     #[inline(always)]
-    pub fn tail(&self, index: usize) -> Tail {
+    pub fn tail(&self, index: usize) -> KeyTail {
         let kind = match self.kind {
             KINDS_LISTED => self.kinds.get(&self.raw, index) as u8,
             kind => kind,
@@ -317,7 +317,7 @@ impl Block {
         bytes[..8].copy_from_slice(&timestamp.to_be_bytes());
         bytes[8..16].copy_from_slice(&txn.to_be_bytes());
         bytes[16] = kind;
-        Tail {
+        KeyTail {
             bytes,
             from: if kind == Kind::Tombstone.to_byte() { CELL_TAIL - TXN_TAIL } else { 0 },
         }
@@ -342,7 +342,7 @@ impl Block {
     /// `own` contains the head's bytes from that offset.
     #[inline]
     pub fn compare(&self, index: usize, own: &[u8], target: &[u8]) -> Ordering {
-        match after_part(own, target) {
+        match strip_part(own, target) {
             Ok(rest) => self.compare_end(index, rest),
             Err(order) => order,
         }
@@ -352,8 +352,8 @@ impl Block {
     #[inline]
     pub fn compare_end(&self, index: usize, target: &[u8]) -> Ordering {
         let compare = || -> Result<&[u8], Ordering> {
-            let rest = after_part(self.suffix(), target)?;
-            after_part(self.tail(index).bytes(), rest)
+            let rest = strip_part(self.suffix(), target)?;
+            strip_part(self.tail(index).bytes(), rest)
         };
         match compare() {
             Ok([]) => Ordering::Equal,
@@ -366,7 +366,7 @@ impl Block {
 /// Returns the rest of `target` after `part`, or how a key that continues with `part`
 /// compares with it.
 #[inline(always)]
-fn after_part<'a>(part: &[u8], target: &'a [u8]) -> Result<&'a [u8], Ordering> {
+fn strip_part<'a>(part: &[u8], target: &'a [u8]) -> Result<&'a [u8], Ordering> {
     let len = part.len().min(target.len());
     match part[..len].cmp(&target[..len]) {
         Ordering::Equal if len == part.len() => Ok(&target[len..]),
@@ -375,9 +375,9 @@ fn after_part<'a>(part: &[u8], target: &'a [u8]) -> Result<&'a [u8], Ordering> {
     }
 }
 
-fn checked_head(bytes: &[u8], at: usize) -> Option<Head> {
+fn checked_head(bytes: &[u8], at: usize) -> Option<KeyHead> {
     let (shared, at) = varint_at(bytes, at)?;
     let (own, start) = varint_at(bytes, at)?;
     let end = start.checked_add(usize::try_from(own).ok()?)?;
-    Some(Head { shared: usize::try_from(shared).ok()?, start, end })
+    Some(KeyHead { shared: usize::try_from(shared).ok()?, start, end })
 }

@@ -2,7 +2,7 @@
 
 use crate::cell::key::{CELL_TAIL, KeyParts, Level, TXN_TAIL};
 use crate::fragment::block::{KINDS_LISTED, RESTART_INTERVAL};
-use crate::fragment::varint::push_varint;
+use crate::varint::push_varint;
 
 /// The cost of an entry in addition to its value and the unshared part of its head.
 const ENTRY_OVERHEAD_BYTES: usize = 10;

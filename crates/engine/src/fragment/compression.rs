@@ -8,6 +8,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// The maximum expansion of an lz4 stream when decompressed.
 const LZ4_RATIO_MAX: usize = 255;
 
+/// How the blocks of a file are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compression {
     None,
@@ -97,20 +98,20 @@ pub fn decompress(
         Compression::None => stored,
         Compression::Lz4 => {
             if raw_len / LZ4_RATIO_MAX > stored.len() {
-                return Err("block claims a length that its bytes cannot hold");
+                return Err("the block is too short for the length that its index states");
             }
             let mut raw = vec![0; raw_len];
             let len = lz4_flex::block::decompress_into(&stored, &mut raw)
-                .map_err(|_| "block does not decompress")?;
+                .map_err(|_| "the block does not decompress")?;
             raw.truncate(len);
             raw
         }
         Compression::Zstd => {
-            zstd::bulk::decompress(&stored, raw_len).map_err(|_| "block does not decompress")?
+            zstd::bulk::decompress(&stored, raw_len).map_err(|_| "the block does not decompress")?
         }
     };
     if raw.len() != raw_len {
-        return Err("block has another length than its index tells");
+        return Err("the block has another length than its index states");
     }
     Ok(raw)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::fragment::heat::Heat;
-use crate::fragment::index::{Contents, IndexPart, family_bit};
+use crate::fragment::index::{Contents, IndexPartition, family_bit};
 use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
 use crate::merge::Cursor;
@@ -61,7 +61,7 @@ impl Skip {
         })
     }
 
-    fn passes_over(&self, contents: &Contents) -> bool {
+    fn skips(&self, contents: &Contents) -> bool {
         let outside = contents.timestamps.is_none_or(|(min, max)| {
             max < *self.timestamps.start() || min > *self.timestamps.end()
         });
@@ -74,8 +74,8 @@ pub struct FragmentCursor {
     fill_cache: bool,
     heat: Option<Arc<Heat>>,
     skip: Option<Skip>,
-    part_number: usize,
-    part: Option<Arc<IndexPart>>,
+    partition_number: usize,
+    partition: Option<Arc<IndexPartition>>,
     /// The block within the partition; `position` is inside it or unset.
     block_number: usize,
     position: Position,
@@ -89,8 +89,8 @@ impl Fragment {
             fill_cache: options.fill_cache,
             heat: options.heat.clone(),
             skip: Skip::new(self, options),
-            part_number: 0,
-            part: None,
+            partition_number: 0,
+            partition: None,
             block_number: 0,
             position: Position::default(),
         }
@@ -118,16 +118,16 @@ impl Fragment {
         place: &EntryPlace,
         with: impl FnOnce(&[u8], &[u8]) -> bool,
     ) -> Result<bool> {
-        let (part_number, number) = (place.part as usize, place.block as usize);
-        if part_number >= self.index_parts() {
+        let (partition_number, number) = (place.part as usize, place.block as usize);
+        if partition_number >= self.partition_count() {
             return Ok(false);
         }
-        let part = self.index_part(part_number)?;
-        if number >= part.handles.len() || place.entry >= part.handles[number].entries {
+        let partition = self.partition(partition_number)?;
+        if number >= partition.handles.len() || place.entry >= partition.handles[number].entries {
             return Ok(false);
         }
         let mut position = Position::default();
-        position.enter(self.block((part_number, &part), number, true)?);
+        position.enter(self.block((partition_number, &partition), number, true)?);
         position.go_to(place.entry as usize);
         Ok(with(position.key(), position.value()))
     }
@@ -135,31 +135,33 @@ impl Fragment {
 
 impl FragmentCursor {
     /// Loads a partition of the index unless it is the current one.
-    fn enter_part(&mut self, number: usize) -> Result<Arc<IndexPart>> {
-        if let (Some(part), true) = (&self.part, self.part_number == number) {
-            return Ok(part.clone());
+    fn enter_partition(&mut self, number: usize) -> Result<Arc<IndexPartition>> {
+        if let (Some(partition), true) = (&self.partition, self.partition_number == number) {
+            return Ok(partition.clone());
         }
         self.position.leave();
-        self.part = None;
-        let part = match &self.heat {
-            None => self.fragment.index_part(number)?,
-            Some(_) => self.fragment.peek_index_part(number)?,
+        self.partition = None;
+        let partition = match &self.heat {
+            None => self.fragment.partition(number)?,
+            Some(_) => self.fragment.peek_partition(number)?,
         };
-        self.part_number = number;
-        self.part = Some(part.clone());
-        Ok(part)
+        self.partition_number = number;
+        self.partition = Some(partition.clone());
+        Ok(partition)
     }
 
     /// Loads a block of the current partition and leaves the position unset.
-    fn enter_block(&mut self, part: &Arc<IndexPart>, number: usize) -> Result<()> {
+    fn enter_block(&mut self, partition: &Arc<IndexPartition>, number: usize) -> Result<()> {
         if self.block_number == number && self.position.in_block() {
             return Ok(());
         }
         self.position.leave();
         let block = match &self.heat {
-            None => self.fragment.block((self.part_number, part), number, self.fill_cache)?,
+            None => {
+                self.fragment.block((self.partition_number, partition), number, self.fill_cache)?
+            }
             Some(heat) => {
-                let (block, found) = self.fragment.peek_block(&part.handles[number])?;
+                let (block, found) = self.fragment.peek_block(&partition.handles[number])?;
                 heat.note(found);
                 block
             }
@@ -169,82 +171,82 @@ impl FragmentCursor {
         Ok(())
     }
 
-    fn passes_over(&self, part: &IndexPart, number: usize) -> bool {
-        let contents = &part.handles[number].contents;
-        self.skip.as_ref().is_some_and(|skip| skip.passes_over(contents))
+    fn skips(&self, partition: &IndexPartition, number: usize) -> bool {
+        let contents = &partition.handles[number].contents;
+        self.skip.as_ref().is_some_and(|skip| skip.skips(contents))
     }
 
-    /// Moves to the first entry at or after block `number` of partition `part_number`;
+    /// Moves to the first entry at or after block `number` of partition `partition_number`;
     /// unset if there is none.
-    fn first_from(&mut self, mut part_number: usize, mut number: usize) -> Result<()> {
-        while part_number < self.fragment.index_parts() {
-            let part = self.enter_part(part_number)?;
-            while number < part.handles.len() {
-                if !self.passes_over(&part, number) {
-                    self.enter_block(&part, number)?;
+    fn first_from(&mut self, mut partition_number: usize, mut number: usize) -> Result<()> {
+        while partition_number < self.fragment.partition_count() {
+            let partition = self.enter_partition(partition_number)?;
+            while number < partition.handles.len() {
+                if !self.skips(&partition, number) {
+                    self.enter_block(&partition, number)?;
                     self.position.first();
                     return Ok(());
                 }
                 number += 1;
             }
-            (part_number, number) = (part_number + 1, 0);
+            (partition_number, number) = (partition_number + 1, 0);
         }
         self.position.leave();
         Ok(())
     }
 
-    /// Moves to the last entry before block `number` of partition `part_number`; unset
+    /// Moves to the last entry before block `number` of partition `partition_number`; unset
     /// if there is none.
-    fn last_before(&mut self, mut part_number: usize, mut number: usize) -> Result<()> {
+    fn last_before(&mut self, mut partition_number: usize, mut number: usize) -> Result<()> {
         loop {
-            let part = self.enter_part(part_number)?;
+            let partition = self.enter_partition(partition_number)?;
             while number > 0 {
                 number -= 1;
-                if !self.passes_over(&part, number) {
-                    self.enter_block(&part, number)?;
+                if !self.skips(&partition, number) {
+                    self.enter_block(&partition, number)?;
                     self.position.last();
                     return Ok(());
                 }
             }
-            if part_number == 0 {
+            if partition_number == 0 {
                 self.position.leave();
                 return Ok(());
             }
-            part_number -= 1;
-            number = self.enter_part(part_number)?.handles.len();
+            partition_number -= 1;
+            number = self.enter_partition(partition_number)?.handles.len();
         }
     }
 
     fn try_seek(&mut self, key: &[u8]) -> Result<()> {
-        let part_number = self.fragment.index_part_of(key);
-        let part = self.enter_part(part_number)?;
-        let number = part.separators.count_to(key).saturating_sub(1);
-        if !self.passes_over(&part, number) {
-            self.enter_block(&part, number)?;
+        let partition_number = self.fragment.partition_of(key);
+        let partition = self.enter_partition(partition_number)?;
+        let number = partition.separators.count_to(key).saturating_sub(1);
+        if !self.skips(&partition, number) {
+            self.enter_block(&partition, number)?;
             self.position.seek(key);
             if self.position.valid() {
                 return Ok(());
             }
         }
-        self.first_from(part_number, number + 1)
+        self.first_from(partition_number, number + 1)
     }
 
     fn try_seek_before(&mut self, key: &[u8]) -> Result<()> {
-        let part_number = self.fragment.index_part_before(key);
-        let part = self.enter_part(part_number)?;
-        let number = part.separators.count_before(key).saturating_sub(1);
-        if !self.passes_over(&part, number) {
-            self.enter_block(&part, number)?;
+        let partition_number = self.fragment.partition_before(key);
+        let partition = self.enter_partition(partition_number)?;
+        let number = partition.separators.count_before(key).saturating_sub(1);
+        if !self.skips(&partition, number) {
+            self.enter_block(&partition, number)?;
             self.position.seek_before(key);
             if self.position.valid() {
                 return Ok(());
             }
         }
-        self.last_before(part_number, number)
+        self.last_before(partition_number, number)
     }
 
     /// Unsets the position of a cursor that failed; a seek makes it usable again.
-    fn settle(&mut self, result: Result<()>) -> Result<()> {
+    fn unset_on_error(&mut self, result: Result<()>) -> Result<()> {
         if result.is_err() {
             self.position.leave();
         }
@@ -254,40 +256,40 @@ impl FragmentCursor {
 
 impl Cursor for FragmentCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        if self.fragment.index_parts() == 0 {
+        if self.fragment.partition_count() == 0 {
             return Ok(());
         }
         let result = self.try_seek(key);
-        self.settle(result)
+        self.unset_on_error(result)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        if self.fragment.index_parts() == 0 {
+        if self.fragment.partition_count() == 0 {
             return Ok(());
         }
         let result = self.try_seek_before(key);
-        self.settle(result)
+        self.unset_on_error(result)
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        let parts = self.fragment.index_parts();
-        if parts == 0 {
+        let partitions = self.fragment.partition_count();
+        if partitions == 0 {
             return Ok(());
         }
         let result = self
-            .enter_part(parts - 1)
-            .and_then(|part| self.last_before(parts - 1, part.handles.len()));
-        self.settle(result)
+            .enter_partition(partitions - 1)
+            .and_then(|partition| self.last_before(partitions - 1, partition.handles.len()));
+        self.unset_on_error(result)
     }
 
     fn rewind(&mut self) -> Result<()> {
-        let part = self.part.clone().expect("a cursor that stands on an entry is in a part");
-        let blocks = part.handles[..=self.block_number].iter().rev().take(STRETCH_BLOCKS);
+        let partition = self.partition.clone().expect("a cursor on an entry is in a partition");
+        let blocks = partition.handles[..=self.block_number].iter().rev().take(STRETCH_BLOCKS);
         let small = blocks.take_while(|block| block.raw_len <= STRETCH_BLOCK_BYTES_MAX);
         let first = self.block_number - small.count().saturating_sub(1);
-        let result = self.enter_block(&part, first);
+        let result = self.enter_block(&partition, first);
         self.position.first();
-        self.settle(result)
+        self.unset_on_error(result)
     }
 
     #[inline]
@@ -296,8 +298,8 @@ impl Cursor for FragmentCursor {
         if self.position.valid() {
             return Ok(());
         }
-        let result = self.first_from(self.part_number, self.block_number + 1);
-        self.settle(result)
+        let result = self.first_from(self.partition_number, self.block_number + 1);
+        self.unset_on_error(result)
     }
 
     #[inline]
@@ -322,7 +324,7 @@ impl Cursor for FragmentCursor {
     fn place(&self) -> Option<EntryPlace> {
         Some(EntryPlace {
             fragment: self.fragment.id(),
-            part: self.part_number as u32,
+            part: self.partition_number as u32,
             block: self.block_number as u32,
             entry: self.position.index() as u32,
         })
@@ -468,7 +470,7 @@ mod tests {
         let options = FragmentOptions { compression: Compression::None, block_bytes: 64 };
         let meta = file.write(options, &entries).unwrap();
         let fragment = file.open_with(crate::cache::BlockCache::new(64 << 20)).unwrap();
-        assert!(fragment.index_parts() > 8 && meta.blocks == 30_000);
+        assert!(fragment.partition_count() > 8 && meta.blocks == 30_000);
         assert_eq!(fragment.resident_bytes() >> 18, 0, "only the filter stays in memory");
         let mut cursor = fragment.cursor(&CursorOptions::default());
         assert_eq!(walk(&mut cursor), entries.clone().into_iter().collect::<Vec<_>>());

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use prost::Message;
 
 use crate::cell::key::row_of;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
 use crate::error::{Error, Result};
 use crate::fragment::footer::{FileTail, Footer, TAIL_BYTES};
 use crate::fragment::testing::{Entries, OneFile, entries, options};
@@ -14,17 +14,17 @@ use crate::fragment::{CursorOptions, FragmentOptions, row_hash};
 use crate::merge::Cursor;
 use crate::txn::Txn;
 
-fn spans() -> Spans {
-    let mut spans = Spans::default();
-    spans.insert(&RowRange::new("a", "b"), Txn::base(3));
-    spans.insert(&RowRange::from("b\x01"), Txn::base(9));
-    spans
+fn range_tombstones() -> RangeTombstones {
+    let mut range_tombstones = RangeTombstones::default();
+    range_tombstones.insert(&RowRange::new("a", "b"), Txn::base(3));
+    range_tombstones.insert(&RowRange::from("b\x01"), Txn::base(9));
+    range_tombstones
 }
 
 /// Reads as far as possible. Every entry returned must be one that was written.
 fn read_all(file: &OneFile, entries: &Entries) -> Result<usize> {
     let fragment = file.open()?;
-    assert_eq!(**fragment.spans(), spans());
+    assert_eq!(**fragment.range_tombstones(), range_tombstones());
     let mut cursor = fragment.cursor(&CursorOptions::default());
     let mut expected = entries.iter();
     cursor.seek(b"")?;
@@ -89,7 +89,7 @@ fn a_changed_byte_anywhere_is_noticed() {
         FragmentOptions { compression: crate::fragment::Compression::Zstd, block_bytes: 900 },
     ] {
         let sound = OneFile::default();
-        sound.write_with(options, &entries, spans()).unwrap();
+        sound.write_with(options, &entries, range_tombstones()).unwrap();
         assert_eq!(read_all(&sound, &entries).unwrap(), entries.len());
         sound.open().unwrap().verify().unwrap();
         for at in 0..sound.bytes().len() {
@@ -108,7 +108,7 @@ fn a_changed_byte_anywhere_is_noticed() {
 #[test]
 fn a_file_cut_short_is_no_fragment() {
     let (file, entries) = (OneFile::default(), sample(30));
-    file.write_with(FragmentOptions::default(), &entries, spans()).unwrap();
+    file.write_with(FragmentOptions::default(), &entries, range_tombstones()).unwrap();
     let whole = file.bytes();
     for len in 0..whole.len() {
         let error = OneFile::new(whole[..len].to_vec()).open().err().unwrap();
@@ -180,7 +180,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let file = OneFile::default();
-        file.write_with(options, &entries, spans()).unwrap();
+        file.write_with(options, &entries, range_tombstones()).unwrap();
         file.change(|bytes| change_metadata(bytes, in_footer, &changes));
         if let Ok(fragment) = file.open() {
             fragment.verify().ok();

@@ -1,11 +1,11 @@
-//! Row filters: binary fuse filters over row hashes, which tell what rows a fragment
+//! Row filters: binary fuse filters over row hashes, which state what rows a fragment
 //! may contain. A file has one filter per `FILTER_ROWS` rows, which bounds the memory
 //! for building one.
 
 use xorf::{BinaryFuse8, Descriptor, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::fragment::varint::Bytes;
+use crate::varint::ByteReader;
 
 /// A filter is closed once it has this many rows.
 pub const FILTER_ROWS: usize = 1 << 17;
@@ -83,15 +83,15 @@ pub struct RowFilter {
 
 impl RowFilter {
     /// Returns a filter that accepts every row.
-    pub fn open() -> RowFilter {
+    pub fn accept_all() -> RowFilter {
         RowFilter { fuse: None }
     }
 
     pub fn parse(bytes: &[u8]) -> Option<RowFilter> {
         if bytes.is_empty() {
-            return Some(RowFilter::open());
+            return Some(RowFilter::accept_all());
         }
-        let mut read = Bytes::new(bytes);
+        let mut read = ByteReader::new(bytes);
         let seed = read.u64()?;
         let segment_length = read.u32()?;
         let segment_count_length = read.u32()?;

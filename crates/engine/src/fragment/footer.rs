@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::fragment::compression::Compression;
-use crate::fragment::varint::Bytes;
 use crate::txn::Txn;
+use crate::varint::ByteReader;
 
 pub const MAGIC: [u8; 8] = *b"STELEFRG";
 pub const FORMAT_VERSION: u32 = 1;
@@ -24,7 +24,7 @@ pub struct FragmentMeta {
     pub rows: u64,
     pub blocks: u64,
     /// Ranges of rows deleted as a whole.
-    pub spans: u64,
+    pub range_tombstones: u64,
     /// Bytes of all keys and values.
     pub raw_bytes: u64,
     /// Bytes of all keys and values not covered by a tombstone of this file.
@@ -33,14 +33,14 @@ pub struct FragmentMeta {
     pub data_bytes: u64,
     /// Bytes of the whole file.
     pub stored_bytes: u64,
-    /// The minimum txn of any entry or span; zero if there is none.
+    /// The minimum txn of any entry or range tombstone; zero if there is none.
     pub txn_min: Txn,
     pub txn_max: Txn,
     /// The minimum and maximum timestamp of the cells, if there are any.
     pub timestamps: Option<(i64, i64)>,
     /// In order of first appearance.
     pub families: Vec<Vec<u8>>,
-    /// The first and last row with an entry. Spans may extend further.
+    /// The first and last row with an entry. Range tombstones may extend further.
     pub row_bounds: Option<(Vec<u8>, Vec<u8>)>,
     pub compression: Compression,
     pub block_bytes: u32,
@@ -118,9 +118,9 @@ pub struct Footer {
     #[prost(message, repeated, tag = "17")]
     pub filters: Vec<FilterSection>,
     #[prost(message, optional, tag = "18")]
-    pub spans: Option<Section>,
+    pub range_tombstones: Option<Section>,
     #[prost(uint64, tag = "19")]
-    pub span_count: u64,
+    pub range_tombstone_count: u64,
 }
 
 impl Footer {
@@ -128,18 +128,21 @@ impl Footer {
     pub fn meta(&self, stored_bytes: u64, hash: u64) -> Option<FragmentMeta> {
         let timestamps = both(self.timestamp_min, self.timestamp_max)?;
         let row_bounds = both(self.first_row.clone(), self.last_row.clone())?;
-        let sound = timestamps.is_none_or(|(min, max)| min <= max)
+        let consistent = timestamps.is_none_or(|(min, max)| min <= max)
             && row_bounds.as_ref().is_none_or(|(first, last)| first <= last)
             && self.txn_min <= self.txn_max
             && self.first_row.is_some() != self.index.is_empty()
             && self.first_row.is_some() != self.filters.is_empty();
-        sound.then_some(())?;
+        consistent.then_some(())?;
         Some(FragmentMeta {
             cells: self.cells,
             tombstones: self.tombstones,
             rows: self.rows,
-            blocks: self.index.iter().try_fold(0u64, |sum, part| sum.checked_add(part.blocks))?,
-            spans: self.span_count,
+            blocks: self
+                .index
+                .iter()
+                .try_fold(0u64, |sum, partition| sum.checked_add(partition.blocks))?,
+            range_tombstones: self.range_tombstone_count,
             raw_bytes: self.raw_bytes,
             live_bytes: self.live_bytes,
             data_bytes: self.data_bytes,
@@ -156,22 +159,22 @@ impl Footer {
     }
 
     /// Returns whether the sections of the file are contiguous: blocks, index, filters,
-    /// spans, up to `end`.
+    /// range tombstones, up to `end`.
     pub fn sections_fit(&self, end: u64) -> bool {
         let mut at = self.data_bytes;
-        let index = self.index.iter().map(|part| part.section);
+        let index = self.index.iter().map(|partition| partition.section);
         let filters = self.filters.iter().map(|filter| filter.section);
-        for section in index.chain(filters).chain(self.spans) {
+        for section in index.chain(filters).chain(self.range_tombstones) {
             let next = at.checked_add(section.len.into());
             let (true, Some(next)) = (section.offset == at, next) else { return false };
             at = next;
         }
         let mut data_offset = 0;
-        for (number, part) in self.index.iter().enumerate() {
-            if part.data_offset < data_offset || (number == 0 && part.data_offset != 0) {
+        for (number, partition) in self.index.iter().enumerate() {
+            if partition.data_offset < data_offset || (number == 0 && partition.data_offset != 0) {
                 return false;
             }
-            data_offset = part.data_offset;
+            data_offset = partition.data_offset;
         }
         at == end && data_offset <= self.data_bytes
     }
@@ -213,7 +216,7 @@ impl FileTail {
     pub fn parse(tail: &[u8; TAIL_BYTES], path: &Path, file_len: u64) -> Result<FileTail> {
         let at = file_len - TAIL_BYTES as u64;
         let damaged = |what: &str| Error::data_loss(path, at, what);
-        let mut read = Bytes::new(tail);
+        let mut read = ByteReader::new(tail);
         let mut fields = || {
             let tail = FileTail {
                 footer_offset: read.u64()?,
@@ -225,12 +228,12 @@ impl FileTail {
             Some((tail, reserved, version, crc, read.array::<8>()?))
         };
         let (fields, reserved, version, crc, magic) =
-            fields().ok_or_else(|| damaged("short tail"))?;
+            fields().ok_or_else(|| damaged("the tail is truncated"))?;
         if magic != MAGIC {
             return Err(damaged("not a finished fragment"));
         }
         if crc != crc32c::crc32c(&tail[..TAIL_BYTES - 12]) {
-            return Err(damaged("tail has a wrong checksum"));
+            return Err(damaged("the checksum of the tail is wrong"));
         }
         if version > FORMAT_VERSION {
             let path = path.to_path_buf();
@@ -238,7 +241,7 @@ impl FileTail {
         }
         let end = fields.footer_offset.checked_add(fields.footer_len.into());
         if end != Some(at) || reserved != 0 || version == 0 {
-            return Err(damaged("tail does not fit the file"));
+            return Err(damaged("the tail does not match the file"));
         }
         Ok(fields)
     }

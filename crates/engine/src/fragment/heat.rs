@@ -94,14 +94,14 @@ impl Warmer {
         Warmer { warmed: warmed.clone(), heat: heat.clone(), bytes_left }
     }
 
-    /// Processes a block that was written.
-    pub(super) fn see(&mut self, offset: u64, raw: &[u8]) {
+    /// Caches a block that was written, if it is hot.
+    pub(super) fn block_written(&mut self, offset: u64, raw: &[u8]) {
         let bytes = raw.len() as u64;
         if !self.heat.take() || bytes > self.bytes_left {
             return;
         }
         self.bytes_left -= bytes;
-        let block = Block::parse(raw.to_vec()).expect("a block that was just built is sound");
+        let block = Block::parse(raw.to_vec()).expect("a block that was just built is valid");
         let Warmed { cache, id, offsets } = &*self.warmed;
         offsets.lock().push(offset);
         cache.insert(*id, offset, Cached::Block(Arc::new(block)));

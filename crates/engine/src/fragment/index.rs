@@ -1,10 +1,11 @@
 //! The index of a fragment: the location and a summary of the contents of each block.
 //! It is divided into partitions, each decoded as a whole.
 
+use crate::cell::prefix::common_prefix;
 use crate::fragment::compression::Compression;
-use crate::fragment::separators::{Separators, common_prefix};
+use crate::fragment::separators::Separators;
 use crate::fragment::slot::Slot;
-use crate::fragment::varint::{Bytes, push_signed, push_varint};
+use crate::varint::{ByteReader, push_signed, push_varint};
 
 /// A partition is closed once its encoded size reaches this.
 pub const PARTITION_BYTES: usize = 32 << 10;
@@ -65,8 +66,8 @@ pub fn family_bit(index: usize) -> u64 {
 /// Encodes the partitions one by one.
 #[derive(Default)]
 pub struct IndexBuilder {
-    done: Vec<EncodedPart>,
-    open: EncodedPart,
+    done: Vec<EncodedPartition>,
+    open: EncodedPartition,
     last_separator: Vec<u8>,
     /// The size of all separators of the open partition.
     separator_bytes: usize,
@@ -74,7 +75,7 @@ pub struct IndexBuilder {
 
 /// A partition in its stored form.
 #[derive(Default)]
-pub struct EncodedPart {
+pub struct EncodedPartition {
     pub bytes: Vec<u8>,
     pub first_separator: Vec<u8>,
     /// The offset of its first block.
@@ -85,32 +86,33 @@ pub struct EncodedPart {
 impl IndexBuilder {
     /// Returns the number of bytes encoded so far.
     pub fn bytes(&self) -> usize {
-        self.done.iter().map(|part| part.bytes.len()).sum::<usize>() + self.open.bytes.len()
+        self.done.iter().map(|partition| partition.bytes.len()).sum::<usize>()
+            + self.open.bytes.len()
     }
 
     pub fn add(&mut self, separator: &[u8], handle: &BlockHandle) {
-        let part = &mut self.open;
-        if part.blocks == 0 {
-            part.first_separator = separator.to_vec();
-            part.data_offset = handle.offset;
+        let partition = &mut self.open;
+        if partition.blocks == 0 {
+            partition.first_separator = separator.to_vec();
+            partition.data_offset = handle.offset;
             self.last_separator.clear();
             self.separator_bytes = 0;
         }
         let shared = common_prefix(&self.last_separator, separator);
-        push_varint(&mut part.bytes, shared as u64);
-        push_varint(&mut part.bytes, (separator.len() - shared) as u64);
-        part.bytes.extend_from_slice(&separator[shared..]);
-        push_handle(&mut part.bytes, handle);
-        part.blocks += 1;
+        push_varint(&mut partition.bytes, shared as u64);
+        push_varint(&mut partition.bytes, (separator.len() - shared) as u64);
+        partition.bytes.extend_from_slice(&separator[shared..]);
+        push_handle(&mut partition.bytes, handle);
+        partition.blocks += 1;
         self.last_separator.clear();
         self.last_separator.extend_from_slice(separator);
         self.separator_bytes += separator.len();
-        if part.bytes.len() >= PARTITION_BYTES || self.separator_bytes >= SEPARATOR_BYTES {
-            self.done.push(std::mem::take(part));
+        if partition.bytes.len() >= PARTITION_BYTES || self.separator_bytes >= SEPARATOR_BYTES {
+            self.done.push(std::mem::take(partition));
         }
     }
 
-    pub fn finish(mut self) -> Vec<EncodedPart> {
+    pub fn finish(mut self) -> Vec<EncodedPartition> {
         if self.open.blocks > 0 {
             self.done.push(self.open);
         }
@@ -136,7 +138,7 @@ fn push_handle(out: &mut Vec<u8>, handle: &BlockHandle) {
 }
 
 /// A partition of the index in memory.
-pub struct IndexPart {
+pub struct IndexPartition {
     /// Each block's separator is after every key of the previous block and at or before
     /// every key of its own.
     pub separators: Separators,
@@ -145,10 +147,10 @@ pub struct IndexPart {
     pub slots: Vec<Slot>,
 }
 
-impl IndexPart {
+impl IndexPartition {
     /// Decodes a partition whose blocks fill `data_offset..data_end`.
-    pub fn parse(bytes: &[u8], data_offset: u64, data_end: u64) -> Option<IndexPart> {
-        let mut read = Bytes::new(bytes);
+    pub fn parse(bytes: &[u8], data_offset: u64, data_end: u64) -> Option<IndexPartition> {
+        let mut read = ByteReader::new(bytes);
         let (mut separators, mut ends) = (Vec::new(), Vec::new());
         let mut handles = Vec::new();
         let (mut start, mut offset) = (0, data_offset);
@@ -171,18 +173,18 @@ impl IndexPart {
             return None;
         }
         let slots = handles.iter().map(|_| Slot::default()).collect();
-        Some(IndexPart { separators: Separators::new(separators, ends)?, handles, slots })
+        Some(IndexPartition { separators: Separators::new(separators, ends)?, handles, slots })
     }
 
     /// Returns the size of this partition in memory.
     pub fn bytes(&self) -> usize {
-        size_of::<IndexPart>()
+        size_of::<IndexPartition>()
             + self.separators.bytes()
             + self.handles.len() * (size_of::<BlockHandle>() + size_of::<Slot>())
     }
 }
 
-fn parse_handle(read: &mut Bytes<'_>, offset: u64) -> Option<BlockHandle> {
+fn parse_handle(read: &mut ByteReader<'_>, offset: u64) -> Option<BlockHandle> {
     let flags = read.byte()?;
     if flags & !(FLAG_COMPRESSION | FLAG_DELETES | FLAG_CELLS) != 0 {
         return None;
@@ -249,13 +251,13 @@ mod tests {
                 builder.add(&separator, &handle);
                 expected.push((separator, handle));
             }
-            let parts = builder.finish();
-            let (mut seen, ends) = (Vec::new(), parts.iter().skip(1).map(|part| part.data_offset));
-            for (part, end) in parts.iter().zip(ends.chain([offset])) {
-                let parsed = IndexPart::parse(&part.bytes, part.data_offset, end).unwrap();
-                prop_assert_eq!(parsed.separators.get(0), &part.first_separator[..]);
-                prop_assert_eq!(parsed.handles.len() as u64, part.blocks);
-                prop_assert!(IndexPart::parse(&part.bytes, part.data_offset, end + 1).is_none());
+            let partitions = builder.finish();
+            let (mut seen, ends) = (Vec::new(), partitions.iter().skip(1).map(|partition| partition.data_offset));
+            for (partition, end) in partitions.iter().zip(ends.chain([offset])) {
+                let parsed = IndexPartition::parse(&partition.bytes, partition.data_offset, end).unwrap();
+                prop_assert_eq!(parsed.separators.get(0), &partition.first_separator[..]);
+                prop_assert_eq!(parsed.handles.len() as u64, partition.blocks);
+                prop_assert!(IndexPartition::parse(&partition.bytes, partition.data_offset, end + 1).is_none());
                 for (index, &handle) in parsed.handles.iter().enumerate() {
                     seen.push((parsed.separators.get(index).to_vec(), handle));
                 }
@@ -265,7 +267,7 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            IndexPart::parse(&bytes, 0, 1000);
+            IndexPartition::parse(&bytes, 0, 1000);
         }
     }
 }

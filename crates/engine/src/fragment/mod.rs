@@ -11,18 +11,19 @@ mod compression;
 mod cursor;
 #[cfg(test)]
 mod damage;
+mod estimate;
 pub(crate) mod filter;
 mod footer;
 mod heat;
 pub(crate) mod index;
 mod position;
+mod range_tombstones;
 mod reader;
+mod sections;
 mod separators;
 mod slot;
-mod spans;
 #[cfg(test)]
 pub(crate) mod testing;
-mod varint;
 mod verify;
 mod writer;
 

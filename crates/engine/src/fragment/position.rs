@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::fragment::block::{Block, Head, RESTART_INTERVAL, Tail};
-use crate::fragment::separators::{common_prefix, word};
+use crate::cell::prefix::{common_prefix, first_word};
+use crate::fragment::block::{Block, KeyHead, KeyTail, RESTART_INTERVAL};
 
 /// The initial capacity for keys: large enough for most, so that the buffer rarely
 /// grows.
@@ -117,7 +117,7 @@ impl Position {
         // The search established that the head's shared bytes are also those of the
         // target.
         self.key.extend_from_slice(&target[..head.shared]);
-        self.stand_on(index, head);
+        self.set_position(index, head);
     }
 
     /// Moves to the last entry before `target`; unset if there is none.
@@ -142,14 +142,14 @@ impl Position {
             head = block.head_at(head.end);
         }
         self.key.truncate(head.shared);
-        self.stand_on(index, head);
+        self.set_position(index, head);
     }
 
     /// Completes `key`, which contains the bytes that `head` shares, and sets the
     /// position.
-    fn stand_on(&mut self, index: usize, head: Head) {
+    fn set_position(&mut self, index: usize, head: KeyHead) {
         let Some(block) = self.block.as_deref() else { return };
-        let tail: Tail = block.tail(index);
+        let tail: KeyTail = block.tail(index);
         self.key.extend_from_slice(&block.raw()[head.start..head.end]);
         self.head_len = Some(self.key.len());
         self.key.extend_from_slice(block.suffix());
@@ -163,7 +163,7 @@ impl Position {
 
 /// Returns the first entry at or after `target`. The bytes that its head shares with
 /// the previous one are then also a prefix of `target`.
-fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
+fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, KeyHead)> {
     let restart = match block.restarts() {
         1 => 0,
         many => {
@@ -205,7 +205,7 @@ fn lower_bound(block: &Block, target: &[u8]) -> Option<(usize, Head)> {
 #[inline]
 fn restart_by_word(block: &Block, target: &[u8]) -> Option<usize> {
     let (common, rest) = target.split_at_checked(block.common_len())?;
-    let (before, through) = block.restarts_around(word(rest));
+    let (before, through) = block.restarts_around(first_word(rest));
     let restart = match before == through {
         true => before.saturating_sub(1),
         false => last_before(block, before, through, target),

@@ -5,22 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use prost::Message;
-
-use crate::cache::{BlockCache, Cached, Reserved};
-use crate::cell::key::{self, row_start};
+use crate::cache::{BlockCache, CacheReservation, Cached};
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::{RowRange, successor};
-use crate::cell::span::Spans;
 use crate::error::{Error, Result};
 use crate::fragment::block::Block;
 use crate::fragment::compression::decompress;
 use crate::fragment::filter::RowFilter;
-use crate::fragment::footer::{
-    FileTail, FilterSection, Footer, FragmentMeta, IndexSection, Section, TAIL_BYTES,
-};
-use crate::fragment::index::{BlockHandle, IndexPart};
+use crate::fragment::footer::{FilterSection, FragmentMeta, IndexSection, TAIL_BYTES};
+use crate::fragment::index::{BlockHandle, IndexPartition};
+use crate::fragment::range_tombstones::parse_range_tombstones;
+use crate::fragment::sections::{damaged, read_at, read_footer, read_section};
 use crate::fragment::separators::Separators;
-use crate::fragment::spans::parse_spans;
 use crate::world::{File, Files};
 
 /// An index up to this size stays in memory; a larger one is cached partition by
@@ -29,25 +25,23 @@ const INDEX_RESIDENT_BYTES: u64 = 256 << 10;
 /// The same limit for the filters of a file.
 const FILTER_RESIDENT_BYTES: u64 = 1 << 20;
 
-/// The number of stretches per index partition for estimates.
-const STRETCHES_PER_PART: usize = 4;
-
+/// An open fragment file.
 pub struct Fragment {
     file: Arc<dyn File>,
     path: PathBuf,
     id: u64,
     cache: Arc<BlockCache>,
     meta: FragmentMeta,
-    spans: Arc<Spans>,
-    index: Vec<IndexSection>,
+    range_tombstones: Arc<RangeTombstones>,
+    pub(super) index: Vec<IndexSection>,
     index_separators: Separators,
     /// All partitions, or empty if they go through the cache.
-    index_resident: Vec<Arc<IndexPart>>,
+    index_resident: Vec<Arc<IndexPartition>>,
     filters: Vec<FilterSection>,
     /// All filters, or empty if they go through the cache.
     filters_resident: Vec<Arc<RowFilter>>,
-    /// The part of the cache's budget that the resident parts use.
-    resident: Vec<Reserved>,
+    /// The part of the cache's budget that the resident partitions and filters use.
+    resident: Vec<CacheReservation>,
     /// For each index partition, whether any of its blocks were inserted into the
     /// cache.
     blocks_cached: Vec<AtomicBool>,
@@ -64,17 +58,20 @@ impl Fragment {
         let file =
             files.open_read(path).map_err(|error| Error::io("opening fragment", path, error))?;
         let (footer, meta) = read_footer(&*file, path)?;
-        let spans = match &footer.spans {
-            None => Spans::default(),
+        let range_tombstones = match &footer.range_tombstones {
+            None => RangeTombstones::default(),
             Some(section) => {
                 let bytes = read_section(&*file, path, section, "range tombstones")?;
-                parse_spans(&bytes)
-                    .filter(|spans| spans.iter().count() as u64 == footer.span_count)
+                parse_range_tombstones(&bytes)
+                    .filter(|range_tombstones| {
+                        range_tombstones.iter().count() as u64 == footer.range_tombstone_count
+                    })
                     .ok_or_else(|| damaged(path, section, "range tombstones"))?
             }
         };
-        let index_separators = top_separators(&footer.index)
-            .ok_or_else(|| Error::data_loss(path, meta.data_bytes, "index does not ascend"))?;
+        let index_separators = top_separators(&footer.index).ok_or_else(|| {
+            Error::data_loss(path, meta.data_bytes, "the index is not in ascending order")
+        })?;
         let blocks_cached = footer.index.iter().map(|_| AtomicBool::new(false)).collect();
         let mut fragment = Fragment {
             file,
@@ -82,7 +79,7 @@ impl Fragment {
             id,
             cache,
             meta,
-            spans: Arc::new(spans),
+            range_tombstones: Arc::new(range_tombstones),
             index: footer.index,
             index_separators,
             index_resident: Vec::new(),
@@ -98,22 +95,26 @@ impl Fragment {
     /// Loads the index and the filters into memory if they are small and the cache has
     /// capacity for them. Otherwise they go through the cache.
     fn load_resident(&mut self) -> Result<()> {
-        let index_bytes: u64 = self.index.iter().map(|part| u64::from(part.section.len)).sum();
+        let index_bytes: u64 =
+            self.index.iter().map(|partition| u64::from(partition.section.len)).sum();
         if index_bytes <= INDEX_RESIDENT_BYTES {
-            let parts = (0..self.index.len()).map(|number| self.read_index_part(number));
-            let parts: Vec<_> = parts.collect::<Result<_>>()?;
-            if let Some(room) = self.cache.reserve(parts.iter().map(|part| part.bytes()).sum()) {
-                self.resident.push(room);
-                self.index_resident = parts;
+            let partitions = (0..self.index.len()).map(|number| self.read_partition(number));
+            let partitions: Vec<_> = partitions.collect::<Result<_>>()?;
+            if let Some(reserved) =
+                self.cache.reserve(partitions.iter().map(|partition| partition.bytes()).sum())
+            {
+                self.resident.push(reserved);
+                self.index_resident = partitions;
             }
         }
-        let filter_bytes: u64 = self.filters.iter().map(|part| u64::from(part.section.len)).sum();
+        let filter_bytes: u64 =
+            self.filters.iter().map(|filter| u64::from(filter.section.len)).sum();
         if filter_bytes <= FILTER_RESIDENT_BYTES {
             let filters = (0..self.filters.len()).map(|number| self.usable_filter(number));
             let filters: Vec<_> = filters.collect();
             let bytes = filters.iter().map(|filter| filter.bytes()).sum();
-            if let Some(room) = self.cache.reserve(bytes) {
-                self.resident.push(room);
+            if let Some(reserved) = self.cache.reserve(bytes) {
+                self.resident.push(reserved);
                 self.filters_resident = filters;
             }
         }
@@ -134,8 +135,8 @@ impl Fragment {
         &self.meta
     }
 
-    pub fn spans(&self) -> &Arc<Spans> {
-        &self.spans
+    pub fn range_tombstones(&self) -> &Arc<RangeTombstones> {
+        &self.range_tombstones
     }
 
     /// Returns a range that contains the rows of all entries and range tombstones;
@@ -144,7 +145,7 @@ impl Fragment {
         let bounds = self.meta.row_bounds.as_ref();
         let entries = bounds
             .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
-        RowRange::hull(entries, self.spans.hull())
+        RowRange::hull(entries, self.range_tombstones.hull())
     }
 
     pub fn path(&self) -> &Path {
@@ -154,11 +155,11 @@ impl Fragment {
     /// Returns the size of the index and filters that stay in memory while this is
     /// open.
     pub fn resident_bytes(&self) -> u64 {
-        self.resident.iter().map(Reserved::bytes).sum()
+        self.resident.iter().map(CacheReservation::bytes).sum()
     }
 
     /// Returns false only if the fragment certainly has no entry of `row`. Does not
-    /// consider range tombstones: check `spans` as well.
+    /// consider range tombstones: check `range_tombstones` as well.
     pub fn may_hold_row(&self, row: &[u8], row_hash: u64) -> bool {
         let Some((first, last)) = &self.meta.row_bounds else { return false };
         if row < first.as_slice() || row > last.as_slice() {
@@ -182,8 +183,8 @@ impl Fragment {
     /// answer, so damage is reported to the operator, not to the reader.
     fn usable_filter(&self, number: usize) -> Arc<RowFilter> {
         Arc::new(self.read_filter(number).unwrap_or_else(|error| {
-            tracing::warn!(%error, "reading without a row filter");
-            RowFilter::open()
+            tracing::warn!(%error, "the row filter is unreadable: reading without it");
+            RowFilter::accept_all()
         }))
     }
 
@@ -197,13 +198,13 @@ impl Fragment {
         &self.filters
     }
 
-    pub(super) fn index_parts(&self) -> usize {
+    pub(super) fn partition_count(&self) -> usize {
         self.index.len()
     }
 
     /// Returns the partition that `key` belongs to.
     #[inline]
-    pub(super) fn index_part_of(&self, key: &[u8]) -> usize {
+    pub(super) fn partition_of(&self, key: &[u8]) -> usize {
         match self.index.len() {
             1 => 0,
             _ => self.index_separators.count_to(key).saturating_sub(1),
@@ -211,70 +212,70 @@ impl Fragment {
     }
 
     /// Returns the partition of the last key before `key`.
-    pub(super) fn index_part_before(&self, key: &[u8]) -> usize {
+    pub(super) fn partition_before(&self, key: &[u8]) -> usize {
         self.index_separators.count_before(key).saturating_sub(1)
     }
 
-    pub(super) fn index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
-        if let Some(part) = self.index_part_at_hand(number) {
-            return Ok(part);
+    pub(super) fn partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
+        if let Some(partition) = self.loaded_partition(number) {
+            return Ok(partition);
         }
-        let part = self.read_index_part(number)?;
+        let partition = self.read_partition(number)?;
         let offset = self.index[number].section.offset;
-        self.cache.insert(self.id, offset, Cached::Index(part.clone()));
-        Ok(part)
+        self.cache.insert(self.id, offset, Cached::Index(partition.clone()));
+        Ok(partition)
     }
 
     #[inline]
-    fn index_part_at_hand(&self, number: usize) -> Option<Arc<IndexPart>> {
-        if let Some(part) = self.index_resident.get(number) {
-            return Some(part.clone());
+    pub(super) fn loaded_partition(&self, number: usize) -> Option<Arc<IndexPartition>> {
+        if let Some(partition) = self.index_resident.get(number) {
+            return Some(partition.clone());
         }
         match self.cache.get(self.id, self.index[number].section.offset) {
-            Some(Cached::Index(part)) => Some(part),
+            Some(Cached::Index(partition)) => Some(partition),
             _ => None,
         }
     }
 
     /// Returns a partition without changing the cache.
-    pub(super) fn peek_index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
-        if let Some(part) = self.index_resident.get(number) {
-            return Ok(part.clone());
+    pub(super) fn peek_partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
+        if let Some(partition) = self.index_resident.get(number) {
+            return Ok(partition.clone());
         }
         match self.cache.peek(self.id, self.index[number].section.offset) {
-            Some(Cached::Index(part)) => Ok(part),
-            _ => self.read_index_part(number),
+            Some(Cached::Index(partition)) => Ok(partition),
+            _ => self.read_partition(number),
         }
     }
 
-    pub(super) fn read_index_part(&self, number: usize) -> Result<Arc<IndexPart>> {
+    pub(super) fn read_partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
         let entry = &self.index[number];
         let data_end =
             self.index.get(number + 1).map_or(self.meta.data_bytes, |next| next.data_offset);
         let bytes = read_section(&*self.file, &self.path, &entry.section, "index")?;
-        let part = IndexPart::parse(&bytes, entry.data_offset, data_end)
-            .filter(|part| part.separators.get(0) == entry.first_separator)
-            .filter(|part| part.handles.len() as u64 == entry.blocks)
+        let partition = IndexPartition::parse(&bytes, entry.data_offset, data_end)
+            .filter(|partition| partition.separators.get(0) == entry.first_separator)
+            .filter(|partition| partition.handles.len() as u64 == entry.blocks)
             .ok_or_else(|| damaged(&self.path, &entry.section, "index"))?;
-        Ok(Arc::new(part))
+        Ok(Arc::new(partition))
     }
 
     /// Returns a block of a partition, from the cache or else from the file.
     #[inline]
     pub(super) fn block(
         &self,
-        (part_number, part): (usize, &Arc<IndexPart>),
+        (partition_number, partition): (usize, &Arc<IndexPartition>),
         number: usize,
         fill_cache: bool,
     ) -> Result<Arc<Block>> {
-        let (handle, slot) = (&part.handles[number], &part.slots[number]);
+        let (handle, slot) = (&partition.handles[number], &partition.slots[number]);
         if let Some(block) = slot.block() {
             self.cache.note_use(self.id, handle.offset, block.last_use());
             return Ok(block);
         }
         if let Some(Cached::Block(block)) = self.cache.get(self.id, handle.offset) {
             // It may have been inserted while the file was written.
-            self.blocks_cached[part_number].store(true, Ordering::Relaxed);
+            self.blocks_cached[partition_number].store(true, Ordering::Relaxed);
             slot.fill(&block);
             return Ok(block);
         }
@@ -282,10 +283,10 @@ impl Fragment {
         if !fill_cache {
             return Ok(Arc::new(block));
         }
-        block.settle_in(part, number);
+        block.attach_to_slot(partition, number);
         let block = Arc::new(block);
         slot.fill(&block);
-        self.blocks_cached[part_number].store(true, Ordering::Relaxed);
+        self.blocks_cached[partition_number].store(true, Ordering::Relaxed);
         self.cache.insert(self.id, handle.offset, Cached::Block(block.clone()));
         Ok(block)
     }
@@ -304,12 +305,12 @@ impl Fragment {
         let mut stored = vec![0; handle.stored_len as usize];
         read_at(&*self.file, &self.path, &mut stored, handle.offset)?;
         if crc32c::crc32c(&stored) != handle.crc {
-            return Err(damaged("block has a wrong checksum"));
+            return Err(damaged("the checksum of a block is wrong"));
         }
         let raw = decompress(handle.compression, stored, handle.raw_len as usize);
         let block = Block::parse(raw.map_err(damaged)?).map_err(damaged)?;
         if block.entries() != handle.entries as usize {
-            return Err(damaged("block has another number of entries than its index tells"));
+            return Err(damaged("the block has another number of entries than its index states"));
         }
         Ok(block)
     }
@@ -327,64 +328,6 @@ impl Fragment {
         }
         Ok(())
     }
-
-    /// Estimates the stored bytes of the rows in `range`. The estimate of a subrange is
-    /// never larger.
-    pub fn estimate_bytes(&self, range: &RowRange) -> u64 {
-        let Some((first, last)) = &self.meta.row_bounds else { return 0 };
-        let before = range.end.as_ref().is_some_and(|end| end <= first);
-        if range.is_empty() || before || range.start > *last {
-            return 0;
-        }
-        let start = self.place_of(self.index_part_of(&row_start(&range.start)), |part| {
-            let number = part.separators.count_to(&row_start(&range.start)).saturating_sub(1);
-            part.handles[number].offset
-        });
-        let end = range.end.as_ref().map(|end| row_start(end));
-        let end = end.map_or(self.meta.data_bytes, |end| {
-            let number = self.index_part_before(&end);
-            self.place_of(number, |part| {
-                let number = part.separators.count_before(&end).saturating_sub(1);
-                part.handles[number].end()
-            })
-        });
-        end.saturating_sub(start)
-    }
-
-    /// Calls `with` for stretches of the file in row order, with the approximate rows
-    /// and stored bytes of each. Reads nothing: the stretches are as short as the part
-    /// of the index in memory allows.
-    pub fn for_each_stretch(&self, mut with: impl FnMut(RowRange, u64)) {
-        let Some((first, last)) = &self.meta.row_bounds else { return };
-        let (mut start, mut offset) = (first.clone(), 0);
-        let mut cut = |separator: &[u8], at: u64| {
-            let row = row_near(separator);
-            if row > start && row <= *last {
-                let rows = RowRange::new(std::mem::replace(&mut start, row.clone()), row);
-                with(rows, at - std::mem::replace(&mut offset, at));
-            }
-        };
-        for (number, section) in self.index.iter().enumerate() {
-            if number > 0 {
-                cut(&section.first_separator, section.data_offset);
-            }
-            let Some(part) = self.index_part_at_hand(number) else { continue };
-            let blocks = part.handles.len();
-            let inner = (1..STRETCHES_PER_PART).map(|at| blocks * at / STRETCHES_PER_PART);
-            for block in inner.filter(|&block| block > 0) {
-                cut(part.separators.get(block), part.handles[block].offset);
-            }
-        }
-        with(RowRange { start, end: Some(successor(last)) }, self.meta.data_bytes - offset);
-    }
-
-    /// Returns an offset within a partition; its start if the partition is unreadable.
-    fn place_of(&self, number: usize, place: impl FnOnce(&IndexPart) -> u64) -> u64 {
-        match self.index_part(number) {
-            Ok(part) => place(&part),
-            Err(_) => self.index[number].data_offset,
-        }
-    }
 }
 
 /// Removes its blocks, index and filters from the cache, since they will not be
@@ -393,10 +336,10 @@ impl Drop for Fragment {
     fn drop(&mut self) {
         for (number, section) in self.index.iter().enumerate() {
             if self.blocks_cached[number].load(Ordering::Relaxed) {
-                let part = self.index_part_at_hand(number);
-                let part = part.map_or_else(|| self.read_index_part(number), Ok);
+                let partition = self.loaded_partition(number);
+                let partition = partition.map_or_else(|| self.read_partition(number), Ok);
                 // Entries that cannot be identified age out.
-                let handles = part.iter().flat_map(|part| &part.handles);
+                let handles = partition.iter().flat_map(|partition| &partition.handles);
                 handles.for_each(|handle| self.cache.remove(self.id, handle.offset));
             }
             self.cache.remove(self.id, section.section.offset);
@@ -407,57 +350,10 @@ impl Drop for Fragment {
     }
 }
 
-/// Returns the row of a separator, which may be truncated.
-fn row_near(separator: &[u8]) -> Vec<u8> {
-    key::row_of(separator).unwrap_or_else(|| {
-        let mut row = Vec::new();
-        key::unescape_into(separator, &mut row);
-        row
-    })
-}
-
-fn read_footer(file: &dyn File, path: &Path) -> Result<(Footer, FragmentMeta)> {
-    let file_len = file.len().map_err(|error| Error::io("reading fragment", path, error))?;
-    let Some(tail_at) = file_len.checked_sub(TAIL_BYTES as u64) else {
-        return Err(Error::data_loss(path, 0, "too short for a fragment"));
-    };
-    let mut tail = [0; TAIL_BYTES];
-    read_at(file, path, &mut tail, tail_at)?;
-    let tail = FileTail::parse(&tail, path, file_len)?;
-    let section =
-        Section { offset: tail.footer_offset, len: tail.footer_len, crc: tail.footer_crc };
-    let bytes = read_section(file, path, &section, "footer")?;
-    let footer = Footer::decode(bytes.as_slice()).map_err(|_| damaged(path, &section, "footer"))?;
-    let meta = footer.meta(file_len, tail.hash).filter(|_| footer.sections_fit(section.offset));
-    let meta = meta.ok_or_else(|| damaged(path, &section, "footer"))?;
-    Ok((footer, meta))
-}
-
-/// Reads a section that lies within the file, and verifies its checksum.
-fn read_section(file: &dyn File, path: &Path, section: &Section, what: &str) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; section.len as usize];
-    read_at(file, path, &mut bytes, section.offset)?;
-    if crc32c::crc32c(&bytes) != section.crc {
-        return Err(damaged(path, section, what));
-    }
-    Ok(bytes)
-}
-
-fn read_at(file: &dyn File, path: &Path, bytes: &mut [u8], offset: u64) -> Result<()> {
-    file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::data_loss(path, offset, "the file ends early"),
-        _ => Error::io("reading fragment", path, error),
-    })
-}
-
-fn damaged(path: &Path, section: &Section, what: &str) -> Error {
-    Error::data_loss(path, section.offset, format!("damaged {what}"))
-}
-
 fn top_separators(index: &[IndexSection]) -> Option<Separators> {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-    for part in index {
-        bytes.extend_from_slice(&part.first_separator);
+    for partition in index {
+        bytes.extend_from_slice(&partition.first_separator);
         ends.push(bytes.len());
     }
     Separators::new(bytes, ends)
@@ -465,11 +361,9 @@ fn top_separators(index: &[IndexSection]) -> Option<Separators> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::fragment::CursorOptions;
-    use crate::fragment::testing::{OneFile, entries, fragment_of, many, options};
+    use crate::fragment::testing::{fragment_of, many};
     use crate::merge::Cursor;
 
     fn walk(fragment: &Arc<Fragment>) {
@@ -518,25 +412,6 @@ mod tests {
             cache.remove(goes.id, goes.index[0].section.offset);
             drop(goes);
             assert_eq!(cache.stats().bytes, before);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_wider_range_is_never_estimated_smaller(
-            entries in entries(1..80),
-            options in options(),
-            mut cuts in prop::collection::vec(prop::collection::vec(0u8..3, 0..3), 4),
-        ) {
-            let file = OneFile::default();
-            let meta = file.write(options, &entries).unwrap();
-            let fragment = file.open().unwrap();
-            cuts.sort();
-            let [a, b, c, d] = <[Vec<u8>; 4]>::try_from(cuts).unwrap();
-            let inner = fragment.estimate_bytes(&RowRange::new(b.clone(), c));
-            prop_assert!(inner <= fragment.estimate_bytes(&RowRange::new(a, d)));
-            prop_assert!(inner <= fragment.estimate_bytes(&RowRange::from(b)));
-            prop_assert_eq!(fragment.estimate_bytes(&RowRange::all()), meta.data_bytes);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A sorted list of shortened keys, searched through an array of eight-byte words.
 
+use crate::cell::prefix::{common_prefix, first_word};
+
 /// Sorted byte strings. The word of each holds the eight bytes after the common prefix
 /// of all, so that most searches touch only the words.
 #[derive(Default)]
@@ -22,7 +24,7 @@ impl Separators {
             list.common_len = common_prefix(list.get(0), list.get(last));
         }
         list.words =
-            (0..list.len()).map(|index| word(&list.get(index)[list.common_len..])).collect();
+            (0..list.len()).map(|index| first_word(&list.get(index)[list.common_len..])).collect();
         Some(list)
     }
 
@@ -59,7 +61,7 @@ impl Separators {
         let Some(rest) = target.strip_prefix(common) else {
             return if target < common { 0 } else { self.len() };
         };
-        let sought = word(rest);
+        let sought = first_word(rest);
         let from = self.words.partition_point(|&word| word < sought);
         if self.words.get(from) != Some(&sought) {
             return from;
@@ -76,32 +78,6 @@ impl Separators {
             }
         }
         low
-    }
-}
-
-/// Returns the length of the common prefix of two keys.
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let word = |chunk: &[u8]| chunk.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
-    let mut at = 0;
-    while let (Some(left), Some(right)) = (word(&a[at..]), word(&b[at..])) {
-        if left != right {
-            return at + (left ^ right).trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
-}
-
-/// Returns the first eight bytes as a number with the same order.
-#[inline]
-pub fn word(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk::<8>() {
-        Some(chunk) => u64::from_be_bytes(*chunk),
-        None => {
-            let mut chunk = [0; 8];
-            chunk[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(chunk)
-        }
     }
 }
 

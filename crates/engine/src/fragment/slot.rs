@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::fragment::block::Block;
-use crate::fragment::index::IndexPart;
+use crate::fragment::index::IndexPartition;
 
 /// A weak pointer to a block.
 #[derive(Default)]
@@ -38,21 +38,21 @@ impl Slot {
 }
 
 /// The slot of a cached block, which is cleared when the block is dropped.
-pub struct Home {
-    part: Weak<IndexPart>,
+pub struct SlotGuard {
+    partition: Weak<IndexPartition>,
     number: usize,
 }
 
-impl Home {
-    pub fn new(part: &Arc<IndexPart>, number: usize) -> Home {
-        Home { part: Arc::downgrade(part), number }
+impl SlotGuard {
+    pub fn new(partition: &Arc<IndexPartition>, number: usize) -> SlotGuard {
+        SlotGuard { partition: Arc::downgrade(partition), number }
     }
 }
 
-impl Drop for Home {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
-        if let Some(part) = self.part.upgrade() {
-            part.slots[self.number].clear();
+        if let Some(partition) = self.partition.upgrade() {
+            partition.slots[self.number].clear();
         }
     }
 }
@@ -67,16 +67,16 @@ mod tests {
     fn an_evicted_block_leaves_its_slot() {
         let cache = BlockCache::new(1 << 20);
         let fragment = fragment_of(10, &cache);
-        let part = fragment.index_part(0).unwrap();
-        let block = fragment.block((0, &part), 3, true).unwrap();
-        assert!(Arc::ptr_eq(&block, &part.slots[3].block().unwrap()));
+        let partition = fragment.partition(0).unwrap();
+        let block = fragment.block((0, &partition), 3, true).unwrap();
+        assert!(Arc::ptr_eq(&block, &partition.slots[3].block().unwrap()));
         let weak = Arc::downgrade(&block);
-        cache.remove(fragment.id(), part.handles[3].offset);
-        assert!(part.slots[3].block().is_some(), "a reader still has it");
+        cache.remove(fragment.id(), partition.handles[3].offset);
+        assert!(partition.slots[3].block().is_some(), "a reader still has it");
         drop(block);
-        assert!(part.slots[3].block().is_none());
+        assert!(partition.slots[3].block().is_none());
         assert_eq!(weak.weak_count(), 0);
-        assert_eq!(fragment.block((0, &part), 3, false).unwrap().entries(), 1);
-        assert!(part.slots[3].block().is_none(), "not in the cache, so not in the slot");
+        assert_eq!(fragment.block((0, &partition), 3, false).unwrap().entries(), 1);
+        assert!(partition.slots[3].block().is_none(), "not in the cache, so not in the slot");
     }
 }

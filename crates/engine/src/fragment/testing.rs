@@ -15,9 +15,10 @@ use crate::cache::BlockCache;
 use crate::cell::key::{
     Kind, push_cell_tail, push_column, push_family, push_row, push_tombstone_tail,
 };
-use crate::cell::span::Spans;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::error::Result;
 use crate::fragment::{Compression, Fragment, FragmentMeta, FragmentOptions, FragmentWriter};
+use crate::schema::Group;
 use crate::txn::Txn;
 use crate::world::{DirLock, File, Files};
 
@@ -73,6 +74,20 @@ pub fn entries(count: Range<usize>) -> impl Strategy<Value = Entries> {
     prop_oneof![mixed, alike]
 }
 
+impl FragmentOptions {
+    /// Returns what a group with this compression and no block size of its own uses.
+    pub fn new(compression: Compression) -> FragmentOptions {
+        let group = Group { compression, ..Group::new("group", []) };
+        FragmentOptions { compression, block_bytes: group.block_bytes() }
+    }
+}
+
+impl Default for FragmentOptions {
+    fn default() -> Self {
+        FragmentOptions::new(Compression::default())
+    }
+}
+
 /// Generates options for writing a test fragment.
 pub fn options() -> impl Strategy<Value = FragmentOptions> {
     let compression =
@@ -110,20 +125,20 @@ impl OneFile {
 
     /// Writes a fragment of these entries.
     pub fn write(&self, options: FragmentOptions, entries: &Entries) -> Result<FragmentMeta> {
-        self.write_with(options, entries, Spans::default())
+        self.write_with(options, entries, RangeTombstones::default())
     }
 
     pub fn write_with(
         &self,
         options: FragmentOptions,
         entries: &Entries,
-        spans: Spans,
+        range_tombstones: RangeTombstones,
     ) -> Result<FragmentMeta> {
         let mut writer = FragmentWriter::create(&self.files(), OneFile::path(), options)?;
         for (key, value) in entries {
             writer.add(key, value)?;
         }
-        writer.set_spans(spans);
+        writer.set_range_tombstones(range_tombstones);
         writer.finish()
     }
 

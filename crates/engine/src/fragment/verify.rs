@@ -9,7 +9,7 @@ use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
 use crate::error::{Error, Result};
 use crate::fragment::compression::Compression;
 use crate::fragment::filter::{RowFilter, row_hash};
-use crate::fragment::index::{BlockHandle, Contents, IndexPart, family_bit};
+use crate::fragment::index::{BlockHandle, Contents, IndexPartition, family_bit};
 use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
 
@@ -56,42 +56,42 @@ impl Fragment {
     /// Like `verify`, but reports every problem and returns the counts of what could be
     /// read.
     pub fn inspect(&self, wrong: &mut dyn FnMut(Error)) -> VerifyReport {
-        let mut sound = true;
-        let mut tell = |error| {
-            sound = false;
+        let mut readable = true;
+        let mut report_error = |error| {
+            readable = false;
             wrong(error);
         };
-        self.verify_hash().unwrap_or_else(&mut tell);
-        let mut walk = Walk::new(self);
-        for number in 0..self.index_parts() {
-            match self.read_index_part(number) {
-                Ok(part) => {
-                    for block in 0..part.handles.len() {
-                        walk.block(&part, block).unwrap_or_else(&mut tell);
+        self.verify_hash().unwrap_or_else(&mut report_error);
+        let mut verification = Verification::new(self);
+        for number in 0..self.partition_count() {
+            match self.read_partition(number) {
+                Ok(partition) => {
+                    for block in 0..partition.handles.len() {
+                        verification.block(&partition, block).unwrap_or_else(&mut report_error);
                     }
                 }
-                Err(error) => tell(error),
+                Err(error) => report_error(error),
             }
         }
         // If something could not be read, the counts necessarily differ.
-        if sound && let Err(error) = walk.finish() {
+        if readable && let Err(error) = verification.finish() {
             wrong(error);
         }
-        walk.report
+        verification.report
     }
 
     /// Calls `each` with every entry, in order, and with an error for each unreadable
     /// block. Stops at the first error that `each` returns.
     pub fn for_each_entry<E>(&self, each: &mut EntrySink<'_, E>) -> Result<(), E> {
-        for number in 0..self.index_parts() {
-            let part = match self.read_index_part(number) {
-                Ok(part) => part,
+        for number in 0..self.partition_count() {
+            let partition = match self.read_partition(number) {
+                Ok(partition) => partition,
                 Err(error) => {
                     each(Err(error))?;
                     continue;
                 }
             };
-            for handle in &part.handles {
+            for handle in &partition.handles {
                 let mut position = Position::default();
                 match self.read_block(handle) {
                     Ok(block) => position.enter(Arc::new(block)),
@@ -115,16 +115,16 @@ impl Fragment {
         self.for_each_metadata_chunk(|piece| hash.update(piece))?;
         if hash.digest() != self.meta().hash {
             let offset = self.meta().data_bytes;
-            return Err(Error::data_loss(self.path(), offset, "metadata has a wrong hash"));
+            return Err(Error::data_loss(self.path(), offset, "the hash of the metadata is wrong"));
         }
         Ok(())
     }
 
     /// Describes every block, in order.
     pub fn blocks(&self) -> impl Iterator<Item = Result<BlockInfo>> + '_ {
-        (0..self.index_parts()).flat_map(move |number| {
-            let (handles, failed) = match self.read_index_part(number) {
-                Ok(part) => (part.handles.clone(), None),
+        (0..self.partition_count()).flat_map(move |number| {
+            let (handles, failed) = match self.read_partition(number) {
+                Ok(partition) => (partition.handles.clone(), None),
                 Err(error) => (Vec::new(), Some(Err(error))),
             };
             handles.into_iter().map(move |handle| self.describe(&handle)).chain(failed)
@@ -149,7 +149,7 @@ impl Fragment {
 }
 
 /// A pass over all entries of a fragment.
-struct Walk<'a> {
+struct Verification<'a> {
     fragment: &'a Fragment,
     report: VerifyReport,
     last_key: Vec<u8>,
@@ -159,9 +159,9 @@ struct Walk<'a> {
     filter: Option<(usize, RowFilter)>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(fragment: &'a Fragment) -> Walk<'a> {
-        Walk {
+impl<'a> Verification<'a> {
+    fn new(fragment: &'a Fragment) -> Verification<'a> {
+        Verification {
             fragment,
             report: VerifyReport::default(),
             last_key: Vec::new(),
@@ -171,20 +171,20 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn block(&mut self, part: &IndexPart, number: usize) -> Result<()> {
-        let handle = &part.handles[number];
+    fn block(&mut self, partition: &IndexPartition, number: usize) -> Result<()> {
+        let handle = &partition.handles[number];
         let block = Arc::new(self.fragment.read_block(handle)?);
         let damaged =
             |what: &str| Error::data_loss(self.fragment.path(), handle.offset, what.to_string());
-        let separator = part.separators.get(number);
+        let separator = partition.separators.get(number);
         if self.report.blocks > 0 && separator <= self.last_key.as_slice() {
-            return Err(damaged("separator is not after the block before"));
+            return Err(damaged("the separator is not above the block before it"));
         }
         let mut position = Position::default();
         position.enter(block);
         position.first();
         if position.key() < separator {
-            return Err(damaged("separator is after the first key of its block"));
+            return Err(damaged("the separator is above the first key of its block"));
         }
         let mut contents = Contents::default();
         while position.valid() {
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
             return Err(Error::data_loss(
                 self.fragment.path(),
                 handle.offset,
-                "block holds other times or families than its index tells",
+                "the block has other timestamps or families than its index states",
             ));
         }
         self.report.blocks += 1;
@@ -211,9 +211,9 @@ impl<'a> Walk<'a> {
         let key = position.key();
         let first = self.report.cells + self.report.tombstones == 0;
         if !first && key <= self.last_key.as_slice() {
-            return Err("keys do not ascend".into());
+            return Err("the keys are not in ascending order".into());
         }
-        let parts = KeyParts::parse(key).ok_or("block holds something that is no key")?;
+        let parts = KeyParts::parse(key).ok_or("the block holds an invalid key")?;
         let mut row = Vec::new();
         unescape_into(parts.escaped_row(key), &mut row);
         if first || row != self.row {
@@ -233,10 +233,11 @@ impl<'a> Walk<'a> {
         if parts.level != Level::RowTombstone {
             let family = parts.family(key);
             let index = meta.families.iter().position(|known| known == family);
-            contents.families |= family_bit(index.ok_or("family is not in the list of the file")?);
+            contents.families |=
+                family_bit(index.ok_or("a family is not in the list of the file")?);
         }
         if parts.txn < meta.txn_min || parts.txn > meta.txn_max {
-            return Err("txn is outside the bounds of the file".into());
+            return Err("a txn is outside the bounds of the file".into());
         }
         self.report.raw_bytes += (key.len() + position.value().len()) as u64;
         self.last_key.clear();
@@ -247,7 +248,7 @@ impl<'a> Walk<'a> {
     fn check_row(&mut self) -> std::result::Result<(), String> {
         let sections = self.fragment.filter_sections();
         let number = sections.partition_point(|filter| filter.first_row <= self.row);
-        let number = number.checked_sub(1).ok_or("row is before the first row filter")?;
+        let number = number.checked_sub(1).ok_or("a row is before the first row filter")?;
         if self.filter.as_ref().is_none_or(|(current, _)| *current != number) {
             let filter = self.fragment.read_filter(number).map_err(|error| error.to_string())?;
             self.filter = Some((number, filter));
@@ -255,7 +256,7 @@ impl<'a> Walk<'a> {
         let hash = row_hash(&self.row);
         match self.filter.as_ref().is_some_and(|(_, filter)| filter.may_hold(hash)) {
             true => Ok(()),
-            false => Err("row filter denies a row of the file".into()),
+            false => Err("the row filter does not contain a row of the file".into()),
         }
     }
 
@@ -270,13 +271,13 @@ impl<'a> Walk<'a> {
             ("rows", meta.rows, report.rows),
             ("raw bytes", meta.raw_bytes, report.raw_bytes),
         ];
-        if let Some((what, told, held)) = counts.iter().find(|(_, told, held)| told != held) {
-            return damaged(format!("the footer tells {told} {what}, the blocks hold {held}"));
+        if let Some((what, stated, held)) = counts.iter().find(|(_, stated, held)| stated != held) {
+            return damaged(format!("the footer states {stated} {what}, the blocks hold {held}"));
         }
         if let Some((first, last)) = &meta.row_bounds
             && (self.first_row.as_ref() != Some(first) || self.row != *last)
         {
-            return damaged("the blocks do not begin and end with the rows of the footer".into());
+            return damaged("the first or last row is not that of the footer".into());
         }
         Ok(())
     }
@@ -288,26 +289,26 @@ mod tests {
 
     use super::*;
     use crate::cell::key::row_of;
+    use crate::cell::range_tombstone::RangeTombstones;
     use crate::cell::rows::RowRange;
-    use crate::cell::span::Spans;
     use crate::fragment::testing::{OneFile, entries, options};
     use crate::txn::Txn;
 
-    fn spans() -> Spans {
-        let mut spans = Spans::default();
-        spans.insert(&RowRange::new("a", "b"), Txn::base(3));
-        spans.insert(&RowRange::new("a", "c"), Txn::base(9));
-        spans
+    fn range_tombstones() -> RangeTombstones {
+        let mut range_tombstones = RangeTombstones::default();
+        range_tombstones.insert(&RowRange::new("a", "b"), Txn::base(3));
+        range_tombstones.insert(&RowRange::new("a", "c"), Txn::base(9));
+        range_tombstones
     }
 
     proptest! {
         #[test]
         fn facts_agree_with_the_entries(entries in entries(0..80), options in options()) {
             let file = OneFile::default();
-            let meta = file.write_with(options, &entries, spans()).unwrap();
+            let meta = file.write_with(options, &entries, range_tombstones()).unwrap();
             let fragment = file.open().unwrap();
             prop_assert_eq!(fragment.meta(), &meta);
-            prop_assert_eq!(&**fragment.spans(), &spans());
+            prop_assert_eq!(&**fragment.range_tombstones(), &range_tombstones());
             let parts: Vec<KeyParts> =
                 entries.keys().map(|key| KeyParts::parse(key).unwrap()).collect();
             let txns = || parts.iter().map(|part| part.txn).chain([Txn::base(3), Txn::base(9)]);

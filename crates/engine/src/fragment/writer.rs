@@ -8,7 +8,8 @@ use prost::Message;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
-use crate::cell::span::Spans;
+use crate::cell::prefix::common_prefix;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::error::{Error, Printable, Result};
 use crate::fragment::builder::BlockBuilder;
 use crate::fragment::compression::{Compression, Compressor};
@@ -18,8 +19,7 @@ use crate::fragment::footer::{
 };
 use crate::fragment::heat::Warmer;
 use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
-use crate::fragment::separators::common_prefix;
-use crate::fragment::spans::encode_spans;
+use crate::fragment::range_tombstones::encode_range_tombstones;
 use crate::txn::Txn;
 use crate::world::{File, Files};
 
@@ -29,6 +29,7 @@ const CHUNK_BYTES: usize = 512 << 10;
 pub const ENTRY_BYTES_MAX: usize = 256 << 20;
 const BLOCK_BYTES_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
 
+/// How a fragment is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentOptions {
     pub compression: Compression,
@@ -36,26 +37,10 @@ pub struct FragmentOptions {
     pub block_bytes: u32,
 }
 
-impl FragmentOptions {
-    /// Returns the default sizes for a compression: zstd benefits from larger blocks.
-    pub fn new(compression: Compression) -> FragmentOptions {
-        let block_bytes = match compression {
-            Compression::None | Compression::Lz4 => 16 << 10,
-            Compression::Zstd => 64 << 10,
-        };
-        FragmentOptions { compression, block_bytes }
-    }
-}
-
-impl Default for FragmentOptions {
-    fn default() -> Self {
-        FragmentOptions::new(Compression::default())
-    }
-}
-
+/// A fragment file being written.
 pub struct FragmentWriter {
     files: Arc<dyn Files>,
-    output: Output,
+    output: BufferedFile,
     block_bytes: usize,
     compressor: Compressor,
     block: BlockBuilder,
@@ -64,13 +49,13 @@ pub struct FragmentWriter {
     separator: Vec<u8>,
     index: IndexBuilder,
     filter: FilterBuilder,
-    spans: Spans,
+    range_tombstones: RangeTombstones,
     footer: Footer,
     last_key: Vec<u8>,
     last: Option<KeyParts>,
     row: Vec<u8>,
     family_index: usize,
-    covers: Covers,
+    covers: CoveringTombstones,
     warmer: Option<Warmer>,
     #[cfg(test)]
     any_order: bool,
@@ -78,7 +63,7 @@ pub struct FragmentWriter {
 
 /// The newest tombstones over the current column, for counting live cells.
 #[derive(Default)]
-struct Covers {
+struct CoveringTombstones {
     row: Txn,
     family: Txn,
     column: Txn,
@@ -99,7 +84,7 @@ impl FragmentWriter {
             options.block_bytes.clamp(*BLOCK_BYTES_RANGE.start(), *BLOCK_BYTES_RANGE.end());
         Ok(FragmentWriter {
             files: files.clone(),
-            output: Output {
+            output: BufferedFile {
                 file,
                 path: path.to_path_buf(),
                 chunk: Vec::with_capacity(CHUNK_BYTES + block_bytes as usize),
@@ -112,7 +97,7 @@ impl FragmentWriter {
             separator: Vec::new(),
             index: IndexBuilder::default(),
             filter: FilterBuilder::default(),
-            spans: Spans::default(),
+            range_tombstones: RangeTombstones::default(),
             footer: Footer {
                 compression: options.compression.to_byte().into(),
                 block_bytes,
@@ -123,7 +108,7 @@ impl FragmentWriter {
             last: None,
             row: Vec::new(),
             family_index: 0,
-            covers: Covers::default(),
+            covers: CoveringTombstones::default(),
             warmer: None,
             #[cfg(test)]
             any_order: false,
@@ -163,13 +148,13 @@ impl FragmentWriter {
             _ => KeyParts::parse(key),
         };
         let parts = parts
-            .ok_or_else(|| Error::CellDisorder(format!("{} is no key", Printable::from(key))))?;
+            .ok_or_else(|| Error::CellDisorder(format!("invalid key {}", Printable::from(key))))?;
         let disordered = self.last.is_some() && self.last_key.get(shared..) >= key.get(shared..);
         #[cfg(test)]
         let disordered = disordered && !self.any_order;
         if disordered {
             let (last, key) = (Printable::from(&self.last_key[..]), Printable::from(key));
-            return Err(Error::CellDisorder(format!("{key} does not follow {last}")));
+            return Err(Error::CellDisorder(format!("{key} is not above {last}")));
         }
         Ok(parts)
     }
@@ -190,7 +175,7 @@ impl FragmentWriter {
             if self.footer.first_row.is_none() {
                 self.footer.first_row = Some(self.row.clone());
             }
-            self.covers = Covers::default();
+            self.covers = CoveringTombstones::default();
         }
         if !same_family {
             self.covers.family = Txn::ZERO;
@@ -247,8 +232,8 @@ impl FragmentWriter {
     }
 
     /// Sets the range tombstones of the fragment.
-    pub fn set_spans(&mut self, spans: Spans) {
-        self.spans = spans;
+    pub fn set_range_tombstones(&mut self, range_tombstones: RangeTombstones) {
+        self.range_tombstones = range_tombstones;
     }
 
     /// Returns the approximate size of the file if it were finished now.
@@ -272,7 +257,7 @@ impl FragmentWriter {
         };
         self.output.append(stored)?;
         if let Some(warmer) = &mut self.warmer {
-            warmer.see(handle.offset, raw);
+            warmer.block_written(handle.offset, raw);
         }
         self.index.add(&self.separator, &handle);
         if let Some((min, max)) = handle.contents.timestamps {
@@ -304,12 +289,16 @@ impl FragmentWriter {
             let section = output.append_section(&filter.bytes, &mut hash)?;
             footer.filters.push(FilterSection { section, first_row: filter.first_row });
         }
-        if !self.spans.is_empty() {
-            footer.spans = Some(output.append_section(&encode_spans(&self.spans), &mut hash)?);
-            footer.span_count = self.spans.iter().count() as u64;
+        if !self.range_tombstones.is_empty() {
+            footer.range_tombstones = Some(
+                output
+                    .append_section(&encode_range_tombstones(&self.range_tombstones), &mut hash)?,
+            );
+            footer.range_tombstone_count = self.range_tombstones.iter().count() as u64;
         }
-        let span_txns = self.spans.txn_min().into_iter().chain(self.spans.txn_max());
-        for txn in span_txns.map(Txn::raw) {
+        let range_tombstone_txns =
+            self.range_tombstones.txn_min().into_iter().chain(self.range_tombstones.txn_max());
+        for txn in range_tombstone_txns.map(Txn::raw) {
             footer.txn_min = footer.txn_min.min(txn);
             footer.txn_max = footer.txn_max.max(txn);
         }
@@ -324,7 +313,7 @@ impl FragmentWriter {
         };
         output.append(&tail.encode())?;
         output.sync()?;
-        Ok(footer.meta(output.offset(), hash).expect("the writer's facts agree with each other"))
+        Ok(footer.meta(output.offset(), hash).expect("the metadata that was written is consistent"))
     }
 
     /// Abandons the file and removes it.
@@ -335,14 +324,14 @@ impl FragmentWriter {
 }
 
 /// The output file, written in large pieces.
-struct Output {
+struct BufferedFile {
     file: Arc<dyn File>,
     path: PathBuf,
     chunk: Vec<u8>,
     written: u64,
 }
 
-impl Output {
+impl BufferedFile {
     fn offset(&self) -> u64 {
         self.written + self.chunk.len() as u64
     }
@@ -472,14 +461,15 @@ mod tests {
 
     #[test]
     fn spans_without_cells_make_a_fragment() {
-        let mut spans = Spans::default();
-        spans.insert(&crate::cell::rows::RowRange::new("a", "c"), Txn::base(4));
+        let mut range_tombstones = RangeTombstones::default();
+        range_tombstones.insert(&crate::cell::rows::RowRange::new("a", "c"), Txn::base(4));
         let file = OneFile::default();
-        let meta =
-            file.write_with(FragmentOptions::default(), &Entries::new(), spans.clone()).unwrap();
-        assert_eq!((meta.cells, meta.spans, meta.txn_min), (0, 1, Txn::base(4)));
+        let meta = file
+            .write_with(FragmentOptions::default(), &Entries::new(), range_tombstones.clone())
+            .unwrap();
+        assert_eq!((meta.cells, meta.range_tombstones, meta.txn_min), (0, 1, Txn::base(4)));
         let fragment = file.open().unwrap();
-        assert_eq!(**fragment.spans(), spans);
+        assert_eq!(**fragment.range_tombstones(), range_tombstones);
         assert!(!fragment.may_hold_row(b"a", 0));
         let mut cursor = fragment.cursor(&CursorOptions::default());
         cursor.seek(b"").unwrap();

@@ -42,8 +42,8 @@ pub struct Torn {
 pub struct LogEnd {
     pub next_record: u64,
     pub next_segment: u64,
-    /// The epoch of the last segment; zero if there is none.
-    pub epoch: u64,
+    /// The incarnation of the last segment; zero if there is none.
+    pub incarnation: u64,
     pub torn: Option<Torn>,
     /// Whether the last writer closed the log cleanly.
     pub closed: bool,

@@ -1,8 +1,12 @@
-//! Group commit: many threads share one log. The first waiter that finds no
-//! leader becomes the leader and writes, or writes and syncs, everything
-//! queued; the others wait for the outcome. A single caller therefore does its
-//! own I/O without a thread switch. During a sync, waiters for `Written` keep
-//! writing, while waiters for `Durable` batch up for the next sync.
+//! Group commit: many threads share one log. They reserve space
+//! (`reservation`), enqueue entries and wait for them; one of the waiters
+//! writes and syncs for all (`leader`). A single caller therefore does its own
+//! I/O without a thread switch. A background thread (`background`) handles
+//! what nobody waits for.
+
+mod background;
+mod leader;
+mod reservation;
 
 use std::mem;
 use std::sync::{Arc, OnceLock};
@@ -10,21 +14,15 @@ use std::time::Duration;
 
 use super::callbacks::{Callback, Callbacks};
 use super::counters::{Counters, LogStats};
-use super::entry::Entry;
-use super::room::Measure;
+use super::entry::LogEntry;
+use super::space::SpaceEstimate;
 use super::writer::LogWriter;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 use crate::world::Clock;
-
-/// Upper bound on the leader's linger, as a multiple of the last sync's
-/// duration. A sync and its wake-ups cost about as much CPU as a small commit,
-/// so a larger group pays for the wait as soon as CPU is scarce.
-const GATHER_SYNCS: u32 = 2;
-/// Absolute upper bound on the linger, for slow disks: by then every waiter
-/// that is coming back has arrived.
-const GATHER_MAX: Duration = Duration::from_micros(300);
+use leader::Batching;
+pub use reservation::LogReservation;
 
 /// The durability that a waiter asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,25 +33,19 @@ pub enum Level {
     Durable,
 }
 
-/// Whether the leader lingers for the waiters that shared the previous sync.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Company {
-    Expected,
-    Here,
-}
-
+/// What the threads that share a log know of each other.
 #[derive(Default)]
-struct State {
+struct GroupState {
     /// Entries not yet taken by a leader, in index order.
-    queue: Vec<Entry>,
+    queue: Vec<LogEntry>,
     /// An empty vector with capacity, swapped with `queue`.
-    spare: Vec<Entry>,
+    spare: Vec<LogEntry>,
     /// Index of the last entry enqueued.
     last: u64,
     /// Log space available to entries, and how much of it is reserved for
-    /// entries not yet written. `room` is never less than `promised`.
-    room: u64,
-    promised: u64,
+    /// entries not yet written. `space` is never less than `reserved`.
+    space: u64,
+    reserved: u64,
     /// A leader is writing the queue; there is at most one.
     writing: bool,
     /// A leader is syncing; others may write meanwhile.
@@ -68,10 +60,10 @@ struct State {
     pending_since: Option<Duration>,
     /// Whether a background thread is running, and whether it sleeps until
     /// notified.
-    attended: bool,
+    has_background_thread: bool,
     asleep: bool,
     /// The background thread must make entries up to this index durable now.
-    wanted: u64,
+    durable_wanted: u64,
     /// The background thread must write the queue now.
     write_requested: bool,
     /// Bytes of space that the background thread must allocate, and the error
@@ -82,14 +74,15 @@ struct State {
     stopped: Option<Arc<Error>>,
 }
 
+/// A log that many threads share.
 pub struct GroupLog {
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
     writer: Mutex<LogWriter>,
     /// Everything up to these indices is written and durable, respectively.
     written: AtomicU64,
     durable: AtomicU64,
     queued_bytes: AtomicU64,
-    /// Whether `State::stopped` is set; readable without the lock.
+    /// Whether `GroupState::stopped` is set; readable without the lock.
     failed: AtomicBool,
     written_moved: Condvar,
     durable_moved: Condvar,
@@ -103,7 +96,7 @@ pub struct GroupLog {
     clock: Arc<dyn Clock>,
     linger: Duration,
     counters: Arc<Counters>,
-    measure: Measure,
+    estimate: SpaceEstimate,
 }
 
 /// Called with the log's lock held: must not call back into the log.
@@ -118,20 +111,6 @@ pub enum LogEvent {
     Failed,
 }
 
-/// A reservation of log space for one entry, released on drop if unused.
-pub struct Promise<'a> {
-    log: &'a GroupLog,
-    bytes: u64,
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.log.state.lock().promised -= self.bytes;
-        }
-    }
-}
-
 impl GroupLog {
     /// Shares `writer`. Entries up to `last_index` are already in the log.
     pub fn new(
@@ -140,8 +119,8 @@ impl GroupLog {
         clock: Arc<dyn Clock>,
         linger: Duration,
     ) -> GroupLog {
-        let (counters, measure) = (writer.counters(), writer.measure());
-        let state = State { last: last_index, ..State::default() };
+        let (counters, estimate) = (writer.counters(), writer.estimate());
+        let state = GroupState { last: last_index, ..GroupState::default() };
         GroupLog {
             state: Mutex::new(state),
             writer: Mutex::new(writer),
@@ -158,64 +137,7 @@ impl GroupLog {
             clock,
             linger,
             counters,
-            measure,
-        }
-    }
-
-    /// Reserves space for an entry. An error means that the disk is full; it
-    /// changes nothing, and the next call tries again.
-    pub fn promise(&self, payload_bytes: usize) -> Result<Promise<'_>> {
-        let bytes = self.measure.entry(payload_bytes);
-        let mut state = self.state.lock();
-        loop {
-            state.check()?;
-            if state.promised + bytes <= state.room {
-                state.promised += bytes;
-                return Ok(Promise { log: self, bytes });
-            }
-            if state.writing {
-                self.written_moved.wait(&mut state);
-            } else {
-                let wanted = state.promised + bytes;
-                self.lead(&mut state, |writer| writer.reserve(wanted))?;
-            }
-        }
-    }
-
-    /// Like `promise`, but never waits: returns `None` if space must be
-    /// allocated first.
-    pub fn try_promise(&self, payload_bytes: usize) -> Result<Option<Promise<'_>>> {
-        let bytes = self.measure.entry(payload_bytes);
-        let mut state = self.state.lock();
-        state.check()?;
-        if state.promised + bytes > state.room {
-            return Ok(None);
-        }
-        state.promised += bytes;
-        Ok(Some(Promise { log: self, bytes }))
-    }
-
-    /// Asks the background thread to allocate space for an entry. The listener
-    /// is notified after the attempt.
-    pub fn request_space(&self, payload_bytes: usize) {
-        let mut state = self.state.lock();
-        state.space_requested = state.space_requested.max(self.measure.entry(payload_bytes));
-        self.work.notify_one();
-    }
-
-    /// Returns and clears the error of the last failed attempt to allocate
-    /// space.
-    pub fn take_space_error(&self) -> Option<Error> {
-        self.state.lock().space_error.take()
-    }
-
-    /// Asks the background thread to write the queue. The listener is notified
-    /// afterwards.
-    pub fn request_write(&self) {
-        let mut state = self.state.lock();
-        if !state.write_requested {
-            state.write_requested = true;
-            self.work.notify_one();
+            estimate,
         }
     }
 
@@ -232,15 +154,23 @@ impl GroupLog {
 
     /// Queues an entry. Indices must increase: the caller holds the lock that
     /// assigned this one.
-    pub fn enqueue(&self, entry: Entry) -> Result<()> {
-        let promise = self.promise(entry.payload.len())?;
-        self.enqueue_promised(entry, promise)
+    pub fn enqueue(&self, entry: LogEntry) -> Result<()> {
+        let reservation = self.reserve(entry.payload.len())?;
+        self.enqueue_reserved(entry, reservation)
     }
 
     /// Like `enqueue`, for an entry with reserved space.
-    pub fn enqueue_promised(&self, entry: Entry, mut promise: Promise<'_>) -> Result<()> {
+    pub fn enqueue_reserved(
+        &self,
+        entry: LogEntry,
+        mut reservation: LogReservation<'_>,
+    ) -> Result<()> {
         entry.check()?;
-        assert_eq!(promise.bytes, self.measure.entry(entry.payload.len()), "room for another");
+        assert_eq!(
+            reservation.bytes,
+            self.estimate.entry(entry.payload.len()),
+            "reserved for another entry"
+        );
         let mut state = self.state.lock();
         state.check()?;
         assert!(entry.index > state.last, "index {} after {}", entry.index, state.last);
@@ -248,7 +178,7 @@ impl GroupLog {
         if state.pending_since.is_none() {
             state.pending_since = Some(self.clock.elapsed());
         }
-        self.queued_bytes.fetch_add(mem::take(&mut promise.bytes), Ordering::Relaxed);
+        self.queued_bytes.fetch_add(mem::take(&mut reservation.bytes), Ordering::Relaxed);
         state.queue.push(entry);
         // Once awake, the thread polls while there is traffic, so a busy log
         // does not pay for a wake-up per entry.
@@ -291,21 +221,6 @@ impl GroupLog {
         self.wait(index, Level::Durable)
     }
 
-    /// Like `wait_durable`, for low-priority threads that may get little CPU
-    /// time: the background thread does the work, so that no urgent caller
-    /// waits for a slow leader.
-    pub fn wait_durable_idly(&self, index: u64) -> Result<()> {
-        let mut state = self.state.lock();
-        while state.attended && !self.has(index, Level::Durable) {
-            state.check()?;
-            state.wanted = state.wanted.max(index);
-            self.work.notify_one();
-            self.durable_moved.wait(&mut state);
-        }
-        drop(state);
-        self.wait_durable(index)
-    }
-
     /// Brings everything enqueued so far to `level`.
     pub fn drive(&self, level: Level) -> Result<()> {
         let last = self.state.lock().last;
@@ -314,7 +229,7 @@ impl GroupLog {
 
     /// Waits until fewer than `bytes` bytes are queued.
     pub fn wait_queue_below(&self, bytes: u64) -> Result<()> {
-        let enough = |_: &mut State| self.queued_bytes() < bytes.max(1);
+        let enough = |_: &mut GroupState| self.queued_bytes() < bytes.max(1);
         self.wait_until(enough, Level::Written)
     }
 
@@ -352,7 +267,7 @@ impl GroupLog {
         if state.syncing {
             return None;
         }
-        self.lead_sync(&mut state, Company::Here);
+        self.lead_sync(&mut state, Batching::Immediate);
         let outcome = state.check();
         drop(state);
         self.callbacks.fire();
@@ -371,81 +286,14 @@ impl GroupLog {
         while state.writing {
             self.written_moved.wait(&mut state);
         }
-        // With no free space visible, callers of `promise` wait until this step
+        // With no free space visible, callers of `reserve` wait until this step
         // is done.
-        let promised = state.promised;
-        state.room = promised;
+        let reserved = state.reserved;
+        state.space = reserved;
         self.lead(&mut state, |writer| {
-            writer.keep_promised(promised);
+            writer.keep_reserved(reserved);
             step(writer)
         })
-    }
-
-    /// The body of the background thread: makes entries durable after `linger`
-    /// if nobody waits for them, and immediately if only callbacks do. Returns
-    /// after `stop` or a failure.
-    pub fn run(&self) {
-        let mut state = self.state.lock();
-        state.attended = true;
-        while !state.stopping && state.stopped.is_none() {
-            if mem::take(&mut state.write_requested) {
-                // The error is recorded in the state and ends the loop.
-                let driven = MutexGuard::unlocked(&mut state, || self.drive(Level::Written));
-                if let Err(error) = driven {
-                    tracing::error!(%error, "the log has stopped");
-                }
-                continue;
-            }
-            if state.space_requested > 0 {
-                self.make_space(&mut state);
-                continue;
-            }
-            match self.due_in(&state) {
-                None => {
-                    state.asleep = true;
-                    self.work.wait(&mut state);
-                    state.asleep = false;
-                }
-                Some(Duration::ZERO) => {
-                    // The error is recorded in the state and ends the loop.
-                    let driven = MutexGuard::unlocked(&mut state, || self.drive(Level::Durable));
-                    if let Err(error) = driven {
-                        tracing::error!(%error, "the log has stopped");
-                    }
-                }
-                Some(wait) => {
-                    self.work.wait_for(&mut state, wait);
-                }
-            }
-        }
-        state.attended = false;
-        self.durable_moved.notify_all();
-    }
-
-    fn make_space(&self, state: &mut MutexGuard<'_, State>) {
-        while state.writing {
-            self.written_moved.wait(state);
-        }
-        let wanted = state.promised + mem::take(&mut state.space_requested);
-        if state.room < wanted {
-            state.space_error = self.lead(state, |writer| writer.reserve(wanted)).err();
-        }
-        self.notify_listener(LogEvent::Progress);
-    }
-
-    /// Stops `run`. Queued entries stay queued: call `drive` first.
-    pub fn stop(&self) {
-        self.state.lock().stopping = true;
-        self.work.notify_all();
-    }
-
-    /// Time until the background thread must act; `None` if it is idle.
-    fn due_in(&self, state: &State) -> Option<Duration> {
-        let since = state.pending_since?;
-        if state.wanted > self.durable() || self.callbacks.lowest().is_some() {
-            return Some(Duration::ZERO);
-        }
-        Some((since + self.linger).saturating_sub(self.clock.elapsed()))
     }
 
     fn wait(&self, index: u64, level: Level) -> Result<()> {
@@ -453,7 +301,7 @@ impl GroupLog {
             return Ok(());
         }
         let mut counted = level == Level::Written;
-        let reached = |state: &mut State| {
+        let reached = |state: &mut GroupState| {
             if self.has(index, level) {
                 return true;
             }
@@ -466,44 +314,6 @@ impl GroupLog {
         self.wait_until(reached, level)
     }
 
-    /// Leads, or waits for the current leader, until `done` returns true.
-    fn wait_until(&self, mut done: impl FnMut(&mut State) -> bool, level: Level) -> Result<()> {
-        let mut state = self.state.lock();
-        let mut led = false;
-        let outcome = loop {
-            if done(&mut state) {
-                break Ok(());
-            }
-            if let Err(error) = state.check() {
-                break Err(error);
-            }
-            match level {
-                Level::Written if state.writing => self.written_moved.wait(&mut state),
-                Level::Written => self.lead_write(&mut state),
-                Level::Durable if state.syncing => self.durable_moved.wait(&mut state),
-                Level::Durable => {
-                    self.lead_sync(&mut state, Company::Expected);
-                    led = true;
-                }
-            }
-        };
-        led |= outcome.is_err();
-        drop(state);
-        if led {
-            self.callbacks.fire();
-        }
-        outcome
-    }
-
-    /// Counts a waiter for durability, and wakes a lingering leader once as
-    /// many have arrived as shared the previous sync.
-    fn arrive(&self, state: &mut State) {
-        state.arrived += 1;
-        if state.arrived == state.arrived_before {
-            self.gathered.notify_one();
-        }
-    }
-
     fn has(&self, index: u64, level: Level) -> bool {
         let reached = match level {
             Level::Written => self.written(),
@@ -511,125 +321,9 @@ impl GroupLog {
         };
         reached >= index
     }
-
-    /// Writes the whole queue with one write.
-    fn lead_write(&self, state: &mut MutexGuard<'_, State>) {
-        let spare = mem::take(&mut state.spare);
-        let mut batch = mem::replace(&mut state.queue, spare);
-        let last = state.last;
-        let bytes = batch.iter().map(|entry| self.measure.entry(entry.payload.len())).sum();
-        let outcome = self.lead(state, |writer| {
-            let outcome = writer.append(&batch);
-            batch.clear();
-            outcome
-        });
-        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        state.promised -= bytes;
-        state.spare = batch;
-        self.notify_listener(LogEvent::Progress);
-        match outcome {
-            Ok(()) => self.written.store(last, Ordering::Release),
-            Err(error) => self.fail(state, error),
-        }
-    }
-
-    /// Runs `step` on the writer with the state unlocked, so that others can
-    /// enqueue. No other thread is writing.
-    fn lead(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        step: impl FnOnce(&mut LogWriter) -> Result<()>,
-    ) -> Result<()> {
-        state.writing = true;
-        let (outcome, room) = MutexGuard::unlocked(state, || {
-            let mut writer = self.writer.lock();
-            (step(&mut writer), writer.capacity())
-        });
-        state.writing = false;
-        state.room = room;
-        self.written_moved.notify_all();
-        self.notify_listener(LogEvent::Progress);
-        outcome
-    }
-
-    /// Makes everything queued or written durable.
-    fn lead_sync(&self, state: &mut MutexGuard<'_, State>, company: Company) {
-        state.syncing = true;
-        if company == Company::Expected {
-            self.gather(state);
-        }
-        state.arrived_before = mem::take(&mut state.arrived);
-        let target = state.last;
-        while self.written() < target && state.stopped.is_none() {
-            if state.writing {
-                self.written_moved.wait(state);
-            } else {
-                self.lead_write(state);
-            }
-        }
-        if state.stopped.is_none() {
-            let written = self.written();
-            let begun = self.clock.elapsed();
-            match MutexGuard::unlocked(state, || self.sync_written()) {
-                // After a failure nothing becomes durable, not even what this
-                // sync covered.
-                Ok(()) if state.stopped.is_some() => {}
-                Ok(()) => self.publish_durable(state, written, begun),
-                Err(error) => self.fail(state, error),
-            }
-        }
-        state.syncing = false;
-        self.durable_moved.notify_all();
-    }
-
-    /// Syncs with the writer unlocked, so that others can append meanwhile.
-    fn sync_written(&self) -> Result<()> {
-        let Some(point) = self.writer.lock().begin_sync()? else { return Ok(()) };
-        let outcome = point.sync();
-        self.writer.lock().end_sync(&point, outcome)
-    }
-
-    fn publish_durable(&self, state: &mut State, written: u64, begun: Duration) {
-        let now = self.clock.elapsed();
-        state.sync_time = now.saturating_sub(begun);
-        self.durable.store(written, Ordering::Release);
-        self.callbacks.reached(written);
-        state.pending_since = (state.last > written).then_some(now);
-        if state.last > written && self.callbacks.lowest().is_some() {
-            // Entries that arrived during the sync have callbacks but no waiter
-            // to lead the next one.
-            self.work.notify_one();
-        }
-    }
-
-    /// Fails the log permanently and notifies all waiters.
-    fn fail(&self, state: &mut State, error: Error) {
-        let cause = match error {
-            Error::Stopped(cause) => cause,
-            error => Arc::new(error),
-        };
-        self.callbacks.failed(&cause);
-        state.stopped = Some(cause);
-        self.failed.store(true, Ordering::Release);
-        state.queue = Vec::new();
-        self.notify_listener(LogEvent::Failed);
-        self.written_moved.notify_all();
-        self.durable_moved.notify_all();
-    }
-
-    /// Lingers briefly if more waiters shared the previous sync: it woke them,
-    /// and they are likely to return soon.
-    fn gather(&self, state: &mut MutexGuard<'_, State>) {
-        let company = state.arrived_before;
-        if company <= 1 || state.arrived >= company {
-            return;
-        }
-        let patience = (state.sync_time * GATHER_SYNCS).min(GATHER_MAX);
-        self.gathered.wait_while_for(state, |state| state.arrived < company, patience);
-    }
 }
 
-impl State {
+impl GroupState {
     fn check(&self) -> Result<()> {
         match &self.stopped {
             Some(cause) => Err(Error::Stopped(cause.clone())),

@@ -6,19 +6,20 @@
 //! reports data loss. The log does not interpret payloads. `docs/format-log.md`
 //! specifies the format.
 
+mod assembler;
 mod callbacks;
 mod counters;
+mod directory;
 mod end;
 mod entry;
 mod group;
 mod options;
-mod parts;
 mod pool;
 mod reader;
 mod record;
-mod room;
+mod recovered;
 mod segment;
-mod settle;
+mod space;
 mod survey;
 mod tail;
 #[cfg(test)]
@@ -29,11 +30,11 @@ mod writer;
 pub use callbacks::Callback;
 pub use counters::LogStats;
 pub use end::{LogEnd, SegmentInfo, Torn};
-pub use entry::Entry;
-pub use group::{GroupLog, Level, LogEvent, Promise};
+pub use entry::LogEntry;
+pub use group::{GroupLog, Level, LogEvent, LogReservation};
 pub use options::LogOptions;
 pub use reader::{ItemKind, LogItem, LogReader};
 pub use record::PAYLOAD_BYTES_MAX;
-pub use settle::{Extent, settle};
-pub use survey::{LogSurvey, RecordInfo, Seen};
+pub use recovered::{Extent, make_durable};
+pub use survey::{LogSurvey, RecordInfo, SurveyItem};
 pub use writer::LogWriter;

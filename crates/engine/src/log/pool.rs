@@ -15,33 +15,34 @@ use crate::world::{File, Files};
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A segment file and the number of bytes allocated on disk.
-pub(super) struct Space {
+pub(super) struct SegmentFile {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     pub file_bytes: u64,
 }
 
-impl Space {
+impl SegmentFile {
     /// Extends the file with zeros. A failure keeps what was allocated before
     /// it, and the next attempt continues from there.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<()> {
         while self.file_bytes < bytes {
             let step = (bytes - self.file_bytes).min(ZEROS.len() as u64);
             let written = self.file.write_all_at(&ZEROS[..step as usize], self.file_bytes);
-            written.map_err(|error| Error::io("making room in log segment", &self.path, error))?;
+            written.map_err(|error| Error::io("extending log segment", &self.path, error))?;
             self.file_bytes += step;
         }
         Ok(())
     }
 }
 
+/// The segments that are not in use yet.
 pub(super) struct Pool {
     files: Arc<dyn Files>,
     dir: PathBuf,
     free: Vec<PathBuf>,
     free_max: usize,
     /// Segments prepared for use, in order.
-    ready: VecDeque<Space>,
+    ready: VecDeque<SegmentFile>,
     sync: bool,
 }
 
@@ -53,7 +54,7 @@ impl Pool {
 
     /// Takes back an unused file, with its allocated space, for reuse; deletes
     /// it if there are enough.
-    pub(super) fn give(&mut self, path: PathBuf) -> Result<()> {
+    pub(super) fn release(&mut self, path: PathBuf) -> Result<()> {
         if self.free.len() < self.free_max {
             self.free.push(path);
             return Ok(());
@@ -67,18 +68,18 @@ impl Pool {
     }
 
     /// Returns the last prepared segment.
-    pub(super) fn last_ready(&mut self) -> Option<&mut Space> {
+    pub(super) fn last_ready(&mut self) -> Option<&mut SegmentFile> {
         self.ready.back_mut()
     }
 
     /// Prepares another segment, with whatever space its file has. `sequence`
     /// is that of the next segment to be created.
-    pub(super) fn prepare(&mut self, sequence: u64, epoch: u64) -> Result<()> {
+    pub(super) fn prepare(&mut self, sequence: u64, incarnation: u64) -> Result<()> {
         let path = match self.free.last() {
             Some(path) => path.clone(),
             None => {
                 let sequence = sequence + self.ready.len() as u64;
-                self.dir.join(segment::unfinished_name(sequence, epoch))
+                self.dir.join(segment::unfinished_name(sequence, incarnation))
             }
         };
         let space = self.open(path)?;
@@ -104,17 +105,17 @@ impl Pool {
     /// Creates the segment whose first bytes are `head`: the header and the
     /// records synced with it. They are durable before the file gets its final
     /// name, and the name is durable on return.
-    pub(super) fn make(&mut self, header: &SegmentHeader, head: &[u8]) -> Result<Space> {
+    pub(super) fn create(&mut self, header: &SegmentHeader, head: &[u8]) -> Result<SegmentFile> {
         if self.ready.is_empty() {
-            self.prepare(header.sequence, header.epoch)?;
+            self.prepare(header.sequence, header.incarnation)?;
         }
-        let mut space = self.ready.pop_front().expect("one was made ready just now");
+        let mut space = self.ready.pop_front().expect("a segment was prepared just above");
         let path = self.dir.join(header.file_name());
         self.write_head(&space, head)
-            .map_err(|error| Error::io("making log segment", &space.path, error))?;
+            .map_err(|error| Error::io("creating log segment", &space.path, error))?;
         self.files
             .rename(&space.path, &path)
-            .map_err(|error| Error::io("naming log segment", &path, error))?;
+            .map_err(|error| Error::io("renaming log segment to", &path, error))?;
         if self.sync {
             let synced = self.files.sync_dir(&self.dir);
             synced.map_err(|error| Error::io("syncing log directory", &self.dir, error))?;
@@ -124,18 +125,18 @@ impl Pool {
         Ok(space)
     }
 
-    fn open(&self, path: PathBuf) -> Result<Space> {
+    fn open(&self, path: PathBuf) -> Result<SegmentFile> {
         let open = || {
             let exists = self.files.exists(&path)?;
             let file = if exists { self.files.open(&path)? } else { self.files.create(&path)? };
             Ok((file.len()?, file))
         };
         let (file_bytes, file) =
-            open().map_err(|error| Error::io("making log segment", &path, error))?;
-        Ok(Space { path, file, file_bytes })
+            open().map_err(|error| Error::io("creating log segment", &path, error))?;
+        Ok(SegmentFile { path, file, file_bytes })
     }
 
-    fn write_head(&self, space: &Space, head: &[u8]) -> io::Result<()> {
+    fn write_head(&self, space: &SegmentFile, head: &[u8]) -> io::Result<()> {
         space.file.write_all_at(head, 0)?;
         if self.sync {
             space.file.sync_data()?;

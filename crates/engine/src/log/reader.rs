@@ -8,16 +8,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::assembler::{PayloadAssembler, RecordPosition};
+use super::directory::LogDirectory;
 use super::end::{LogEnd, SegmentInfo, Torn};
-use super::parts::{Parts, Place};
-use super::record::{self, Framed, HEADER_BYTES, Kind};
-use super::segment::{self, Name, SegmentHeader};
-use super::settle::Extent;
+use super::record::{self, DecodedHeader, HEADER_BYTES, RecordKind};
+use super::recovered::Extent;
+use super::segment::{self, SegmentHeader};
 use super::tail;
 use super::window::Window;
 use crate::error::{Error, Result};
 use crate::world::{File, Files};
 
+/// What an item of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
     /// An entry.
@@ -41,16 +43,18 @@ pub struct LogItem {
     pub offset: u64,
 }
 
-pub(super) struct Found {
+/// A segment file with its header.
+pub(super) struct FoundSegment {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     pub file_bytes: u64,
     pub header: SegmentHeader,
 }
 
+/// The segments of a log, ready to be read in order.
 pub struct LogReader {
     pub(super) head_segment: u64,
-    pub(super) segments: Vec<Found>,
+    pub(super) segments: Vec<FoundSegment>,
     pub(super) free: Vec<PathBuf>,
 }
 
@@ -59,40 +63,28 @@ impl LogReader {
     /// is an empty log.
     pub fn open(files: &dyn Files, dir: &Path, head_segment: u64) -> Result<LogReader> {
         let head_segment = head_segment.max(1);
-        let names = match files.list(dir) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let found = match LogDirectory::list(files, dir, head_segment) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => LogDirectory::default(),
             Err(error) => return Err(Error::io("listing log", dir, error)),
         };
-        let mut free = Vec::new();
-        let mut needed: BTreeMap<u64, PathBuf> = BTreeMap::new();
-        for name in names {
-            let path = dir.join(&name);
-            match segment::parse_name(&name) {
-                Name::Segment { sequence, .. } if sequence >= head_segment => {
-                    if let Some(other) = needed.insert(sequence, path.clone()) {
-                        let what =
-                            format!("{} is segment {sequence} of the log too", other.display());
-                        return Err(Error::data_loss(&path, 0, what));
-                    }
-                }
-                Name::Segment { .. } | Name::Unfinished => free.push(path),
-                Name::Unknown => {
-                    tracing::warn!(path = %path.display(), "not a log segment: ignored");
-                }
-            }
+        for path in &found.unknown_files {
+            tracing::warn!(path = %path.display(), "ignored a file that is not a log segment");
         }
-        let segments = open_dense(files, needed, head_segment)?;
-        Ok(LogReader { head_segment, segments, free })
+        if let Some(duplicate) = found.duplicates.into_iter().next() {
+            return Err(duplicate);
+        }
+        let segments = open_dense(files, found.segments, head_segment)?;
+        Ok(LogReader { head_segment, segments, free: found.free })
     }
 
     /// Returns the path of each segment.
     pub fn paths(&self) -> BTreeMap<u64, PathBuf> {
-        let sequence = |found: &Found| found.header.sequence;
+        let sequence = |found: &FoundSegment| found.header.sequence;
         self.segments.iter().map(|found| (sequence(found), found.path.clone())).collect()
     }
 
-    /// Returns the segments found, for `settle`.
+    /// Returns the segments found, for `make_durable`.
     pub fn extents(&self) -> Vec<Extent> {
         self.segments.iter().map(|found| (found.path.clone(), found.file_bytes)).collect()
     }
@@ -114,44 +106,51 @@ fn open_dense(
     files: &dyn Files,
     needed: BTreeMap<u64, PathBuf>,
     head_segment: u64,
-) -> Result<Vec<Found>> {
-    let mut segments: Vec<Found> = Vec::with_capacity(needed.len());
+) -> Result<Vec<FoundSegment>> {
+    let mut segments: Vec<FoundSegment> = Vec::with_capacity(needed.len());
     for (expected, (sequence, path)) in (head_segment..).zip(needed) {
         if sequence != expected {
             let what = format!("segment {expected}, which comes before this one, is missing");
             return Err(Error::data_loss(&path, 0, what));
         }
-        let found = Found::open(files, path)?;
-        if let Some(before) = segments.last()
-            && before.header.epoch > found.header.epoch
-        {
-            let what = format!("epoch {} follows {}", found.header.epoch, before.header.epoch);
-            return Err(Error::data_loss(&found.path, 0, what));
-        }
+        let found = FoundSegment::open(files, path)?;
+        found.check_incarnation(segments.last())?;
         segments.push(found);
     }
     Ok(segments)
 }
 
-impl Found {
-    pub(super) fn open(files: &dyn Files, path: PathBuf) -> Result<Found> {
+impl FoundSegment {
+    pub(super) fn open(files: &dyn Files, path: PathBuf) -> Result<FoundSegment> {
         let reading = |error| Error::io("reading log segment", &path, error);
         let file = files.open_read(&path).map_err(reading)?;
         let file_bytes = file.len().map_err(reading)?;
         if file_bytes < segment::HEADER_BYTES as u64 {
-            return Err(Error::data_loss(&path, file_bytes, "the segment header is cut off"));
+            return Err(Error::data_loss(&path, file_bytes, "the segment header is truncated"));
         }
         let mut header = [0; segment::HEADER_BYTES];
         file.read_exact_at(&mut header, 0).map_err(reading)?;
         let header = SegmentHeader::decode(&header, &path)?;
-        Ok(Found { path, file, file_bytes, header })
+        Ok(FoundSegment { path, file, file_bytes, header })
+    }
+
+    /// Checks that the segment was not created by an earlier incarnation than
+    /// the one before it.
+    pub(super) fn check_incarnation(&self, before: Option<&FoundSegment>) -> Result<()> {
+        let Some(before) = before.map(|before| before.header.incarnation) else { return Ok(()) };
+        let incarnation = self.header.incarnation;
+        if before > incarnation {
+            let what = format!("incarnation {incarnation} follows {before}");
+            return Err(Error::data_loss(&self.path, 0, what));
+        }
+        Ok(())
     }
 }
 
 /// A replay in progress.
 pub(super) struct Replay {
     end: LogEnd,
-    pub(super) parts: Parts,
+    pub(super) assembler: PayloadAssembler,
     /// Total size of the segments not yet completely read.
     bytes_left: u64,
 }
@@ -163,7 +162,7 @@ impl Replay {
         let end = LogEnd {
             next_record: first.map_or(1, |found| found.header.first_record),
             next_segment: last.map_or(reader.head_segment, |found| found.header.sequence + 1),
-            epoch: last.map_or(0, |found| found.header.epoch),
+            incarnation: last.map_or(0, |found| found.header.incarnation),
             torn: None,
             closed: false,
             segments: Vec::with_capacity(reader.segments.len()),
@@ -171,13 +170,13 @@ impl Replay {
             free: Vec::new(),
         };
         let bytes_left = reader.segments.iter().map(|found| found.file_bytes).sum();
-        Replay { end, parts: Parts::default(), bytes_left }
+        Replay { end, assembler: PayloadAssembler::default(), bytes_left }
     }
 
     fn segment(
         &mut self,
-        found: &Found,
-        next: Option<&Found>,
+        found: &FoundSegment,
+        next: Option<&FoundSegment>,
         each: &mut impl FnMut(LogItem) -> Result<()>,
     ) -> Result<()> {
         let sequence = found.header.sequence;
@@ -188,26 +187,26 @@ impl Replay {
             bytes: segment::HEADER_BYTES as u64,
             index_max: BTreeMap::new(),
         };
-        self.parts.enter(found.header.epoch);
+        self.assembler.begin_segment(found.header.incarnation);
         self.end.closed = false;
-        while let Some((framed, payload)) =
+        while let Some((decoded, payload)) =
             read_record(&mut window, info.bytes, found.header.tag, self.end.next_record)?
         {
-            let place = Place { segment: sequence, offset: info.bytes };
-            if framed.header.kind.is_data() {
-                info.note(framed.header.stream, framed.header.index);
+            let position = RecordPosition { segment: sequence, offset: info.bytes };
+            if decoded.header.kind.is_data() {
+                info.note(decoded.header.stream, decoded.header.index);
             }
             let item = self
-                .item(&framed, payload, place)
-                .map_err(|what| Error::data_loss(&found.path, place.offset, what))?;
+                .item(&decoded, payload, position)
+                .map_err(|what| Error::data_loss(&found.path, position.offset, what))?;
             self.end.next_record += 1;
-            info.bytes += record::record_bytes(framed.payload_bytes) as u64;
+            info.bytes += record::record_bytes(decoded.payload_bytes) as u64;
             if let Some(item) = item {
                 each(item)?;
             }
         }
         match next {
-            Some(next) => check_joint(found, info.bytes, self.end.next_record, next)?,
+            Some(next) => check_continuation(found, info.bytes, self.end.next_record, next)?,
             None => {
                 self.end.torn = check_tail(found, info.bytes, self.end.next_record, &mut window)?;
             }
@@ -220,33 +219,33 @@ impl Replay {
     /// Converts a record to an item for the caller, if it completes one.
     pub(super) fn item(
         &mut self,
-        framed: &Framed,
+        decoded: &DecodedHeader,
         payload: Bytes,
-        place: Place,
+        position: RecordPosition,
     ) -> Result<Option<LogItem>, &'static str> {
-        let header = &framed.header;
-        self.end.closed = header.kind == Kind::Close;
-        let (kind, payload, place) = match header.kind {
-            Kind::State => {
+        let header = &decoded.header;
+        self.end.closed = header.kind == RecordKind::Close;
+        let (kind, payload, position) = match header.kind {
+            RecordKind::State => {
                 self.end.states.insert(header.stream, Bytes::copy_from_slice(&payload));
-                (ItemKind::State, payload, place)
+                (ItemKind::State, payload, position)
             }
-            Kind::Cut => {
-                self.parts.between()?;
-                (ItemKind::Cut, payload, place)
+            RecordKind::Cut => {
+                self.assembler.check_complete()?;
+                (ItemKind::Cut, payload, position)
             }
-            Kind::Close => {
-                self.parts.between()?;
+            RecordKind::Close => {
+                self.assembler.check_complete()?;
                 return Ok(None);
             }
-            Kind::Full | Kind::First | Kind::Middle | Kind::Last => {
-                match self.parts.accept(header, payload, place, self.bytes_left)? {
+            RecordKind::Full | RecordKind::First | RecordKind::Middle | RecordKind::Last => {
+                match self.assembler.accept(header, payload, position, self.bytes_left)? {
                     Some((payload, begun)) => (ItemKind::Data, payload, begun),
                     None => return Ok(None),
                 }
             }
         };
-        let Place { segment, offset } = place;
+        let RecordPosition { segment, offset } = position;
         Ok(Some(LogItem {
             stream: header.stream,
             index: header.index,
@@ -261,7 +260,12 @@ impl Replay {
 /// Checks the end of a segment that has a successor: it must end where the
 /// successor says, because the writer had read or written everything before it.
 /// `expected` is the number of the record that was not found at `at`.
-pub(super) fn check_joint(found: &Found, at: u64, expected: u64, next: &Found) -> Result<()> {
+pub(super) fn check_continuation(
+    found: &FoundSegment,
+    at: u64,
+    expected: u64,
+    next: &FoundSegment,
+) -> Result<()> {
     let stated = next.header.first_record;
     if stated == expected {
         return Ok(());
@@ -276,16 +280,16 @@ pub(super) fn check_joint(found: &Found, at: u64, expected: u64, next: &Found) -
 
 /// Examines the end of the last segment, where record `bad` was not found.
 pub(super) fn check_tail(
-    found: &Found,
+    found: &FoundSegment,
     at: u64,
     bad: u64,
     window: &mut Window<'_>,
 ) -> Result<Option<Torn>> {
-    if at < found.header.settled_end {
+    if at < found.header.synced_end {
         let what = format!("record {bad}, synced with the segment header, is damaged");
         return Err(Error::data_loss(&found.path, at, what));
     }
-    let torn = tail::judge(window, &found.path, found.header.tag, at, bad)?;
+    let torn = tail::is_torn(window, &found.path, found.header.tag, at, bad)?;
     Ok(torn.then(|| Torn { path: found.path.clone(), offset: at }))
 }
 
@@ -296,14 +300,14 @@ pub(super) fn read_record(
     at: u64,
     tag: u64,
     expected: u64,
-) -> Result<Option<(Framed, Bytes)>> {
+) -> Result<Option<(DecodedHeader, Bytes)>> {
     let Some(header) = window.peek(at, HEADER_BYTES)? else { return Ok(None) };
-    let Some(framed) = record::decode(header) else { return Ok(None) };
-    if framed.header.tag != tag || framed.header.record != expected {
+    let Some(decoded) = record::decode(header) else { return Ok(None) };
+    if decoded.header.tag != tag || decoded.header.record != expected {
         return Ok(None);
     }
-    let Some(whole) = window.slice(at, HEADER_BYTES + framed.payload_bytes)? else {
+    let Some(whole) = window.slice(at, HEADER_BYTES + decoded.payload_bytes)? else {
         return Ok(None);
     };
-    Ok(record::is_sound(&whole).then(|| (framed, whole.slice(HEADER_BYTES..))))
+    Ok(record::checksum_matches(&whole).then(|| (decoded, whole.slice(HEADER_BYTES..))))
 }

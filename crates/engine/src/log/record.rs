@@ -16,7 +16,7 @@ pub(super) const TOTAL_BYTES: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     /// A complete payload.
     Full = 1,
     /// The parts of one payload, which counts only if its `Last` is present.
@@ -31,16 +31,16 @@ pub(super) enum Kind {
     Close = 7,
 }
 
-impl Kind {
-    fn from_byte(byte: u8) -> Option<Kind> {
+impl RecordKind {
+    fn from_byte(byte: u8) -> Option<RecordKind> {
         Some(match byte {
-            1 => Kind::Full,
-            2 => Kind::First,
-            3 => Kind::Middle,
-            4 => Kind::Last,
-            5 => Kind::Cut,
-            6 => Kind::State,
-            7 => Kind::Close,
+            1 => RecordKind::Full,
+            2 => RecordKind::First,
+            3 => RecordKind::Middle,
+            4 => RecordKind::Last,
+            5 => RecordKind::Cut,
+            6 => RecordKind::State,
+            7 => RecordKind::Close,
             _ => return None,
         })
     }
@@ -48,19 +48,19 @@ impl Kind {
     /// Returns the name used in `docs/format-log.md`, in lower case.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Full => "full",
-            Kind::First => "first",
-            Kind::Middle => "middle",
-            Kind::Last => "last",
-            Kind::Cut => "cut",
-            Kind::State => "state",
-            Kind::Close => "close",
+            RecordKind::Full => "full",
+            RecordKind::First => "first",
+            RecordKind::Middle => "middle",
+            RecordKind::Last => "last",
+            RecordKind::Cut => "cut",
+            RecordKind::State => "state",
+            RecordKind::Close => "close",
         }
     }
 
     /// Whether the record carries an entry or a part of one.
     pub(super) fn is_data(self) -> bool {
-        matches!(self, Kind::Full | Kind::First | Kind::Middle | Kind::Last)
+        matches!(self, RecordKind::Full | RecordKind::First | RecordKind::Middle | RecordKind::Last)
     }
 }
 
@@ -74,12 +74,12 @@ pub(super) struct RecordHeader {
     pub synced: u64,
     pub index: u64,
     pub stream: u16,
-    pub kind: Kind,
+    pub kind: RecordKind,
 }
 
 /// A decoded header, with the fields needed only for framing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Framed {
+pub(super) struct DecodedHeader {
     pub header: RecordHeader,
     pub payload_bytes: usize,
 }
@@ -119,7 +119,7 @@ pub(super) fn tag_of(header: &[u8]) -> u64 {
 }
 
 /// Decodes a header without verifying the CRC; `None` if it is invalid.
-pub(super) fn decode(header: &[u8]) -> Option<Framed> {
+pub(super) fn decode(header: &[u8]) -> Option<DecodedHeader> {
     let payload_bytes = read_u32(header, 4) as usize;
     if payload_bytes > RECORD_BYTES_MAX || header[43..HEADER_BYTES] != [0; 5] {
         return None;
@@ -131,13 +131,13 @@ pub(super) fn decode(header: &[u8]) -> Option<Framed> {
         synced: read_u64(header, 24),
         index: read_u64(header, 32),
         stream,
-        kind: Kind::from_byte(header[42])?,
+        kind: RecordKind::from_byte(header[42])?,
     };
-    Some(Framed { header, payload_bytes })
+    Some(DecodedHeader { header, payload_bytes })
 }
 
 /// Whether the checksum of header and payload (without padding) matches.
-pub(super) fn is_sound(record: &[u8]) -> bool {
+pub(super) fn checksum_matches(record: &[u8]) -> bool {
     crc32c::crc32c(&record[4..]) == read_u32(record, 0)
 }
 
@@ -165,20 +165,20 @@ mod tests {
             body in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let [tag, record, synced, index] = numbers;
-            let kind = Kind::from_byte(kind).unwrap();
+            let kind = RecordKind::from_byte(kind).unwrap();
             let header = RecordHeader { tag, record, synced, index, stream, kind };
             let mut out = Vec::new();
             header.encode(&prefix, &body, &mut out);
-            let framed = decode(&out).unwrap();
-            prop_assert_eq!(framed.header, header);
-            prop_assert_eq!(framed.payload_bytes, prefix.len() + body.len());
-            prop_assert_eq!(out.len(), record_bytes(framed.payload_bytes));
-            let end = HEADER_BYTES + framed.payload_bytes;
+            let decoded = decode(&out).unwrap();
+            prop_assert_eq!(decoded.header, header);
+            prop_assert_eq!(decoded.payload_bytes, prefix.len() + body.len());
+            prop_assert_eq!(out.len(), record_bytes(decoded.payload_bytes));
+            let end = HEADER_BYTES + decoded.payload_bytes;
             prop_assert_eq!(&out[HEADER_BYTES..end], &[prefix, body].concat()[..]);
-            prop_assert!(is_sound(&out[..end]));
+            prop_assert!(checksum_matches(&out[..end]));
             for bit in 0..end * 8 {
                 out[bit / 8] ^= 1 << (bit % 8);
-                prop_assert!(!is_sound(&out[..end]), "bit {} is not checked", bit);
+                prop_assert!(!checksum_matches(&out[..end]), "bit {} is not checked", bit);
                 out[bit / 8] ^= 1 << (bit % 8);
             }
         }

@@ -20,12 +20,12 @@ pub(super) struct SegmentHeader {
     /// Position in the log, one more than that of the previous segment.
     pub sequence: u64,
     /// The incarnation that created the segment.
-    pub epoch: u64,
+    pub incarnation: u64,
     /// Number of the first record.
     pub first_record: u64,
     /// Records before this offset were synced before the file got its final
     /// name, so they cannot be part of a torn tail.
-    pub settled_end: u64,
+    pub synced_end: u64,
     /// Part of every record of the segment. Unpredictable, so that no stored
     /// value can be crafted to look like a record.
     pub tag: u64,
@@ -33,7 +33,7 @@ pub(super) struct SegmentHeader {
 
 impl SegmentHeader {
     pub(super) fn file_name(&self) -> String {
-        file_name(self.sequence, self.epoch)
+        file_name(self.sequence, self.incarnation)
     }
 
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
@@ -41,9 +41,9 @@ impl SegmentHeader {
         out[..8].copy_from_slice(&MAGIC);
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        out[24..32].copy_from_slice(&self.epoch.to_le_bytes());
+        out[24..32].copy_from_slice(&self.incarnation.to_le_bytes());
         out[32..40].copy_from_slice(&self.first_record.to_le_bytes());
-        out[40..48].copy_from_slice(&self.settled_end.to_le_bytes());
+        out[40..48].copy_from_slice(&self.synced_end.to_le_bytes());
         out[48..56].copy_from_slice(&self.tag.to_le_bytes());
         let crc = crc32c::crc32c(&out[..CRC_AT]);
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
@@ -66,9 +66,9 @@ impl SegmentHeader {
         }
         let header = SegmentHeader {
             sequence: read_u64(bytes, 16),
-            epoch: read_u64(bytes, 24),
+            incarnation: read_u64(bytes, 24),
             first_record: read_u64(bytes, 32),
-            settled_end: read_u64(bytes, 40),
+            synced_end: read_u64(bytes, 40),
             tag: read_u64(bytes, 48),
         };
         if path.file_name().is_none_or(|name| name != header.file_name().as_str()) {
@@ -82,40 +82,40 @@ impl SegmentHeader {
     }
 }
 
-pub(super) fn file_name(sequence: u64, epoch: u64) -> String {
-    format!("{sequence:012}-{epoch:08}.log")
+pub(super) fn file_name(sequence: u64, incarnation: u64) -> String {
+    format!("{sequence:012}-{incarnation:08}.log")
 }
 
 /// Returns the temporary name of a segment under construction.
-pub(super) fn unfinished_name(sequence: u64, epoch: u64) -> String {
-    format!("{sequence:012}-{epoch:08}.new")
+pub(super) fn unfinished_name(sequence: u64, incarnation: u64) -> String {
+    format!("{sequence:012}-{incarnation:08}.new")
 }
 
 /// The meaning of a file name in the log's directory.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum SegmentName {
     Segment {
         sequence: u64,
-        epoch: u64,
+        incarnation: u64,
     },
     /// A segment that was under construction when the writer crashed.
     Unfinished,
     Unknown,
 }
 
-pub(super) fn parse_name(name: &Path) -> Name {
+pub(super) fn parse_name(name: &Path) -> SegmentName {
     let parsed = || {
         let name = name.to_str()?;
         let (stem, _) = name.rsplit_once('.')?;
-        let (sequence, epoch) = stem.split_once('-')?;
-        let (sequence, epoch) = (sequence.parse().ok()?, epoch.parse().ok()?);
+        let (sequence, incarnation) = stem.split_once('-')?;
+        let (sequence, incarnation) = (sequence.parse().ok()?, incarnation.parse().ok()?);
         // Accept only the canonical spelling: `+1` and `01` parse too.
-        if name == file_name(sequence, epoch) {
-            return Some(Name::Segment { sequence, epoch });
+        if name == file_name(sequence, incarnation) {
+            return Some(SegmentName::Segment { sequence, incarnation });
         }
-        (name == unfinished_name(sequence, epoch)).then_some(Name::Unfinished)
+        (name == unfinished_name(sequence, incarnation)).then_some(SegmentName::Unfinished)
     };
-    parsed().unwrap_or(Name::Unknown)
+    parsed().unwrap_or(SegmentName::Unknown)
 }
 
 #[cfg(test)]
@@ -123,22 +123,25 @@ mod tests {
     use super::*;
 
     const HEADER: SegmentHeader =
-        SegmentHeader { sequence: 7, epoch: 3, first_record: 40, settled_end: 64, tag: 99 };
+        SegmentHeader { sequence: 7, incarnation: 3, first_record: 40, synced_end: 64, tag: 99 };
 
     #[test]
     fn names_sort_in_log_order_and_read_back() {
         assert_eq!(file_name(7, 3), "000000000007-00000003.log");
         assert!(file_name(99, 9) < file_name(100, 1));
-        for (sequence, epoch) in [(1, 1), (u64::MAX, u64::MAX), (0, 0)] {
-            let name = file_name(sequence, epoch);
-            assert_eq!(parse_name(Path::new(&name)), Name::Segment { sequence, epoch });
-            let name = unfinished_name(sequence, epoch);
-            assert_eq!(parse_name(Path::new(&name)), Name::Unfinished);
+        for (sequence, incarnation) in [(1, 1), (u64::MAX, u64::MAX), (0, 0)] {
+            let name = file_name(sequence, incarnation);
+            assert_eq!(
+                parse_name(Path::new(&name)),
+                SegmentName::Segment { sequence, incarnation }
+            );
+            let name = unfinished_name(sequence, incarnation);
+            assert_eq!(parse_name(Path::new(&name)), SegmentName::Unfinished);
         }
         for name in
             ["", "x", "7-3.log", "000000000007-00000003.log.bak", "+00000000007-00000003.log"]
         {
-            assert_eq!(parse_name(Path::new(name)), Name::Unknown, "{name}");
+            assert_eq!(parse_name(Path::new(name)), SegmentName::Unknown, "{name}");
         }
     }
 

@@ -5,11 +5,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::assembler::RecordPosition;
+use super::directory::LogDirectory;
 use super::end::Torn;
-use super::parts::Place;
-use super::reader::{Found, LogItem, LogReader, Replay, check_joint, check_tail, read_record};
-use super::record::{self, Framed};
-use super::segment::{self, Name};
+use super::reader::{
+    FoundSegment, LogItem, LogReader, Replay, check_continuation, check_tail, read_record,
+};
+use super::record::{self, DecodedHeader};
+use super::segment;
 use super::tail;
 use super::window::Window;
 use crate::error::{Error, Result};
@@ -33,12 +36,12 @@ pub struct RecordInfo {
 
 /// What a survey finds, in log order.
 #[derive(Debug)]
-pub enum Seen<'a> {
+pub enum SurveyItem<'a> {
     /// The start of a segment.
     Segment {
         path: &'a Path,
         sequence: u64,
-        epoch: u64,
+        incarnation: u64,
         first_record: u64,
         file_bytes: u64,
     },
@@ -50,9 +53,10 @@ pub enum Seen<'a> {
     Torn(Torn),
 }
 
+/// A log opened for a survey.
 pub struct LogSurvey {
     reader: LogReader,
-    strange: Vec<PathBuf>,
+    unknown_files: Vec<PathBuf>,
     damage: Vec<Error>,
 }
 
@@ -60,36 +64,22 @@ impl LogSurvey {
     /// Opens the segments in `dir` from `head_segment` on, or all if it is
     /// `None`.
     pub fn open(files: &dyn Files, dir: &Path, head_segment: Option<u64>) -> Result<LogSurvey> {
-        let names = files.list(dir).map_err(|error| Error::io("listing log", dir, error))?;
-        let (mut free, mut strange, mut damage) = (Vec::new(), Vec::new(), Vec::new());
-        let mut needed: BTreeMap<u64, PathBuf> = BTreeMap::new();
-        for name in names {
-            let path = dir.join(&name);
-            match segment::parse_name(&name) {
-                Name::Segment { sequence, .. } if head_segment.is_none_or(|at| sequence >= at) => {
-                    if let Some(other) = needed.insert(sequence, path.clone()) {
-                        let what =
-                            format!("{} is segment {sequence} of the log too", other.display());
-                        damage.push(Error::data_loss(&path, 0, what));
-                    }
-                }
-                Name::Segment { .. } | Name::Unfinished => free.push(path),
-                Name::Unknown => strange.push(path),
-            }
-        }
-        let first = needed.keys().next().copied();
+        let found = LogDirectory::list(files, dir, head_segment.unwrap_or(0))
+            .map_err(|error| Error::io("listing log", dir, error))?;
+        let first = found.segments.keys().next().copied();
         let head_segment = head_segment.or(first).unwrap_or(1).max(1);
-        let segments = open_all(files, needed, head_segment, &mut damage);
-        let reader = LogReader { head_segment, segments, free };
-        Ok(LogSurvey { reader, strange, damage })
+        let mut damage = found.duplicates;
+        let segments = open_all(files, found.segments, head_segment, &mut damage);
+        let reader = LogReader { head_segment, segments, free: found.free };
+        Ok(LogSurvey { reader, unknown_files: found.unknown_files, damage })
     }
 
     /// Opens a single segment.
     pub fn open_segment(files: &dyn Files, path: &Path) -> Result<LogSurvey> {
-        let found = Found::open(files, path.to_path_buf())?;
+        let found = FoundSegment::open(files, path.to_path_buf())?;
         let head_segment = found.header.sequence;
         let reader = LogReader { head_segment, segments: vec![found], free: Vec::new() };
-        Ok(LogSurvey { reader, strange: Vec::new(), damage: Vec::new() })
+        Ok(LogSurvey { reader, unknown_files: Vec::new(), damage: Vec::new() })
     }
 
     /// Whether there are no segments at all, valid or damaged.
@@ -103,14 +93,14 @@ impl LogSurvey {
     }
 
     /// Returns the files that are not segments.
-    pub fn strange(&self) -> &[PathBuf] {
-        &self.strange
+    pub fn unknown_files(&self) -> &[PathBuf] {
+        &self.unknown_files
     }
 
     /// Passes everything found to `each`. An error from `each` ends the walk.
-    pub fn walk<E>(self, each: &mut dyn FnMut(Seen<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn walk<E>(self, each: &mut dyn FnMut(SurveyItem<'_>) -> Result<(), E>) -> Result<(), E> {
         for error in self.damage {
-            each(Seen::Damage(error))?;
+            each(SurveyItem::Damage(error))?;
         }
         let mut replay = Replay::new(&self.reader);
         let segments = &self.reader.segments;
@@ -118,12 +108,12 @@ impl LogSurvey {
             let next = segments.get(position + 1);
             let next = next.filter(|next| next.header.sequence == found.header.sequence + 1);
             if position > 0 && segments[position - 1].header.sequence + 1 != found.header.sequence {
-                replay.parts.lose();
+                replay.assembler.skip_gap();
             }
-            each(Seen::Segment {
+            each(SurveyItem::Segment {
                 path: &found.path,
                 sequence: found.header.sequence,
-                epoch: found.header.epoch,
+                incarnation: found.header.incarnation,
                 first_record: found.header.first_record,
                 file_bytes: found.file_bytes,
             })?;
@@ -139,8 +129,8 @@ fn open_all(
     needed: BTreeMap<u64, PathBuf>,
     head_segment: u64,
     damage: &mut Vec<Error>,
-) -> Vec<Found> {
-    let mut segments: Vec<Found> = Vec::with_capacity(needed.len());
+) -> Vec<FoundSegment> {
+    let mut segments: Vec<FoundSegment> = Vec::with_capacity(needed.len());
     let mut expected = head_segment;
     for (sequence, path) in needed {
         if sequence != expected {
@@ -151,15 +141,9 @@ fn open_all(
             damage.push(Error::data_loss(&path, 0, what));
         }
         expected = sequence + 1;
-        match Found::open(files, path) {
+        match FoundSegment::open(files, path) {
             Ok(found) => {
-                if let Some(before) = segments.last()
-                    && before.header.epoch > found.header.epoch
-                {
-                    let what =
-                        format!("epoch {} follows {}", found.header.epoch, before.header.epoch);
-                    damage.push(Error::data_loss(&found.path, 0, what));
-                }
+                damage.extend(found.check_incarnation(segments.last()).err());
                 segments.push(found);
             }
             Err(error) => damage.push(error),
@@ -170,56 +154,60 @@ fn open_all(
 
 fn walk_segment<E>(
     replay: &mut Replay,
-    found: &Found,
-    next: Option<&Found>,
-    each: &mut dyn FnMut(Seen<'_>) -> Result<(), E>,
+    found: &FoundSegment,
+    next: Option<&FoundSegment>,
+    each: &mut dyn FnMut(SurveyItem<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let sequence = found.header.sequence;
     let mut window = match Window::open(found.file.clone(), &found.path) {
         Ok(window) => window,
-        Err(error) => return each(Seen::Damage(error)),
+        Err(error) => return each(SurveyItem::Damage(error)),
     };
-    replay.parts.enter(found.header.epoch);
+    replay.assembler.begin_segment(found.header.incarnation);
     let (mut at, mut expected) = (segment::HEADER_BYTES as u64, found.header.first_record);
     loop {
         match read_record(&mut window, at, found.header.tag, expected) {
-            Ok(Some((framed, payload))) => {
-                each(Seen::Record(info(&framed, sequence, at)))?;
-                match replay.item(&framed, payload, Place { segment: sequence, offset: at }) {
-                    Ok(Some(item)) => each(Seen::Item(item))?,
+            Ok(Some((decoded, payload))) => {
+                each(SurveyItem::Record(info(&decoded, sequence, at)))?;
+                match replay.item(
+                    &decoded,
+                    payload,
+                    RecordPosition { segment: sequence, offset: at },
+                ) {
+                    Ok(Some(item)) => each(SurveyItem::Item(item))?,
                     Ok(None) => {}
                     Err(what) => {
-                        replay.parts.lose();
-                        each(Seen::Damage(Error::data_loss(&found.path, at, what)))?;
+                        replay.assembler.skip_gap();
+                        each(SurveyItem::Damage(Error::data_loss(&found.path, at, what)))?;
                     }
                 }
                 expected += 1;
-                at += record::record_bytes(framed.payload_bytes) as u64;
+                at += record::record_bytes(decoded.payload_bytes) as u64;
                 continue;
             }
             Ok(None) => {}
-            Err(error) => return each(Seen::Damage(error)),
+            Err(error) => return each(SurveyItem::Damage(error)),
         }
         let end = match next {
-            Some(next) => check_joint(found, at, expected, next).map(|()| None),
+            Some(next) => check_continuation(found, at, expected, next).map(|()| None),
             None => check_tail(found, at, expected, &mut window),
         };
         match end {
             Ok(None) => return Ok(()),
-            Ok(Some(torn)) => return each(Seen::Torn(torn)),
-            Err(error) => each(Seen::Damage(error))?,
+            Ok(Some(torn)) => return each(SurveyItem::Torn(torn)),
+            Err(error) => each(SurveyItem::Damage(error))?,
         }
-        replay.parts.lose();
-        match tail::next_sound(&mut window, found.header.tag, at, expected) {
+        replay.assembler.skip_gap();
+        match tail::next_valid(&mut window, found.header.tag, at, expected) {
             Ok(Some(behind)) => (at, expected) = behind,
             Ok(None) => return Ok(()),
-            Err(error) => return each(Seen::Damage(error)),
+            Err(error) => return each(SurveyItem::Damage(error)),
         }
     }
 }
 
-fn info(framed: &Framed, segment: u64, offset: u64) -> RecordInfo {
-    let header = &framed.header;
+fn info(decoded: &DecodedHeader, segment: u64, offset: u64) -> RecordInfo {
+    let header = &decoded.header;
     RecordInfo {
         segment,
         offset,
@@ -228,6 +216,6 @@ fn info(framed: &Framed, segment: u64, offset: u64) -> RecordInfo {
         stream: header.stream,
         index: header.index,
         kind: header.kind.name(),
-        payload_bytes: framed.payload_bytes,
+        payload_bytes: decoded.payload_bytes,
     }
 }

@@ -13,7 +13,7 @@ const STEP_BYTES: usize = 256 << 10;
 
 /// Examines offset `at`, where record number `bad` should be but is not.
 /// `Ok(true)` means a torn tail, `Ok(false)` an end with no trace of a record.
-pub(super) fn judge(
+pub(super) fn is_torn(
     window: &mut Window<'_>,
     path: &Path,
     tag: u64,
@@ -32,7 +32,7 @@ pub(super) fn judge(
     let what = match search {
         Search::Nothing => return Ok(torn),
         Search::GaveUp => "too many damaged records follow".to_string(),
-        Search::Found { at, record } => format!(
+        Search::FoundSegment { at, record } => format!(
             "record {bad} is damaged; it had been synced before record {record} at byte {at}"
         ),
     };
@@ -41,20 +41,20 @@ pub(super) fn judge(
 
 /// Returns the offset and number of the next valid record after the bad one at
 /// `at` whose number is above `bad`.
-pub(super) fn next_sound(
+pub(super) fn next_valid(
     window: &mut Window<'_>,
     tag: u64,
     at: u64,
     bad: u64,
 ) -> Result<Option<(u64, u64)>> {
     match search(window, tag, at, |header| header.record > bad)? {
-        Search::Found { at, record } => Ok(Some((at, record))),
+        Search::FoundSegment { at, record } => Ok(Some((at, record))),
         Search::Nothing | Search::GaveUp => Ok(None),
     }
 }
 
 enum Search {
-    Found {
+    FoundSegment {
         at: u64,
         record: u64,
     },
@@ -77,18 +77,18 @@ fn search(
     while let Some(candidate) = next_candidate(window, from, tag)? {
         from = candidate + ALIGN as u64;
         let header = window.peek(candidate, HEADER_BYTES)?.expect("a candidate is a whole header");
-        let Some(framed) = record::decode(header).filter(|framed| wanted(&framed.header)) else {
+        let Some(decoded) = record::decode(header).filter(|decoded| wanted(&decoded.header)) else {
             continue;
         };
-        let bytes = HEADER_BYTES + framed.payload_bytes;
+        let bytes = HEADER_BYTES + decoded.payload_bytes;
         if candidate + bytes as u64 > window.file_bytes() {
             // Not a record: payload bytes that look like one.
             continue;
         }
         let Some(left) = budget.checked_sub(bytes as u64) else { return Ok(Search::GaveUp) };
         budget = left;
-        if window.peek(candidate, bytes)?.is_some_and(record::is_sound) {
-            return Ok(Search::Found { at: candidate, record: framed.header.record });
+        if window.peek(candidate, bytes)?.is_some_and(record::checksum_matches) {
+            return Ok(Search::FoundSegment { at: candidate, record: decoded.header.record });
         }
     }
     Ok(Search::Nothing)

@@ -2,6 +2,8 @@
 //! threads. The writer stops at the first failure, because the on-disk result
 //! of a failed write or sync is unknown until the log is read again.
 
+mod allocation;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +12,13 @@ use bytes::Bytes;
 
 use super::counters::{Counters, LogStats};
 use super::end::{LogEnd, SegmentInfo};
-use super::entry::Entry;
+use super::entry::LogEntry;
 use super::options::LogOptions;
-use super::pool::{Pool, Space};
-use super::record::{self, HEADER_BYTES, Kind, RecordHeader, TOTAL_BYTES};
-use super::room::Measure;
+use super::pool::{Pool, SegmentFile};
+use super::record::{self, HEADER_BYTES, RecordHeader, RecordKind, TOTAL_BYTES};
+use super::recovered;
 use super::segment::{self, SegmentHeader};
-use super::settle;
+use super::space::SpaceEstimate;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::{Error, Result};
@@ -27,32 +29,27 @@ const PART_BYTES_MIN: usize = 512;
 /// A buffer larger than this is freed after the write.
 const BUFFER_BYTES_KEPT: usize = 8 << 20;
 
-/// How far a segment's file is extended with zeros ahead of its records. Only
-/// the sync after an extension has to record a new file length; all others sync
-/// data alone.
-const GROW_BYTES: u64 = 1 << 20;
-
 /// The segment being written.
-struct Active {
-    space: Space,
+struct ActiveSegment {
+    space: SegmentFile,
     /// File offset at which the buffer is written.
     at: u64,
 }
 
 pub struct LogWriter {
-    epoch: u64,
+    incarnation: u64,
     /// Seed of the segments' tags.
     secret: u64,
     /// The tag of the active segment.
     tag: u64,
     sync: bool,
-    measure: Measure,
+    estimate: SpaceEstimate,
     pool: Pool,
     counters: Arc<Counters>,
     /// All live segments, in order. If there is an active segment, it is the
     /// last one.
     segments: Vec<SegmentInfo>,
-    active: Option<Active>,
+    active: Option<ActiveSegment>,
     /// Records encoded but not yet written.
     buffer: Vec<u8>,
     buffered_records: u64,
@@ -66,41 +63,45 @@ pub struct LogWriter {
     /// Bytes reserved for the states at the start of every new segment.
     state_bytes: u64,
     /// Bytes reserved for entries that are not yet appended.
-    promised: u64,
+    reserved: u64,
     closed: bool,
     stopped: Option<Arc<Error>>,
 }
 
 impl LogWriter {
-    /// Continues the log at the end that a reader found. `epoch` is larger than
+    /// Continues the log at the end that a reader found. `incarnation` is larger than
     /// that of any earlier incarnation; `secret` is random. Makes durable
     /// whatever the reader found.
     pub fn start(
         files: Arc<dyn Files>,
         dir: &Path,
-        epoch: u64,
+        incarnation: u64,
         secret: u64,
         end: LogEnd,
         options: &LogOptions,
     ) -> Result<LogWriter> {
-        assert!(epoch > end.epoch, "epoch {epoch} does not follow epoch {}", end.epoch);
-        make_dir(&*files, dir, options.sync)?;
+        assert!(
+            incarnation > end.incarnation,
+            "incarnation {incarnation} does not follow incarnation {}",
+            end.incarnation
+        );
+        create_dir(&*files, dir, options.sync)?;
         if options.sync {
             let found = end.segments.iter().map(|found| (found.path.clone(), found.bytes));
-            settle::settle(&*files, dir, &found.collect::<Vec<_>>())?;
+            recovered::make_durable(&*files, dir, &found.collect::<Vec<_>>())?;
         }
         let mut pool = Pool::new(files, dir, options.recycle_max, options.sync);
         for path in end.free {
-            pool.give(path)?;
+            pool.release(path)?;
         }
         let state_bytes = state_bytes(&end.states);
         let segment_bytes = options.segment_bytes(state_bytes);
         Ok(LogWriter {
-            epoch,
+            incarnation,
             secret,
             tag: 0,
             sync: options.sync,
-            measure: Measure {
+            estimate: SpaceEstimate {
                 segment_bytes,
                 part_bytes_max: options.part_bytes_max(segment_bytes),
             },
@@ -116,73 +117,17 @@ impl LogWriter {
             dirty: false,
             states: end.states,
             state_bytes,
-            promised: 0,
+            reserved: 0,
             closed: false,
             stopped: None,
         })
     }
 
-    /// Reserves space for one entry with a payload of the given size, so that
-    /// the next `append` of it cannot fail with a full disk. A failure has no
-    /// effect and can be retried.
-    pub fn reserve_entry(&mut self, payload_bytes: usize) -> Result<()> {
-        self.reserve(self.measure.entry(payload_bytes))
-    }
-
-    /// Ensures that at least `bytes`, as counted by `Measure`, are available in
-    /// total. A failure has no effect and can be retried.
-    pub(super) fn reserve(&mut self, bytes: u64) -> Result<()> {
-        self.check()?;
-        loop {
-            let missing = bytes.saturating_sub(self.capacity());
-            if missing == 0 {
-                return Ok(());
-            }
-            let grown = self.grow(missing);
-            // A partial extension may suffice.
-            if self.capacity() < bytes {
-                grown?;
-            }
-        }
-    }
-
-    /// Space available to entries, as counted by `Measure`.
-    pub(super) fn capacity(&self) -> u64 {
-        let fresh = |bytes| self.measure.fresh(bytes, self.state_bytes);
-        let ready = self.pool.ready_bytes().map(fresh);
-        self.measure.capacity(std::iter::once(self.room()).chain(ready))
-    }
-
-    /// Extends the last segment, or adds one.
-    fn grow(&mut self, missing: u64) -> Result<()> {
-        let segment_bytes = self.measure.segment_bytes;
-        let active = self.active.as_mut().map(|active| &mut active.space);
-        let last = self.pool.last_ready().or(active);
-        let Some(space) = last.filter(|space| space.file_bytes < segment_bytes) else {
-            return self.pool.prepare(self.next_segment, self.epoch);
-        };
-        let wanted = space.file_bytes + missing.max(GROW_BYTES);
-        match space.grow(wanted.min(segment_bytes)) {
-            Err(_) if self.pool.prepare_released(segment_bytes)? => Ok(()),
-            grown => grown,
-        }
-    }
-
-    /// Sets the number of bytes that records other than entries must leave
-    /// free.
-    pub(super) fn keep_promised(&mut self, bytes: u64) {
-        self.promised = bytes;
-    }
-
-    pub(super) fn measure(&self) -> Measure {
-        self.measure
-    }
-
     /// Writes entries, with one write per segment that they touch. If there is
     /// not enough space, nothing is written and the log stays usable.
-    pub fn append(&mut self, entries: &[Entry]) -> Result<()> {
-        entries.iter().try_for_each(Entry::check)?;
-        self.reserve(entries.iter().map(|entry| self.measure.entry(entry.payload.len())).sum())?;
+    pub fn append(&mut self, entries: &[LogEntry]) -> Result<()> {
+        entries.iter().try_for_each(LogEntry::check)?;
+        self.reserve(entries.iter().map(|entry| self.estimate.entry(entry.payload.len())).sum())?;
         self.guarded(|writer| {
             for entry in entries {
                 writer.put_entry(entry)?;
@@ -230,10 +175,10 @@ impl LogWriter {
 
     /// Invalidates the stream's entries from `from_index` on.
     pub fn cut(&mut self, stream: u16, from_index: u64) -> Result<()> {
-        self.reserve(self.promised + self.measure.entry(0))?;
+        self.reserve(self.reserved + self.estimate.entry(0))?;
         self.guarded(|writer| {
-            writer.make_room(record::record_bytes(0))?;
-            writer.encode(Kind::Cut, stream, from_index, &[], &[]);
+            writer.ensure_space(record::record_bytes(0))?;
+            writer.encode(RecordKind::Cut, stream, from_index, &[], &[]);
             writer.flush()
         })
     }
@@ -243,7 +188,7 @@ impl LogWriter {
     pub fn put_state(&mut self, stream: u16, state: &[u8]) -> Result<()> {
         let others = state_bytes(&self.states)
             - self.states.get(&stream).map_or(0, |old| record::record_bytes(old.len()) as u64);
-        let limit = (self.measure.segment_bytes / 4).saturating_sub(others) as usize;
+        let limit = (self.estimate.segment_bytes / 4).saturating_sub(others) as usize;
         let bytes = record::record_bytes(state.len());
         if bytes > limit {
             return Err(Error::TooLarge { what: "log state", size: state.len(), limit });
@@ -251,11 +196,11 @@ impl LogWriter {
         // The state is also repeated at the start of every later segment.
         let before = self.state_bytes;
         self.state_bytes = before.max(others + bytes as u64);
-        let reserved = self.reserve(self.promised + bytes as u64);
+        let reserved = self.reserve(self.reserved + bytes as u64);
         reserved.inspect_err(|_| self.state_bytes = before)?;
         self.guarded(|writer| {
-            writer.make_room(bytes)?;
-            writer.encode(Kind::State, stream, 0, &[], state);
+            writer.ensure_space(bytes)?;
+            writer.encode(RecordKind::State, stream, 0, &[], state);
             writer.flush()?;
             writer.states.insert(stream, Bytes::copy_from_slice(state));
             writer.state_bytes = others + bytes as u64;
@@ -280,7 +225,7 @@ impl LogWriter {
         let below = self.segments.partition_point(|segment| segment.sequence < head);
         let released = below.min(self.segments.len().saturating_sub(1));
         let released: Vec<SegmentInfo> = self.segments.drain(..released).collect();
-        released.into_iter().try_for_each(|segment| self.pool.give(segment.path))
+        released.into_iter().try_for_each(|segment| self.pool.release(segment.path))
     }
 
     /// Returns the size of the segments that hold entries of `stream` at or
@@ -308,7 +253,7 @@ impl LogWriter {
                 // Space for this record is always kept free. It states that
                 // everything before it is synced, so that damage found later is
                 // recognized as data loss.
-                writer.encode(Kind::Close, 0, 0, &[], &[]);
+                writer.encode(RecordKind::Close, 0, 0, &[], &[]);
                 writer.flush()?;
                 writer.sync_active()?;
             }
@@ -335,49 +280,33 @@ impl LogWriter {
         }
     }
 
-    fn put_entry(&mut self, entry: &Entry) -> Result<()> {
-        if entry.payload.len() > self.measure.part_bytes_max {
+    fn put_entry(&mut self, entry: &LogEntry) -> Result<()> {
+        if entry.payload.len() > self.estimate.part_bytes_max {
             return self.put_parts(entry);
         }
-        self.make_room(record::record_bytes(entry.payload.len()))?;
-        self.encode(Kind::Full, entry.stream, entry.index, &[], &entry.payload);
+        self.ensure_space(record::record_bytes(entry.payload.len()))?;
+        self.encode(RecordKind::Full, entry.stream, entry.index, &[], &entry.payload);
         Ok(())
     }
 
-    fn put_parts(&mut self, entry: &Entry) -> Result<()> {
+    fn put_parts(&mut self, entry: &LogEntry) -> Result<()> {
         let total = (entry.payload.len() as u64).to_le_bytes();
         let mut prefix = &total[..];
         let mut rest = &entry.payload[..];
         while !rest.is_empty() {
-            let wanted = rest.len().min(self.measure.part_bytes_max);
-            self.make_room(record::record_bytes(TOTAL_BYTES + wanted.min(PART_BYTES_MIN)))?;
-            let room = self.room() as usize - HEADER_BYTES - TOTAL_BYTES;
-            let (part, after) = rest.split_at(wanted.min(room));
+            let wanted = rest.len().min(self.estimate.part_bytes_max);
+            self.ensure_space(record::record_bytes(TOTAL_BYTES + wanted.min(PART_BYTES_MIN)))?;
+            let free = self.free_bytes() as usize - HEADER_BYTES - TOTAL_BYTES;
+            let (part, after) = rest.split_at(wanted.min(free));
             let kind = match (prefix.is_empty(), after.is_empty()) {
-                (false, _) => Kind::First,
-                (true, false) => Kind::Middle,
-                (true, true) => Kind::Last,
+                (false, _) => RecordKind::First,
+                (true, false) => RecordKind::Middle,
+                (true, true) => RecordKind::Last,
             };
             self.encode(kind, entry.stream, entry.index, prefix, part);
             prefix = &[];
             rest = after;
         }
-        Ok(())
-    }
-
-    /// Bytes left for records in the allocated part of the active segment.
-    fn room(&self) -> u64 {
-        self.active.as_ref().map_or(0, |active| {
-            let end = self.measure.records_end(active.space.file_bytes);
-            end.saturating_sub(active.at + self.buffer.len() as u64)
-        })
-    }
-
-    fn make_room(&mut self, bytes: usize) -> Result<()> {
-        if self.room() < bytes as u64 {
-            self.roll()?;
-        }
-        assert!(self.room() >= bytes as u64, "room was reserved for {bytes} bytes");
         Ok(())
     }
 
@@ -387,9 +316,9 @@ impl LogWriter {
         self.sync_active()?;
         let mut header = SegmentHeader {
             sequence: self.next_segment,
-            epoch: self.epoch,
+            incarnation: self.incarnation,
             first_record: self.next_record,
-            settled_end: 0,
+            synced_end: 0,
             tag: xxh3_64_with_seed(&self.next_segment.to_le_bytes(), self.secret),
         };
         let mut head = vec![0; segment::HEADER_BYTES];
@@ -400,13 +329,13 @@ impl LogWriter {
                 synced: self.synced,
                 index: 0,
                 stream: *stream,
-                kind: Kind::State,
+                kind: RecordKind::State,
             }
             .encode(&[], state, &mut head);
         }
-        header.settled_end = head.len() as u64;
+        header.synced_end = head.len() as u64;
         head[..segment::HEADER_BYTES].copy_from_slice(&header.encode());
-        let space = self.pool.make(&header, &head)?;
+        let space = self.pool.create(&header, &head)?;
         self.next_segment += 1;
         self.next_record += self.states.len() as u64;
         if self.sync {
@@ -419,13 +348,13 @@ impl LogWriter {
         let (path, index_max) = (space.path.clone(), BTreeMap::new());
         self.segments.push(SegmentInfo { sequence: header.sequence, path, bytes, index_max });
         self.tag = header.tag;
-        self.active = Some(Active { space, at: bytes });
+        self.active = Some(ActiveSegment { space, at: bytes });
         Ok(())
     }
 
     /// Appends a record to the buffer. The caller has ensured that it fits.
-    fn encode(&mut self, kind: Kind, stream: u16, index: u64, prefix: &[u8], body: &[u8]) {
-        let segment = self.segments.last_mut().expect("room was made in a segment");
+    fn encode(&mut self, kind: RecordKind, stream: u16, index: u64, prefix: &[u8], body: &[u8]) {
+        let segment = self.segments.last_mut().expect("the record has space in a segment");
         let (record, synced) = (self.next_record, self.synced);
         RecordHeader { tag: self.tag, record, synced, index, stream, kind }.encode(
             prefix,
@@ -466,7 +395,7 @@ impl LogWriter {
             return Ok(());
         }
         let active = self.active.as_ref().expect("only an active segment gets dirty");
-        let Space { file, path, .. } = &active.space;
+        let SegmentFile { file, path, .. } = &active.space;
         file.sync_data().map_err(|error| Error::io("syncing log segment", path, error))?;
         self.counters.synced();
         self.synced = self.next_record - 1;
@@ -496,8 +425,8 @@ fn state_bytes(states: &BTreeMap<u16, Bytes>) -> u64 {
     states.values().map(|state| record::record_bytes(state.len()) as u64).sum()
 }
 
-fn make_dir(files: &dyn Files, dir: &Path, sync: bool) -> Result<()> {
-    files.create_dir_all(dir).map_err(|error| Error::io("making log directory", dir, error))?;
+fn create_dir(files: &dyn Files, dir: &Path, sync: bool) -> Result<()> {
+    files.create_dir_all(dir).map_err(|error| Error::io("creating log directory", dir, error))?;
     match dir.parent().filter(|parent| sync && !parent.as_os_str().is_empty()) {
         Some(parent) => files
             .sync_dir(parent)

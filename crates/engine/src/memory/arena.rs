@@ -1,17 +1,15 @@
 //! The arena that stores the keys and values of a memory fragment.
 //!
-//! Entries are appended to chunks and never move, so a tree node refers to one by a
-//! [`Place`] of four bytes. Large values are not copied: they stay in the shared buffer
-//! in which they arrived.
+//! Entries are appended to chunks and never move, so a tree node refers to one by an
+//! [`EntryAddress`] of four bytes. Large values are not copied: they stay in the shared
+//! buffer in which they arrived.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::budget::{CHUNK_BYTES, MemoryBudget};
-
-/// Values of at least this size are kept as shared buffers.
-pub const SHARED_VALUE_MIN: usize = 4 << 10;
+use crate::cell::commit::SHARED_VALUE_BYTES_MIN;
 
 /// The size of a fragment's first chunk. Each further chunk is twice as large, up to
 /// `CHUNK_BYTES`, so that a table with few cells uses little memory.
@@ -20,7 +18,7 @@ const CHUNK_BYTES_MIN: usize = 4 << 10;
 /// the current one.
 const ENTRY_BYTES_MAX: usize = CHUNK_BYTES / 4;
 
-/// Entries start at multiples of this, so that a `Place` fits in 32 bits.
+/// Entries start at multiples of this, so that an `EntryAddress` fits in 32 bits.
 const ALIGNMENT: usize = 8;
 const OFFSET_BITS: u32 = (CHUNK_BYTES / ALIGNMENT).trailing_zeros();
 const CHUNKS_MAX: usize = 1 << (u32::BITS - OFFSET_BITS);
@@ -71,12 +69,12 @@ impl From<Bytes> for MemoryValue<'_> {
 /// The location of an entry: the chunk number in the upper bits, the offset in units of
 /// `ALIGNMENT` below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct EntryAddress(u32);
 
-impl Place {
-    fn new(chunk: usize, offset: usize) -> Place {
+impl EntryAddress {
+    fn new(chunk: usize, offset: usize) -> EntryAddress {
         debug_assert!(offset.is_multiple_of(ALIGNMENT) && offset < CHUNK_BYTES);
-        Place((chunk as u32) << OFFSET_BITS | (offset / ALIGNMENT) as u32)
+        EntryAddress((chunk as u32) << OFFSET_BITS | (offset / ALIGNMENT) as u32)
     }
 
     fn chunk(self) -> usize {
@@ -89,7 +87,7 @@ impl Place {
 }
 
 /// An entry as stored in the arena.
-pub struct Entry<'a> {
+pub struct ArenaEntry<'a> {
     /// The key, followed by the value unless the value is shared.
     pub bytes: &'a [u8],
     pub key_len: usize,
@@ -125,8 +123,8 @@ impl Arena {
             + self.shared.capacity() * size_of::<Bytes>()
     }
 
-    pub fn push(&mut self, key: &[u8], value: MemoryValue<'_>) -> Place {
-        if value.as_slice().len() < SHARED_VALUE_MIN {
+    pub fn push(&mut self, key: &[u8], value: MemoryValue<'_>) -> EntryAddress {
+        if value.as_slice().len() < SHARED_VALUE_BYTES_MIN {
             let value = value.as_slice();
             return self.push_entry(key, value.len() as u32, value);
         }
@@ -137,10 +135,10 @@ impl Arena {
         self.push_entry(key, SHARED, &number.to_le_bytes())
     }
 
-    fn push_entry(&mut self, key: &[u8], value_len: u32, value: &[u8]) -> Place {
+    fn push_entry(&mut self, key: &[u8], value_len: u32, value: &[u8]) -> EntryAddress {
         let key_len = u32::try_from(key.len()).expect("a key is shorter than 4 GiB");
         let need = HEADER_BYTES + key.len() + value.len();
-        let at = self.chunk_with_room(need);
+        let at = self.chunk_with_space(need);
         let chunk = &mut self.chunks[at];
         let offset = chunk.len().next_multiple_of(ALIGNMENT);
         let mut header = [0; HEADER_BYTES];
@@ -150,11 +148,11 @@ impl Arena {
         chunk.extend_from_slice(&header);
         chunk.extend_from_slice(key);
         chunk.extend_from_slice(value);
-        Place::new(at, offset)
+        EntryAddress::new(at, offset)
     }
 
     /// Returns a chunk that can take `need` more bytes without reallocation.
-    fn chunk_with_room(&mut self, need: usize) -> usize {
+    fn chunk_with_space(&mut self, need: usize) -> usize {
         if need > ENTRY_BYTES_MAX {
             return self.add_chunk(need);
         }
@@ -171,7 +169,7 @@ impl Arena {
 
     fn add_chunk(&mut self, capacity: usize) -> usize {
         // Reached at 32 GiB; a fragment is sealed long before.
-        assert!(self.chunks.len() < CHUNKS_MAX, "a memory fragment has no room for a cell");
+        assert!(self.chunks.len() < CHUNKS_MAX, "a memory fragment is limited to 32 GiB");
         let spare = if capacity == CHUNK_BYTES { self.budget.take_spare_chunk() } else { None };
         let chunk = spare.unwrap_or_else(|| Vec::with_capacity(capacity));
         self.bytes += chunk.capacity();
@@ -179,23 +177,24 @@ impl Arena {
         self.chunks.len() - 1
     }
 
-    pub fn key(&self, place: Place) -> &[u8] {
-        let (key_len, _, rest) = self.header(place);
+    pub fn key(&self, address: EntryAddress) -> &[u8] {
+        let (key_len, _, rest) = self.header(address);
         &rest[..key_len]
     }
 
-    pub fn entry(&self, place: Place) -> Entry<'_> {
-        let (key_len, value_len, rest) = self.header(place);
+    pub fn entry(&self, address: EntryAddress) -> ArenaEntry<'_> {
+        let (key_len, value_len, rest) = self.header(address);
         if value_len & SHARED == 0 {
             let bytes = &rest[..key_len + value_len as usize];
-            return Entry { bytes, key_len, shared: None };
+            return ArenaEntry { bytes, key_len, shared: None };
         }
         let number = u32_at(rest, key_len);
-        Entry { bytes: &rest[..key_len], key_len, shared: Some(&self.shared[number as usize]) }
+        ArenaEntry { bytes: &rest[..key_len], key_len, shared: Some(&self.shared[number as usize]) }
     }
 
-    fn header(&self, place: Place) -> (usize, u32, &[u8]) {
-        let (header, rest) = self.chunks[place.chunk()][place.offset()..].split_at(HEADER_BYTES);
+    fn header(&self, address: EntryAddress) -> (usize, u32, &[u8]) {
+        let (header, rest) =
+            self.chunks[address.chunk()][address.offset()..].split_at(HEADER_BYTES);
         (u32_at(header, 0) as usize, u32_at(header, 4), rest)
     }
 }
@@ -209,7 +208,7 @@ impl Drop for Arena {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let bytes = bytes[at..].first_chunk().expect("an entry is written whole");
+    let bytes = bytes[at..].first_chunk().expect("an entry is complete");
     u32::from_le_bytes(*bytes)
 }
 
@@ -229,7 +228,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn value<'a>(entry: &'a Entry<'a>) -> &'a [u8] {
+    fn value<'a>(entry: &'a ArenaEntry<'a>) -> &'a [u8] {
         entry.shared.map_or(&entry.bytes[entry.key_len..], |shared| shared)
     }
 
@@ -246,13 +245,13 @@ mod tests {
                 .zip(sizes)
                 .map(|(fill, (key, value))| (vec![fill; key], vec![!fill; value]))
                 .collect();
-            let places: Vec<_> = cells
+            let addresses: Vec<_> = cells
                 .iter()
                 .map(|(key, value)| arena.push(key, value.as_slice().into()))
                 .collect();
-            for ((key, expected), place) in cells.iter().zip(places) {
-                let entry = arena.entry(place);
-                prop_assert_eq!(arena.key(place), &key[..]);
+            for ((key, expected), address) in cells.iter().zip(addresses) {
+                let entry = arena.entry(address);
+                prop_assert_eq!(arena.key(address), &key[..]);
                 prop_assert_eq!(&entry.bytes[..entry.key_len], &key[..]);
                 prop_assert_eq!(value(&entry), &expected[..]);
             }
@@ -263,9 +262,9 @@ mod tests {
     #[test]
     fn a_large_shared_value_is_not_copied() {
         let mut arena = Arena::new(&MemoryBudget::new(1 << 30));
-        let large = Bytes::from(vec![7; SHARED_VALUE_MIN]);
-        let place = arena.push(b"key", large.clone().into());
-        assert_eq!(arena.entry(place).shared.unwrap().as_ptr(), large.as_ptr());
+        let large = Bytes::from(vec![7; SHARED_VALUE_BYTES_MIN]);
+        let address = arena.push(b"key", large.clone().into());
+        assert_eq!(arena.entry(address).shared.unwrap().as_ptr(), large.as_ptr());
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::arena::Entry;
+use super::arena::ArenaEntry;
 use super::fragment::MemoryFragment;
-use super::tree::{Spot, Tree};
+use super::tree::{Tree, TreePosition};
 use crate::error::Result;
 use crate::merge::Cursor;
 use crate::txn::Txn;
@@ -27,7 +27,7 @@ pub struct MemoryCursor {
     /// The current entry within the batch.
     at: usize,
     /// The position after the last entry of the batch.
-    spot: Option<Spot>,
+    position: Option<TreePosition>,
     /// The number of entries in the next batch.
     next_entries: usize,
 }
@@ -52,7 +52,7 @@ impl Batch {
         self.entries.clear();
     }
 
-    fn push(&mut self, entry: &Entry<'_>) {
+    fn push(&mut self, entry: &ArenaEntry<'_>) {
         let key_start = self.bytes.len();
         self.bytes.extend_from_slice(entry.bytes);
         self.entries.push(BatchEntry {
@@ -76,10 +76,10 @@ impl Batch {
         }
     }
 
-    /// Copies entries starting at `spot` and advances `spot` past them.
-    fn fill(&mut self, tree: &Tree, spot: &mut Spot, entries: usize) {
+    /// Copies entries starting at `position` and advances `position` past them.
+    fn fill(&mut self, tree: &Tree, position: &mut TreePosition, entries: usize) {
         while self.entries.len() < entries && self.bytes.len() < BATCH_BYTES {
-            let Some(entry) = tree.take_next(spot) else { return };
+            let Some(entry) = tree.take_next(position) else { return };
             self.push(&entry);
         }
     }
@@ -87,30 +87,30 @@ impl Batch {
 
 impl MemoryCursor {
     pub(super) fn new(fragment: Arc<MemoryFragment>) -> MemoryCursor {
-        MemoryCursor { fragment, batch: Batch::default(), at: 0, spot: None, next_entries: 1 }
+        MemoryCursor { fragment, batch: Batch::default(), at: 0, position: None, next_entries: 1 }
     }
 
-    fn start(&mut self, find: impl FnOnce(&Tree) -> Option<Spot>) {
+    fn start(&mut self, find: impl FnOnce(&Tree) -> Option<TreePosition>) {
         self.batch.clear();
         self.at = 0;
         let tree = self.fragment.read();
-        self.spot = find(&tree);
-        if let Some(spot) = &mut self.spot {
-            self.batch.fill(&tree, spot, 1);
+        self.position = find(&tree);
+        if let Some(position) = &mut self.position {
+            self.batch.fill(&tree, position, 1);
         }
         self.next_entries = BATCH_GROWTH;
     }
 
     fn refill(&mut self) {
         let tree = self.fragment.read();
-        let mut spot = self.spot.expect("a cursor that stands on an entry was sought");
-        if !tree.still_stands(spot) {
-            spot = tree.find_after(self.batch.key(self.batch.entries.len() - 1));
+        let mut position = self.position.expect("a positioned cursor was sought");
+        if !tree.is_current(position) {
+            position = tree.find_after(self.batch.key(self.batch.entries.len() - 1));
         }
         self.batch.clear();
         self.at = 0;
-        self.batch.fill(&tree, &mut spot, self.next_entries);
-        self.spot = Some(spot);
+        self.batch.fill(&tree, &mut position, self.next_entries);
+        self.position = Some(position);
         self.next_entries = (self.next_entries * BATCH_GROWTH).min(BATCH_ENTRIES_MAX);
     }
 }
@@ -138,7 +138,7 @@ impl Cursor for MemoryCursor {
     }
 
     fn next(&mut self) -> Result<()> {
-        assert!(self.valid(), "a cursor that stands nowhere has no next entry");
+        assert!(self.valid(), "an unpositioned cursor has no next entry");
         self.at += 1;
         if self.at == self.batch.entries.len() {
             self.refill();
@@ -167,7 +167,8 @@ impl Cursor for MemoryCursor {
 mod tests {
     use super::*;
     use crate::budget::MemoryBudget;
-    use crate::memory::{MemoryValue, SHARED_VALUE_MIN};
+    use crate::cell::commit::SHARED_VALUE_BYTES_MIN;
+    use crate::memory::MemoryValue;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -189,7 +190,7 @@ mod tests {
     }
 
     fn value_len() -> impl Strategy<Value = usize> {
-        prop_oneof![20 => 0usize..30, 1 => SHARED_VALUE_MIN - 1..SHARED_VALUE_MIN + 2]
+        prop_oneof![20 => 0usize..30, 1 => SHARED_VALUE_BYTES_MIN - 1..SHARED_VALUE_BYTES_MIN + 2]
     }
 
     fn action() -> impl Strategy<Value = Action> {

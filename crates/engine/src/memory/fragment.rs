@@ -7,9 +7,9 @@ use super::arena::MemoryValue;
 use super::cursor::MemoryCursor;
 use super::tree::Tree;
 use crate::budget::{Charge, MemoryBudget};
-use crate::cell::key::TXN_TAIL;
+use crate::cell::key::txn_of;
+use crate::cell::range_tombstone::{RangeTombstoneLookup, RangeTombstoneMap, RangeTombstones};
 use crate::cell::rows::RowRange;
-use crate::cell::span::{RangeDeletes, SpanMap, Spans};
 use crate::sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::txn::Txn;
 
@@ -19,23 +19,23 @@ const CELLS_PER_LATCH: usize = 32;
 /// The cells of one (table, group) in memory. Grows while it is read; intended for one
 /// writer at a time.
 pub struct MemoryFragment {
-    inside: RwLock<Inside>,
+    contents: RwLock<FragmentContents>,
 }
 
 /// Which kinds of entries a fragment holds.
 pub struct Holds {
     pub cells: bool,
-    pub spans: bool,
+    pub range_tombstones: bool,
 }
 
-struct Inside {
+struct FragmentContents {
     /// Declared before the tree, so that the charge is released before the tree's
     /// chunks are offered to the pool of spare chunks.
     charge: Charge,
     tree: Tree,
     txns: Option<(Txn, Txn)>,
     cell_txn_max: Txn,
-    spans: SpanMap,
+    range_tombstones: RangeTombstoneMap,
     /// Bytes of commits that shared values keep in memory in addition to their own.
     pinned_bytes: usize,
 }
@@ -45,12 +45,12 @@ impl MemoryFragment {
         let tree = Tree::new(budget);
         let charge = budget.charge(tree.bytes());
         MemoryFragment {
-            inside: RwLock::new(Inside {
+            contents: RwLock::new(FragmentContents {
                 charge,
                 tree,
                 txns: None,
                 cell_txn_max: Txn::ZERO,
-                spans: SpanMap::default(),
+                range_tombstones: RangeTombstoneMap::default(),
                 pinned_bytes: 0,
             }),
         }
@@ -64,78 +64,81 @@ impl MemoryFragment {
         if cells.peek().is_none() {
             return;
         }
-        let mut inside = self.inside.write();
+        let mut contents = self.contents.write();
         loop {
             for (key, value) in cells.by_ref().take(CELLS_PER_LATCH) {
-                let new = inside.tree.insert(key, value);
-                debug_assert!(new, "a cell with the key {} is there", key.escape_ascii());
-                inside.note_cell(txn_of(key));
+                let new = contents.tree.insert(key, value);
+                debug_assert!(new, "a cell with the key {} exists already", key.escape_ascii());
+                contents.note_cell(txn_of(key));
             }
-            inside.update_charge();
+            contents.update_charge();
             if cells.peek().is_none() {
                 return;
             }
-            RwLockWriteGuard::bump(&mut inside);
+            RwLockWriteGuard::bump(&mut contents);
         }
     }
 
     /// Adds a delete of a range of rows.
-    pub fn insert_span(&self, range: &RowRange, txn: Txn) {
+    pub fn insert_range_tombstone(&self, range: &RowRange, txn: Txn) {
         if range.is_empty() {
             return;
         }
-        let mut inside = self.inside.write();
-        inside.spans.insert(range, &[txn]);
-        inside.note_txn(txn);
-        inside.update_charge();
+        let mut contents = self.contents.write();
+        contents.range_tombstones.insert(range, &[txn]);
+        contents.note_txn(txn);
+        contents.update_charge();
     }
 
     /// Charges bytes that values of the fragment keep in memory.
     pub fn pin(&self, bytes: usize) {
-        let mut inside = self.inside.write();
-        inside.pinned_bytes += bytes;
-        inside.update_charge();
+        let mut contents = self.contents.write();
+        contents.pinned_bytes += bytes;
+        contents.update_charge();
     }
 
     /// Returns a copy of the current range tombstones.
-    pub fn spans(&self) -> Spans {
-        self.inside.read().spans.to_spans()
+    pub fn range_tombstones(&self) -> RangeTombstones {
+        self.contents.read().range_tombstones.to_list()
     }
 
     /// Returns which kinds of entries a reader has to consult.
     pub fn holds(&self) -> Holds {
-        let inside = self.inside.read();
-        Holds { cells: inside.tree.cells() > 0, spans: !inside.spans.is_empty() }
+        let contents = self.contents.read();
+        Holds {
+            cells: contents.tree.cells() > 0,
+            range_tombstones: !contents.range_tombstones.is_empty(),
+        }
     }
 
     /// Returns the bytes held and charged to the budget.
     pub fn bytes(&self) -> usize {
-        self.inside.read().charge.bytes()
+        self.contents.read().charge.bytes()
     }
 
     pub fn cells(&self) -> usize {
-        self.inside.read().tree.cells()
+        self.contents.read().tree.cells()
     }
 
     /// Returns whether the fragment has neither cells nor range tombstones.
     pub fn is_empty(&self) -> bool {
         let holds = self.holds();
-        !holds.cells && !holds.spans
+        !holds.cells && !holds.range_tombstones
     }
 
     /// Returns the oldest txn of a cell or range tombstone.
     pub fn txn_min(&self) -> Option<Txn> {
-        self.inside.read().txns.map(|(min, _)| min)
+        self.contents.read().txns.map(|(min, _)| min)
     }
 
     /// Returns the newest txn of a cell or range tombstone.
     pub fn txn_max(&self) -> Option<Txn> {
-        self.inside.read().txns.map(|(_, max)| max)
+        self.contents.read().txns.map(|(_, max)| max)
     }
 
     /// Returns the newest txn of a cell.
     pub fn cell_txn_max(&self) -> Txn {
-        self.inside.read().cell_txn_max
+        self.contents.read().cell_txn_max
     }
 
     pub fn cursor(self: &Arc<Self>) -> MemoryCursor {
@@ -143,25 +146,25 @@ impl MemoryFragment {
     }
 
     pub(super) fn read(&self) -> TreeLatch<'_> {
-        RwLockReadGuard::map(self.inside.read(), |inside| &inside.tree)
+        RwLockReadGuard::map(self.contents.read(), |contents| &contents.tree)
     }
 }
 
 /// Deletes that arrive during a read are newer than any reader's snapshot.
-impl RangeDeletes for MemoryFragment {
+impl RangeTombstoneLookup for MemoryFragment {
     fn covering(&self, row: &[u8], snapshot: Txn) -> Option<Txn> {
-        self.inside.read().spans.covering(row, snapshot)
+        self.contents.read().range_tombstones.covering(row, snapshot)
     }
 
-    fn span_over(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)> {
-        self.inside.read().spans.span_over(row, snapshot)
+    fn covering_range(&self, row: &[u8], snapshot: Txn) -> Option<(RowRange, Txn)> {
+        self.contents.read().range_tombstones.covering_range(row, snapshot)
     }
 }
 
 /// The tree under a read latch.
 pub(super) type TreeLatch<'a> = MappedRwLockReadGuard<'a, Tree>;
 
-impl Inside {
+impl FragmentContents {
     fn note_cell(&mut self, txn: Option<Txn>) {
         let Some(txn) = txn else { return };
         self.cell_txn_max = self.cell_txn_max.max(txn);
@@ -174,9 +177,9 @@ impl Inside {
     }
 
     fn update_charge(&mut self) {
-        // The memory of the cells only grows, but a span that closes a gap can shrink
-        // the list of spans.
-        let now = self.tree.bytes() + self.spans.bytes() + self.pinned_bytes;
+        // The memory of the cells only grows, but a range tombstone that closes a gap
+        // can shrink the list of range tombstones.
+        let now = self.tree.bytes() + self.range_tombstones.bytes() + self.pinned_bytes;
         let charged = self.charge.bytes();
         if now > charged {
             self.charge.grow(now - charged);
@@ -184,12 +187,6 @@ impl Inside {
             self.charge.shrink(charged - now);
         }
     }
-}
-
-/// Returns the txn at the end of a key.
-fn txn_of(key: &[u8]) -> Option<Txn> {
-    let tail = key.last_chunk::<TXN_TAIL>()?;
-    Txn::from_raw(!u64::from_be_bytes(*tail.first_chunk()?))
 }
 
 #[cfg(test)]
@@ -216,9 +213,9 @@ mod tests {
         let keys = [cell_key(1, 5), cell_key(2, 9)];
         fragment.insert_all(keys.iter().map(|key| (&key[..], b"v".as_slice().into())));
         assert_eq!((fragment.txn_min(), fragment.txn_max()), (Some(txn(5)), Some(txn(9))));
-        fragment.insert_span(&RowRange::new("b", "a"), txn(1));
-        fragment.insert_span(&RowRange::new("a", "b"), txn(3));
-        fragment.insert_span(&RowRange::new("c", "d"), txn(12));
+        fragment.insert_range_tombstone(&RowRange::new("b", "a"), txn(1));
+        fragment.insert_range_tombstone(&RowRange::new("a", "b"), txn(3));
+        fragment.insert_range_tombstone(&RowRange::new("c", "d"), txn(12));
         assert_eq!((fragment.txn_min(), fragment.txn_max()), (Some(txn(3)), Some(txn(12))));
         assert_eq!(fragment.cells(), 2);
     }
@@ -226,8 +223,8 @@ mod tests {
     #[test]
     fn a_fragment_with_only_a_span_is_not_empty() {
         let fragment = MemoryFragment::new(&MemoryBudget::new(1 << 20));
-        let before = fragment.spans();
-        fragment.insert_span(&RowRange::row(b"x"), txn(4));
+        let before = fragment.range_tombstones();
+        fragment.insert_range_tombstone(&RowRange::row(b"x"), txn(4));
         assert!(!fragment.is_empty() && before.is_empty());
         assert_eq!(fragment.covering(b"x", Txn::MAX), Some(txn(4)));
     }
@@ -260,9 +257,9 @@ mod tests {
             (&key[..], value)
         }));
         for row in 0..100u8 {
-            fragment.insert_span(&RowRange::new([row, 1], [row, 9]), txn(6));
+            fragment.insert_range_tombstone(&RowRange::new([row, 1], [row, 9]), txn(6));
         }
-        let recount = fragment.inside.read().tree.recount() + fragment.spans().bytes();
+        let recount = fragment.contents.read().tree.recount() + fragment.range_tombstones().bytes();
         assert_eq!(fragment.bytes(), recount);
         assert_eq!(budget.used(), 1000 + recount);
         assert!(recount > 40 * 100_000 + keys.iter().map(Vec::len).sum::<usize>());

@@ -1,18 +1,19 @@
 //! The sorted keys of one tree node, leaf or inner.
 //!
-//! Each key's place is stored with its head: the eight bytes after a prefix that all
-//! keys of the node share. Most comparisons are decided by the heads, within the node,
+//! Each key's address is stored with its word: the eight bytes after a prefix that all
+//! keys of the node share. Most comparisons are decided by the words, within the node,
 //! without touching the arena.
 
 use std::cmp::Ordering;
 
-use super::arena::{Arena, Place};
+use super::arena::{Arena, EntryAddress};
+use crate::cell::prefix::{common_prefix, first_word};
 
 /// By how much the keys' own common prefix must exceed the one guaranteed by the fences
 /// to be worth checking on every search.
 const OWN_PREFIX_GAIN_MIN: usize = 4;
 
-const HEADS_PER_LINE: usize = 64 / size_of::<u64>();
+const WORDS_PER_LINE: usize = 64 / size_of::<u64>();
 
 /// A node at the edge of the tree has no fences. At these sizes it computes the common
 /// prefix of its own keys.
@@ -20,20 +21,26 @@ const REFIT_AT: [usize; 3] = [4, 16, 64];
 
 #[repr(C, align(64))]
 pub struct NodeKeys<const N: usize> {
-    heads: [u64; N],
-    places: [Place; N],
+    words: [u64; N],
+    addresses: [EntryAddress; N],
     len: usize,
     /// The number of leading bytes that every key searched for in this node shares with
     /// its keys, because the fences of the node (the separators around it) share them.
     shared: usize,
-    /// The offset of the heads within the keys. If it exceeds `shared`, a searched key
+    /// The offset of the words within the keys. If it exceeds `shared`, a searched key
     /// must be compared with the first key up to this offset.
     prefix: usize,
 }
 
 impl<const N: usize> NodeKeys<N> {
     pub fn new() -> Self {
-        NodeKeys { len: 0, shared: 0, prefix: 0, heads: [0; N], places: [Place::default(); N] }
+        NodeKeys {
+            len: 0,
+            shared: 0,
+            prefix: 0,
+            words: [0; N],
+            addresses: [EntryAddress::default(); N],
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -44,8 +51,8 @@ impl<const N: usize> NodeKeys<N> {
         self.len == N
     }
 
-    pub fn place(&self, at: usize) -> Place {
-        self.places[..self.len][at]
+    pub fn address(&self, at: usize) -> EntryAddress {
+        self.addresses[..self.len][at]
     }
 
     /// Returns the number of keys before `key`.
@@ -60,53 +67,53 @@ impl<const N: usize> NodeKeys<N> {
 
     fn count(&self, arena: &Arena, key: &[u8], counts: impl Fn(Ordering) -> bool) -> usize {
         if self.prefix > self.shared && self.len > 0 {
-            let own = &arena.key(self.places[0])[..self.prefix];
+            let own = &arena.key(self.addresses[0])[..self.prefix];
             match key[..key.len().min(self.prefix)].cmp(own) {
                 Ordering::Less => return 0,
                 Ordering::Equal => {}
                 Ordering::Greater => return self.len,
             }
         }
-        let head = head_of(key, self.prefix);
-        let heads = &self.heads[..self.len];
-        let first = count_below(heads, head);
-        if heads.get(first) != Some(&head) {
+        let word = word_of(key, self.prefix);
+        let words = &self.words[..self.len];
+        let first = count_below(words, word);
+        if words.get(first) != Some(&word) {
             return first;
         }
-        let equal = heads[first..].partition_point(|&other| other == head);
+        let equal = words[first..].partition_point(|&other| other == word);
         first
-            + self.places[first..first + equal]
-                .partition_point(|&place| counts(arena.key(place).cmp(key)))
+            + self.addresses[first..first + equal]
+                .partition_point(|&address| counts(arena.key(address).cmp(key)))
     }
 
     /// Returns whether the key at `at` equals `key`.
     pub fn is_at(&self, arena: &Arena, at: usize, key: &[u8]) -> bool {
         at < self.len
-            && self.heads[at] == head_of(key, self.prefix)
-            && arena.key(self.places[at]) == key
+            && self.words[at] == word_of(key, self.prefix)
+            && arena.key(self.addresses[at]) == key
     }
 
-    /// Returns whether `key` is certainly before the key at `at`, judging by heads
+    /// Returns whether `key` is certainly before the key at `at`, judging by words
     /// alone. `neighbour` is a key of this node.
     pub fn is_clearly_before(&self, at: usize, key: &[u8], neighbour: &[u8]) -> bool {
         key.get(..self.prefix) == neighbour.get(..self.prefix)
-            && head_of(key, self.prefix) < self.heads[at]
+            && word_of(key, self.prefix) < self.words[at]
     }
 
-    pub fn insert(&mut self, arena: &Arena, at: usize, key: &[u8], place: Place) {
+    pub fn insert(&mut self, arena: &Arena, at: usize, key: &[u8], address: EntryAddress) {
         if REFIT_AT.contains(&self.len) {
             self.refit(arena, self.shared);
         }
         if self.prefix > self.shared && self.len > 0 {
-            let common = common_prefix(key, arena.key(self.places[0]));
+            let common = common_prefix(key, arena.key(self.addresses[0]));
             if common < self.prefix {
                 self.set_prefix(arena, common.max(self.shared));
             }
         }
-        self.heads.copy_within(at..self.len, at + 1);
-        self.places.copy_within(at..self.len, at + 1);
-        self.heads[at] = head_of(key, self.prefix);
-        self.places[at] = place;
+        self.words.copy_within(at..self.len, at + 1);
+        self.addresses.copy_within(at..self.len, at + 1);
+        self.words[at] = word_of(key, self.prefix);
+        self.addresses[at] = address;
         self.len += 1;
     }
 
@@ -115,8 +122,8 @@ impl<const N: usize> NodeKeys<N> {
         let mut right = NodeKeys::new();
         right.len = self.len - at;
         (right.shared, right.prefix) = (self.shared, self.prefix);
-        right.heads[..right.len].copy_from_slice(&self.heads[at..self.len]);
-        right.places[..right.len].copy_from_slice(&self.places[at..self.len]);
+        right.words[..right.len].copy_from_slice(&self.words[at..self.len]);
+        right.addresses[..right.len].copy_from_slice(&self.addresses[at..self.len]);
         self.len = at;
         right
     }
@@ -126,12 +133,12 @@ impl<const N: usize> NodeKeys<N> {
         self.len -= 1;
     }
 
-    /// Recomputes the heads for fences that share `shared` bytes.
+    /// Recomputes the words for fences that share `shared` bytes.
     pub fn refit(&mut self, arena: &Arena, shared: usize) {
         self.shared = shared;
         let own = match self.len {
             0 => 0,
-            len => common_prefix(arena.key(self.places[0]), arena.key(self.places[len - 1])),
+            len => common_prefix(arena.key(self.addresses[0]), arena.key(self.addresses[len - 1])),
         };
         let prefix = if own >= shared + OWN_PREFIX_GAIN_MIN { own } else { shared };
         if prefix != self.prefix {
@@ -141,37 +148,26 @@ impl<const N: usize> NodeKeys<N> {
 
     fn set_prefix(&mut self, arena: &Arena, prefix: usize) {
         self.prefix = prefix;
-        for (head, &place) in self.heads.iter_mut().zip(&self.places[..self.len]) {
-            *head = head_of(arena.key(place), prefix);
+        for (word, &address) in self.words.iter_mut().zip(&self.addresses[..self.len]) {
+            *word = word_of(arena.key(address), prefix);
         }
     }
 }
 
-/// Returns the number of sorted heads below `head`.
+/// Returns the number of sorted words below `word`.
 ///
 /// A binary search would wait for one cache line after another; this reads all lines of
 /// a node at once.
-fn count_below(heads: &[u64], head: u64) -> usize {
-    let lines = heads.chunks_exact(HEADS_PER_LINE);
-    let from = HEADS_PER_LINE * lines.filter(|line| line[HEADS_PER_LINE - 1] < head).count();
-    let rest = heads[from..].iter().take(HEADS_PER_LINE);
-    from + rest.filter(|&&other| other < head).count()
+fn count_below(words: &[u64], word: u64) -> usize {
+    let lines = words.chunks_exact(WORDS_PER_LINE);
+    let from = WORDS_PER_LINE * lines.filter(|line| line[WORDS_PER_LINE - 1] < word).count();
+    let rest = words[from..].iter().take(WORDS_PER_LINE);
+    from + rest.filter(|&&other| other < word).count()
 }
 
-/// Returns eight bytes of the key as a number with the same order. A short key is
-/// padded with zeros, so equal heads do not imply equal keys.
-fn head_of(key: &[u8], from: usize) -> u64 {
-    let rest = key.get(from..).unwrap_or_default();
-    if let Some(chunk) = rest.first_chunk() {
-        return u64::from_be_bytes(*chunk);
-    }
-    let mut head = [0; 8];
-    head[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(head)
-}
-
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+/// Returns the word of a key: the eight bytes from `from` on.
+fn word_of(key: &[u8], from: usize) -> u64 {
+    first_word(key.get(from..).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -204,8 +200,8 @@ mod tests {
                 let at = node.count_before(&arena, key);
                 prop_assert_eq!(at, model.range(..key.clone()).count());
                 prop_assert!(!node.is_at(&arena, at, key));
-                let place = arena.push(key, b"".as_slice().into());
-                node.insert(&arena, at, key, place);
+                let address = arena.push(key, b"".as_slice().into());
+                node.insert(&arena, at, key, address);
                 model.insert(key.clone());
                 prop_assert!(node.is_at(&arena, at, key));
             }

@@ -2,7 +2,7 @@
 //! flush, growing while they are read.
 //!
 //! A [`MemoryFragment`] is an insert-only tree ([`tree`]) whose nodes hold short key
-//! heads ([`keys`]) and whose keys and values are stored in an [`arena`]. One latch
+//! words ([`keys`]) and whose keys and values are stored in an [`arena`]. One latch
 //! guards the fragment and is held for a few cells at a time: writers insert under it,
 //! and a [`MemoryCursor`] copies what it needs, so that no reference outlives the
 //! latch.
@@ -13,6 +13,6 @@ mod fragment;
 mod keys;
 mod tree;
 
-pub use arena::{MemoryValue, SHARED_VALUE_MIN};
+pub use arena::MemoryValue;
 pub use cursor::MemoryCursor;
 pub use fragment::MemoryFragment;

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use super::arena::{Arena, Entry, MemoryValue, Place};
-use super::keys::{NodeKeys, common_prefix};
+use super::arena::{Arena, ArenaEntry, EntryAddress, MemoryValue};
+use super::keys::NodeKeys;
 use crate::budget::MemoryBudget;
+use crate::cell::prefix::common_prefix;
 
 const LEAF_KEYS: usize = 64;
 const INNER_KEYS: usize = 127;
@@ -32,7 +33,7 @@ struct Inner {
 /// A position: entry `at` of a leaf, valid while the leaf has this change count. Past
 /// the end of the last leaf there is no entry.
 #[derive(Clone, Copy, Debug)]
-pub struct Spot {
+pub struct TreePosition {
     leaf: u32,
     at: usize,
     changes: u32,
@@ -49,8 +50,8 @@ struct Step {
 /// The separators around a node; `None` at the edge of the tree.
 #[derive(Clone, Copy, Default)]
 struct Fences {
-    lower: Option<Place>,
-    upper: Option<Place>,
+    lower: Option<EntryAddress>,
+    upper: Option<EntryAddress>,
 }
 
 impl Fences {
@@ -64,11 +65,11 @@ impl Fences {
         }
     }
 
-    fn below(self, separator: Place) -> Fences {
+    fn below(self, separator: EntryAddress) -> Fences {
         Fences { upper: Some(separator), ..self }
     }
 
-    fn above(self, separator: Place) -> Fences {
+    fn above(self, separator: EntryAddress) -> Fences {
         Fences { lower: Some(separator), ..self }
     }
 }
@@ -133,8 +134,8 @@ impl Tree {
     /// Adds an entry; returns `false` if the key already exists.
     pub fn insert(&mut self, key: &[u8], value: MemoryValue<'_>) -> bool {
         if let Some((leaf, at)) = self.beside_newest(key) {
-            let place = self.arena.push(key, value);
-            self.insert_in_leaf(leaf, at, key, place);
+            let address = self.arena.push(key, value);
+            self.insert_in_leaf(leaf, at, key, address);
             return true;
         }
         let path = self.path_to(key);
@@ -144,11 +145,11 @@ impl Tree {
             return false;
         }
         let full = keys.is_full();
-        let place = self.arena.push(key, value);
+        let address = self.arena.push(key, value);
         if full {
-            self.split_leaf(&path, at, key, place);
+            self.split_leaf(&path, at, key, address);
         } else {
-            self.insert_in_leaf(path.leaf, at, key, place);
+            self.insert_in_leaf(path.leaf, at, key, address);
         }
         true
     }
@@ -161,7 +162,7 @@ impl Tree {
         if leaf.keys.is_full() || newest >= leaf.keys.len() {
             return None;
         }
-        let before = self.arena.key(leaf.keys.place(newest));
+        let before = self.arena.key(leaf.keys.address(newest));
         if key <= before {
             return None;
         }
@@ -174,9 +175,9 @@ impl Tree {
         fits.then_some((number, at))
     }
 
-    fn insert_in_leaf(&mut self, number: u32, at: usize, key: &[u8], place: Place) {
+    fn insert_in_leaf(&mut self, number: u32, at: usize, key: &[u8], address: EntryAddress) {
         let leaf = &mut self.leaves[number as usize];
-        leaf.keys.insert(&self.arena, at, key, place);
+        leaf.keys.insert(&self.arena, at, key, address);
         leaf.changes = leaf.changes.wrapping_add(1);
         self.cells += 1;
         self.newest = (number, at);
@@ -193,10 +194,10 @@ impl Tree {
             let child = inner.keys.count_through(&self.separators, key);
             *step = Step { inner: path.leaf, child, fences: path.fences };
             if child > 0 {
-                path.fences.lower = Some(inner.keys.place(child - 1));
+                path.fences.lower = Some(inner.keys.address(child - 1));
             }
             if child < inner.keys.len() {
-                path.fences.upper = Some(inner.keys.place(child));
+                path.fences.upper = Some(inner.keys.address(child));
             }
             path.leaf = inner.children[child];
         }
@@ -204,17 +205,17 @@ impl Tree {
     }
 
     /// Splits the full leaf at the end of the path and adds the new entry.
-    fn split_leaf(&mut self, path: &Path, at: usize, key: &[u8], place: Place) {
+    fn split_leaf(&mut self, path: &Path, at: usize, key: &[u8], address: EntryAddress) {
         let number = self.leaves.len() as u32;
-        assert!(number < NO_LEAF, "a memory fragment has no number for a leaf");
+        assert!(number < NO_LEAF, "a memory fragment has too many leaves");
         let left = &mut self.leaves[path.leaf as usize];
         // Ascending keys are appended to a new leaf, which leaves the last one full.
         let appended = at == LEAF_KEYS && left.next == NO_LEAF;
         let middle = if appended { LEAF_KEYS } else { LEAF_KEYS / 2 };
-        let last_left = self.arena.key(left.keys.place(middle - 1));
-        let first_right = if appended { key } else { self.arena.key(left.keys.place(middle)) };
+        let last_left = self.arena.key(left.keys.address(middle - 1));
+        let first_right = if appended { key } else { self.arena.key(left.keys.address(middle)) };
         let cut = &first_right[..=common_prefix(last_left, first_right)];
-        let goes_left = key < cut;
+        let belongs_left = key < cut;
         let separator = self.separators.push(cut, MemoryValue::Borrowed(&[]));
 
         let mut right = Leaf { keys: left.keys.split_off(middle), next: left.next, changes: 0 };
@@ -225,16 +226,16 @@ impl Tree {
         right.keys.refit(&self.arena, fences.above(separator).shared(&self.separators));
         self.leaves.push(Box::new(right));
         self.insert_separator(path, separator, number);
-        if goes_left {
-            self.insert_in_leaf(path.leaf, at, key, place);
+        if belongs_left {
+            self.insert_in_leaf(path.leaf, at, key, address);
         } else {
-            self.insert_in_leaf(number, at - middle, key, place);
+            self.insert_in_leaf(number, at - middle, key, address);
         }
     }
 
     /// Adds `child`, split off at `separator`, to the inner nodes of a path, from the
     /// lowest up.
-    fn insert_separator(&mut self, path: &Path, separator: Place, child: u32) {
+    fn insert_separator(&mut self, path: &Path, separator: EntryAddress, child: u32) {
         let (mut separator, mut child) = (separator, child);
         for step in path.steps[..self.height].iter().rev() {
             if !self.inners[step.inner as usize].keys.is_full() {
@@ -243,7 +244,7 @@ impl Tree {
             }
             (separator, child) = self.split_inner(step, separator, child);
         }
-        assert!(self.height < HEIGHT_MAX, "a tree of this height has more leaves than numbers");
+        assert!(self.height < HEIGHT_MAX, "the tree is too high");
         let mut root = Inner { keys: NodeKeys::new(), children: [0; INNER_KEYS + 1] };
         root.children[0] = self.root;
         self.root = self.inners.len() as u32;
@@ -252,7 +253,7 @@ impl Tree {
         self.insert_in_inner(self.root, 0, separator, child);
     }
 
-    fn insert_in_inner(&mut self, number: u32, at: usize, separator: Place, child: u32) {
+    fn insert_in_inner(&mut self, number: u32, at: usize, separator: EntryAddress, child: u32) {
         let inner = &mut self.inners[number as usize];
         let len = inner.keys.len();
         let key = self.separators.key(separator);
@@ -263,12 +264,17 @@ impl Tree {
 
     /// Splits a full inner node and adds the new child. Returns the separator that
     /// moves up and the number of the new node.
-    fn split_inner(&mut self, step: &Step, separator: Place, child: u32) -> (Place, u32) {
+    fn split_inner(
+        &mut self,
+        step: &Step,
+        separator: EntryAddress,
+        child: u32,
+    ) -> (EntryAddress, u32) {
         let number = self.inners.len() as u32;
         let left = &mut self.inners[step.inner as usize];
         let appended = step.child == INNER_KEYS && step.fences.upper.is_none();
         let middle = if appended { INNER_KEYS - 1 } else { INNER_KEYS / 2 };
-        let risen = left.keys.place(middle);
+        let risen = left.keys.address(middle);
         let mut right =
             Inner { keys: left.keys.split_off(middle + 1), children: [0; INNER_KEYS + 1] };
         left.keys.pop();
@@ -286,23 +292,23 @@ impl Tree {
     }
 
     /// Returns the first entry at or after the key.
-    pub fn find(&self, key: &[u8]) -> Spot {
+    pub fn find(&self, key: &[u8]) -> TreePosition {
         let leaf = self.leaf_of(key);
-        self.spot(leaf, self.leaf(leaf).keys.count_before(&self.arena, key))
+        self.position(leaf, self.leaf(leaf).keys.count_before(&self.arena, key))
     }
 
     /// Returns the first entry after the key.
-    pub fn find_after(&self, key: &[u8]) -> Spot {
+    pub fn find_after(&self, key: &[u8]) -> TreePosition {
         let leaf = self.leaf_of(key);
-        self.spot(leaf, self.leaf(leaf).keys.count_through(&self.arena, key))
+        self.position(leaf, self.leaf(leaf).keys.count_through(&self.arena, key))
     }
 
     /// Returns the last entry before the key.
-    pub fn find_before(&self, key: &[u8]) -> Option<Spot> {
+    pub fn find_before(&self, key: &[u8]) -> Option<TreePosition> {
         let path = self.path_to(key);
         let at = self.leaf(path.leaf).keys.count_before(&self.arena, key);
         if at > 0 {
-            return Some(self.spot(path.leaf, at - 1));
+            return Some(self.position(path.leaf, at - 1));
         }
         // The last entry of the nearest subtree to the left.
         let turn = path.steps[..self.height].iter().rposition(|step| step.child > 0)?;
@@ -312,23 +318,23 @@ impl Tree {
     }
 
     /// Returns the first entry of the leaf that `key` belongs to.
-    pub fn leaf_start(&self, key: &[u8]) -> Spot {
-        self.spot(self.leaf_of(key), 0)
+    pub fn leaf_start(&self, key: &[u8]) -> TreePosition {
+        self.position(self.leaf_of(key), 0)
     }
 
     /// Returns the last entry of the tree.
-    pub fn find_last(&self) -> Option<Spot> {
+    pub fn find_last(&self) -> Option<TreePosition> {
         self.last_under(self.root, 0)
     }
 
     /// Returns the last entry under a node that is `depth` levels below the root.
-    fn last_under(&self, mut node: u32, depth: usize) -> Option<Spot> {
+    fn last_under(&self, mut node: u32, depth: usize) -> Option<TreePosition> {
         for _ in depth..self.height {
             let inner = &self.inners[node as usize];
             node = inner.children[inner.keys.len()];
         }
         let len = self.leaf(node).keys.len();
-        Some(self.spot(node, len.checked_sub(1)?))
+        Some(self.position(node, len.checked_sub(1)?))
     }
 
     fn leaf_of(&self, key: &[u8]) -> u32 {
@@ -340,29 +346,29 @@ impl Tree {
         node
     }
 
-    fn spot(&self, leaf: u32, at: usize) -> Spot {
-        Spot { leaf, at, changes: self.leaf(leaf).changes }
+    fn position(&self, leaf: u32, at: usize) -> TreePosition {
+        TreePosition { leaf, at, changes: self.leaf(leaf).changes }
     }
 
     /// Returns whether an earlier position is still valid.
-    pub fn still_stands(&self, spot: Spot) -> bool {
-        self.leaf(spot.leaf).changes == spot.changes
+    pub fn is_current(&self, position: TreePosition) -> bool {
+        self.leaf(position.leaf).changes == position.changes
     }
 
-    /// Returns the entry at `spot` and advances `spot` past it; `None` at the end. The
+    /// Returns the entry at `position` and advances `position` past it; `None` at the end. The
     /// position must still be valid.
-    pub fn take_next(&self, spot: &mut Spot) -> Option<Entry<'_>> {
-        let mut leaf = self.leaf(spot.leaf);
-        if spot.at == leaf.keys.len() {
+    pub fn take_next(&self, position: &mut TreePosition) -> Option<ArenaEntry<'_>> {
+        let mut leaf = self.leaf(position.leaf);
+        if position.at == leaf.keys.len() {
             if leaf.next == NO_LEAF {
                 return None;
             }
-            *spot = self.spot(leaf.next, 0);
-            leaf = self.leaf(spot.leaf);
+            *position = self.position(leaf.next, 0);
+            leaf = self.leaf(position.leaf);
         }
-        let place = leaf.keys.place(spot.at);
-        spot.at += 1;
-        Some(self.arena.entry(place))
+        let address = leaf.keys.address(position.at);
+        position.at += 1;
+        Some(self.arena.entry(address))
     }
 }
 
@@ -381,14 +387,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn all_keys(tree: &Tree) -> Vec<Vec<u8>> {
-        let mut spot = tree.find(b"");
-        std::iter::from_fn(|| tree.take_next(&mut spot))
+        let mut position = tree.find(b"");
+        std::iter::from_fn(|| tree.take_next(&mut position))
             .map(|entry| entry.bytes[..entry.key_len].to_vec())
             .collect()
     }
 
-    fn key_at(tree: &Tree, spot: Spot) -> Option<Vec<u8>> {
-        let entry = tree.take_next(&mut { spot })?;
+    fn key_at(tree: &Tree, position: TreePosition) -> Option<Vec<u8>> {
+        let entry = tree.take_next(&mut { position })?;
         Some(entry.bytes[..entry.key_len].to_vec())
     }
 
@@ -428,7 +434,7 @@ mod tests {
                 let (here, next) = (tree.find(key), tree.find_after(key));
                 prop_assert_eq!(key_at(&tree, here), Some(key.clone()));
                 prop_assert_eq!(key_at(&tree, next), model.range(after..).next().cloned());
-                let before = tree.find_before(key).and_then(|spot| key_at(&tree, spot));
+                let before = tree.find_before(key).and_then(|position| key_at(&tree, position));
                 prop_assert_eq!(before.as_ref(), model.range(..key.clone()).next_back());
             }
         }

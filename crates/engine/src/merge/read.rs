@@ -10,13 +10,13 @@ use super::state::{Bound, Change, ColumnState, Place, ReadState};
 use super::view::{CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, Sink};
 use crate::cell::fold::FoldId;
 use crate::cell::key::{self, KeyParts, Kind, Level};
-use crate::cell::span::RangeDeletes;
+use crate::cell::range_tombstone::RangeTombstoneLookup;
 use crate::error::{Error, Result};
 use crate::txn::Txn;
 
 /// Returns the newest range tombstone of each list that covers a row.
 fn covering(
-    spans: &[Arc<dyn RangeDeletes>],
+    spans: &[Arc<dyn RangeTombstoneLookup>],
     row: &[u8],
     snapshot: Txn,
 ) -> impl Iterator<Item = (Stripe, Txn)> {
@@ -29,7 +29,7 @@ pub struct Reader<'a, C> {
     pub state: &'a mut ReadState,
     pub rules: &'a ReadRules<'a>,
     /// The range tombstones of all runs.
-    pub spans: &'a [Arc<dyn RangeDeletes>],
+    pub spans: &'a [Arc<dyn RangeTombstoneLookup>],
     /// Receives the location of a row's first cell before the sink gets the cell, if
     /// requested.
     pub places: Option<&'a PlaceNote>,

@@ -10,8 +10,8 @@ use super::cursor::Cursor;
 use super::kway::Merge;
 use crate::cell::fold::{FoldId, Folds};
 use crate::cell::key::{self, KeyParts, Kind, Level};
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
 use crate::error::{Error, Result};
 use crate::schema::{FamilyRef, Ranks, Schema};
 use crate::txn::Txn;
@@ -52,7 +52,7 @@ pub trait Out {
 /// The result of a rewrite.
 pub struct Rewritten {
     /// The remaining range tombstones over the rewritten rows.
-    pub spans: Spans,
+    pub spans: RangeTombstones,
     /// The row before which it stopped; `None` if no rows are left.
     pub end: Option<Vec<u8>>,
 }
@@ -61,7 +61,7 @@ pub struct Rewritten {
 pub struct Rewrite<'a, C, O> {
     rules: &'a RewriteRules<'a>,
     merge: &'a mut Merge<C>,
-    spans: Spans,
+    spans: RangeTombstones,
     out: &'a mut O,
     state: State,
 }
@@ -103,7 +103,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     pub fn new(
         rules: &'a RewriteRules<'a>,
         merge: &'a mut Merge<C>,
-        spans: &Spans,
+        spans: &RangeTombstones,
         out: &'a mut O,
     ) -> Self {
         let spans = spans.clipped(rules.rows);
@@ -331,7 +331,8 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     fn forget_txn(&self, key: &mut [u8]) {
         let schema = self.rules.schema;
         let family = self.state.family.expect("cells of other groups are dropped");
-        let oldest = self.rules.rooted && self.rules.stripe(key::txn_of(key)) == 0;
+        let oldest = self.rules.rooted
+            && self.rules.stripe(key::txn_of(key).expect("a complete key has a txn")) == 0;
         if oldest && schema.groups().len() == 1 && schema.since(family) == Txn::ZERO {
             key::set_txn(key, Txn::ZERO);
         }

@@ -34,7 +34,7 @@ impl<C: Cursor> Reader<'_, C> {
     fn leap_spans(&mut self) -> Result<bool> {
         let mut moved = false;
         for spans in self.spans {
-            let over = spans.span_over(&self.state.row, self.rules.snapshot);
+            let over = spans.covering_range(&self.state.row, self.rules.snapshot);
             let Some((rows, txn)) = over else { continue };
             let end = rows.end.as_deref().map(key::row_start);
             moved |= self.merge.leap_covered(end.as_deref(), txn)?;

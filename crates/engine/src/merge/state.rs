@@ -7,6 +7,7 @@ use super::kway::Merge;
 use super::view::ReadBudget;
 use crate::cell::fold::FoldId;
 use crate::cell::key::KeyParts;
+use crate::cell::prefix::first_word;
 use crate::schema::{FamilyRef, Ranks};
 use crate::txn::Txn;
 
@@ -98,18 +99,6 @@ impl Bound<'_> {
     pub(super) fn is_after(&self, key: &[u8]) -> bool {
         let word = first_word(key);
         word < self.word || word == self.word && key < self.key
-    }
-}
-
-/// Returns the first eight bytes as a number with the same order, padded with zeros.
-#[inline(always)]
-fn first_word(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(chunk) => u64::from_be_bytes(*chunk),
-        None => key
-            .iter()
-            .enumerate()
-            .fold(0, |word, (at, &byte)| word | u64::from(byte) << (56 - 8 * at)),
     }
 }
 

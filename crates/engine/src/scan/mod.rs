@@ -18,8 +18,8 @@ pub use spec::{BatchEnd, BatchLimits, RowMode, ScanSpec, View};
 
 use crate::cell::commit::TableId;
 use crate::cell::key;
+use crate::cell::range_tombstone::RangeTombstoneLookup;
 use crate::cell::rows::{RowRange, successor};
-use crate::cell::span::RangeDeletes;
 use crate::conflict::RowSlot;
 use crate::error::{Error, Printable, Result};
 use crate::fragment::EntryPlace;
@@ -254,7 +254,7 @@ impl Scan {
         &mut self,
         pass: &mut Pass<'_>,
         merge: &mut Merge<Source>,
-        spans: &[Arc<dyn RangeDeletes>],
+        spans: &[Arc<dyn RangeTombstoneLookup>],
         range: &RowRange,
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::{Pass, Scan};
 use crate::cell::key;
+use crate::cell::range_tombstone::RangeTombstoneLookup;
 use crate::cell::rows::RowRange;
-use crate::cell::span::RangeDeletes;
 use crate::error::Result;
 use crate::fragment::EntryPlace;
 use crate::merge::{
@@ -45,7 +45,7 @@ impl Scan {
         &mut self,
         pass: &mut Pass<'_>,
         merge: &mut Merge<Source>,
-        spans: &[Arc<dyn RangeDeletes>],
+        spans: &[Arc<dyn RangeTombstoneLookup>],
         range: &RowRange,
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
@@ -109,7 +109,7 @@ impl Scan {
         &mut self,
         pass: &Pass<'_>,
         merge: &mut Merge<Source>,
-        spans: &[Arc<dyn RangeDeletes>],
+        spans: &[Arc<dyn RangeTombstoneLookup>],
         place: Place<'_>,
         budget: &mut ReadBudget,
         sink: &mut Sink<'_>,
@@ -177,7 +177,7 @@ impl Scan {
 /// range tombstone deletes, in a run with nothing newer than `txn_max`.
 fn covered<'p>(
     pass: &Pass<'p>,
-    spans: &'p [Arc<dyn RangeDeletes>],
+    spans: &'p [Arc<dyn RangeTombstoneLookup>],
 ) -> impl Fn(&[u8], Txn) -> Option<Vec<u8>> + use<'p> {
     let snapshot = pass.rules.snapshot;
     move |key, txn_max| {
@@ -185,7 +185,7 @@ fn covered<'p>(
             return None;
         }
         let row = key::row_of(key)?;
-        let over = spans.iter().filter_map(|spans| spans.span_over(&row, snapshot));
+        let over = spans.iter().filter_map(|spans| spans.covering_range(&row, snapshot));
         let newer = over.filter(|(_, txn)| *txn > txn_max);
         newer.map(|(rows, _)| rows.start).min().map(|start| key::row_start(&start))
     }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use super::stats::Delay;
 use super::waiters::Stage;
 use super::{Shared, Store, choose};
-use crate::budget::{Charge, Reservation};
+use crate::budget::{Charge, MemoryReservation};
 use crate::cell::commit::Commit;
 use crate::error::{Error, Result};
-use crate::log::Promise;
+use crate::log::LogReservation;
 use crate::prepare::{Prepared, Unknown};
 use crate::sync::Park;
 use crate::table::Table;
@@ -34,7 +34,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// memory and log space, which are released on drop.
 pub struct Permit<'a> {
     pub(super) memory: Charge,
-    pub(super) promise: Promise<'a>,
+    pub(super) promise: LogReservation<'a>,
     /// The validated commit; `None` if the permit was waited for.
     pub(super) prepared: Option<Prepared<'a>>,
 }
@@ -168,7 +168,7 @@ impl Shared {
         let commit_bytes = commit.bytes().len();
         if self.tables.world.spawner.is_none() {
             let memory = self.make_way(&prepared)?;
-            let promise = log.promise(commit_bytes)?;
+            let promise = log.reserve(commit_bytes)?;
             return Ok(Attempt::Admitted(Permit { memory, promise, prepared: Some(prepared) }));
         }
         let busy = || Ok(Attempt::Busy(Need::of(&prepared, commit)));
@@ -180,7 +180,7 @@ impl Shared {
         }
         let memory_bytes = self.memory_share(prepared.memory_bytes());
         let Some(memory) = self.tables.budget.try_reserve(memory_bytes) else { return busy() };
-        let Some(promise) = log.try_promise(commit_bytes)? else { return busy() };
+        let Some(promise) = log.try_reserve(commit_bytes)? else { return busy() };
         Ok(Attempt::Admitted(Permit { memory, promise, prepared: Some(prepared) }))
     }
 
@@ -273,7 +273,7 @@ struct Waiting<'a> {
     deadline: Option<Instant>,
     /// End of the delay for long chains; `None` once it has passed.
     pause_until: Option<Instant>,
-    reservation: Option<Reservation>,
+    reservation: Option<MemoryReservation>,
     memory: Option<Charge>,
     /// Whether the log's thread was asked to allocate space.
     space_requested: bool,
@@ -281,7 +281,7 @@ struct Waiting<'a> {
     stage_since: Option<Instant>,
 }
 
-type Outcome<'a> = Result<(Charge, Option<Promise<'a>>)>;
+type Outcome<'a> = Result<(Charge, Option<LogReservation<'a>>)>;
 
 impl<'a> Waiting<'a> {
     fn enter(shared: &'a Shared, need: Need, mode: Mode) -> Result<Waiting<'a>> {
@@ -452,12 +452,12 @@ impl<'a> Waiting<'a> {
         Ok(Poll::Ready(()))
     }
 
-    fn poll_space(&mut self) -> Result<Poll<Option<Promise<'a>>>> {
+    fn poll_space(&mut self) -> Result<Poll<Option<LogReservation<'a>>>> {
         let Some(log) = self.shared.log.own() else { return Ok(Poll::Ready(None)) };
         if self.mode != Mode::Async {
-            return Ok(Poll::Ready(Some(log.promise(self.need.commit_bytes)?)));
+            return Ok(Poll::Ready(Some(log.reserve(self.need.commit_bytes)?)));
         }
-        if let Some(promise) = log.try_promise(self.need.commit_bytes)? {
+        if let Some(promise) = log.try_reserve(self.need.commit_bytes)? {
             return Ok(Poll::Ready(Some(promise)));
         }
         if self.space_requested

@@ -10,7 +10,7 @@ use super::{Shared, Wait};
 use crate::budget::Charge;
 use crate::cell::commit::{Commit, TableId};
 use crate::error::{Error, Printable, Result};
-use crate::log::{Entry, Promise};
+use crate::log::{LogEntry, LogReservation};
 use crate::prepare::{Prepared, PreparedTable};
 use crate::recovery::TABLES_STREAM;
 use crate::schema::Schema;
@@ -65,7 +65,7 @@ impl Shared {
         mut prepared: Prepared<'_>,
         commit_max_txn: Txn,
         memory: &mut Option<Charge>,
-        promise: &mut Option<Promise<'_>>,
+        promise: &mut Option<LogReservation<'_>>,
     ) -> Result<Option<Txn>> {
         let _abort = AbortOnPanic::during("while a commit was applied");
         let mut sequencer = self.sequencer.lock();
@@ -79,9 +79,9 @@ impl Shared {
         // A reader at this txn must see all its cells. The log may publish it
         // as durable immediately, so the entry is queued only now.
         let payload = commit.bytes().clone();
-        let entry = Entry { stream: TABLES_STREAM, index: txn.raw(), payload };
+        let entry = LogEntry { stream: TABLES_STREAM, index: txn.raw(), payload };
         let promise = promise.take().expect("a permit is used once");
-        self.log.own().ok_or(Error::NoLogKept)?.enqueue_promised(entry, promise)?;
+        self.log.own().ok_or(Error::NoLogKept)?.enqueue_reserved(entry, promise)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
         self.signal_flush(&prepared);
@@ -160,7 +160,7 @@ impl Shared {
         let version = table.version();
         for (group, memory) in version.memory.iter().enumerate() {
             for range in &prepared.ranges {
-                memory.active.insert_span(range, txn);
+                memory.active.insert_range_tombstone(range, txn);
             }
             prepared.insert(group, txn, commit, &memory.active);
             if memory.active_since.get().is_none() && !memory.active.is_empty() {

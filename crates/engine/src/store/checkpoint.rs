@@ -141,7 +141,7 @@ impl Store {
             tables: tables.collect(),
             ..Configs::default()
         };
-        Manifest::create_with(world.files.clone(), dir, configs)?;
+        Manifest::create(world.files.clone(), dir, configs)?;
         Store::open(dir, options, world)
     }
 }

@@ -238,7 +238,7 @@ fn open_manifest(world: &World, dir: &Path, flushed_index: Option<u64>) -> Resul
     }
     let store_id = world.random.next_u64();
     let configs = Configs { store_id, flushed_index, ..Configs::default() };
-    Manifest::create_with(world.files.clone(), dir, configs)
+    Manifest::create(world.files.clone(), dir, configs)
 }
 
 /// Checks that the log is not newer than the manifest: both must belong to the

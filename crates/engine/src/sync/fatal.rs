@@ -13,8 +13,8 @@ const UNDER_LOCK: &str = "under a lock";
 
 /// Logs the reason and aborts the process.
 fn abort(what: impl fmt::Display) -> ! {
-    tracing::error!("{what}: the process ends");
-    eprintln!("stele: {what}: the process ends");
+    tracing::error!("{what}: aborting the process");
+    eprintln!("stele: {what}: aborting the process");
     std::process::abort()
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use shuttle::{sync, thread};
 
 /// How many times a wait with a timeout yields before it expires.
-const PATIENCE_TURNS: usize = 3;
+const TIMEOUT_YIELDS: usize = 3;
 
 /// Why a guard is never empty outside the call that borrows it.
-const HELD: &str = "a guard holds its lock but while it is lent";
+const HELD: &str = "a guard holds its lock except during a wait";
 
 /// Does nothing: a panic ends the schedule and is reported.
 pub struct AbortOnPanic;
@@ -115,7 +115,7 @@ impl Condvar {
         mut condition: impl FnMut(&mut T) -> bool,
         _: Duration,
     ) {
-        for _ in 0..PATIENCE_TURNS {
+        for _ in 0..TIMEOUT_YIELDS {
             if !condition(guard) {
                 return;
             }
@@ -166,7 +166,7 @@ impl<'a, T> RwLockReadGuard<'a, T> {
         T: 'a,
         U: 'a,
     {
-        MappedRwLockReadGuard { held: Box::new(Part { guard, part }) }
+        MappedRwLockReadGuard { held: Box::new(MappedGuard { guard, part }) }
     }
 }
 
@@ -212,12 +212,12 @@ impl<U> Deref for MappedRwLockReadGuard<'_, U> {
     }
 }
 
-struct Part<'a, T, F> {
+struct MappedGuard<'a, T, F> {
     guard: RwLockReadGuard<'a, T>,
     part: F,
 }
 
-impl<T, U, F: for<'b> Fn(&'b T) -> &'b U> Deref for Part<'_, T, F> {
+impl<T, U, F: for<'b> Fn(&'b T) -> &'b U> Deref for MappedGuard<'_, T, F> {
     type Target = U;
 
     fn deref(&self) -> &U {

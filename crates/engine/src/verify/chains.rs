@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::check::judgeable;
+use super::check::damage_or_fail;
 use super::report::{FragmentReport, Problem, Report};
 use crate::cache::BlockCache;
 use crate::cell::rows::RowRange;
@@ -23,7 +23,7 @@ pub fn check(
     configs: &Configs,
     report: &mut Report,
 ) -> Result<()> {
-    let mut check = Check { files, dir, report, named: BTreeMap::new() };
+    let mut check = ChainCheck { files, dir, report, named: BTreeMap::new() };
     for table in configs.tables.values() {
         check.table(table, configs)?;
     }
@@ -33,7 +33,7 @@ pub fn check(
     Ok(())
 }
 
-struct Check<'a> {
+struct ChainCheck<'a> {
     files: &'a Arc<dyn Files>,
     dir: &'a Path,
     report: &'a mut Report,
@@ -41,9 +41,9 @@ struct Check<'a> {
     named: BTreeMap<FileName, Vec<RowRange>>,
 }
 
-impl Check<'_> {
-    /// Reports an impossible statement of the manifest.
-    fn wrong(&mut self, what: String) {
+impl ChainCheck<'_> {
+    /// Reports a contradiction in the manifest.
+    fn manifest_problem(&mut self, what: String) {
         let path = self.dir.join(MANIFEST_FILE);
         self.report.problems.push(Problem::new(&path, 0, what));
     }
@@ -52,14 +52,17 @@ impl Check<'_> {
         self.report.tables += 1;
         let name = &table.name;
         if table.id.0 > configs.last_table {
-            self.wrong(format!("table {name} has the id {}, not given out yet", table.id.0));
+            self.manifest_problem(format!(
+                "table {name} has the id {}, which is not assigned yet",
+                table.id.0
+            ));
         }
         let mut end = Some(Vec::new());
         for tablet in &table.tablets {
             self.report.tablets += 1;
             if end.as_ref() != Some(&tablet.rows.start) || tablet.rows.is_empty() {
                 let start = Printable::from(&tablet.rows.start[..]);
-                self.wrong(format!("the tablet of table {name} from {start} is out of place"));
+                self.manifest_problem(format!("the tablet of table {name} that starts at {start} does not follow the one before it"));
             }
             end = tablet.rows.end.clone();
             for (chain, group) in tablet.chains.iter().zip(table.schema.groups()) {
@@ -67,7 +70,9 @@ impl Check<'_> {
             }
         }
         if end.is_some() {
-            self.wrong(format!("the last tablet of table {name} does not reach to the end"));
+            self.manifest_problem(format!(
+                "the tablets of table {name} do not cover its last rows"
+            ));
         }
         Ok(())
     }
@@ -103,7 +108,7 @@ impl Check<'_> {
                 if older.txn_max < newer.txn_min || !older.rows.overlaps(&newer.rows) {
                     continue;
                 }
-                self.wrong(format!(
+                self.manifest_problem(format!(
                     "a chain of table {table}, group {group}, is out of order: {} up to txn {} \
                      comes before {} from txn {}",
                     older.name, older.txn_max, newer.name, newer.txn_min
@@ -111,21 +116,27 @@ impl Check<'_> {
             }
         }
         if let Some(beyond) = chain.files.iter().find(|file| file.txn_max > chain.flushed_through) {
-            self.wrong(format!(
-                "{} holds txn {}, but its chain counts as flushed through {} only",
+            self.manifest_problem(format!(
+                "{} holds txn {}, but its chain is flushed only through txn {}",
                 beyond.name, beyond.txn_max, chain.flushed_through
             ));
         }
         for file in &chain.files {
-            if file.name.epoch > epoch {
-                self.wrong(format!("{} has an epoch that was not taken yet", file.name));
+            if file.name.incarnation > epoch {
+                self.manifest_problem(format!(
+                    "{} has an incarnation above the epoch of the store",
+                    file.name
+                ));
             }
             let counted = self.named.entry(file.name).or_default();
             let (first, twice) =
                 (counted.is_empty(), counted.iter().any(|c| c.overlaps(&file.rows)));
             counted.push(file.rows.clone());
             if twice {
-                self.wrong(format!("{} is named twice for the same rows", file.name));
+                self.manifest_problem(format!(
+                    "the manifest lists {} twice for the same rows",
+                    file.name
+                ));
             }
             if first {
                 self.fragment(file, rows, table, group)?;
@@ -143,7 +154,7 @@ impl Check<'_> {
     ) -> Result<()> {
         let path = self.dir.join(FRAGMENTS_DIR).join(file.name.to_string());
         let problems = self.report.problems.len();
-        let mut seen = FragmentReport {
+        let mut fragment_report = FragmentReport {
             path: path.clone(),
             table: table.to_string(),
             group: group.to_string(),
@@ -152,7 +163,7 @@ impl Check<'_> {
             rows: 0,
             cells: 0,
             tombstones: 0,
-            spans: 0,
+            range_tombstones: 0,
             sound: false,
         };
         // Nothing is read twice, so caching is useless.
@@ -161,16 +172,16 @@ impl Check<'_> {
                 self.compare(&fragment, file, tablet);
                 let list = &mut self.report.problems;
                 let report = fragment.inspect(&mut |error| list.push(Problem::of(error, &path)));
-                seen.blocks = report.blocks;
-                seen.rows = report.rows;
-                seen.cells = report.cells;
-                seen.tombstones = report.tombstones;
-                seen.spans = fragment.meta().spans;
+                fragment_report.blocks = report.blocks;
+                fragment_report.rows = report.rows;
+                fragment_report.cells = report.cells;
+                fragment_report.tombstones = report.tombstones;
+                fragment_report.range_tombstones = fragment.meta().range_tombstones;
             }
-            Err(error) => self.report.problems.push(Problem::of(judgeable(error)?, &path)),
+            Err(error) => self.report.problems.push(Problem::of(damage_or_fail(error)?, &path)),
         }
-        seen.sound = self.report.problems.len() == problems;
-        self.report.fragments.push(seen);
+        fragment_report.sound = self.report.problems.len() == problems;
+        self.report.fragments.push(fragment_report);
         Ok(())
     }
 
@@ -178,20 +189,26 @@ impl Check<'_> {
     fn compare(&mut self, fragment: &Fragment, file: &FileConfig, tablet: &RowRange) {
         let meta = fragment.meta();
         let footer_at = meta.data_bytes;
-        let mut wrong = |what: String| {
+        let mut problem = |what: String| {
             self.report.problems.push(Problem::new(fragment.path(), footer_at, what));
         };
         if meta.stored_bytes != file.bytes {
-            wrong(format!("it has {} bytes, its config says {}", meta.stored_bytes, file.bytes));
+            problem(format!(
+                "the file has {} bytes, the manifest states {}",
+                meta.stored_bytes, file.bytes
+            ));
         }
         if meta.cells != file.cells {
-            wrong(format!("it has {} cells, its config says {}", meta.cells, file.cells));
+            problem(format!(
+                "the file has {} cells, the manifest states {}",
+                meta.cells, file.cells
+            ));
         }
         // Zero stands for a txn that no longer mattered.
         let too_old = meta.txn_min < file.txn_min && meta.txn_min != Txn::ZERO;
         if too_old || meta.txn_max > file.txn_max {
-            wrong(format!(
-                "it holds txns {} to {}, its config says {} to {}",
+            problem(format!(
+                "the file holds txns {} to {}, the manifest states {} to {}",
                 meta.txn_min, meta.txn_max, file.txn_min, file.txn_max
             ));
         }
@@ -200,7 +217,7 @@ impl Check<'_> {
         let held = fragment.rows();
         let outside = |rows: &RowRange| file.rows.intersection(rows) != file.rows;
         if held.is_none_or(|held| outside(&held)) || outside(tablet) {
-            wrong("its config names rows that the file or the tablet does not have".into());
+            problem("the manifest states rows that the file or the tablet does not have".into());
         }
     }
 }

@@ -35,7 +35,7 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
         Ok(None) => return Err(Error::io("opening", &path, io::ErrorKind::NotFound.into())),
         // Without the manifest it is unknown which files are in use.
         Err(error) => {
-            report.problems.push(Problem::of(judgeable(error)?, &path));
+            report.problems.push(Problem::of(damage_or_fail(error)?, &path));
             return Ok(report);
         }
     };
@@ -53,9 +53,9 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns an error that describes the state of the files. Other errors end the check:
-/// a newer format cannot be checked, and a file without read permission is not damage.
-pub(super) fn judgeable(error: Error) -> Result<Error> {
+/// Returns an error that describes damage. Other errors end the check: a newer format
+/// cannot be checked, and a file without read permission is not damage.
+pub(super) fn damage_or_fail(error: Error) -> Result<Error> {
     match error {
         Error::DataLoss { .. } => Ok(error),
         Error::Io { error: ref cause, .. } if cause.kind() != io::ErrorKind::PermissionDenied => {
@@ -83,16 +83,16 @@ fn find_garbage(
     let own = [MANIFEST_FILE, LOCK_FILE, FRAGMENTS_DIR].into_iter().chain(log);
     for name in list(dir)? {
         if !own.clone().any(|known| name.as_os_str() == known) {
-            found.push((dir.join(name), "it is no part of a store"));
+            found.push((dir.join(name), "not part of a store"));
         }
     }
     let fragments = dir.join(FRAGMENTS_DIR);
     let named = || configs.files().chain(configs.pinned_files());
     for name in list(&fragments)? {
         match name.to_str().and_then(FileName::parse) {
-            None => found.push((fragments.join(name), "it is no fragment")),
+            None => found.push((fragments.join(name), "not a fragment")),
             Some(parsed) if named().all(|file| file.name != parsed) => {
-                found.push((fragments.join(name), "no configuration names it"));
+                found.push((fragments.join(name), "not in the manifest"));
             }
             Some(_) => {}
         }
@@ -117,9 +117,9 @@ fn check_log(
     report: &mut Report,
 ) -> Result<()> {
     let survey = LogSurvey::open(files, log_dir, Some(configs.log_head))?;
-    let free = survey.free().iter().map(|path| (path.clone(), "a spare log segment"));
-    let strange = survey.strange().iter().map(|path| (path.clone(), "it is no log segment"));
-    note_garbage(files, free.chain(strange).collect(), report);
+    let free = survey.free().iter().map(|path| (path.clone(), "spare log segment"));
+    let unknown = survey.unknown_files().iter().map(|path| (path.clone(), "not a log segment"));
+    note_garbage(files, free.chain(unknown).collect(), report);
     report.log.head_segment = configs.log_head;
     commits::check(survey, configs, log_dir, report)
 }

@@ -4,13 +4,13 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use super::check::judgeable;
+use super::check::damage_or_fail;
 use super::report::{Problem, Report, TornWrite};
 use crate::cell::commit::{Commit, CommitVisitor, Mutation, TableId};
 use crate::cell::rows::RowRange;
 use crate::config::Configs;
 use crate::error::{Error, Result};
-use crate::log::{ItemKind, LogItem, LogSurvey, Seen};
+use crate::log::{ItemKind, LogItem, LogSurvey, SurveyItem};
 use crate::recovery::{TABLES_STREAM, head_missing};
 use crate::txn::Txn;
 
@@ -22,9 +22,9 @@ pub fn check(
 ) -> Result<()> {
     let empty = survey.is_empty();
     let mut check =
-        Check { configs, report, segment: log_dir.to_path_buf(), last: Txn::ZERO, failed: None };
-    let walked = survey.walk::<Infallible>(&mut |seen| {
-        check.see(seen);
+        LogCheck { configs, report, segment: log_dir.to_path_buf(), last: Txn::ZERO, failed: None };
+    let walked = survey.walk::<Infallible>(&mut |item| {
+        check.survey_item(item);
         Ok(())
     });
     let Ok(()) = walked;
@@ -38,7 +38,7 @@ pub fn check(
     Ok(())
 }
 
-struct Check<'a> {
+struct LogCheck<'a> {
     configs: &'a Configs,
     report: &'a mut Report,
     /// The segment being read.
@@ -48,19 +48,19 @@ struct Check<'a> {
     failed: Option<Error>,
 }
 
-impl Check<'_> {
-    fn see(&mut self, seen: Seen<'_>) {
-        match seen {
-            Seen::Segment { path, .. } => {
+impl LogCheck<'_> {
+    fn survey_item(&mut self, item: SurveyItem<'_>) {
+        match item {
+            SurveyItem::Segment { path, .. } => {
                 self.report.log.segments += 1;
                 self.segment = path.to_path_buf();
             }
-            Seen::Record(_) => self.report.log.records += 1,
-            Seen::Item(item) => self.item(&item),
-            Seen::Torn(torn) => {
+            SurveyItem::Record(_) => self.report.log.records += 1,
+            SurveyItem::Item(item) => self.item(&item),
+            SurveyItem::Torn(torn) => {
                 self.report.log.torn = Some(TornWrite { path: torn.path, offset: torn.offset });
             }
-            Seen::Damage(error) => match judgeable(error) {
+            SurveyItem::Damage(error) => match damage_or_fail(error) {
                 Ok(error) => self.report.problems.push(Problem::of(error, &self.segment)),
                 Err(error) => self.failed = Some(error),
             },
@@ -88,26 +88,27 @@ impl Check<'_> {
     }
 
     fn commit(&self, item: &LogItem) -> std::result::Result<Txn, String> {
-        let txn = Txn::from_raw(item.index).ok_or_else(|| format!("no txn: {}", item.index))?;
+        let txn =
+            Txn::from_raw(item.index).ok_or_else(|| format!("{} is not a txn", item.index))?;
         if txn <= self.last {
             return Err(format!("txn {txn} follows txn {}", self.last));
         }
         if txn.generation() > self.configs.epoch {
-            return Err(format!("txn {txn} is of a generation that was not taken yet"));
+            return Err(format!("the generation of txn {txn} is above the epoch of the store"));
         }
         let commit = Commit::from_bytes(item.payload.clone());
-        let mut tables = TablesGivenOut { last: self.configs.last_table };
+        let mut tables = AssignedTables { last: self.configs.last_table };
         commit.walk(&mut tables).map_err(|error| format!("commit {txn}: {error}"))?;
         Ok(txn)
     }
 }
 
 /// Accepts every mutation of an existing or dropped table.
-struct TablesGivenOut {
+struct AssignedTables {
     last: u32,
 }
 
-impl<'a> CommitVisitor<'a> for TablesGivenOut {
+impl<'a> CommitVisitor<'a> for AssignedTables {
     fn table(&mut self, table: TableId) -> Result<()> {
         if (1..=self.last).contains(&table.0) {
             return Ok(());

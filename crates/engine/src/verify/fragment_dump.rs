@@ -7,7 +7,7 @@ use crate::cache::BlockCache;
 use crate::cell::commit::TimeRange;
 use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
 use crate::cell::normal::decode_times;
-use crate::cell::span::Spans;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::error::{Error, Result};
 use crate::fragment::{BlockInfo, Fragment, FragmentMeta};
 use crate::txn::Txn;
@@ -46,8 +46,8 @@ impl FragmentDump {
         self.fragment.meta()
     }
 
-    pub fn spans(&self) -> &Spans {
-        self.fragment.spans()
+    pub fn range_tombstones(&self) -> &RangeTombstones {
+        self.fragment.range_tombstones()
     }
 
     /// Returns every block in order, or the error in reading it.
@@ -64,7 +64,7 @@ impl FragmentDump {
         self.fragment.for_each_entry(&mut |entry| {
             let described = entry.and_then(|(key, value)| {
                 describe(key, value).ok_or_else(|| {
-                    let what = format!("\"{}\" is no key", key.escape_ascii());
+                    let what = format!("invalid key \"{}\"", key.escape_ascii());
                     Error::data_loss(self.fragment.path(), 0, what)
                 })
             });

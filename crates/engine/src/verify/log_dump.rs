@@ -7,7 +7,7 @@ use crate::cell::commit::{Commit, CommitVisitor, Mutation, TableId, TimeRange};
 use crate::cell::rows::RowRange;
 use crate::config::Manifest;
 use crate::error::{Error, Result};
-use crate::log::{ItemKind, LogItem, LogSurvey, RecordInfo, Seen, Torn};
+use crate::log::{ItemKind, LogItem, LogSurvey, RecordInfo, SurveyItem, Torn};
 use crate::recovery::TABLES_STREAM;
 use crate::store::LOG_DIR;
 use crate::world::Files;
@@ -70,16 +70,18 @@ impl LogDump {
         each: &mut dyn FnMut(LogLine<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut segment = std::path::PathBuf::new();
-        self.survey.walk(&mut |seen| match seen {
-            Seen::Segment { path, .. } => {
+        self.survey.walk(&mut |item| match item {
+            SurveyItem::Segment { path, .. } => {
                 segment = path.to_path_buf();
                 Ok(())
             }
-            Seen::Record(record) => each(LogLine::Record(record)),
-            Seen::Item(item) if cells && is_commit(&item) => show_commit(&item, &segment, each),
-            Seen::Item(_) => Ok(()),
-            Seen::Damage(error) => each(LogLine::Damage(error)),
-            Seen::Torn(torn) => each(LogLine::Torn(torn)),
+            SurveyItem::Record(record) => each(LogLine::Record(record)),
+            SurveyItem::Item(item) if cells && is_commit(&item) => {
+                show_commit(&item, &segment, each)
+            }
+            SurveyItem::Item(_) => Ok(()),
+            SurveyItem::Damage(error) => each(LogLine::Damage(error)),
+            SurveyItem::Torn(torn) => each(LogLine::Torn(torn)),
         })
     }
 }
@@ -94,21 +96,21 @@ fn show_commit<E>(
     each: &mut dyn FnMut(LogLine<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let commit = Commit::from_bytes(item.payload.clone());
-    let mut show = Show { txn: item.index, table: 0, row: &[], each, failed: None };
-    let walked = commit.walk(&mut show);
-    if let Some(error) = show.failed {
+    let mut dump = MutationDump { txn: item.index, table: 0, row: &[], each, failed: None };
+    let walked = commit.walk(&mut dump);
+    if let Some(error) = dump.failed {
         return Err(error);
     }
     match walked {
         Ok(()) => Ok(()),
         Err(error) => {
-            let what = format!("a commit that does not parse: {error}");
+            let what = format!("the commit cannot be parsed: {error}");
             each(LogLine::Damage(Error::data_loss(segment, item.offset, what)))
         }
     }
 }
 
-struct Show<'a, 'e, E> {
+struct MutationDump<'a, 'e, E> {
     txn: u64,
     table: u32,
     row: &'a [u8],
@@ -117,8 +119,8 @@ struct Show<'a, 'e, E> {
     failed: Option<E>,
 }
 
-impl<E> Show<'_, '_, E> {
-    fn tell(&mut self, mutation: MutationInfo<'_>) -> Result<()> {
+impl<E> MutationDump<'_, '_, E> {
+    fn emit(&mut self, mutation: MutationInfo<'_>) -> Result<()> {
         (self.each)(LogLine::Mutation { txn: self.txn, mutation }).map_err(|error| {
             self.failed = Some(error);
             Error::Closed
@@ -126,14 +128,14 @@ impl<E> Show<'_, '_, E> {
     }
 }
 
-impl<'a, E> CommitVisitor<'a> for Show<'a, '_, E> {
+impl<'a, E> CommitVisitor<'a> for MutationDump<'a, '_, E> {
     fn table(&mut self, table: TableId) -> Result<()> {
         self.table = table.0;
         Ok(())
     }
 
     fn delete_range(&mut self, range: RowRange) -> Result<()> {
-        self.tell(MutationInfo {
+        self.emit(MutationInfo {
             table: self.table,
             kind: "delete_range",
             row: &range.start,
@@ -149,7 +151,7 @@ impl<'a, E> CommitVisitor<'a> for Show<'a, '_, E> {
 
     fn mutation(&mut self, mutation: Mutation<'a>) -> Result<()> {
         let info = describe(mutation);
-        self.tell(MutationInfo { table: self.table, row: self.row, ..info })
+        self.emit(MutationInfo { table: self.table, row: self.row, ..info })
     }
 
     fn row_end(&mut self) -> Result<()> {

@@ -26,7 +26,7 @@ impl Problem {
                 Problem { path, offset: 0, what: "the file is missing".into() }
             }
             Error::Io { path, error, .. } => {
-                Problem { path, offset: 0, what: format!("it cannot be read: {error}") }
+                Problem { path, offset: 0, what: format!("the file cannot be read: {error}") }
             }
             other => Problem { path: path.to_path_buf(), offset: 0, what: other.to_string() },
         }
@@ -60,7 +60,7 @@ pub struct FragmentReport {
     pub rows: u64,
     pub cells: u64,
     pub tombstones: u64,
-    pub spans: u64,
+    pub range_tombstones: u64,
     pub sound: bool,
 }
 
@@ -96,6 +96,7 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns whether nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use super::choose::{self, Choice};
 use super::output::{Inputs, Part, write_part};
 use super::serialize::give_up;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::cell::span::Spans;
 use crate::config::{ConfigEdit, FileConfig, Splice};
 use crate::error::{Error, Result};
 use crate::fragment::{CursorOptions, Heat};
@@ -178,7 +178,7 @@ impl<'a> Work<'a> {
     fn inputs(&self, rows: &RowRange) -> Inputs<RunCursor> {
         let heat = Arc::new(Heat::default());
         let options = CursorOptions { heat: Some(heat.clone()), ..CursorOptions::default() };
-        let mut spans = Spans::default();
+        let mut spans = RangeTombstones::default();
         let mut cursors = Vec::with_capacity(self.choice.runs.len());
         let mut txns = (Txn::MAX, Txn::ZERO);
         for run in self.runs().iter().rev() {

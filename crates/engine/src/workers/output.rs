@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::{RowRange, successor};
-use crate::cell::span::Spans;
 use crate::config::{FileConfig, FileName};
 use crate::error::Result;
 use crate::fragment::{FragmentOptions, FragmentWriter, Heat, Warmed, Warmer};
@@ -28,7 +28,7 @@ pub struct Part {
 pub struct Inputs<C> {
     pub merge: Merge<C>,
     /// The range tombstones of all runs.
-    pub spans: Spans,
+    pub spans: RangeTombstones,
     /// The oldest and the newest commit of all runs.
     pub txns: (Txn, Txn),
     /// How much of the input was in the cache.
@@ -114,12 +114,12 @@ impl Output<'_> {
         Ok(self.open.as_mut().expect("it was just opened"))
     }
 
-    fn finish(mut self, spans: Spans) -> Result<Option<FileConfig>> {
+    fn finish(mut self, spans: RangeTombstones) -> Result<Option<FileConfig>> {
         if self.open.is_none() && spans.is_empty() {
             return Ok(None);
         }
         let hull = spans.hull();
-        if let Err(error) = self.open().map(|open| open.writer.set_spans(spans)) {
+        if let Err(error) = self.open().map(|open| open.writer.set_range_tombstones(spans)) {
             self.abandon();
             return Err(error);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::output::{Inputs, Part, write_part};
-use crate::cell::span::Spans;
+use crate::cell::range_tombstone::RangeTombstones;
 use crate::config::{ConfigEdit, FileConfig, Splice};
 use crate::error::{Error, Result};
 use crate::link::{Link, timestamp_max};
@@ -249,8 +249,8 @@ fn write_tablets(
 ) -> Result<Vec<Option<FileConfig>>> {
     let version = victim.table.pinned_version();
     let snapshots = tables.snapshots.live(|| keeper.durable());
-    let mut spans = Spans::default();
-    sealed.iter().for_each(|fragment| spans.merge(&fragment.spans()));
+    let mut spans = RangeTombstones::default();
+    sealed.iter().for_each(|fragment| spans.merge(&fragment.range_tombstones()));
     let txn_min = sealed.iter().filter_map(|fragment| fragment.txn_min()).min();
     let txn_max = sealed.iter().filter_map(|fragment| fragment.txn_max()).max();
     let txns = (txn_min.unwrap_or(Txn::ZERO), txn_max.unwrap_or(Txn::ZERO));

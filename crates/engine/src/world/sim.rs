@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::files::{DirLock, File, Files};
 pub use faults::{Fault, FaultRates, Operation, Planned, disk_error, disk_full};
 pub use hold::Hold;
-use hold::Holds;
+use hold::{Holds, Scope};
 use machine::Machine;
 
 /// The file system of one simulated machine. Clones share it.
@@ -98,7 +98,12 @@ impl SimFiles {
     /// Blocks threads whose name contains `thread_part` before they create, read, write
     /// or sync a file whose path contains `path_part`, until the hold is dropped.
     pub fn hold(&self, operation: Operation, path_part: &str, thread_part: &str) -> Hold {
-        self.holds.add(operation, path_part, thread_part)
+        self.holds.add(operation, path_part, thread_part, Scope::All)
+    }
+
+    /// Like `hold`, but blocks only the first matching operation.
+    pub fn hold_first(&self, operation: Operation, path_part: &str, thread_part: &str) -> Hold {
+        self.holds.add(operation, path_part, thread_part, Scope::First)
     }
 
     pub fn set_fault_rates(&self, rates: FaultRates) {

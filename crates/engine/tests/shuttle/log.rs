@@ -11,7 +11,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
-use stele_engine::log::{Entry, GroupLog, ItemKind, Level, LogOptions, LogReader, LogWriter};
+use stele_engine::log::{GroupLog, ItemKind, Level, LogEntry, LogOptions, LogReader, LogWriter};
 use stele_engine::world::Clock;
 use stele_engine::{Error, Result};
 
@@ -63,7 +63,7 @@ impl Bench {
     fn enqueue_then(&self, then: impl FnOnce(u64)) -> Result<u64> {
         let mut last = self.last.lock().unwrap();
         let index = *last + 1;
-        self.log.enqueue(Entry { stream: 0, index, payload: payload(index) })?;
+        self.log.enqueue(LogEntry { stream: 0, index, payload: payload(index) })?;
         *last = index;
         then(index);
         Ok(index)

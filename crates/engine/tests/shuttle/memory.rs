@@ -39,7 +39,7 @@ fn value_of(key: &[u8]) -> Vec<u8> {
 }
 
 fn insert(fragment: &MemoryFragment, commit: u64) {
-    fragment.insert_span(&RowRange::row(&commit.to_be_bytes()), txn(commit));
+    fragment.insert_range_tombstone(&RowRange::row(&commit.to_be_bytes()), txn(commit));
     let mut keys: Vec<_> = (0..CELLS).map(|cell| cell_key(cell, commit)).collect();
     keys.sort();
     let cells: Vec<_> = keys.into_iter().map(|key| (value_of(&key), key)).collect();
@@ -78,7 +78,7 @@ fn walk_back(fragment: &Arc<MemoryFragment>) -> Vec<Vec<u8>> {
 fn check(fragment: &MemoryFragment, keys: &[Vec<u8>], through: u64) {
     assert!(keys.is_sorted_by(|a, b| a < b), "keys rise");
     let found: BTreeSet<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let spans = fragment.spans();
+    let spans = fragment.range_tombstones();
     for commit in 1..=through {
         let missing = (0..CELLS).find(|&cell| !found.contains(&cell_key(cell, commit)[..]));
         assert_eq!(missing, None, "a cell of commit {commit} of {through} is not there");
@@ -96,23 +96,23 @@ fn readers_and_writers(walk: fn(&Arc<MemoryFragment>) -> Vec<Vec<u8>>) {
     let fragment = Arc::new(MemoryFragment::new(&budget));
     // As in the store: commits are inserted one by one and then published.
     let last = Arc::new(Mutex::new(0));
-    let told = Arc::new(AtomicU64::new(0));
+    let inserted = Arc::new(AtomicU64::new(0));
     let mut threads = Vec::new();
     for _ in 0..WRITERS {
-        let (fragment, last, told) = (fragment.clone(), last.clone(), told.clone());
+        let (fragment, last, inserted) = (fragment.clone(), last.clone(), inserted.clone());
         threads.push(thread::spawn(move || {
             for _ in 0..COMMITS / WRITERS {
                 let mut last = last.lock().unwrap();
                 *last += 1;
                 insert(&fragment, *last);
-                told.store(*last, Ordering::SeqCst);
+                inserted.store(*last, Ordering::SeqCst);
             }
         }));
     }
     for _ in 0..2 {
-        let (fragment, told) = (fragment.clone(), told.clone());
+        let (fragment, inserted) = (fragment.clone(), inserted.clone());
         threads.push(thread::spawn(move || {
-            let through = told.load(Ordering::SeqCst);
+            let through = inserted.load(Ordering::SeqCst);
             check(&fragment, &walk(&fragment), through);
         }));
     }

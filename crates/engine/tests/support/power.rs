@@ -47,11 +47,11 @@ impl Powered {
     }
 
     fn change(&self) -> io::Result<()> {
-        if self.spend() > 0 { Ok(()) } else { Err(out()) }
+        if self.spend() > 0 { Ok(()) } else { Err(power_failure()) }
     }
 
-    fn look(&self) -> io::Result<()> {
-        if self.is_out() { Err(out()) } else { Ok(()) }
+    fn check_power(&self) -> io::Result<()> {
+        if self.is_out() { Err(power_failure()) } else { Ok(()) }
     }
 
     fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
@@ -59,8 +59,8 @@ impl Powered {
     }
 }
 
-fn out() -> io::Error {
-    io::Error::other("the power is out")
+fn power_failure() -> io::Error {
+    io::Error::other("the power has failed")
 }
 
 impl Files for Powered {
@@ -70,12 +70,12 @@ impl Files for Powered {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.look()?;
+        self.check_power()?;
         Ok(self.wrap(self.sim.open(path)?))
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.look()?;
+        self.check_power()?;
         Ok(self.wrap(self.sim.open_read(path)?))
     }
 
@@ -95,12 +95,12 @@ impl Files for Powered {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        self.look()?;
+        self.check_power()?;
         self.sim.list(dir)
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.look()?;
+        self.check_power()?;
         self.sim.exists(path)
     }
 
@@ -122,7 +122,7 @@ struct PoweredFile {
 
 impl File for PoweredFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.power.look()?;
+        self.power.check_power()?;
         self.file.read_exact_at(buf, offset)
     }
 
@@ -130,8 +130,8 @@ impl File for PoweredFile {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         match self.power.spend() {
             1.. => self.file.write_all_at(buf, offset),
-            0 => self.file.write_all_at(&buf[..buf.len() / 2], offset).and(Err(out())),
-            _ => Err(out()),
+            0 => self.file.write_all_at(&buf[..buf.len() / 2], offset).and(Err(power_failure())),
+            _ => Err(power_failure()),
         }
     }
 
@@ -141,7 +141,7 @@ impl File for PoweredFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.power.look()?;
+        self.power.check_power()?;
         self.file.len()
     }
 

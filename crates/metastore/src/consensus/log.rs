@@ -86,7 +86,7 @@ impl RaftLog {
         };
         let entries = replay.finish(&state);
         check(dir, settings.member, &state, &entries, applied)?;
-        let epoch = end.epoch + 1;
+        let epoch = end.incarnation + 1;
         let secret = settings.world.random.next_u64();
         let writer = LogWriter::start(files, &log_dir, epoch, secret, end, &settings.log)?;
         let clock = settings.world.clock.clone();
@@ -157,9 +157,9 @@ impl Inner {
     fn append(&mut self, new: Vec<Entry>) -> stele_engine::Result<()> {
         let entry = |entry: &Entry| {
             let index = Position::of(&entry.log_id).index;
-            log::Entry { stream: RAFT_STREAM, index, payload: encode_entry(entry) }
+            log::LogEntry { stream: RAFT_STREAM, index, payload: encode_entry(entry) }
         };
-        let records: Vec<log::Entry> = new.iter().map(entry).collect();
+        let records: Vec<log::LogEntry> = new.iter().map(entry).collect();
         let begun = self.clock.elapsed();
         self.writer.append(&records)?;
         self.writer.sync()?;

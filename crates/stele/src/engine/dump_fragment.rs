@@ -55,7 +55,7 @@ fn facts(
         "{}, {}, {}, {}, txn {} to {}",
         things(meta.cells, "cell"),
         things(meta.tombstones, "tombstone"),
-        things(meta.spans, "deleted range"),
+        things(meta.range_tombstones, "deleted range"),
         things(meta.rows, "row"),
         meta.txn_min,
         meta.txn_max
@@ -78,7 +78,7 @@ fn facts(
     if let Some((min, max)) = meta.timestamps {
         writeln!(out, "timestamps {min} to {max}")?;
     }
-    for span in dump.spans().iter() {
+    for span in dump.range_tombstones().iter() {
         let end = span.range.end.as_ref().map(|end| format!("\"{}\"", text(end)));
         let end = end.as_deref().unwrap_or("the end");
         let txns: Vec<String> = span.txns.iter().map(ToString::to_string).collect();
@@ -156,7 +156,7 @@ fn facts_json(
             path: path.display().to_string(),
             cells: meta.cells,
             tombstones: meta.tombstones,
-            spans: meta.spans,
+            spans: meta.range_tombstones,
             rows: meta.rows,
             blocks: meta.blocks,
             raw_bytes: meta.raw_bytes,
@@ -175,7 +175,7 @@ fn facts_json(
             hash: format!("{:016x}", meta.hash),
         },
     )?;
-    for span in dump.spans().iter() {
+    for span in dump.range_tombstones().iter() {
         let (start, end) = (text(&span.range.start), span.range.end.as_deref().map(text));
         let txns = span.txns.iter().map(ToString::to_string).collect();
         json_line(out, &SpanJson { r#type: "span", start, end, txns })?;

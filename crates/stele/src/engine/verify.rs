@@ -100,7 +100,7 @@ fn fragments(report: &Report, dir: &Path) -> comfy_table::Table {
             count(fragment.blocks),
             count(fragment.rows),
             count(fragment.cells),
-            count(fragment.tombstones + fragment.spans),
+            count(fragment.tombstones + fragment.range_tombstones),
         ]);
     }
     shown
@@ -185,7 +185,7 @@ impl ReportJson {
             rows: fragment.rows,
             cells: fragment.cells,
             tombstones: fragment.tombstones,
-            spans: fragment.spans,
+            spans: fragment.range_tombstones,
         });
         let garbage = report.garbage.iter().map(|garbage| GarbageJson {
             path: garbage.path.display().to_string(),

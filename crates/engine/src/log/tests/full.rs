@@ -24,9 +24,9 @@ fn read(sim: &SimFiles) -> (Vec<(u64, Bytes)>, LogEnd) {
 
 fn group(sim: &SimFiles, options: &LogOptions) -> GroupLog {
     let (_, end) = read(sim);
-    let epoch = end.epoch + 1;
+    let incarnation = end.incarnation + 1;
     let files = Arc::new(sim.clone());
-    let writer = LogWriter::start(files, Path::new(DIR), epoch, 42, end, options).unwrap();
+    let writer = LogWriter::start(files, Path::new(DIR), incarnation, 42, end, options).unwrap();
     GroupLog::new(writer, 0, Arc::new(SystemClock::new()), Duration::from_secs(3600))
 }
 
@@ -41,7 +41,7 @@ enum Step {
     Cut,
     Drive,
     /// Sets the number of free bytes on disk.
-    Room(u64),
+    FreeBytes(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..100).prop_map(Step::State),
         1 => Just(Step::Cut),
         1 => Just(Step::Drive),
-        2 => (0u64..3000).prop_map(Step::Room),
+        2 => (0u64..3000).prop_map(Step::FreeBytes),
     ]
 }
 
@@ -60,9 +60,9 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
     let sim = SimFiles::new(1);
     let log = group(&sim, options);
     let mut accepted = Vec::new();
-    let mut room = 2000;
+    let mut free_bytes = 2000;
     for step in steps {
-        sim.set_capacity(Some(used(&sim) + room));
+        sim.set_capacity(Some(used(&sim) + free_bytes));
         let outcome = match step {
             Step::Entry(bytes) => {
                 let index = accepted.len() as u64 + 1;
@@ -76,8 +76,8 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
                 log.drive(Level::Durable).unwrap();
                 Ok(())
             }
-            Step::Room(bytes) => {
-                room = bytes;
+            Step::FreeBytes(bytes) => {
+                free_bytes = bytes;
                 Ok(())
             }
         };
@@ -113,10 +113,10 @@ fn a_promise_that_is_not_kept_gives_its_room_back() {
     let log = group(&sim, &options);
     sim.set_capacity(Some(4 << 10));
     for _ in 0..20 {
-        drop(log.promise(2000).unwrap());
+        drop(log.reserve(2000).unwrap());
     }
-    let held = [log.promise(2000).unwrap(), log.promise(1000).unwrap()];
-    assert!(matches!(log.promise(2000), Err(Error::DiskFull { .. })));
+    let held = [log.reserve(2000).unwrap(), log.reserve(1000).unwrap()];
+    assert!(matches!(log.reserve(2000), Err(Error::DiskFull { .. })));
     drop(held);
     log.enqueue(entry(1, payload(1, 2000))).unwrap();
     log.drive(Level::Durable).unwrap();

@@ -13,8 +13,8 @@ use crate::world::SystemClock;
 
 const NEVER: Duration = Duration::from_secs(3600);
 
-fn group(bench: &mut Bench, linger: Duration) -> GroupLog {
-    GroupLog::new(bench.start(), 0, Arc::new(SystemClock::new()), linger)
+fn group(test_log: &mut TestLog, linger: Duration) -> GroupLog {
+    GroupLog::new(test_log.start(), 0, Arc::new(SystemClock::new()), linger)
 }
 
 fn is_stopped(outcome: &Result<()>) -> bool {
@@ -23,8 +23,8 @@ fn is_stopped(outcome: &Result<()>) -> bool {
 
 #[test]
 fn a_single_caller_writes_and_syncs_by_itself() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
     for index in 1..=5 {
         log.enqueue(entry(index, "x")).unwrap();
         assert_eq!((log.written(), log.durable()), (index - 1, index - 1));
@@ -38,8 +38,8 @@ fn a_single_caller_writes_and_syncs_by_itself() {
 
 #[test]
 fn waiting_for_written_does_not_sync_and_driving_does() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
     for index in 1..=5 {
         log.enqueue(entry(index, "x")).unwrap();
     }
@@ -52,14 +52,14 @@ fn waiting_for_written_does_not_sync_and_driving_does() {
 #[test]
 fn commits_that_meet_at_a_slow_sync_share_the_next_one() {
     const THREADS: u64 = 16;
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
     let next = Mutex::new(1);
-    let (told, enqueued) = mpsc::channel();
-    bench.disk.faults.shut_gate(true);
+    let (sender, enqueued) = mpsc::channel();
+    test_log.disk.faults.block_syncs(true);
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            let (log, next, told) = (&log, &next, told.clone());
+            let (log, next, sender) = (&log, &next, sender.clone());
             scope.spawn(move || {
                 let index = {
                     let mut next = next.lock();
@@ -68,25 +68,25 @@ fn commits_that_meet_at_a_slow_sync_share_the_next_one() {
                     *next += 1;
                     index
                 };
-                told.send(()).unwrap();
+                sender.send(()).unwrap();
                 log.wait_durable(index).unwrap();
                 assert!(log.durable() >= index);
             });
         }
         assert_eq!(enqueued.iter().take(THREADS as usize).count(), THREADS as usize);
-        bench.disk.faults.shut_gate(false);
+        test_log.disk.faults.block_syncs(false);
     });
     assert!(log.stats().syncs <= 2, "{:?}", log.stats());
     assert!(log.stats().writes <= 2, "{:?}", log.stats());
     let expected: Vec<_> = (1..=THREADS).map(|index| (index, payload(index, 20))).collect();
-    assert_eq!(bench.entries().unwrap(), expected);
+    assert_eq!(test_log.entries().unwrap(), expected);
 }
 
 #[test]
 fn threads_at_full_speed_keep_the_order_of_entries_and_of_acks() {
     const COMMITS: u64 = 16 * 200;
-    let mut bench = Bench::new(1 << 14);
-    let log = group(&mut bench, Duration::from_millis(1));
+    let mut test_log = TestLog::new(1 << 14);
+    let log = group(&mut test_log, Duration::from_millis(1));
     let next = Mutex::new(1);
     let acked = Arc::new(Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -130,25 +130,25 @@ fn threads_at_full_speed_keep_the_order_of_entries_and_of_acks() {
     assert_eq!(log.durable(), COMMITS);
     let expected: Vec<u64> = (1..=COMMITS).collect();
     assert_eq!(*acked.lock(), expected);
-    let found: Vec<u64> = bench.entries().unwrap().iter().map(|(index, _)| *index).collect();
+    let found: Vec<u64> = test_log.entries().unwrap().iter().map(|(index, _)| *index).collect();
     assert_eq!(found, expected);
 }
 
 #[test]
 fn after_a_failed_sync_nothing_is_acknowledged_ever_again() {
     for fail_sync in [true, false] {
-        let mut bench = Bench::new(1 << 16);
-        let log = group(&mut bench, NEVER);
+        let mut test_log = TestLog::new(1 << 16);
+        let log = group(&mut test_log, NEVER);
         log.enqueue(entry(1, "x")).unwrap();
         log.wait_durable(1).unwrap();
-        let faults = &bench.disk.faults;
+        let faults = &test_log.disk.faults;
         let fault = if fail_sync { &faults.fail_syncs } else { &faults.fail_writes };
         fault.store(true, Ordering::SeqCst);
-        let (told, outcomes) = mpsc::channel();
+        let (sender, outcomes) = mpsc::channel();
         for index in 2..=9 {
             log.enqueue(entry(index, "x")).unwrap();
-            let told = told.clone();
-            log.on_durable(index, Box::new(move |outcome| told.send(outcome).unwrap()));
+            let sender = sender.clone();
+            log.on_durable(index, Box::new(move |outcome| sender.send(outcome).unwrap()));
         }
         thread::scope(|scope| {
             for index in 2..=9 {
@@ -165,19 +165,19 @@ fn after_a_failed_sync_nothing_is_acknowledged_ever_again() {
         assert!(is_stopped(&log.with_writer(|writer| writer.sync())));
         assert_eq!(log.durable(), 1);
         assert!(log.wait_durable(1).is_ok());
-        log.on_durable(9, Box::new(move |outcome| told.send(outcome).unwrap()));
+        log.on_durable(9, Box::new(move |outcome| sender.send(outcome).unwrap()));
         assert!(is_stopped(&outcomes.try_recv().unwrap()));
     }
 }
 
 #[test]
 fn a_failure_outside_a_batch_stops_the_batches_too() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
     log.write(|writer| writer.put_state(1, b"vote")).unwrap();
-    bench.disk.faults.fail_writes.store(true, Ordering::SeqCst);
+    test_log.disk.faults.fail_writes.store(true, Ordering::SeqCst);
     assert!(log.write(|writer| writer.put_state(1, b"vote")).is_err());
-    bench.disk.faults.fail_writes.store(false, Ordering::SeqCst);
+    test_log.disk.faults.fail_writes.store(false, Ordering::SeqCst);
     log.enqueue(entry(1, "x")).unwrap();
     assert!(is_stopped(&log.wait_durable(1)));
     assert_eq!(log.durable(), 0);
@@ -185,8 +185,8 @@ fn a_failure_outside_a_batch_stops_the_batches_too() {
 
 #[test]
 fn the_background_thread_syncs_what_nobody_waits_for() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, Duration::from_millis(1));
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, Duration::from_millis(1));
     thread::scope(|scope| {
         scope.spawn(|| log.run());
         for index in 1..=3 {
@@ -201,15 +201,15 @@ fn the_background_thread_syncs_what_nobody_waits_for() {
 
 #[test]
 fn the_background_thread_does_not_linger_when_a_callback_waits() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
-    let (told, outcomes) = mpsc::channel();
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
+    let (sender, outcomes) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| log.run());
         for index in 1..=20 {
             log.enqueue(entry(index, "x")).unwrap();
-            let told = told.clone();
-            log.on_durable(index, Box::new(move |outcome| told.send(outcome).unwrap()));
+            let sender = sender.clone();
+            log.on_durable(index, Box::new(move |outcome| sender.send(outcome).unwrap()));
             assert!(outcomes.recv().unwrap().is_ok());
         }
         log.stop();
@@ -218,13 +218,13 @@ fn the_background_thread_does_not_linger_when_a_callback_waits() {
 
 #[test]
 fn who_finds_the_log_free_syncs_for_all_callbacks() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
-    let (told, outcomes) = mpsc::channel();
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
+    let (sender, outcomes) = mpsc::channel();
     for index in 1..=3 {
         log.enqueue(entry(index, "x")).unwrap();
-        let told = told.clone();
-        log.on_durable(index, Box::new(move |outcome| told.send(outcome).unwrap()));
+        let sender = sender.clone();
+        log.on_durable(index, Box::new(move |outcome| sender.send(outcome).unwrap()));
     }
     log.enqueue(entry(4, "x")).unwrap();
     assert!(log.sync_if_free(4).unwrap().is_ok());
@@ -234,19 +234,19 @@ fn who_finds_the_log_free_syncs_for_all_callbacks() {
 
 #[test]
 fn a_callback_may_commit_and_wait_itself() {
-    let mut bench = Bench::new(1 << 16);
-    let log = Arc::new(group(&mut bench, NEVER));
-    let (told, order) = mpsc::channel();
+    let mut test_log = TestLog::new(1 << 16);
+    let log = Arc::new(group(&mut test_log, NEVER));
+    let (sender, order) = mpsc::channel();
     log.enqueue(entry(1, "x")).unwrap();
-    let (inner, inner_told) = (log.clone(), told.clone());
+    let (inner, inner_sender) = (log.clone(), sender.clone());
     log.on_durable(
         1,
         Box::new(move |_| {
             inner.enqueue(entry(2, "y")).unwrap();
-            let told = inner_told.clone();
-            inner.on_durable(2, Box::new(move |_| told.send(2).unwrap()));
+            let sender = inner_sender.clone();
+            inner.on_durable(2, Box::new(move |_| sender.send(2).unwrap()));
             inner.wait_durable(2).unwrap();
-            inner_told.send(1).unwrap();
+            inner_sender.send(1).unwrap();
         }),
     );
     log.wait_durable(1).unwrap();
@@ -255,8 +255,8 @@ fn a_callback_may_commit_and_wait_itself() {
 
 #[test]
 fn waiting_for_a_shorter_queue_writes_it_out() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
     for index in 1..=10 {
         log.enqueue(entry(index, payload(index, 100))).unwrap();
     }
@@ -268,18 +268,18 @@ fn waiting_for_a_shorter_queue_writes_it_out() {
 
 #[test]
 fn who_waits_idly_leaves_the_sync_to_the_background_thread() {
-    let mut bench = Bench::new(1 << 16);
-    let log = group(&mut bench, NEVER);
-    let synced_by = || *bench.disk.faults.synced_by.lock();
+    let mut test_log = TestLog::new(1 << 16);
+    let log = group(&mut test_log, NEVER);
+    let synced_by = || *test_log.disk.faults.synced_by.lock();
     log.enqueue(entry(1, "x")).unwrap();
     log.wait_durable_idly(1).unwrap();
     assert_eq!(synced_by(), Some(thread::current().id()), "there is nobody else");
     thread::scope(|scope| {
         let background = scope.spawn(|| log.run());
         // The thread is running once it has synced something on its own.
-        let (told, outcomes) = mpsc::channel();
+        let (sender, outcomes) = mpsc::channel();
         log.enqueue(entry(2, "x")).unwrap();
-        log.on_durable(2, Box::new(move |outcome| told.send(outcome).unwrap()));
+        log.on_durable(2, Box::new(move |outcome| sender.send(outcome).unwrap()));
         outcomes.recv().unwrap().unwrap();
         for index in 3..=20 {
             log.enqueue(entry(index, "x")).unwrap();

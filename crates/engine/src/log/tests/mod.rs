@@ -2,33 +2,33 @@
 //! returns, on a disk that fails on demand.
 
 mod damage;
+mod faulty_disk;
 mod full;
 mod group;
 mod lifetime;
 mod model;
-mod shaky;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use self::shaky::ShakyDisk;
-use super::{Entry, ItemKind, LogEnd, LogItem, LogOptions, LogReader, LogWriter};
+use self::faulty_disk::FaultyDisk;
+use super::{ItemKind, LogEnd, LogEntry, LogItem, LogOptions, LogReader, LogWriter};
 use crate::error::{Error, Result};
 
 /// A log directory on its own disk.
-pub struct Bench {
-    pub disk: Arc<ShakyDisk>,
+pub struct TestLog {
+    pub disk: Arc<FaultyDisk>,
     pub options: LogOptions,
-    epoch: u64,
+    incarnation: u64,
     pub head: u64,
 }
 
-impl Bench {
-    pub fn new(segment_bytes: u64) -> Bench {
+impl TestLog {
+    pub fn new(segment_bytes: u64) -> TestLog {
         let options = LogOptions { segment_bytes, ..LogOptions::default() };
-        Bench { disk: Arc::default(), options, epoch: 0, head: 0 }
+        TestLog { disk: Arc::default(), options, incarnation: 0, head: 0 }
     }
 
     pub fn dir(&self) -> &'static Path {
@@ -54,8 +54,9 @@ impl Bench {
     /// Starts a new incarnation.
     pub fn start(&mut self) -> LogWriter {
         let (_, end) = self.read().unwrap();
-        self.epoch += 1;
-        LogWriter::start(self.disk.clone(), self.dir(), self.epoch, 42, end, &self.options).unwrap()
+        self.incarnation += 1;
+        LogWriter::start(self.disk.clone(), self.dir(), self.incarnation, 42, end, &self.options)
+            .unwrap()
     }
 
     pub fn last_segment(&self) -> PathBuf {
@@ -63,8 +64,8 @@ impl Bench {
     }
 }
 
-pub fn entry(index: u64, payload: impl Into<Bytes>) -> Entry {
-    Entry { stream: 0, index, payload: payload.into() }
+pub fn entry(index: u64, payload: impl Into<Bytes>) -> LogEntry {
+    LogEntry { stream: 0, index, payload: payload.into() }
 }
 
 /// Returns a payload that differs from those of other indices in every byte.

@@ -61,8 +61,8 @@ impl Model {
 
     /// Finds how many of the operations were read back; any mismatch is a
     /// failure.
-    fn check(&mut self, bench: &Bench, floor: u64) {
-        let (items, end) = bench.read().unwrap();
+    fn check(&mut self, test_log: &TestLog, floor: u64) {
+        let (items, end) = test_log.read().unwrap();
         let found: Vec<Done> = items
             .into_iter()
             .filter_map(|item| match item.kind {
@@ -94,11 +94,11 @@ impl Model {
 }
 
 fn live(steps: Vec<Step>, recycle_max: usize) {
-    let mut bench = Bench::new(1024);
-    bench.options.recycle_max = recycle_max;
+    let mut test_log = TestLog::new(1024);
+    test_log.options.recycle_max = recycle_max;
     let mut model = Model { next_index: 1, ..Model::default() };
     let mut floor = 0;
-    let mut writer = bench.start();
+    let mut writer = test_log.start();
     for step in steps {
         match step {
             Step::Append(sizes) => {
@@ -129,29 +129,29 @@ fn live(steps: Vec<Step>, recycle_max: usize) {
                 writer.sync().unwrap();
                 model.synced = model.done.len();
                 floor = floor.max(model.next_index.saturating_sub(back));
-                bench.head = writer.head_for(&[(0, floor)]);
-                writer.release_below(bench.head).unwrap();
+                test_log.head = writer.head_for(&[(0, floor)]);
+                writer.release_below(test_log.head).unwrap();
             }
             Step::Close => {
                 writer.close().unwrap();
                 model.synced = model.done.len();
-                model.check(&bench, floor);
-                writer = bench.start();
+                model.check(&test_log, floor);
+                writer = test_log.start();
             }
             Step::Kill => {
                 model.synced = model.done.len();
-                model.check(&bench, floor);
-                writer = bench.start();
+                model.check(&test_log, floor);
+                writer = test_log.start();
             }
             Step::LosePower(seed) => {
-                bench.disk.lose_power(&SeededRandom::new(seed));
-                model.check(&bench, floor);
-                writer = bench.start();
+                test_log.disk.lose_power(&SeededRandom::new(seed));
+                model.check(&test_log, floor);
+                writer = test_log.start();
             }
         }
     }
     model.synced = model.done.len();
-    model.check(&bench, floor);
+    model.check(&test_log, floor);
 }
 
 proptest! {

@@ -16,7 +16,8 @@ pub struct Holds {
     /// Whether there is a hold; checked without the lock.
     any: AtomicBool,
     held: Mutex<Vec<Held>>,
-    released: Condvar,
+    /// Signalled when an operation begins to wait and when a hold is released.
+    changed: Condvar,
 }
 
 struct Held {
@@ -24,23 +25,38 @@ struct Held {
     operation: Operation,
     path_part: String,
     thread_part: String,
+    scope: Scope,
     waiting: usize,
+}
+
+/// How many of the matching operations a hold blocks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    First,
 }
 
 impl Held {
     fn matches(&self, operation: Operation, path: &Path) -> bool {
-        self.operation == operation
+        (self.scope == Scope::All || self.waiting == 0)
+            && self.operation == operation
             && path.to_string_lossy().contains(&self.path_part)
             && thread::current().name().unwrap_or_default().contains(&self.thread_part)
     }
 }
 
 impl Holds {
-    pub fn add(self: &Arc<Self>, operation: Operation, path_part: &str, thread: &str) -> Hold {
-        let (path_part, thread_part) = (path_part.to_string(), thread.to_string());
+    pub fn add(
+        self: &Arc<Self>,
+        operation: Operation,
+        path_part: &str,
+        thread_part: &str,
+        scope: Scope,
+    ) -> Hold {
+        let (path_part, thread_part) = (path_part.to_string(), thread_part.to_string());
         let mut held = self.held.lock();
         let number = held.last().map_or(0, |last| last.number + 1);
-        held.push(Held { number, operation, path_part, thread_part, waiting: 0 });
+        held.push(Held { number, operation, path_part, thread_part, scope, waiting: 0 });
         self.any.store(true, Ordering::Release);
         Hold { holds: self.clone(), number }
     }
@@ -54,9 +70,9 @@ impl Holds {
         while let Some(hold) = held.iter_mut().find(|hold| hold.matches(operation, path)) {
             let number = hold.number;
             hold.waiting += 1;
-            self.released.wait(&mut held);
-            if let Some(hold) = held.iter_mut().find(|hold| hold.number == number) {
-                hold.waiting -= 1;
+            self.changed.notify_all();
+            while held.iter().any(|hold| hold.number == number) {
+                self.changed.wait(&mut held);
             }
         }
     }
@@ -75,6 +91,14 @@ impl Hold {
         let found = held.iter().find(|hold| hold.number == self.number);
         found.map_or(0, |hold| hold.waiting)
     }
+
+    /// Blocks until an operation waits.
+    pub fn wait_until_waiting(&self) {
+        let mut held = self.holds.held.lock();
+        while held.iter().all(|hold| hold.number != self.number || hold.waiting == 0) {
+            self.holds.changed.wait(&mut held);
+        }
+    }
 }
 
 impl Drop for Hold {
@@ -82,7 +106,7 @@ impl Drop for Hold {
         let mut held = self.holds.held.lock();
         held.retain(|hold| hold.number != self.number);
         self.holds.any.store(!held.is_empty(), Ordering::Release);
-        self.holds.released.notify_all();
+        self.holds.changed.notify_all();
     }
 }
 
@@ -93,20 +117,30 @@ mod tests {
     #[test]
     fn a_held_operation_waits_and_no_other_does() {
         let holds = Arc::new(Holds::default());
-        let hold = holds.add(Operation::Write, "log", "");
-        let other = holds.add(Operation::Write, "log", "another thread");
+        let hold = holds.add(Operation::Write, "log", "", Scope::All);
+        let other = holds.add(Operation::Write, "log", "another thread", Scope::All);
         holds.pass(Operation::Sync, Path::new("/d/log"));
         holds.pass(Operation::Write, Path::new("/d/fragment"));
         thread::scope(|scope| {
             let waits = scope.spawn(|| holds.pass(Operation::Write, Path::new("/d/log")));
-            while hold.waiting() == 0 {
-                thread::yield_now();
-            }
+            hold.wait_until_waiting();
             assert!(!waits.is_finished() && other.waiting() == 0);
             drop(hold);
             waits.join().unwrap();
         });
         drop(other);
         holds.pass(Operation::Write, Path::new("/d/log"));
+    }
+    #[test]
+    fn a_hold_of_the_first_operation_lets_the_others_pass() {
+        let holds = Arc::new(Holds::default());
+        let hold = holds.add(Operation::Create, "frag", "", Scope::First);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| holds.pass(Operation::Create, Path::new("1.frag")));
+            hold.wait_until_waiting();
+            holds.pass(Operation::Create, Path::new("2.frag"));
+            assert!(!first.is_finished() && hold.waiting() == 1);
+            drop(hold);
+        });
     }
 }

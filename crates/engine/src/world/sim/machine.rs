@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::Counters;
 use super::content::Content;
 use super::faults::{Faults, Operation, disk_full};
-use super::names::{Entry, Names, dir_of};
+use super::names::{DirEntry, Names, dir_of};
 use crate::world::random::{Random, SeededRandom};
 
 /// Prevents a wild offset from exhausting memory.
@@ -83,13 +83,13 @@ impl Machine {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let number = self.add_file(path)?;
-        Ok(self.hold(number))
+        Ok(self.add_handle(number))
     }
 
     pub fn open(&mut self, path: &Path) -> io::Result<u64> {
         self.begin(Operation::Open, path)?;
         let number = self.file(path)?;
-        Ok(self.hold(number))
+        Ok(self.add_handle(number))
     }
 
     fn add_file(&mut self, path: &Path) -> io::Result<u64> {
@@ -97,11 +97,11 @@ impl Machine {
         let number = self.next_file;
         self.next_file += 1;
         self.contents.insert(number, Content::default());
-        self.names.link(path, Entry::File(number));
+        self.names.link(path, DirEntry::File(number));
         Ok(number)
     }
 
-    fn hold(&mut self, number: u64) -> u64 {
+    fn add_handle(&mut self, number: u64) -> u64 {
         *self.handles.entry(number).or_default() += 1;
         number
     }
@@ -120,7 +120,7 @@ impl Machine {
         self.begin(Operation::Rename, from)?;
         self.file(from)?;
         self.expect_dir(dir_of(to))?;
-        if self.names.get(to) == Some(Entry::Dir) {
+        if self.names.get(to) == Some(DirEntry::Dir) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         self.names.rename(from, to);
@@ -140,9 +140,9 @@ impl Machine {
         ancestors.reverse();
         for dir in ancestors {
             match self.names.get(dir) {
-                None => self.names.link(dir, Entry::Dir),
-                Some(Entry::Dir) => {}
-                Some(Entry::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                None => self.names.link(dir, DirEntry::Dir),
+                Some(DirEntry::Dir) => {}
+                Some(DirEntry::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
             }
         }
         Ok(())
@@ -205,11 +205,11 @@ impl Machine {
         if end > FILE_BYTES_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let room = self.longest(number).saturating_sub(offset).min(buf.len());
-        let outcome = outcome.and(if room < buf.len() { Err(disk_full()) } else { Ok(()) });
+        let space = self.longest(number).saturating_sub(offset).min(buf.len());
+        let outcome = outcome.and(if space < buf.len() { Err(disk_full()) } else { Ok(()) });
         let written = match outcome {
-            Ok(()) => room,
-            Err(_) => self.random.next_u64() as usize % (room + 1),
+            Ok(()) => space,
+            Err(_) => self.random.next_u64() as usize % (space + 1),
         };
         if written > 0 {
             self.content_mut(number).write(offset, &buf[..written]);
@@ -274,16 +274,16 @@ impl Machine {
 
     fn file(&self, path: &Path) -> io::Result<u64> {
         match self.names.get(path) {
-            Some(Entry::File(number)) => Ok(number),
-            Some(Entry::Dir) => Err(io::ErrorKind::IsADirectory.into()),
+            Some(DirEntry::File(number)) => Ok(number),
+            Some(DirEntry::Dir) => Err(io::ErrorKind::IsADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     fn expect_dir(&self, path: &Path) -> io::Result<()> {
         match self.names.get(path) {
-            Some(Entry::Dir) => Ok(()),
-            Some(Entry::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            Some(DirEntry::Dir) => Ok(()),
+            Some(DirEntry::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }

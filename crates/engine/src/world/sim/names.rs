@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::world::random::Random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum DirEntry {
     Dir,
     /// The file's number.
     File(u64),
@@ -16,12 +16,12 @@ pub enum Entry {
 /// A change of names that is not durable yet.
 #[derive(Clone)]
 enum Change {
-    Link(PathBuf, Entry),
+    Link(PathBuf, DirEntry),
     Unlink(PathBuf),
     Rename(PathBuf, PathBuf),
 }
 
-type Map = BTreeMap<PathBuf, Entry>;
+type Map = BTreeMap<PathBuf, DirEntry>;
 
 impl Change {
     fn apply(&self, names: &mut Map) {
@@ -58,14 +58,14 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn get(&self, path: &Path) -> Option<Entry> {
+    pub fn get(&self, path: &Path) -> Option<DirEntry> {
         if is_root(path) {
-            return Some(Entry::Dir);
+            return Some(DirEntry::Dir);
         }
         self.seen.get(path).copied()
     }
 
-    pub fn link(&mut self, path: &Path, entry: Entry) {
+    pub fn link(&mut self, path: &Path, entry: DirEntry) {
         self.change(Change::Link(path.to_path_buf(), entry));
     }
 
@@ -89,8 +89,8 @@ impl Names {
 
     pub fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.seen.iter().filter_map(|(path, entry)| match entry {
-            Entry::File(number) => Some((path.as_path(), *number)),
-            Entry::Dir => None,
+            DirEntry::File(number) => Some((path.as_path(), *number)),
+            DirEntry::Dir => None,
         })
     }
 
@@ -103,8 +103,8 @@ impl Names {
         let entries = self.seen.values().chain(self.durable.values()).chain(linked);
         entries
             .filter_map(|entry| match entry {
-                Entry::File(number) => Some(*number),
-                Entry::Dir => None,
+                DirEntry::File(number) => Some(*number),
+                DirEntry::Dir => None,
             })
             .collect()
     }
@@ -122,7 +122,7 @@ impl Names {
         }
         let mut due = due.into_iter();
         self.unsynced.retain(|change| {
-            let now = due.next().expect("a mark for each change");
+            let now = due.next().expect("one mark per change");
             if now {
                 change.apply(&mut self.durable);
             }
@@ -167,7 +167,7 @@ impl Names {
         durable.retain(|path, entry| {
             let dir = dir_of(path);
             let kept = is_root(dir) || dirs.contains(dir);
-            if kept && *entry == Entry::Dir {
+            if kept && *entry == DirEntry::Dir {
                 dirs.insert(path.clone());
             }
             kept
@@ -192,7 +192,7 @@ mod tests {
     fn with_dirs(dirs: &[&str]) -> Names {
         let mut names = Names::default();
         for dir in dirs {
-            names.link(Path::new(dir), Entry::Dir);
+            names.link(Path::new(dir), DirEntry::Dir);
             names.sync(dir_of(Path::new(dir)));
         }
         names
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn unsynced_names_survive_as_a_first_part_of_their_order() {
         let mut names = with_dirs(&["d"]);
-        names.link(Path::new("d/a"), Entry::File(1));
+        names.link(Path::new("d/a"), DirEntry::File(1));
         names.sync(Path::new("d"));
-        names.link(Path::new("d/b"), Entry::File(2));
+        names.link(Path::new("d/b"), DirEntry::File(2));
         names.unlink(Path::new("d/a"));
         names.rename(Path::new("d/b"), Path::new("d/a"));
         let expected = [
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_file_renamed_to_another_directory_is_in_exactly_one_after_a_crash() {
         let mut names = with_dirs(&["d", "e"]);
-        names.link(Path::new("d/a"), Entry::File(1));
+        names.link(Path::new("d/a"), DirEntry::File(1));
         names.sync(Path::new("d"));
         names.rename(Path::new("d/a"), Path::new("e/a"));
         let expected = [listing(&[("d/a", 1)]), listing(&[("e/a", 1)])];
@@ -243,8 +243,8 @@ mod tests {
     #[test]
     fn directories_lose_their_changes_independently() {
         let mut names = with_dirs(&["d", "e"]);
-        names.link(Path::new("d/a"), Entry::File(1));
-        names.link(Path::new("e/b"), Entry::File(2));
+        names.link(Path::new("d/a"), DirEntry::File(1));
+        names.link(Path::new("e/b"), DirEntry::File(2));
         assert_eq!(survivors(&names).len(), 4);
         names.sync(Path::new("e"));
         let expected = [listing(&[("e/b", 2)]), listing(&[("d/a", 1), ("e/b", 2)])];
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn a_directory_that_was_not_synced_takes_its_files_with_it() {
         let mut names = Names::default();
-        names.link(Path::new("/d"), Entry::Dir);
-        names.link(Path::new("/d/a"), Entry::File(1));
+        names.link(Path::new("/d"), DirEntry::Dir);
+        names.link(Path::new("/d/a"), DirEntry::File(1));
         names.sync(Path::new("/d"));
         assert_eq!(survivors(&names), [listing(&[]), listing(&[("/d/a", 1)])].into());
         names.sync(Path::new("/"));

@@ -1,0 +1,28 @@
+//! The promises of the engine, one module each. They share one binary, because linking
+//! a binary for each takes longer than running it. Promises about processes are in
+//! `tests/process`, those about thread schedules in `tests/shuttle`; `tests/decoders.rs`
+//! measures the memory of its own process.
+#![forbid(unsafe_code)]
+
+#[macro_use]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod admission;
+mod batches;
+mod cache;
+mod cells;
+mod checkpoint;
+mod crash;
+mod external;
+mod faults;
+mod full_disk;
+mod golden;
+mod model;
+mod overload;
+mod place;
+mod point;
+mod pool;
+mod tombstones;
+mod traps;
+mod verify;
