@@ -43,7 +43,7 @@ impl Api {
     /// Returns all services, for a port or for calls within the process.
     pub fn services(&self) -> Services {
         let data = DataServer::new(self.data.clone());
-        admin::add_services(Services::default().with(data), &self.tables, &self.clock)
+        admin::add_services(Services::default().with_handler(data), &self.tables, &self.clock)
     }
 
     /// Returns all services as tonic's own router.

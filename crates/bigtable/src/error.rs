@@ -2,8 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use stele_engine as engine;
-use stele_grpc::engine_code;
+use stele_engine::{self as engine, ErrorKind};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -80,6 +79,20 @@ impl Error {
             Error::Refused(status) => status.code(),
             Error::Engine(error) => engine_code(error),
         }
+    }
+}
+
+/// Returns the gRPC code of an engine error.
+fn engine_code(error: &engine::Error) -> Code {
+    match error.kind() {
+        ErrorKind::Conflict => Code::Aborted,
+        ErrorKind::InvalidInput => Code::InvalidArgument,
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::AlreadyExists => Code::AlreadyExists,
+        ErrorKind::DataLoss => Code::DataLoss,
+        ErrorKind::Precondition => Code::FailedPrecondition,
+        ErrorKind::Exhausted => Code::ResourceExhausted,
+        ErrorKind::Unavailable => Code::Unavailable,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks messages before they are decoded: rejects a vector that would take much more
 //! memory decoded than on the wire.
 
+use prost::encoding::decode_varint;
 use stele_grpc::Precheck;
 use tonic::Status;
 
@@ -61,16 +62,7 @@ fn fields(mut message: &[u8]) -> Result<usize, Status> {
 }
 
 fn varint(message: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..70).step_by(7) {
-        let (&byte, rest) = message.split_first()?;
-        *message = rest;
-        number |= u64::from(byte & 0x7F).checked_shl(shift).unwrap_or(0);
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+    decode_varint(message).ok()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use prost::encoding::{decode_varint, encode_varint};
 use stele_engine::{EntryPlace, Place, Txn};
 
 use crate::fid::Fid;
@@ -35,8 +36,8 @@ impl Sealer {
     pub fn seal_catalogue(&self, fid: Fid, cookie: CatalogueCookie, out: &mut Vec<u8>) {
         let start = out.len();
         out.push(CATALOGUE);
-        push_varint(out, cookie.slot.into());
-        push_varint(out, cookie.object);
+        encode_varint(cookie.slot.into(), out);
+        encode_varint(cookie.object, out);
         self.seal(fid.bytes(), start, out);
     }
 
@@ -58,7 +59,7 @@ impl Sealer {
         out.push(RECORD);
         let EntryPlace { fragment, part, block, entry } = place.entry;
         for number in [place.txn.raw(), fragment, part.into(), block.into(), entry.into()] {
-            push_varint(out, number);
+            encode_varint(number, out);
         }
         self.seal(&object.to_be_bytes(), start, out);
     }
@@ -88,25 +89,8 @@ impl Sealer {
     }
 }
 
-pub fn push_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, after) = rest.split_first()?;
-        *rest = after;
-        number |= u64::from(byte & 0x7F) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+    decode_varint(rest).ok()
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! Errors of whole requests, each with one gRPC status. The outcome of a single record
 //! is a code, not an error.
 
-use stele_engine as engine;
-use stele_engine::Txn;
-use stele_grpc::engine_code;
+use stele_engine::{self as engine, ErrorKind, Txn};
 use tonic::{Code, Status};
 
 use crate::fid::Fid;
@@ -56,6 +54,20 @@ impl Error {
             Error::Engine(engine::Error::SnapshotExpired { .. }) => Code::Aborted,
             Error::Engine(error) => engine_code(error),
         }
+    }
+}
+
+/// Returns the gRPC code of an engine error.
+fn engine_code(error: &engine::Error) -> Code {
+    match error.kind() {
+        ErrorKind::Conflict => Code::Aborted,
+        ErrorKind::InvalidInput => Code::InvalidArgument,
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::AlreadyExists => Code::AlreadyExists,
+        ErrorKind::DataLoss => Code::DataLoss,
+        ErrorKind::Precondition => Code::FailedPrecondition,
+        ErrorKind::Exhausted => Code::ResourceExhausted,
+        ErrorKind::Unavailable => Code::Unavailable,
     }
 }
 

@@ -2,13 +2,12 @@
 //! that are sent.
 
 use bytes::Bytes;
+use prost::encoding::{encode_varint, encoded_len_varint};
+use stele_grpc::frame::{self, PREFIX_BYTES};
 
-use crate::cookie::push_varint;
 use crate::proto::Code;
 use crate::service::{Answer, WalkSink};
 
-/// The size of the flag and the length before each message.
-const PREFIX_BYTES: usize = 5;
 /// The size of a length that is filled in afterwards.
 const LENGTH_BYTES: usize = 4;
 
@@ -37,7 +36,7 @@ impl Frame {
     fn push_number(&mut self, field: u8, number: u64) {
         if number != 0 {
             self.bytes.push(tag(field, VARINT));
-            push_varint(&mut self.bytes, number);
+            encode_varint(number, &mut self.bytes);
         }
     }
 
@@ -45,7 +44,7 @@ impl Frame {
         if !bytes.is_empty() {
             self.bytes.reserve(bytes.len() + 16);
             self.bytes.push(tag(field, LENGTH_DELIMITED));
-            push_varint(&mut self.bytes, bytes.len() as u64);
+            encode_varint(bytes.len() as u64, &mut self.bytes);
             self.bytes.extend_from_slice(bytes);
         }
     }
@@ -69,8 +68,7 @@ impl Frame {
     }
 
     fn finish(mut self) -> Bytes {
-        let length = self.len() as u32;
-        self.bytes[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+        frame::seal(&mut self.bytes);
         self.bytes.into()
     }
 }
@@ -183,12 +181,8 @@ impl NextFrame {
 fn field_bytes(bytes: &[u8]) -> usize {
     match bytes.len() {
         0 => 0,
-        length => 1 + varint_bytes(length as u64) + length,
+        length => 1 + encoded_len_varint(length as u64) + length,
     }
-}
-
-fn varint_bytes(number: u64) -> usize {
-    (70 - (number | 1).leading_zeros() as usize) / 7
 }
 
 impl WalkSink for NextFrame {
@@ -197,7 +191,7 @@ impl WalkSink for NextFrame {
         let length = field_bytes(key) + field_bytes(value) + field_bytes(cookie);
         self.frame.bytes.reserve(length + 16);
         self.frame.bytes.push(tag(2, LENGTH_DELIMITED));
-        push_varint(&mut self.frame.bytes, length as u64);
+        encode_varint(length as u64, &mut self.frame.bytes);
         self.frame.push_bytes(1, key);
         self.frame.push_bytes(2, value);
         self.frame.push_bytes(3, cookie);
@@ -280,10 +274,5 @@ mod tests {
         ];
         assert_eq!(reply.groups, expected);
         assert_eq!(reply.pinned, u64::MAX >> 1);
-        for (number, bytes) in
-            [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3), (u64::MAX, 10)]
-        {
-            assert_eq!(varint_bytes(number), bytes, "{number}");
-        }
     }
 }

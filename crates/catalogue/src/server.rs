@@ -2,13 +2,12 @@
 //! are copied only once, from the engine to the wire; the other calls use the generated
 //! service.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use stele_grpc::{Answering, MessageBody, Messages, Next, unary};
+use stele_grpc::{
+    Handler, MessageBody, Messages, MethodPath, Next, ResponseFuture, Services, respond, unary,
+};
 use tonic::body::Body;
-use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Response, Status};
 use tower_service::Service;
@@ -21,11 +20,6 @@ use crate::proto::catalogues_server::CataloguesServer;
 use crate::proto::{GetRequest, NextRequest};
 use crate::reply::{GetFrame, NextFrame};
 use crate::service::{Answer, Catalogues, Direction, Get, Walk, WalkSink};
-
-const NAME: &str = "stele.catalogue.v1.Catalogues";
-const GET: &str = "/stele.catalogue.v1.Catalogues/Get";
-const NEXT: &str = "/stele.catalogue.v1.Catalogues/Next";
-const PREV: &str = "/stele.catalogue.v1.Catalogues/Prev";
 
 /// Serves [`Catalogues`] over gRPC.
 #[derive(Clone)]
@@ -44,35 +38,25 @@ impl Server {
 
     /// Returns the service alone, for calls within the process.
     pub fn routes(self) -> Routes {
-        Routes::new(self)
+        Services::default().with_handler(self).into_routes()
     }
 }
 
-impl NamedService for Server {
-    const NAME: &'static str = NAME;
-}
+impl Handler for Server {
+    const NAME: &'static str = "stele.catalogue.v1.Catalogues";
 
-impl Service<http::Request<Body>> for Server {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Answering;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Answering {
+    fn handle(&self, request: http::Request<Body>) -> ResponseFuture {
         let service = self.service.clone();
-        let direction = match request.uri().path() {
-            GET => {
+        let direction = match MethodPath::of(request.uri()).map_or("", |path| path.method) {
+            "Get" => {
                 return answer(request, move |request: GetRequest| {
                     let get = Some(Get::new(service, request)?);
                     Ok(Answers { get, frame: None })
                 });
             }
-            NEXT => Direction::Forward,
-            PREV => Direction::Backward,
-            _ => return self.generated.call(request),
+            "Next" => Direction::Forward,
+            "Prev" => Direction::Backward,
+            _ => return self.generated.clone().call(request),
         };
         answer(request, move |request: NextRequest| {
             let walk = Walk::new(service, request, direction)?;
@@ -86,19 +70,15 @@ impl Service<http::Request<Body>> for Server {
 fn answer<R, M: Messages>(
     request: http::Request<Body>,
     begin: impl FnOnce(R) -> Result<M> + Send + 'static,
-) -> Answering
+) -> ResponseFuture
 where
     R: prost::Message + Default,
 {
-    Box::pin(async move {
-        let answered = async {
-            let (parts, body) = request.into_parts();
-            let read =
-                unary::read_checked::<R, ShortVectors>(&parts.headers, body, MESSAGE_BYTES_MAX);
-            let request = read.await?;
-            Ok(MessageBody::response(begin(request)?))
-        };
-        Ok(answered.await.unwrap_or_else(Status::into_http))
+    respond(async move {
+        let (parts, body) = request.into_parts();
+        let read = unary::read_checked::<R, ShortVectors>(&parts.headers, body, MESSAGE_BYTES_MAX);
+        let request = read.await?;
+        Ok(MessageBody::response(begin(request)?))
     })
 }
 

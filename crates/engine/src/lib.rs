@@ -22,6 +22,7 @@ pub mod cell;
 pub mod config;
 mod conflict;
 mod error;
+mod error_kind;
 pub mod fragment;
 mod link;
 pub mod log;
@@ -55,6 +56,7 @@ pub use cell::fold::{Fold, FoldId, Folds};
 pub use cell::rows::RowRange;
 pub use config::Checkpoint;
 pub use error::{Error, Printable, Result};
+pub use error_kind::ErrorKind;
 pub use fragment::EntryPlace;
 pub use merge::{CellView, Columns, FamilyColumns, Flow};
 pub use options::{

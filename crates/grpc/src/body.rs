@@ -1,4 +1,4 @@
-//! The body of a streamed response whose messages are already encoded.
+//! Responses whose messages are already encoded.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -70,10 +70,7 @@ impl<M: Messages> MessageBody<M> {
     /// Returns a response that streams `messages`.
     pub fn response(messages: M) -> http::Response<tonic::body::Body> {
         let body = MessageBody { messages: Some(messages), wait: None, turn: Turn::default() };
-        let mut response = http::Response::new(tonic::body::Body::new(body));
-        let grpc = http::HeaderValue::from_static("application/grpc");
-        response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
-        response
+        response(body)
     }
 
     /// Returns the next message, or the status that ends the stream.
@@ -145,10 +142,26 @@ impl<M: Messages> http_body::Body for MessageBody<M> {
             Err(status) => status,
         };
         self.messages = None;
-        let mut trailers = http::HeaderMap::with_capacity(2);
-        let added = status.add_header(&mut trailers);
-        Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+        Poll::Ready(Some(trailers(&status)))
     }
+}
+
+/// Returns a response with a body of framed messages and trailers.
+pub fn response<B>(body: B) -> http::Response<tonic::body::Body>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<tonic::codegen::StdError>> + Send + 'static,
+{
+    let mut response = http::Response::new(tonic::body::Body::new(body));
+    let grpc = http::HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
+    response
+}
+
+/// Returns the last frame of a body: the status of the call.
+pub fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+    let mut trailers = http::HeaderMap::with_capacity(2);
+    status.add_header(&mut trailers)?;
+    Ok(Frame::trailers(trailers))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub trait Precheck: Send + 'static {
 /// Accepts every message. Its fields are unknown, so a long message is assumed to
 /// consist of small parts.
 #[derive(Clone, Debug)]
-pub struct Any;
+pub struct AnyMessage;
 
 /// Messages of unknown types up to this length cannot become large.
 const SHORT_BYTES: usize = 1 << 10;
@@ -32,7 +32,7 @@ const SHORT_BYTES: usize = 1 << 10;
 /// message has two bytes, and its struct is seldom larger than 64.
 const DECODED_PER_BYTE: usize = 32;
 
-impl Precheck for Any {
+impl Precheck for AnyMessage {
     fn check(message: &[u8]) -> Result<usize, Status> {
         Ok(match message.len() {
             0..=SHORT_BYTES => 0,
@@ -43,7 +43,7 @@ impl Precheck for Any {
 
 /// The codec of a service without a precheck. Referenced by the code that build
 /// scripts generate.
-pub type MessageCodec<T, U> = CheckedCodec<T, U, Any>;
+pub type MessageCodec<T, U> = CheckedCodec<T, U, AnyMessage>;
 
 /// Encodes `T`; decodes `U` after prechecking its bytes.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tonic::transport::Endpoint;
 
+use crate::error_chain::chain;
 use crate::tls::Tls;
 
 /// The timeout for establishing a connection.
@@ -26,14 +27,13 @@ fn address(endpoint: &str) -> String {
 /// what is wrong with the address.
 pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint, String> {
     let address = address(address_or_host);
-    let bad = |what: &dyn std::fmt::Display| {
-        format!("the endpoint {address_or_host} cannot be used: {what}")
-    };
+    let invalid =
+        |why: &dyn std::fmt::Display| format!("invalid endpoint {address_or_host:?}: {why}");
     let endpoint = Endpoint::from_shared(address.clone())
         .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
-        .map_err(|error| bad(&error))?;
+        .map_err(|error| invalid(&error))?;
     if !is_usable(endpoint.uri()) {
-        return Err(bad(&"give host:port, http://host:port or https://host"));
+        return Err(invalid(&"expected host:port, http://host:port or https://host"));
     }
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
@@ -44,7 +44,7 @@ pub fn endpoint(address_or_host: &str, tls: &Tls) -> Result<Endpoint, String> {
     if !address.starts_with("https://") {
         return Ok(endpoint);
     }
-    endpoint.tls_config(tls.config()).map_err(|error| bad(&chain(&error)))
+    endpoint.tls_config(tls.config()).map_err(|error| invalid(&chain(&error)))
 }
 
 /// Returns whether data sent to an endpoint stays secret in transit: over TLS, or
@@ -66,28 +66,12 @@ fn is_usable(uri: &http::Uri) -> bool {
     !authority.host().is_empty() && port_is_fine
 }
 
-/// Formats an error with its chain of causes. Transports nest errors and often
-/// repeat the text of the inner one; each text appears once here.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        for part in error.to_string().split(": ") {
-            if !text.contains(part) {
-                text = format!("{text}: {part}");
-            }
-        }
-        cause = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_plain_text_unless_they_say_otherwise() {
+    fn endpoints_are_plain_text_without_a_scheme() {
         let uri = |text| endpoint(text, &Tls::default()).unwrap().uri().to_string();
         assert_eq!(uri("localhost:8086"), "http://localhost:8086/");
         assert_eq!(uri("http://[::1]:1"), "http://[::1]:1/");
@@ -113,41 +97,11 @@ mod tests {
         }
     }
 
-    #[derive(Debug)]
-    struct Told(&'static str, Option<Box<Told>>);
-
-    impl std::fmt::Display for Told {
-        fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            out.write_str(self.0)
-        }
-    }
-
-    impl std::error::Error for Told {
-        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-            self.1.as_deref().map(|cause| cause as _)
-        }
-    }
-
     #[test]
-    fn nothing_is_said_twice_about_an_error() {
-        let last = Told("tcp connect error", Some(Box::new(Told("refused", None))));
-        let error = Told("transport error: tcp connect error", Some(Box::new(last)));
-        assert_eq!(chain(&error), "transport error: tcp connect error: refused");
-        let last = Told("tcp connect error: refused (os error 111)", None);
-        let error = Told(
-            "transport error",
-            Some(Box::new(Told("tcp connect error", Some(Box::new(last))))),
-        );
-        assert_eq!(chain(&error), "transport error: tcp connect error: refused (os error 111)");
-        let same = Told("a", Some(Box::new(Told("b", Some(Box::new(Told("a", None)))))));
-        assert_eq!(chain(&same), "a: b");
-    }
-
-    #[test]
-    fn an_endpoint_that_cannot_be_is_refused_by_name() {
+    fn an_invalid_endpoint_is_refused_by_name() {
         for text in ["", "a b", "http://", "host:port", "host:", "host:99999"] {
             let error = endpoint(text, &Tls::default()).unwrap_err();
-            assert!(error.contains("cannot be used"), "{text}: {error}");
+            assert!(error.contains("invalid endpoint"), "{text}: {error}");
         }
     }
 }

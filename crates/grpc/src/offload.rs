@@ -6,7 +6,7 @@
 //! work that borrows from its caller or that rarely blocks: meanwhile, the
 //! runtime moves its other tasks to another thread. Both are bounded, because the
 //! runtime has a limited number of threads: `offload` queues, and calls that may
-//! block in place are held back at the server's edge while [`crowded`].
+//! block in place are delayed by the server while [`crowded`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -20,11 +20,11 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 /// The maximum number of offloaded work items that run concurrently.
 const OFFLOADED_MAX: usize = 64;
-/// The number of calls that block in place concurrently before others are held
-/// back.
+/// The number of calls that block in place concurrently before others are
+/// delayed.
 const IN_PLACE_MAX: usize = 256;
-/// The threads that a runtime needs for both, and for work that cannot be held
-/// back.
+/// The threads that a runtime needs for both, and for work that cannot be
+/// delayed.
 pub const BLOCKING_THREADS_MAX: usize = 2 * (OFFLOADED_MAX + IN_PLACE_MAX);
 /// How long work waits for a thread before it is refused.
 const QUEUE_WAIT: Duration = Duration::from_secs(30);
@@ -72,7 +72,7 @@ pub async fn offload<T: Send + 'static>(
         work()
     });
     running.await.map_err(|stopped| match stopped.is_panic() {
-        true => Status::internal("the call failed by a defect of the server"),
+        true => Status::internal("internal error: the call panicked"),
         false => Status::unavailable("the server is shutting down"),
     })
 }
@@ -84,7 +84,7 @@ fn overloaded() -> Status {
 }
 
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
-static HELD_BACK: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
+static DELAYED: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
 
 /// Runs work that may block on the current thread. Within a task of a
 /// multi-threaded runtime, the other tasks are moved to another thread first;
@@ -121,7 +121,7 @@ impl InPlace {
 impl Drop for InPlace {
     fn drop(&mut self) {
         if IN_PLACE.fetch_sub(1, Ordering::SeqCst) == IN_PLACE_MAX {
-            let woken = std::mem::take(&mut *HELD_BACK.lock());
+            let woken = std::mem::take(&mut *DELAYED.lock());
             woken.into_iter().for_each(Waker::wake);
         }
     }
@@ -137,18 +137,18 @@ pub fn crowded() -> bool {
     in_place_now() >= IN_PLACE_MAX
 }
 
-/// Holds a call back while [`crowded`].
+/// Delays a call while [`crowded`].
 pub fn poll_uncrowded(cx: &mut Context<'_>) -> Poll<()> {
     if !crowded() {
         return Poll::Ready(());
     }
-    let mut held_back = HELD_BACK.lock();
+    let mut delayed = DELAYED.lock();
     // Check again under the lock: a call that leaves afterwards finds the waker.
     if IN_PLACE.load(Ordering::SeqCst) < IN_PLACE_MAX {
         return Poll::Ready(());
     }
-    if !held_back.iter().any(|waker| waker.will_wake(cx.waker())) {
-        held_back.push(cx.waker().clone());
+    if !delayed.iter().any(|waker| waker.will_wake(cx.waker())) {
+        delayed.push(cx.waker().clone());
     }
     Poll::Pending
 }
@@ -161,7 +161,7 @@ mod tests {
     async fn offloaded_work_answers_and_its_panic_is_an_error() {
         assert_eq!(offload(|| 7).await.unwrap(), 7);
         assert_eq!(Cost::Computes.run(|| 8).await.unwrap(), 8);
-        let failed = offload(|| -> u8 { panic!("as the test wants it") }).await.unwrap_err();
+        let failed = offload(|| -> u8 { panic!("on purpose") }).await.unwrap_err();
         assert_eq!(failed.code(), tonic::Code::Internal);
     }
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_held_back_while_too_many_wait_in_place() {
+    fn calls_are_delayed_while_too_many_wait_in_place() {
         struct Woken(AtomicUsize);
         impl std::task::Wake for Woken {
             fn wake(self: std::sync::Arc<Self>) {

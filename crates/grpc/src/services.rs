@@ -4,7 +4,6 @@
 //! a service can rely on its path being `/service/method`.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -16,18 +15,18 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tower_service::Service;
 
-type Answer = Result<http::Response<Body>, Infallible>;
-/// The response future of a call.
-pub type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+use crate::handler::{Handler, ResponseFuture, respond_now};
+use crate::method_path::MethodPath;
 
+/// The services of a port. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Services(Arc<Table>);
 
 #[derive(Clone, Default)]
 struct Table {
-    named: Vec<(&'static str, Arc<dyn Serves>)>,
+    named: Vec<(&'static str, Arc<dyn SharedService>)>,
     /// Handles calls whose service is not in `named`.
-    otherwise: Option<Arc<dyn Serves>>,
+    fallback: Option<Arc<dyn SharedService>>,
     /// Sees every call first.
     intercept: Option<Arc<dyn Intercept>>,
 }
@@ -36,30 +35,39 @@ struct Table {
 pub trait Intercept: Send + Sync {
     /// Answers a call or passes it to `next`. Its path is known to be
     /// `/service/method`.
-    fn intercept(&self, request: http::Request<Body>, next: Dispatch) -> Answering;
+    fn intercept(&self, request: http::Request<Body>, next: Dispatch) -> ResponseFuture;
 }
 
 /// The services behind an [`Intercept`].
 pub struct Dispatch(Services);
 
 impl Dispatch {
-    pub fn call(&self, request: http::Request<Body>) -> Answering {
+    pub fn call(&self, request: http::Request<Body>) -> ResponseFuture {
         self.0.dispatch(request)
     }
 }
 
 /// A service shared by all calls.
-trait Serves: Send + Sync {
-    fn call(&self, request: http::Request<Body>) -> Answering;
+trait SharedService: Send + Sync {
+    fn call(&self, request: http::Request<Body>) -> ResponseFuture;
 }
 
-impl<S> Serves for S
+impl<S> SharedService for S
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
-    S: Service<http::Request<Body>, Future = Answering> + Clone + Send + Sync,
+    S: Service<http::Request<Body>, Future = ResponseFuture> + Clone + Send + Sync,
 {
-    fn call(&self, request: http::Request<Body>) -> Answering {
+    fn call(&self, request: http::Request<Body>) -> ResponseFuture {
         Service::call(&mut self.clone(), request)
+    }
+}
+
+/// A hand-written service.
+struct Handled<H>(H);
+
+impl<H: Handler> SharedService for Handled<H> {
+    fn call(&self, request: http::Request<Body>) -> ResponseFuture {
+        self.0.handle(request)
     }
 }
 
@@ -68,25 +76,31 @@ impl Services {
     pub fn with<S>(mut self, service: S) -> Services
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
-        S: Service<http::Request<Body>, Future = Answering> + Clone + Send + Sync + 'static,
+        S: Service<http::Request<Body>, Future = ResponseFuture> + Clone + Send + Sync + 'static,
         S: NamedService,
     {
         Arc::make_mut(&mut self.0).named.push((S::NAME, Arc::new(service)));
         self
     }
 
+    /// Adds a service that handles its calls itself.
+    pub fn with_handler<H: Handler>(mut self, handler: H) -> Services {
+        Arc::make_mut(&mut self.0).named.push((H::NAME, Arc::new(Handled(handler))));
+        self
+    }
+
     /// Sets the service that handles calls of all other names.
-    pub fn otherwise<S>(mut self, service: S) -> Services
+    pub fn with_fallback<S>(mut self, service: S) -> Services
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
-        S: Service<http::Request<Body>, Future = Answering> + Clone + Send + Sync + 'static,
+        S: Service<http::Request<Body>, Future = ResponseFuture> + Clone + Send + Sync + 'static,
     {
-        Arc::make_mut(&mut self.0).otherwise = Some(Arc::new(service));
+        Arc::make_mut(&mut self.0).fallback = Some(Arc::new(service));
         self
     }
 
     /// Sets an interceptor that sees every call first.
-    pub fn intercepted_by(mut self, intercept: Arc<dyn Intercept>) -> Services {
+    pub fn with_intercept(mut self, intercept: Arc<dyn Intercept>) -> Services {
         Arc::make_mut(&mut self.0).intercept = Some(intercept);
         self
     }
@@ -102,14 +116,15 @@ impl Services {
 
     /// Handles a call. A path other than `/service/method` is answered with
     /// UNIMPLEMENTED, a request with another content type with HTTP status 415.
-    pub fn call(&self, request: http::Request<Body>) -> Answering {
+    pub fn call(&self, request: http::Request<Body>) -> ResponseFuture {
         if !is_grpc(request.headers()) {
-            return answered(unsupported_media_type());
+            return respond_now(unsupported_media_type());
         }
         if MethodPath::of(request.uri()).is_none() {
             let path = excerpt(request.uri().path());
-            let status = Status::unimplemented(format!("{path:?} is not /service/method"));
-            return answered(status.into_http());
+            let status =
+                Status::unimplemented(format!("invalid path {path:?}: expected /service/method"));
+            return respond_now(status.into_http());
         }
         match &self.0.intercept {
             None => self.dispatch(request),
@@ -117,22 +132,19 @@ impl Services {
         }
     }
 
-    fn dispatch(&self, request: http::Request<Body>) -> Answering {
-        let Table { named, otherwise, .. } = &*self.0;
+    fn dispatch(&self, request: http::Request<Body>) -> ResponseFuture {
+        let Table { named, fallback, .. } = &*self.0;
         let called = MethodPath::of(request.uri()).map_or("", |path| path.service);
         let found = named.iter().find(|(name, _)| *name == called).map(|(_, service)| service);
-        match found.or(otherwise.as_ref()) {
+        match found.or(fallback.as_ref()) {
             Some(service) => service.call(request),
             None => {
                 let service = excerpt(called);
-                answered(Status::unimplemented(format!("unknown service {service:?}")).into_http())
+                let status = Status::unimplemented(format!("unknown service {service:?}"));
+                respond_now(status.into_http())
             }
         }
     }
-}
-
-fn answered(response: http::Response<Body>) -> Answering {
-    Box::pin(std::future::ready(Ok(response)))
 }
 
 /// Returns whether the content type of a request is gRPC's: `application/grpc`,
@@ -158,36 +170,18 @@ fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(200)]
 }
 
-/// The parts of `/service/method`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MethodPath<'a> {
-    pub service: &'a str,
-    pub method: &'a str,
-}
-
-impl<'a> MethodPath<'a> {
-    /// Parses a path of exactly this form: one leading slash, two non-empty
-    /// segments and no query.
-    pub fn of(uri: &'a http::Uri) -> Option<MethodPath<'a>> {
-        let exact = uri.path_and_query()?.as_str();
-        let (service, method) = exact.strip_prefix('/')?.split_once('/')?;
-        let plain = |part: &str| !part.is_empty() && !part.contains(['/', '?']);
-        (plain(service) && plain(method)).then_some(MethodPath { service, method })
-    }
-}
-
 /// Delegates all calls to tonic's own router.
 impl From<Routes> for Services {
     fn from(routes: Routes) -> Services {
-        let otherwise: Option<Arc<dyn Serves>> = Some(Arc::new(Routed(routes)));
-        Services(Arc::new(Table { otherwise, ..Table::default() }))
+        let fallback: Option<Arc<dyn SharedService>> = Some(Arc::new(Routed(routes)));
+        Services(Arc::new(Table { fallback, ..Table::default() }))
     }
 }
 
 struct Routed(Routes);
 
-impl Serves for Routed {
-    fn call(&self, request: http::Request<Body>) -> Answering {
+impl SharedService for Routed {
+    fn call(&self, request: http::Request<Body>) -> ResponseFuture {
         Box::pin(self.0.clone().call(request))
     }
 }
@@ -198,13 +192,13 @@ where
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<B>) -> Answering {
+    fn call(&mut self, request: http::Request<B>) -> ResponseFuture {
         Services::call(self, request.map(Body::new))
     }
 }
@@ -224,23 +218,23 @@ mod tests {
     impl Service<http::Request<Body>> for Named {
         type Response = http::Response<Body>;
         type Error = Infallible;
-        type Future = Answering;
+        type Future = ResponseFuture;
 
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
 
-        fn call(&mut self, _: http::Request<Body>) -> Answering {
+        fn call(&mut self, _: http::Request<Body>) -> ResponseFuture {
             let answer = http::Response::builder().header("who", self.0).body(Body::empty());
             Box::pin(std::future::ready(Ok(answer.expect("a name is a header's value"))))
         }
     }
 
-    async fn asked(services: &Services, path: &str) -> http::Response<Body> {
-        asked_as(services, path, Some("application/grpc")).await
+    async fn call(services: &Services, path: &str) -> http::Response<Body> {
+        call_as(services, path, Some("application/grpc")).await
     }
 
-    async fn asked_as(
+    async fn call_as(
         services: &Services,
         path: &str,
         content_type: Option<&str>,
@@ -255,19 +249,19 @@ mod tests {
     #[tokio::test]
     async fn a_call_reaches_the_service_of_its_path() {
         let services = Services::default().with(Named("a"));
-        assert_eq!(asked(&services, "/a.B/C").await.headers()["who"], "a");
+        assert_eq!(call(&services, "/a.B/C").await.headers()["who"], "a");
         for path in ["/a.B2/C", "/a/B/C", "/", "/a.", "*"] {
-            let answer = asked(&services, path).await;
+            let answer = call(&services, path).await;
             assert_eq!(answer.headers()["grpc-status"], "12", "{path}");
         }
-        let services = services.otherwise(Named("other"));
-        assert_eq!(asked(&services, "/a.B/C").await.headers()["who"], "a");
-        assert_eq!(asked(&services, "/b/C").await.headers()["who"], "other");
+        let services = services.with_fallback(Named("other"));
+        assert_eq!(call(&services, "/a.B/C").await.headers()["who"], "a");
+        assert_eq!(call(&services, "/b/C").await.headers()["who"], "other");
     }
 
     #[tokio::test]
     async fn only_the_exact_path_of_a_method_reaches_a_service() {
-        let services = Services::default().with(Named("a")).otherwise(Named("other"));
+        let services = Services::default().with(Named("a")).with_fallback(Named("other"));
         for path in [
             "/a.B/x/C",
             "//C",
@@ -280,26 +274,26 @@ mod tests {
             "//a.B/C",
             "http://host/a.B/x/C",
         ] {
-            let answer = asked(&services, path).await;
+            let answer = call(&services, path).await;
             assert_eq!(answer.headers()["grpc-status"], "12", "{path}");
         }
         // An absolute URI, as in HTTP/2 requests.
-        assert_eq!(asked(&services, "http://host/a.B/C").await.headers()["who"], "a");
+        assert_eq!(call(&services, "http://host/a.B/C").await.headers()["who"], "a");
     }
 
     #[tokio::test]
     async fn a_request_of_another_content_type_is_refused_with_415() {
-        let services = Services::default().with(Named("a")).otherwise(Named("other"));
+        let services = Services::default().with(Named("a")).with_fallback(Named("other"));
         for kind in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
-            assert_eq!(asked_as(&services, "/a.B/C", Some(kind)).await.headers()["who"], "a");
+            assert_eq!(call_as(&services, "/a.B/C", Some(kind)).await.headers()["who"], "a");
         }
         for kind in
             ["text/plain", "application/json", "application/grpc-web", "application/grpcx", ""]
         {
-            let answer = asked_as(&services, "/a.B/C", Some(kind)).await;
+            let answer = call_as(&services, "/a.B/C", Some(kind)).await;
             assert_eq!(answer.status(), http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
         }
-        let answer = asked_as(&services, "/b/C", None).await;
+        let answer = call_as(&services, "/b/C", None).await;
         assert_eq!(answer.status(), http::StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 }

@@ -25,18 +25,19 @@ impl InProcess {
     }
 }
 
+/// The way to a server.
 #[derive(Clone)]
 pub enum Transport {
     Channel(Channel),
     InProcess(Services),
 }
 
-type Responding = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;
+type ClientFuture = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;
 
 impl Service<http::Request<Body>> for Transport {
     type Response = http::Response<Body>;
     type Error = StdError;
-    type Future = Responding;
+    type Future = ClientFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
         match self {
@@ -45,7 +46,7 @@ impl Service<http::Request<Body>> for Transport {
         }
     }
 
-    fn call(&mut self, mut request: http::Request<Body>) -> Responding {
+    fn call(&mut self, mut request: http::Request<Body>) -> ClientFuture {
         match self {
             Transport::Channel(channel) => {
                 let responding = channel.call(request);

@@ -10,13 +10,11 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 
+use crate::frame::{PREFIX_BYTES, Prefix};
 use crate::memory::CallMemory;
 use crate::offload::in_place_if_large;
-use crate::{Any, Precheck};
+use crate::{AnyMessage, Precheck};
 
-/// The length of the prefix of a message: a compression flag and the message
-/// length.
-const PREFIX_BYTES: usize = 5;
 /// The number of bytes that could be copied while one byte of a message is
 /// decoded.
 const DECODING_COST: usize = 4;
@@ -27,7 +25,7 @@ pub async fn read<M: Message + Default>(
     body: Body,
     bytes_max: usize,
 ) -> Result<M, Status> {
-    read_checked::<M, Any>(headers, body, bytes_max).await
+    read_checked::<M, AnyMessage>(headers, body, bytes_max).await
 }
 
 /// Like [`read`], but prechecks the bytes before decoding them.
@@ -54,17 +52,6 @@ pub fn decode<M: Message + Default>(message: impl Buf) -> Result<M, Status> {
     let unreadable =
         |error| Status::invalid_argument(format!("The message cannot be read: {error}"));
     M::decode(message).map_err(unreadable)
-}
-
-/// Encodes a message with its prefix.
-pub fn framed(message: &impl Message) -> Bytes {
-    let bytes = message.encoded_len();
-    let mut frame = Vec::with_capacity(PREFIX_BYTES + bytes);
-    frame.push(0);
-    let length = u32::try_from(bytes).expect("a message is far below 4 GiB");
-    frame.extend_from_slice(&length.to_be_bytes());
-    message.encode_raw(&mut frame);
-    frame.into()
 }
 
 /// Rejects compressed requests as the generated methods do.
@@ -143,23 +130,21 @@ fn capacity(arrived: usize, message_bytes: Option<usize>) -> usize {
 /// Returns the length of the message that begins here, once its prefix has
 /// arrived.
 fn message_bytes(received: &[u8], bytes_max: usize) -> Result<Option<usize>, Status> {
-    let Some(&[flag, a, b, c, d]) = received.first_chunk::<PREFIX_BYTES>() else {
-        return Ok(None);
-    };
+    let Some(Prefix { flag, message_bytes }) = Prefix::parse(received) else { return Ok(None) };
     if flag != 0 {
         return Err(only_identity("Compressed messages are not supported"));
     }
-    let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-    if bytes > bytes_max {
-        let what = format!("A message of {bytes} bytes is over the limit of {bytes_max}");
+    if message_bytes > bytes_max {
+        let what = format!("A message of {message_bytes} bytes is over the limit of {bytes_max}");
         return Err(Status::resource_exhausted(what));
     }
-    Ok(Some(bytes))
+    Ok(Some(message_bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame;
 
     const MAX: usize = 1000;
 
@@ -206,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_framed_is_read_again() {
+    fn an_encoded_message_is_read() {
         let sent = "text".to_string();
-        let message = received(&framed(&sent), 3).unwrap();
+        let message = received(&frame::encode(&sent), 3).unwrap();
         assert_eq!(decode::<String>(message).unwrap(), sent);
         let unreadable = decode::<String>(&[0x0A, 0x7F][..]).unwrap_err();
         assert_eq!(unreadable.code(), tonic::Code::InvalidArgument);

@@ -12,9 +12,11 @@ pub mod lease;
 pub mod machine;
 pub mod native;
 pub mod node;
+pub mod proto;
 pub mod snapshot;
 pub mod state;
 pub mod watch;
+mod wire;
 
 pub use error::{Code, Error, Result};
 pub use node::{Node, Status, Usage};

@@ -57,9 +57,3 @@ pub fn whole_millis(micros: i64) -> i64 {
 pub fn random() -> u64 {
     RandomState::new().hash_one(0u8)
 }
-
-/// Returns a random duration of up to `longest`, so that colliding operations do not
-/// collide again.
-pub fn jitter(longest: Duration) -> Duration {
-    longest.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
-}

@@ -54,8 +54,7 @@ impl Server {
         let by_transport = || Some(ShownCertificate(request.peer_certs()?.first()?.clone()));
         let shown = request.extensions().get::<ShownCertificate>().cloned().or_else(by_transport);
         let caller = self.tokens.caller(request.metadata(), shown.as_ref())?;
-        let requested =
-            request.metadata().get("grpc-timeout").and_then(|text| timeout(text.to_str().ok()?));
+        let requested = stele_grpc::timeout(request.metadata().as_ref());
         let time = requested.unwrap_or(longest).min(DEADLINE_MAX);
         let deadline = Instant::now() + time;
         self.table.ready().await?;
@@ -73,21 +72,6 @@ impl Server {
             Err(_) => Err(Status::internal("the operation was aborted")),
         }
     }
-}
-
-/// Parses the deadline header of gRPC: a number and a unit.
-fn timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: u64 = digits.parse().ok()?;
-    Some(match unit {
-        "H" => Duration::from_secs(number.checked_mul(3600)?),
-        "M" => Duration::from_secs(number.checked_mul(60)?),
-        "S" => Duration::from_secs(number),
-        "m" => Duration::from_millis(number),
-        "u" => Duration::from_micros(number),
-        "n" => Duration::from_nanos(number),
-        _ => return None,
-    })
 }
 
 type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -320,15 +304,5 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
         drop(running);
         assert!(check().await.next().await.unwrap().is_ok());
-    }
-
-    #[test]
-    fn grpc_deadlines_are_parsed() {
-        assert_eq!(timeout("5S"), Some(Duration::from_secs(5)));
-        assert_eq!(timeout("250m"), Some(Duration::from_millis(250)));
-        assert_eq!(timeout("1H"), Some(Duration::from_secs(3600)));
-        for bad in ["", "S", "5", "5x", "-1S", "99999999999999999999S", "\u{fc}"] {
-            assert_eq!(timeout(bad), None, "{bad}");
-        }
     }
 }

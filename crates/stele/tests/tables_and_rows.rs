@@ -233,7 +233,7 @@ fn errors_say_what_happened_and_what_to_do() {
         (&["table", "create", "u", "--family", "f", "--family", "f"], "given twice"),
         (&["delete", "t", "--prefix", "", "--yes"], "--all"),
         (&["read", "t", "--creds", "no-such.json"], "no-such.json"),
-        (&["read", "t", "--endpoint", "host:port"], "cannot be used"),
+        (&["read", "t", "--endpoint", "host:port"], "invalid endpoint"),
         (&["read", "t", "--tls-ca", "no-such.pem"], "no-such.pem"),
     ] {
         let told = served.fails(args);

@@ -1,15 +1,10 @@
 //! Unsigned LEB128: seven bits per byte, lowest first. Used for digest ids and for
 //! lengths in ordered param sets.
 
-/// The longest encoding of a 64-bit number.
-pub const BYTES_MAX: usize = 10;
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
-pub fn write(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
+pub fn write(out: &mut Vec<u8>, number: u64) {
+    encode_varint(number, out);
 }
 
 /// Writes a number in at least `bytes_min` bytes, padded with zeros.
@@ -25,32 +20,16 @@ pub fn write_padded(out: &mut Vec<u8>, mut number: u64, bytes_min: usize) {
 /// Returns the number at the start of `bytes` and the remaining bytes, or `None` if it
 /// is truncated, longer than necessary, or too large.
 pub fn read(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut number = 0u64;
-    for (at, byte) in bytes.iter().take(BYTES_MAX).enumerate() {
-        let part = u64::from(byte & 0x7f);
-        if at == BYTES_MAX - 1 && part > 1 {
-            return None;
-        }
-        number |= part << (7 * at);
-        if byte & 0x80 == 0 {
-            let shortest = at == 0 || *byte != 0;
-            return shortest.then_some((number, &bytes[at + 1..]));
-        }
-    }
-    None
+    let mut rest = bytes;
+    let number = decode_varint(&mut rest).ok()?;
+    let shortest = bytes.len() - rest.len() == encoded_len_varint(number);
+    shortest.then_some((number, rest))
 }
 
 /// Returns the number encoded by all of `bytes`, which may be padded with zeros.
-pub fn whole(bytes: &[u8]) -> Option<u64> {
-    let (last, before) = bytes.split_last()?;
-    if bytes.len() > BYTES_MAX || last & 0x80 != 0 || before.iter().any(|byte| byte & 0x80 == 0) {
-        return None;
-    }
-    if bytes.len() == BYTES_MAX && *last > 1 {
-        return None;
-    }
-    let parts = bytes.iter().rev();
-    Some(parts.fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
+pub fn whole(mut bytes: &[u8]) -> Option<u64> {
+    let number = decode_varint(&mut bytes).ok()?;
+    bytes.is_empty().then_some(number)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The retry policy: how long to wait before another attempt, and how many to
 //! make.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+use stele_grpc::backoff;
 
 /// The policy for transient failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +55,8 @@ impl Attempts {
         if let Some(asked) = retry_after {
             return Some(asked.min(RETRY_AFTER_MAX));
         }
-        let doubled = self.retry.backoff_min.saturating_mul(1 << (self.failed - 1).min(30));
-        let longest = doubled.min(self.retry.backoff_max);
-        // Jitter between half and all of the delay, so that clients do not retry
-        // simultaneously.
-        let random = RandomState::new().hash_one(self.failed) as u32;
-        Some(longest / 2 + longest.mul_f64(f64::from(random) / f64::from(u32::MAX)) / 2)
+        let Retry { backoff_min, backoff_max, .. } = self.retry;
+        Some(backoff::delay(backoff_min, backoff_max, self.failed - 1))
     }
 }
 

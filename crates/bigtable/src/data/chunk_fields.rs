@@ -2,6 +2,7 @@
 //! Every cell of a response goes through these functions.
 
 use bytes::{BufMut, BytesMut};
+use prost::encoding::{encode_varint, encoded_len_varint};
 
 /// Field tags of `CellChunk`, in wire form.
 pub mod tag {
@@ -21,28 +22,14 @@ pub const FIELD_1: u8 = 1 << 3 | 2;
 pub const COMMIT: [u8; 2] = [tag::COMMIT_ROW, 1];
 
 #[inline]
-pub fn varint_len(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-#[inline]
-pub fn put_varint(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-#[inline]
 pub fn field_len(len: usize) -> usize {
-    1 + varint_len(len as u64) + len
+    1 + encoded_len_varint(len as u64) + len
 }
 
 #[inline]
 pub fn put_field(out: &mut BytesMut, tag: u8, bytes: &[u8]) {
     out.put_u8(tag);
-    put_varint(out, bytes.len() as u64);
+    encode_varint(bytes.len() as u64, out);
     out.put_slice(bytes);
 }
 
@@ -59,14 +46,14 @@ pub fn put_wrapper(out: &mut BytesMut, tag: u8, bytes: &[u8]) {
         out.put_u8(0);
         return;
     }
-    put_varint(out, field_len(bytes.len()) as u64);
+    encode_varint(field_len(bytes.len()) as u64, out);
     put_field(out, FIELD_1, bytes);
 }
 
 #[inline]
 pub fn value_len(len: usize, total: usize) -> usize {
     let value = if len == 0 { 0 } else { field_len(len) };
-    let size = if total == 0 { 0 } else { 1 + varint_len(total as u64) };
+    let size = if total == 0 { 0 } else { 1 + encoded_len_varint(total as u64) };
     value + size
 }
 
@@ -77,6 +64,6 @@ pub fn put_value(out: &mut BytesMut, value: &[u8], total: usize) {
     }
     if total != 0 {
         out.put_u8(tag::VALUE_SIZE);
-        put_varint(out, total as u64);
+        encode_varint(total as u64, out);
     }
 }

@@ -10,14 +10,13 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{encode_varint, encoded_len_varint};
+use stele_grpc::frame::{self, PREFIX_BYTES};
 
 use super::chunk_fields::{
-    COMMIT, FIELD_1, field_len, put_field, put_value, put_varint, put_wrapper, tag, value_len,
-    varint_len, wrapper_len,
+    COMMIT, FIELD_1, field_len, put_field, put_value, put_wrapper, tag, value_len, wrapper_len,
 };
 
-/// The length of a gRPC frame header: a flag and the message length.
-const FRAME_BYTES: usize = 5;
 /// A message is complete when it has this size at the end of a row. Larger
 /// messages are evicted from the CPU cache before they are sent.
 pub const MESSAGE_BYTES: usize = 256 << 10;
@@ -46,7 +45,7 @@ pub struct Chunks {
     /// Complete framed messages that precede the one being written.
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
-    /// The message being written, after space for its frame header.
+    /// The message being written, after space for its prefix.
     message: BytesMut,
     /// The start of the open row in `message`.
     row_start: usize,
@@ -97,7 +96,7 @@ impl Chunks {
             head += wrapper_len(cell.qualifier.len());
         }
         if cell.timestamp != 0 {
-            head += 1 + varint_len(cell.timestamp as u64);
+            head += 1 + encoded_len_varint(cell.timestamp as u64);
         }
         if let Some(label) = cell.label {
             head += field_len(label.len());
@@ -116,7 +115,7 @@ impl Chunks {
         }
         if cell.timestamp != 0 {
             out.put_u8(tag::TIMESTAMP);
-            put_varint(out, cell.timestamp as u64);
+            encode_varint(cell.timestamp as u64, out);
         }
         if let Some(label) = cell.label {
             put_field(out, tag::LABEL, label.as_bytes());
@@ -141,7 +140,7 @@ impl Chunks {
         if self.message.len() >= MESSAGE_BYTES {
             self.finish_message(self.message.len());
         }
-        self.row_start = self.message.len().max(FRAME_BYTES);
+        self.row_start = self.message.len().max(PREFIX_BYTES);
         self.spread = false;
     }
 
@@ -164,15 +163,15 @@ impl Chunks {
             // This chunk follows, so the newest one is not the last of its row.
             self.newest = None;
             self.finish_message(self.message.len());
-            self.row_start = FRAME_BYTES;
+            self.row_start = PREFIX_BYTES;
         }
         if self.message.is_empty() {
-            self.message.put_bytes(0, FRAME_BYTES);
+            self.message.put_bytes(0, PREFIX_BYTES);
         }
         let start = self.message.len();
         self.message.reserve(len + 1 + 5 + COMMIT.len());
         self.message.put_u8(FIELD_1);
-        put_varint(&mut self.message, len as u64);
+        encode_varint(len as u64, &mut self.message);
         self.newest = Some(Chunk { start, body: self.message.len() });
     }
 
@@ -181,7 +180,8 @@ impl Chunks {
         let Some(chunk) = self.newest.take() else { return };
         self.message.put_slice(&COMMIT);
         let old_len = self.message.len() - COMMIT.len() - chunk.body;
-        let (width, new_width) = (varint_len(old_len as u64), varint_len((old_len + 2) as u64));
+        let (width, new_width) =
+            (encoded_len_varint(old_len as u64), encoded_len_varint((old_len + 2) as u64));
         if new_width > width {
             // The length prefix grew by a byte: shift everything up by one.
             self.message.put_u8(0);
@@ -189,12 +189,7 @@ impl Chunks {
             self.message.copy_within(chunk.body..end, chunk.body + 1);
         }
         let mut length = &mut self.message[chunk.start + 1..chunk.start + 1 + new_width];
-        let mut value = (old_len + COMMIT.len()) as u64;
-        while value >= 0x80 {
-            length.put_u8(value as u8 | 0x80);
-            value >>= 7;
-        }
-        length.put_u8(value as u8);
+        encode_varint((old_len + COMMIT.len()) as u64, &mut length);
         self.rows += 1;
     }
 
@@ -222,7 +217,7 @@ impl Chunks {
         assert!(self.newest.is_none(), "a message must not split a row");
         self.finish_message(self.message.len());
         self.message.clear();
-        self.message.put_bytes(0, FRAME_BYTES);
+        self.message.put_bytes(0, PREFIX_BYTES);
         self.message.put_slice(encoded);
         self.finish_message(self.message.len());
     }
@@ -257,20 +252,19 @@ impl Chunks {
     /// Completes a message with everything before `end`, and moves the rest to
     /// the next one.
     fn finish_message(&mut self, end: usize) {
-        if end <= FRAME_BYTES {
+        if end <= PREFIX_BYTES {
             return;
         }
         let mut message = self.message.split_to(end);
-        let length = u32::try_from(message.len() - FRAME_BYTES).expect("messages are small");
-        message[1..FRAME_BYTES].copy_from_slice(&length.to_be_bytes());
+        frame::seal(&mut message);
         if let Some(chunk) = &mut self.newest {
             let open = std::mem::take(&mut self.message);
-            self.message.reserve(FRAME_BYTES + open.len() + MESSAGE_BYTES);
-            self.message.put_bytes(0, FRAME_BYTES);
+            self.message.reserve(PREFIX_BYTES + open.len() + MESSAGE_BYTES);
+            self.message.put_bytes(0, PREFIX_BYTES);
             self.message.put_slice(&open);
-            chunk.body = chunk.body - end + FRAME_BYTES;
-            chunk.start = chunk.start - end + FRAME_BYTES;
-            self.row_start = FRAME_BYTES;
+            chunk.body = chunk.body - end + PREFIX_BYTES;
+            chunk.start = chunk.start - end + PREFIX_BYTES;
+            self.row_start = PREFIX_BYTES;
         }
         self.ready_bytes += message.len();
         self.ready.push_back(message.freeze());
@@ -300,8 +294,8 @@ mod tests {
 
     fn decode(message: &Bytes) -> Vec<CellChunk> {
         let length = u32::from_be_bytes(message[1..5].try_into().unwrap()) as usize;
-        assert_eq!((message[0], length), (0, message.len() - FRAME_BYTES));
-        ReadRowsResponse::decode(message.slice(FRAME_BYTES..)).unwrap().chunks
+        assert_eq!((message[0], length), (0, message.len() - PREFIX_BYTES));
+        ReadRowsResponse::decode(message.slice(PREFIX_BYTES..)).unwrap().chunks
     }
 
     fn drain(chunks: &mut Chunks) -> Vec<CellChunk> {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{encoded_len_varint, key_len};
-use stele_grpc::unary;
+use stele_grpc::frame;
 use tonic::Status;
 
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub fn messages(outcomes: Vec<Result<()>>) -> impl Iterator<Item = Bytes> + Send
         }) {
             message.entries.push(next);
         }
-        (!message.entries.is_empty()).then(|| unary::framed(&message))
+        (!message.entries.is_empty()).then(|| frame::encode(&message))
     })
 }
 

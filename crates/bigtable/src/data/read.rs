@@ -2,7 +2,7 @@
 //! consumes them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use prost::Message;
 use stele_engine::world::Random;
@@ -226,21 +226,9 @@ impl RowMessages {
     }
 }
 
-/// Returns the client's deadline, from the header `grpc-timeout`.
+/// Returns the client's deadline, from the timeout of its call.
 pub fn deadline(headers: &http::HeaderMap) -> Option<Instant> {
-    let text = headers.get("grpc-timeout")?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let amount: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
-    let timeout = match unit {
-        "H" => Duration::from_secs(amount * 3600),
-        "M" => Duration::from_secs(amount * 60),
-        "S" => Duration::from_secs(amount),
-        "m" => Duration::from_millis(amount),
-        "u" => Duration::from_micros(amount),
-        "n" => Duration::from_nanos(amount),
-        _ => return None,
-    };
-    Instant::now().checked_add(timeout)
+    Instant::now().checked_add(stele_grpc::timeout(headers)?)
 }
 
 #[cfg(test)]

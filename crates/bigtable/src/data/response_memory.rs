@@ -142,7 +142,7 @@ mod tests {
         let pools = CallPools::new(0, 2 * limit, Duration::from_secs(60));
         let pools: &'static CallPools = Box::leak(Box::new(pools));
         let memory = move || CallMemory::new(pools).within(ResponseMemory::of_call);
-        (pools.held().clone(), memory)
+        (pools.buffered_responses().clone(), memory)
     }
 
     #[tokio::test]

@@ -129,7 +129,7 @@ mod tests {
         let mut memory = CallMemory::new(pools);
         let mut call = pin!(call);
         let poll = |cx: &mut std::task::Context<'_>| memory.within(|| call.as_mut().poll(cx));
-        (std::future::poll_fn(poll).await, pools.held().clone())
+        (std::future::poll_fn(poll).await, pools.buffered_responses().clone())
     }
 
     /// Keeps all values, and checks that they are charged.

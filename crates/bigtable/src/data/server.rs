@@ -1,17 +1,15 @@
-//! The data service as a tower service: a call's path selects the method, its
+//! The data service over gRPC: a call's path selects the method, its
 //! message becomes a request, and the result is framed. There is no intermediate
 //! representation, so cells are copied once, from the engine to the wire.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use prost::Message;
-use stele_grpc::{Answering, Any, MessageBody, MethodPath, Precheck, unary};
+use stele_grpc::{
+    AnyMessage, Handler, MessageBody, MethodPath, Precheck, ResponseFuture, frame, respond, unary,
+};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::server::NamedService;
-use tower_service::Service;
 
 use super::read::{self, RowMessages};
 use super::read_plan::ReadPlan;
@@ -33,22 +31,12 @@ impl DataServer {
     }
 }
 
-impl NamedService for DataServer {
+impl Handler for DataServer {
     const NAME: &'static str = "google.bigtable.v2.Bigtable";
-}
 
-impl Service<http::Request<Body>> for DataServer {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Answering;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Answering {
+    fn handle(&self, request: http::Request<Body>) -> ResponseFuture {
         let data = self.0.clone();
-        Box::pin(async move { Ok(answer(&data, request).await.unwrap_or_else(Status::into_http)) })
+        respond(async move { answer(&data, request).await })
     }
 }
 
@@ -91,10 +79,11 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
         }
         "SampleRowKeys" => {
             let request = read::<_, precheck::SampleRowKeys>(&extensions, &headers, body).await?;
-            Ok(MessageBody::of(data.sample(&request).await?.map(|sample| unary::framed(&sample))))
+            Ok(MessageBody::of(data.sample(&request).await?.map(|sample| frame::encode(&sample))))
         }
         "PingAndWarm" => {
-            let request = read::<v2::PingAndWarmRequest, Any>(&extensions, &headers, body).await?;
+            let request =
+                read::<v2::PingAndWarmRequest, AnyMessage>(&extensions, &headers, body).await?;
             InstanceName::parse(&request.name)?;
             Ok(one(&v2::PingAndWarmResponse {}))
         }
@@ -115,5 +104,5 @@ async fn read<M: Message + Named + Default, P: Precheck>(
 }
 
 fn one(message: &impl Message) -> http::Response<Body> {
-    MessageBody::of([unary::framed(message)])
+    MessageBody::of([frame::encode(message)])
 }

@@ -1,73 +1,31 @@
-//! The memory of one call: the bytes of its latest request message as they
-//! arrive, then the size of the decoded message.
-//!
-//! Memory is charged as it is used, so a message that was only announced holds
-//! none. Several partly received messages could then wait for each other forever;
-//! therefore there is one *turn*, whose holder may exceed the limit and so can
-//! always finish. The turn is taken by a message that finds the pool exhausted,
-//! and by every message larger than a quarter of the pool, so that such messages
-//! are served one at a time.
+//! The handle of a call's memory, which the server creates and passes on to the
+//! services.
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use super::{CallPools, MemoryPool, Share};
-
-/// Messages up to this size are charged in full when they begin, to the memory
-/// reserved for small messages.
-const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// Decoded sizes up to this are not charged.
-const DECODED_BYTES_FREE: u64 = 4 << 10;
-/// Large messages are charged in increments of this size while they arrive.
-const STEP_BYTES: u64 = 256 << 10;
+use super::account::Account;
+use super::{CallPools, MemoryPool};
+use crate::Wait;
 
 /// The memory held by one network call. Clones refer to the same call.
 ///
 /// Without a server in front (calls within the process) nothing is counted.
 #[derive(Clone, Default)]
-pub struct CallMemory(Option<Arc<Held>>);
-
-struct Held {
-    pools: &'static CallPools,
-    /// Bytes charged to the memory for small messages.
-    small: AtomicU64,
-    large: Mutex<Large>,
-    received: AtomicU64,
-    /// Set when the response has begun: later messages belong to a stream.
-    answered: AtomicBool,
-}
-
-/// What a call holds of the pool for large requests.
-#[derive(Default)]
-struct Large {
-    share: Option<Share>,
-    /// The bytes of `share` that are charged for the decoded message.
-    decoded: u64,
-    /// The bytes charged for the decoded message to the memory for small
-    /// messages.
-    decoded_small: u64,
-    turn: Option<OwnedSemaphorePermit>,
-}
+pub struct CallMemory(Option<Arc<Account>>);
 
 thread_local! {
     static CURRENT: RefCell<CallMemory> = const { RefCell::new(CallMemory(None)) };
 }
 
-/// A future that resolves when the memory a call waits for has been charged.
-pub type Waiting = std::pin::Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
-
 impl CallMemory {
     /// Creates the memory of a new call.
     pub fn new(pools: &'static CallPools) -> CallMemory {
-        let (small, received) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (large, answered) = (Mutex::default(), AtomicBool::new(false));
-        CallMemory(Some(Arc::new(Held { pools, small, large, received, answered })))
+        CallMemory(Some(Arc::new(Account::new(pools))))
     }
 
     /// Returns the memory of the call that these extensions belong to, or else of
@@ -108,7 +66,7 @@ impl CallMemory {
         static UNLIMITED: std::sync::LazyLock<Arc<MemoryPool>> =
             std::sync::LazyLock::new(|| MemoryPool::new("a response", u64::MAX, Duration::ZERO));
         match &self.0 {
-            Some(held) => held.pools.held().clone(),
+            Some(account) => account.pools.buffered_responses().clone(),
             None => UNLIMITED.clone(),
         }
     }
@@ -116,215 +74,80 @@ impl CallMemory {
     /// Charges the additional memory that the latest message takes when decoded.
     /// Waits until that much is free, or for the turn.
     pub async fn charge_decoded(&self, bytes: usize) -> Result<(), Status> {
-        match self.missing_for_decoded(bytes) {
+        let Some(account) = &self.0 else { return Ok(()) };
+        match account.charge_decoded(bytes as u64) {
             None => Ok(()),
-            Some((held, missing)) => Held::wait_for(held, missing).await,
+            Some(missing) => Account::wait_for(account.clone(), missing).await,
         }
     }
 
     /// Charges the decoded size only if that is possible without waiting.
     pub fn try_charge_decoded(&self, bytes: usize) -> Result<(), Status> {
-        match self.missing_for_decoded(bytes) {
+        let Some(account) = &self.0 else { return Ok(()) };
+        match account.charge_decoded(bytes as u64) {
             None => Ok(()),
-            Some((held, missing)) => Err(held.pools.requests.exhausted(missing)),
+            Some(missing) => Err(account.pools.requests.exhausted(missing)),
         }
-    }
-
-    fn missing_for_decoded(&self, bytes: usize) -> Option<(Arc<Held>, u64)> {
-        let (held, bytes) = (self.0.as_ref()?, bytes as u64);
-        if bytes <= DECODED_BYTES_FREE {
-            return None;
-        }
-        let mut large = held.large.lock();
-        held.return_decoded(&mut large);
-        if bytes <= SMALL_BYTES_MAX && held.pools.try_take_small(bytes) {
-            held.small.fetch_add(bytes, Ordering::Relaxed);
-            large.decoded_small = bytes;
-            return None;
-        }
-        let charged = held.try_add(&mut large, bytes);
-        large.decoded = bytes;
-        (!charged).then(|| (held.clone(), bytes))
     }
 
     /// Counts bytes of the request as they arrive.
     pub fn note_received(&self, bytes: usize) {
-        if let Some(held) = &self.0 {
-            held.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(account) = &self.0 {
+            account.received.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 
     /// Returns the number of bytes that the call has received.
     pub fn received(&self) -> u64 {
-        self.0.as_ref().map_or(0, |held| held.received.load(Ordering::Relaxed))
+        self.0.as_ref().map_or(0, |account| account.received.load(Ordering::Relaxed))
     }
 
     /// Starts a message of this size and releases what the previous message held.
     /// Returns true if the whole message is charged; otherwise the caller charges
     /// it with [`CallMemory::charge_arrived`].
     pub fn begin_message(&self, bytes: usize) -> bool {
-        let Some(held) = &self.0 else { return true };
-        let bytes = bytes as u64;
-        held.give_back();
-        if bytes <= SMALL_BYTES_MAX && held.pools.try_take_small(bytes) {
-            held.small.store(bytes, Ordering::Relaxed);
-            return true;
-        }
-        false
+        self.0.as_ref().is_none_or(|account| account.begin_message(bytes as u64))
     }
 
     /// Charges a large message of `announced` bytes of which `arrived` have
     /// arrived. Returns what to wait for if they cannot be charged immediately.
-    pub fn charge_arrived(&self, arrived: usize, announced: usize) -> Option<Waiting> {
-        let held = self.0.as_ref()?;
-        let mut large = held.large.lock();
-        let charged = large.share.as_ref().map_or(0, |share| share.bytes() - large.decoded);
-        if arrived as u64 <= charged {
-            return None;
-        }
-        let wanted = (arrived as u64).next_multiple_of(STEP_BYTES).min(announced as u64);
-        let missing = wanted.max(arrived as u64) - charged;
-        if held.try_add(&mut large, missing) {
-            return None;
-        }
-        drop(large);
-        Some(Box::pin(Held::wait_for(held.clone(), missing)))
+    pub fn charge_arrived(&self, arrived: usize, announced: usize) -> Option<Wait> {
+        let account = self.0.as_ref()?;
+        let missing = account.charge_arrived(arrived as u64, announced as u64)?;
+        Some(Box::pin(Account::wait_for(account.clone(), missing)))
     }
 
     /// Returns whether this call keeps others waiting, so that it must not be
     /// slow.
     pub fn hinders_others(&self) -> bool {
-        self.0.as_ref().is_some_and(|held| {
-            held.pools.turn_wanted.load(Ordering::Relaxed) > 0 && held.large.lock().turn.is_some()
+        self.0.as_ref().is_some_and(|account| {
+            account.pools.turn_wanted.load(Ordering::Relaxed) > 0 && account.has_turn()
         })
     }
 
     /// Releases the turn once the call's memory fits into the pool. Called when
     /// the response begins, which may take much longer than the request.
     pub fn release_turn(&self) {
-        let Some(held) = &self.0 else { return };
-        held.answered.store(true, Ordering::Relaxed);
-        let Some(mut large) = held.large.try_lock() else { return };
-        if large.turn.is_some() && held.pools.requests.used() <= held.pools.requests.limit() {
-            large.turn = None;
+        if let Some(account) = &self.0 {
+            account.answered.store(true, Ordering::Relaxed);
+            account.try_release_turn();
         }
     }
 
     /// Releases the turn when the service of a stream polls for its next message
     /// and none has begun: the client may be silent for hours.
     pub fn between_messages(&self) {
-        if let Some(held) = &self.0
-            && held.answered.load(Ordering::Relaxed)
+        if let Some(account) = &self.0
+            && account.answered.load(Ordering::Relaxed)
         {
-            held.large.lock().turn = None;
+            account.release_turn();
         }
-    }
-}
-
-impl Held {
-    /// Adds to the share if that is possible without waiting.
-    fn try_add(&self, large: &mut Large, bytes: u64) -> bool {
-        let pool = &self.pools.requests;
-        let total = large.share.as_ref().map_or(0, Share::bytes) + bytes;
-        if large.turn.is_none() && self.pools.is_alone(total) {
-            large.turn = self.pools.turn.clone().try_acquire_owned().ok();
-        }
-        if large.turn.is_some() {
-            add(&mut large.share, pool.take_now(bytes));
-            return true;
-        }
-        if self.pools.is_alone(total) {
-            return false;
-        }
-        match &mut large.share {
-            Some(share) => share.try_grow(bytes),
-            share => {
-                *share = pool.try_take(bytes);
-                share.is_some()
-            }
-        }
-    }
-
-    /// Waits for memory or for the turn, whichever comes first.
-    async fn wait_for(self: Arc<Self>, bytes: u64) -> Result<(), Status> {
-        let pools = self.pools;
-        let total = self.large.lock().share.as_ref().map_or(0, Share::bytes) + bytes;
-        let alone = pools.is_alone(total);
-        let waiting = pools.turn_wanted.fetch_add(1, Ordering::Relaxed);
-        let _wanted = Wanted(pools);
-        if waiting >= pools.waiters_max {
-            return Err(pools.requests.exhausted(bytes));
-        }
-        let free = async {
-            match alone {
-                true => std::future::pending().await,
-                false => match pools.requests.queued(bytes) {
-                    Ok(queued) => Ok((queued.await, None)),
-                    Err(refused) => Err(refused),
-                },
-            }
-        };
-        let turn = async {
-            let turn = pools.turn.clone().acquire_owned().await.ok();
-            Ok((pools.requests.take_now(bytes), turn))
-        };
-        let either = async {
-            tokio::select! { biased; granted = free => granted, granted = turn => granted }
-        };
-        let granted = tokio::time::timeout(pools.requests.wait(), either).await;
-        let (share, turn) = granted.unwrap_or_else(|_| Err(pools.requests.exhausted(bytes)))?;
-        let mut large = self.large.lock();
-        add(&mut large.share, share);
-        if turn.is_some() {
-            large.turn = turn;
-        }
-        Ok(())
-    }
-
-    /// Releases what the decoded form of the previous message held.
-    fn return_decoded(&self, large: &mut Large) {
-        let (decoded, small) = (large.decoded, large.decoded_small);
-        (large.decoded, large.decoded_small) = (0, 0);
-        if let Some(share) = &mut large.share {
-            share.shrink(decoded);
-        }
-        if small > 0 {
-            self.small.fetch_sub(small, Ordering::Relaxed);
-            self.pools.return_small(small);
-        }
-    }
-
-    fn give_back(&self) {
-        self.pools.return_small(self.small.swap(0, Ordering::Relaxed));
-        let large = std::mem::take(&mut *self.large.lock());
-        drop(large);
-    }
-}
-
-fn add(share: &mut Option<Share>, more: Share) {
-    match share {
-        Some(share) => share.join(more),
-        share => *share = Some(more),
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.pools.return_small(*self.small.get_mut());
-    }
-}
-
-/// Counts a call that waits for the turn.
-struct Wanted(&'static CallPools);
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        self.0.turn_wanted.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::account::STEP_BYTES;
     use super::super::pools::WAITERS_MIN;
     use super::*;
 

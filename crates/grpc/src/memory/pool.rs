@@ -96,14 +96,14 @@ impl MemoryPool {
         match self.try_take(bytes) {
             Some(share) => Ok(share),
             None => {
-                let granted = tokio::time::timeout(self.wait, self.queued(bytes)?);
+                let granted = tokio::time::timeout(self.wait, self.enqueue(bytes)?);
                 granted.await.map_err(|_| self.exhausted(bytes))
             }
         }
     }
 
     /// Enqueues a request for `bytes`; the wait has no timeout.
-    pub(super) fn queued(self: &Arc<Self>, bytes: u64) -> Result<Queued, Status> {
+    pub(super) fn enqueue(self: &Arc<Self>, bytes: u64) -> Result<Queued, Status> {
         let (granted, grant) = oneshot::channel();
         let mut queue = self.queue.lock();
         if queue.len() >= WAITERS_MAX {
@@ -137,10 +137,10 @@ impl MemoryPool {
 
     /// Counts `bytes` as used if they are free and no caller waits.
     fn try_add(&self, bytes: u64) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0 && self.try_add_before_others(bytes)
+        self.waiting.load(Ordering::Relaxed) == 0 && self.try_add_ignoring_queue(bytes)
     }
 
-    fn try_add_before_others(&self, bytes: u64) -> bool {
+    fn try_add_ignoring_queue(&self, bytes: u64) -> bool {
         let added = self.used.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |used| {
             let after = used.saturating_add(bytes);
             (after <= self.limit || used == 0).then_some(after)
@@ -149,7 +149,7 @@ impl MemoryPool {
     }
 
     /// Returns `bytes` and wakes the waiters that can proceed now.
-    fn give_back(self: &Arc<Self>, bytes: u64) {
+    fn release(self: &Arc<Self>, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.grant();
@@ -168,7 +168,7 @@ impl MemoryPool {
                 continue;
             }
             let bytes = first.bytes;
-            if !self.try_add_before_others(bytes) {
+            if !self.try_add_ignoring_queue(bytes) {
                 break;
             }
             let Some(first) = queue.pop_front() else { break };
@@ -243,14 +243,14 @@ impl Share {
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        self.pool.give_back(bytes);
+        self.pool.release(bytes);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.pool.give_back(self.bytes);
+            self.pool.release(self.bytes);
         }
     }
 }
@@ -298,8 +298,8 @@ mod tests {
     async fn waiters_are_served_in_order_and_one_that_gives_up_blocks_nobody() {
         let pool = MemoryPool::new("tests", 100, LONG);
         let all = pool.try_take(90).unwrap();
-        let large = pool.queued(100).unwrap();
-        let small = pool.queued(10).unwrap();
+        let large = pool.enqueue(100).unwrap();
+        let small = pool.enqueue(10).unwrap();
         assert_eq!(pool.waiting(), 2);
         drop(large);
         assert_eq!(small.await.bytes(), 10);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_has_an_end_and_says_when_to_retry() {
+    async fn waiting_times_out_and_reports_when_to_retry() {
         let pool = MemoryPool::new("tests", 100, Duration::from_secs(5));
         let all = pool.try_take(100).unwrap();
         let refused = pool.take(7).await.err().unwrap();

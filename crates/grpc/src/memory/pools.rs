@@ -33,7 +33,7 @@ pub struct CallPools {
     /// too.
     pub(super) waiters_max: usize,
     responses: Arc<MemoryPool>,
-    held: Arc<MemoryPool>,
+    buffered_responses: Arc<MemoryPool>,
 }
 
 impl CallPools {
@@ -49,7 +49,7 @@ impl CallPools {
             turn_wanted: AtomicUsize::new(0),
             waiters_max: (2 * requests / UNREAD_BYTES).max(WAITERS_MIN) as usize,
             responses: MemoryPool::new("a response", responses / 2, wait),
-            held: MemoryPool::new("a response", responses / 2, wait),
+            buffered_responses: MemoryPool::new("a response", responses / 2, wait),
         }
     }
 
@@ -67,10 +67,10 @@ impl CallPools {
         &self.responses
     }
 
-    /// Returns the pool for what services hold of responses before it becomes
-    /// frames. It is separate so that a stream that holds much can still send it.
-    pub fn held(&self) -> &Arc<MemoryPool> {
-        &self.held
+    /// Returns the pool for what services buffer of responses before it becomes
+    /// frames. It is separate so that a stream that buffers much can still send it.
+    pub fn buffered_responses(&self) -> &Arc<MemoryPool> {
+        &self.buffered_responses
     }
 
     /// Charges a small message if the memory for small messages has capacity.

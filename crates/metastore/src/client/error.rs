@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// A failed call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("no metastore answers at {address}: {reason}: is `stele serve` running there?")]
@@ -16,10 +17,10 @@ pub enum Error {
     #[error("the session has ended: {0}")]
     SessionLost(String),
     /// It is unknown whether a write happened.
-    #[error("the server did not answer; what was to be written may be there or not: {0}")]
+    #[error("the server did not respond; a write may or may not have been applied: {0}")]
     Unknown(String),
     /// Received data could not be written.
-    #[error("writing failed: {0}")]
+    #[error("cannot write the received data: {0}")]
     Write(String),
     #[error("{message}")]
     Refused { code: i32, message: String },

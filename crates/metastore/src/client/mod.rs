@@ -1,7 +1,11 @@
 //! A client of the metastore's own API: reads at any retained revision or time,
 //! watches, transactions with automatic retry, sessions that report their loss,
 //! locks with fencing tokens, and snapshots for backups.
+//!
+//! [`Client`] (`connection`) has the plain calls; `transaction`, `session`,
+//! `watch` and `snapshot` build on it.
 
+mod connection;
 mod error;
 mod range;
 mod session;
@@ -9,210 +13,13 @@ mod snapshot;
 mod transaction;
 mod watch;
 
-use std::time::Duration;
-
-use bytes::Bytes;
+pub use connection::{At, Client, Page};
 pub use error::{Error, Result};
 pub use range::Range;
-pub use session::{Held, Mode, Session};
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+pub use session::{HeldLock, Mode, Session};
 pub use transaction::{RetryOptions, Transaction};
 pub use watch::Watch;
 
-use crate::native::proto::metastore_client::MetastoreClient;
-use crate::native::proto::{self, snapshot_request};
-pub use crate::native::proto::{
+pub use crate::proto::native::{
     Event, GetClientResponse, KeyValue, Lock, StatusResponse, event::Change,
 };
-
-/// The timeout for connecting.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum size of a response, which contains whole keys and values.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-
-/// The revision or time to read at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
-    Newest,
-    Revision(i64),
-    /// Microseconds since 1970.
-    Time(i64),
-}
-
-/// Keys of a range, in one response.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Page {
-    pub kvs: Vec<KeyValue>,
-    /// Whether there are more keys than the limit or the response allowed.
-    pub more: bool,
-    pub count: i64,
-    pub revision: i64,
-}
-
-/// A connection. Clones share it.
-#[derive(Clone, Debug)]
-pub struct Client {
-    channel: Channel,
-    api: MetastoreClient<Channel>,
-}
-
-impl Client {
-    /// Connects to an address such as `http://127.0.0.1:2379`.
-    pub async fn connect(address: &str) -> Result<Client> {
-        Client::connect_with(address, None).await
-    }
-
-    /// Connects over TLS, to an address that begins with `https://`.
-    pub async fn connect_with(address: &str, tls: Option<ClientTlsConfig>) -> Result<Client> {
-        let unreachable = |error: tonic::transport::Error| Error::Unreachable {
-            address: address.to_string(),
-            reason: stele_grpc::chain(&error),
-        };
-        let mut endpoint = Endpoint::from_shared(address.to_string()).map_err(unreachable)?;
-        if let Some(tls) = tls {
-            endpoint = endpoint.tls_config(tls).map_err(unreachable)?;
-        }
-        let endpoint = endpoint.tcp_nodelay(true).connect_timeout(CONNECT_TIMEOUT);
-        Ok(Client::new(endpoint.connect().await.map_err(unreachable)?))
-    }
-
-    pub fn new(channel: Channel) -> Client {
-        let api = MetastoreClient::new(channel.clone());
-        Client { channel, api: api.max_decoding_message_size(ANSWER_BYTES_MAX) }
-    }
-
-    fn api(&self) -> MetastoreClient<Channel> {
-        self.api.clone()
-    }
-
-    /// Returns a key's value at a revision, or `None`.
-    pub async fn get(&self, key: impl Into<Bytes>, revision: i64) -> Result<Option<KeyValue>> {
-        let request = proto::GetRequest { key: key.into(), revision };
-        Ok(self.api().get(request).await?.into_inner().kv)
-    }
-
-    /// Returns up to `limit` keys of a range (0: as many as fit in a response).
-    pub async fn get_range(&self, range: &Range, revision: i64, limit: i64) -> Result<Page> {
-        let range = Some(range.clone().into());
-        let (keys_only, descending) = (false, false);
-        let request = proto::GetRangeRequest { range, revision, limit, keys_only, descending };
-        let proto::GetRangeResponse { kvs, more, count, revision } =
-            self.api().get_range(request).await?.into_inner();
-        Ok(Page { kvs, more, count, revision })
-    }
-
-    /// Passes every key of a range at one revision (0: the newest) to `each`.
-    /// Returns the revision.
-    pub async fn read(
-        &self,
-        range: &Range,
-        revision: i64,
-        mut each: impl FnMut(KeyValue),
-    ) -> Result<i64> {
-        let request =
-            proto::ReadRequest { range: Some(range.clone().into()), revision, keys_only: false };
-        let mut rows = self.api().read(request).await?.into_inner();
-        let mut at = revision;
-        while let Some(part) = rows.message().await? {
-            at = part.revision;
-            part.kvs.into_iter().for_each(&mut each);
-        }
-        Ok(at)
-    }
-
-    /// Puts a key. Returns the revision.
-    pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<i64> {
-        self.put_with(key, value, 0).await
-    }
-
-    /// Puts a key that is attached to a session.
-    pub async fn put_with(
-        &self,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
-        client_id: i64,
-    ) -> Result<i64> {
-        let request = proto::PutRequest { key: key.into(), value: value.into(), client_id };
-        Ok(self.api().put(request).await?.into_inner().revision)
-    }
-
-    /// Deletes a range. Returns the number of keys deleted.
-    pub async fn delete(&self, range: &Range) -> Result<i64> {
-        let request = proto::DeleteRequest { range: Some(range.clone().into()) };
-        Ok(self.api().delete(request).await?.into_inner().deleted)
-    }
-
-    /// Resolves a revision or time to the revision to read at.
-    pub async fn snapshot(&self, at: At) -> Result<i64> {
-        let at = match at {
-            At::Newest => None,
-            At::Revision(revision) => Some(snapshot_request::At::Revision(revision)),
-            At::Time(micros) => Some(snapshot_request::At::TimeMicros(micros)),
-        };
-        let request = proto::SnapshotRequest { at };
-        Ok(self.api().snapshot(request).await?.into_inner().revision)
-    }
-
-    /// Watches a range and its locks from a revision on (0: from now on).
-    pub async fn watch(&self, range: &Range, revision: i64) -> Result<Watch> {
-        Watch::open(self.clone(), range.clone(), revision).await
-    }
-
-    /// Opens a session that is kept alive until it is closed or dropped.
-    pub async fn session(&self, ttl_seconds: i64) -> Result<Session> {
-        Session::open(self.clone(), ttl_seconds).await
-    }
-
-    /// Grants a session that is not kept alive. Returns its id and TTL.
-    pub async fn grant(&self, ttl_seconds: i64) -> Result<(i64, i64)> {
-        let request = proto::NewClientRequest { ttl_seconds };
-        let granted = self.api().new_client(request).await?.into_inner();
-        Ok((granted.client_id, granted.ttl_seconds))
-    }
-
-    /// Renews a session. Returns its TTL.
-    pub async fn keep_alive(&self, client_id: i64) -> Result<i64> {
-        let request = proto::KeepAliveRequest { client_id };
-        Ok(self.api().keep_alive(request).await?.into_inner().ttl_seconds)
-    }
-
-    /// Revokes a session with its keys and locks.
-    pub async fn revoke(&self, client_id: i64) -> Result<()> {
-        self.api().close_client(proto::CloseClientRequest { client_id }).await?;
-        Ok(())
-    }
-
-    pub async fn client(&self, client_id: i64) -> Result<GetClientResponse> {
-        Ok(self.api().get_client(proto::GetClientRequest { client_id }).await?.into_inner())
-    }
-
-    /// Returns the ids of all sessions, ordered by deadline.
-    pub async fn clients(&self) -> Result<Vec<i64>> {
-        Ok(self.api().list_clients(proto::ListClientsRequest {}).await?.into_inner().client_ids)
-    }
-
-    /// Returns the holders and waiters of a lock.
-    pub async fn lock(&self, key: impl Into<Bytes>) -> Result<Lock> {
-        let request = proto::GetLockRequest { key: key.into() };
-        Ok(self.api().get_lock(request).await?.into_inner().lock.unwrap_or_default())
-    }
-
-    /// Releases a session's lock, or ends all its calls that wait for it.
-    pub async fn release(&self, key: impl Into<Bytes>, client_id: i64) -> Result<()> {
-        let request = proto::ReleaseRequest { key: key.into(), client_id };
-        self.api().release(request).await?;
-        Ok(())
-    }
-
-    /// Makes history below a revision unreadable through etcd's API. `physical`
-    /// also drops it for all clients, and returns once its space has been
-    /// reclaimed.
-    pub async fn compact(&self, revision: i64, physical: bool) -> Result<i64> {
-        let request = proto::CompactRequest { revision, physical };
-        Ok(self.api().compact(request).await?.into_inner().revision)
-    }
-
-    pub async fn status(&self) -> Result<StatusResponse> {
-        Ok(self.api().status(proto::StatusRequest {}).await?.into_inner())
-    }
-}

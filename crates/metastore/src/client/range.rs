@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::native::proto::{self, key_range::Bound};
+use crate::proto::native::{self as proto, key_range::Bound};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Range {

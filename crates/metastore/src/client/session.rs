@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Client, Error, Result};
-use crate::native::proto;
+use crate::proto::native as proto;
 
 /// Renewals per TTL: two may fail before it expires.
 const RENEWALS_PER_TTL: u32 = 3;
@@ -43,9 +43,9 @@ impl Drop for Inner {
     }
 }
 
-/// A lock that is held.
+/// A lock that a session holds.
 #[derive(Clone)]
-pub struct Held {
+pub struct HeldLock {
     session: Session,
     key: Bytes,
     token: i64,
@@ -53,11 +53,11 @@ pub struct Held {
 
 impl Session {
     pub(super) async fn open(client: Client, ttl_seconds: i64) -> Result<Session> {
-        let asked = Instant::now();
+        let sent = Instant::now();
         let (id, ttl_seconds) = client.grant(ttl_seconds).await?;
         let ttl = Duration::from_secs(u64::try_from(ttl_seconds).unwrap_or(0));
-        let (tell, lost) = watch::channel(None);
-        let renewal = tokio::spawn(renew(client.clone(), id, ttl, asked, tell));
+        let (report, lost) = watch::channel(None);
+        let renewal = tokio::spawn(renew(client.clone(), id, ttl, sent, report));
         Ok(Session { inner: Arc::new(Inner { client, id, ttl, lost, renewal }) })
     }
 
@@ -76,25 +76,31 @@ impl Session {
     /// Waits until the session is lost. Returns the reason.
     pub async fn lost(&self) -> String {
         let mut lost = self.inner.lost.clone();
-        let told = lost.wait_for(Option::is_some).await;
-        told.ok().and_then(|why| why.clone()).unwrap_or_else(|| "its renewal ended".to_string())
+        let reason = lost.wait_for(Option::is_some).await;
+        reason.ok().and_then(|why| why.clone()).unwrap_or_else(|| "its renewal stopped".to_string())
     }
 
     /// Acquires a lock, waiting in order of arrival.
-    pub async fn acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Held> {
-        let asked = self.ask(key.into(), mode, false);
+    pub async fn acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<HeldLock> {
+        let acquiring = self.send_acquire(key.into(), mode, false);
+        let refused = || Error::SessionLost("the server did not grant the lock".to_string());
         tokio::select! {
-            held = asked => held?.ok_or_else(|| Error::SessionLost("it was refused".to_string())),
+            held = acquiring => held?.ok_or_else(refused),
             why = self.lost() => Err(Error::SessionLost(why)),
         }
     }
 
     /// Acquires a lock if it is free.
-    pub async fn try_acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Option<Held>> {
-        self.ask(key.into(), mode, true).await
+    pub async fn try_acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Option<HeldLock>> {
+        self.send_acquire(key.into(), mode, true).await
     }
 
-    async fn ask(&self, key: Bytes, mode: Mode, no_wait: bool) -> Result<Option<Held>> {
+    async fn send_acquire(
+        &self,
+        key: Bytes,
+        mode: Mode,
+        no_wait: bool,
+    ) -> Result<Option<HeldLock>> {
         let request = proto::AcquireRequest {
             key: key.clone(),
             client_id: self.id(),
@@ -102,7 +108,7 @@ impl Session {
             no_wait,
         };
         let answer = self.inner.client.api().acquire(request).await?.into_inner();
-        let held = || Held { session: self.clone(), key, token: answer.token };
+        let held = || HeldLock { session: self.clone(), key, token: answer.token };
         Ok(answer.granted.then(held))
     }
 
@@ -112,7 +118,7 @@ impl Session {
     }
 }
 
-impl Held {
+impl HeldLock {
     /// Returns the fencing token, which rises with every grant of the lock.
     pub fn token(&self) -> i64 {
         self.token
@@ -133,30 +139,30 @@ impl Held {
 }
 
 /// Renews the session until it is lost: the server does not know it, or no
-/// renewal succeeded within its TTL. `alive` is when the last successful
-/// renewal was sent.
+/// renewal succeeded within its TTL. `renewed_at` is when the last
+/// successful renewal was sent.
 async fn renew(
     client: Client,
     id: i64,
     ttl: Duration,
-    mut alive: Instant,
-    tell: watch::Sender<Option<String>>,
+    mut renewed_at: Instant,
+    report: watch::Sender<Option<String>>,
 ) {
     let pause = ttl / RENEWALS_PER_TTL;
     let why = loop {
-        sleep_until((alive + pause).max(Instant::now() + pause / 4)).await;
+        sleep_until((renewed_at + pause).max(Instant::now() + pause / 4)).await;
         let sent = Instant::now();
-        let deadline = alive + ttl;
+        let deadline = renewed_at + ttl;
         let renewed = tokio::time::timeout_at(deadline, client.keep_alive(id)).await;
         match renewed {
-            Ok(Ok(_)) => alive = sent,
+            Ok(Ok(_)) => renewed_at = sent,
             Ok(Err(Error::SessionLost(why))) => break why,
             Ok(Err(error)) if Instant::now() >= deadline => {
-                break format!("it could not be renewed in time: {error}");
+                break format!("it was not renewed within its TTL: {error}");
             }
             Ok(Err(_)) => {}
-            Err(_) => break "it could not be renewed in time".to_string(),
+            Err(_) => break "it was not renewed within its TTL".to_string(),
         }
     };
-    tell.send_replace(Some(why));
+    report.send_replace(Some(why));
 }

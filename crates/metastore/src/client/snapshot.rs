@@ -8,7 +8,7 @@ use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
 use super::{Client, Error, Result};
-use crate::etcd::proto::{SnapshotRequest, SnapshotResponse};
+use crate::proto::etcd::{SnapshotRequest, SnapshotResponse};
 
 impl Client {
     /// Writes a snapshot of all keys and leases (see `crate::snapshot`), with
@@ -18,12 +18,12 @@ impl Client {
         grpc.ready().await.map_err(|error| Error::Unknown(stele_grpc::chain(&error)))?;
         let path = PathAndQuery::from_static("/etcdserverpb.Maintenance/Snapshot");
         let codec = ProstCodec::<SnapshotRequest, SnapshotResponse>::default();
-        let answer = grpc.server_streaming(Request::new(SnapshotRequest {}), path, codec).await;
-        let mut parts = answer?.into_inner();
+        let response = grpc.server_streaming(Request::new(SnapshotRequest {}), path, codec).await;
+        let mut messages = response?.into_inner();
         let mut bytes = 0;
-        while let Some(part) = parts.message().await? {
-            out.write_all(&part.blob).map_err(|error| Error::Write(error.to_string()))?;
-            bytes += part.blob.len() as u64;
+        while let Some(message) = messages.message().await? {
+            out.write_all(&message.blob).map_err(|error| Error::Write(error.to_string()))?;
+            bytes += message.blob.len() as u64;
         }
         Ok(bytes)
     }

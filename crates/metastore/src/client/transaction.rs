@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::{At, Client, Error, Held, KeyValue, Range, Result};
-use crate::native::proto;
+use super::{At, Client, Error, HeldLock, KeyValue, Range, Result};
+use crate::proto::native as proto;
 
 /// The limits of a transaction's retries.
 #[derive(Clone, Copy, Debug)]
@@ -32,11 +32,12 @@ impl Default for RetryOptions {
 pub struct Transaction {
     client: Client,
     revision: i64,
-    state: Arc<Mutex<State>>,
+    recorded: Arc<Mutex<Recorded>>,
 }
 
+/// What an attempt has read and is going to write.
 #[derive(Default)]
-struct State {
+struct Recorded {
     reads: Vec<Range>,
     writes: BTreeMap<Bytes, Write>,
     locks: Vec<proto::HeldLock>,
@@ -69,20 +70,20 @@ impl Client {
         F: FnMut(Transaction) -> R,
         R: Future<Output = Result<T>>,
     {
-        let begun = Instant::now();
+        let started = Instant::now();
         let attempt_id = random_id();
         let mut attempts = 0;
         loop {
             let transaction = Transaction {
                 client: self.clone(),
                 revision: self.snapshot(At::Newest).await?,
-                state: Arc::default(),
+                recorded: Arc::default(),
             };
             // A conflict of a read inside the body is a conflict of the
             // transaction.
             let outcome = match body(transaction.clone()).await {
                 Ok(value) => {
-                    let committed = transaction.commit(attempt_id, begun.elapsed()).await;
+                    let committed = transaction.commit(attempt_id, started.elapsed()).await;
                     committed.map(|revision| (value, revision))
                 }
                 Err(error) => Err(error),
@@ -90,7 +91,7 @@ impl Client {
             attempts += 1;
             match outcome {
                 Err(Error::Conflict(_))
-                    if attempts < options.attempts_max && begun.elapsed() < options.time_max => {}
+                    if attempts < options.attempts_max && started.elapsed() < options.time_max => {}
                 outcome => return outcome,
             }
         }
@@ -106,23 +107,23 @@ impl Transaction {
     /// Returns a key's value, including the writes of this transaction.
     pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
         let key = key.into();
-        if let Some(written) = self.state.lock().writes.get(&key) {
+        if let Some(written) = self.recorded.lock().writes.get(&key) {
             return Ok(written.value.clone());
         }
-        self.state.lock().reads.push(Range::Key(key.clone()));
+        self.recorded.lock().reads.push(Range::Key(key.clone()));
         Ok(self.client.get(key, self.revision).await?.map(|kv| kv.value))
     }
 
     /// Returns all keys and values of a range, including the writes of this
     /// transaction.
     pub async fn get_range(&self, range: Range) -> Result<BTreeMap<Bytes, Bytes>> {
-        self.state.lock().reads.push(range.clone());
+        self.recorded.lock().reads.push(range.clone());
         let mut found = BTreeMap::new();
         let each = |kv: KeyValue| {
             found.insert(kv.key, kv.value);
         };
         self.client.read(&range, self.revision, each).await?;
-        for (key, write) in &self.state.lock().writes {
+        for (key, write) in &self.recorded.lock().writes {
             if range.contains(key) {
                 match &write.value {
                     Some(value) => found.insert(key.clone(), value.clone()),
@@ -147,18 +148,18 @@ impl Transaction {
     }
 
     /// Makes the commit conditional on this lock being held.
-    pub fn require(&self, held: &Held) {
-        self.state.lock().locks.push(held.proof());
+    pub fn require(&self, held: &HeldLock) {
+        self.recorded.lock().locks.push(held.proof());
     }
 
     fn write(&self, key: Bytes, value: Option<Bytes>, client_id: i64) {
-        self.state.lock().writes.insert(key, Write { value, client_id });
+        self.recorded.lock().writes.insert(key, Write { value, client_id });
     }
 
     /// Commits. A read-only transaction needs no commit, because all its reads
     /// were at one revision.
     async fn commit(&self, attempt_id: u64, age: Duration) -> Result<i64> {
-        let State { reads, writes, locks } = std::mem::take(&mut *self.state.lock());
+        let Recorded { reads, writes, locks } = std::mem::take(&mut *self.recorded.lock());
         if writes.is_empty() && locks.is_empty() {
             return Ok(self.revision);
         }
@@ -177,6 +178,5 @@ impl Transaction {
 
 /// Returns an id that is unique to a transaction.
 fn random_id() -> u64 {
-    use stele_engine::world::{Random, SystemRandom};
-    SystemRandom::new().next_u64()
+    fastrand::u64(1..)
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use tonic::Streaming;
 
 use super::{Client, Error, Event, Range, Result};
-use crate::native::proto::{WatchRequest, WatchResponse};
+use crate::proto::native::{WatchRequest, WatchResponse};
 
 /// The pause between reconnects, and the maximum number in a row.
-const PAUSE: Duration = Duration::from_millis(100);
-const RETRIES_MAX: u32 = 50;
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+const RECONNECTS_MAX: u32 = 50;
 
+/// A watch of a range and its locks.
 pub struct Watch {
     client: Client,
     range: Range,
@@ -36,7 +37,7 @@ impl Watch {
             0 => client.snapshot(super::At::Newest).await? + 1,
             revision => revision,
         };
-        let stream = ask(&client, &range, next).await?;
+        let stream = open_stream(&client, &range, next).await?;
         Ok(Watch {
             client,
             range,
@@ -74,7 +75,7 @@ impl Watch {
 
     fn take(&mut self, response: WatchResponse) {
         let next = response.revision + 1;
-        let of_next = response.events.iter().filter(|event| event.revision == next).count();
+        let events_of_next = response.events.iter().filter(|event| event.revision == next).count();
         for event in response.events {
             if self.skipped > 0 && event.revision == self.next {
                 self.skipped -= 1;
@@ -85,18 +86,18 @@ impl Watch {
         if next > self.next {
             (self.next, self.received, self.skipped) = (next, 0, 0);
         }
-        self.received += of_next;
+        self.received += events_of_next;
     }
 
     async fn resume(&mut self, mut error: Error) -> Result<()> {
         loop {
-            let lost = matches!(error, Error::Unknown(_) | Error::Unreachable { .. });
-            if !lost || self.failures >= RETRIES_MAX {
+            let disconnected = matches!(error, Error::Unknown(_) | Error::Unreachable { .. });
+            if !disconnected || self.failures >= RECONNECTS_MAX {
                 return Err(error);
             }
             self.failures += 1;
-            tokio::time::sleep(PAUSE).await;
-            match ask(&self.client, &self.range, self.next).await {
+            tokio::time::sleep(RECONNECT_PAUSE).await;
+            match open_stream(&self.client, &self.range, self.next).await {
                 Ok(stream) => {
                     self.stream = stream;
                     // Some of the events to skip may not have been received
@@ -111,7 +112,11 @@ impl Watch {
     }
 }
 
-async fn ask(client: &Client, range: &Range, revision: i64) -> Result<Streaming<WatchResponse>> {
+async fn open_stream(
+    client: &Client,
+    range: &Range,
+    revision: i64,
+) -> Result<Streaming<WatchResponse>> {
     let range = Some(range.clone().into());
     let request = WatchRequest { range, revision, previous: true, locks: true };
     Ok(client.api().watch(request).await?.into_inner())

@@ -1,5 +1,7 @@
 //! A stream of messages written as a loop: the future that produces them runs
-//! only when the consumer polls for the next one, in the consumer's task.
+//! only when the consumer polls for the next one, in the consumer's task. Unlike
+//! inside the `async-stream` macros, any function that has the [`Output`] can
+//! send a message.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,12 +12,12 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::rpc::Messages;
+use super::rpc::MessageStream;
 
 /// The output of a generator.
-pub struct Out(mpsc::Sender<Bytes>);
+pub struct Output(mpsc::Sender<Bytes>);
 
-impl Out {
+impl Output {
     /// Sends a message. Returns once the previous one has been taken.
     pub async fn send(&self, message: Bytes) {
         // Fails only after the stream was dropped, when this no longer runs.
@@ -24,18 +26,18 @@ impl Out {
 }
 
 /// Returns a stream of the messages that the future sends, ended by its status.
-pub fn generate<F>(write: impl FnOnce(Out) -> F) -> Messages
+pub fn generate<F>(write: impl FnOnce(Output) -> F) -> MessageStream
 where
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let (sender, messages) = mpsc::channel(1);
-    Box::pin(Generator { writing: Some(Box::pin(write(Out(sender)))), messages })
+    Box::pin(Generator { writer: Some(Box::pin(write(Output(sender)))), messages })
 }
 
-type Writing = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+type WriterFuture = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 struct Generator {
-    writing: Option<Writing>,
+    writer: Option<WriterFuture>,
     messages: mpsc::Receiver<Bytes>,
 }
 
@@ -46,8 +48,8 @@ impl Stream for Generator {
         if let Ok(message) = self.messages.try_recv() {
             return Poll::Ready(Some(Ok(message)));
         }
-        let Some(writing) = &mut self.writing else { return Poll::Ready(None) };
-        let ended = match writing.as_mut().poll(context) {
+        let Some(writer) = &mut self.writer else { return Poll::Ready(None) };
+        let ended = match writer.as_mut().poll(context) {
             Poll::Ready(ended) => Some(ended),
             Poll::Pending => None,
         };
@@ -56,13 +58,13 @@ impl Stream for Generator {
             (Some(message), None) => Poll::Ready(Some(Ok(message))),
             (None, None) => Poll::Pending,
             (message, Some(ended)) => {
-                self.writing = None;
+                self.writer = None;
                 match (message, ended) {
                     (None, Ok(())) => Poll::Ready(None),
                     (None, Err(status)) => Poll::Ready(Some(Err(status))),
                     (Some(message), Ok(())) => Poll::Ready(Some(Ok(message))),
                     (Some(message), Err(status)) => {
-                        self.writing = Some(Box::pin(std::future::ready(Err(status))));
+                        self.writer = Some(Box::pin(std::future::ready(Err(status))));
                         Poll::Ready(Some(Ok(message)))
                     }
                 }
@@ -77,16 +79,16 @@ mod tests {
 
     use super::*;
 
-    async fn all(messages: Messages) -> Vec<String> {
-        let shown = |message: Result<Bytes, Status>| match message {
+    async fn all(messages: MessageStream) -> Vec<String> {
+        let text = |message: Result<Bytes, Status>| match message {
             Ok(message) => String::from_utf8(message.to_vec()).unwrap(),
             Err(status) => status.message().to_owned(),
         };
-        messages.map(shown).collect().await
+        messages.map(text).collect().await
     }
 
     #[tokio::test]
-    async fn what_is_sent_comes_out_in_order_and_the_status_last() {
+    async fn messages_come_out_in_order_and_the_status_last() {
         let messages = |ending: Result<(), Status>| {
             generate(move |out| async move {
                 for number in 0..5 {

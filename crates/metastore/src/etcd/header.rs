@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 
-use super::wire::Fields;
+use crate::wire::Fields;
 
 /// Field numbers of `ResponseHeader`.
 const CLUSTER_ID: u8 = 1;

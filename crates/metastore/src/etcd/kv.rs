@@ -2,13 +2,12 @@
 
 use bytes::Bytes;
 
+use super::api::decode;
 use super::results::reserve;
-use super::{Etcd, decode, proto, request, response};
+use super::rpc::REQUEST_BYTES_MAX;
+use super::{Etcd, proto, request, response};
 use crate::command::{Answer, Command, Reply, Txn};
 use crate::{Error, Result};
-
-/// The maximum size of a request that is proposed.
-const REQUEST_BYTES_MAX: usize = 1536 << 10;
 
 fn check_size(message: &Bytes) -> Result<()> {
     if message.len() > REQUEST_BYTES_MAX { Err(Error::RequestTooLarge) } else { Ok(()) }
@@ -93,5 +92,5 @@ pub async fn compact(etcd: &Etcd, request: proto::CompactionRequest) -> Result<B
 
 /// Returns the error for an answer that does not match the proposal.
 pub fn unexpected(answer: &Answer) -> Error {
-    Error::Internal(format!("a proposal was answered with {:?}", answer.reply))
+    Error::Internal(format!("unexpected answer to a proposal: {:?}", answer.reply))
 }

@@ -1,10 +1,11 @@
 //! Maintenance and membership: the status of a member.
 
 use bytes::Bytes;
+use stele_grpc::frame;
 
 use super::proto::alarm_request::AlarmAction;
 use super::proto::{self, AlarmType};
-use super::{CLUSTER_VERSION, Etcd, VERSION, wire};
+use super::{CLUSTER_VERSION, Etcd, VERSION};
 use crate::command::{self, Alarm, Command};
 use crate::{Error, Result};
 
@@ -12,18 +13,18 @@ pub async fn member_list(etcd: &Etcd, request: proto::MemberListRequest) -> Resu
     if request.linearizable {
         etcd.node().barrier().await?;
     }
-    let about = etcd.options();
+    let options = etcd.options();
     let header = etcd.header(0);
     let member = proto::Member {
         id: header.member_id,
-        name: about.name.clone(),
-        peer_ur_ls: about.peer_urls.clone(),
-        client_ur_ls: about.client_urls.clone(),
+        name: options.name.clone(),
+        peer_ur_ls: options.peer_urls.clone(),
+        client_ur_ls: options.client_urls.clone(),
         is_learner: false,
     };
     let answer =
         proto::MemberListResponse { header: Some(header.message()), members: vec![member] };
-    Ok(wire::framed(&answer))
+    Ok(frame::encode(&answer))
 }
 
 pub fn status(etcd: &Etcd) -> Result<Bytes> {
@@ -36,7 +37,7 @@ pub fn status(etcd: &Etcd) -> Result<Bytes> {
     for (member, alarm) in node.alarms() {
         errors.push(format!("memberID:{member} alarm:{} ", alarm_type(alarm).as_str_name()));
     }
-    Ok(wire::framed(&proto::StatusResponse {
+    Ok(frame::encode(&proto::StatusResponse {
         header: Some(etcd.header(node.revision()).message()),
         version: VERSION.into(),
         // Clients interpret a size of zero as no answer.
@@ -57,18 +58,18 @@ pub fn status(etcd: &Etcd) -> Result<Bytes> {
 /// Does nothing, because space is reclaimed continuously. Like etcd's response,
 /// this one has no header.
 pub fn defragment() -> Bytes {
-    wire::framed(&proto::DefragmentResponse::default())
+    frame::encode(&proto::DefragmentResponse::default())
 }
 
 pub async fn hash(etcd: &Etcd) -> Result<Bytes> {
     let hash = etcd.node().hash(0).await?;
     let header = Some(etcd.header(etcd.node().revision()).message());
-    Ok(wire::framed(&proto::HashResponse { header, hash: hash.hash }))
+    Ok(frame::encode(&proto::HashResponse { header, hash: hash.hash }))
 }
 
 pub async fn hash_kv(etcd: &Etcd, request: proto::HashKvRequest) -> Result<Bytes> {
     let hash = etcd.node().hash(request.revision).await?;
-    Ok(wire::framed(&proto::HashKvResponse {
+    Ok(frame::encode(&proto::HashKvResponse {
         header: Some(etcd.header(etcd.node().revision()).message()),
         hash: hash.hash,
         compact_revision: if hash.compacted > 0 { hash.compacted } else { -1 },
@@ -77,35 +78,34 @@ pub async fn hash_kv(etcd: &Etcd, request: proto::HashKvRequest) -> Result<Bytes
 }
 
 pub async fn alarm(etcd: &Etcd, request: proto::AlarmRequest) -> Result<Bytes> {
-    let asked = AlarmType::try_from(request.alarm).unwrap_or(AlarmType::None);
-    let kind = match asked {
+    let kind = match AlarmType::try_from(request.alarm).unwrap_or(AlarmType::None) {
         AlarmType::None => None,
         AlarmType::Nospace => Some(Alarm::NoSpace),
         AlarmType::Corrupt => Some(Alarm::Corrupt),
     };
     let member = request.member_id;
-    let standing = etcd.node().alarms();
-    let wanted = |(of, alarm): &(u64, Alarm)| {
-        (member == 0 || *of == member) && kind.is_none_or(|kind| kind == *alarm)
+    let active = etcd.node().alarms();
+    let requested = |(owner, alarm): &(u64, Alarm)| {
+        (member == 0 || *owner == member) && kind.is_none_or(|kind| kind == *alarm)
     };
-    let shown = match (AlarmAction::try_from(request.action), kind) {
-        (Ok(AlarmAction::Get), _) => standing.into_iter().filter(wanted).collect(),
+    let alarms: Vec<(u64, Alarm)> = match (AlarmAction::try_from(request.action), kind) {
+        (Ok(AlarmAction::Get), _) => active.into_iter().filter(requested).collect(),
         (Ok(AlarmAction::Activate), Some(alarm)) => {
             propose(etcd, command::AlarmAction::Activate { member, alarm }).await?;
             vec![(member, alarm)]
         }
         (Ok(AlarmAction::Deactivate), Some(alarm)) => {
-            let stood = standing.contains(&(member, alarm));
+            let was_active = active.contains(&(member, alarm));
             propose(etcd, command::AlarmAction::Deactivate { member, alarm }).await?;
-            if stood { vec![(member, alarm)] } else { Vec::new() }
+            if was_active { vec![(member, alarm)] } else { Vec::new() }
         }
         _ => Vec::new(),
     };
     let member =
         |(member_id, alarm)| proto::AlarmMember { member_id, alarm: alarm_type(alarm).into() };
-    Ok(wire::framed(&proto::AlarmResponse {
+    Ok(frame::encode(&proto::AlarmResponse {
         header: Some(etcd.header(etcd.node().revision()).message()),
-        alarms: shown.into_iter().map(member).collect(),
+        alarms: alarms.into_iter().map(member).collect(),
     }))
 }
 

@@ -1,5 +1,7 @@
 //! The supported methods and their names on the wire.
 
+use stele_grpc::MethodPath;
+
 /// A method of etcd's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -55,7 +57,7 @@ impl Method {
 
     /// Returns the method of a path: `/service/method`.
     pub fn of_path(path: &str) -> Option<Method> {
-        let (service, name) = path.strip_prefix('/')?.split_once('/')?;
+        let MethodPath { service, method: name } = MethodPath::parse(path)?;
         METHODS
             .iter()
             .find(|(_, known, method)| *method == name && *known == service)
@@ -69,13 +71,13 @@ impl Method {
     }
 
     /// Returns whether requests are a stream.
-    pub fn asks_many(self) -> bool {
+    pub fn is_client_streaming(self) -> bool {
         matches!(self, Method::Watch | Method::LeaseKeepAlive)
     }
 
     /// Returns whether responses are a stream.
-    pub fn answers_many(self) -> bool {
-        self.asks_many() || matches!(self, Method::RangeStream | Method::Snapshot)
+    pub fn is_server_streaming(self) -> bool {
+        self.is_client_streaming() || matches!(self, Method::RangeStream | Method::Snapshot)
     }
 }
 

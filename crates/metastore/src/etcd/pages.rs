@@ -16,7 +16,7 @@ where
 {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
-    let query = Query(head.uri.query().unwrap_or(""));
+    let query = Query::parse(head.uri.query().unwrap_or(""));
     if head.method == Verb::OPTIONS {
         text(StatusCode::NO_CONTENT, "")
     } else if let Some(path) = gateway_path(path) {
@@ -30,16 +30,17 @@ where
     } else {
         match path {
             "/health" => health(etcd, &query).await,
-            "/livez" => checks(etcd, "livez", &["serializable_read"], &query).await,
-            "/readyz" => checks(etcd, "readyz", READY, &query).await,
+            "/livez" => checks(etcd, "livez", LIVEZ_CHECKS, &query).await,
+            "/readyz" => checks(etcd, "readyz", READYZ_CHECKS, &query).await,
             "/version" => version(),
-            _ => numbers(etcd),
+            _ => response(StatusCode::OK, stele_metrics::CONTENT_TYPE, metrics::text(etcd).into()),
         }
     }
 }
 
 const PAGES: [&str; 5] = ["/health", "/livez", "/readyz", "/version", "/metrics"];
-const READY: &[&str] =
+const LIVEZ_CHECKS: &[&str] = &["serializable_read"];
+const READYZ_CHECKS: &[&str] =
     &["data_corruption", "serializable_read", "linearizable_read", "non_learner"];
 
 /// Returns the path within the gateway, if it is one of the gateway's.
@@ -48,32 +49,33 @@ pub fn gateway_path(path: &str) -> Option<&str> {
 }
 
 /// The query parameters of a page.
-struct Query<'a>(&'a str);
+struct Query(Vec<(String, String)>);
 
-impl Query<'_> {
-    /// Returns the values of a parameter.
-    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.split('&').filter_map(move |pair| match pair.split_once('=') {
-            Some((key, value)) if key == name => Some(value),
-            None if pair == name => Some(""),
-            _ => None,
-        })
+impl Query {
+    fn parse(query: &str) -> Query {
+        Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    fn has(&self, name: &str, value: &str) -> bool {
-        self.values(name).any(|given| given == value)
+    /// Returns whether a parameter is given, with or without a value.
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(key, _)| key == name)
+    }
+
+    /// Returns whether a parameter is given with this value.
+    fn has_value(&self, name: &str, value: &str) -> bool {
+        self.0.iter().any(|(key, given)| key == name && given == value)
     }
 }
 
-async fn health(etcd: &Etcd, query: &Query<'_>) -> Response<PageBody> {
+async fn health(etcd: &Etcd, query: &Query) -> Response<PageBody> {
     let alarm = etcd.node().alarms().into_iter().map(|(_, alarm)| alarm_name(alarm));
-    let alarm = alarm.into_iter().find(|alarm| !query.has("exclude", alarm));
+    let alarm = alarm.into_iter().find(|alarm| !query.has_value("exclude", alarm));
     let reason = if let Some(alarm) = alarm {
         format!("ALARM {alarm}")
     } else if etcd.node().status().leader_id == 0 {
         "RAFT NO LEADER".to_owned()
     } else {
-        match read(etcd, query.has("serializable", "true")).await {
+        match read(etcd, query.has_value("serializable", "true")).await {
             Ok(()) => String::new(),
             Err(error) => format!("RANGE ERROR:{error}"),
         }
@@ -84,10 +86,7 @@ async fn health(etcd: &Etcd, query: &Query<'_>) -> Response<PageBody> {
     count.add(1);
     let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = serde_json::json!({ "health": healthy.to_string(), "reason": reason });
-    let mut response = text(status, body.to_string());
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    json(status, body.to_string())
 }
 
 fn alarm_name(alarm: Alarm) -> &'static str {
@@ -106,11 +105,11 @@ async fn read(etcd: &Etcd, serializable: bool) -> crate::Result<()> {
     etcd.node().range(&query, &mut |_| {}).map(drop)
 }
 
-async fn checks(etcd: &Etcd, page: &str, names: &[&str], query: &Query<'_>) -> Response<PageBody> {
+async fn checks(etcd: &Etcd, page: &str, names: &[&str], query: &Query) -> Response<PageBody> {
     let mut lines = String::new();
     let mut passed = true;
     for name in names {
-        if query.has("exclude", name) {
+        if query.has_value("exclude", name) {
             lines += &format!("[+]{name} excluded: ok\n");
             continue;
         }
@@ -125,21 +124,21 @@ async fn checks(etcd: &Etcd, page: &str, names: &[&str], query: &Query<'_>) -> R
     if !passed {
         return text(StatusCode::SERVICE_UNAVAILABLE, format!("{lines}{page} check failed\n"));
     }
-    match query.values("verbose").next() {
-        Some(_) => text(StatusCode::OK, format!("{lines}{page} check passed\n")),
-        None => text(StatusCode::OK, "ok\n"),
+    match query.has("verbose") {
+        true => text(StatusCode::OK, format!("{lines}{page} check passed\n")),
+        false => text(StatusCode::OK, "ok\n"),
     }
 }
 
 async fn check(etcd: &Etcd, name: &str) -> Result<(), String> {
-    let said = |error: crate::Error| error.to_string();
+    let message = |error: crate::Error| error.to_string();
     match name {
         "data_corruption" => {
             let corrupt = etcd.node().alarms().iter().any(|(_, alarm)| *alarm == Alarm::Corrupt);
             if corrupt { Err("alarm activated: CORRUPT".into()) } else { Ok(()) }
         }
-        "serializable_read" => read(etcd, true).await.map_err(said),
-        "linearizable_read" => read(etcd, false).await.map_err(said),
+        "serializable_read" => read(etcd, true).await.map_err(message),
+        "linearizable_read" => read(etcd, false).await.map_err(message),
         // There are no learners yet, so this check always passes.
         _ => Ok(()),
     }
@@ -151,24 +150,23 @@ fn version() -> Response<PageBody> {
         "etcdcluster": CLUSTER_VERSION,
         "storage": CLUSTER_VERSION,
     });
-    let mut response = text(StatusCode::OK, version.to_string());
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    json(StatusCode::OK, version.to_string())
 }
 
-fn numbers(etcd: &Etcd) -> Response<PageBody> {
-    let mut response = text(StatusCode::OK, metrics::text(etcd));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<PageBody> {
+    response(status, "text/plain; charset=utf-8", body.into())
 }
 
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<PageBody> {
-    let mut response = Response::new(PageBody::new(Full::new(text.into())));
+/// Returns a page in JSON.
+pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<PageBody> {
+    response(status, "application/json", body.into())
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<PageBody> {
+    let mut response = Response::new(PageBody::new(Full::new(body)));
     *response.status_mut() = status;
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }
 
@@ -178,9 +176,10 @@ mod tests {
 
     #[test]
     fn parameters_are_found_with_and_without_value() {
-        let query = Query("verbose&exclude=NOSPACE&exclude=x");
-        assert_eq!(query.values("verbose").collect::<Vec<_>>(), [""]);
-        assert!(query.has("exclude", "x") && query.has("exclude", "NOSPACE"));
-        assert!(!query.has("exclude", "y") && query.values("other").next().is_none());
+        let query = Query::parse("verbose&exclude=NOSPACE&exclude=x&exclude=%7A");
+        assert!(query.has("verbose") && query.has_value("verbose", ""));
+        assert!(query.has_value("exclude", "x") && query.has_value("exclude", "NOSPACE"));
+        assert!(query.has_value("exclude", "z"), "values are percent-decoded");
+        assert!(!query.has_value("exclude", "y") && !query.has("other"));
     }
 }

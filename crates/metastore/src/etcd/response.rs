@@ -1,10 +1,11 @@
 //! Responses of the KV service, written directly from the stored bytes.
 
 use bytes::{Bytes, BytesMut};
+use stele_grpc::frame;
 
 use super::header::Header;
-use super::wire::{self, Fields};
 use crate::command::{DeleteAnswer, Kv, OpAnswer, PutAnswer, RangeAnswer, TxnAnswer};
+use crate::wire::Fields;
 
 /// Field numbers of `RangeResponse`.
 pub mod range_field {
@@ -14,28 +15,28 @@ pub mod range_field {
 }
 
 pub fn put(header: Header, answer: &PutAnswer) -> Bytes {
-    let mut out = wire::begin(64);
+    let mut out = frame::begin(64);
     write_put(&mut out, header, answer);
-    wire::end(out)
+    frame::finish(out)
 }
 
 pub fn delete_range(header: Header, answer: &DeleteAnswer) -> Bytes {
-    let mut out = wire::begin(64);
+    let mut out = frame::begin(64);
     write_delete_range(&mut out, header, answer);
-    wire::end(out)
+    frame::finish(out)
 }
 
 pub fn txn(header: Header, answer: &TxnAnswer) -> Bytes {
-    let mut out = wire::begin(128);
+    let mut out = frame::begin(128);
     write_txn(&mut out, header, answer);
-    wire::end(out)
+    frame::finish(out)
 }
 
 /// Returns a response that has only a header.
 pub fn header_only(header: Header) -> Bytes {
-    let mut out = wire::begin(64);
+    let mut out = frame::begin(64);
     header.write(&mut out);
-    wire::end(out)
+    frame::finish(out)
 }
 
 fn write_put(out: &mut BytesMut, header: Header, answer: &PutAnswer) {
@@ -110,8 +111,8 @@ mod tests {
         };
         let header = Header { cluster_id: 1, member_id: 2, revision: 5, raft_term: 3 };
         let framed = txn(header, &answer);
-        let read = proto::TxnResponse::decode(&framed[wire::FRAME_BYTES..]).unwrap();
-        assert_eq!(wire::framed(&read), framed);
+        let read = proto::TxnResponse::decode(&framed[frame::PREFIX_BYTES..]).unwrap();
+        assert_eq!(frame::encode(&read), framed);
         assert_eq!(read.responses.len(), 3);
         assert_eq!(read.header.unwrap().revision, 5);
         let Some(proto::response_op::Response::ResponseTxn(inner)) = &read.responses[1].response

@@ -8,12 +8,13 @@ use stele_grpc::memory::{CallMemory, Share};
 use stele_grpc::offload::in_place;
 
 use super::Etcd;
+use super::rpc::REQUEST_BYTES_MAX;
 use crate::command::{Command, Delete, KeyRange, Op, Put, Txn};
 use crate::machine::RESULT_BYTES_MAX;
 use crate::{Error, Result};
 
 /// The maximum size of a value that an etcd client can put.
-const VALUE_BYTES_MAX: u64 = 1536 << 10;
+const VALUE_BYTES_MAX: u64 = REQUEST_BYTES_MAX as u64;
 /// The number of copies of the results that exist during encoding.
 const COPIES: u64 = 2;
 /// A call that may return more than one part in this many of the pool is
@@ -46,13 +47,13 @@ pub fn charged<T: AsRef<[u8]> + Send + 'static>(data: T, share: Share) -> Bytes 
 /// small relative to the pool and available, otherwise what it would return
 /// now.
 pub async fn reserve(etcd: &Etcd, command: &Command) -> Result<Reserved> {
-    let most = COPIES * most_bytes(command);
-    if most == 0 {
+    let bound = COPIES * bytes_max(command);
+    if bound == 0 {
         return Ok(Reserved(None));
     }
     let pool = CallMemory::current().responses();
-    if most <= pool.limit() / UNMEASURED_PART
-        && let Some(share) = pool.try_take(most)
+    if bound <= pool.limit() / UNMEASURED_PART
+        && let Some(share) = pool.try_take(bound)
     {
         return Ok(Reserved(Some(share)));
     }
@@ -83,24 +84,24 @@ impl Reserved {
 
 /// Returns an upper bound or estimate of the bytes of keys and values that a
 /// command returns.
-fn most_bytes(command: &Command) -> u64 {
+fn bytes_max(command: &Command) -> u64 {
     match command {
-        Command::Put(put) => of_put(put),
-        Command::Delete(delete) => of_delete(delete),
-        Command::Txn(txn) => of_txn(txn),
+        Command::Put(put) => put_bytes_max(put),
+        Command::Delete(delete) => delete_bytes_max(delete),
+        Command::Txn(txn) => txn_bytes_max(txn),
         _ => 0,
     }
 }
 
-fn of_put(put: &Put) -> u64 {
+fn put_bytes_max(put: &Put) -> u64 {
     if put.prev_kv { VALUE_BYTES_MAX } else { 0 }
 }
 
-fn of_delete(delete: &Delete) -> u64 {
-    if delete.prev_kv { of_range(&delete.range, 0) } else { 0 }
+fn delete_bytes_max(delete: &Delete) -> u64 {
+    if delete.prev_kv { range_bytes_max(&delete.range, 0) } else { 0 }
 }
 
-fn of_range(range: &KeyRange, limit: i64) -> u64 {
+fn range_bytes_max(range: &KeyRange, limit: i64) -> u64 {
     let keys = if range.single_key().is_some() { 1 } else { u64::try_from(limit).unwrap_or(0) };
     match keys {
         0 => RESULT_BYTES_MAX as u64,
@@ -108,14 +109,14 @@ fn of_range(range: &KeyRange, limit: i64) -> u64 {
     }
 }
 
-fn of_txn(txn: &Txn) -> u64 {
+fn txn_bytes_max(txn: &Txn) -> u64 {
     let branch = |ops: &[Op]| {
         let bytes = ops.iter().map(|op| match op {
             Op::Range(query) if query.count_only => 0,
-            Op::Range(query) => of_range(&query.range, query.limit),
-            Op::Put(put) => of_put(put),
-            Op::Delete(delete) => of_delete(delete),
-            Op::Txn(txn) => of_txn(txn),
+            Op::Range(query) => range_bytes_max(&query.range, query.limit),
+            Op::Put(put) => put_bytes_max(put),
+            Op::Delete(delete) => delete_bytes_max(delete),
+            Op::Txn(txn) => txn_bytes_max(txn),
         });
         bytes.fold(0, u64::saturating_add).min(RESULT_BYTES_MAX as u64)
     };
@@ -130,9 +131,10 @@ mod tests {
 
     use prost::Message;
     use stele_engine::world::World;
+    use stele_grpc::frame;
     use stele_grpc::memory::CallPools;
 
-    use super::super::{Options, kv, proto, wire};
+    use super::super::{Options, kv, proto};
     use super::*;
     use crate::{Node, node};
 
@@ -178,7 +180,7 @@ mod tests {
         kv::put(&etcd, put("small", 10, false)).await.unwrap();
         let pools: &'static CallPools =
             Box::leak(Box::new(CallPools::new(1 << 20, 4 << 20, Duration::ZERO)));
-        let pool = pools.held();
+        let pool = pools.buffered_responses();
         let answers = [
             counted(pools, kv::put(&etcd, put("large", LARGE, true))).await.unwrap(),
             counted(pools, kv::txn(&etcd, read("large"))).await.unwrap(),
@@ -194,7 +196,7 @@ mod tests {
         drop(answers);
         assert_eq!(pool.used(), 0);
         let deleted = counted(pools, kv::delete_range(&etcd, delete("large"))).await.unwrap();
-        let deleted = proto::DeleteRangeResponse::decode(&deleted[wire::FRAME_BYTES..]).unwrap();
+        let deleted = proto::DeleteRangeResponse::decode(&deleted[frame::PREFIX_BYTES..]).unwrap();
         assert_eq!((deleted.deleted, deleted.prev_kvs[0].value.len()), (1, LARGE));
     }
 }

@@ -1,60 +1,57 @@
-//! The gRPC wire format: reads messages from the body of a request, and builds
-//! the body of a response from framed messages.
+//! The bodies of gRPC calls: takes messages from the body of a request, and
+//! builds the body of a response from framed messages.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};
+use stele_grpc::body;
+use stele_grpc::frame::{PREFIX_BYTES, Prefix};
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::wire::FRAME_BYTES;
-
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The maximum size of a request that is proposed.
+pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
 /// The maximum size of a client's message: the largest request, plus the
 /// overhead that etcd allows.
-pub const MESSAGE_BYTES_MAX: usize = (1536 + 512) << 10;
+pub const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 
 /// A stream of messages, or of pieces of one.
-pub type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+pub type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
 /// The response to a call: framed messages, then the status OK.
-pub enum Answer {
+pub enum FramedResponse {
     One(Bytes),
-    Many(Messages),
+    Many(MessageStream),
 }
 
-impl Answer {
-    pub fn into_response(self) -> http::Response<tonic::body::Body> {
-        let rest = match self {
-            Answer::One(message) => Rest::One(message),
-            Answer::Many(messages) => Rest::Many(messages),
-        };
-        let mut response = http::Response::new(tonic::body::Body::new(AnswerBody(rest)));
-        let grpc = HeaderValue::from_static("application/grpc");
-        response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
-        response
+impl FramedResponse {
+    pub fn into_http(self) -> http::Response<tonic::body::Body> {
+        body::response(ResponseBody(match self {
+            FramedResponse::One(message) => Rest::One(message),
+            FramedResponse::Many(messages) => Rest::Many(messages),
+        }))
     }
 }
 
-/// The messages of a request's body, without their frames.
-pub struct Requests<B> {
+/// The messages of a request's body, without their prefixes.
+pub struct RequestMessages<B> {
     body: B,
     /// Received and not parsed yet.
     received: Bytes,
-    /// A message with its frame that arrives in several pieces.
+    /// A message with its prefix that arrives in several pieces.
     partial: BytesMut,
 }
 
-impl<B> Requests<B>
+impl<B> RequestMessages<B>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    pub fn new(body: B) -> Requests<B> {
-        Requests { body, received: Bytes::new(), partial: BytesMut::new() }
+    pub fn new(body: B) -> RequestMessages<B> {
+        RequestMessages { body, received: Bytes::new(), partial: BytesMut::new() }
     }
 
     /// Returns the message of a unary call.
@@ -81,7 +78,7 @@ where
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(interrupted(error.into())))),
                 None if self.partial.is_empty() => return Poll::Ready(None),
-                None => return Poll::Ready(Some(Err(went_away()))),
+                None => return Poll::Ready(Some(Err(disconnected()))),
             }
         }
     }
@@ -91,21 +88,21 @@ where
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         if self.partial.is_empty()
             && let Some(bytes) = message_bytes(&self.received)?
-            && self.received.len() >= FRAME_BYTES + bytes
+            && self.received.len() >= PREFIX_BYTES + bytes
         {
-            let mut message = self.received.split_to(FRAME_BYTES + bytes);
-            message.advance(FRAME_BYTES);
+            let mut message = self.received.split_to(PREFIX_BYTES + bytes);
+            message.advance(PREFIX_BYTES);
             return Ok(Some(message));
         }
-        if !self.fill_partial(FRAME_BYTES) {
+        if !self.fill_partial(PREFIX_BYTES) {
             return Ok(None);
         }
         let bytes = message_bytes(&self.partial)?.unwrap_or(0);
-        if !self.fill_partial(FRAME_BYTES + bytes) {
+        if !self.fill_partial(PREFIX_BYTES + bytes) {
             return Ok(None);
         }
         let mut message = std::mem::take(&mut self.partial).freeze();
-        message.advance(FRAME_BYTES);
+        message.advance(PREFIX_BYTES);
         Ok(Some(message))
     }
 
@@ -120,13 +117,14 @@ where
     }
 }
 
-/// Returns the length of the next message, once its frame has been received.
+/// Returns the length of the next message, once its prefix has been received.
 fn message_bytes(framed: &[u8]) -> Result<Option<usize>, Status> {
-    let Some(&[flag, a, b, c, d]) = framed.first_chunk::<FRAME_BYTES>() else { return Ok(None) };
+    let Some(Prefix { flag, message_bytes: bytes }) = Prefix::parse(framed) else {
+        return Ok(None);
+    };
     if flag != 0 {
         return Err(Status::unimplemented("compressed messages are not supported"));
     }
-    let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
     if bytes > MESSAGE_BYTES_MAX {
         return Err(Status::resource_exhausted(format!(
             "grpc: received message larger than max ({bytes} vs. {MESSAGE_BYTES_MAX})"
@@ -138,14 +136,14 @@ fn message_bytes(framed: &[u8]) -> Result<Option<usize>, Status> {
 /// Returns why a body ended early: the status with which the server refused the
 /// rest, or that the client disconnected.
 fn interrupted(error: BoxError) -> Status {
-    error.downcast::<Status>().map_or_else(|_| went_away(), |status| *status)
+    error.downcast::<Status>().map_or_else(|_| disconnected(), |status| *status)
 }
 
-fn went_away() -> Status {
-    Status::cancelled("the client has gone away")
+fn disconnected() -> Status {
+    Status::cancelled("the client disconnected")
 }
 
-impl<B> Stream for Requests<B>
+impl<B> Stream for RequestMessages<B>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
@@ -157,16 +155,16 @@ where
 }
 
 /// A body of framed messages, then trailers.
-struct AnswerBody(Rest);
+struct ResponseBody(Rest);
 
 enum Rest {
     One(Bytes),
-    Many(Messages),
+    Many(MessageStream),
     Trailers(Status),
     Nothing,
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -192,11 +190,7 @@ impl Body for AnswerBody {
                         return Poll::Pending;
                     }
                 },
-                Rest::Trailers(status) => {
-                    let mut trailers = HeaderMap::with_capacity(2);
-                    let added = status.add_header(&mut trailers);
-                    return Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))));
-                }
+                Rest::Trailers(status) => return Poll::Ready(Some(body::trailers(&status))),
                 Rest::Nothing => return Poll::Ready(None),
             }
         }
@@ -207,15 +201,16 @@ impl Body for AnswerBody {
 mod tests {
     use http_body_util::{BodyExt, StreamBody};
 
+    use stele_grpc::frame;
+
     use super::*;
-    use crate::etcd::wire;
 
     async fn messages(stream: &[u8], cut: usize) -> Result<Vec<Bytes>, Status> {
         let frames: Vec<_> = stream
             .chunks(cut)
             .map(|piece| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece))))
             .collect();
-        let mut requests = Requests::new(StreamBody::new(tokio_stream::iter(frames)));
+        let mut requests = RequestMessages::new(StreamBody::new(tokio_stream::iter(frames)));
         let mut all = Vec::new();
         while let Some(message) = std::future::poll_fn(|cx| requests.poll_message(cx)).await {
             all.push(message?);
@@ -228,9 +223,9 @@ mod tests {
         let sent: Vec<Vec<u8>> = [3usize, 0, 300, 1].iter().map(|&bytes| vec![7; bytes]).collect();
         let mut stream = Vec::new();
         for message in &sent {
-            let mut framed = wire::begin(0);
+            let mut framed = frame::begin(0);
             framed.extend_from_slice(message);
-            stream.extend_from_slice(&wire::end(framed));
+            stream.extend_from_slice(&frame::finish(framed));
         }
         for cut in 1..=stream.len() {
             assert_eq!(messages(&stream, cut).await.unwrap(), sent, "cut by {cut}");
@@ -248,15 +243,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_ends_with_its_status() {
+    async fn a_response_ends_with_its_status() {
         let pieces =
             tokio_stream::iter([Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))]);
         let body =
-            Answer::Many(Box::pin(pieces)).into_response().into_body().collect().await.unwrap();
+            FramedResponse::Many(Box::pin(pieces)).into_http().into_body().collect().await.unwrap();
         assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
         assert_eq!(body.to_bytes(), "ab");
         let failing = tokio_stream::iter([Err(Status::aborted("no"))]);
-        let body = Answer::Many(Box::pin(failing)).into_response().into_body();
+        let body = FramedResponse::Many(Box::pin(failing)).into_http().into_body();
         let trailers = body.collect().await.unwrap();
         assert_eq!(trailers.trailers().unwrap()["grpc-status"], "10");
     }

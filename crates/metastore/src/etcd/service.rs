@@ -2,19 +2,17 @@
 //! native API, and everything else to pages and the JSON gateway.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use stele_grpc::{is_grpc, unsupported_media_type};
+use stele_grpc::{ResponseFuture, is_grpc, respond, respond_now, unsupported_media_type};
 use tokio_stream::StreamExt;
 use tonic::Status;
 
 use super::methods::Method;
-use super::rpc::{Answer, Requests};
+use super::rpc::{FramedResponse, RequestMessages};
 use super::{Etcd, gateway, metrics, pages};
 use crate::native;
 
@@ -44,7 +42,7 @@ fn is_method(path: &str) -> bool {
 /// Returns whether calls of this path run until they are cancelled.
 pub fn is_endless(path: &str) -> bool {
     let by_json = || pages::gateway_path(path).and_then(gateway::method);
-    Method::of_path(path).or_else(by_json).is_some_and(Method::asks_many)
+    Method::of_path(path).or_else(by_json).is_some_and(Method::is_client_streaming)
         || native::is_endless(path)
 }
 
@@ -60,31 +58,28 @@ where
 {
     type Response = Response<PageBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<PageBody>, Infallible>> + Send>>;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> ResponseFuture {
         let etcd = self.etcd.clone();
         if !is_grpc(request.headers()) {
             if is_method(request.uri().path()) {
-                return Box::pin(std::future::ready(Ok(unsupported_media_type())));
+                return respond_now(unsupported_media_type());
             }
             return Box::pin(async move { Ok(pages::page(&etcd, request).await) });
         }
         if request.uri().path().starts_with(native::PATH) {
             return tower_service::Service::call(&mut self.native, request);
         }
-        Box::pin(async move {
-            let answered = call(&etcd, request).await;
-            Ok(answered.map_or_else(Status::into_http, Answer::into_response))
-        })
+        respond(async move { Ok(call(&etcd, request).await?.into_http()) })
     }
 }
 
-async fn call<B>(etcd: &Etcd, request: Request<B>) -> Result<Answer, Status>
+async fn call<B>(etcd: &Etcd, request: Request<B>) -> Result<FramedResponse, Status>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -96,8 +91,8 @@ where
     };
     let calls = &etcd.counters().calls;
     calls.started(method);
-    let requests = Requests::new(body);
-    let answered = if method.asks_many() {
+    let requests = RequestMessages::new(body);
+    let executed = if method.is_client_streaming() {
         let counting = etcd.clone();
         let requests = requests.map(move |message| {
             let calls = &counting.counters().calls;
@@ -113,8 +108,8 @@ where
             Err(status) => Err(status),
         }
     };
-    match answered {
-        Ok(answer) => Ok(metrics::counted(etcd, method, answer)),
+    match executed {
+        Ok(response) => Ok(metrics::counted(etcd, method, response)),
         Err(status) => {
             calls.handled(method, status.code());
             Err(status)

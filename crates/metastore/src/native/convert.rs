@@ -10,9 +10,14 @@ use crate::watch::{Event, EventKind};
 
 pub fn key_range(range: Option<proto::KeyRange>) -> Result<KeyRange> {
     use proto::key_range::Bound;
-    let proto::KeyRange { start, bound } = range.ok_or(Error::Malformed("a range is missing"))?;
+    let proto::KeyRange { start, bound } =
+        range.ok_or(Error::Malformed("the request has no range"))?;
     Ok(match bound {
-        None => return Err(Error::Malformed("a range has no bound")),
+        None => {
+            return Err(Error::Malformed(
+                "the range has no end: set end, single, prefix or unbounded",
+            ));
+        }
         Some(Bound::End(end)) => KeyRange { start, end: RangeEnd::Before(end) },
         Some(Bound::Single(_)) => KeyRange::single(start),
         Some(Bound::Prefix(_)) => KeyRange::prefix(start),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::proto::*;
-use super::service::unlike;
+use super::service::unexpected_answer;
 use super::{Native, convert};
 use crate::Node;
 use crate::command::{Acquire, Command, LockMode, Reply};
@@ -16,7 +16,7 @@ impl Native {
     pub(super) async fn new_client(&self, request: NewClientRequest) -> Result<NewClientResponse> {
         let answer = self.node.lease_grant(0, request.ttl_seconds).await?;
         let Reply::LeaseGrant { id, ttl_seconds } = answer.reply else {
-            return Err(unlike("a grant"));
+            return Err(unexpected_answer("a grant"));
         };
         Ok(NewClientResponse { client_id: id, ttl_seconds })
     }
@@ -57,7 +57,7 @@ impl Native {
         let mode = if shared { LockMode::Shared } else { LockMode::Exclusive };
         // Subscribe first, so that no change is missed.
         let changes = self.node.watch().lock_changes(&key);
-        let call = Place::new(&self.node, key.clone(), session);
+        let call = AcquireCall::new(&self.node, key.clone(), session);
         let place = call.place;
         let acquire = Acquire { key: key.clone(), session, mode, no_wait, place };
         let answer = match self.node.propose(Command::Acquire(acquire)).await {
@@ -65,13 +65,15 @@ impl Native {
             Err(error) => {
                 // Refused, or the member has stopped: there is nothing to
                 // cancel.
-                call.settle();
+                call.end();
                 return Err(error);
             }
         };
-        let Reply::Acquire(grant) = answer.reply else { return Err(unlike("an acquisition")) };
+        let Reply::Acquire(grant) = answer.reply else {
+            return Err(unexpected_answer("an acquisition"));
+        };
         if grant.is_some() || no_wait {
-            call.settle();
+            call.end();
             return Ok(AcquireResponse {
                 granted: grant.is_some(),
                 token: grant.map_or(0, |grant| grant.token),
@@ -83,13 +85,17 @@ impl Native {
             changed.as_mut().enable();
             let lock = self.node.lock(&key)?.unwrap_or_default();
             if let Some(grant) = lock.holder(session) {
-                call.settle();
+                call.end();
                 return Ok(AcquireResponse { granted: true, token: grant.token });
             }
             if !lock.waits(session, place) {
-                call.settle();
-                let lives = self.node.leases().exists(session);
-                return Err(if lives { Error::LockGivenUp { key } } else { Error::LeaseNotFound });
+                call.end();
+                let session_exists = self.node.leases().exists(session);
+                return Err(if session_exists {
+                    Error::LockGivenUp { key }
+                } else {
+                    Error::LeaseNotFound
+                });
             }
             changed.await;
         }
@@ -110,27 +116,29 @@ impl Native {
 
 /// A call for a lock, which is cancelled if its caller disconnects before the
 /// answer.
-struct Place {
+struct AcquireCall {
     node: Arc<Node>,
     key: Bytes,
     session: i64,
+    /// Identifies the call among those of its session.
     place: u64,
+    /// Whether the call has not been answered.
     pending: bool,
 }
 
-impl Place {
-    fn new(node: &Arc<Node>, key: Bytes, session: i64) -> Place {
+impl AcquireCall {
+    fn new(node: &Arc<Node>, key: Bytes, session: i64) -> AcquireCall {
         let place = node.settings().world.random.next_u64().max(1);
-        Place { node: node.clone(), key, session, place, pending: true }
+        AcquireCall { node: node.clone(), key, session, place, pending: true }
     }
 
     /// Marks the call as answered.
-    fn settle(mut self) {
+    fn end(mut self) {
         self.pending = false;
     }
 }
 
-impl Drop for Place {
+impl Drop for AcquireCall {
     fn drop(&mut self) {
         if self.pending {
             let (node, key) = (self.node.clone(), self.key.clone());

@@ -1,29 +1,59 @@
 //! The calls of the native API: reads, writes and transactions are here,
 //! streams and sessions in the modules beside.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use super::proto::metastore_server::Metastore;
+use super::convert;
+use super::proto::metastore_server::{Metastore, MetastoreServer};
 use super::proto::*;
 use super::streams::{Events, Rows};
-use super::{Native, convert};
+use crate::Node;
 use crate::command::{Alarm, Command, Delete, KeyRange, Order, Put, Reply};
 use crate::error::{Error, Result};
 use crate::node::Attempt;
 use crate::state::Floor;
 
+/// The prefix of the paths of all calls.
+pub const PATH: &str = "/stele.metastore.v1.Metastore/";
+
+/// The maximum size of a client's message: the largest transaction and its
+/// overhead.
+const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// The approximate maximum size of a range in one response.
-const ANSWER_BYTES: usize = 3 << 20;
+const RESPONSE_BYTES_MAX: usize = 3 << 20;
 
-type Answered<T> = std::result::Result<Response<T>, Status>;
+/// The API of one node.
+#[derive(Clone)]
+pub struct Native {
+    pub(super) node: Arc<Node>,
+}
 
-fn answered<T>(answer: Result<T>) -> Answered<T> {
-    Ok(Response::new(answer?))
+/// The gRPC service.
+pub type Service = MetastoreServer<Native>;
+
+/// Returns whether calls of this path run until they are cancelled.
+pub fn is_endless(path: &str) -> bool {
+    path.strip_prefix(PATH).is_some_and(|method| matches!(method, "Watch" | "Acquire"))
+}
+
+type CallResult<T> = std::result::Result<Response<T>, Status>;
+
+fn respond<T>(result: Result<T>) -> CallResult<T> {
+    Ok(Response::new(result?))
 }
 
 impl Native {
+    pub fn new(node: Arc<Node>) -> Native {
+        Native { node }
+    }
+
+    pub fn service(self) -> Service {
+        Service::new(self).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
     async fn get(&self, request: GetRequest) -> Result<GetResponse> {
         self.node.barrier().await?;
         let query = convert::query(KeyRange::single(request.key), request.revision, false);
@@ -42,7 +72,7 @@ impl Native {
         query.order = if request.descending { Order::Descend } else { Order::None };
         let mut scan = self.node.open_range(&query, Floor::Retained)?;
         let mut kvs = Vec::new();
-        let end = self.node.next_of_range(&mut scan, ANSWER_BYTES, &mut |view| {
+        let end = self.node.next_of_range(&mut scan, RESPONSE_BYTES_MAX, &mut |view| {
             kvs.push(convert::key_value(view));
         })?;
         let (more, count) = match end {
@@ -64,7 +94,9 @@ impl Native {
     async fn delete(&self, request: DeleteRequest) -> Result<DeleteResponse> {
         let range = convert::key_range(request.range)?;
         let answer = self.node.propose(Command::Delete(Delete::new(range))).await?;
-        let Reply::Delete(deleted) = answer.reply else { return Err(unlike("a deletion")) };
+        let Reply::Delete(deleted) = answer.reply else {
+            return Err(unexpected_answer("a deletion"));
+        };
         Ok(DeleteResponse { revision: answer.revision, deleted: deleted.deleted })
     }
 
@@ -125,97 +157,106 @@ impl Native {
     }
 
     /// Returns the requested revision, or the newest if none was requested.
-    pub(super) fn revision_for(&self, asked: i64) -> i64 {
-        if asked > 0 { asked } else { self.node.revision() }
+    pub(super) fn revision_for(&self, requested: i64) -> i64 {
+        if requested > 0 { requested } else { self.node.revision() }
     }
 }
 
 /// Returns the error for an answer that does not match the command.
-pub(super) fn unlike(what: &str) -> Error {
-    Error::Internal(format!("the answer is not that to {what}"))
+pub(super) fn unexpected_answer(command: &str) -> Error {
+    Error::Internal(format!("unexpected answer to {command}"))
 }
 
 #[tonic::async_trait]
 impl Metastore for Native {
-    async fn get(&self, request: Request<GetRequest>) -> Answered<GetResponse> {
-        answered(self.get(request.into_inner()).await)
+    async fn get(&self, request: Request<GetRequest>) -> CallResult<GetResponse> {
+        respond(self.get(request.into_inner()).await)
     }
 
-    async fn get_range(&self, request: Request<GetRangeRequest>) -> Answered<GetRangeResponse> {
-        answered(self.get_range(request.into_inner()).await)
+    async fn get_range(&self, request: Request<GetRangeRequest>) -> CallResult<GetRangeResponse> {
+        respond(self.get_range(request.into_inner()).await)
     }
 
     type ReadStream = Rows;
 
-    async fn read(&self, request: Request<ReadRequest>) -> Answered<Rows> {
-        answered(self.read(request.into_inner()).await)
+    async fn read(&self, request: Request<ReadRequest>) -> CallResult<Rows> {
+        respond(self.read(request.into_inner()).await)
     }
 
-    async fn put(&self, request: Request<PutRequest>) -> Answered<PutResponse> {
-        answered(self.put(request.into_inner()).await)
+    async fn put(&self, request: Request<PutRequest>) -> CallResult<PutResponse> {
+        respond(self.put(request.into_inner()).await)
     }
 
-    async fn delete(&self, request: Request<DeleteRequest>) -> Answered<DeleteResponse> {
-        answered(self.delete(request.into_inner()).await)
+    async fn delete(&self, request: Request<DeleteRequest>) -> CallResult<DeleteResponse> {
+        respond(self.delete(request.into_inner()).await)
     }
 
-    async fn snapshot(&self, request: Request<SnapshotRequest>) -> Answered<SnapshotResponse> {
-        answered(self.snapshot(request.into_inner()).await)
+    async fn snapshot(&self, request: Request<SnapshotRequest>) -> CallResult<SnapshotResponse> {
+        respond(self.snapshot(request.into_inner()).await)
     }
 
-    async fn execute(&self, request: Request<ExecuteRequest>) -> Answered<ExecuteResponse> {
-        answered(self.execute(request.into_inner()).await)
+    async fn execute(&self, request: Request<ExecuteRequest>) -> CallResult<ExecuteResponse> {
+        respond(self.execute(request.into_inner()).await)
     }
 
     type WatchStream = Events;
 
-    async fn watch(&self, request: Request<WatchRequest>) -> Answered<Events> {
-        answered(self.watch(request.into_inner()).await)
+    async fn watch(&self, request: Request<WatchRequest>) -> CallResult<Events> {
+        respond(self.watch(request.into_inner()).await)
     }
 
-    async fn new_client(&self, request: Request<NewClientRequest>) -> Answered<NewClientResponse> {
-        answered(self.new_client(request.into_inner()).await)
+    async fn new_client(
+        &self,
+        request: Request<NewClientRequest>,
+    ) -> CallResult<NewClientResponse> {
+        respond(self.new_client(request.into_inner()).await)
     }
 
-    async fn keep_alive(&self, request: Request<KeepAliveRequest>) -> Answered<KeepAliveResponse> {
-        answered(self.keep_alive(request.into_inner()).await)
+    async fn keep_alive(
+        &self,
+        request: Request<KeepAliveRequest>,
+    ) -> CallResult<KeepAliveResponse> {
+        respond(self.keep_alive(request.into_inner()).await)
     }
 
     async fn close_client(
         &self,
         request: Request<CloseClientRequest>,
-    ) -> Answered<CloseClientResponse> {
-        answered(self.close_client(request.into_inner()).await)
+    ) -> CallResult<CloseClientResponse> {
+        respond(self.close_client(request.into_inner()).await)
     }
 
-    async fn get_client(&self, request: Request<GetClientRequest>) -> Answered<GetClientResponse> {
-        answered(self.get_client(request.into_inner()).await)
+    async fn get_client(
+        &self,
+        request: Request<GetClientRequest>,
+    ) -> CallResult<GetClientResponse> {
+        respond(self.get_client(request.into_inner()).await)
     }
 
     async fn list_clients(
         &self,
         _request: Request<ListClientsRequest>,
-    ) -> Answered<ListClientsResponse> {
-        answered(self.list_clients().await)
+    ) -> CallResult<ListClientsResponse> {
+        respond(self.list_clients().await)
     }
 
-    async fn acquire(&self, request: Request<AcquireRequest>) -> Answered<AcquireResponse> {
-        answered(self.acquire(request.into_inner()).await)
+    async fn acquire(&self, request: Request<AcquireRequest>) -> CallResult<AcquireResponse> {
+        respond(self.acquire(request.into_inner()).await)
     }
 
-    async fn release(&self, request: Request<ReleaseRequest>) -> Answered<ReleaseResponse> {
-        answered(self.release(request.into_inner()).await)
+    async fn release(&self, request: Request<ReleaseRequest>) -> CallResult<ReleaseResponse> {
+        respond(self.release(request.into_inner()).await)
     }
 
-    async fn get_lock(&self, request: Request<GetLockRequest>) -> Answered<GetLockResponse> {
-        answered(self.get_lock(request.into_inner()).await)
+    async fn get_lock(&self, request: Request<GetLockRequest>) -> CallResult<GetLockResponse> {
+        respond(self.get_lock(request.into_inner()).await)
     }
 
-    async fn compact(&self, request: Request<CompactRequest>) -> Answered<CompactResponse> {
-        answered(self.compact(request.into_inner()).await)
+    async fn compact(&self, request: Request<CompactRequest>) -> CallResult<CompactResponse> {
+        respond(self.compact(request.into_inner()).await)
     }
 
-    async fn status(&self, _request: Request<StatusRequest>) -> Answered<StatusResponse> {
+    async fn status(&self, _request: Request<StatusRequest>) -> CallResult<StatusResponse> {
         Ok(Response::new(self.status()))
     }
 }

@@ -16,7 +16,7 @@ pub type Rows = ReceiverStream<Result<ReadResponse, Status>>;
 pub type Events = ReceiverStream<Result<WatchResponse, Status>>;
 
 /// The number of messages that are produced ahead of the client.
-const AHEAD: usize = 2;
+const MESSAGES_AHEAD: usize = 2;
 /// The approximate size of a message with keys.
 const MESSAGE_BYTES: usize = 256 << 10;
 /// The approximate size of a message with changes.
@@ -28,7 +28,7 @@ impl Native {
         let range = convert::key_range(request.range)?;
         let revision = self.revision_for(request.revision);
         let query = convert::query(range, revision, request.keys_only);
-        let (out, rows) = mpsc::channel(AHEAD);
+        let (out, rows) = mpsc::channel(MESSAGES_AHEAD);
         let native = self.clone();
         tokio::spawn(async move {
             if let Err(error) = native.send_rows(&query, revision, &out).await {
@@ -50,8 +50,8 @@ impl Native {
             let end = self.node.next_of_range(&mut scan, MESSAGE_BYTES, &mut |view| {
                 kvs.push(convert::key_value(view));
             })?;
-            let gone = out.send(Ok(ReadResponse { kvs, revision })).await.is_err();
-            if end.is_some() || gone {
+            let disconnected = out.send(Ok(ReadResponse { kvs, revision })).await.is_err();
+            if end.is_some() || disconnected {
                 return Ok(());
             }
         }
@@ -66,13 +66,13 @@ impl Native {
         if next < waterline {
             return Err(Error::TooOld { revision: next, waterline });
         }
-        let wanted = Wanted { range, previous: request.previous, locks: request.locks };
+        let filter = WatchFilter { range, previous: request.previous, locks: request.locks };
         let cursor = hub.cursor_retained(next);
-        let (out, events) = mpsc::channel(AHEAD);
+        let (out, events) = mpsc::channel(MESSAGES_AHEAD);
         tokio::spawn(async move {
             tokio::select! {
                 () = out.closed() => {}
-                error = follow(cursor, wanted, &out) => {
+                error = follow(cursor, filter, &out) => {
                     let _ = out.send(Err(error.into())).await;
                 }
             }
@@ -81,7 +81,8 @@ impl Native {
     }
 }
 
-struct Wanted {
+/// What a watch reports.
+struct WatchFilter {
     range: KeyRange,
     previous: bool,
     locks: bool,
@@ -90,14 +91,14 @@ struct Wanted {
 /// Sends changes until an error ends the stream, and returns it.
 async fn follow(
     mut cursor: Cursor,
-    wanted: Wanted,
+    filter: WatchFilter,
     out: &mpsc::Sender<Result<WatchResponse, Status>>,
 ) -> Error {
     loop {
         cursor.changed().await;
         let mut taken = Vec::new();
         let next = cursor.next();
-        let in_range = &mut |key: &[u8]| wanted.range.contains(key);
+        let in_range = &mut |key: &[u8]| filter.range.contains(key);
         match cursor.take_in_turn(i64::MAX, in_range, &mut taken).await {
             Ok(()) => {}
             Err(Error::Compacted { compacted }) => {
@@ -107,11 +108,11 @@ async fn follow(
         }
         // Reading history may take long without finding an event.
         tokio::task::yield_now().await;
-        taken.retain(|event| wanted.locks || event.kind != EventKind::Lock);
+        taken.retain(|event| filter.locks || event.kind != EventKind::Lock);
         if taken.is_empty() {
             continue;
         }
-        if let Err(error) = send_events(&taken, cursor.next() - 1, wanted.previous, out).await {
+        if let Err(error) = send_events(&taken, cursor.next() - 1, filter.previous, out).await {
             return error;
         }
     }

@@ -1,25 +1,14 @@
 //! Snapshots: all keys and leases of one revision in a file (docs/etcd.md
-//! specifies the format). The Snapshot method of the etcd API writes them; this
-//! module reads and checks them (`reader`) and restores them into a new member
-//! (`restore`).
+//! specifies the format, `format` has its constants). `writer` reads one from a
+//! node, for the Snapshot method of the etcd API; `reader` checks and reads one;
+//! `restore` creates a new member from one.
 
+mod format;
 mod reader;
 mod restore;
+mod writer;
 
+pub use format::{BLOCK_BYTES, DIGEST_BYTES, MAGIC, record};
 pub use reader::{Reader, Record};
 pub use restore::{Restored, restore};
-
-/// The first bytes of a snapshot.
-pub const MAGIC: &[u8; 8] = b"SteleMS1";
-/// A snapshot without its checksum is padded with zeros to a multiple of this,
-/// by which etcdctl recognizes that there is a checksum.
-pub const BLOCK_BYTES: usize = 512;
-/// The size of the checksum at the end: SHA-256.
-pub const DIGEST_BYTES: usize = 32;
-
-/// Field numbers of the records, as if the snapshot were one message.
-pub mod record {
-    pub const HEADER: u8 = 1;
-    pub const KEY_VALUE: u8 = 2;
-    pub const LEASE: u8 = 3;
-}
+pub use writer::Writer;

@@ -5,18 +5,21 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 use bytes::Bytes;
 use prost::Message;
+use prost::encoding::decode_varint;
 use ring::digest::{Context, SHA256};
 
 use super::{BLOCK_BYTES, DIGEST_BYTES, MAGIC, record};
 use crate::command::Kv;
 use crate::error::{Error, Result};
-use crate::etcd::proto::{KeyValue, LeaseTimeToLiveResponse, ResponseHeader};
+use crate::proto::etcd::{KeyValue, LeaseTimeToLiveResponse, ResponseHeader};
 use crate::state::Tail;
 
 /// The size of the read buffer.
 const READ_BYTES: usize = 256 << 10;
 /// Larger than any request that could have written a key.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// The longest encoding of a number.
+const VARINT_BYTES_MAX: usize = 10;
 
 /// A record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +44,11 @@ impl<R: Read + Seek> Reader<R> {
         let bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
         let content = bytes.checked_sub(DIGEST_BYTES as u64);
         let content = content.filter(|content| *content > 0 && content % BLOCK_BYTES as u64 == 0);
-        let content = content.ok_or_else(|| damaged("its length is wrong: it may be cut off"))?;
+        let content = content.ok_or_else(|| invalid("wrong length; it may be truncated"))?;
         file.rewind().map_err(unreadable)?;
         let magic: [u8; MAGIC.len()] = read_array(&mut file)?;
         if magic != *MAGIC {
-            return Err(damaged("it is of another kind, perhaps etcd's own"));
+            return Err(invalid("unrecognised format (an etcd/bbolt snapshot?)"));
         }
         let mut digest = Context::new(&SHA256);
         digest.update(&magic);
@@ -53,17 +56,17 @@ impl<R: Read + Seek> Reader<R> {
         hash(&mut file, left, &mut digest)?;
         let stored: [u8; DIGEST_BYTES] = read_array(&mut file)?;
         if digest.finish().as_ref() != stored {
-            return Err(damaged("its checksum is wrong"));
+            return Err(invalid("wrong checksum"));
         }
         file.seek(SeekFrom::Start(MAGIC.len() as u64)).map_err(unreadable)?;
         let header = ResponseHeader::default();
         let mut reader = Reader { file, left, header, last_key: Bytes::new() };
         reader.header = match reader.field()? {
             Some((record::HEADER, message)) => parse(message)?,
-            _ => return Err(damaged("it has no header")),
+            _ => return Err(invalid("no header")),
         };
         if reader.header.revision < 1 {
-            return Err(damaged("its revision is wrong"));
+            return Err(invalid("wrong revision"));
         }
         Ok(reader)
     }
@@ -89,7 +92,7 @@ impl<R: Read + Seek> Reader<R> {
             Some((record::KEY_VALUE, message)) => {
                 let kv: KeyValue = parse(message)?;
                 if kv.key <= self.last_key {
-                    return Err(damaged("its keys are not in order"));
+                    return Err(invalid("keys are not in order"));
                 }
                 self.last_key = kv.key.clone();
                 let tail = Tail {
@@ -101,7 +104,7 @@ impl<R: Read + Seek> Reader<R> {
                 };
                 Ok(Some(Record::Key(Kv { key: kv.key, tail: tail.encode().into() })))
             }
-            Some(_) => Err(damaged("it has a record of an unknown kind")),
+            Some(_) => Err(invalid("a record has an unknown type")),
         }
     }
 
@@ -117,16 +120,9 @@ impl<R: Read + Seek> Reader<R> {
             self.left = 0;
             return Ok(None);
         }
-        let mut size = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            size |= u64::from(byte & 0x7F) << shift;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
+        let size = self.varint()?;
         if tag & 7 != BYTES_FIELD || size > self.left || size > RECORD_BYTES_MAX {
-            return Err(damaged("a record is broken"));
+            return Err(malformed_record());
         }
         let mut message = vec![0; usize::try_from(size).unwrap_or(0)];
         self.file.read_exact(&mut message).map_err(unreadable)?;
@@ -134,8 +130,19 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Some((tag >> 3, message.into())))
     }
 
+    fn varint(&mut self) -> Result<u64> {
+        let mut encoded = [0; VARINT_BYTES_MAX];
+        for at in 0..encoded.len() {
+            encoded[at] = self.byte()?;
+            if encoded[at] & 0x80 == 0 {
+                return decode_varint(&mut &encoded[..=at]).map_err(|_| malformed_record());
+            }
+        }
+        Err(malformed_record())
+    }
+
     fn byte(&mut self) -> Result<u8> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| damaged("a record is cut off"))?;
+        self.left = self.left.checked_sub(1).ok_or_else(|| invalid("a record is truncated"))?;
         let [byte] = read_array(&mut self.file)?;
         Ok(byte)
     }
@@ -146,7 +153,7 @@ fn hash(file: &mut impl BufRead, mut left: u64, digest: &mut Context) -> Result<
     while left > 0 {
         let read = file.fill_buf().map_err(unreadable)?;
         if read.is_empty() {
-            return Err(damaged("it is cut off"));
+            return Err(invalid("truncated"));
         }
         let taken = read.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         digest.update(&read[..taken]);
@@ -163,15 +170,19 @@ fn read_array<const N: usize>(file: &mut impl Read) -> Result<[u8; N]> {
 }
 
 fn parse<M: Message + Default>(message: Bytes) -> Result<M> {
-    M::decode(message).map_err(|_| damaged("a record is broken"))
+    M::decode(message).map_err(|_| malformed_record())
 }
 
-fn damaged(what: &str) -> Error {
-    Error::Config(format!("this is no sound snapshot: {what}"))
+fn malformed_record() -> Error {
+    invalid("a record is malformed")
+}
+
+fn invalid(why: &str) -> Error {
+    Error::Config(format!("not a valid snapshot: {why}"))
 }
 
 fn unreadable(error: io::Error) -> Error {
-    Error::Config(format!("the snapshot cannot be read: {error}"))
+    Error::Config(format!("cannot read the snapshot: {error}"))
 }
 
 #[cfg(test)]
@@ -181,16 +192,16 @@ mod tests {
     use bytes::{BufMut, BytesMut};
 
     use super::*;
-    use crate::etcd::wire::Fields;
+    use crate::wire::Fields;
 
-    fn sealed(mut content: BytesMut) -> Vec<u8> {
-        let filling = content.len().next_multiple_of(BLOCK_BYTES) - content.len();
-        content.put_bytes(0, filling);
+    fn with_checksum(mut content: BytesMut) -> Vec<u8> {
+        let padding = content.len().next_multiple_of(BLOCK_BYTES) - content.len();
+        content.put_bytes(0, padding);
         let digest = ring::digest::digest(&SHA256, &content);
         [&content[..], digest.as_ref()].concat()
     }
 
-    fn begun() -> BytesMut {
+    fn with_header() -> BytesMut {
         let mut content = BytesMut::from(&MAGIC[..]);
         let header = ResponseHeader { revision: 9, cluster_id: 7, ..Default::default() };
         content.message(record::HEADER, &header.encode_to_vec());
@@ -216,42 +227,45 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_nothing_is_read_to_its_end() {
-        assert_eq!(all(sealed(begun())).unwrap(), []);
-        let reader = Reader::open(Cursor::new(sealed(begun()))).unwrap();
+    fn an_empty_snapshot_is_read_to_its_end() {
+        assert_eq!(all(with_checksum(with_header())).unwrap(), []);
+        let reader = Reader::open(Cursor::new(with_checksum(with_header()))).unwrap();
         assert_eq!((reader.revision(), reader.origin()), (9, (7, 0)));
     }
 
     #[test]
-    fn what_is_not_as_it_was_written_is_refused() {
-        let mut content = begun();
+    fn a_damaged_or_truncated_snapshot_is_refused() {
+        let mut content = with_header();
         key(&mut content, "a");
         key(&mut content, "b");
-        let sound = sealed(content);
-        assert_eq!(all(sound.clone()).unwrap().len(), 2);
-        for at in 0..sound.len() {
-            let mut broken = sound.clone();
-            broken[at] ^= 1;
-            assert!(refusal(broken).contains("no sound snapshot"), "byte {at}");
+        let valid = with_checksum(content);
+        assert_eq!(all(valid.clone()).unwrap().len(), 2);
+        for at in 0..valid.len() {
+            let mut damaged = valid.clone();
+            damaged[at] ^= 1;
+            assert!(refusal(damaged).contains("not a valid snapshot"), "byte {at}");
         }
-        for end in 0..sound.len() {
-            assert!(refusal(sound[..end].to_vec()).contains("no sound snapshot"), "cut at {end}");
+        for end in 0..valid.len() {
+            assert!(
+                refusal(valid[..end].to_vec()).contains("not a valid snapshot"),
+                "cut at {end}"
+            );
         }
     }
 
     #[test]
-    fn records_that_do_not_fit_are_refused_though_the_checksum_does() {
-        let mut unordered = begun();
+    fn invalid_records_are_refused_despite_a_valid_checksum() {
+        let mut unordered = with_header();
         key(&mut unordered, "b");
         key(&mut unordered, "a");
-        assert!(refusal(sealed(unordered)).contains("not in order"));
-        let mut endless = begun();
+        assert!(refusal(with_checksum(unordered)).contains("not in order"));
+        let mut endless = with_header();
         endless.put_slice(&[record::KEY_VALUE << 3 | 2, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
-        assert!(refusal(sealed(endless)).contains("a record is broken"));
-        let mut unknown = begun();
+        assert!(refusal(with_checksum(endless)).contains("a record is malformed"));
+        let mut unknown = with_header();
         unknown.message(7, b"what");
-        assert!(refusal(sealed(unknown)).contains("unknown kind"));
-        assert!(refusal(sealed(BytesMut::from(&MAGIC[..]))).contains("no header"));
-        assert!(refusal(sealed(BytesMut::from("another"))).contains("another kind"));
+        assert!(refusal(with_checksum(unknown)).contains("unknown type"));
+        assert!(refusal(with_checksum(BytesMut::from(&MAGIC[..]))).contains("no header"));
+        assert!(refusal(with_checksum(BytesMut::from("another"))).contains("unrecognised format"));
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::node::{Node, Settings};
 
 /// The approximate size of one log entry.
-const PART_BYTES: usize = 1 << 20;
+const ENTRY_BYTES: usize = 1 << 20;
 
 /// A summary of a restored snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +40,19 @@ pub async fn restore<R: Read + Seek>(
     let mut reader = Reader::open(snapshot)?;
     let revision = match reader.revision().checked_add(bump) {
         Some(revision) if bump >= 1 => revision,
-        _ => return Err(Error::Config(format!("{bump} is no number to raise a revision by"))),
+        _ => {
+            return Err(Error::Config(format!(
+                "cannot raise the revision by {bump}: --bump-revision must be at least 1"
+            )));
+        }
     };
     if dir.exists() {
         return Err(Error::Config(format!(
-            "{} is there already: name another directory, or move it away",
+            "{} exists already: choose another directory, or move it away",
             dir.display()
         )));
     }
-    let building = beside(dir)?;
+    let building = building_dir(dir)?;
     if building.exists() {
         // Left by an interrupted restore.
         std::fs::remove_dir_all(&building).map_err(|error| failed(&building, &error))?;
@@ -57,28 +61,29 @@ pub async fn restore<R: Read + Seek>(
     settings.cluster_id = cluster_id;
     let node = Node::open(settings).await?;
     let cluster_id = node.status().cluster_id;
-    let (keys, leases) = fill(&node, &mut reader, revision).await?;
+    let (keys, leases) = propose_records(&node, &mut reader, revision).await?;
     node.close().await?;
     std::fs::rename(&building, dir).map_err(|error| failed(dir, &error))?;
     sync_parent(dir)?;
     Ok(Restored { cluster_id, revision, keys, leases })
 }
 
-/// Proposes all records in parts. Returns the number of keys and leases.
-async fn fill<R: Read + Seek>(
+/// Proposes all records, several to an entry. Returns the number of keys and
+/// leases.
+async fn propose_records<R: Read + Seek>(
     node: &Node,
     reader: &mut Reader<R>,
     revision: i64,
 ) -> Result<(u64, u64)> {
     let (mut keys, mut bytes) = (0, 0);
     let mut leases = HashSet::new();
-    let mut part = Restore { revision, ..Restore::default() };
+    let mut entry = Restore { revision, ..Restore::default() };
     while let Some(record) = reader.next_record()? {
         match record {
             Record::Lease { id, granted_seconds } => {
                 leases.insert(id);
                 bytes += 2 * size_of::<i64>();
-                part.leases.push((id, granted_seconds));
+                entry.leases.push((id, granted_seconds));
             }
             Record::Key(kv) => {
                 keys += 1;
@@ -86,30 +91,30 @@ async fn fill<R: Read + Seek>(
                 if lease != 0 && leases.insert(lease) {
                     // The lease ended while the snapshot was taken: let its
                     // keys expire soon.
-                    part.leases.push((lease, node.settings().lease_ttl_seconds_min));
+                    entry.leases.push((lease, node.settings().lease_ttl_seconds_min));
                 }
                 bytes += kv.key.len() + kv.tail.len();
-                part.kvs.push(kv);
+                entry.kvs.push(kv);
             }
         }
-        if bytes >= PART_BYTES {
+        if bytes >= ENTRY_BYTES {
             let empty = Restore { revision, ..Restore::default() };
-            let full = std::mem::replace(&mut part, empty);
+            let full = std::mem::replace(&mut entry, empty);
             node.propose(Command::Restore(full)).await?;
             bytes = 0;
         }
     }
-    // The last part, which may be empty: an empty snapshot still has a
+    // The last entry, which may be empty: an empty snapshot still has a
     // revision.
-    node.propose(Command::Restore(part)).await?;
+    node.propose(Command::Restore(entry)).await?;
     Ok((keys, leases.len() as u64))
 }
 
 /// Returns the directory in which the member is built.
-fn beside(dir: &Path) -> Result<PathBuf> {
-    let name = dir
-        .file_name()
-        .ok_or_else(|| Error::Config(format!("{} is no name of a new directory", dir.display())))?;
+fn building_dir(dir: &Path) -> Result<PathBuf> {
+    let name = dir.file_name().ok_or_else(|| {
+        Error::Config(format!("{} cannot be the name of a new directory", dir.display()))
+    })?;
     let mut name = name.to_os_string();
     name.push(".restoring");
     Ok(dir.with_file_name(name))

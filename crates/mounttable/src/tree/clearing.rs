@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::collect::{ChildCheck, Due};
 use super::{Mounttable, PAUSE_FIRST};
-use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::Node;
 
@@ -70,7 +69,7 @@ impl Mounttable {
         match tokio::time::timeout(self.options.clearing_wait, task).await {
             Ok(Ok(Ok(cleared))) => cleared,
             Ok(Ok(Err(error))) if error.is_conflict() => {
-                tokio::time::sleep(clock::jitter(PAUSE_FIRST)).await;
+                tokio::time::sleep(stele_grpc::backoff::jitter(PAUSE_FIRST)).await;
                 true
             }
             Ok(Ok(Err(error))) => self.clearing_failed(&error),

@@ -22,6 +22,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stele_bigtable::client::Client;
+use stele_grpc::backoff;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -32,7 +33,7 @@ pub use self::setup::{FirstNodes, create_tables, destroy};
 pub use self::watch::{Change, Known, Seen};
 use crate::access::AccessList;
 use crate::blessing::Caller;
-use crate::clock::{self, Clock};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::node::{Flags, Node, Server};
 use crate::rows::{CacheOptions, Limits, NodeRows};
@@ -210,7 +211,7 @@ impl<'a> Attempts<'a> {
             Err(error) if error.is_conflict() => {}
             done => return Some(done),
         }
-        let pause = Instant::now() + clock::jitter(self.longest);
+        let pause = Instant::now() + backoff::jitter(self.longest);
         tokio::time::sleep_until(pause.min(self.call.deadline)).await;
         self.longest = (self.longest * 2).min(PAUSE_LAST);
         self.call.check(self.name).err().map(Err)

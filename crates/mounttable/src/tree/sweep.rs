@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Mounttable;
 use super::collect::{ChildCheck, Due};
-use crate::clock;
 use crate::error::Result;
 use crate::node_name::NodeName;
 
@@ -20,7 +19,7 @@ impl Mounttable {
         loop {
             // With jitter, so that servers of the same tables do not sweep at the same
             // time.
-            tokio::time::sleep(every / 2 + clock::jitter(every)).await;
+            tokio::time::sleep(every / 2 + stele_grpc::backoff::jitter(every)).await;
             if !self.ready.initialized() {
                 continue;
             }

@@ -17,14 +17,14 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
 use stele_grpc::memory::CallMemory;
-use stele_grpc::{Answering, Services, offload};
+use stele_grpc::{ResponseFuture, Services, offload};
 use stele_metastore::etcd;
 use stele_mounttable::identity::ShownCertificate;
 use stele_mounttable::proto;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::limits::{self, Limits};
+use super::limits::Limits;
 use super::metrics::{Method, Metrics};
 use super::outgoing::{Outgoing, Prepaid};
 use super::request::RequestBody;
@@ -69,7 +69,7 @@ impl Service<Request<Incoming>> for Calls {
 
     fn call(&self, request: Request<Incoming>) -> Call {
         let record = Record::new(self.metrics, request.uri());
-        let timeout = limits::timeout(request.headers());
+        let timeout = stele_grpc::timeout(request.headers());
         let deadline = timeout.and_then(|timeout| record.started.checked_add(timeout));
         let memory = record.memory.clone();
         let mut request =
@@ -88,7 +88,7 @@ impl Service<Request<Incoming>> for Calls {
 pin_project! {
     /// A call until its response begins.
     pub struct Call {
-        answer: Answering,
+        answer: ResponseFuture,
         #[pin]
         limits: Limits,
         record: Option<Record>,
@@ -318,7 +318,7 @@ impl Record {
             Err(_) => {
                 let path = self.path();
                 tracing::error!(path, "a call panicked");
-                Poll::Ready(Err(Status::internal("the call failed by a defect of the server")))
+                Poll::Ready(Err(Status::internal("internal error: the call panicked")))
             }
         }
     }

@@ -64,7 +64,7 @@ async fn numbers(State(shown): State<Shown>) -> impl IntoResponse {
     let failing = shown.parts.failing_work();
     let stats = shown.parts.store.stats();
     let text = metrics::render(shown.metrics, &stats, &health, &failing, injected);
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+    ([(header::CONTENT_TYPE, stele_metrics::CONTENT_TYPE)], text)
 }
 
 async fn page(State(shown): State<Shown>) -> impl IntoResponse {

@@ -19,7 +19,6 @@ use stele_metastore::etcd;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::limits;
 use super::metrics::{Method, Metrics};
 use super::shutdown::Phases;
 
@@ -39,8 +38,8 @@ pub async fn serve(State(calls): State<JsonCalls>, request: Request, next: Next)
     let endless = etcd::is_endless(path);
     let memory = CallMemory::of(request.extensions());
     let mut record = Record::new(calls.metrics, path, memory, !endless);
-    let deadline = limits::timeout(request.headers());
-    let deadline = deadline.and_then(|timeout| record.started.checked_add(timeout));
+    let timeout = stele_grpc::timeout(request.headers());
+    let deadline = timeout.and_then(|timeout| record.started.checked_add(timeout));
     let mut memory = record.memory.clone();
     let mut answering = pin!(next.run(request));
     let answering = poll_fn(|cx| memory.within(|| answering.as_mut().poll(cx)));

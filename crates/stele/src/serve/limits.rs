@@ -3,9 +3,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use http::HeaderMap;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
@@ -70,46 +68,4 @@ fn late() -> Status {
 
 fn shutting_down() -> Status {
     Status::unavailable("the server is shutting down")
-}
-
-/// Returns the timeout that the client gave its call. An unreadable value means no limit.
-pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get("grpc-timeout")?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    let number: u64 = digits.parse().ok()?;
-    match unit {
-        "H" => Some(Duration::from_secs(number * 3600)),
-        "M" => Some(Duration::from_secs(number * 60)),
-        "S" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_millis(number)),
-        "u" => Some(Duration::from_micros(number)),
-        "n" => Some(Duration::from_nanos(number)),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_are_read_in_every_unit_and_nonsense_is_none() {
-        let read = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("grpc-timeout", text.parse().unwrap());
-            timeout(&headers)
-        };
-        assert_eq!(read("2H"), Some(Duration::from_secs(7200)));
-        assert_eq!(read("3M"), Some(Duration::from_secs(180)));
-        assert_eq!(read("4S"), Some(Duration::from_secs(4)));
-        assert_eq!(read("99999999m"), Some(Duration::from_millis(99_999_999)));
-        assert_eq!(read("6u"), Some(Duration::from_micros(6)));
-        assert_eq!(read("7n"), Some(Duration::from_nanos(7)));
-        for wrong in ["", "S", "1", "+1S", "1x", "999999999S", "1.5S"] {
-            assert_eq!(read(wrong), None, "{wrong}");
-        }
-    }
 }

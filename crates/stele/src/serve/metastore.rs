@@ -123,7 +123,7 @@ impl Metastore {
     pub async fn services(&self) -> (Services, Reporter) {
         let (health, service) = tonic_health::server::health_reporter();
         let health = Reporter::new(health, SERVICES).await;
-        (Services::default().with(service).otherwise(self.etcd.service()), health)
+        (Services::default().with(service).with_fallback(self.etcd.service()), health)
     }
 
     pub fn node(&self) -> &Arc<Node> {

@@ -12,7 +12,6 @@ mod call;
 mod connections;
 mod disk;
 pub mod emulator;
-mod framing;
 mod gather;
 mod health;
 mod home;
@@ -176,7 +175,7 @@ impl Server {
         let parts = Parts { store: store.clone(), metastore: node, phases };
         let shown = Shown { parts: parts.clone(), metrics, place, injector: injector.clone() };
         let intercepted = |services: Services| match injector.clone() {
-            Some(injector) => services.intercepted_by(injector),
+            Some(injector) => services.with_intercept(injector),
             None => services,
         };
         let grpc = Protocol::Grpc(Calls::new(intercepted(grpc), metrics, phases));

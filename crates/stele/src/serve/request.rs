@@ -8,17 +8,18 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use stele_bigtable::MESSAGE_BYTES_MAX;
-use stele_grpc::memory::{CallMemory, Waiting};
+use stele_grpc::Wait;
+use stele_grpc::frame::{Prefix, Scanner};
+use stele_grpc::memory::CallMemory;
 use tonic::Status;
 
-use super::framing::{Framing, Start};
 use super::pace::Pace;
 use super::settings::Size;
 
 pub struct RequestBody<B = Incoming> {
     inner: B,
     memory: CallMemory,
-    framing: Framing,
+    scanner: Scanner,
     /// The size of the message being received.
     announced: usize,
     /// Whether its memory is charged as it arrives.
@@ -30,7 +31,7 @@ pub struct RequestBody<B = Incoming> {
 
 struct HeldBack {
     data: Bytes,
-    memory: Waiting,
+    memory: Wait,
 }
 
 impl<B> RequestBody<B> {
@@ -38,7 +39,7 @@ impl<B> RequestBody<B> {
         RequestBody {
             inner,
             memory,
-            framing: Framing::default(),
+            scanner: Scanner::default(),
             announced: 0,
             in_steps: false,
             pace: Pace::default(),
@@ -49,11 +50,11 @@ impl<B> RequestBody<B> {
     /// Charges bytes as they arrive. Returns them if they may pass.
     fn admit(&mut self, data: Bytes) -> Result<Option<Bytes>, Status> {
         self.memory.note_received(data.len());
-        if let Some(start) = self.framing.advance(&data) {
-            check(start)?;
+        if let Some(prefix) = self.scanner.advance(&data) {
+            check(prefix)?;
             self.pace.restart();
-            self.announced = start.bytes;
-            self.in_steps = !self.memory.begin_message(start.bytes);
+            self.announced = prefix.message_bytes;
+            self.in_steps = !self.memory.begin_message(prefix.message_bytes);
         }
         if !self.in_steps {
             return Ok(Some(data));
@@ -69,7 +70,7 @@ impl<B> RequestBody<B> {
 
     /// Ends a message whose bytes stop arriving.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
-        if !self.framing.within_message() {
+        if !self.scanner.is_within_message() {
             self.pace.restart();
             self.memory.between_messages();
             return Poll::Pending;
@@ -85,21 +86,21 @@ impl<B> RequestBody<B> {
 
     /// Returns the number of bytes of the message that have arrived.
     fn arrived(&self) -> usize {
-        self.announced.saturating_sub(self.framing.message_left())
+        self.announced.saturating_sub(self.scanner.message_left())
     }
 }
 
-fn check(start: Start) -> Result<(), Status> {
-    if start.flag > 1 {
+fn check(prefix: Prefix) -> Result<(), Status> {
+    if prefix.flag > 1 {
         return Err(Status::invalid_argument(format!(
             "invalid gRPC frame: the compression flag is {}, expected 0 or 1",
-            start.flag
+            prefix.flag
         )));
     }
-    if start.bytes > MESSAGE_BYTES_MAX {
+    if prefix.message_bytes > MESSAGE_BYTES_MAX {
         return Err(Status::resource_exhausted(format!(
             "a message of {} is over the limit of {}",
-            Size(start.bytes as u64),
+            Size(prefix.message_bytes as u64),
             Size(MESSAGE_BYTES_MAX as u64),
         )));
     }

@@ -40,7 +40,7 @@ pub async fn grpc(
     };
     let broken = "the descriptors of the API";
     let services = match catalogues {
-        Some(catalogues) => api.services().with(CatalogueServer::new(catalogues)),
+        Some(catalogues) => api.services().with_handler(CatalogueServer::new(catalogues)),
         None => api.services(),
     };
     let services = services

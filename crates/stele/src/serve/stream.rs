@@ -96,7 +96,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         loop {
             let hindering = {
                 let memory = &this.metrics.memory;
-                memory.responses().waiting() > 0 || memory.held().waiting() > 0
+                memory.responses().waiting() > 0 || memory.buffered_responses().waiting() > 0
             };
             let now = Instant::now();
             let Some(end) = this.sending.end(hindering) else { return Poll::Pending };

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use stele_grpc::memory::{CallMemory, CallPools, Waiting};
+use stele_grpc::Wait;
+use stele_grpc::memory::{CallMemory, CallPools};
 
 use super::pace::Pace;
 
@@ -22,7 +23,7 @@ pub struct Upload<B = Incoming> {
     /// Whether the client may be silent between messages for any length of time.
     is_endless: bool,
     /// Bytes held until their memory is granted.
-    held_back: Option<(Bytes, Waiting)>,
+    held_back: Option<(Bytes, Wait)>,
 }
 
 impl<B> Upload<B> {

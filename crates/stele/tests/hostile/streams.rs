@@ -225,7 +225,7 @@ async fn a_connection_without_a_request_is_closed_even_if_it_answers_pings() {
 /// Requests all rows and reads only the head of the response.
 async fn stalled_reader(client: &mut SendRequest<Bytes>, deadline: &str) -> RecvStream {
     let request_message = v2::ReadRowsRequest { table_name: TABLE.into(), ..Default::default() };
-    let framed = stele_grpc::unary::framed(&request_message);
+    let framed = stele_grpc::frame::encode(&request_message);
     let (response, mut body) = client.send_request(request("ReadRows", deadline), false).unwrap();
     body.send_data(framed, true).unwrap();
     timeout(PATIENCE, response).await.expect("the response begins").unwrap().into_body()

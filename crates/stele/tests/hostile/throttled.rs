@@ -20,14 +20,14 @@ const WRITES: usize = 160;
 const VALUE_BYTES: usize = 100 << 10;
 
 /// A server whose memory is not flushed while the file exists.
-pub struct Held {
-    pub server: Server,
+struct Held {
+    server: Server,
     file: PathBuf,
 }
 
 impl Held {
     /// Starts the server with scaled timeouts.
-    pub fn start(dir: &Path, scale: &str) -> Held {
+    fn start(dir: &Path, scale: &str) -> Held {
         let data = dir.join("data");
         make_table(&data);
         let file = dir.join("hold");
@@ -38,7 +38,7 @@ impl Held {
         Held { server: Server::spawn(command), file }
     }
 
-    pub fn release(&self) {
+    fn release(&self) {
         std::fs::remove_file(&self.file).unwrap();
     }
 
@@ -49,7 +49,7 @@ impl Held {
     }
 
     /// Asserts that a row can be read.
-    pub async fn assert_reads(&self) {
+    async fn assert_reads(&self) {
         let row =
             v2::ReadRowsRequest { table_name: TABLE.into(), rows_limit: 1, ..Default::default() };
         let read = async {
@@ -120,7 +120,7 @@ async fn a_write_that_waits_for_memory_ends_with_its_own_deadline() {
     for number in 0..WRITES {
         let mut client = connect(&held.server).await;
         calls.spawn(async move {
-            let framed = stele_grpc::unary::framed(&write(&key(number), vec![7; VALUE_BYTES]));
+            let framed = stele_grpc::frame::encode(&write(&key(number), vec![7; VALUE_BYTES]));
             let call = request("MutateRow", "1S");
             let (response, mut body) = client.send_request(call, false).unwrap();
             body.send_data(framed, true).unwrap();

@@ -1,8 +1,8 @@
 //! A limit on concurrent calls, and pauses between attempts.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use stele_grpc::backoff;
 use tokio::task::JoinSet;
 
 use super::Store;
@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 
 /// The maximum number of attempts at a conditional write with concurrent writers.
 pub const ATTEMPTS_MAX: u32 = 64;
-const PAUSE_MS_MAX: u64 = 200;
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_LONGEST: Duration = Duration::from_millis(200);
 
 impl Store {
     /// Runs `work` for every item, in any order, and stops at the first error.
@@ -57,7 +58,5 @@ fn joined<R>(done: Result<Result<R>, tokio::task::JoinError>) -> Result<R> {
 
 /// Sleeps before the next attempt, with exponential backoff and jitter.
 pub async fn pause(attempt: u32) {
-    let longest = (1 << attempt.min(8)).min(PAUSE_MS_MAX);
-    let random = RandomState::new().hash_one(attempt) % (longest / 2 + 1);
-    tokio::time::sleep(Duration::from_millis(longest / 2 + random)).await;
+    tokio::time::sleep(backoff::delay(PAUSE_FIRST, PAUSE_LONGEST, attempt)).await;
 }

@@ -10,6 +10,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::BoxError;
+use super::call::interruption;
 use super::json::Transcoder;
 use crate::etcd::rpc::MESSAGE_BYTES_MAX;
 
@@ -19,16 +20,16 @@ pub struct Objects<B> {
     transcoder: Transcoder,
     received: BytesMut,
     /// The scan of the object at the front.
-    scanned: Scanned,
+    scan: ObjectScan,
     ended: bool,
 }
 
 /// The state of a scan for the end of an object.
 #[derive(Default)]
-struct Scanned {
+struct ObjectScan {
     bytes: usize,
     depth: usize,
-    in_text: bool,
+    in_string: bool,
     escaped: bool,
 }
 
@@ -38,26 +39,26 @@ impl<B> Objects<B> {
             body,
             transcoder,
             received: BytesMut::new(),
-            scanned: Scanned::default(),
+            scan: ObjectScan::default(),
             ended: false,
         }
     }
 
     /// Takes the object at the front, once it is complete.
     fn take(&mut self) -> Option<Result<Bytes, Status>> {
-        if self.scanned.bytes == 0 {
+        if self.scan.bytes == 0 {
             let blank = self.received.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             self.received.advance(blank);
         }
-        let end = self.scanned.advance(&self.received)?;
+        let end = self.scan.advance(&self.received)?;
         let object = self.received.split_to(end);
-        self.scanned = Scanned::default();
+        self.scan = ObjectScan::default();
         let mut reader = serde_json::Deserializer::new(IoRead::new(&object[..]));
         Some(self.transcoder.read(&mut reader))
     }
 }
 
-impl Scanned {
+impl ObjectScan {
     /// Continues the scan. Returns where the object, or whatever else is there,
     /// ends.
     fn advance(&mut self, received: &[u8]) -> Option<usize> {
@@ -65,9 +66,9 @@ impl Scanned {
             self.bytes += 1;
             match byte {
                 _ if self.escaped => self.escaped = false,
-                b'\\' if self.in_text => self.escaped = true,
-                b'"' => self.in_text = !self.in_text,
-                _ if self.in_text => {}
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
@@ -113,13 +114,13 @@ where
                 }
                 Some(Err(error)) => {
                     this.ended = true;
-                    return Poll::Ready(Some(Err(super::interruption(&*error.into()))));
+                    return Poll::Ready(Some(Err(interruption(&*error.into()))));
                 }
                 None => {
                     this.ended = true;
                     if !this.received.is_empty() {
-                        let cut = Status::invalid_argument("unexpected EOF");
-                        return Poll::Ready(Some(Err(cut)));
+                        let truncated = Status::invalid_argument("unexpected EOF");
+                        return Poll::Ready(Some(Err(truncated)));
                     }
                 }
             }

@@ -4,14 +4,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use stele_grpc::frame::PREFIX_BYTES;
+use stele_metrics::{Kind, Text};
 use tokio_stream::Stream;
 use tonic::{Code, Status};
 
-use super::page::Page;
-use super::{Count, Method};
+use super::counters::Count;
 use crate::etcd::Etcd;
-use crate::etcd::rpc::{Answer, Messages};
-use crate::etcd::wire::FRAME_BYTES;
+use crate::etcd::methods::Method;
+use crate::etcd::rpc::{FramedResponse, MessageStream};
 
 /// The number of gRPC codes, including OK.
 const CODES: usize = CODE_NAMES.len();
@@ -44,10 +45,10 @@ impl Calls {
     /// Counts a received message of this size.
     pub fn received(&self, method: Method, bytes: usize) {
         self.methods[method as usize].received.add(1);
-        self.received_bytes.add((bytes + FRAME_BYTES) as i64);
+        self.received_bytes.add((bytes + PREFIX_BYTES) as i64);
     }
 
-    /// Counts a sent message with its frame, or a piece of one.
+    /// Counts a sent message with its prefix, or a piece of one.
     pub fn sent(&self, method: Method, bytes: usize) {
         self.methods[method as usize].sent.add(1);
         self.sent_bytes.add(bytes as i64);
@@ -63,38 +64,47 @@ impl Calls {
         methods.iter().map(of_method).sum()
     }
 
-    pub fn write(&self, page: &mut Page) {
-        page.counter("etcd_network_client_grpc_received_bytes_total", self.received_bytes.get());
-        page.counter("etcd_network_client_grpc_sent_bytes_total", self.sent_bytes.get());
-        let each = |number: &dyn Fn(&Counts) -> i64| -> Vec<(String, i64)> {
-            Method::all().map(|method| (labels(method), number(self.of(method)))).collect()
-        };
-        let by_kind = |many: bool| {
-            let kind = Method::all().filter(|method| method.answers_many() == many);
-            kind.map(|method| self.of(method).started.get()).sum::<i64>()
-        };
-        let requests = [("unary", by_kind(false)), ("stream", by_kind(true))]
-            .map(|(kind, all)| (format!("client_api_version=\"unknown\",type=\"{kind}\""), all));
-        page.labelled("etcd_server_client_requests_total", "counter", &requests);
-        let mut handled = Vec::new();
+    /// Writes the counters to the page.
+    pub fn write(&self, text: &mut Text) {
+        let (received, sent) = (self.received_bytes.get(), self.sent_bytes.get());
+        text.counter("etcd_network_client_grpc_received_bytes_total", "", received);
+        text.counter("etcd_network_client_grpc_sent_bytes_total", "", sent);
+        self.write_requests(text);
+        self.write_handled(text);
+        self.write_each(text, "grpc_server_started_total", |counts| &counts.started);
+        self.write_each(text, "grpc_server_msg_received_total", |counts| &counts.received);
+        self.write_each(text, "grpc_server_msg_sent_total", |counts| &counts.sent);
+    }
+
+    fn write_requests(&self, text: &mut Text) {
+        let name = "etcd_server_client_requests_total";
+        text.head(name, Kind::Counter, "");
+        for (kind, streaming) in [("unary", false), ("stream", true)] {
+            let methods = Method::all().filter(|method| method.is_server_streaming() == streaming);
+            let started: i64 = methods.map(|method| self.of(method).started.get()).sum();
+            text.sample(name, &[("client_api_version", "unknown"), ("type", kind)], started);
+        }
+    }
+
+    fn write_handled(&self, text: &mut Text) {
+        let name = "grpc_server_handled_total";
+        text.head(name, Kind::Counter, "");
         for method in Method::all() {
+            let [method_name, service, kind] = labels(method);
             for (code, count) in self.of(method).handled.iter().enumerate() {
                 if code == 0 || count.get() != 0 {
-                    let name = CODE_NAMES[code];
-                    handled.push((format!("grpc_code=\"{name}\",{}", labels(method)), count.get()));
+                    let code = ("grpc_code", CODE_NAMES[code]);
+                    text.sample(name, &[code, method_name, service, kind], count.get());
                 }
             }
         }
-        page.labelled("grpc_server_handled_total", "counter", &handled);
-        for (name, number) in [
-            (
-                "grpc_server_started_total",
-                &(|counts: &Counts| counts.started.get()) as &dyn Fn(&_) -> _,
-            ),
-            ("grpc_server_msg_received_total", &|counts: &Counts| counts.received.get()),
-            ("grpc_server_msg_sent_total", &|counts: &Counts| counts.sent.get()),
-        ] {
-            page.labelled(name, "counter", &each(number));
+    }
+
+    /// Writes one counter of every method.
+    fn write_each(&self, text: &mut Text, name: &str, count: impl Fn(&Counts) -> &Count) {
+        text.head(name, Kind::Counter, "");
+        for method in Method::all() {
+            text.sample(name, &labels(method), count(self.of(method)).get());
         }
     }
 
@@ -103,42 +113,43 @@ impl Calls {
     }
 }
 
-fn labels(method: Method) -> String {
+fn labels(method: Method) -> [(&'static str, &'static str); 3] {
     let (service, name) = method.names();
-    let kind = match (method.asks_many(), method.answers_many()) {
+    let kind = match (method.is_client_streaming(), method.is_server_streaming()) {
         (true, _) => "bidi_stream",
         (false, true) => "server_stream",
         (false, false) => "unary",
     };
-    format!("grpc_method=\"{name}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
+    [("grpc_method", name), ("grpc_service", service), ("grpc_type", kind)]
 }
 
 /// Counts a response as it is sent, and the end of the call.
-pub fn counted(etcd: &Etcd, method: Method, answer: Answer) -> Answer {
+pub fn counted(etcd: &Etcd, method: Method, response: FramedResponse) -> FramedResponse {
     let calls = &etcd.counters().calls;
-    match answer {
-        Answer::One(message) => {
+    match response {
+        FramedResponse::One(message) => {
             calls.sent(method, message.len());
             calls.handled(method, Code::Ok);
-            Answer::One(message)
+            FramedResponse::One(message)
         }
-        Answer::Many(messages) => {
+        FramedResponse::Many(messages) => {
             let etcd = etcd.clone();
-            Answer::Many(Box::pin(Sent { etcd, method, messages, code: Code::Cancelled }))
+            let counted = CountedStream { etcd, method, messages, code: Code::Cancelled };
+            FramedResponse::Many(Box::pin(counted))
         }
     }
 }
 
 /// A stream of messages being sent.
-struct Sent {
+struct CountedStream {
     etcd: Etcd,
     method: Method,
-    messages: Messages,
+    messages: MessageStream,
     /// The code of the call if the client stops reading now.
     code: Code,
 }
 
-impl Stream for Sent {
+impl Stream for CountedStream {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -155,7 +166,7 @@ impl Stream for Sent {
     }
 }
 
-impl Drop for Sent {
+impl Drop for CountedStream {
     fn drop(&mut self) {
         self.etcd.counters().calls.handled(self.method, self.code);
     }

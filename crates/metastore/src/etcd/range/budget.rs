@@ -17,21 +17,21 @@ impl Budget {
     }
 
     /// Returns an empty reservation.
-    pub fn hold(&self) -> Held {
-        Held { budget: self.0.clone(), bytes: 0 }
+    pub fn reservation(&self) -> Reservation {
+        Reservation { budget: self.0.clone(), bytes: 0 }
     }
 }
 
 /// The reservation of one response, which is released at its end.
 #[derive(Debug)]
-pub struct Held {
+pub struct Reservation {
     budget: Arc<Left>,
     bytes: usize,
 }
 
-impl Held {
-    /// Reserves more bytes, if available.
-    pub fn take(&mut self, bytes: usize) -> bool {
+impl Reservation {
+    /// Reserves more bytes. Returns whether they were available.
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
         let taken = self
             .budget
             .0
@@ -43,7 +43,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.0.fetch_add(self.bytes, Ordering::AcqRel);
     }
@@ -54,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_holds_another_cannot_have() {
+    fn reserved_bytes_are_not_available_to_others() {
         let budget = Budget::new(10);
-        let (mut first, mut second) = (budget.hold(), budget.hold());
-        assert!(first.take(4) && first.take(4));
-        assert!(!second.take(3) && second.take(2));
+        let (mut first, mut second) = (budget.reservation(), budget.reservation());
+        assert!(first.try_grow(4) && first.try_grow(4));
+        assert!(!second.try_grow(3) && second.try_grow(2));
         drop(first);
-        assert!(second.take(8) && !second.take(1));
+        assert!(second.try_grow(8) && !second.try_grow(1));
     }
 }

@@ -3,6 +3,7 @@
 //! one piece is in memory, whatever the size.
 
 use bytes::BytesMut;
+use stele_grpc::frame;
 use tonic::Status;
 
 use super::PIECE_BYTES;
@@ -12,18 +13,18 @@ use crate::command::RangeQuery;
 use crate::etcd::Etcd;
 use crate::etcd::generate::generate;
 use crate::etcd::response::range_field;
-use crate::etcd::rpc::Answer;
-use crate::etcd::wire::{self, Fields};
+use crate::etcd::rpc::FramedResponse;
 use crate::state::{Floor, KeyView, RangeScan};
+use crate::wire::{self, Fields};
 
-/// Answers a range of which `measured` bytes have been read and the rest is
+/// Returns the response to a range of which `measured` bytes have been read and the rest is
 /// still in the scan.
-pub async fn answer(
+pub async fn respond(
     etcd: &Etcd,
     query: RangeQuery,
     mut scan: RangeScan,
     mut measured: usize,
-) -> Result<Answer> {
+) -> Result<FramedResponse> {
     let end = loop {
         let sink = &mut |view: KeyView<'_>| measured += wire::field_len(view.wire_len());
         if let Some(end) = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)? {
@@ -32,13 +33,13 @@ pub async fn answer(
         tokio::task::yield_now().await;
     };
     let tail = tail(end.more, end.count);
-    let mut head = wire::begin(64);
+    let mut head = frame::begin(64);
     etcd.header(end.revision).write(&mut head);
     set_len(&mut head, measured + tail.len())?;
     // Compact does not stop a read that has begun.
     let mut scan = etcd.node().open_range(&query.at(scan.at()), Floor::Begun)?;
     let etcd = etcd.clone();
-    Ok(Answer::Many(generate(move |out| async move {
+    Ok(FramedResponse::Many(generate(move |out| async move {
         out.send(head.freeze()).await;
         let mut sent = 0;
         loop {

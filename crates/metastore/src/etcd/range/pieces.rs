@@ -1,14 +1,15 @@
 //! The keys of a response, collected in pieces.
 
 use bytes::{Bytes, BytesMut};
+use stele_grpc::frame::{self, PREFIX_BYTES};
 
 use super::PIECE_BYTES;
-use super::budget::{Budget, Held};
+use super::budget::{Budget, Reservation};
 use crate::etcd::generate::generate;
 use crate::etcd::response::range_field;
-use crate::etcd::rpc::Answer;
-use crate::etcd::wire::{self, FRAME_BYTES, Fields};
+use crate::etcd::rpc::FramedResponse;
 use crate::state::KeyView;
+use crate::wire::{self, Fields};
 use crate::{Error, Result};
 
 /// The maximum size of a response that is sent as one piece.
@@ -16,19 +17,21 @@ const SMALL_BYTES: usize = 16 << 10;
 /// The maximum size of a message that gRPC clients can be configured to accept.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
+/// Collects keys under the shared budget.
 pub struct Pieces {
     full: Vec<Bytes>,
     open: BytesMut,
     /// Bytes of all keys so far, on the wire.
     bytes: usize,
-    held: Held,
-    fit: bool,
+    reservation: Reservation,
+    /// Whether the budget was sufficient so far.
+    within_budget: bool,
 }
 
 impl Pieces {
     pub fn new(budget: &Budget) -> Pieces {
         let (full, open) = (Vec::new(), BytesMut::new());
-        Pieces { full, open, bytes: 0, held: budget.hold(), fit: true }
+        Pieces { full, open, bytes: 0, reservation: budget.reservation(), within_budget: true }
     }
 
     pub fn len(&self) -> usize {
@@ -36,15 +39,15 @@ impl Pieces {
     }
 
     /// Returns whether the budget was sufficient so far.
-    pub fn fit(&self) -> bool {
-        self.fit
+    pub fn is_within_budget(&self) -> bool {
+        self.within_budget
     }
 
     pub fn push(&mut self, view: KeyView<'_>) {
         let len = wire::field_len(view.wire_len());
         if self.open.len() + len > PIECE_BYTES && !self.open.is_empty() {
             let capacity = PIECE_BYTES.max(len);
-            self.fit &= self.held.take(capacity);
+            self.within_budget &= self.reservation.try_grow(capacity);
             let next = BytesMut::with_capacity(capacity);
             self.full.push(std::mem::replace(&mut self.open, next).freeze());
         }
@@ -52,23 +55,23 @@ impl Pieces {
         self.bytes += len;
     }
 
-    /// Returns the whole response, after a head that has space for the frame.
-    pub fn end(mut self, mut head: BytesMut, more: bool, count: i64) -> Result<Answer> {
+    /// Returns the whole response, after a head that begins with its prefix.
+    pub fn end(mut self, mut head: BytesMut, more: bool, count: i64) -> Result<FramedResponse> {
         let tail = tail(more, count);
         set_len(&mut head, self.bytes + tail.len())?;
         self.open.extend_from_slice(&tail);
         if self.full.is_empty() && self.open.len() <= SMALL_BYTES {
             head.extend_from_slice(&self.open);
-            return Ok(Answer::One(head.freeze()));
+            return Ok(FramedResponse::One(head.freeze()));
         }
-        let Pieces { full, open, held, .. } = self;
-        Ok(Answer::Many(generate(move |out| async move {
+        let Pieces { full, open, reservation, .. } = self;
+        Ok(FramedResponse::Many(generate(move |out| async move {
             out.send(head.freeze()).await;
             for piece in full {
                 out.send(piece).await;
             }
             out.send(open.freeze()).await;
-            drop(held);
+            drop(reservation);
             Ok(())
         })))
     }
@@ -82,14 +85,14 @@ pub fn tail(more: bool, count: i64) -> BytesMut {
     tail
 }
 
-/// Writes the length of a response into the frame before its head.
+/// Writes the length of a response into the prefix before its head.
 pub fn set_len(head: &mut BytesMut, rest: usize) -> Result<()> {
-    let len = head.len() - FRAME_BYTES + rest;
+    let len = head.len() - PREFIX_BYTES + rest;
     if len > MESSAGE_BYTES_MAX {
         let (size, limit) = (len as u64, MESSAGE_BYTES_MAX as u64);
         return Err(Error::Limit { what: "bytes of a response", size, limit });
     }
-    wire::set_len(head, len);
+    frame::set_prefix(head, len);
     Ok(())
 }
 
@@ -118,17 +121,17 @@ mod tests {
         let budget = Budget::new(1 << 20);
         for count in [0usize, 1, 40, 1000] {
             let pieces = filled(&budget, count);
-            assert!(pieces.fit());
-            let mut head = wire::begin(0);
+            assert!(pieces.is_within_budget());
+            let mut head = frame::begin(0);
             Header { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 }.write(&mut head);
             let message = match pieces.end(head, true, count as i64).unwrap() {
-                Answer::One(message) => message.to_vec(),
-                Answer::Many(pieces) => {
+                FramedResponse::One(message) => message.to_vec(),
+                FramedResponse::Many(pieces) => {
                     let pieces: Vec<Bytes> = pieces.map(Result::unwrap).collect().await;
                     pieces.concat()
                 }
             };
-            let (frame, message) = message.split_at(FRAME_BYTES);
+            let (frame, message) = message.split_at(PREFIX_BYTES);
             assert_eq!(frame[1..], u32::try_from(message.len()).unwrap().to_be_bytes());
             let response = proto::RangeResponse::decode(message).unwrap();
             assert_eq!((response.kvs.len(), response.more), (count, true));
@@ -142,9 +145,9 @@ mod tests {
         // More than two pieces, because the first is not charged to the budget.
         let budget = Budget::new(3 * PIECE_BYTES);
         let first = filled(&budget, 600);
-        assert!(first.len() > 2 * PIECE_BYTES && first.fit());
-        assert!(!filled(&budget, 600).fit());
+        assert!(first.len() > 2 * PIECE_BYTES && first.is_within_budget());
+        assert!(!filled(&budget, 600).is_within_budget());
         drop(first);
-        assert!(filled(&budget, 600).fit());
+        assert!(filled(&budget, 600).is_within_budget());
     }
 }

@@ -2,21 +2,22 @@
 //! is in memory at a time, however long the range is.
 
 use bytes::{Bytes, BytesMut};
+use stele_grpc::frame;
 use tonic::Status;
 
 use crate::command::{Order, Target};
 use crate::etcd::generate::generate;
 use crate::etcd::header::Header;
 use crate::etcd::response::range_field;
-use crate::etcd::rpc::Answer;
-use crate::etcd::wire::{self, Fields};
+use crate::etcd::rpc::FramedResponse;
 use crate::etcd::{Etcd, proto, request};
 use crate::state::{Floor, KeyView, RangeSummary};
+use crate::wire::Fields;
 
 /// The approximate bytes of keys in one message.
 const STREAMED_BYTES: usize = 512 << 10;
 
-pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer, Status> {
+pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<FramedResponse, Status> {
     let linearizable = !request.serializable;
     let query = request::range(request)?;
     let plain = query.target == Target::Key && query.order != Order::Descend;
@@ -30,7 +31,7 @@ pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer,
     etcd.counters().ranges.add(1);
     let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
     let etcd = etcd.clone();
-    Ok(Answer::Many(generate(move |out| async move {
+    Ok(FramedResponse::Many(generate(move |out| async move {
         loop {
             let mut kvs = BytesMut::new();
             let sink = &mut |view: KeyView<'_>| {
@@ -51,7 +52,7 @@ pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer,
 /// Encodes a `RangeStreamResponse`; the last one has the header and the
 /// summary.
 fn message(kvs: &[u8], whole: Option<(Header, RangeSummary)>) -> Bytes {
-    let mut out = wire::begin(kvs.len() + 64);
+    let mut out = frame::begin(kvs.len() + 64);
     out.nested(1, |out| {
         if let Some((header, _)) = whole {
             header.write(out);
@@ -62,5 +63,5 @@ fn message(kvs: &[u8], whole: Option<(Header, RangeSummary)>) -> Bytes {
             out.int(range_field::COUNT, end.count);
         }
     });
-    wire::end(out)
+    frame::finish(out)
 }

@@ -1,12 +1,13 @@
 //! `WatchResponse` messages, written around events that were encoded once for
 //! all watchers.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use stele_grpc::frame;
 
 use crate::etcd::header::Header;
 use crate::etcd::rpc::MESSAGE_BYTES_MAX;
-use crate::etcd::wire::{self, Fields};
 use crate::watch::Event;
+use crate::wire::{self, Fields};
 
 const EVENTS: u8 = 11;
 
@@ -30,15 +31,12 @@ impl WatchMessage {
     /// Encodes and frames the message with these events.
     pub fn encode(&self, events: &[&Event], prev_kv: bool) -> Bytes {
         let bytes: usize = events.iter().map(|event| event_len(event, prev_kv)).sum();
-        let mut out = wire::begin(128 + self.cancel_reason.len() + bytes);
+        let mut out = frame::begin(128 + self.cancel_reason.len() + bytes);
         self.write(&mut out);
         for event in events {
-            let event = event.wire(prev_kv);
-            out.put_u8(wire::bytes_tag(EVENTS));
-            wire::put_varint(&mut out, event.len() as u64);
-            out.put_slice(event);
+            out.message(EVENTS, event.wire(prev_kv));
         }
-        wire::end(out)
+        frame::finish(out)
     }
 
     fn write(&self, out: &mut BytesMut) {
@@ -90,7 +88,7 @@ mod tests {
     }
 
     fn decode(framed: &Bytes) -> WatchResponse {
-        let message = &framed[wire::FRAME_BYTES..];
+        let message = &framed[frame::PREFIX_BYTES..];
         let response = WatchResponse::decode(message).unwrap();
         assert_eq!(response.encode_to_vec(), message, "prost writes the same");
         response

@@ -17,7 +17,7 @@ pub struct Watcher {
     pub fragment: bool,
     pub progress_notify: bool,
     /// Whether it has been sent anything since the last progress notification.
-    pub told: bool,
+    pub sent_since_progress: bool,
     no_put: bool,
     no_delete: bool,
 }
@@ -52,7 +52,7 @@ impl Watcher {
             prev_kv: request.prev_kv,
             fragment: request.fragment,
             progress_notify: request.progress_notify,
-            told: false,
+            sent_since_progress: false,
             no_put,
             no_delete,
         })
@@ -74,14 +74,14 @@ mod tests {
     use super::*;
     use crate::state::{KeyView, Tail};
 
-    fn asked(key: &'static str, range_end: &'static str) -> WatchCreateRequest {
+    fn request(key: &'static str, range_end: &'static str) -> WatchCreateRequest {
         let (key, range_end) = (key.into(), range_end.into());
         WatchCreateRequest { key, range_end, ..Default::default() }
     }
 
     #[test]
     fn a_watcher_without_a_key_watches_from_the_first_on() {
-        let watcher = Watcher::new(asked("", "\0"), 5).unwrap();
+        let watcher = Watcher::new(request("", "\0"), 5).unwrap();
         assert!(watcher.range.contains(b"\0") && watcher.range.contains(b"\xFF"));
         assert_eq!(watcher.start, 6);
     }
@@ -89,9 +89,9 @@ mod tests {
     #[test]
     fn a_range_without_keys_is_refused() {
         for (key, end) in [("b", "a"), ("a", "a")] {
-            assert!(Watcher::new(asked(key, end), 1).is_err(), "{key}..{end}");
+            assert!(Watcher::new(request(key, end), 1).is_err(), "{key}..{end}");
         }
-        let negative = WatchCreateRequest { start_revision: -1, ..asked("a", "") };
+        let negative = WatchCreateRequest { start_revision: -1, ..request("a", "") };
         assert!(Watcher::new(negative, 1).is_err_and(|reason| reason.contains("compacted")));
     }
 
@@ -100,7 +100,8 @@ mod tests {
         let tail = Tail { mod_revision: 7, ..Tail::default() }.encode();
         let event =
             |revision, kind| Event::new(revision, kind, KeyView { key: b"a", tail: &tail }, None);
-        let request = WatchCreateRequest { start_revision: 7, filters: vec![0], ..asked("a", "") };
+        let request =
+            WatchCreateRequest { start_revision: 7, filters: vec![0], ..request("a", "") };
         let watcher = Watcher::new(request, 1).unwrap();
         assert!(watcher.wants(&event(7, EventKind::Delete)));
         assert!(!watcher.wants(&event(6, EventKind::Delete)));

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use admin::{PATH, Shown, Wanted, router};
 use parking_lot::RwLock;
 pub use rule::Rule;
-use stele_grpc::{Answering, Dispatch, Intercept, MethodPath};
+use stele_grpc::{Dispatch, Intercept, MethodPath, ResponseFuture};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -91,7 +91,7 @@ impl Injector {
 }
 
 impl Intercept for Injector {
-    fn intercept(&self, request: http::Request<Body>, next: Dispatch) -> Answering {
+    fn intercept(&self, request: http::Request<Body>, next: Dispatch) -> ResponseFuture {
         let (rules, totals) = (self.rules(), self.totals.clone());
         let Some(path) = MethodPath::of(request.uri()) else { return next.call(request) };
         let mut covering = rules.rules.iter().filter(|rule| rule.covers(path)).peekable();
@@ -133,7 +133,7 @@ mod tests {
     fn services(rules: &[&str]) -> (Services, Arc<Injector>) {
         let texts: Vec<_> = rules.iter().map(|rule| rule.to_string()).collect();
         let injector = Arc::new(Injector::new(Rules::parse(&texts, 3).unwrap()));
-        (Services::default().intercepted_by(injector.clone()), injector)
+        (Services::default().with_intercept(injector.clone()), injector)
     }
 
     async fn called(services: &Services, path: &str) -> http::Response<Body> {

@@ -12,35 +12,36 @@ use crate::watch::{Cursor, Event};
 
 /// All groups, by the position of their cursors.
 #[derive(Default)]
-pub struct Behind(BTreeMap<(i64, u32), Group>);
+pub struct Lagging(BTreeMap<(i64, u32), LaggingGroup>);
 
 /// Watchers at the same position.
-pub struct Group {
+pub struct LaggingGroup {
     pub cursor: Cursor,
     index: Index,
     ranges: BTreeMap<i64, KeyRange>,
 }
 
-impl Behind {
+impl Lagging {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Adds a watcher that wants events from a revision on.
     pub fn add(&mut self, id: i64, range: &KeyRange, next: i64, cursor: impl FnOnce() -> Cursor) {
-        let new = || Group { cursor: cursor(), index: Index::default(), ranges: BTreeMap::new() };
+        let new =
+            || LaggingGroup { cursor: cursor(), index: Index::default(), ranges: BTreeMap::new() };
         self.0.entry((next, 0)).or_insert_with(new).add(id, range.clone());
     }
 
     pub fn remove(&mut self, id: i64) {
-        let of_watcher = self.0.iter().find(|(_, group)| group.ranges.contains_key(&id));
-        let Some((&place, _)) = of_watcher else { return };
-        if let Some(group) = self.0.get_mut(&place) {
+        let found = self.0.iter().find(|(_, group)| group.ranges.contains_key(&id));
+        let Some((&position, _)) = found else { return };
+        if let Some(group) = self.0.get_mut(&position) {
             if let Some(range) = group.ranges.remove(&id) {
                 group.index.remove(id, &range);
             }
             if group.ranges.is_empty() {
-                self.0.remove(&place);
+                self.0.remove(&position);
             }
         }
     }
@@ -52,30 +53,30 @@ impl Behind {
 
     /// Removes the group that is furthest behind. Returns it with the revision
     /// up to which it must read to reach the next one.
-    pub fn pop(&mut self) -> Option<(Group, i64)> {
+    pub fn pop(&mut self) -> Option<(LaggingGroup, i64)> {
         let ((own, _), group) = self.0.pop_first()?;
         let until = self.0.first_key_value().map_or(i64::MAX, |((next, _), _)| own.max(next - 1));
         Some((group, until))
     }
 
     /// Inserts a group again, and merges it with one at the same position.
-    pub fn put_back(&mut self, group: Group) {
-        let place = group.cursor.position();
-        let Some(there) = self.0.get_mut(&place) else {
-            self.0.insert(place, group);
+    pub fn put_back(&mut self, group: LaggingGroup) {
+        let position = group.cursor.position();
+        let Some(present) = self.0.get_mut(&position) else {
+            self.0.insert(position, group);
             return;
         };
         let mut joining = group;
-        if there.ranges.len() < joining.ranges.len() {
-            std::mem::swap(there, &mut joining);
+        if present.ranges.len() < joining.ranges.len() {
+            std::mem::swap(present, &mut joining);
         }
         for (id, range) in joining.ranges {
-            there.add(id, range);
+            present.add(id, range);
         }
     }
 }
 
-impl Group {
+impl LaggingGroup {
     fn add(&mut self, id: i64, range: KeyRange) {
         self.index.add(id, &range);
         self.ranges.insert(id, range);

@@ -1,0 +1,57 @@
+//! The kinds of engine errors. A service maps a kind to a status of its
+//! protocol; the engine knows no protocol.
+
+use crate::error::Error;
+
+/// What an [`Error`] means to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Something changed concurrently: read again and retry.
+    Conflict,
+    /// The input can never be accepted.
+    InvalidInput,
+    NotFound,
+    AlreadyExists,
+    /// Stored data is damaged, or has a format that this version cannot read.
+    DataLoss,
+    /// The store is not of the kind, or not in the state, that the call needs.
+    Precondition,
+    /// Memory or disk space is exhausted.
+    Exhausted,
+    /// The store or a snapshot cannot be used now.
+    Unavailable,
+}
+
+impl Error {
+    /// Returns the kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::MutationConflict { .. }
+            | Error::ScanConflict { .. }
+            | Error::SchemaChanged { .. }
+            | Error::ConfigConflict { .. } => ErrorKind::Conflict,
+            Error::CellDisorder(_)
+            | Error::InvalidPackedFormat { .. }
+            | Error::InvalidMutation(_)
+            | Error::TooLarge { .. }
+            | Error::InvalidSchema(_) => ErrorKind::InvalidInput,
+            Error::UnknownTable(_)
+            | Error::UnknownColumnFamily { .. }
+            | Error::UnknownCheckpoint(_) => ErrorKind::NotFound,
+            Error::TableExists(_) => ErrorKind::AlreadyExists,
+            Error::DataLoss { .. } | Error::NewerFormat { .. } => ErrorKind::DataLoss,
+            Error::UnknownFold(_)
+            | Error::OtherLog { .. }
+            | Error::LogKept
+            | Error::NoLogKept
+            | Error::IndexPassed { .. } => ErrorKind::Precondition,
+            Error::DiskFull { .. } | Error::Overloaded { .. } => ErrorKind::Exhausted,
+            Error::SnapshotExpired { .. }
+            | Error::Stopped(_)
+            | Error::Closed
+            | Error::Locked { .. }
+            | Error::DirectoryInUse { .. }
+            | Error::Io { .. } => ErrorKind::Unavailable,
+        }
+    }
+}
