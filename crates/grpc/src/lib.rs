@@ -9,6 +9,7 @@
 //! - `engine_code`: the gRPC code of each engine error
 //! - `memory`: the memory that calls may use
 //! - `offload`: the threads that blocking work runs on
+//! - `percent`: strict percent-decoding
 //!
 //! Client side:
 //!
@@ -24,6 +25,7 @@ mod endpoint;
 mod engine_code;
 pub mod memory;
 pub mod offload;
+pub mod percent;
 mod secret;
 mod services;
 mod tls;
