@@ -19,6 +19,7 @@ mod ordered;
 pub mod param_set;
 pub mod params;
 pub mod query;
+pub mod questions;
 pub mod row_name;
 pub mod store;
 pub mod tile;

@@ -15,8 +15,9 @@ use super::tables::{Named, Tables, path_param};
 use crate::analysis::standings;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::ingest::words;
+use crate::ingest::named_digests;
 use crate::params::Params;
+use crate::questions;
 use crate::row_name::Kind;
 use crate::store::{Cells, Commit, Grid, Label, Labelled, Labels, Store};
 use crate::tile::{CommitIndex, Tile};
@@ -50,14 +51,6 @@ pub async fn shown_commits(store: &Store, columns: &[CommitIndex]) -> Result<Vec
     Ok(columns.iter().map(|index| commit(*index, known.get(index))).collect())
 }
 
-/// Returns the labels of the tests of a grid.
-pub async fn labels_of(store: &Store, grid: &Grid) -> Result<Labels> {
-    let key = &store.settings().test_key;
-    let tests: BTreeSet<&str> =
-        grid.traces.iter().filter_map(|trace| trace.params.get(key)).collect();
-    store.labels(tests).await
-}
-
 pub async fn grid(
     State(tables): State<Tables>,
     Named(store): Named,
@@ -75,7 +68,7 @@ pub async fn grid(
     let turn = tables.heavy().await;
     let mut held = tables.grid_memory();
     let mut grid = store.grid_within(kind, window, &query, &mut held).await?;
-    let labels = labels_of(&store, &grid).await?;
+    let labels = questions::labels(&store, &grid).await?;
     if let Some(wanted) = wanted {
         let standings = standings(&grid, &store.settings().test_key, &labels);
         let mut stands = standings.iter().map(|it| it.is_some_and(|it| it.label == wanted));
@@ -167,7 +160,7 @@ fn plain(labels: &Labels) -> BTreeMap<&str, BTreeMap<Digest, Label>> {
 
 /// Returns the names of digests that represent a fixed outcome.
 fn names(digests: &[Digest]) -> BTreeMap<Digest, &'static str> {
-    words().into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
+    named_digests().into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
 }
 
 fn label(text: &str) -> Result<Label> {

@@ -17,13 +17,13 @@ const SKIPPED: &str = "skipped";
 const FAILED: &str = "failed";
 
 /// Returns the digests of outcomes that need no triage.
-pub fn harmless() -> [Digest; 2] {
-    [PASSED, SKIPPED].map(|word| Digest::of(word.as_bytes()))
+pub fn passing_digests() -> [Digest; 2] {
+    [PASSED, SKIPPED].map(|name| Digest::of(name.as_bytes()))
 }
 
 /// Returns the digests of outcomes without a message, with their names.
-pub fn words() -> [(Digest, &'static str); 3] {
-    [PASSED, SKIPPED, FAILED].map(|word| (Digest::of(word.as_bytes()), word))
+pub fn named_digests() -> [(Digest, &'static str); 3] {
+    [PASSED, SKIPPED, FAILED].map(|name| (Digest::of(name.as_bytes()), name))
 }
 
 /// The maximum nesting depth of elements.
