@@ -7,7 +7,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use stele_bigtable::regex::Pattern;
-use stele_grpc::percent;
 
 use crate::error::{Error, Result};
 use crate::ordered::{OrderedParamSet, pair};
@@ -130,8 +129,8 @@ impl FromStr for Query {
                 Error::invalid(format!("invalid part {part:?} of the query: use key=value"))
             })?;
             let bad = || Error::invalid(format!("invalid % escape in part {part:?} of the query"));
-            let key = percent::decode(key).ok_or_else(bad)?;
-            let value = percent::decode(value).ok_or_else(bad)?;
+            let key = stele_grpc::percent::decode(key).ok_or_else(bad)?;
+            let value = stele_grpc::percent::decode(value).ok_or_else(bad)?;
             if key.is_empty() || value.is_empty() {
                 return Err(Error::invalid(format!(
                     "invalid part {part:?} of the query: use key=value"

@@ -104,6 +104,12 @@ impl Pieces {
         self.send_full().await
     }
 
+    /// Writes the text in front of a value, and the value as JSON.
+    pub async fn field(&mut self, before: &str, value: &impl Serialize) -> Result<(), Left> {
+        self.piece.extend_from_slice(before.as_bytes());
+        self.json(value).await
+    }
+
     pub async fn json(&mut self, value: &impl Serialize) -> Result<(), Left> {
         if let Err(error) = serde_json::to_writer(&mut self.piece, value) {
             tracing::warn!(%error, "traces response interrupted");

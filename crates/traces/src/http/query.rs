@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::Response;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Answered, Left, Pieces};
@@ -102,43 +103,34 @@ struct Document {
     kind: Kind,
 }
 
+/// One trace of a document.
+#[derive(Serialize)]
+struct Row<'g> {
+    id: String,
+    params: &'g Params,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    options: Option<&'g Params>,
+    /// A missing number is NaN, which is null in JSON.
+    cells: &'g Cells,
+}
+
 impl Document {
     async fn write(self, mut out: Pieces) -> Result<(), Left> {
-        out.text("{\"kind\":").await?;
-        out.json(&kind_name(self.kind)).await?;
-        out.text(",\"columns\":").await?;
-        out.json(&self.commits).await?;
+        let Document { grid, commits, labels, options, limit, kind } = self;
+        out.field("{\"kind\":", &kind_name(kind)).await?;
+        out.field(",\"columns\":", &commits).await?;
         out.text(",\"traces\":[").await?;
-        let total = self.grid.traces.len();
-        for (at, trace) in self.grid.traces.iter().take(self.limit).enumerate() {
-            if at > 0 {
-                out.text(",").await?;
-            }
-            out.text("{\"id\":").await?;
-            out.json(&trace.params.id()).await?;
-            out.text(",\"params\":").await?;
-            out.json(&trace.params).await?;
-            if let Some(options) = self.options.get(&trace.params) {
-                out.text(",\"options\":").await?;
-                out.json(options).await?;
-            }
-            out.text(",\"cells\":").await?;
-            match &trace.cells {
-                Cells::Digests(cells) => out.json(cells).await?,
-                // NaN is null in JSON.
-                Cells::Numbers(cells) => out.json(cells).await?,
-            }
-            out.text("}").await?;
+        for (at, trace) in grid.traces.iter().take(limit).enumerate() {
+            let (params, cells) = (&trace.params, &trace.cells);
+            let row = Row { id: params.id(), params, options: options.get(params), cells };
+            out.field(if at > 0 { "," } else { "" }, &row).await?;
         }
-        out.text("],\"digests\":").await?;
-        out.json(&self.grid.digests).await?;
-        out.text(",\"labels\":").await?;
-        out.json(&plain(&self.labels)).await?;
-        out.text(",\"names\":").await?;
-        out.json(&names(&self.grid.digests)).await?;
-        let total = json!({"total": total, "skipped": self.grid.skipped}).to_string();
-        out.text(",").await?;
-        out.text(&total[1..]).await?;
+        out.field("],\"digests\":", &grid.digests).await?;
+        out.field(",\"labels\":", &plain(&labels)).await?;
+        out.field(",\"names\":", &names(&grid.digests)).await?;
+        out.field(",\"skipped\":", &grid.skipped).await?;
+        out.field(",\"total\":", &grid.traces.len()).await?;
+        out.text("}").await?;
         out.end().await
     }
 }

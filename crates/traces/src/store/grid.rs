@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde::Serialize;
+
 use super::Store;
 use super::commits::COMMITS_MAX;
 use crate::digest::Digest;
@@ -49,7 +51,8 @@ pub struct GridTrace {
 }
 
 /// One cell for each column of the grid.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Cells {
     /// 0 is missing; other numbers count the grid's digests from 1.
     Digests(Vec<u32>),

@@ -1,17 +1,15 @@
 //! Commits keep their assigned index, whatever fails and in whatever order jobs run.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::support::*;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use stele_bigtable::client::Mutation;
 use stele_traces::store::{Commit, NewCommit, Settings};
 use stele_traces::{CommitIndex, Error, Store};
-use support::*;
 use tonic::service::Routes;
 
 const COMMITS: u32 = 12;

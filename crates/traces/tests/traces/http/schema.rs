@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::fuzz::Random;
+use super::fuzz::Random;
 
 /// Follows a reference to its schema.
 pub fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {

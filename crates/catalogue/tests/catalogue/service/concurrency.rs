@@ -1,6 +1,6 @@
 //! Concurrent readers and writers.
 
-use crate::served::*;
+use super::served::*;
 use bytes::Bytes;
 use stele_catalogue::client::{NewRecord, RecordKey};
 use stele_catalogue::proto::*;

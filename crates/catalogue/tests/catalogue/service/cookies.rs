@@ -1,6 +1,6 @@
 //! Cookies make requests faster and never change their results.
 
-use crate::served::*;
+use super::served::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use stele_catalogue::client::{NewRecord, RecordKey, WalkStart};
@@ -108,7 +108,7 @@ async fn a_record_cookie_leads_to_the_record_until_it_is_written() {
     assert_eq!(places(), before + 4, "an adjacent range does not matter");
     handle.del_range(None, 0).await.unwrap();
     assert_eq!(by_cookie(&cookie).0, None);
-    handle.del(vec![RecordKey { cookie, ..crate::served::key("k007") }], 0).await.unwrap();
+    handle.del(vec![RecordKey { cookie, ..super::served::key("k007") }], 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

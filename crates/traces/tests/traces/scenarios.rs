@@ -1,15 +1,13 @@
 //! Typical ingestion: one device after another, the same file many times, from
 //! processes with and without cached rows, and at the limits of stored data.
 
-mod support;
-
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use crate::support::*;
 use stele_traces::ingest::{Files, Ingested};
 use stele_traces::store::{Commit, Entry, Label, NewCommit, NewLabel};
 use stele_traces::{CommitIndex, Error, Kind, Params, Store};
-use support::*;
 use tokio::task::JoinSet;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

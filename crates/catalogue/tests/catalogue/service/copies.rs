@@ -1,6 +1,6 @@
 //! A value is copied once on the write path and once on the read path.
 
-use crate::served::*;
+use super::served::*;
 use bytes::Bytes;
 use prost::Message;
 use stele_catalogue::client::{NewRecord, RecordKey, Step, WalkStart};

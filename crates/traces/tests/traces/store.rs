@@ -1,14 +1,12 @@
 //! Stored results are read back: by tile, window and query, over tiles, in any order of
 //! arrival.
 
-mod support;
-
 use std::collections::HashSet;
 
+use crate::support::*;
 use stele_traces::memory::{Held, Memory};
 use stele_traces::store::{Entry, Put, Settings, Value, copy};
 use stele_traces::{CommitIndex, Error, Kind, Params, Store};
-use support::*;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 

@@ -1,6 +1,6 @@
 //! The behaviour of the service, by scenario.
 
-use crate::served::*;
+use super::served::*;
 use prost::Message;
 use stele_catalogue::client::{NewRecord, Step, Walk, WalkStart};
 use stele_catalogue::fid::{DEATHROW, META, RETIRED};

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-use crate::client::Web;
-use crate::schema::{check, generate};
+use super::client::Web;
+use super::schema::{check, generate};
 
 /// A seeded random number generator.
 pub struct Random(u64);

@@ -1,6 +1,6 @@
 //! Vectors too large for one message are one request and one commit.
 
-use crate::served::*;
+use super::served::*;
 use bytes::Bytes;
 use stele_catalogue::Server;
 use stele_catalogue::client::{NewRecord, RecordKey};

@@ -1,17 +1,15 @@
 //! Failed calls, rejected rows and damaged rows are reported as such, and do no harm
 //! afterwards.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::*;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use stele_bigtable::client::{FamilyChange, Mutation};
 use stele_traces::{CommitIndex, Error, Kind, Params, Store};
-use support::*;
 use tonic::service::Routes;
 
 /// Returns the server's routes, where `count` calls of one method fail, before or after

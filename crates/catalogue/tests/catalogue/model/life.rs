@@ -11,9 +11,9 @@ use stele_catalogue::{Catalogues, Error, Fid, Result, Written};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::{Options, Store, Txn};
 
-use crate::chance::Chance;
-use crate::model::{self, Kept, Model, Outcome, has};
-use crate::power::Powered;
+use super::chance::Chance;
+use super::memory::{self, Kept, Model, Outcome, has};
+use super::power::Powered;
 
 /// A state that a crash may leave, and the commit that created it.
 #[derive(Clone)]
@@ -251,7 +251,7 @@ impl Life {
             Flag::Reuse as u32,
         ]);
         let (mut next, mut lives) = (self.newest().clone(), self.lives);
-        let expected = model::create(&mut next, &fids, flags, &mut lives);
+        let expected = memory::create(&mut next, &fids, flags, &mut lives);
         self.lives = lives;
         let request = CreateRequest { fids: fids.into_iter().map(wire).collect(), flags };
         let written = self.service.create(&request);
@@ -265,7 +265,7 @@ impl Life {
         let fids: Vec<Fid> = (0..1 + self.chance.below(3)).map(|_| self.chance.fid()).collect();
         let flags = self.chance.flags(&[Flag::AllOrNothing as u32, Flag::MissingOk as u32]);
         let mut next = self.newest().clone();
-        let expected = model::delete(&mut next, &fids, flags);
+        let expected = memory::delete(&mut next, &fids, flags);
         let request = DeleteRequest { fids: fids.into_iter().map(wire).collect(), flags };
         let written = self.service.delete(&request);
         if let Some(reply) = self.wrote(written, next) {
@@ -313,7 +313,7 @@ impl Life {
             self.lives += 1;
             Kept { life: self.lives, ..Kept::default() }
         });
-        let expected = model::put(&mut kept, &request);
+        let expected = memory::put(&mut kept, &request);
         // A vector of which nothing is stored creates no catalogue.
         if !missing || !kept.records.is_empty() {
             next.live.insert(fid, kept);
@@ -350,7 +350,7 @@ impl Life {
             assert!(matches!(written, Err(Error::NoCatalogue(_))) || self.power.is_out());
             return;
         };
-        let expected = model::del(kept, &request);
+        let expected = memory::del(kept, &request);
         self.check_written(written, next, expected);
     }
 

@@ -1,5 +1,4 @@
 //! An in-process store, and helpers to write and compare results.
-#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,15 +5,14 @@
 mod client;
 mod fuzz;
 mod schema;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::Web;
 use serde_json::{Value, json};
-use support::hash;
+
+use crate::support::hash;
 
 /// Creates a table `t` of 300 commits with results at some of them.
 async fn filled(web: &Web) {
@@ -217,6 +216,24 @@ async fn slow_uploads_do_not_delay_other_requests() {
     // Much less than the time after which a stalled body is abandoned.
     tokio::time::timeout(Duration::from_secs(25), beside_them).await.unwrap();
     slow.abort_all();
+}
+
+/// The methods of each route are those of the OpenAPI file; that each route is in the
+/// file is tested beside the routes.
+#[tokio::test]
+async fn every_method_is_described() {
+    let web = Web::new();
+    filled(&web).await;
+    let document = web.raw("GET", "/traces/openapi.json", "", String::new().into()).await.is(200);
+    for (path, described) in document["paths"].as_object().unwrap() {
+        let page = path.replace("{table}", "t").replace("{tile}", "0");
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let status = web.send(method, &page, "", String::new()).await.status;
+            let described = described.get(method.to_lowercase()).is_some();
+            assert_ne!(status, 404, "{method} {page}");
+            assert_eq!(status != 405, described, "{method} {page}: {status}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@
 
 mod chance;
 mod life;
-mod model;
-#[path = "../../../engine/tests/support/power.rs"]
+mod memory;
+#[path = "../../../../engine/tests/support/power.rs"]
 mod power;
 
 #[test]

@@ -1,17 +1,15 @@
 //! Concurrency: ingesters that write to a new tile, readers during the writes, and
 //! concurrent triage of one digest.
 
-mod support;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::*;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use stele_traces::store::{Commit, Label, NewCommit, NewLabel};
 use stele_traces::{CommitIndex, Error};
-use support::*;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 
