@@ -317,7 +317,7 @@ async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
         Problem::Orphan { name, id } => match rows.get_now(name).await? {
             Some(node) if node.id == *id && !name.is_root() => {
                 // Its reference may have been added after the parent was read.
-                if rows.is_known(&node).await? {
+                if rows.is_referenced(&node).await? {
                     return Ok(false);
                 }
                 match is_in_use(rows, &node).await? {
@@ -410,5 +410,5 @@ async fn adopt(rows: &NodeRows, node: &Node) -> Result<()> {
             }
         });
     }
-    rows.refer_again(node).await
+    rows.restore_reference(node).await
 }

@@ -65,7 +65,7 @@ impl Mounttable {
             "" => self.find_or_create(call, name, &[ADMIN], LastNode::AsItIs).await?,
             _ => match self.find(call, name).await {
                 Ok(path) => {
-                    self.rows.ensure_known(path.last()).await?;
+                    self.rows.ensure_referenced(path.last()).await?;
                     path.last().clone()
                 }
                 // Do not create a node only to reject the request.

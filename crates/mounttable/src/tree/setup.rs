@@ -108,7 +108,7 @@ impl Mounttable {
             let is_last = prefix == *name;
             parent = Some(match (found, parent) {
                 (Some(found), _) => {
-                    self.rows.ensure_known(&found).await?;
+                    self.rows.ensure_referenced(&found).await?;
                     found
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),

@@ -142,7 +142,7 @@ impl Mounttable {
             };
             node = Some(match (found, &node) {
                 (Some(found), _) => {
-                    self.rows.ensure_known(&found).await?;
+                    self.rows.ensure_referenced(&found).await?;
                     found
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),
