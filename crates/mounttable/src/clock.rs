@@ -60,5 +60,5 @@ pub fn random() -> u64 {
 /// Returns a random duration of up to `longest`, so that colliding operations do not
 /// collide again.
 pub fn jitter(longest: Duration) -> Duration {
-    longest.mul_f64(fastrand::f64())
+    longest.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
 }

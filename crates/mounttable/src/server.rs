@@ -266,10 +266,10 @@ impl Service for Server {
                 let _only = CHECKING.acquire().await;
                 fsck::check_within(rows, checked_max).await
             };
-            let (mended, report) = match fix {
+            let (repaired, report) = match fix {
                 true => {
                     let _only = CHECKING.acquire().await;
-                    fsck::mend_within(rows, checked_max).await?
+                    fsck::repair_within(rows, checked_max).await?
                 }
                 // It changes nothing, so it ends when its caller goes away.
                 false => tokio::select! {
@@ -277,7 +277,7 @@ impl Service for Server {
                     report = check => (Vec::new(), report?),
                 },
             };
-            for reply in proto::fsck_replies(&mended, &report) {
+            for reply in proto::fsck_replies(&repaired, &report) {
                 if out.send(reply).await.is_err() {
                     break;
                 }

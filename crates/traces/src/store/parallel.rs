@@ -1,5 +1,6 @@
 //! A limit on concurrent calls, and pauses between attempts.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -57,6 +58,6 @@ fn joined<R>(done: Result<Result<R>, tokio::task::JoinError>) -> Result<R> {
 /// Sleeps before the next attempt, with exponential backoff and jitter.
 pub async fn pause(attempt: u32) {
     let longest = (1 << attempt.min(8)).min(PAUSE_MS_MAX);
-    let random = fastrand::u64(..=longest / 2);
+    let random = RandomState::new().hash_one(attempt) % (longest / 2 + 1);
     tokio::time::sleep(Duration::from_millis(longest / 2 + random)).await;
 }

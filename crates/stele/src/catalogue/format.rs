@@ -32,9 +32,9 @@ pub fn catalogues(
         }
         let what = match code {
             Code::Ok => done,
-            Code::Exists => "exists already",
-            Code::Retired => "was dropped before; ids are not used again (--reuse does it)",
-            _ => "is not there",
+            Code::Exists => "already exists",
+            Code::Retired => "was dropped before: its id can only be used again with --reuse",
+            _ => "not found",
         };
         writeln!(out, "catalogue {fid} {what}")?;
     }
@@ -51,8 +51,8 @@ fn purpose(fid: Fid) -> &'static str {
     }
 }
 
-/// Writes at most `asked` catalogues; the text output explains how to list more.
-pub fn listed(out: &mut dyn Write, reply: &ListReply, asked: u32, form: Form) -> io::Result<()> {
+/// Writes a list of at most `limit` catalogues; the text output explains how to list more.
+pub fn listed(out: &mut dyn Write, reply: &ListReply, limit: u32, form: Form) -> io::Result<()> {
     let mut last = None;
     for listed in &reply.catalogues {
         let Ok(fid) = Fid::from_wire(&listed.fid) else { continue };
@@ -66,16 +66,16 @@ pub fn listed(out: &mut dyn Write, reply: &ListReply, asked: u32, form: Form) ->
         }
     }
     match last {
-        Some(fid) if !form.json && reply.catalogues.len() == asked as usize => {
-            writeln!(out, "there may be more: --start {fid}")
+        Some(fid) if !form.json && reply.catalogues.len() == limit as usize => {
+            writeln!(out, "there may be more: continue with --start {fid}")
         }
         _ => Ok(()),
     }
 }
 
 /// Writes the progress of removing dropped catalogues.
-pub fn dying(out: &mut dyn Write, dying: &[Condemned], form: Form) -> io::Result<()> {
-    for Condemned { fid, records, removed, .. } in dying {
+pub fn deathrow(out: &mut dyn Write, dropped: &[Condemned], form: Form) -> io::Result<()> {
+    for Condemned { fid, records, removed, .. } in dropped {
         if form.json {
             let fid = fid.to_string();
             let object =
@@ -83,7 +83,7 @@ pub fn dying(out: &mut dyn Write, dying: &[Condemned], form: Form) -> io::Result
             json_line(out, &object)?;
         } else {
             let (removed, records) = (count(*removed), count(*records));
-            writeln!(out, "{fid} is dropped: {removed} of {records} records are gone")?;
+            writeln!(out, "{fid} dropped: {removed} of {records} records removed")?;
         }
     }
     Ok(())
@@ -104,7 +104,7 @@ pub fn stats(out: &mut dyn Write, stats: &[(Fid, CatalogueStat)], form: Form) ->
     for (fid, stat) in stats {
         let row = match stat.code() {
             Code::Ok => [fid.to_string(), count(stat.records), bytes(stat.bytes)],
-            _ => [fid.to_string(), "not there".into(), String::new()],
+            _ => [fid.to_string(), "not found".into(), String::new()],
         };
         shown.add_row(row);
     }
@@ -144,9 +144,9 @@ mod tests {
     fn a_removal_tells_how_far_it_has_come() {
         let fid = Fid::of_id(300).unwrap();
         let one = [Condemned { fid, since_micros: 0, records: 200_000, bytes: 9, removed: 65_536 }];
-        let text = printed(|out| dying(out, &one, Form { json: false }));
-        assert_eq!(text, format!("{fid} is dropped: 65,536 of 200,000 records are gone\n"));
-        let json = printed(|out| dying(out, &one, Form { json: true }));
+        let text = printed(|out| deathrow(out, &one, Form { json: false }));
+        assert_eq!(text, format!("{fid} dropped: 65,536 of 200,000 records removed\n"));
+        let json = printed(|out| deathrow(out, &one, Form { json: true }));
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json["removed"], &json["dropped"]), (&json!(65_536), &json!(true)));
     }
@@ -158,7 +158,10 @@ mod tests {
         let listed_one = Listed { fid: fid.bytes().to_vec().into(), ..Default::default() };
         let reply = ListReply { catalogues: vec![listed_one], ..Default::default() };
         let cut = printed(|out| listed(out, &reply, 1, Form { json: false }));
-        assert!(cut.ends_with(&format!("there may be more: --start {fid}\n")), "{cut}");
+        assert!(
+            cut.ends_with(&format!("there may be more: continue with --start {fid}\n")),
+            "{cut}"
+        );
         let all = printed(|out| listed(out, &reply, 9, Form { json: false }));
         assert_eq!(all.lines().count(), 1, "{all}");
     }
