@@ -32,6 +32,6 @@ pub use error::{Error, KIND_HEADER, Result};
 pub use node_name::{ELEMENT_BYTES_MAX, NAME_BYTES_MAX, NodeName};
 pub use server::Server;
 pub use tree::{
-    Call, Change, Entry, FOREVER_MICROS, FirstNodes, Found, Known, Mount, Mounttable, Options,
-    Seen, TABLE, create_tables, destroy,
+    Call, Change, Entry, FOREVER_MICROS, FirstNodes, Found, KnownNode, Mount, Mounttable, Options,
+    TABLE, WatchEvent, create_tables,
 };

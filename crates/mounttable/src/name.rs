@@ -6,9 +6,9 @@ use stele_grpc::percent;
 /// Merges repeated slashes, and removes a trailing one.
 pub fn clean(name: &str) -> String {
     let mut cleaned = String::with_capacity(name.len());
-    for letter in name.chars() {
-        if letter != '/' || !cleaned.ends_with('/') {
-            cleaned.push(letter);
+    for ch in name.chars() {
+        if ch != '/' || !cleaned.ends_with('/') {
+            cleaned.push(ch);
         }
     }
     if cleaned.len() > 1 && cleaned.ends_with('/') {

@@ -20,7 +20,7 @@ use crate::identity::{ShownCertificate, Tokens};
 use crate::node::Flags;
 use crate::proto;
 use crate::proto::mounttable_server::{Mounttable as Service, MounttableServer};
-use crate::tree::{Call, Known, Mount, Mounttable};
+use crate::tree::{Call, KnownNode, Mount, Mounttable};
 
 /// The maximum number of replies buffered for a slow caller.
 const ANSWERS_AHEAD: usize = 64;
@@ -246,7 +246,7 @@ impl Service for Server {
         let (table, request) = (self.table.clone(), request.into_inner());
         let known = request.known.into_iter();
         let known =
-            known.map(|proto::NodeVersion { name, id, version }| Known { name, id, version });
+            known.map(|proto::NodeVersion { name, id, version }| KnownNode { name, id, version });
         let known: Vec<_> = known.collect();
         Ok(replies(move |out| async move { table.watch(&call, &request.name, known, &out).await }))
     }

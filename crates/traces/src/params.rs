@@ -263,18 +263,18 @@ impl fmt::Display for Params {
 
 /// Escapes `%`, `,`, `=`, control characters and those in `also` as `%XX`.
 pub(crate) fn escape(text: &str, out: &mut String, also: &[char]) {
-    for letter in text.chars() {
-        match letter {
-            '%' | ',' | '=' | '\0'..='\x1f' | '\x7f' => push_escaped(letter, out),
-            letter if also.contains(&letter) => push_escaped(letter, out),
-            letter => out.push(letter),
+    for ch in text.chars() {
+        match ch {
+            '%' | ',' | '=' | '\0'..='\x1f' | '\x7f' => push_escaped(ch, out),
+            ch if also.contains(&ch) => push_escaped(ch, out),
+            ch => out.push(ch),
         }
     }
 }
 
-fn push_escaped(letter: char, out: &mut String) {
+fn push_escaped(ch: char, out: &mut String) {
     use fmt::Write;
-    let _ = write!(out, "%{:02X}", letter as u32);
+    let _ = write!(out, "%{:02X}", ch as u32);
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 
-use super::collect::Due;
+use super::collect::Garbage;
 use super::walk::SEE;
 use super::{Call, Entry, Mounttable};
 use crate::access::{ADMIN, READ};
@@ -269,11 +269,11 @@ impl Search<'_> {
         node: Arc<Node>,
         has_children: Option<bool>,
     ) -> Result<Option<Arc<Node>>, Gone> {
-        let stays = match self.table.due(&node) {
-            Due::Nothing => true,
-            Due::Servers => false,
+        let stays = match self.table.garbage(&node) {
+            Garbage::None => true,
+            Garbage::Servers => false,
             // The walk to the top has already removed it if due.
-            Due::Node => node.name == self.top || has_children == Some(true),
+            Garbage::Node => node.name == self.top || has_children == Some(true),
         };
         if stays {
             return Ok(Some(node));

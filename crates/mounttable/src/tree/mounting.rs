@@ -109,7 +109,7 @@ impl Mounttable {
     /// another operation then does so.
     pub(super) async fn tidy(&self, name: &NodeName) -> Result<()> {
         let Some(node) = self.rows.get(name).await? else { return Ok(()) };
-        match self.collect(&node, ChildCheck::Now).await {
+        match self.collect(&node, ChildCheck::Current).await {
             Err(error) if !error.is_conflict() => Err(error),
             _ => Ok(()),
         }

@@ -55,7 +55,7 @@ impl Label {
         } else {
             let label = json!(labelled.label);
             let label = label.as_str().unwrap_or_default();
-            writeln!(out, "labelled digest {} of {} {label}", self.digest, self.test)?;
+            writeln!(out, "digest {} of {} labelled {label}", self.digest, self.test)?;
         }
         Ok(Outcome::Sound)
     }
