@@ -15,7 +15,7 @@
 //! | `registry`, `catalogue` | open catalogues; key locks and totals |
 //! | [`service`] | the operations: change, get, walk, range, manage, deathrow |
 //! | `cookie`, `pins` | sealed positions of records; snapshots pinned across requests |
-//! | `calls`, `server`, `codec`, `reply`, [`proto`] | the gRPC server |
+//! | `calls`, `stream`, `server`, `codec`, `reply`, [`proto`] | the gRPC server |
 //! | [`client`] | over the network or within the process |
 //!
 //! # Example
@@ -62,6 +62,7 @@ mod registry;
 mod reply;
 mod server;
 pub mod service;
+mod stream;
 
 pub use error::{Error, Result};
 pub use fid::Fid;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::json;
-use stele_traces::ingest::{Files, Format, Ingested, git};
+use stele_traces::ingest::{Files, Format, Ingested, git, time_micros};
 use stele_traces::store::Commit;
 use stele_traces::{Error, Params, Store};
 
@@ -199,7 +199,7 @@ impl Ingest {
             paths: self.paths.clone(),
             labels: Params::parse_pairs(&self.params).map_err(user_error)?,
             commit: commit.or_else(|| self.commit.clone()),
-            time_micros: self.time_micros()?,
+            time_micros: self.time.map(time_micros).transpose().map_err(user_error)?,
             format: self.format,
         };
         let mut progress = Progress::new();
@@ -207,13 +207,5 @@ impl Ingest {
         let ingested = files.ingest(store, show).await;
         progress.clear();
         ingested.map_err(user_error)
-    }
-
-    fn time_micros(&self) -> anyhow::Result<Option<i64>> {
-        match self.time {
-            None => Ok(None),
-            Some(time) if (0.0..253_402_300_800.0).contains(&time) => Ok(Some((time * 1e6) as i64)),
-            Some(time) => bail!("invalid --time {time}: use seconds since 1970"),
-        }
     }
 }

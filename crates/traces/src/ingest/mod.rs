@@ -51,6 +51,14 @@ impl FromStr for Format {
     }
 }
 
+/// Converts seconds since 1970, up to the year 9999, to microseconds.
+pub fn time_micros(seconds: f64) -> Result<i64> {
+    if !(0.0..253_402_300_800.0).contains(&seconds) {
+        return Err(Error::invalid(format!("invalid time {seconds}: use seconds since 1970")));
+    }
+    Ok((seconds * 1e6) as i64)
+}
+
 /// Results read from a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
