@@ -143,8 +143,8 @@ impl Cache {
     }
 
     fn slot(&self, name: &NodeName) -> Arc<Slot> {
-        let made = self.slots.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default()));
-        let Ok(slot) = made;
+        let found = self.slots.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default()));
+        let Ok(slot) = found;
         slot
     }
 

@@ -34,10 +34,10 @@ impl Mounttable {
         version: &str,
     ) -> Result<String> {
         let node_name = NodeName::parse(name)?;
-        let stays = call.caller.is_server()
+        let remains_admin = call.caller.is_server()
             || permissions.admit(&call.caller, &[ADMIN])
             || self.options.superusers.admits(&call.caller);
-        let permissions = match stays {
+        let permissions = match remains_admin {
             true => permissions.clone(),
             false => permissions.clone().with_admin(&call.caller),
         };

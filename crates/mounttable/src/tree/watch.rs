@@ -72,7 +72,7 @@ struct Watch<'a> {
 
 /// The reason why a watch ends.
 enum End {
-    Gone,
+    Disconnected,
     Failed(Error),
 }
 
@@ -113,7 +113,7 @@ impl Mounttable {
         }
         let watch = Watch { table: self, call, top, reported, awaited: BTreeSet::new(), out };
         match watch.run(changes).await {
-            Ok(()) | Err(End::Gone) => Ok(()),
+            Ok(()) | Err(End::Disconnected) => Ok(()),
             Err(End::Failed(error)) => Err(error),
         }
     }
@@ -130,7 +130,7 @@ impl Watch<'_> {
         loop {
             let expiry = self.next_expiry();
             tokio::select! {
-                () = self.out.closed() => return Err(End::Gone),
+                () = self.out.closed() => return Err(End::Disconnected),
                 changed = changes.recv() => match changed {
                     Ok(name) => {
                         let mut names = BTreeSet::from([name]);
@@ -141,7 +141,7 @@ impl Watch<'_> {
                         self.read(names).await?;
                     }
                     Err(RecvError::Lagged(_)) => self.poll().await?,
-                    Err(RecvError::Closed) => return Err(End::Gone),
+                    Err(RecvError::Closed) => return Err(End::Disconnected),
                 },
                 _ = ticks.tick() => self.poll().await?,
                 () = tokio::time::sleep_until(expiry) => {
@@ -310,6 +310,6 @@ impl Watch<'_> {
     }
 
     async fn send(&self, event: WatchEvent) -> Result<(), End> {
-        self.out.send(event).await.map_err(|_| End::Gone)
+        self.out.send(event).await.map_err(|_| End::Disconnected)
     }
 }

@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Answered, Left, Pieces};
+use super::answer::{Answer, Answered, Disconnected, Pieces};
 use super::request::Args;
 use super::tables::{Named, Tables, path_param};
 use crate::analysis::standings;
@@ -115,7 +115,7 @@ struct Row<'g> {
 }
 
 impl Document {
-    async fn write(self, mut out: Pieces) -> Result<(), Left> {
+    async fn write(self, mut out: Pieces) -> Result<(), Disconnected> {
         let Document { grid, commits, labels, options, limit, kind } = self;
         out.field("{\"kind\":", &kind_name(kind)).await?;
         out.field(",\"columns\":", &commits).await?;
@@ -209,12 +209,12 @@ pub async fn tile(
 
 enum Stopped {
     Failed(Error),
-    Left,
+    Disconnected,
 }
 
-impl From<Left> for Stopped {
-    fn from(_: Left) -> Stopped {
-        Stopped::Left
+impl From<Disconnected> for Stopped {
+    fn from(_: Disconnected) -> Stopped {
+        Stopped::Disconnected
     }
 }
 

@@ -16,8 +16,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Report, time_micros};
 use super::seen::{Own, Seen};
+use super::{Report, time_micros};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::params::Params;

@@ -130,8 +130,8 @@ impl Store {
                 self.table().check_and_mutate(row, Some(unchanged), write, []).await?
             }
             None => {
-                let there = Filter::column(FAMILY, HASH);
-                !self.table().check_and_mutate(row, Some(there), [], write).await?
+                let existing = Filter::column(FAMILY, HASH);
+                !self.table().check_and_mutate(row, Some(existing), [], write).await?
             }
         };
         Ok(written.then(|| StoredSet { set, version: Some((hash, time)) }))
