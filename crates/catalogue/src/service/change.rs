@@ -144,7 +144,6 @@ impl Catalogues {
         changes: &[Change<'_>],
         flags: Flags,
     ) -> Result<Written<WriteReply>> {
-        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
         let mut overtaken = 0;
         loop {
             let (fid, catalogue) = self.find(target)?;

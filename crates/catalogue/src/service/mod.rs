@@ -190,7 +190,8 @@ impl Catalogues {
 
     /// Returns the catalogue of a request, using its cookie if possible. Returns `None`
     /// if it does not exist.
-    fn find(&self, target: &Target) -> Result<(Fid, Option<Arc<Catalogue>>)> {
+    fn find(&self, target: Option<&Target>) -> Result<(Fid, Option<Arc<Catalogue>>)> {
+        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
         let fid = Fid::from_wire(&target.fid)?;
         if !target.cookie.is_empty()
             && let Some(cookie) = self.sealer.open_catalogue(fid, &target.cookie)
@@ -244,7 +245,6 @@ impl Catalogues {
 
     /// Returns the catalogue to read from.
     fn readable(&self, target: Option<&Target>) -> Result<Arc<Catalogue>> {
-        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
         let (fid, catalogue) = self.find(target)?;
         let durable = self.store.progress().0;
         catalogue.filter(|catalogue| catalogue.is_readable(durable)).ok_or(Error::NoCatalogue(fid))

@@ -69,9 +69,7 @@ impl Catalogues {
         cancellation: &Cancellation,
     ) -> Result<Written<WriteReply>> {
         let flags = Flags::check(request.flags, flags::DEL_RANGE)?;
-        let target = request.catalogue.as_ref();
-        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
-        let (fid, catalogue) = self.find(target)?;
+        let (fid, catalogue) = self.find(request.catalogue.as_ref())?;
         if fid.is_reserved() {
             return Err(Error::Reserved(fid));
         }
