@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{CommitBuilder, FoldId, Txn, View};
 
+use super::checks::{check_key, check_value, check_vector};
 use super::manage::OVERTAKEN_MAX;
-use super::{Catalogues, Written, check_key, check_value, check_vector};
+use super::{Catalogues, Written};
 use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
 use crate::fid::Fid;

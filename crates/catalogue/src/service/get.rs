@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use stele_engine::{FirstCell, View};
 
+use super::Catalogues;
+use super::checks::{check_key, check_vector};
 use super::effort::Effort;
-use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};

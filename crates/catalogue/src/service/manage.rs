@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{Commit, CommitBuilder, Txn, View, Wait};
 
-use super::{Cancellation, Catalogues, Direction, Walk, WalkSink, Written, check_fids};
+use super::checks::check_fids;
+use super::{Cancellation, Catalogues, Direction, Walk, WalkSink, Written};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::fid::{self, Fid};

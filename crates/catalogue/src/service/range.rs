@@ -2,7 +2,8 @@
 
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, View};
 
-use super::{Cancellation, Catalogues, Written, change, check_key};
+use super::checks::check_key;
+use super::{Cancellation, Catalogues, Written, change};
 use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};

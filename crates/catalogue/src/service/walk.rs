@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Txn};
 
+use super::Catalogues;
+use super::checks::{check_key, check_vector};
 use super::effort::Effort;
 use super::range::key_range;
-use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
