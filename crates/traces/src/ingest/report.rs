@@ -104,12 +104,12 @@ pub fn guess(bytes: &[u8]) -> Option<Format> {
 /// first.
 pub fn last_of_each(entries: Vec<Entry>) -> Vec<Entry> {
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
-    let mut places: HashMap<(Kind, Params), usize> = HashMap::with_capacity(entries.len());
+    let mut positions: HashMap<(Kind, Params), usize> = HashMap::with_capacity(entries.len());
     for entry in entries {
-        match places.get(&(entry.value.kind(), entry.params.clone())) {
+        match positions.get(&(entry.value.kind(), entry.params.clone())) {
             Some(at) => kept[*at] = entry,
             None => {
-                places.insert((entry.value.kind(), entry.params.clone()), kept.len());
+                positions.insert((entry.value.kind(), entry.params.clone()), kept.len());
                 kept.push(entry);
             }
         }
