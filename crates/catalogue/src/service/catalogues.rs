@@ -104,7 +104,7 @@ impl Catalogues {
 
     /// Pins the current snapshot, for reads of several requests.
     pub fn pin(&self) -> Result<Txn> {
-        self.pins.hold(ReadSnapshot::new(&self.store, &self.clock))
+        self.pins.pin(ReadSnapshot::new(&self.store, &self.clock))
     }
 
     /// Returns the snapshot of a request: the pinned txn, or the current durable state.
@@ -192,7 +192,7 @@ impl Catalogues {
         cookie
     }
 
-    pub(super) fn note_copied(&self, bytes: usize) {
+    pub(super) fn count_copied(&self, bytes: usize) {
         self.counted.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }

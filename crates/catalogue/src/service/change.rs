@@ -249,7 +249,7 @@ impl Catalogues {
             let value = wants_value.then(|| cell.value.to_vec());
             state = State::Stored(cell.value.len(), value);
         })?;
-        self.note_place(&read);
+        self.count_place(&read);
         plan.read_at = plan.read_at.max(read.txn);
         Ok(state)
     }
@@ -278,7 +278,7 @@ impl Catalogues {
             match value {
                 Some(value) => {
                     commit.set(layout::FAMILY, b"", 0, value);
-                    self.note_copied(value.len());
+                    self.count_copied(value.len());
                 }
                 None => {
                     commit.delete_row();

@@ -270,8 +270,8 @@ impl Catalogues {
                 continue;
             };
             let totals = if fid.is_reserved() {
-                let (rows, go_on) = (catalogue.space.rows(), || cancellation.check());
-                self.count_rows(&catalogue, &rows, View::Durable, go_on)?
+                let (rows, check) = (catalogue.space.rows(), || cancellation.check());
+                self.count_rows(&catalogue, &rows, View::Durable, check)?
             } else {
                 catalogue.totals()
             };
