@@ -9,7 +9,6 @@ use bytes::Bytes;
 use stele_bigtable::client::{Filter, Mutation, Query, RowEntry};
 
 use super::Store;
-use super::commits::latest_of;
 use crate::error::{Error, Result};
 use crate::row_name::{self, Kind};
 use crate::tile::{self, CommitIndex, Offset, Tile};
@@ -88,7 +87,7 @@ impl Store {
         let start = Bytes::from(row_name::marks(newest));
         let end = stele_bigtable::client::RowRange::prefix(row_name::MARKS).end;
         let range = stele_bigtable::client::RowRange { start, end };
-        let filter = latest_of(MARKS);
+        let filter = Filter::chain([Filter::family(MARKS), Filter::latest()]);
         let mut rows = self.table().read_rows(Query::range(range).filter(filter));
         let mut marked = Vec::new();
         while marked.len() < count {
