@@ -1,25 +1,22 @@
 //! The calls of the generated service. Each runs the core on a thread suited to its
 //! cost, and replies when the commits that the reply is based on are durable. A
-//! streamed vector is received completely before it is processed.
+//! streamed vector is received completely before it is processed (`stream`).
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use stele_engine::Txn;
 use stele_grpc::offload::Cost;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::error::{Error, Result};
-use crate::limits::{RECORD_OVERHEAD_BYTES, REQUEST_BYTES_MAX, STREAMS_BYTES_MAX};
+use crate::error::Result;
 use crate::proto::catalogues_server::Catalogues as Served;
 use crate::proto::*;
 use crate::server::routed;
 use crate::service::{Cancellation, Catalogues, Waiting, Written};
+use crate::stream::{Capacity, receive};
 
-/// The capacity for streams is counted in units of this size.
-const PIECE_BYTES: usize = 1 << 10;
 /// The number of elements that are processed in less than about a millisecond.
 const SHORT_MAX: usize = 1000;
 
@@ -51,13 +48,12 @@ mod cost {
 pub struct Calls {
     service: Arc<Catalogues>,
     /// The capacity for streamed requests in progress.
-    capacity: Arc<Semaphore>,
+    capacity: Capacity,
 }
 
 impl Calls {
     pub fn new(service: Arc<Catalogues>) -> Calls {
-        let capacity = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
-        Calls { service, capacity }
+        Calls { service, capacity: Capacity::default() }
     }
 
     /// Runs a call.
@@ -96,48 +92,6 @@ impl Calls {
         let written = self.run(cost, request, work).await?;
         replied(self.service.settled(written).await?)
     }
-}
-
-/// The capacity held by a streamed request while it is received.
-struct Received {
-    capacity: Arc<Semaphore>,
-    permit: Option<OwnedSemaphorePermit>,
-    bytes: usize,
-}
-
-impl Received {
-    fn new(capacity: &Arc<Semaphore>) -> Received {
-        Received { capacity: capacity.clone(), permit: None, bytes: 0 }
-    }
-
-    /// Reserves capacity for the elements of one more message.
-    fn take(&mut self, sizes: impl Iterator<Item = usize>) -> Result<()> {
-        let bytes: usize = sizes.map(|size| size + RECORD_OVERHEAD_BYTES).sum();
-        self.bytes += bytes;
-        if self.bytes > REQUEST_BYTES_MAX {
-            let (size, limit) = (self.bytes, REQUEST_BYTES_MAX);
-            return Err(Error::TooLarge { what: "a streamed request", size, limit });
-        }
-        let pieces = bytes.div_ceil(PIECE_BYTES) as u32;
-        let more = self.capacity.clone().try_acquire_many_owned(pieces).map_err(|_| {
-            Error::Exhausted("too many large requests are being received: try again".into())
-        })?;
-        match &mut self.permit {
-            Some(permit) => permit.merge(more),
-            None => self.permit = Some(more),
-        }
-        Ok(())
-    }
-}
-
-/// The first message of a stream contains the catalogue and the flags; later ones
-/// contain the same, or none.
-fn check_same(first: (&Option<Target>, u32), later: (&Option<Target>, u32)) -> Result<()> {
-    let same = (later.0.is_none() || later.0 == first.0) && (later.1 == 0 || later.1 == first.1);
-    if !same {
-        return Err(Error::invalid("the messages of a stream name different catalogues or flags"));
-    }
-    Ok(())
 }
 
 fn replied<T>(reply: T) -> Result<Response<T>, Status> {
@@ -194,23 +148,9 @@ impl Served for Calls {
         &self,
         request: Request<Streaming<PutRequest>>,
     ) -> Result<Response<WriteReply>, Status> {
-        let mut messages = request.into_inner();
-        let mut received = Received::new(&self.capacity);
-        let Some(mut all) = messages.message().await? else {
-            return Err(Status::invalid_argument("the stream is empty"));
-        };
-        let size = |record: &Record| {
-            let expected = record.expected.as_ref().map_or(0, |expected| expected.len());
-            record.key.len() + record.value.len() + record.cookie.len() + expected
-        };
-        received.take(all.records.iter().map(size))?;
-        while let Some(more) = messages.message().await? {
-            check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
-            received.take(more.records.iter().map(size))?;
-            all.records.extend(more.records);
-        }
+        let received = receive(request.into_inner(), &self.capacity).await?;
         // The capacity is released when the vector has been written.
-        self.write(cost::STREAM, (all, received), |service, (all, _)| service.put(all)).await
+        self.write(cost::STREAM, received, |service, (all, _)| service.put(all)).await
     }
 
     async fn del(&self, request: Request<DelRequest>) -> Result<Response<WriteReply>, Status> {
@@ -223,22 +163,8 @@ impl Served for Calls {
         &self,
         request: Request<Streaming<DelRequest>>,
     ) -> Result<Response<WriteReply>, Status> {
-        let mut messages = request.into_inner();
-        let mut received = Received::new(&self.capacity);
-        let Some(mut all) = messages.message().await? else {
-            return Err(Status::invalid_argument("the stream is empty"));
-        };
-        let size = |key: &Key| {
-            let expected = key.expected.as_ref().map_or(0, |expected| expected.len());
-            key.key.len() + key.cookie.len() + expected
-        };
-        received.take(all.keys.iter().map(size))?;
-        while let Some(more) = messages.message().await? {
-            check_same((&all.catalogue, all.flags), (&more.catalogue, more.flags))?;
-            received.take(more.keys.iter().map(size))?;
-            all.keys.extend(more.keys);
-        }
-        self.write(cost::STREAM, (all, received), |service, (all, _)| service.del(all)).await
+        let received = receive(request.into_inner(), &self.capacity).await?;
+        self.write(cost::STREAM, received, |service, (all, _)| service.del(all)).await
     }
 
     async fn del_range(
@@ -337,22 +263,5 @@ mod tests {
             begun = begins => begun.unwrap(),
         }
         ends.recv().unwrap();
-    }
-
-    #[test]
-    fn a_stream_and_all_streams_together_are_limited() {
-        let capacity = Arc::new(Semaphore::new(STREAMS_BYTES_MAX / PIECE_BYTES));
-        let half = REQUEST_BYTES_MAX / 2 - RECORD_OVERHEAD_BYTES;
-        let mut streams: Vec<Received> = (0..2).map(|_| Received::new(&capacity)).collect();
-        for stream in &mut streams {
-            stream.take([half].into_iter()).unwrap();
-            stream.take([half].into_iter()).unwrap();
-        }
-        let over = streams[0].take([0].into_iter()).unwrap_err();
-        assert!(matches!(over, Error::TooLarge { .. }), "{over}");
-        let full = Received::new(&capacity).take([half].into_iter()).unwrap_err();
-        assert!(matches!(full, Error::Exhausted(_)), "{full}");
-        drop(streams);
-        Received::new(&capacity).take([half].into_iter()).unwrap();
     }
 }

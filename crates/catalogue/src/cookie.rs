@@ -1,9 +1,11 @@
 //! Cookies: the location of a catalogue or record, authenticated with a secret of the
 //! process. An invalid cookie is ignored, and the ordinary lookup is used.
 
-use std::hash::{BuildHasher, RandomState};
+use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use prost::encoding::{decode_varint, encode_varint};
+use siphasher::sip::SipHasher13;
 use stele_engine::{EntryPlace, Place, Txn};
 
 use crate::fid::Fid;
@@ -27,9 +29,26 @@ pub struct CatalogueCookie {
 
 /// Seals and opens cookies. The seal is a keyed hash: a forged or changed cookie, or
 /// one of another process, does not open.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct Sealer {
-    secret: RandomState,
+    /// The hasher before its first byte, keyed with the secret.
+    keyed: SipHasher13,
+}
+
+impl Default for Sealer {
+    /// Draws a new secret.
+    fn default() -> Sealer {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret).expect("the system always has random bytes");
+        Sealer { keyed: SipHasher13::new_with_key(&secret) }
+    }
+}
+
+impl fmt::Debug for Sealer {
+    /// Does not show the secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Sealer").finish_non_exhaustive()
+    }
 }
 
 impl Sealer {
@@ -74,7 +93,7 @@ impl Sealer {
     }
 
     fn seal(&self, owner: &[u8], start: usize, out: &mut Vec<u8>) {
-        let seal = self.secret.hash_one((owner, &out[start..]));
+        let seal = self.hash(owner, &out[start..]);
         out.extend_from_slice(&seal.to_le_bytes());
     }
 
@@ -84,8 +103,14 @@ impl Sealer {
             return None;
         }
         let (sealed, seal) = cookie.split_at_checked(cookie.len().checked_sub(SEAL_BYTES)?)?;
-        let expected = self.secret.hash_one((owner, sealed));
+        let expected = self.hash(owner, sealed);
         (seal == expected.to_le_bytes()).then(|| sealed.get(1..))?
+    }
+
+    fn hash(&self, owner: &[u8], sealed: &[u8]) -> u64 {
+        let mut hasher = self.keyed;
+        (owner, sealed).hash(&mut hasher);
+        hasher.finish()
     }
 }
 

@@ -6,7 +6,44 @@
 //! commit of the engine, laid out by `layout`; the reply is sent when the commit is
 //! durable. The read path: keys or starts are read from one snapshot (`pins`), each at
 //! the location in its `cookie` or by the ordinary lookup, directly into the bytes of
-//! the reply (`reply`). Deleted catalogues go to the deathrow (`service::deathrow`).
+//! the reply (`reply`). docs/catalogue.md describes the promises and the bytes on disk.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`fid`], `flags`, [`limits`] | the ids of catalogues, the flags of requests, their limits |
+//! | `layout` | tables, rows and bytes on disk |
+//! | `registry`, `catalogue` | open catalogues; key locks and totals |
+//! | [`service`] | the operations: change, get, walk, range, manage, deathrow |
+//! | `cookie`, `pins` | sealed positions of records; snapshots pinned across requests |
+//! | `calls`, `stream`, `server`, `codec`, `reply`, [`proto`] | the gRPC server |
+//! | [`client`] | over the network or within the process |
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use stele_catalogue::client::{Client, NewRecord};
+//! use stele_catalogue::{Catalogues, Fid, Server};
+//! use stele_engine::world::World;
+//! use stele_engine::{Options, Store};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = tempfile::tempdir()?;
+//! let store = Store::open(dir.path(), Options::default(), World::real())?;
+//! let service = Arc::new(Catalogues::open(Arc::new(store))?);
+//! let client = Client::in_process(Server::new(service).routes());
+//!
+//! let fid: Fid = "i|1:1".parse()?;
+//! client.create(&[fid], 0).await?;
+//! let people = client.catalogue(fid);
+//! people.put(vec![NewRecord::new("ada", "1815"), NewRecord::new("alan", "1912")], 0).await?;
+//! let born = people.get_one("ada").await?.expect("the record was stored");
+//! assert_eq!(born.joined(), "1815");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -25,6 +62,7 @@ mod registry;
 mod reply;
 mod server;
 pub mod service;
+mod stream;
 
 pub use error::{Error, Result};
 pub use fid::Fid;

@@ -66,8 +66,8 @@ struct Pin {
 }
 
 impl Pins {
-    /// Holds a snapshot until it is released or no longer used.
-    pub fn hold(&self, snapshot: ReadSnapshot) -> Result<Txn> {
+    /// Pins a snapshot until it is released or no longer used.
+    pub fn pin(&self, snapshot: ReadSnapshot) -> Result<Txn> {
         let mut held = self.held.lock();
         let txn = snapshot.txn();
         if let Some(pin) = held.get_mut(&txn) {
@@ -135,7 +135,7 @@ mod tests {
         let (store, clock) = store(dir.path());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
         let pins = Pins::default();
-        let txn = pins.hold(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
+        let txn = pins.pin(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
         let while_used = Duration::from_secs(20);
         for _ in 0..SNAPSHOT_AGE_MAX.as_secs() / while_used.as_secs() {
             pins.get(txn.raw()).unwrap();
@@ -145,7 +145,7 @@ mod tests {
         clock.advance(Duration::from_secs(31));
         assert!(matches!(pins.get(txn.raw()), Err(Error::Unpinned(unpinned)) if unpinned == txn));
         assert!(!pins.release(txn));
-        let txn = pins.hold(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
+        let txn = pins.pin(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
         clock.advance(Duration::from_secs(31));
         assert!(pins.get(txn.raw()).is_err(), "it was not used");
     }
@@ -171,8 +171,8 @@ mod tests {
         let (store, clock) = store(dir.path());
         let clock: Arc<dyn Clock> = clock;
         let pins = Pins::default();
-        let first = pins.hold(ReadSnapshot::new(&store, &clock)).unwrap();
-        let second = pins.hold(ReadSnapshot::new(&store, &clock)).unwrap();
+        let first = pins.pin(ReadSnapshot::new(&store, &clock)).unwrap();
+        let second = pins.pin(ReadSnapshot::new(&store, &clock)).unwrap();
         assert_eq!(first, second, "nothing was written between them");
         assert!(pins.release(first));
         pins.get(second.raw()).unwrap();

@@ -12,6 +12,7 @@
 //! - `codec`: rejects undecodable messages as the sender's mistake
 //! - `memory`: the memory that calls may use
 //! - `offload`: the threads that blocking work runs on
+//! - `percent`: strict percent-decoding
 //!
 //! Client side:
 //!
@@ -68,6 +69,7 @@ mod handler;
 pub mod memory;
 mod method_path;
 pub mod offload;
+pub mod percent;
 mod secret;
 mod services;
 mod timeout;

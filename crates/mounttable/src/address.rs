@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use stele_grpc::percent;
+
 use crate::error::{Error, Result};
 use crate::name;
 
@@ -126,11 +128,11 @@ fn parse_whole(text: &str) -> Option<Endpoint> {
         _ => return None,
     };
     let blessings = list(next()?).map(str::to_string).collect();
-    let address = if address.is_empty() { ":0".into() } else { unescape(address)? };
+    let address = if address.is_empty() { ":0".into() } else { percent::decode(address)? };
     Some(Endpoint {
         protocol: protocol.into(),
         address,
-        routes: list(routes).map(unescape).collect::<Option<_>>()?,
+        routes: list(routes).map(percent::decode).collect::<Option<_>>()?,
         routing_id: routing_id.into(),
         kind,
         blessings,
@@ -144,10 +146,6 @@ fn list(text: &str) -> impl Iterator<Item = &str> {
 /// Escapes `@`, `,` and `%` as `%NN`.
 fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('@', "%40").replace(',', "%2C")
-}
-
-fn unescape(text: &str) -> Option<String> {
-    name::decode_element(text)
 }
 
 #[cfg(test)]

@@ -66,9 +66,8 @@ impl std::fmt::Display for Caller {
 
 /// Returns whether a text is valid between colons.
 pub fn is_component(text: &str) -> bool {
-    let forbidden = |letter: char| {
-        matches!(letter, ',' | '(' | ')' | '<' | '>' | '/' | ':') || letter.is_control()
-    };
+    let forbidden =
+        |ch: char| matches!(ch, ',' | '(' | ')' | '<' | '>' | '/' | ':') || ch.is_control();
     !text.is_empty()
         && text != EXACTLY
         && !text.contains(EVERYBODY)

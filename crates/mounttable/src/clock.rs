@@ -1,6 +1,5 @@
 //! The clock for deadlines and ages, and random numbers. Tests use a manual clock.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -53,7 +52,7 @@ pub fn whole_millis(micros: i64) -> i64 {
     micros - micros.rem_euclid(1000)
 }
 
-/// Returns an unpredictable number.
+/// Returns a random number, which is not a secret.
 pub fn random() -> u64 {
-    RandomState::new().hash_one(0u8)
+    fastrand::u64(..)
 }

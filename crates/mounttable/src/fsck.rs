@@ -276,21 +276,21 @@ fn counters(counted: &BTreeMap<String, i64>, stored: &BTreeMap<String, i64>) -> 
 
 /// Repairs until a check finds nothing that can be repaired. Returns the repaired
 /// problems and the last report. There must be no other writers.
-pub async fn mend(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
-    mend_within(rows, CHECKED_MAX).await
+pub async fn repair(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
+    repair_within(rows, CHECKED_MAX).await
 }
 
 /// The same, keeping about so many rows and references at once.
-pub async fn mend_within(rows: &NodeRows, checked_max: usize) -> Result<(Vec<Problem>, Report)> {
-    let mut mended = Vec::new();
+pub async fn repair_within(rows: &NodeRows, checked_max: usize) -> Result<(Vec<Problem>, Report)> {
+    let mut repaired = Vec::new();
     for _ in 0..PASSES_MAX {
         let report = check_within(rows, checked_max).await?;
         let (counters, structure): (Vec<_>, Vec<_>) =
             report.problems.iter().partition(|problem| matches!(problem, Problem::Counter { .. }));
         let mut progress = false;
         for problem in structure {
-            if repair(rows, problem).await? {
-                mended.push(problem.clone());
+            if repair_one(rows, problem).await? {
+                repaired.push(problem.clone());
                 progress = true;
             }
         }
@@ -303,21 +303,21 @@ pub async fn mend_within(rows: &NodeRows, checked_max: usize) -> Result<(Vec<Pro
             _ => None,
         });
         rows.counters.set(right).await?;
-        mended.extend(counters.into_iter().cloned());
+        repaired.extend(counters.into_iter().cloned());
         let report = check_within(rows, checked_max).await?;
-        return Ok((mended, report));
+        return Ok((repaired, report));
     }
-    Ok((mended, check_within(rows, checked_max).await?))
+    Ok((repaired, check_within(rows, checked_max).await?))
 }
 
 /// Repairs one problem if it still exists. Rows that change concurrently are left for
 /// the next pass.
-async fn repair(rows: &NodeRows, problem: &Problem) -> Result<bool> {
+async fn repair_one(rows: &NodeRows, problem: &Problem) -> Result<bool> {
     let done = match problem {
         Problem::Orphan { name, id } => match rows.get_now(name).await? {
             Some(node) if node.id == *id && !name.is_root() => {
                 // Its reference may have been added after the parent was read.
-                if rows.is_known(&node).await? {
+                if rows.is_referenced(&node).await? {
                     return Ok(false);
                 }
                 match is_in_use(rows, &node).await? {
@@ -410,5 +410,5 @@ async fn adopt(rows: &NodeRows, node: &Node) -> Result<()> {
             }
         });
     }
-    rows.refer_again(node).await
+    rows.restore_reference(node).await
 }

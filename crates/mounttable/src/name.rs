@@ -1,12 +1,14 @@
 //! The syntax of names as clients write them: cleaning, rooted names, and the address
 //! of a server at the start. `node_name` defines the names of nodes on one server.
 
+use stele_grpc::percent;
+
 /// Merges repeated slashes, and removes a trailing one.
 pub fn clean(name: &str) -> String {
     let mut cleaned = String::with_capacity(name.len());
-    for letter in name.chars() {
-        if letter != '/' || !cleaned.ends_with('/') {
-            cleaned.push(letter);
+    for ch in name.chars() {
+        if ch != '/' || !cleaned.ends_with('/') {
+            cleaned.push(ch);
         }
     }
     if cleaned.len() > 1 && cleaned.ends_with('/') {
@@ -77,18 +79,7 @@ pub fn encode_element(element: &str) -> String {
 /// Reverses `encode_element`. Returns `None` if a `%` is not followed by two hex digits
 /// or the result is not UTF-8.
 pub fn decode_element(encoded: &str) -> Option<String> {
-    let mut decoded = Vec::with_capacity(encoded.len());
-    let mut bytes = encoded.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(bytes.next()?).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        decoded.push((high * 16 + low) as u8);
-    }
-    String::from_utf8(decoded).ok()
+    percent::decode(encoded)
 }
 
 /// Removes the pattern of the expected server from the start of a name:

@@ -26,7 +26,7 @@ pub const PERMISSIONS: &[u8] = b"p";
 pub const PRESENT: &[u8] = &[1];
 
 pub const ROOT_ID: &str = "ROOTNODE";
-const ID_LETTERS: usize = 8;
+const ID_BYTES: usize = 8;
 
 /// The version of a row, which changes with every conditional mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,7 +118,7 @@ pub fn reference_column(id: &str, element: &str) -> Bytes {
 /// Returns the id and the last element of a child, or `None` if the column is
 /// malformed.
 pub fn parse_reference(column: &[u8]) -> Option<(&str, &str)> {
-    let parts = std::str::from_utf8(column).ok()?.split_at_checked(ID_LETTERS);
+    let parts = std::str::from_utf8(column).ok()?.split_at_checked(ID_BYTES);
     parts.filter(|(_, element)| !element.is_empty())
 }
 
@@ -130,7 +130,7 @@ impl Node {
             what: what.into(),
         };
         let name = NodeName::from_row_key(&row.key).ok_or_else(|| damaged("invalid key"))?;
-        let id = text(row.value(METADATA, ID)).filter(|id| id.len() == ID_LETTERS);
+        let id = text(row.value(METADATA, ID)).filter(|id| id.len() == ID_BYTES);
         let version = row.latest(METADATA, VERSION).ok_or_else(|| damaged("missing version"))?;
         let creator = row.latest(METADATA, CREATOR).ok_or_else(|| damaged("missing creator"))?;
         let permissions =

@@ -35,8 +35,8 @@ pub enum Element {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
-    Letter(char),
-    AnyLetter,
+    Char(char),
+    AnyChar,
     AnyRun,
     Class { negated: bool, ranges: Vec<(char, char)> },
     Nothing,
@@ -131,20 +131,20 @@ impl std::fmt::Display for Pattern {
 impl Element {
     fn parse(text: &str) -> Result<Element, &'static str> {
         let mut tokens = Vec::new();
-        let mut letters = text.chars();
-        while let Some(letter) = letters.next() {
-            tokens.push(match letter {
+        let mut chars = text.chars();
+        while let Some(ch) = chars.next() {
+            tokens.push(match ch {
                 '*' if tokens.last() == Some(&Token::AnyRun) => continue,
                 '*' => Token::AnyRun,
-                '?' => Token::AnyLetter,
-                '\\' => Token::Letter(letters.next().ok_or("a \\ at the end quotes nothing")?),
-                '[' => class(&mut letters)?,
-                plain => Token::Letter(plain),
+                '?' => Token::AnyChar,
+                '\\' => Token::Char(chars.next().ok_or("a \\ at the end quotes nothing")?),
+                '[' => class(&mut chars)?,
+                plain => Token::Char(plain),
             });
         }
         let fixed: Option<String> = tokens
             .iter()
-            .map(|token| if let Token::Letter(letter) = token { Some(*letter) } else { None })
+            .map(|token| if let Token::Char(ch) = token { Some(*ch) } else { None })
             .collect();
         Ok(fixed.map_or(Element::Wild(tokens), Element::Fixed))
     }
@@ -157,19 +157,19 @@ impl Element {
     }
 
     fn to_text(&self) -> String {
-        let quoted = |letter: &char| match letter {
-            '*' | '?' | '[' | ']' | '\\' | '-' | '^' => format!("\\{letter}"),
+        let quoted = |ch: &char| match ch {
+            '*' | '?' | '[' | ']' | '\\' | '-' | '^' => format!("\\{ch}"),
             plain => plain.to_string(),
         };
         let tokens = match self {
             // Quote elements that would be a recursion at the end of a pattern.
             Element::Fixed(name) if name == "..." => return "\\...".into(),
-            Element::Fixed(name) => return name.chars().map(|letter| quoted(&letter)).collect(),
+            Element::Fixed(name) => return name.chars().map(|ch| quoted(&ch)).collect(),
             Element::Wild(tokens) => tokens,
         };
         let token = |token: &Token| match token {
-            Token::Letter(letter) => quoted(letter),
-            Token::AnyLetter => "?".into(),
+            Token::Char(ch) => quoted(ch),
+            Token::AnyChar => "?".into(),
             Token::AnyRun => "*".into(),
             Token::Nothing => "[]".into(),
             Token::Class { negated, ranges } => {
@@ -185,17 +185,17 @@ impl Element {
 }
 
 /// Parses a class up to its `]`. A meaningless class matches nothing.
-fn class(letters: &mut std::str::Chars<'_>) -> Result<Token, &'static str> {
+fn class(chars: &mut std::str::Chars<'_>) -> Result<Token, &'static str> {
     const OPEN: &str = "a [ is not closed";
     // `None` is a dash that is not quoted.
     let mut inside: Vec<Option<char>> = Vec::new();
     let mut negated = false;
     loop {
-        match letters.next().ok_or(OPEN)? {
+        match chars.next().ok_or(OPEN)? {
             ']' => break,
             '^' if inside.is_empty() && !negated => negated = true,
             '-' => inside.push(None),
-            '\\' => inside.push(Some(letters.next().ok_or(OPEN)?)),
+            '\\' => inside.push(Some(chars.next().ok_or(OPEN)?)),
             plain => inside.push(Some(plain)),
         }
     }
@@ -222,23 +222,23 @@ fn class(letters: &mut std::str::Chars<'_>) -> Result<Token, &'static str> {
 /// last one is extended on a mismatch, so the time is bounded by the product of the
 /// lengths.
 fn wild_matches(tokens: &[Token], name: &str) -> bool {
-    let letters: Vec<char> = name.chars().collect();
-    let (mut token, mut letter) = (0, 0);
+    let chars: Vec<char> = name.chars().collect();
+    let (mut token, mut at) = (0, 0);
     let mut last_run: Option<(usize, usize)> = None;
-    while letter < letters.len() {
+    while at < chars.len() {
         match tokens.get(token) {
             Some(Token::AnyRun) => {
-                last_run = Some((token, letter));
+                last_run = Some((token, at));
                 token += 1;
             }
-            Some(one) if one.takes(letters[letter]) => {
+            Some(one) if one.takes(chars[at]) => {
                 token += 1;
-                letter += 1;
+                at += 1;
             }
             _ => match &mut last_run {
                 Some((run, end)) => {
                     *end += 1;
-                    (token, letter) = (*run + 1, *end);
+                    (token, at) = (*run + 1, *end);
                 }
                 None => return false,
             },
@@ -248,13 +248,13 @@ fn wild_matches(tokens: &[Token], name: &str) -> bool {
 }
 
 impl Token {
-    fn takes(&self, letter: char) -> bool {
+    fn takes(&self, ch: char) -> bool {
         match self {
-            Token::Letter(own) => *own == letter,
-            Token::AnyLetter => true,
+            Token::Char(own) => *own == ch,
+            Token::AnyChar => true,
             Token::AnyRun | Token::Nothing => false,
             Token::Class { negated, ranges } => {
-                ranges.iter().any(|(low, high)| (low..=high).contains(&&letter)) != *negated
+                ranges.iter().any(|(low, high)| (low..=high).contains(&&ch)) != *negated
             }
         }
     }

@@ -104,12 +104,12 @@ impl From<tree::Found> for GlobReply {
     }
 }
 
-impl From<tree::Seen> for WatchReply {
-    fn from(seen: tree::Seen) -> WatchReply {
-        let reply = match seen {
-            tree::Seen::Synced => watch_reply::Reply::Synced(true),
-            tree::Seen::Change(change) => {
-                let tree::Known { name, id, version } = change.node;
+impl From<tree::WatchEvent> for WatchReply {
+    fn from(event: tree::WatchEvent) -> WatchReply {
+        let reply = match event {
+            tree::WatchEvent::Synced => watch_reply::Reply::Synced(true),
+            tree::WatchEvent::Change(change) => {
+                let tree::KnownNode { name, id, version } = change.node;
                 watch_reply::Reply::Change(NodeChange {
                     node: Some(NodeVersion { name, id, version }),
                     deleted: change.deleted,

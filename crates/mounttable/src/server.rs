@@ -20,7 +20,7 @@ use crate::identity::{ShownCertificate, Tokens};
 use crate::node::Flags;
 use crate::proto;
 use crate::proto::mounttable_server::{Mounttable as Service, MounttableServer};
-use crate::tree::{Call, Known, Mount, Mounttable};
+use crate::tree::{Call, KnownNode, Mount, Mounttable};
 
 /// The maximum number of replies buffered for a slow caller.
 const ANSWERS_AHEAD: usize = 64;
@@ -230,7 +230,7 @@ impl Service for Server {
         let (table, request) = (self.table.clone(), request.into_inner());
         let known = request.known.into_iter();
         let known =
-            known.map(|proto::NodeVersion { name, id, version }| Known { name, id, version });
+            known.map(|proto::NodeVersion { name, id, version }| KnownNode { name, id, version });
         let known: Vec<_> = known.collect();
         Ok(replies(move |out| async move { table.watch(&call, &request.name, known, &out).await }))
     }
@@ -250,10 +250,10 @@ impl Service for Server {
                 let _only = CHECKING.acquire().await;
                 fsck::check_within(rows, checked_max).await
             };
-            let (mended, report) = match fix {
+            let (repaired, report) = match fix {
                 true => {
                     let _only = CHECKING.acquire().await;
-                    fsck::mend_within(rows, checked_max).await?
+                    fsck::repair_within(rows, checked_max).await?
                 }
                 // It changes nothing, so it ends when its caller goes away.
                 false => tokio::select! {
@@ -261,7 +261,7 @@ impl Service for Server {
                     report = check => (Vec::new(), report?),
                 },
             };
-            for reply in proto::fsck_replies(&mended, &report) {
+            for reply in proto::fsck_replies(&repaired, &report) {
                 if out.send(reply).await.is_err() {
                     break;
                 }

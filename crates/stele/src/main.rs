@@ -87,6 +87,8 @@ pub enum Outcome {
     Sound,
     Damaged,
     Absent,
+    /// A check found something that should fail a job.
+    Findings,
 }
 
 fn main() -> ExitCode {
@@ -113,7 +115,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,
-        Ok(Outcome::Damaged | Outcome::Absent) => ExitCode::from(1),
+        Ok(Outcome::Damaged | Outcome::Absent | Outcome::Findings) => ExitCode::from(1),
         // The reader of the output has closed it on purpose, as `head` does.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

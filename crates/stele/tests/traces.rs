@@ -234,7 +234,7 @@ fn a_build_is_held_up_until_what_is_new_has_been_looked_at() {
     assert_eq!(blamed["suspects"].as_array().unwrap().len(), 10);
     let digest = broken["digest"].as_str().unwrap();
     let told = server.text(&["label", "ci", "prints", digest, "positive", "--by", "ada"]);
-    assert_eq!(told, format!("{digest} of prints is positive\n"));
+    assert_eq!(told, format!("digest {digest} of prints labelled positive\n"));
     assert_eq!(server.text(&["check", "ci", "class=lib"]), "3 traces: 0 negative, 0 untriaged\n");
     server.text(&["label", "ci", "prints", digest, "negative"]);
     assert_eq!(server.json(1, &["check", "ci", "--untriaged-ok"])["label"], "negative");

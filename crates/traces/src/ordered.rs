@@ -168,18 +168,18 @@ impl OrderedParamSet {
 /// sets.
 pub fn encode_in(bytes: &[u8], params: &Params) -> Result<Option<String>, String> {
     let mut pairs = Vec::with_capacity(params.len());
-    let (mut last, mut key_place, mut value_place, mut wanted) = (None::<String>, 0, 0, None);
+    let (mut last, mut key_position, mut value_position, mut wanted) = (None::<String>, 0, 0, None);
     walk(bytes, |key, value| {
         if last.as_deref() != Some(key) {
-            key_place += u32::from(last.is_some());
-            value_place = 0;
+            key_position += u32::from(last.is_some());
+            value_position = 0;
             wanted = params.get(key);
             last = Some(key.to_string());
         }
         if wanted == Some(value) {
-            pairs.push((key_place, value_place));
+            pairs.push((key_position, value_position));
         }
-        value_place += 1;
+        value_position += 1;
     })?;
     if pairs.len() < params.len() {
         return Ok(None);

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use stele_grpc::percent;
 
 use crate::error::{Error, Result};
 
@@ -114,8 +115,8 @@ impl Params {
                 return Err(wrong("a = in a value must be written as %3D"));
             }
             let bad = || wrong("a % must be followed by two uppercase hex digits");
-            let key = unescape(key).ok_or_else(bad)?;
-            let value = unescape(value).ok_or_else(bad)?;
+            let key = percent::decode(key).ok_or_else(bad)?;
+            let value = percent::decode(value).ok_or_else(bad)?;
             // Keys are compared, not whole parts: `gpu` sorts before `gpu2`.
             if pairs.last().is_some_and(|(last, _)| **last >= *key) {
                 return Err(wrong("keys must be in ascending order and unique"));
@@ -127,6 +128,15 @@ impl Params {
             return Err(wrong("exactly %, commas, = and control characters must be escaped"));
         }
         Ok(params)
+    }
+
+    /// Parses texts of the form `key=value`, as callers give them.
+    pub fn parse_pairs(texts: &[String]) -> Result<Params> {
+        let pairs = texts.iter().map(|text| {
+            text.split_once('=')
+                .ok_or_else(|| Error::invalid(format!("invalid param {text:?}: use key=value")))
+        });
+        Params::new(pairs.collect::<Result<Vec<_>>>()?)
     }
 }
 
@@ -253,31 +263,18 @@ impl fmt::Display for Params {
 
 /// Escapes `%`, `,`, `=`, control characters and those in `also` as `%XX`.
 pub(crate) fn escape(text: &str, out: &mut String, also: &[char]) {
-    for letter in text.chars() {
-        match letter {
-            '%' | ',' | '=' | '\0'..='\x1f' | '\x7f' => push_escaped(letter, out),
-            letter if also.contains(&letter) => push_escaped(letter, out),
-            letter => out.push(letter),
+    for ch in text.chars() {
+        match ch {
+            '%' | ',' | '=' | '\0'..='\x1f' | '\x7f' => push_escaped(ch, out),
+            ch if also.contains(&ch) => push_escaped(ch, out),
+            ch => out.push(ch),
         }
     }
 }
 
-fn push_escaped(letter: char, out: &mut String) {
+fn push_escaped(ch: char, out: &mut String) {
     use fmt::Write;
-    let _ = write!(out, "%{:02X}", letter as u32);
-}
-
-/// Returns `None` if an escape is not two hex digits of an ASCII character.
-pub(crate) fn unescape(text: &str) -> Option<String> {
-    let mut out = String::with_capacity(text.len());
-    let mut parts = text.split('%');
-    out.push_str(parts.next()?);
-    for part in parts {
-        let code = u8::from_str_radix(part.get(..2)?, 16).ok().filter(u8::is_ascii)?;
-        out.push(code as char);
-        out.push_str(&part[2..]);
-    }
-    Some(out)
+    let _ = write!(out, "%{:02X}", ch as u32);
 }
 
 #[cfg(test)]

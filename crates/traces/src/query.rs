@@ -129,8 +129,8 @@ impl FromStr for Query {
                 Error::invalid(format!("invalid part {part:?} of the query: use key=value"))
             })?;
             let bad = || Error::invalid(format!("invalid % escape in part {part:?} of the query"));
-            let key = percent_decoded(key).ok_or_else(bad)?;
-            let value = percent_decoded(value).ok_or_else(bad)?;
+            let key = stele_grpc::percent::decode(key).ok_or_else(bad)?;
+            let value = stele_grpc::percent::decode(value).ok_or_else(bad)?;
             if key.is_empty() || value.is_empty() {
                 return Err(Error::invalid(format!(
                     "invalid part {part:?} of the query: use key=value"
@@ -189,21 +189,6 @@ impl fmt::Debug for Query {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Query({:?})", self.text)
     }
-}
-
-/// Decodes `%XX` escapes; a plus sign is not decoded. Returns `None` for an invalid
-/// escape or if the result is not UTF-8.
-pub fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next()?.as_bytes());
-    for part in parts {
-        let digits =
-            part.get(..2).filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(&part.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

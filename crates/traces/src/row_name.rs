@@ -2,9 +2,9 @@
 //! that the rows of one tile are spread over the table; it depends only on the subkey.
 
 use bytes::Bytes;
+use stele_grpc::percent;
 
 use crate::digest::Digest;
-use crate::query::percent_decoded;
 use crate::tile::Tile;
 
 /// The default and maximum number of shards: a shard has two digits.
@@ -51,7 +51,7 @@ impl Kind {
 /// Returns the shard of a subkey.
 pub fn shard(subkey: &[u8], shards: u8) -> u8 {
     // The remainder is less than 256.
-    (crc32(subkey) % u32::from(shards)) as u8
+    (crc32fast::hash(subkey) % u32::from(shards)) as u8
 }
 
 pub fn param_set(tile: Tile) -> String {
@@ -119,7 +119,7 @@ pub fn labels_of_shard(shard: u8) -> String {
 
 /// Returns the test in the name of a row of labels.
 pub fn test(row: &[u8]) -> Option<String> {
-    percent_decoded(str::from_utf8(subkey(row)).ok()?)
+    percent::decode(str::from_utf8(subkey(row)).ok()?)
 }
 
 /// Returns the part after the last colon.
@@ -138,33 +138,19 @@ pub fn subkey_text(row: &Bytes) -> Option<String> {
     String::from_utf8(subkey(row).to_vec()).ok()
 }
 
-/// Computes CRC-32 with the polynomial of IEEE 802.3.
-fn crc32(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut at = 0;
-        while at < 256 {
-            let mut value = at as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                value = (value >> 1) ^ (0xedb8_8320 & 0u32.wrapping_sub(value & 1));
-                bit += 1;
-            }
-            table[at] = value;
-            at += 1;
-        }
-        table
-    };
-    !bytes.iter().fold(!0, |sum, byte| TABLE[usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn shards_are_crc32_of_the_subkey() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        // Of any length: long input takes another path in the library.
+        let long = b",config=8888,name=blur,os=Android,".repeat(8);
+        assert_eq!(crc32fast::hash(b""), 0);
+        assert_eq!(crc32fast::hash(b"abc"), 0x3524_41c2);
+        assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32fast::hash(&long), 0x2851_3614);
+        assert_eq!(shard(&long, SHARDS), 20);
         for (subkey, expected) in [
             (",0=1,1=3,3=0,", 9),
             (",0=1,1=3,9=0,", 13),

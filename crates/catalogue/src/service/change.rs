@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{CommitBuilder, FoldId, Txn, View};
 
+use super::checks::{check_key, check_value, check_vector};
 use super::manage::OVERTAKEN_MAX;
-use super::{Catalogues, Written, check_key, check_value, check_vector};
+use super::{Catalogues, Written};
 use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
 use crate::fid::Fid;
@@ -144,7 +145,6 @@ impl Catalogues {
         changes: &[Change<'_>],
         flags: Flags,
     ) -> Result<Written<WriteReply>> {
-        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
         let mut overtaken = 0;
         loop {
             let (fid, catalogue) = self.find(target)?;
@@ -249,7 +249,7 @@ impl Catalogues {
             let value = wants_value.then(|| cell.value.to_vec());
             state = State::Stored(cell.value.len(), value);
         })?;
-        self.note_place(&read);
+        self.count_place(&read);
         plan.read_at = plan.read_at.max(read.txn);
         Ok(state)
     }
@@ -278,7 +278,7 @@ impl Catalogues {
             match value {
                 Some(value) => {
                     commit.set(layout::FAMILY, b"", 0, value);
-                    self.note_copied(value.len());
+                    self.count_copied(value.len());
                 }
                 None => {
                     commit.delete_row();

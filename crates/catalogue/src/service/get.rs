@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use stele_engine::{FirstCell, View};
 
+use super::Catalogues;
+use super::checks::{check_key, check_vector};
 use super::effort::Effort;
-use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
@@ -114,10 +115,10 @@ impl Get {
             |cell| {
                 found = true;
                 answer.value(cell.value);
-                service.note_copied(cell.value.len());
+                service.count_copied(cell.value.len());
             },
         )?;
-        service.note_place(&read);
+        service.count_place(&read);
         self.cookie.clear();
         if found && self.cookies {
             service.sealer.seal_record(object, read.place.as_ref(), &mut self.cookie);
@@ -130,7 +131,7 @@ impl Get {
 }
 
 impl Catalogues {
-    pub(super) fn note_place(&self, read: &FirstCell) {
+    pub(super) fn count_place(&self, read: &FirstCell) {
         if read.by_place {
             self.counted.places.fetch_add(1, Ordering::Relaxed);
         }

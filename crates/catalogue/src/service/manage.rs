@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{Commit, CommitBuilder, Txn, View, Wait};
 
-use super::{Cancellation, Catalogues, Direction, Walk, WalkSink, Written, check_fids};
+use super::checks::check_fids;
+use super::{Cancellation, Catalogues, Direction, Walk, WalkSink, Written};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::fid::{self, Fid};
@@ -269,8 +270,8 @@ impl Catalogues {
                 continue;
             };
             let totals = if fid.is_reserved() {
-                let (rows, go_on) = (catalogue.space.rows(), || cancellation.check());
-                self.count_rows(&catalogue, &rows, View::Durable, go_on)?
+                let (rows, check) = (catalogue.space.rows(), || cancellation.check());
+                self.count_rows(&catalogue, &rows, View::Durable, check)?
             } else {
                 catalogue.totals()
             };

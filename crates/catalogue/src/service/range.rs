@@ -2,7 +2,8 @@
 
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, View};
 
-use super::{Cancellation, Catalogues, Written, change, check_key};
+use super::checks::check_key;
+use super::{Cancellation, Catalogues, Written, change};
 use crate::catalogue::{Catalogue, Totals};
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
@@ -27,8 +28,8 @@ impl Catalogues {
         let catalogue = self.readable(request.catalogue.as_ref())?;
         let rows = key_range(&catalogue.space, request.range.as_ref())?;
         let snapshot = self.read_snapshot(request.at)?;
-        let go_on = || cancellation.check().and_then(|()| snapshot.renew());
-        let totals = self.count_rows(&catalogue, &rows, snapshot.view(), go_on)?;
+        let check = || cancellation.check().and_then(|()| snapshot.renew());
+        let totals = self.count_rows(&catalogue, &rows, snapshot.view(), check)?;
         if catalogue.is_dropped() {
             return Err(Error::NoCatalogue(catalogue.fid));
         }
@@ -41,9 +42,9 @@ impl Catalogues {
         catalogue: &Catalogue,
         rows: &RowRange,
         view: View,
-        go_on: impl Fn() -> Result<()>,
+        check: impl Fn() -> Result<()>,
     ) -> Result<Totals> {
-        go_on()?;
+        check()?;
         let mut totals = Totals::default();
         if rows.is_empty() {
             return Ok(totals);
@@ -55,7 +56,7 @@ impl Catalogues {
             totals.add(space.key(cell.row), cell.value.len());
         };
         while !scan.next_batch(BatchLimits::default(), &mut sink)?.done {
-            go_on()?;
+            check()?;
         }
         Ok(totals)
     }
@@ -69,9 +70,7 @@ impl Catalogues {
         cancellation: &Cancellation,
     ) -> Result<Written<WriteReply>> {
         let flags = Flags::check(request.flags, flags::DEL_RANGE)?;
-        let target = request.catalogue.as_ref();
-        let target = target.ok_or_else(|| Error::invalid("the request names no catalogue"))?;
-        let (fid, catalogue) = self.find(target)?;
+        let (fid, catalogue) = self.find(request.catalogue.as_ref())?;
         if fid.is_reserved() {
             return Err(Error::Reserved(fid));
         }
@@ -82,8 +81,8 @@ impl Catalogues {
             return Err(Error::NoCatalogue(fid));
         }
         let mut txn = self.store.progress().1;
-        let go_on = || cancellation.check();
-        let found = self.count_rows(&catalogue, &rows, View::Latest, go_on)?;
+        let check = || cancellation.check();
+        let found = self.count_rows(&catalogue, &rows, View::Latest, check)?;
         if found.records > 0 {
             let mut commit = CommitBuilder::new();
             commit.table(catalogue.space.table).delete_range(&rows);

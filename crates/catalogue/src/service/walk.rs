@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Txn};
 
+use super::Catalogues;
+use super::checks::{check_key, check_vector};
 use super::effort::Effort;
 use super::range::key_range;
-use super::{Catalogues, check_key, check_vector};
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Result};
 use crate::flags::{self, Flag, Flags};
@@ -81,7 +82,7 @@ impl Walk {
         if !self.flags.has(Flag::Pin) {
             return Ok(None);
         }
-        self.service.pins.hold(self.snapshot.clone()).map(Some)
+        self.service.pins.pin(self.snapshot.clone()).map(Some)
     }
 
     /// Returns a cookie for the catalogue, unless NO_COOKIES is set.
@@ -160,7 +161,7 @@ impl Walk {
             })?
         };
         self.count += count;
-        self.service.note_copied(copied);
+        self.service.count_copied(copied);
         let code = if self.count == wanted { Code::Ok } else { Code::End };
         Ok((batch.done || self.count == wanted).then_some(code))
     }
@@ -175,7 +176,7 @@ impl Walk {
             self.service.store.read_first(space.table, &row, &view, place.as_ref(), |_| {
                 found = true;
             })?;
-        self.service.note_place(&read);
+        self.service.count_place(&read);
         Ok(found)
     }
 

@@ -1,8 +1,6 @@
 //! The client's cache: the servers found for a name.
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
+use std::iter::successors;
 
 use super::Location;
 use crate::clock::Clock;
@@ -11,39 +9,33 @@ use crate::node::Server;
 use crate::tree::Entry;
 
 const ENTRIES_MAX: usize = 4000;
-/// Number of entries that are left after trimming.
-const ENTRIES_KEPT: usize = 3000;
 
 pub struct Cache {
     enabled: bool,
     clock: Clock,
     /// By the full name of the mount point.
-    entries: Mutex<HashMap<String, Entry>>,
+    entries: quick_cache::sync::Cache<String, Entry>,
 }
 
 impl Cache {
     pub fn new(enabled: bool) -> Cache {
-        Cache { enabled, clock: Clock::system(), entries: Mutex::default() }
+        let entries = quick_cache::sync::Cache::new(ENTRIES_MAX);
+        Cache { enabled, clock: Clock::system(), entries }
     }
 
     /// Returns the entry of the longest cached prefix of a name. An entry with an
     /// expired server is not used at all.
     pub fn find(&self, location: &Location) -> Option<Entry> {
         let full = location.full();
-        let entries = self.entries.lock();
         let now = self.clock.now();
-        let mut prefix = &full[..];
-        loop {
-            let fresh = |entry: &&Entry| {
-                entry.servers.iter().all(|server: &Server| server.deadline_micros >= now)
-            };
-            if let Some(entry) = entries.get(prefix).filter(fresh) {
-                let rest = full[prefix.len()..].trim_start_matches('/').to_string();
-                return Some(Entry { name: rest, ..entry.clone() });
-            }
-            let cut = prefix.rfind('/').filter(|cut| *cut > location.server.len())?;
-            prefix = &prefix[..cut];
-        }
+        let fresh = |entry: &Entry| {
+            entry.servers.iter().all(|server: &Server| server.deadline_micros >= now)
+        };
+        prefixes(&full, location).find_map(|prefix| {
+            let entry = self.entries.get(prefix).filter(fresh)?;
+            let rest = full[prefix.len()..].trim_start_matches('/').to_string();
+            Some(Entry { name: rest, ..entry })
+        })
     }
 
     /// Stores a server's reply for a name.
@@ -55,31 +47,25 @@ impl Cache {
             "" => location.full(),
             rest => name::trim_suffix(&location.full(), rest),
         };
-        let mut entries = self.entries.lock();
-        if entries.len() >= ENTRIES_MAX {
-            trim(&mut entries, self.clock.now());
-        }
-        entries.insert(mount_point, Entry { name: String::new(), ..entry.clone() });
+        self.entries.insert(mount_point, Entry { name: String::new(), ..entry.clone() });
     }
 
     /// Removes the entries of all prefixes of a name.
     pub fn forget(&self, location: &Location) {
-        let full = location.full();
-        self.entries.lock().retain(|known, _| {
-            !full.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        });
+        for prefix in prefixes(&location.full(), location) {
+            self.entries.remove(prefix);
+        }
     }
 }
 
-/// Removes expired entries, then arbitrary ones, until there is space.
-fn trim(entries: &mut HashMap<String, Entry>, now: i64) {
-    entries.retain(|_, entry| entry.servers.iter().all(|server| server.deadline_micros >= now));
-    let mut excess = entries.len().saturating_sub(ENTRIES_KEPT);
-    entries.retain(|_, _| {
-        let goes = excess > 0;
-        excess -= usize::from(goes);
-        !goes
-    });
+/// Returns the full name of a location and its prefixes down to the server, the longest
+/// first.
+fn prefixes<'f>(full: &'f str, location: &Location) -> impl Iterator<Item = &'f str> {
+    let server_bytes = location.server.len();
+    successors(Some(full), move |prefix| {
+        let cut = prefix.rfind('/').filter(|cut| *cut > server_bytes)?;
+        Some(&prefix[..cut])
+    })
 }
 
 #[cfg(test)]
@@ -113,11 +99,13 @@ mod tests {
         let cache = Cache::new(true);
         cache.remember(&location("old"), &entry("", 1));
         assert_eq!(cache.find(&location("old")), None);
-        for number in 0..=ENTRIES_MAX {
-            cache.remember(&location(&number.to_string()), &entry("", i64::MAX));
+        for number in 0..=2 * ENTRIES_MAX {
+            let newest = location(&number.to_string());
+            cache.remember(&newest, &entry("", i64::MAX));
+            assert!(cache.find(&newest).is_some(), "{number}");
         }
-        let left = cache.entries.lock().len();
-        assert!((ENTRIES_KEPT..=ENTRIES_KEPT + 2).contains(&left), "{left}");
+        let left = cache.entries.len();
+        assert!((ENTRIES_MAX / 2..=ENTRIES_MAX + ENTRIES_MAX / 10).contains(&left), "{left}");
         let disabled = Cache::new(false);
         disabled.remember(&location("a"), &entry("", i64::MAX));
         assert_eq!(disabled.find(&location("a")), None);

@@ -8,7 +8,7 @@
 //!   checks whether P still refers to C. If not, it deletes C unless another operation
 //!   has changed it since.
 //! - An operation that changes C has read C and has seen P's reference to that very row
-//!   at some time after that (`ensure_known`); without a reference it adds one, which
+//!   at some time after that (`ensure_referenced`); without a reference it adds one, which
 //!   changes P's version. It writes C only at the version it has read.
 //! - Delete processes all references that P had at one version. It deletes each row
 //!   that it finds at the version it has read. It drops the remaining references, whose
@@ -32,9 +32,7 @@
 //! seen reference is trusted for a few minutes only: a later change of C finds P
 //! without it, and adds it.
 
-use std::time::Duration;
-
-use super::NodeRows;
+use super::{NodeRows, REFERENCE_TRUSTED, REFERENCED_ROWS_MAX};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::{CHILDREN, Node, reference_column};
@@ -43,60 +41,57 @@ use crate::node_name::NodeName;
 /// The maximum number of attempts to restore a reference before that is left to the
 /// next change of the row.
 const ATTEMPTS: u32 = 50;
-/// The maximum number of cached rows that are known to their parents.
-const KNOWN_MAX: usize = 262_144;
-const KNOWN_FOR: Duration = Duration::from_secs(300);
 
 /// Rows whose references this process has seen.
-pub struct KnownRows {
+pub struct ReferencedRows {
     seen: quick_cache::sync::Cache<NodeName, (String, i64)>,
 }
 
-impl Default for KnownRows {
-    fn default() -> KnownRows {
-        KnownRows { seen: quick_cache::sync::Cache::new(KNOWN_MAX) }
+impl Default for ReferencedRows {
+    fn default() -> ReferencedRows {
+        ReferencedRows { seen: quick_cache::sync::Cache::new(REFERENCED_ROWS_MAX) }
     }
 }
 
 impl NodeRows {
     /// Ensures that the parent refers to a child before the child is changed. The child
     /// must have been read before.
-    pub async fn ensure_known(&self, child: &Node) -> Result<()> {
+    pub async fn ensure_referenced(&self, child: &Node) -> Result<()> {
         let now_micros = self.clock.now();
         let is_seen = |(id, at_micros): &(String, i64)| {
             let age = now_micros - at_micros;
-            *id == child.id && (0..clock::micros(KNOWN_FOR)).contains(&age)
+            *id == child.id && (0..clock::micros(REFERENCE_TRUSTED)).contains(&age)
         };
-        if self.known.seen.get(&child.name).as_ref().is_some_and(is_seen) {
+        if self.referenced.seen.get(&child.name).as_ref().is_some_and(is_seen) {
             return Ok(());
         }
-        if self.is_known(child).await? {
+        if self.is_referenced(child).await? {
             return Ok(());
         }
-        self.refer_again(child).await
+        self.restore_reference(child).await
     }
 
     /// Returns whether the parent refers to this row now.
-    pub(crate) async fn is_known(&self, child: &Node) -> Result<bool> {
+    pub(crate) async fn is_referenced(&self, child: &Node) -> Result<bool> {
         let Some(parent) = child.name.parent() else { return Ok(true) };
         let at_micros = self.clock.now();
         let column = reference_column(&child.id, child.name.last());
-        let is_known = self.has_column(&parent, CHILDREN, &column).await?;
-        if is_known {
-            self.known.seen.insert(child.name.clone(), (child.id.clone(), at_micros));
+        let is_referenced = self.has_column(&parent, CHILDREN, &column).await?;
+        if is_referenced {
+            self.referenced.seen.insert(child.name.clone(), (child.id.clone(), at_micros));
         }
-        Ok(is_known)
+        Ok(is_referenced)
     }
 
     /// Adds the parent's reference to a child, whatever was seen before.
-    pub(crate) async fn refer_again(&self, child: &Node) -> Result<()> {
+    pub(crate) async fn restore_reference(&self, child: &Node) -> Result<()> {
         let conflict = || Error::Conflict { name: child.name.to_string() };
         let Some(parent_name) = child.name.parent() else { return Ok(()) };
         let Some(parent) = self.get_now(&parent_name).await? else {
             self.cache.evict(&parent_name);
             return Err(conflict());
         };
-        if self.is_known(child).await? {
+        if self.is_referenced(child).await? {
             return Ok(());
         }
         self.refer(&parent, child).await?;
@@ -115,7 +110,7 @@ impl NodeRows {
     /// Checks again after references to a child were dropped: a row with one of these
     /// ids gets its reference back, or is deleted if its parent has been deleted.
     pub(super) async fn recheck_dropped(&self, name: &NodeName, dropped: &[String]) -> Result<()> {
-        self.known.seen.remove(name);
+        self.referenced.seen.remove(name);
         for _ in 0..ATTEMPTS {
             let Some(row) = self.get_now(name).await? else { return Ok(()) };
             if !dropped.contains(&row.id) {
@@ -123,7 +118,7 @@ impl NodeRows {
             }
             let parent = name.parent().unwrap_or_else(NodeName::root);
             let settled = match self.get_now(&parent).await? {
-                Some(_) => self.refer_again(&row).await,
+                Some(_) => self.restore_reference(&row).await,
                 None => self.delete_subtree(&row).await,
             };
             match settled {

@@ -8,17 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::{CHILDREN_SEEN, ROW_FRESH, ROWS_CACHED, SERVERS_CACHED_MAX};
 use crate::clock::{self, Clock};
 use crate::error::Result;
 use crate::node::Node;
 use crate::node_name::NodeName;
-
-/// The maximum number of servers in all cached nodes; beyond it, nodes are not cached.
-const SERVERS_MAX: usize = 1_000_000;
-
-/// How long a node is assumed to have children after some were seen. A stale entry only
-/// delays the removal of an empty node.
-const CHILDREN_SEEN: Duration = Duration::from_secs(10);
 
 /// Number of eviction counters, which are shared by rows.
 const COUNTERS: usize = 1024;
@@ -32,7 +26,7 @@ pub struct CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> CacheOptions {
-        CacheOptions { rows: 131_072, fresh: Duration::from_secs(1) }
+        CacheOptions { rows: ROWS_CACHED, fresh: ROW_FRESH }
     }
 }
 
@@ -149,8 +143,8 @@ impl Cache {
     }
 
     fn slot(&self, name: &NodeName) -> Arc<Slot> {
-        let made = self.slots.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default()));
-        let Ok(slot) = made;
+        let found = self.slots.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default()));
+        let Ok(slot) = found;
         slot
     }
 
@@ -214,7 +208,7 @@ impl Cache {
         // Dropped after the lock is released, because it may be large.
         let _old = std::mem::replace(
             &mut *slot.read.lock(),
-            (before + own <= SERVERS_MAX).then_some(read),
+            (before + own <= SERVERS_CACHED_MAX).then_some(read),
         );
     }
 }

@@ -123,7 +123,7 @@ impl NodeRows {
     /// deleted, or the child created again, in the meantime; then nothing refers to the
     /// row.
     async fn check_reference(&self, child: &Node) -> Result<()> {
-        if self.is_known(child).await? {
+        if self.is_referenced(child).await? {
             return Ok(());
         }
         match self.delete_node(child).await {

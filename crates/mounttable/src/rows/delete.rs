@@ -71,10 +71,10 @@ impl NodeRows {
                 continue;
             }
             self.delete_node(&top.node).await?;
-            let gone = (top.node.name.last().to_string(), top.node.id.clone());
+            let deleted = (top.node.name.last().to_string(), top.node.id.clone());
             path.pop();
             if let Some(above) = path.last_mut() {
-                above.unsettled.remove(&gone);
+                above.unsettled.remove(&deleted);
             }
         }
         Ok(())

@@ -11,6 +11,18 @@
 //!
 //! A node may have many children, so most reads omit the references to them; `listing`
 //! caches enough of them to add another.
+//!
+//! # Caches
+//!
+//! Each process caches what it has read or written. No change relies on a cached row: it
+//! is applied only if the row still has the version that was read.
+//!
+//! | cache | file | entries | valid for | effect of a stale entry |
+//! |---|---|---|---|---|
+//! | rows without references | `cache` | `ROWS_CACHED`, `SERVERS_CACHED_MAX` servers | `ROW_FRESH`; own changes replace it | a name resolves as it did up to a second ago |
+//! | rows that had children | `cache` | with the row | `CHILDREN_SEEN` | an empty node is removed later |
+//! | rows whose parent refers to them | `adopt` | `REFERENCED_ROWS_MAX` | `REFERENCE_TRUSTED` | a reference lost in a crash is restored later |
+//! | references of a node | `listing` | `REFERENCES_MAX` references | any time: brought up to the version of the row before use | a needless read of all references |
 
 mod adopt;
 mod cache;
@@ -23,12 +35,13 @@ mod turns;
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use stele_bigtable::client::{Client, Filter, Mutation, Query, Row, Table};
 use tokio::sync::broadcast;
 
-use self::adopt::KnownRows;
+use self::adopt::ReferencedRows;
 use self::cache::Cache;
 pub use self::cache::CacheOptions;
 pub use self::counters::{Counters, Kind, Limits};
@@ -42,6 +55,21 @@ use crate::error::{Error, Result};
 use crate::node::{Branch, CHILDREN, CREATOR, ID, METADATA, Node, SERVERS, VERSION, Version};
 use crate::node_name::NodeName;
 
+/// The default number of cached rows.
+const ROWS_CACHED: usize = 131_072;
+/// The maximum number of servers in all cached rows; beyond it, rows are not cached.
+const SERVERS_CACHED_MAX: usize = 1_000_000;
+/// How long a row is served by default after it was read.
+const ROW_FRESH: Duration = Duration::from_secs(1);
+/// How long a node is assumed to have children after some were seen.
+const CHILDREN_SEEN: Duration = Duration::from_secs(10);
+/// The maximum number of cached rows whose parents refer to them.
+const REFERENCED_ROWS_MAX: usize = 262_144;
+/// How long a reference is trusted to exist after it was seen.
+const REFERENCE_TRUSTED: Duration = Duration::from_secs(300);
+/// The maximum number of cached references of all nodes, about 20 bytes each.
+const REFERENCES_MAX: u64 = 2_000_000;
+
 /// The smallest difference between timestamps of cells.
 const TICK_MICROS: i64 = 1000;
 
@@ -53,7 +81,7 @@ pub struct NodeRows {
     nodes: Table,
     pub counters: Counters,
     cache: Cache,
-    known: KnownRows,
+    referenced: ReferencedRows,
     listings: Listings,
     permissions: Arc<PermissionsPool>,
     turns: Turns,
@@ -78,7 +106,7 @@ impl NodeRows {
             nodes: client.table(table)?,
             counters: Counters::new(client.table(&counters_table(table))?),
             cache: Cache::new(cache, clock.clone()),
-            known: KnownRows::default(),
+            referenced: ReferencedRows::default(),
             listings: Listings::default(),
             permissions: Arc::default(),
             turns: Turns::default(),

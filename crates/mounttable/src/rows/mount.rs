@@ -19,12 +19,13 @@ impl NodeRows {
     ) -> Result<()> {
         let now = self.clock.now();
         let is_other = |old: &&Server| old.address != server.address;
-        let goes = |old: &&Server| is_other(old) && (replace || old.deadline_micros < now);
-        let gone: Vec<_> = node.servers.iter().filter(goes).collect();
-        let stay: Vec<_> = node.servers.iter().filter(|old| is_other(old) && !goes(old)).collect();
-        let delta = 1 + count(stay.len()) - count(node.servers.len());
+        let is_removed = |old: &&Server| is_other(old) && (replace || old.deadline_micros < now);
+        let removed: Vec<_> = node.servers.iter().filter(is_removed).collect();
+        let remaining: Vec<_> =
+            node.servers.iter().filter(|old| is_other(old) && !is_removed(old)).collect();
+        let delta = 1 + count(remaining.len()) - count(node.servers.len());
         self.counters.add(Kind::Servers, &node.creator, delta, limits).await?;
-        let mutations = gone.iter().map(|old| old.delete()).chain(server.set()).collect();
+        let mutations = removed.iter().map(|old| old.delete()).chain(server.set()).collect();
         let kept = self.cache.last(&node.name).filter(|(kept, _)| kept.version == node.version);
         let evictions = self.cache.evictions(&node.name);
         let changed = self.change(node, mutations).await;
@@ -33,7 +34,7 @@ impl NodeRows {
         }
         let after = changed?;
         if let Some((_, at_micros)) = kept {
-            let mut servers: Vec<_> = stay.into_iter().cloned().chain([server]).collect();
+            let mut servers: Vec<_> = remaining.into_iter().cloned().chain([server]).collect();
             servers.sort_by(|one, other| one.address.cmp(&other.address));
             // The next refresh needs no read. The rest of the row keeps its age, and
             // one eviction was caused by this change.
@@ -49,9 +50,9 @@ impl NodeRows {
         servers: impl IntoIterator<Item = &'a Server>,
     ) -> Result<()> {
         let deletes: Vec<_> = servers.into_iter().map(Server::delete).collect();
-        let gone = count(deletes.len());
+        let removed = count(deletes.len());
         self.change(node, deletes).await?;
-        self.counters.give_back(Kind::Servers, &node.creator, gone).await;
+        self.counters.give_back(Kind::Servers, &node.creator, removed).await;
         Ok(())
     }
 

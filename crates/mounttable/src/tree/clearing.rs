@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::collect::{ChildCheck, Due};
+use super::collect::{ChildCheck, Garbage};
 use super::{Mounttable, PAUSE_FIRST};
 use crate::error::{Error, Result};
 use crate::node::Node;
@@ -48,7 +48,7 @@ impl Clearing {
 }
 
 impl Mounttable {
-    /// Removes what is due at the last node of a walk; other nodes of the walk have a
+    /// Removes the garbage at the last node of a walk; other nodes of the walk have a
     /// child and are thus not empty. Returns whether anything was removed, or may have
     /// been removed by others, so that the caller reads the node again.
     pub(super) async fn clear(&self, node: &Arc<Node>) -> bool {
@@ -64,7 +64,7 @@ impl Mounttable {
         // is aborted halfway would leave wrong counters.
         let task = tokio::spawn(async move {
             let _permit = permit;
-            this.collect(&node, ChildCheck::Lately).await
+            this.collect(&node, ChildCheck::Recent).await
         });
         match tokio::time::timeout(self.options.clearing_wait, task).await {
             Ok(Ok(Ok(cleared))) => cleared,
@@ -80,11 +80,11 @@ impl Mounttable {
 
     /// Returns whether there is something to remove and removals are not paused.
     async fn clearable(&self, node: &Arc<Node>) -> Result<bool, Error> {
-        let due = self.due(node);
-        if due == Due::Nothing || self.clearing.is_paused() {
+        let garbage = self.garbage(node);
+        if garbage == Garbage::None || self.clearing.is_paused() {
             return Ok(false);
         }
-        Ok(due == Due::Servers || !self.rows.has_children(&node.name).await?)
+        Ok(garbage == Garbage::Servers || !self.rows.has_children(&node.name).await?)
     }
 
     fn clearing_failed(&self, why: &dyn std::fmt::Display) -> bool {

@@ -7,10 +7,10 @@ use crate::clock;
 use crate::error::Result;
 use crate::node::Node;
 
-/// What is to be removed at a node.
+/// What can be removed at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
-    Nothing,
+pub(super) enum Garbage {
+    None,
     Servers,
     /// The node, if it has no children.
     Node,
@@ -21,38 +21,38 @@ pub(super) enum Due {
 pub(super) enum ChildCheck {
     /// Recently seen children are enough to keep the node, so that operations that only
     /// pass do not read each time.
-    Lately,
-    Now,
+    Recent,
+    Current,
 }
 
-/// Decides what is due at a node.
-pub(super) fn due(node: &Node, now_micros: i64, grace_micros: i64) -> Due {
+/// Decides what can be removed at a node.
+pub(super) fn garbage(node: &Node, now_micros: i64, grace_micros: i64) -> Garbage {
     if node.expired(now_micros).next().is_some() {
-        return Due::Servers;
+        return Garbage::Servers;
     }
     let in_use = node.sticky || !node.servers.is_empty();
     let is_young = now_micros - node.created_micros < grace_micros;
-    if node.name.is_root() || in_use || is_young { Due::Nothing } else { Due::Node }
+    if node.name.is_root() || in_use || is_young { Garbage::None } else { Garbage::Node }
 }
 
 impl Mounttable {
-    pub(super) fn due(&self, node: &Node) -> Due {
-        due(node, self.now(), clock::micros(self.options.grace))
+    pub(super) fn garbage(&self, node: &Node) -> Garbage {
+        garbage(node, self.now(), clock::micros(self.options.grace))
     }
 
-    /// Removes what is due at a node, and ancestors that become empty. Returns whether
+    /// Removes the garbage at a node, and ancestors that become empty. Returns whether
     /// anything was removed; then the caller reads the node again.
     pub(super) async fn collect(&self, node: &Arc<Node>, check: ChildCheck) -> Result<bool> {
         let (mut node, mut check) = (node.clone(), check);
         let mut cleared = false;
         loop {
-            match self.due(&node) {
-                Due::Nothing => return Ok(cleared),
-                Due::Servers => {
+            match self.garbage(&node) {
+                Garbage::None => return Ok(cleared),
+                Garbage::Servers => {
                     self.rows.unmount(&node, node.expired(self.now())).await?;
                     return Ok(true);
                 }
-                Due::Node => {
+                Garbage::Node => {
                     if self.has_children(&node, check).await? {
                         return Ok(cleared);
                     }
@@ -61,8 +61,8 @@ impl Mounttable {
                 }
             }
             // The ancestors have just lost a child.
-            (cleared, check) = (true, ChildCheck::Now);
-            let parent = node.name.parent().expect("the root is never due");
+            (cleared, check) = (true, ChildCheck::Current);
+            let parent = node.name.parent().expect("the root is never garbage");
             match self.rows.get(&parent).await? {
                 Some(parent) => node = parent,
                 None => return Ok(true),
@@ -72,8 +72,8 @@ impl Mounttable {
 
     async fn has_children(&self, node: &Node, check: ChildCheck) -> Result<bool> {
         match check {
-            ChildCheck::Lately => self.rows.has_children(&node.name).await,
-            ChildCheck::Now => self.rows.has_children_now(&node.name).await,
+            ChildCheck::Recent => self.rows.has_children(&node.name).await,
+            ChildCheck::Current => self.rows.has_children_now(&node.name).await,
         }
     }
 }
@@ -86,11 +86,11 @@ mod tests {
     #[test]
     fn only_old_nodes_without_servers_that_are_not_sticky_are_removed() {
         let empty = Node::sample("a");
-        assert_eq!(due(&empty, 1000, 0), Due::Node);
-        assert_eq!(due(&empty, 60_999, 60_000), Due::Nothing);
-        assert_eq!(due(&empty, 61_000, 60_000), Due::Node);
-        assert_eq!(due(&Node::sample(""), 61_000, 0), Due::Nothing);
-        assert_eq!(due(&Node { sticky: true, ..empty }, 61_000, 0), Due::Nothing);
+        assert_eq!(garbage(&empty, 1000, 0), Garbage::Node);
+        assert_eq!(garbage(&empty, 60_999, 60_000), Garbage::None);
+        assert_eq!(garbage(&empty, 61_000, 60_000), Garbage::Node);
+        assert_eq!(garbage(&Node::sample(""), 61_000, 0), Garbage::None);
+        assert_eq!(garbage(&Node { sticky: true, ..empty }, 61_000, 0), Garbage::None);
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         let server =
             Server { address: "h:1".into(), deadline_micros: 5000, flags: Flags::default() };
         let mounted = Node { servers: vec![server], sticky: true, ..Node::sample("a") };
-        assert_eq!(due(&mounted, 5000, 0), Due::Nothing);
-        assert_eq!(due(&mounted, 5001, 0), Due::Servers);
+        assert_eq!(garbage(&mounted, 5000, 0), Garbage::None);
+        assert_eq!(garbage(&mounted, 5001, 0), Garbage::Servers);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 
-use super::collect::Due;
+use super::collect::Garbage;
 use super::walk::SEE;
 use super::{Call, Entry, Mounttable};
 use crate::access::{ADMIN, READ};
@@ -86,7 +86,7 @@ impl Children {
 }
 
 /// The caller has disconnected.
-struct Gone;
+struct Disconnected;
 
 struct Search<'a> {
     table: &'a Mounttable,
@@ -136,7 +136,7 @@ fn extended(address: &str, rest: &str) -> String {
 }
 
 impl Search<'_> {
-    async fn run(mut self) -> Result<(), Gone> {
+    async fn run(mut self) -> Result<(), Disconnected> {
         let mut size = 1;
         loop {
             if let Err(error) = self.call.check(&self.top) {
@@ -152,7 +152,7 @@ impl Search<'_> {
     }
 
     /// Returns the next nodes to read, at most `size`.
-    async fn batch(&mut self, size: usize) -> Result<Vec<(NodeName, Arc<Pattern>)>, Gone> {
+    async fn batch(&mut self, size: usize) -> Result<Vec<(NodeName, Arc<Pattern>)>, Disconnected> {
         let mut batch = Vec::new();
         while batch.len() < size {
             match self.open.pop_front() {
@@ -177,7 +177,11 @@ impl Search<'_> {
         Ok(batch)
     }
 
-    async fn read_piece(&mut self, children: &mut Children, next: Next) -> Result<(), Gone> {
+    async fn read_piece(
+        &mut self,
+        children: &mut Children,
+        next: Next,
+    ) -> Result<(), Disconnected> {
         let (rows, name) = (&self.table.rows, &children.node.name);
         match rows.references_after(name, next.after.as_ref(), next.size).await {
             Ok(columns) => {
@@ -188,7 +192,7 @@ impl Search<'_> {
         }
     }
 
-    async fn read(&mut self, batch: Vec<(NodeName, Arc<Pattern>)>) -> Result<(), Gone> {
+    async fn read(&mut self, batch: Vec<(NodeName, Arc<Pattern>)>) -> Result<(), Disconnected> {
         // A single node is probably hot, so it is read through the cache.
         if let [(name, pattern)] = &batch[..] {
             return match self.table.rows.get(name).await {
@@ -228,7 +232,7 @@ impl Search<'_> {
         node: Arc<Node>,
         beginning: Option<(Branch, usize)>,
         pattern: &Arc<Pattern>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), Disconnected> {
         let has_children = beginning.as_ref().map(|(branch, _)| !branch.children.is_empty());
         let Some(node) = self.cleared(node, has_children).await? else { return Ok(()) };
         let (table, caller) = (self.table, &self.call.caller);
@@ -268,14 +272,14 @@ impl Search<'_> {
         &mut self,
         node: Arc<Node>,
         has_children: Option<bool>,
-    ) -> Result<Option<Arc<Node>>, Gone> {
-        let stays = match self.table.due(&node) {
-            Due::Nothing => true,
-            Due::Servers => false,
-            // The walk to the top has already removed it if due.
-            Due::Node => node.name == self.top || has_children == Some(true),
+    ) -> Result<Option<Arc<Node>>, Disconnected> {
+        let is_kept = match self.table.garbage(&node) {
+            Garbage::None => true,
+            Garbage::Servers => false,
+            // The walk to the top has already removed it if it was garbage.
+            Garbage::Node => node.name == self.top || has_children == Some(true),
         };
-        if stays {
+        if is_kept {
             return Ok(Some(node));
         }
         match self.table.find_last(self.call, &node.name).await {
@@ -288,12 +292,12 @@ impl Search<'_> {
         name.below(&self.top).unwrap_or_default().into()
     }
 
-    async fn fail(&mut self, name: &NodeName, error: Error) -> Result<(), Gone> {
+    async fn fail(&mut self, name: &NodeName, error: Error) -> Result<(), Disconnected> {
         self.send(Found::Error { name: self.relative(name), error }).await
     }
 
-    async fn send(&self, found: Found) -> Result<(), Gone> {
-        self.out.send(found).await.map_err(|_| Gone)
+    async fn send(&self, found: Found) -> Result<(), Disconnected> {
+        self.out.send(found).await.map_err(|_| Disconnected)
     }
 }
 

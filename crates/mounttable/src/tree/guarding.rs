@@ -34,10 +34,10 @@ impl Mounttable {
         version: &str,
     ) -> Result<String> {
         let node_name = NodeName::parse(name)?;
-        let stays = call.caller.is_server()
+        let remains_admin = call.caller.is_server()
             || permissions.admit(&call.caller, &[ADMIN])
             || self.options.superusers.admits(&call.caller);
-        let permissions = match stays {
+        let permissions = match remains_admin {
             true => permissions.clone(),
             false => permissions.clone().with_admin(&call.caller),
         };
@@ -65,7 +65,7 @@ impl Mounttable {
             "" => self.find_or_create(call, name, &[ADMIN], LastNode::AsItIs).await?,
             _ => match self.find(call, name).await {
                 Ok(path) => {
-                    self.rows.ensure_known(path.last()).await?;
+                    self.rows.ensure_referenced(path.last()).await?;
                     path.last().clone()
                 }
                 // Do not create a node only to reject the request.

@@ -97,11 +97,11 @@ impl Mounttable {
         let node = path.last();
         self.authorize(&call.caller, node, &[MOUNT, ADMIN])?;
         let is_meant = |mounted: &&Server| server.is_empty() || mounted.address == server;
-        let gone: Vec<_> = node.servers.iter().filter(is_meant).collect();
-        if gone.is_empty() {
+        let removed: Vec<_> = node.servers.iter().filter(is_meant).collect();
+        if removed.is_empty() {
             return Ok(());
         }
-        self.rows.unmount(node, gone).await?;
+        self.rows.unmount(node, removed).await?;
         self.tidy(name).await
     }
 
@@ -109,7 +109,7 @@ impl Mounttable {
     /// another operation then does so.
     pub(super) async fn tidy(&self, name: &NodeName) -> Result<()> {
         let Some(node) = self.rows.get(name).await? else { return Ok(()) };
-        match self.collect(&node, ChildCheck::Now).await {
+        match self.collect(&node, ChildCheck::Current).await {
             Err(error) if !error.is_conflict() => Err(error),
             _ => Ok(()),
         }

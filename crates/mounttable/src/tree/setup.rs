@@ -59,24 +59,18 @@ pub async fn create_tables(client: &Client, table: &str) -> Result<()> {
     for family in [METADATA, SERVERS, CHILDREN] {
         nodes = nodes.family(family, newest.clone());
     }
-    let there = client.list_tables().await?;
+    let existing = client.list_tables().await?;
     for new in [counters, nodes] {
-        if there.contains(&new.id) {
+        if existing.contains(&new.id) {
             continue;
         }
         match client.create_table(new).await {
             // Another server is starting at the same time.
             Err(error) if error.code() == Code::AlreadyExists => {}
-            made => drop(made?),
+            created => drop(created?),
         }
     }
     Ok(())
-}
-
-/// Deletes both tables with all names.
-pub async fn destroy(client: &Client, table: &str) -> Result<()> {
-    client.drop_table(&counters_table(table)).await?;
-    Ok(client.drop_table(table).await?)
 }
 
 impl Mounttable {
@@ -108,7 +102,7 @@ impl Mounttable {
             let is_last = prefix == *name;
             parent = Some(match (found, parent) {
                 (Some(found), _) => {
-                    self.rows.ensure_known(&found).await?;
+                    self.rows.ensure_referenced(&found).await?;
                     found
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),

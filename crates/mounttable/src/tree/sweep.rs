@@ -1,11 +1,12 @@
-//! The sweeper: slowly goes over all rows and removes what is due at nodes that nobody
+//! The sweeper: slowly goes over all rows and removes the garbage at nodes that nobody
 //! visits, so that it does not count against its owner's limits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Mounttable;
-use super::collect::{ChildCheck, Due};
+use super::collect::{ChildCheck, Garbage};
+use crate::clock;
 use crate::error::Result;
 use crate::node_name::NodeName;
 
@@ -44,7 +45,7 @@ impl Mounttable {
                 match read {
                     Ok(node) => {
                         after = node.name.row_key().into_bytes();
-                        if self.due(&node) != Due::Nothing {
+                        if self.garbage(&node) != Garbage::None {
                             cleared += u64::from(self.sweep_node(&node.name).await?);
                         }
                     }
@@ -59,13 +60,13 @@ impl Mounttable {
         }
     }
 
-    /// Removes all that is due at a node and above it.
+    /// Removes all garbage at a node and above it.
     async fn sweep_node(&self, name: &NodeName) -> Result<bool> {
         let mut cleared = false;
         // Servers first, then the node.
         for _ in 0..2 {
             let Some(node) = self.rows.get(name).await? else { break };
-            match self.collect(&node, ChildCheck::Now).await {
+            match self.collect(&node, ChildCheck::Current).await {
                 Ok(did) => cleared |= did,
                 Err(error) if error.is_conflict() => break,
                 Err(error) => return Err(error),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::collect::Due;
+use super::collect::Garbage;
 use super::{Call, Mounttable};
 use crate::access::{ADMIN, CREATE, READ, RESOLVE};
 use crate::blessing::Caller;
@@ -65,13 +65,13 @@ impl Mounttable {
         loop {
             call.check(name)?;
             let Some(node) = self.rows.get(name).await? else { return Ok(None) };
-            if self.due(&node) != Due::Servers || !self.clear(&node).await {
+            if self.garbage(&node) != Garbage::Servers || !self.clear(&node).await {
                 return Ok(Some(node));
             }
         }
     }
 
-    /// Removes what is due at the last node of a walk, if there was one.
+    /// Removes the garbage at the last node of a walk, if there was one.
     async fn clear_last(&self, node: Option<&Arc<Node>>) -> bool {
         match node {
             Some(node) => self.clear(node).await,
@@ -79,7 +79,7 @@ impl Mounttable {
         }
     }
 
-    /// Returns a node whose ancestors are known to exist, after removing what is due
+    /// Returns a node whose ancestors are known to exist, after removing the garbage
     /// there if possible.
     pub(super) async fn find_last(
         &self,
@@ -142,7 +142,7 @@ impl Mounttable {
             };
             node = Some(match (found, &node) {
                 (Some(found), _) => {
-                    self.rows.ensure_known(&found).await?;
+                    self.rows.ensure_referenced(&found).await?;
                     found
                 }
                 (None, None) => return Err(Error::NoSuchNameRoot),

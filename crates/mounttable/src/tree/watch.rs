@@ -27,7 +27,7 @@ const BATCH: usize = 1000;
 
 /// A node as reported to a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownNode {
     pub name: String,
     pub id: String,
     pub version: String,
@@ -35,7 +35,7 @@ pub struct Known {
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum WatchEvent {
     Change(Box<Change>),
     /// The initial state has been reported completely.
     Synced,
@@ -43,7 +43,7 @@ pub enum Seen {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    pub node: Known,
+    pub node: KnownNode,
     pub deleted: bool,
     pub entry: Entry,
     pub children: Vec<String>,
@@ -67,12 +67,12 @@ struct Watch<'a> {
     reported: BTreeMap<NodeName, Reported>,
     /// Children that a node refers to and that have no row (yet).
     awaited: BTreeSet<NodeName>,
-    out: &'a Sender<Seen>,
+    out: &'a Sender<WatchEvent>,
 }
 
 /// The reason why a watch ends.
 enum End {
-    Gone,
+    Disconnected,
     Failed(Error),
 }
 
@@ -89,8 +89,8 @@ impl Mounttable {
         self: &Arc<Mounttable>,
         call: &Call,
         name: &str,
-        known: Vec<Known>,
-        out: &Sender<Seen>,
+        known: Vec<KnownNode>,
+        out: &Sender<WatchEvent>,
     ) -> Result<()> {
         let top = NodeName::parse(name)?;
         if known.len() > NODES_MAX {
@@ -107,13 +107,13 @@ impl Mounttable {
         for known in known {
             let name = NodeName::parse(&known.name)?;
             if name.below(&top).is_some() {
-                let Known { id, version, .. } = known;
+                let KnownNode { id, version, .. } = known;
                 reported.insert(name, Reported { id, version, deadlines: None, children: vec![] });
             }
         }
         let watch = Watch { table: self, call, top, reported, awaited: BTreeSet::new(), out };
         match watch.run(changes).await {
-            Ok(()) | Err(End::Gone) => Ok(()),
+            Ok(()) | Err(End::Disconnected) => Ok(()),
             Err(End::Failed(error)) => Err(error),
         }
     }
@@ -123,14 +123,14 @@ impl Watch<'_> {
     async fn run(mut self, mut changes: Receiver<NodeName>) -> Result<(), End> {
         let known: Vec<_> = self.reported.keys().cloned().chain([self.top.clone()]).collect();
         self.read(known).await?;
-        self.send(Seen::Synced).await?;
+        self.send(WatchEvent::Synced).await?;
         let mut ticks = tokio::time::interval(self.table.options.watch_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
         loop {
             let expiry = self.next_expiry();
             tokio::select! {
-                () = self.out.closed() => return Err(End::Gone),
+                () = self.out.closed() => return Err(End::Disconnected),
                 changed = changes.recv() => match changed {
                     Ok(name) => {
                         let mut names = BTreeSet::from([name]);
@@ -141,7 +141,7 @@ impl Watch<'_> {
                         self.read(names).await?;
                     }
                     Err(RecvError::Lagged(_)) => self.poll().await?,
-                    Err(RecvError::Closed) => return Err(End::Gone),
+                    Err(RecvError::Closed) => return Err(End::Disconnected),
                 },
                 _ = ticks.tick() => self.poll().await?,
                 () = tokio::time::sleep_until(expiry) => {
@@ -202,11 +202,11 @@ impl Watch<'_> {
                 // Damaged rows are left to fsck; here they are ignored.
                 let Ok(branch) = read else { continue };
                 missing.remove(&branch.node.name);
-                let children = self.note(&branch).await?;
+                let children = self.observe(&branch).await?;
                 open.extend(children);
             }
             for name in missing {
-                self.note_missing(&name, &mut open).await?;
+                self.observe_missing(&name, &mut open).await?;
             }
             if self.reported.len() + self.awaited.len() > NODES_MAX {
                 let what = "the number of nodes below the name";
@@ -217,7 +217,7 @@ impl Watch<'_> {
     }
 
     /// Reports a node if it has changed. Returns children that were not known before.
-    async fn note(&mut self, branch: &Branch) -> Result<Vec<NodeName>, End> {
+    async fn observe(&mut self, branch: &Branch) -> Result<Vec<NodeName>, End> {
         let node = &branch.node;
         let (table, caller) = (self.table, &self.call.caller);
         if !table.may(caller, node, &SEE) {
@@ -253,7 +253,7 @@ impl Watch<'_> {
         self.awaited.extend(new.iter().cloned());
         self.awaited.remove(&node.name);
         let id = node.id.clone();
-        let known = Known { name: node.name.as_str().into(), id, version: version.clone() };
+        let known = KnownNode { name: node.name.as_str().into(), id, version: version.clone() };
         self.reported.insert(
             node.name.clone(),
             Reported { id: node.id.clone(), version, deadlines: Some(deadlines), children },
@@ -262,14 +262,18 @@ impl Watch<'_> {
             let entry = Entry::of(node, node.name.as_str(), now);
             let sticky = node.sticky;
             let change = Change { node: known, deleted: false, entry, children: names, sticky };
-            self.send(Seen::Change(Box::new(change))).await?;
+            self.send(WatchEvent::Change(Box::new(change))).await?;
         }
         Ok(new)
     }
 
     /// Handles a missing row. If it existed, its parent has changed without a new
     /// version, so the parent is read too.
-    async fn note_missing(&mut self, name: &NodeName, open: &mut Vec<NodeName>) -> Result<(), End> {
+    async fn observe_missing(
+        &mut self,
+        name: &NodeName,
+        open: &mut Vec<NodeName>,
+    ) -> Result<(), End> {
         if !self.reported.contains_key(name) {
             return Ok(());
         }
@@ -285,10 +289,11 @@ impl Watch<'_> {
     /// Reports that a node was deleted, if it was reported before.
     async fn forget(&mut self, name: &NodeName) -> Result<(), End> {
         let Some(reported) = self.reported.remove(name) else { return Ok(()) };
-        let node = Known { name: name.as_str().into(), id: reported.id, version: reported.version };
+        let node =
+            KnownNode { name: name.as_str().into(), id: reported.id, version: reported.version };
         let entry = Entry { name: name.as_str().into(), ..Entry::default() };
         let change = Change { node, deleted: true, entry, children: vec![], sticky: false };
-        self.send(Seen::Change(Box::new(change))).await
+        self.send(WatchEvent::Change(Box::new(change))).await
     }
 
     /// Returns the time at which the next server of a watched node expires.
@@ -304,7 +309,7 @@ impl Watch<'_> {
         Instant::now() + wait.min(Duration::from_secs(3600))
     }
 
-    async fn send(&self, seen: Seen) -> Result<(), End> {
-        self.out.send(seen).await.map_err(|_| End::Gone)
+    async fn send(&self, event: WatchEvent) -> Result<(), End> {
+        self.out.send(event).await.map_err(|_| End::Disconnected)
     }
 }

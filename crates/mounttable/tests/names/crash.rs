@@ -151,7 +151,7 @@ async fn deleting_the_subtree_of_the_parent_repairs_what_is_below() {
 async fn fsck_mends_everything() {
     for operation in ALL {
         die_everywhere(operation, async |world: &World, context: &str| {
-            let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+            let (_, report) = fsck::repair(world.table.rows()).await.unwrap();
             assert!(report.is_sound(), "{context}: {:?}", report.problems);
             let again: Arc<Mounttable> = world.another_server();
             carry_out(&again, operation).await.unwrap();

@@ -65,7 +65,7 @@ async fn orphans_and_dangling_references_are_repaired(grace: Grace) {
     let found = kinds(&world).await;
     assert_eq!(found.iter().filter(|kind| **kind == "orphan").count(), 5);
     assert_eq!(found.iter().filter(|kind| **kind == "dangling").count(), 1);
-    let (mended, report) = fsck::mend(world.table.rows()).await.unwrap();
+    let (mended, report) = fsck::repair(world.table.rows()).await.unwrap();
     assert!(mended.len() >= 6 && report.is_sound(), "{mended:?} {report:?}");
     // Subtrees with a live server are kept, the others are deleted.
     assert_eq!((world.nodes().await, report.servers), (6 + 2 * 7, 5 + 2 * 5));
@@ -84,7 +84,7 @@ async fn an_orphan_without_ancestors_gets_them_back(grace: Grace) {
         rows.mutate_row(key(lost), [Mutation::delete_row()]).await.unwrap();
     }
     assert_eq!(kinds(&world).await, ["orphan", "counter"]);
-    let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+    let (_, report) = fsck::repair(world.table.rows()).await.unwrap();
     assert!(report.is_sound(), "{report:?}");
     world.clock.advance(std::time::Duration::from_secs(2));
     assert_eq!(world.names(&root(), "bad/mid/leaf").await, ["/h:1"]);
@@ -110,7 +110,7 @@ async fn a_reference_with_another_time_is_repaired(grace: Grace) {
     let other = Mutation::set_at(CHILDREN, cell.qualifier.clone(), later, PRESENT);
     rows.mutate_row(key(""), [other]).await.unwrap();
     assert_eq!(kinds(&world).await, ["other-time"]);
-    let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+    let (_, report) = fsck::repair(world.table.rows()).await.unwrap();
     assert!(report.is_sound(), "{report:?}");
 }
 
@@ -120,7 +120,7 @@ async fn wrong_counters_are_repaired(grace: Grace) {
     let numbers = [("num-nodes-per-user:root".to_string(), 7), ("num-nodes-per-user:x".into(), 1)];
     world.table.rows().counters.set(numbers).await.unwrap();
     assert_eq!(kinds(&world).await, ["counter", "counter"]);
-    let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+    let (_, report) = fsck::repair(world.table.rows()).await.unwrap();
     assert!(report.is_sound(), "{report:?}");
     let all = world.table.rows().counters.all().await.unwrap();
     assert_eq!(all["num-nodes-per-user:root"], 2);
@@ -136,6 +136,6 @@ async fn a_damaged_row_is_reported_and_not_changed(grace: Grace) {
     world.clock.advance(std::time::Duration::from_secs(2));
     let resolved = world.resolve(&root(), "a").await;
     assert!(matches!(resolved, Err(Error::Damaged { .. })), "{resolved:?}");
-    let (_, report) = fsck::mend(world.table.rows()).await.unwrap();
+    let (_, report) = fsck::repair(world.table.rows()).await.unwrap();
     assert!(report.problems.iter().any(|problem| problem.kind() == "damaged"), "{report:?}");
 }

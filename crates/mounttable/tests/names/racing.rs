@@ -264,7 +264,7 @@ fn two_servers_that_race_and_crash_lose_no_acknowledged_operation() {
             let row = table.rows().get_branch(&name).await.unwrap().unwrap();
             assert!(row.node.servers.is_empty() && row.children.is_empty(), "{row:?}");
         }
-        let (mended, report) = fsck::mend(table.rows()).await.unwrap();
+        let (mended, report) = fsck::repair(table.rows()).await.unwrap();
         assert!(report.is_sound(), "{:?}", report.problems);
         let kinds: BTreeSet<_> = mended.iter().map(fsck::Problem::kind).collect();
         let allowed = BTreeSet::from(["counter", "dangling", "orphan"]);

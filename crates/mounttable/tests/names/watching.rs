@@ -7,7 +7,7 @@ use std::time::Duration;
 use stele_mounttable::access::{ADMIN, Permissions};
 use stele_mounttable::clock::Clock;
 use stele_mounttable::rows::Limits;
-use stele_mounttable::{Change, FirstNodes, Known, Mount, Mounttable, Seen};
+use stele_mounttable::{Change, FirstNodes, KnownNode, Mount, Mounttable, WatchEvent};
 use tokio::sync::mpsc::{self, Receiver};
 
 use crate::world::{Grace, Person, Rows, World, alice, bob, options, root};
@@ -17,13 +17,13 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A watch in progress, and what it has reported so far.
 struct Watcher {
-    answers: Receiver<Seen>,
+    answers: Receiver<WatchEvent>,
     /// The last change of each node.
     nodes: BTreeMap<String, Change>,
 }
 
 impl Watcher {
-    fn start(table: &Arc<Mounttable>, who: &Person, name: &str, known: Vec<Known>) -> Watcher {
+    fn start(table: &Arc<Mounttable>, who: &Person, name: &str, known: Vec<KnownNode>) -> Watcher {
         let (out, answers) = mpsc::channel(16);
         let (table, call, name) = (table.clone(), who.call(), name.to_string());
         tokio::spawn(async move { table.watch(&call, &name, known, &out).await.unwrap() });
@@ -31,15 +31,15 @@ impl Watcher {
     }
 
     /// Returns the next event.
-    async fn next(&mut self) -> Seen {
+    async fn next(&mut self) -> WatchEvent {
         let next = tokio::time::timeout(TIMEOUT, self.answers.recv()).await;
         let seen = next.expect("an event arrives in time").expect("the watch is open");
-        if let Seen::Change(change) = &seen {
+        if let WatchEvent::Change(change) = &seen {
             let name = change.node.name.clone();
             if let Some(before) = self.nodes.get(&name)
                 && before.node.id == change.node.id
             {
-                let version = |known: &Known| u32::from_str_radix(&known.version, 16).unwrap();
+                let version = |known: &KnownNode| u32::from_str_radix(&known.version, 16).unwrap();
                 let step = version(&change.node).wrapping_sub(version(&before.node));
                 assert!(step < u32::MAX / 2, "{name} decreased");
             }
@@ -53,8 +53,8 @@ impl Watcher {
         let mut names = Vec::new();
         loop {
             match self.next().await {
-                Seen::Synced => break,
-                Seen::Change(change) => names.push(change.node.name),
+                WatchEvent::Synced => break,
+                WatchEvent::Change(change) => names.push(change.node.name),
             }
         }
         names.sort();

@@ -1,8 +1,8 @@
 //! `stele catalogue`: catalogues and their records from the command line.
 
+mod format;
 mod records;
 mod server;
-mod shown;
 mod transfer;
 
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ pub enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// List catalogues by number.
+    /// List catalogues in numeric order.
     #[command(after_help = "Example:\n  stele catalogue list --json")]
     List {
         /// First catalogue to list.
@@ -102,7 +102,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             let flags = if reuse { Flag::Reuse as u32 } else { 0 };
             let reply =
                 server.run(async |client| client.create(&fids, flags).await.map_err(advise))?;
-            shown::catalogues(&mut io::stdout().lock(), &fids, &reply, "made", form)?;
+            format::catalogues(&mut io::stdout().lock(), &fids, &reply, "created", form)?;
             Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
         }
         Command::List { start, count, form, server } => {
@@ -110,7 +110,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
                 let flags = Flag::Slant as u32 | Flag::NoCookies as u32;
                 client.list(start, count, flags).await.map_err(advise)
             })?;
-            shown::listed(&mut io::stdout().lock(), &reply, count, form)?;
+            format::listed(&mut io::stdout().lock(), &reply, count, form)?;
             Ok(Outcome::Sound)
         }
         Command::Drop { fids, yes, wait, form, server } => {
@@ -122,16 +122,16 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
                 }
                 Ok(reply)
             })?;
-            shown::catalogues(&mut io::stdout().lock(), &fids, &reply, "dropped", form)?;
+            format::catalogues(&mut io::stdout().lock(), &fids, &reply, "dropped", form)?;
             Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
         }
         Command::Stat { fids, form, server } => {
-            let (stats, dying) = server.run(async |client| {
-                let dying = if fids.is_empty() { dying(&client).await? } else { Vec::new() };
-                Ok((stats(&client, fids).await?, dying))
+            let (stats, dropped) = server.run(async |client| {
+                let dropped = if fids.is_empty() { dropped(&client).await? } else { Vec::new() };
+                Ok((stats(&client, fids).await?, dropped))
             })?;
-            shown::stats(&mut io::stdout().lock(), &stats, form)?;
-            shown::dying(&mut io::stdout().lock(), &dying, form)?;
+            format::stats(&mut io::stdout().lock(), &stats, form)?;
+            format::deathrow(&mut io::stdout().lock(), &dropped, form)?;
             Ok(outcome(stats.iter().all(|(_, stat)| stat.code() == Code::Ok)))
         }
         Command::Put(put) => put.run(),
@@ -155,18 +155,18 @@ async fn stats(client: &Client, mut fids: Vec<Fid>) -> anyhow::Result<Vec<(Fid, 
     Ok(fids.into_iter().zip(stats).collect())
 }
 
-/// Returns the catalogues whose records are being removed.
-async fn dying(client: &Client) -> anyhow::Result<Vec<Condemned>> {
+/// Returns the dropped catalogues whose records are being removed.
+async fn dropped(client: &Client) -> anyhow::Result<Vec<Condemned>> {
     let starts = vec![WalkStart::at_edge(LISTED_MAX)];
     let walk = Walk { starts, flags: Flag::NoCookies as u32, ..Walk::default() };
     let mut records = client.catalogue(DEATHROW).next(walk).await.map_err(advise)?;
-    let mut dying = Vec::new();
+    let mut dropped = Vec::new();
     while let Some(step) = records.next().await.map_err(advise)? {
         if let Step::Record { value, .. } = step {
-            dying.extend(Condemned::decode(&value.joined()));
+            dropped.extend(Condemned::decode(&value.joined()));
         }
     }
-    Ok(dying)
+    Ok(dropped)
 }
 
 /// The maximum number of catalogues shown when none is named.
@@ -178,7 +178,7 @@ fn outcome(all: bool) -> Outcome {
 }
 
 /// Prints what was done, as text or as JSON.
-fn tell(form: Form, text: &str, json: &serde_json::Value) -> anyhow::Result<()> {
+fn report(form: Form, text: &str, json: &serde_json::Value) -> anyhow::Result<()> {
     if form.json {
         return Ok(writeln!(io::stdout().lock(), "{json}")?);
     }

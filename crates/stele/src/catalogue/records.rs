@@ -11,7 +11,7 @@ use stele_catalogue::client::{NewRecord, RecordKey, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag, Range};
 
 use super::server::{Server, advise};
-use super::{Form, outcome, shown, tell};
+use super::{Form, format, outcome, report};
 use crate::Outcome;
 use crate::escape::{Typed, unescape};
 use crate::output::{json_line, text, things};
@@ -24,7 +24,7 @@ Examples:
   stele catalogue put 'i|1:1' name=Ada born=1815
   stele catalogue put 'i|1:1' 'photo=\\xff\\xd8' --insert-only
 
-Type an = in a key as \\x3d.")]
+Write = in a key as \\x3d.")]
 pub struct Put {
     fid: Fid,
     #[arg(required = true, value_name = "KEY=VALUE")]
@@ -62,7 +62,7 @@ impl FromStr for Pair {
     fn from_str(typed: &str) -> Result<Pair, String> {
         let (key, value) = typed
             .split_once('=')
-            .ok_or_else(|| format!("{typed:?} is no record: give KEY=VALUE"))?;
+            .ok_or_else(|| format!("invalid record {typed:?}: use KEY=VALUE"))?;
         Ok(Pair { key: unescape(key)?, value: unescape(value)? })
     }
 }
@@ -87,28 +87,32 @@ impl Put {
         let reply = self.server.run(async |client| {
             client.catalogue(self.fid).put(records, flags).await.map_err(advise)
         })?;
-        told_codes(self.form, &keys, reply.codes())?;
+        print_codes(self.form, &keys, reply.codes())?;
         let done = format!("{} stored", things(reply.count, "record"));
-        tell(self.form, &done, &json!({"count": reply.count, "applied": reply.applied}))?;
+        report(self.form, &done, &json!({"count": reply.count, "applied": reply.applied}))?;
         Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
     }
 }
 
 /// Prints the rejected records; in JSON, all records.
-fn told_codes(form: Form, keys: &[Bytes], codes: impl Iterator<Item = Code>) -> anyhow::Result<()> {
+fn print_codes(
+    form: Form,
+    keys: &[Bytes],
+    codes: impl Iterator<Item = Code>,
+) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     for (key, code) in keys.iter().zip(codes) {
         if form.json {
-            let mut object = shown::record_json(key, None);
-            object.insert("code".into(), shown::code_name(code).into());
+            let mut object = format::record_json(key, None);
+            object.insert("code".into(), format::code_name(code).into());
             json_line(&mut out, &object)?;
             continue;
         }
         let what = match code {
             Code::Ok => continue,
-            Code::Exists => "exists already",
-            Code::Unexpected => "has another value than expected",
-            _ => "is not there",
+            Code::Exists => "already exists",
+            Code::Unexpected => "does not have the expected value",
+            _ => "not found",
         };
         writeln!(out, "{} {what}", text(key))?;
     }
@@ -143,16 +147,16 @@ impl Get {
         let mut all = true;
         for (Typed(key), found) in self.keys.iter().zip(answers) {
             if found.code == Code::Ok {
-                shown::record(&mut out, key, Some(&found.value.joined()), self.form)?;
+                format::record(&mut out, key, Some(&found.value.joined()), self.form)?;
                 continue;
             }
             all = false;
             if self.form.json {
-                let mut object = shown::record_json(key, None);
-                object.insert("code".into(), shown::code_name(found.code).into());
+                let mut object = format::record_json(key, None);
+                object.insert("code".into(), format::code_name(found.code).into());
                 json_line(&mut out, &object)?;
             } else {
-                writeln!(out, "{} is not there", text(key))?;
+                writeln!(out, "{} not found", text(key))?;
             }
         }
         Ok(outcome(all))
@@ -226,9 +230,9 @@ impl Del {
             deleted.map_err(advise)
         })?;
         let keys: Vec<Bytes> = self.keys.iter().map(|Typed(key)| key.clone()).collect();
-        told_codes(self.form, &keys, reply.codes())?;
+        print_codes(self.form, &keys, reply.codes())?;
         let done = format!("{} deleted", things(reply.count, "record"));
-        tell(self.form, &done, &json!({"count": reply.count}))?;
+        report(self.form, &done, &json!({"count": reply.count}))?;
         Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
     }
 }
@@ -293,7 +297,7 @@ impl Next {
                 if let Step::Record { key, value, .. } = step {
                     let value = value.joined();
                     let value = (!self.keys_only).then_some(&value[..]);
-                    shown::record(&mut out, &key.joined(), value, self.form)?;
+                    format::record(&mut out, &key.joined(), value, self.form)?;
                 }
             }
             Ok(())

@@ -16,7 +16,7 @@ use stele_catalogue::client::{Handle, NewRecord, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag};
 
 use super::server::{Server, advise};
-use super::{Form, shown, tell};
+use super::{Form, format, report};
 use crate::Outcome;
 use crate::output::things;
 
@@ -105,7 +105,7 @@ async fn export(catalogue: &Handle, out: &mut dyn Write) -> anyhow::Result<()> {
     while let Some(step) = records.next().await.map_err(advise)? {
         match step {
             Step::Record { key, value, .. } => {
-                shown::record(out, &key.joined(), Some(&value.joined()), Form { json: true })?;
+                format::record(out, &key.joined(), Some(&value.joined()), Form { json: true })?;
             }
             Step::End { code, count, .. } => {
                 ensure!(code == Code::End, "only the first {count} records were exported");
@@ -123,8 +123,8 @@ Examples:
   stele catalogue export 'i|1:1' | stele catalogue import 'i|1:2'
 
 A line is {\"key\": TEXT, \"value\": TEXT}, with key_base64 or value_base64 for
-bytes that are no text. Records are stored in their order, many by one commit;
-what was stored before an error stays.")]
+bytes that are not text. Records are stored in order, many per commit; those
+stored before an error are kept.")]
 pub struct Import {
     fid: Fid,
     /// Input file; standard input if omitted.
@@ -182,7 +182,11 @@ impl Import {
         let count = self
             .server
             .run(async |client| import(&client.catalogue(self.fid), &mut *from, flags).await)?;
-        tell(self.form, &format!("{} stored", things(count, "record")), &json!({"count": count}))?;
+        report(
+            self.form,
+            &format!("{} stored", things(count, "record")),
+            &json!({"count": count}),
+        )?;
         Ok(Outcome::Sound)
     }
 }
@@ -211,9 +215,9 @@ async fn import(catalogue: &Handle, from: &mut dyn BufRead, flags: u32) -> anyho
 }
 
 async fn store(catalogue: &Handle, batch: Vec<NewRecord>, flags: u32) -> anyhow::Result<u64> {
-    let asked = batch.len();
+    let expected = batch.len();
     let reply = catalogue.put(batch, flags).await.map_err(advise)?;
-    ensure!(reply.codes.len() == asked, "the server did not answer every record");
+    ensure!(reply.codes.len() == expected, "the reply of the server does not cover every record");
     Ok(reply.count)
 }
 

@@ -40,9 +40,9 @@ pub struct Get {
 Example:
   echo '{\"Admin\":{\"In\":[\"ann\"]},\"Read\":{\"In\":[\"...\"]}}' | stele name acl set services -
 
-Tags are Admin, Create, Mount, Read and Resolve. `...` is everybody, `a:b` is a:b
-and all that extends it, `a:b:$` only a:b. Tags that begin with %%/ are for
-children to be, with %% for their names.")]
+Tags are Admin, Create, Mount, Read and Resolve. `...` matches everyone, `a:b`
+matches a:b and all its extensions, `a:b:$` only a:b. Tags that start with %%/
+are templates for future children, with %% for their names.")]
 pub struct Set {
     name: String,
     /// JSON file, or - for standard input.

@@ -22,9 +22,9 @@ Examples:
   stele name fsck
   stele name fsck --fix --yes --bigtable bigtable.example.com:8086
 
-Without --bigtable the server of names after --root checks its own rows; the caller must be
-an administrator of the root. Exit code 1 says that something is wrong. Operations that are
-under way may look like damage for a moment. Nobody may write while --fix works.")]
+Without --bigtable, the name server given by --root checks its own rows; the caller must
+be an administrator of the root. Exits with 1 if there are problems. Operations in
+progress may briefly look like damage. Stop all writers before using --fix.")]
 pub struct Fsck {
     /// Repair what can be repaired.
     #[arg(long)]
@@ -43,7 +43,7 @@ pub struct Fsck {
 /// The results of a check.
 #[derive(Default)]
 struct Found {
-    mended: Vec<FsckProblem>,
+    repaired: Vec<FsckProblem>,
     problems: Vec<FsckProblem>,
     summary: Option<FsckSummary>,
 }
@@ -51,7 +51,7 @@ struct Found {
 impl Found {
     fn add(&mut self, reply: Option<Reply>) {
         match reply {
-            Some(Reply::Mended(problem)) => self.mended.push(problem),
+            Some(Reply::Mended(problem)) => self.repaired.push(problem),
             Some(Reply::Problem(problem)) => self.problems.push(problem),
             Some(Reply::Summary(summary)) => self.summary = Some(summary),
             None => {}
@@ -61,18 +61,18 @@ impl Found {
 
 impl Fsck {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        if self.fix && !self.yes && !asked()? {
+        if self.fix && !self.yes && !confirm_exclusive()? {
             bail!("nothing was changed");
         }
         let found = match self.rows.given(self.reach.insecure_token) {
             Some(rows) => runtime()?.block_on(async {
                 let table = rows.mounttable(Options::default()).await?;
-                let (mended, report) = match self.fix {
-                    true => fsck::mend(table.rows()).await?,
+                let (repaired, report) = match self.fix {
+                    true => fsck::repair(table.rows()).await?,
                     false => (Vec::new(), fsck::check(table.rows()).await?),
                 };
                 let mut found = Found::default();
-                fsck_replies(&mended, &report).for_each(|reply| found.add(reply.reply));
+                fsck_replies(&repaired, &report).for_each(|reply| found.add(reply.reply));
                 anyhow::Ok(found)
             })?,
             None => self.reach.run(async |names| {
@@ -84,23 +84,23 @@ impl Fsck {
                 Ok(found)
             })?,
         };
-        let Found { mended, problems, summary } = found;
+        let Found { repaired, problems, summary } = found;
         let summary = summary.ok_or_else(|| anyhow!("the check ended without a summary"))?;
         let mut out = io::stdout().lock();
         if self.json {
             let shown = |problems: &[FsckProblem]| problems.iter().map(shown).collect::<Vec<_>>();
-            let told = json!({
+            let line = json!({
                 "nodes": summary.nodes,
                 "servers": summary.servers,
-                "mended": shown(&mended),
+                "mended": shown(&repaired),
                 "problems": shown(&problems),
                 "more_problems": summary.more_problems,
                 "sound": problems.is_empty(),
             });
-            json_line(&mut out, &told)?;
+            json_line(&mut out, &line)?;
         } else {
-            for problem in &mended {
-                writeln!(out, "mended: {}", problem.description)?;
+            for problem in &repaired {
+                writeln!(out, "repaired: {}", problem.description)?;
             }
             for problem in &problems {
                 writeln!(out, "{}", problem.description)?;
@@ -119,8 +119,11 @@ fn shown(problem: &FsckProblem) -> serde_json::Value {
     json!({"kind": problem.kind, "name": problem.name, "problem": problem.description})
 }
 
-fn asked() -> anyhow::Result<bool> {
-    eprint!("Rows are deleted to mend others. Does nobody else write now? [y/N] ");
+/// Asks whether the rows may be repaired.
+fn confirm_exclusive() -> anyhow::Result<bool> {
+    eprint!(
+        "Repair deletes rows and needs exclusive access. Is every other writer stopped? [y/N] "
+    );
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -20,7 +20,7 @@ Examples:
   stele name resolve services/web
   stele name resolve services/web/some/object --json
 
-Exit code 1 says that the name leads nowhere.")]
+Exits with 1 if the name does not resolve.")]
 pub struct Resolve {
     name: String,
     /// Query only the first mounttable.
@@ -168,9 +168,9 @@ Examples:
   stele name glob 'users/*/phone' -l
   stele name glob '/10.0.0.9:8086/teams/...'
 
-In an element * is any run of letters, ? one letter, [a-z] and [^a-z] a class, and \\
-quotes. At the end ... is everything below, *** the same without asking servers
-that are no mounttables.")]
+In an element, * matches any characters, ? one character, [a-z] and [^a-z] a class,
+and \\ escapes. At the end, ... matches everything below; *** does so without
+querying servers that are not mounttables.")]
 pub struct Glob {
     pattern: String,
     /// Show their servers.
@@ -203,11 +203,9 @@ fn quoted(given: &str) -> String {
         true => name::split_address(given),
         false => (String::new(), name::clean(given)),
     };
-    let special = |letter: char| matches!(letter, '*' | '?' | '[' | '\\');
-    let rest: String = rest
-        .chars()
-        .flat_map(|letter| special(letter).then_some('\\').into_iter().chain([letter]))
-        .collect();
+    let special = |ch: char| matches!(ch, '*' | '?' | '[' | '\\');
+    let rest: String =
+        rest.chars().flat_map(|ch| special(ch).then_some('\\').into_iter().chain([ch])).collect();
     name::join_address(&address, &rest)
 }
 

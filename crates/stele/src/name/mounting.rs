@@ -20,7 +20,7 @@ Examples:
   stele name mount teams/blue 10.0.0.9:8086 --mt
 
 A server is host:port, /host:port/suffix, or an endpoint @6@...@@. Without --ttl
-it stays mounted for ever.")]
+the mount does not expire.")]
 pub struct MountServer {
     name: String,
     server: String,
@@ -45,11 +45,13 @@ pub struct MountServer {
 /// Parses whole seconds, at least one.
 fn seconds(text: &str) -> Result<u32, String> {
     let age = parse_age(text)
-        .ok_or_else(|| format!("{text} is no time: write for instance 30s, 5m, 2h or 1d"))?;
+        .ok_or_else(|| format!("invalid duration {text:?}: use 30s, 5m, 2h or 1d"))?;
     match u32::try_from(age.as_secs()) {
-        Ok(0) => Err(format!("{text} is less than a second")),
+        Ok(0) => Err(format!("invalid duration {text:?}: the minimum is 1s")),
         Ok(seconds) => Ok(seconds),
-        Err(_) => Err(format!("{text} is too long: leave --ttl out for ever")),
+        Err(_) => Err(format!(
+            "invalid duration {text:?}: too long; omit --ttl for a mount that does not expire"
+        )),
     }
 }
 
@@ -65,10 +67,10 @@ impl MountServer {
             self.reach.run(async |names| names.mount(&self.name, &mount).await.map_err(advise))?;
         let mut out = io::stdout().lock();
         if self.json {
-            let told = json!({
+            let line = json!({
                 "name": self.name, "server": self.server, "deadline_micros": deadline,
             });
-            json_line(&mut out, &told)?;
+            json_line(&mut out, &line)?;
         } else {
             let until = crate::timestamp::shown(deadline);
             writeln!(out, "{} mounted on {} until {until}", self.server, self.name)?;
@@ -101,8 +103,8 @@ impl Unmount {
         let server = self.server.as_deref().unwrap_or_default();
         self.reach.run(async |names| names.unmount(&self.name, server).await.map_err(advise))?;
         if self.json {
-            let told = json!({"name": self.name, "server": self.server, "unmounted": true});
-            json_line(&mut io::stdout().lock(), &told)?;
+            let line = json!({"name": self.name, "server": self.server, "unmounted": true});
+            json_line(&mut io::stdout().lock(), &line)?;
         }
         Ok(Outcome::Sound)
     }
@@ -127,8 +129,8 @@ impl Rm {
         self.reach
             .run(async |names| names.delete(&self.name, self.recursive).await.map_err(advise))?;
         if self.json {
-            let told = json!({"name": self.name, "recursive": self.recursive, "deleted": true});
-            json_line(&mut io::stdout().lock(), &told)?;
+            let line = json!({"name": self.name, "recursive": self.recursive, "deleted": true});
+            json_line(&mut io::stdout().lock(), &line)?;
         }
         Ok(Outcome::Sound)
     }

@@ -25,7 +25,7 @@ Examples:
   stele name publish services/web 10.0.0.7:80 -- python3 -m http.server 80
   stele name publish services/web 10.0.0.7:80
 
-Without a command it goes on until it is stopped (Ctrl-C).")]
+Without a command, the mount is refreshed until the process is stopped (Ctrl-C).")]
 pub struct Publish {
     name: String,
     server: String,
@@ -52,23 +52,23 @@ impl Publish {
         let ended = self.reach.run(async |names| {
             let period = Duration::from_secs(self.period.max(1));
             let publisher = Publisher::new(names, period);
-            let telling = tokio::spawn(tell(publisher.statuses(), self.json));
+            let reporting = tokio::spawn(report_changes(publisher.statuses(), self.json));
             publisher.add_name(&self.name);
             publisher.add_server(&self.server, Flags { mt: self.mt, leaf: self.leaf });
             let ended = match &self.command[..] {
-                [] => stopped().await.map(|()| None),
+                [] => stop_signal().await.map(|()| None),
                 [program, arguments @ ..] => {
                     let mut command = Command::new(program);
                     command.args(arguments);
-                    outlive(command).await.map(Some)
+                    run_command(command).await.map(Some)
                 }
             };
             publisher.stop().await;
-            telling.await??;
+            reporting.await??;
             ended
         })?;
         match ended {
-            Some(status) if !status.success() => bail!("the command ended with {status}"),
+            Some(status) if !status.success() => bail!("the command failed: {status}"),
             _ => Ok(Outcome::Sound),
         }
     }
@@ -76,46 +76,56 @@ impl Publish {
 
 /// Reports status changes of each name and server until the publisher ends. The command
 /// has standard output to itself, unless JSON is requested.
-async fn tell(mut statuses: watch::Receiver<PublishedStatuses>, json: bool) -> io::Result<()> {
-    let mut told = PublishedStatuses::new();
+async fn report_changes(
+    mut statuses: watch::Receiver<PublishedStatuses>,
+    json: bool,
+) -> io::Result<()> {
+    let mut reported = PublishedStatuses::new();
     loop {
         let ended = statuses.changed().await.is_err();
         let now = statuses.borrow_and_update().clone();
         for ((name, server), status) in &now {
-            let before = told.get(&(name.clone(), server.clone()));
+            let before = reported.get(&(name.clone(), server.clone()));
             if status.mounted && before.is_none_or(|before| !before.mounted) {
-                say("mounted", name, server, None, json)?;
+                report("mounted", name, server, None, json)?;
             }
             if let Some(error) = &status.last_error
                 && before.is_none_or(|before| before.last_error.as_ref() != Some(error))
             {
-                say("failed", name, server, Some(error), json)?;
+                report("failed", name, server, Some(error), json)?;
             }
         }
-        for (name, server) in told.keys().filter(|pair| !now.contains_key(pair)) {
-            say("unmounted", name, server, None, json)?;
+        for (name, server) in reported.keys().filter(|pair| !now.contains_key(pair)) {
+            report("unmounted", name, server, None, json)?;
         }
         if ended {
             return Ok(());
         }
-        told = now;
+        reported = now;
     }
 }
 
-fn say(event: &str, name: &str, server: &str, error: Option<&Error>, json: bool) -> io::Result<()> {
+fn report(
+    event: &str,
+    name: &str,
+    server: &str,
+    error: Option<&Error>,
+    json: bool,
+) -> io::Result<()> {
     let error = error.map(|error| advise(error.clone()).to_string());
     if json {
-        let told = json!({"event": event, "name": name, "server": server, "error": error});
-        return json_line(&mut io::stdout().lock(), &told);
+        let line = json!({"event": event, "name": name, "server": server, "error": error});
+        return json_line(&mut io::stdout().lock(), &line);
     }
     match error {
         Some(error) => eprintln!("stele: {server} on {name}: {error}"),
-        None => eprintln!("stele: {name}: {server} is {event}"),
+        None => eprintln!("stele: {name}: {server} {event}"),
     }
     Ok(())
 }
 
-async fn stopped() -> anyhow::Result<()> {
+/// Waits for SIGTERM or SIGINT.
+async fn stop_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
@@ -126,7 +136,7 @@ async fn stopped() -> anyhow::Result<()> {
 }
 
 /// Runs a command until it exits. On SIGTERM or SIGINT, sends it SIGTERM and waits.
-async fn outlive(mut command: Command) -> anyhow::Result<ExitStatus> {
+async fn run_command(mut command: Command) -> anyhow::Result<ExitStatus> {
     let program = command.get_program().to_string_lossy().into_owned();
     let child = command.spawn().with_context(|| format!("starting {program}"))?;
     let process = rustix::process::Pid::from_child(&child);
@@ -136,7 +146,7 @@ async fn outlive(mut command: Command) -> anyhow::Result<ExitStatus> {
     });
     tokio::select! {
         status = &mut ended => return Ok(status??),
-        stopped = stopped() => stopped?,
+        received = stop_signal() => received?,
     }
     // The command may have exited in the meantime.
     let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);

@@ -87,7 +87,7 @@ impl Serve {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let tokens = tokens(self.tokens.as_deref())?;
         let table = self.rows.mounttable(self.options()?).await?;
-        table.ready().await.context("setting the tables up")?;
+        table.ready().await.context("creating the tables")?;
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("listening on {}", self.listen))?;

@@ -38,9 +38,9 @@ Example:
   stele serve --ephemeral &
   stele name stress --mounts 100000 --seconds 10
 
-Mounts are made below `stress` with names of four elements and are deleted at
+Mounts are created below `stress` with names of four elements and are deleted at
 the end unless --keep is given. The server's limits must allow for them. With
-several servers after --root, calls go to all of them in turn.")]
+several --root servers, calls are distributed among them in turn.")]
 pub struct Stress {
     #[arg(long, default_value_t = 10_000)]
     mounts: u64,
@@ -161,7 +161,7 @@ impl Stress {
         if !self.keep {
             self.clean(&channels[0]).await?;
         }
-        self.tell(filled, &[reads, resolves, writes, mounts], found, first, whole)
+        self.print(filled, &[reads, resolves, writes, mounts], found, first, whole)
     }
 
     /// Creates a table with one row per mount, of the same size as a node's row.
@@ -196,7 +196,7 @@ impl Stress {
             workers.spawn(async move {
                 loop {
                     let Some(request) = missing.lock().next() else { return anyhow::Ok(()) };
-                    client.mount(request).await.context("making mounts")?;
+                    client.mount(request).await.context("creating mounts")?;
                 }
             });
         }
@@ -290,7 +290,7 @@ impl Stress {
         Ok(())
     }
 
-    fn tell(
+    fn print(
         &self,
         filled: Filled,
         measured: &[Measured; 4],
@@ -311,7 +311,7 @@ impl Stress {
                     "cpu_micros": measured.cpu_micros(),
                 })
             };
-            let told = json!({
+            let line = json!({
                 "mounts": self.mounts,
                 "new_mounts": filled.mounts,
                 "new_mounts_per_second": filled.per_second,
@@ -323,7 +323,7 @@ impl Stress {
                 "mount_refresh_to_row_write": mount_share,
                 "glob": {"entries": found, "first_micros": first, "whole_micros": whole},
             });
-            return Ok(json_line(&mut out, &told)?);
+            return Ok(json_line(&mut out, &line)?);
         }
         let mut shown = table(&["", "per second", "p50 us", "p99 us", "CPU us"], 1);
         for measured in measured {
@@ -336,8 +336,8 @@ impl Stress {
             ]);
         }
         writeln!(out, "{shown}")?;
-        let (made, rate) = (count(filled.mounts), count(filled.per_second as u64));
-        writeln!(out, "{made} mounts made, {rate} a second")?;
+        let (created, rate) = (count(filled.mounts), count(filled.per_second as u64));
+        writeln!(out, "{created} mounts created, {rate} per second")?;
         writeln!(
             out,
             "resolve / row read {resolve_share:.2}, refresh / row write {mount_share:.2}"
@@ -365,7 +365,7 @@ fn name(number: u64) -> String {
 }
 
 fn row_key(name: &str) -> String {
-    NodeName::parse(name).expect("short names are names").row_key()
+    NodeName::parse(name).expect("four short elements are a valid name").row_key()
 }
 
 fn mount(number: u64) -> proto::MountRequest {
@@ -399,8 +399,8 @@ async fn missing(
     let mut client = client(channels, 0);
     let mut missing = Vec::new();
     for request in all {
-        let asked = proto::ResolveRequest { name: request.name.clone() };
-        match client.resolve_step(asked).await {
+        let wanted = proto::ResolveRequest { name: request.name.clone() };
+        match client.resolve_step(wanted).await {
             Ok(_) => {}
             Err(status) if status.code() == tonic::Code::NotFound => missing.push(request),
             Err(status) => return Err(status).context("looking for mounts"),

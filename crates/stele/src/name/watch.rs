@@ -34,14 +34,14 @@ impl Watch {
         self.reach.run(async |names| {
             let mut known: BTreeMap<String, NodeVersion> = BTreeMap::new();
             loop {
-                let told = known.values().cloned().collect();
-                let mut changes = names.watch(&self.name, told).await.map_err(advise)?;
+                let from = known.values().cloned().collect();
+                let mut changes = names.watch(&self.name, from).await.map_err(advise)?;
                 loop {
                     match changes.message().await {
                         Ok(Some(reply)) => match reply.reply {
                             Some(Reply::Change(change)) => {
-                                self.tell(&change)?;
-                                note(&mut known, change);
+                                self.print(&change)?;
+                                remember(&mut known, change);
                             }
                             Some(Reply::Synced(_)) if self.once => return Ok(()),
                             Some(Reply::Synced(_)) | None => {}
@@ -58,7 +58,7 @@ impl Watch {
         Ok(Outcome::Sound)
     }
 
-    fn tell(&self, change: &NodeChange) -> io::Result<()> {
+    fn print(&self, change: &NodeChange) -> io::Result<()> {
         let node = change.node.clone().unwrap_or_default();
         let entry = change.entry.clone().unwrap_or_default();
         let mut out = io::stdout().lock();
@@ -69,7 +69,7 @@ impl Watch {
                     "deadline_micros": micros(server.deadline.as_ref()),
                 })
             };
-            let told = json!({
+            let line = json!({
                 "name": node.name,
                 "id": node.id,
                 "version": node.version,
@@ -80,7 +80,7 @@ impl Watch {
                 "children": change.children,
                 "sticky": change.sticky,
             });
-            json_line(&mut out, &told)?;
+            json_line(&mut out, &line)?;
         } else {
             let name = if node.name.is_empty() { "(root)" } else { &node.name };
             let servers: Vec<_> = entry.servers.iter().map(|server| &server.server[..]).collect();
@@ -95,7 +95,7 @@ impl Watch {
 }
 
 /// Records the version from which a later watch resumes.
-fn note(known: &mut BTreeMap<String, NodeVersion>, change: NodeChange) {
+fn remember(known: &mut BTreeMap<String, NodeVersion>, change: NodeChange) {
     let Some(node) = change.node else { return };
     if change.deleted {
         known.remove(&node.name);

@@ -4,11 +4,13 @@ use std::io::{self, BufWriter, Write};
 
 use clap::Args;
 use serde_json::json;
-use stele_traces::analysis::standings;
-use stele_traces::store::Label;
+use stele_traces::analysis::{Standing, standings};
+use stele_traces::memory::Held;
+use stele_traces::store::{Grid, Label};
+use stele_traces::{Error, Store, questions};
 
-use super::query::Wanted;
-use super::{Place, digest_or_word};
+use super::query::Selection;
+use super::{TableArgs, digest_name, user_error};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
@@ -21,9 +23,9 @@ Examples:
   stele traces check ci 'os=linux' --last HEAD_HASH --untriaged-ok")]
 pub struct Check {
     #[command(flatten)]
-    place: Place,
+    table: TableArgs,
     #[command(flatten)]
-    wanted: Wanted,
+    selection: Selection,
     /// Fail only on negative results.
     #[arg(long)]
     untriaged_ok: bool,
@@ -31,16 +33,13 @@ pub struct Check {
 
 impl Check {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let (grid, standings) = self.place.run(async |store| {
-            let (grid, labels) = self.wanted.labelled(&store).await?;
-            let standings = standings(&grid, &store.settings().test_key, &labels);
-            Ok((grid, standings))
-        })?;
+        let (grid, standings) =
+            self.table.run(async |store| self.standings(&store).await.map_err(user_error))?;
         let (mut negative, mut untriaged) = (0, 0);
         let mut out = BufWriter::new(io::stdout().lock());
         for (trace, standing) in grid.traces.iter().zip(standings) {
             let Some(standing) = standing else { continue };
-            let result = digest_or_word(standing.digest);
+            let result = digest_name(standing.digest);
             match standing.label {
                 Label::Positive => continue,
                 Label::Negative => negative += 1,
@@ -48,7 +47,7 @@ impl Check {
                 Label::Untriaged => untriaged += 1,
             }
             let (id, label) = (trace.params.id(), json!(standing.label));
-            if self.place.json {
+            if self.table.json {
                 let (commit, digest) = (standing.commit, standing.digest);
                 let line = json!({"id": id, "label": label, "commit": commit, "digest": digest});
                 json_line(&mut out, &line)?;
@@ -57,11 +56,18 @@ impl Check {
                 writeln!(out, "{label:9}  @{}  {result}  {id}", standing.commit.0)?;
             }
         }
-        if !self.place.json {
+        if !self.table.json {
             let traces = things(grid.traces.len() as u64, "trace");
             writeln!(out, "{traces}: {negative} negative, {untriaged} untriaged")?;
         }
         out.flush()?;
-        Ok(if negative + untriaged == 0 { Outcome::Sound } else { Outcome::Damaged })
+        Ok(if negative + untriaged == 0 { Outcome::Sound } else { Outcome::Findings })
+    }
+    async fn standings(&self, store: &Store) -> Result<(Grid, Vec<Option<Standing>>), Error> {
+        let window = self.selection.window(store).await?;
+        let (query, mut held) = (&self.selection.query, Held::uncounted());
+        let (grid, labels) = questions::labelled(store, window, query, &mut held).await?;
+        let standings = standings(&grid, &store.settings().test_key, &labels);
+        Ok((grid, standings))
     }
 }

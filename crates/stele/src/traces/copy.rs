@@ -10,7 +10,7 @@ use stele_traces::http::INSTANCE;
 use stele_traces::store::copy;
 
 use super::progress::Progress;
-use super::{Place, told};
+use super::{TableArgs, user_error};
 use crate::Outcome;
 use crate::connection::advise;
 use crate::output::{json_line, things};
@@ -20,7 +20,7 @@ use crate::output::{json_line, things};
 #[derive(Args)]
 pub struct Copy {
     #[command(flatten)]
-    place: Place,
+    table: TableArgs,
     /// Table to copy to.
     #[arg(long, value_name = "TABLE")]
     to_table: String,
@@ -40,29 +40,29 @@ impl Copy {
         let same = self.to_endpoint.is_none()
             && self.to_project.is_none()
             && self.to_instance.is_none()
-            && self.to_table == self.place.table;
+            && self.to_table == self.table.table_id;
         if same {
-            bail!("table {} cannot be copied onto itself", self.to_table);
+            bail!("cannot copy table {} onto itself", self.to_table);
         }
         let options = self.target()?;
-        let copied = self.place.run(async |store| {
+        let copied = self.table.run(async |store| {
             let target = Client::connect(options).await.map_err(advise)?;
             let mut progress = Progress::new();
             // The total is unknown until the end.
             let copied = copy(&store, &target, &self.to_table, |so_far| {
                 progress.show(0.0, so_far.cells, "cells");
             });
-            let copied = copied.await.map_err(told);
+            let copied = copied.await.map_err(user_error);
             progress.clear();
             copied
         })?;
         let mut out = io::stdout().lock();
-        if self.place.json {
+        if self.table.json {
             json_line(&mut out, &json!(copied))?;
         } else {
             writeln!(
                 out,
-                "{}, {} copied",
+                "copied {}, {}",
                 things(copied.rows, "row"),
                 things(copied.cells, "cell")
             )?;
@@ -72,7 +72,7 @@ impl Copy {
 
     /// Returns the options of the target: those of the source, with the given overrides.
     fn target(&self) -> anyhow::Result<Options> {
-        let mut options = self.place.connection.clone().within(INSTANCE).options()?;
+        let mut options = self.table.connection.clone().within(INSTANCE).options()?;
         if let Some(project) = &self.to_project {
             options.project = project.clone();
         }

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::json;
-use stele_traces::ingest::{Files, Format, Ingested, git};
+use stele_traces::ingest::{Files, Format, Ingested, git, time_micros};
 use stele_traces::store::Commit;
 use stele_traces::{Error, Params, Store};
 
 use super::progress::Progress;
-use super::{Place, told};
+use super::{TableArgs, user_error};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
@@ -25,16 +25,17 @@ Examples:
   stele traces ingest ci results/*.json
   stele traces ingest ci --repo .          (only the commits)
 
-JUnit reports, Criterion's directories, Google Benchmark's JSON and our own JSON
-are told apart by how they begin. Results are as old as their files, unless
-these or --time say otherwise; of two results the newer one counts.
+The format (JUnit, Criterion, Google Benchmark or Stele's own JSON) is detected
+from the start of a file. The time of a result is given by its file's content or
+by --time, else it is the file's modification time. Of two results of a trace at
+a commit, the newer one counts.
 
 A table follows the first-parent line of one branch. Results of a commit that is
 not on it, such as that of a pull request, are refused and nothing is stored;
 with --skip-off-branch the command then exits with 0.")]
 pub struct Ingest {
     #[command(flatten)]
-    place: Place,
+    table: TableArgs,
     /// Result files, and directories written by Criterion.
     paths: Vec<PathBuf>,
     /// Git repository whose commits are registered first.
@@ -83,7 +84,7 @@ impl Checkout {
         match store.find_commit(hash).await {
             Ok(_) => Ok(true),
             Err(Error::UnknownCommit(_)) => Ok(false),
-            Err(error) => Err(told(error)),
+            Err(error) => Err(user_error(error)),
         }
     }
 }
@@ -97,10 +98,10 @@ fn short(branch: &str) -> &str {
 impl Ingest {
     pub fn run(self) -> anyhow::Result<Outcome> {
         if self.paths.is_empty() && self.repo.is_none() {
-            bail!("there is nothing to ingest: give files, or --repo");
+            bail!("nothing to ingest: give files or --repo");
         }
         let checkout = self.checkout()?;
-        let done = self.place.run(async |store| {
+        let done = self.table.run(async |store| {
             let Some(checkout) = checkout else {
                 return Ok(Some((0, self.store(&store, None).await?)));
             };
@@ -115,9 +116,9 @@ impl Ingest {
             return Ok(Outcome::Sound);
         };
         let mut out = io::stdout().lock();
-        if self.place.json {
-            let told = json!({"commits": commits, "results": results, "skipped": skipped});
-            json_line(&mut out, &told)?;
+        if self.table.json {
+            let line = json!({"commits": commits, "results": results, "skipped": skipped});
+            json_line(&mut out, &line)?;
         } else {
             let new = things(commits, "new commit");
             write!(out, "{new}, {} stored", things(results, "result"))?;
@@ -136,13 +137,13 @@ impl Ingest {
         let Some(repo) = &self.repo else { return Ok(None) };
         let branch = match &self.branch {
             Some(branch) => branch.clone(),
-            None => git::main_branch(repo).map_err(told)?,
+            None => git::main_branch(repo).map_err(user_error)?,
         };
-        let line = git::commits(repo, &branch).map_err(told)?;
+        let line = git::commits(repo, &branch).map_err(user_error)?;
         let commit = match self.commit.as_deref() {
             _ if self.paths.is_empty() => None,
             Some(index) if index.starts_with('@') => None,
-            name => Some(git::resolve(repo, name.unwrap_or("HEAD")).map_err(told)?),
+            name => Some(git::resolve(repo, name.unwrap_or("HEAD")).map_err(user_error)?),
         };
         Ok(Some(Checkout { branch, line, commit }))
     }
@@ -160,7 +161,7 @@ impl Ingest {
                 let branch = short(&checkout.branch);
                 anyhow!("{branch}: {what}\nhint: --branch names the branch that the table follows")
             }
-            other => told(other),
+            other => user_error(other),
         })
     }
 
@@ -179,7 +180,7 @@ impl Ingest {
             );
         }
         let mut out = io::stdout().lock();
-        if self.place.json {
+        if self.table.json {
             json_line(
                 &mut out,
                 &json!({"commits": 0, "results": 0, "skipped": 0, "off_branch": commit}),
@@ -196,33 +197,15 @@ impl Ingest {
         }
         let files = Files {
             paths: self.paths.clone(),
-            labels: self.labels()?,
+            labels: Params::parse_pairs(&self.params).map_err(user_error)?,
             commit: commit.or_else(|| self.commit.clone()),
-            time_micros: self.time_micros()?,
+            time_micros: self.time.map(time_micros).transpose().map_err(user_error)?,
             format: self.format,
         };
         let mut progress = Progress::new();
         let show = |it: &Ingested| progress.show(it.done, it.results, "results");
         let ingested = files.ingest(store, show).await;
         progress.clear();
-        ingested.map_err(told)
-    }
-
-    fn labels(&self) -> anyhow::Result<Params> {
-        let pair = |text: &String| {
-            let pair =
-                text.split_once('=').map(|(key, value)| (key.to_string(), value.to_string()));
-            pair.ok_or_else(|| anyhow!("--param {text}: write KEY=VALUE"))
-        };
-        let pairs: Vec<_> = self.params.iter().map(pair).collect::<Result<_, _>>()?;
-        Params::new(pairs).map_err(told)
-    }
-
-    fn time_micros(&self) -> anyhow::Result<Option<i64>> {
-        match self.time {
-            None => Ok(None),
-            Some(time) if (0.0..253_402_300_800.0).contains(&time) => Ok(Some((time * 1e6) as i64)),
-            Some(time) => bail!("--time {time} is not in seconds since 1970"),
-        }
+        ingested.map_err(user_error)
     }
 }

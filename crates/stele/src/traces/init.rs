@@ -8,7 +8,7 @@ use stele_traces::Store;
 use stele_traces::http::INSTANCE;
 use stele_traces::store::Settings;
 
-use super::told;
+use super::user_error;
 use crate::Outcome;
 use crate::connection::Connection;
 use crate::output::json_line;
@@ -47,7 +47,7 @@ impl Init {
             ..Settings::default()
         };
         self.connection.clone().within(INSTANCE).run(async |client| {
-            Store::init(&client, &self.table, settings.clone()).await.map_err(told)
+            Store::init(&client, &self.table, settings.clone()).await.map_err(user_error)
         })?;
         let mut out = io::stdout().lock();
         if self.json {
@@ -55,7 +55,7 @@ impl Init {
         } else {
             writeln!(
                 out,
-                "table {} holds traces, {} commits to a tile",
+                "trace table {} is ready ({} commits per tile)",
                 self.table, settings.tile
             )?;
         }

@@ -1,20 +1,26 @@
 //! `stele traces`: one result per commit and configuration. Each command connects to the
 //! Bigtable that holds the table; only `serve` is a server.
 
-mod ask;
+mod bisect;
+mod blame;
 mod check;
 mod copy;
+mod diff;
 mod ingest;
 mod init;
 mod label;
-mod lists;
 mod progress;
 mod query;
 mod serve;
+mod steps;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use stele_traces::http::INSTANCE;
-use stele_traces::ingest::words;
+use stele_traces::ingest::named_digests;
 use stele_traces::store::Commit;
 use stele_traces::{CommitIndex, Digest, Error, Store};
 
@@ -26,14 +32,14 @@ pub enum Command {
     Init(init::Init),
     Ingest(ingest::Ingest),
     Query(query::Query),
-    Trace(ask::Trace),
-    Params(ask::Params),
-    Diff(ask::Diff),
-    Bisect(ask::Bisect),
-    Steps(lists::Steps),
-    Blame(lists::Blame),
+    Trace(trace::Trace),
+    Params(trace::Params),
+    Diff(diff::Diff),
+    Bisect(bisect::Bisect),
+    Steps(steps::Steps),
+    Blame(blame::Blame),
     Label(label::Label),
-    Labels(lists::Labels),
+    Labels(label::Labels),
     Check(check::Check),
     Copy(copy::Copy),
     Serve(serve::Serve),
@@ -60,9 +66,10 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
 
 /// The table of traces and the output format.
 #[derive(Args, Clone)]
-pub struct Place {
+pub struct TableArgs {
     /// Table of traces.
-    table: String,
+    #[arg(value_name = "TABLE")]
+    table_id: String,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -77,15 +84,18 @@ pub struct Place {
 #[command(next_help_heading = None::<&str>)]
 struct Own {}
 
-impl Place {
+impl TableArgs {
     /// Opens the table and runs `work` with it.
     fn run<T>(&self, work: impl AsyncFnOnce(Store) -> anyhow::Result<T>) -> anyhow::Result<T> {
         self.connection.clone().within(INSTANCE).run(async |client| {
-            let store = Store::open(&client, &self.table).await.map_err(told)?;
+            let store = Store::open(&client, &self.table_id).await.map_err(user_error)?;
             work(store).await
         })
     }
 }
+
+/// Registered commits by their index.
+type Commits = BTreeMap<CommitIndex, Arc<Commit>>;
 
 /// Formats a commit on one line.
 fn commit_line(index: CommitIndex, commit: &Commit) -> String {
@@ -93,14 +103,14 @@ fn commit_line(index: CommitIndex, commit: &Commit) -> String {
     format!("@{}  {short}  {}  {}", index.0, commit.author, commit.subject)
 }
 
-/// Returns a digest, or the word that it stands for.
-fn digest_or_word(digest: Digest) -> String {
-    let word = words().into_iter().find(|(known, _)| *known == digest);
-    word.map_or_else(|| digest.to_string(), |(_, word)| word.to_string())
+/// Returns the name of a digest that represents a fixed outcome, or its hex digits.
+fn digest_name(digest: Digest) -> String {
+    let known = named_digests().into_iter().find(|(known, _)| *known == digest);
+    known.map_or_else(|| digest.to_string(), |(_, name)| name.to_string())
 }
 
-/// Adds advice on what to do to the error.
-fn told(error: Error) -> anyhow::Error {
+/// Converts an error of the store to one for people, with advice on what to do.
+fn user_error(error: Error) -> anyhow::Error {
     match error {
         Error::Rows(error) => advise(error),
         other => anyhow::anyhow!(other.to_string()),

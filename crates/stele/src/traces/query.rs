@@ -4,10 +4,10 @@ use std::io::{self, BufWriter, Write};
 
 use clap::Args;
 use serde_json::json;
-use stele_traces::store::{Cells, Grid, Labels, Window};
-use stele_traces::{Kind, Store};
+use stele_traces::store::{Cells, Grid, Window};
+use stele_traces::{Error, Kind, Store, questions};
 
-use super::{Place, told};
+use super::{TableArgs, user_error};
 use crate::Outcome;
 use crate::output::{json_line, things};
 
@@ -21,24 +21,24 @@ Examples:
   stele traces query ci 'os=Android&gpu=~nvidia&name=!blur' -n 50
   stele traces query bench 'name=~^sort' --numbers --json
 
-Values of one key are alternatives. * is any value, ~ a pattern, ! turns the
-key's values around, and = takes the rest as it is.")]
+Values of one key are alternatives. * matches any value, ~ starts a regular
+expression, ! negates the values of the key, and = takes the rest literally.")]
 pub struct Query {
     #[command(flatten)]
-    place: Place,
+    table: TableArgs,
     #[command(flatten)]
-    wanted: Wanted,
+    selection: Selection,
     /// Show numbers instead of digests.
     #[arg(long)]
     numbers: bool,
 }
 
-/// The traces and commits to show.
+/// The traces and commits that a command is about.
 #[derive(Args)]
-pub struct Wanted {
+pub struct Selection {
     /// Traces to select: key=value&key=value
     #[arg(default_value = "")]
-    query: stele_traces::Query,
+    pub query: stele_traces::Query,
     /// Number of newest commits with data.
     #[arg(short = 'n', long = "commits", value_name = "N", default_value_t = 64)]
     count: usize,
@@ -50,44 +50,20 @@ pub struct Wanted {
     last: Option<String>,
 }
 
-impl Wanted {
-    pub async fn grid(&self, store: &Store, kind: Kind) -> anyhow::Result<Grid> {
-        let window = self.window(store).await?;
-        store.grid(kind, window, &self.query).await.map_err(told)
-    }
-
-    /// Returns digests and the labels of their tests.
-    pub async fn labelled(&self, store: &Store) -> anyhow::Result<(Grid, Labels)> {
-        let grid = self.grid(store, Kind::Digests).await?;
-        let key = &store.settings().test_key;
-        let tests = grid.traces.iter().filter_map(|trace| trace.params.get(key));
-        let labels = store.labels(tests).await.map_err(told)?;
-        Ok((grid, labels))
-    }
-
-    async fn window(&self, store: &Store) -> anyhow::Result<Window> {
-        let last = match &self.last {
-            Some(name) => Some(store.find_commit(name).await.map_err(told)?.0),
-            None => None,
-        };
-        let Some(name) = &self.first else {
-            return Ok(Window::Dense { count: self.count, last });
-        };
-        let first = store.find_commit(name).await.map_err(told)?.0;
-        let last = match last {
-            Some(last) => last,
-            None => store.head().await.map_err(told)?.map_or(first, |(index, _)| index.max(first)),
-        };
-        Ok(Window::Range { first, last })
+impl Selection {
+    pub async fn window(&self, store: &Store) -> Result<Window, Error> {
+        let (first, last) = (self.first.as_deref(), self.last.as_deref());
+        questions::window(store, first, last, self.count).await
     }
 }
 
 impl Query {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let kind = if self.numbers { Kind::Numbers } else { Kind::Digests };
-        let grid = self.place.run(async |store| self.wanted.grid(&store, kind).await)?;
+        let grid =
+            self.table.run(async |store| self.grid(&store, kind).await.map_err(user_error))?;
         let mut out = BufWriter::new(io::stdout().lock());
-        if self.place.json {
+        if self.table.json {
             show_json(&mut out, &grid)?
         } else {
             show(&mut out, &grid)?
@@ -95,6 +71,11 @@ impl Query {
         out.flush()?;
         let empty = grid.traces.is_empty();
         Ok(if empty { Outcome::Absent } else { Outcome::Sound })
+    }
+
+    async fn grid(&self, store: &Store, kind: Kind) -> Result<Grid, Error> {
+        let window = self.selection.window(store).await?;
+        store.grid(kind, window, &self.selection.query).await
     }
 }
 
@@ -127,15 +108,15 @@ fn show(out: &mut impl Write, grid: &Grid) -> io::Result<()> {
         match &trace.cells {
             Cells::Digests(cells) => writeln!(out, "{}  {}", letters(cells), trace.params)?,
             Cells::Numbers(cells) => {
-                let there: Vec<_> = cells.iter().filter(|number| !number.is_nan()).collect();
-                let (first, last) = (there.first(), there.last());
+                let present: Vec<_> = cells.iter().filter(|number| !number.is_nan()).collect();
+                let (first, last) = (present.first(), present.last());
                 let number = |number: Option<&&f64>| number.map_or(0.0, |number| **number);
                 writeln!(
                     out,
                     "{:>14.4} -> {:>14.4}  {:4} results  {}",
                     number(first),
                     number(last),
-                    there.len(),
+                    present.len(),
                     trace.params
                 )?;
             }
@@ -151,11 +132,11 @@ fn letters(cells: &[u32]) -> String {
         if *number == 0 {
             return '.';
         }
-        let place = seen.iter().position(|other| other == number).unwrap_or_else(|| {
+        let at = seen.iter().position(|other| other == number).unwrap_or_else(|| {
             seen.push(*number);
             seen.len() - 1
         });
-        LETTERS[place % LETTERS.len()] as char
+        LETTERS[at % LETTERS.len()] as char
     };
     cells.iter().map(letter).collect()
 }

@@ -50,21 +50,21 @@ const PRINTED: &str = "6900000000000001:1";
 #[test]
 fn a_catalogue_is_made_filled_read_and_dropped() {
     let served = Served::new();
-    assert_eq!(served.ok(&["create", FID]), format!("catalogue {PRINTED} made\n"));
-    assert_eq!(served.ends(1, &["create", FID]), format!("catalogue {PRINTED} exists already\n"));
+    assert_eq!(served.ok(&["create", FID]), format!("catalogue {PRINTED} created\n"));
+    assert_eq!(served.ends(1, &["create", FID]), format!("catalogue {PRINTED} already exists\n"));
     assert_eq!(
         served.ok(&["put", FID, "name=Ada", "born=1815", "\\xff=\\x00"]),
         "3 records stored\n"
     );
     assert_eq!(served.ok(&["get", FID, "name"]), "name = Ada\n");
-    assert_eq!(served.ends(1, &["get", FID, "name", "no"]), "name = Ada\nno is not there\n");
+    assert_eq!(served.ends(1, &["get", FID, "name", "no"]), "name = Ada\nno not found\n");
     assert_eq!(
         served.ends(1, &["put", FID, "name=Eve", "new=1", "--insert-only"]),
-        "name exists already\n1 record stored\n"
+        "name already exists\n1 record stored\n"
     );
     assert_eq!(
         served.ends(1, &["put", FID, "name=Eve", "--expect", "Bob"]),
-        "name has another value than expected\n0 records stored\n"
+        "name does not have the expected value\n0 records stored\n"
     );
     assert_eq!(served.ok(&["next", FID]), "born = 1815\nname = Ada\nnew = 1\n\\xff = \\x00\n");
     assert_eq!(served.ok(&["next", FID, "c", "--count", "1", "--keys-only"]), "name\n");
@@ -74,7 +74,7 @@ fn a_catalogue_is_made_filled_read_and_dropped() {
         served.json(&["next", FID, "--json"])[3],
         json!({"key_base64": "/w==", "value_base64": "AA=="})
     );
-    assert_eq!(served.ends(1, &["del", FID, "new", "no"]), "no is not there\n1 record deleted\n");
+    assert_eq!(served.ends(1, &["del", FID, "new", "no"]), "no not found\n1 record deleted\n");
     assert!(served.ends(2, &["del", FID, "--prefix", "n"]).contains("--yes"));
     assert_eq!(served.ok(&["del", FID, "--prefix", "n", "--yes"]), "1 record deleted\n");
     let stat = served.json(&["stat", FID, "--json"]);

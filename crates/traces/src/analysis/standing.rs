@@ -2,7 +2,7 @@
 //! tests need no triage: they count as positive unless they are labelled otherwise.
 
 use crate::digest::Digest;
-use crate::ingest::harmless;
+use crate::ingest::passing_digests;
 use crate::store::{Cells, Grid, Label, Labels};
 use crate::tile::CommitIndex;
 
@@ -16,19 +16,19 @@ pub struct Standing {
 /// The labels that digests of a test count as.
 pub struct Verdicts<'a> {
     labels: &'a Labels,
-    harmless: [Digest; 2],
+    passing: [Digest; 2],
 }
 
 impl Verdicts<'_> {
     pub fn new(labels: &Labels) -> Verdicts<'_> {
-        Verdicts { labels, harmless: harmless() }
+        Verdicts { labels, passing: passing_digests() }
     }
 
     pub fn label(&self, test: Option<&str>, digest: Digest) -> Label {
         let labels = test.and_then(|test| self.labels.get(test));
         let decided = labels.and_then(|labels| labels.get(&digest)).map(|it| it.label);
         match decided.unwrap_or_default() {
-            Label::Untriaged if self.harmless.contains(&digest) => Label::Positive,
+            Label::Untriaged if self.passing.contains(&digest) => Label::Positive,
             label => label,
         }
     }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn passing_is_positive_unless_labelled_otherwise() {
-        let [passed, _] = harmless();
+        let [passed, _] = passing_digests();
         let negative = Labelled { label: Label::Negative, ..Labelled::default() };
         let labels = Labels::from([("a".into(), [(passed, negative)].into())]);
         let verdicts = Verdicts::new(&labels);

@@ -82,7 +82,7 @@ enum Part {
 
 /// The reader has disconnected or stalled.
 #[derive(Debug)]
-pub struct Left;
+pub struct Disconnected;
 
 impl Pieces {
     /// Returns the writing end and the response that it fills.
@@ -99,20 +99,30 @@ impl Pieces {
         (Pieces { send, piece, wait: READER_WAIT }, response)
     }
 
-    pub async fn text(&mut self, text: &str) -> Result<(), Left> {
+    pub async fn text(&mut self, text: &str) -> Result<(), Disconnected> {
         self.piece.extend_from_slice(text.as_bytes());
         self.send_full().await
     }
 
-    pub async fn json(&mut self, value: &impl Serialize) -> Result<(), Left> {
+    /// Writes the text in front of a value, and the value as JSON.
+    pub async fn field(
+        &mut self,
+        before: &str,
+        value: &impl Serialize,
+    ) -> Result<(), Disconnected> {
+        self.piece.extend_from_slice(before.as_bytes());
+        self.json(value).await
+    }
+
+    pub async fn json(&mut self, value: &impl Serialize) -> Result<(), Disconnected> {
         if let Err(error) = serde_json::to_writer(&mut self.piece, value) {
             tracing::warn!(%error, "traces response interrupted");
-            return Err(Left);
+            return Err(Disconnected);
         }
         self.send_full().await
     }
 
-    async fn send_full(&mut self) -> Result<(), Left> {
+    async fn send_full(&mut self) -> Result<(), Disconnected> {
         if self.piece.len() < PIECE_BYTES {
             return Ok(());
         }
@@ -120,14 +130,14 @@ impl Pieces {
         self.pass(Part::Bytes(piece.into())).await
     }
 
-    async fn pass(&self, part: Part) -> Result<(), Left> {
+    async fn pass(&self, part: Part) -> Result<(), Disconnected> {
         match tokio::time::timeout(self.wait, self.send.send(part)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Left),
+            Ok(Err(_)) | Err(_) => Err(Disconnected),
         }
     }
 
-    pub async fn end(mut self) -> Result<(), Left> {
+    pub async fn end(mut self) -> Result<(), Disconnected> {
         let piece = std::mem::take(&mut self.piece);
         self.pass(Part::Bytes(piece.into())).await?;
         self.pass(Part::End).await

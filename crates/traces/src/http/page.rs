@@ -10,7 +10,7 @@ use crate::error::Error;
 
 const HTML: &str = include_str!("../web/index.html");
 const STYLE: &str = include_str!("../web/style.css");
-const OPENAPI: &str = include_str!("../web/openapi.json");
+pub const OPENAPI: &str = include_str!("../web/openapi.json");
 const SCRIPTS: [(&str, &str); 14] = [
     ("app.js", include_str!("../web/app.js")),
     ("api.js", include_str!("../web/api.js")),

@@ -7,16 +7,18 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::Response;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Answered, Left, Pieces};
+use super::answer::{Answer, Answered, Disconnected, Pieces};
 use super::request::Args;
 use super::tables::{Named, Tables, path_param};
 use crate::analysis::standings;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::ingest::words;
+use crate::ingest::named_digests;
 use crate::params::Params;
+use crate::questions;
 use crate::row_name::Kind;
 use crate::store::{Cells, Commit, Grid, Label, Labelled, Labels, Store};
 use crate::tile::{CommitIndex, Tile};
@@ -50,14 +52,6 @@ pub async fn shown_commits(store: &Store, columns: &[CommitIndex]) -> Result<Vec
     Ok(columns.iter().map(|index| commit(*index, known.get(index))).collect())
 }
 
-/// Returns the labels of the tests of a grid.
-pub async fn labels_of(store: &Store, grid: &Grid) -> Result<Labels> {
-    let key = &store.settings().test_key;
-    let tests: BTreeSet<&str> =
-        grid.traces.iter().filter_map(|trace| trace.params.get(key)).collect();
-    store.labels(tests).await
-}
-
 pub async fn grid(
     State(tables): State<Tables>,
     Named(store): Named,
@@ -75,7 +69,7 @@ pub async fn grid(
     let turn = tables.heavy().await;
     let mut held = tables.grid_memory();
     let mut grid = store.grid_within(kind, window, &query, &mut held).await?;
-    let labels = labels_of(&store, &grid).await?;
+    let labels = questions::labels(&store, &grid).await?;
     if let Some(wanted) = wanted {
         let standings = standings(&grid, &store.settings().test_key, &labels);
         let mut stands = standings.iter().map(|it| it.is_some_and(|it| it.label == wanted));
@@ -109,43 +103,34 @@ struct Document {
     kind: Kind,
 }
 
+/// One trace of a document.
+#[derive(Serialize)]
+struct Row<'g> {
+    id: String,
+    params: &'g Params,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    options: Option<&'g Params>,
+    /// A missing number is NaN, which is null in JSON.
+    cells: &'g Cells,
+}
+
 impl Document {
-    async fn write(self, mut out: Pieces) -> Result<(), Left> {
-        out.text("{\"kind\":").await?;
-        out.json(&kind_name(self.kind)).await?;
-        out.text(",\"columns\":").await?;
-        out.json(&self.commits).await?;
+    async fn write(self, mut out: Pieces) -> Result<(), Disconnected> {
+        let Document { grid, commits, labels, options, limit, kind } = self;
+        out.field("{\"kind\":", &kind_name(kind)).await?;
+        out.field(",\"columns\":", &commits).await?;
         out.text(",\"traces\":[").await?;
-        let total = self.grid.traces.len();
-        for (at, trace) in self.grid.traces.iter().take(self.limit).enumerate() {
-            if at > 0 {
-                out.text(",").await?;
-            }
-            out.text("{\"id\":").await?;
-            out.json(&trace.params.id()).await?;
-            out.text(",\"params\":").await?;
-            out.json(&trace.params).await?;
-            if let Some(options) = self.options.get(&trace.params) {
-                out.text(",\"options\":").await?;
-                out.json(options).await?;
-            }
-            out.text(",\"cells\":").await?;
-            match &trace.cells {
-                Cells::Digests(cells) => out.json(cells).await?,
-                // NaN is null in JSON.
-                Cells::Numbers(cells) => out.json(cells).await?,
-            }
-            out.text("}").await?;
+        for (at, trace) in grid.traces.iter().take(limit).enumerate() {
+            let (params, cells) = (&trace.params, &trace.cells);
+            let row = Row { id: params.id(), params, options: options.get(params), cells };
+            out.field(if at > 0 { "," } else { "" }, &row).await?;
         }
-        out.text("],\"digests\":").await?;
-        out.json(&self.grid.digests).await?;
-        out.text(",\"labels\":").await?;
-        out.json(&plain(&self.labels)).await?;
-        out.text(",\"names\":").await?;
-        out.json(&names(&self.grid.digests)).await?;
-        let total = json!({"total": total, "skipped": self.grid.skipped}).to_string();
-        out.text(",").await?;
-        out.text(&total[1..]).await?;
+        out.field("],\"digests\":", &grid.digests).await?;
+        out.field(",\"labels\":", &plain(&labels)).await?;
+        out.field(",\"names\":", &names(&grid.digests)).await?;
+        out.field(",\"skipped\":", &grid.skipped).await?;
+        out.field(",\"total\":", &grid.traces.len()).await?;
+        out.text("}").await?;
         out.end().await
     }
 }
@@ -167,7 +152,7 @@ fn plain(labels: &Labels) -> BTreeMap<&str, BTreeMap<Digest, Label>> {
 
 /// Returns the names of digests that represent a fixed outcome.
 fn names(digests: &[Digest]) -> BTreeMap<Digest, &'static str> {
-    words().into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
+    named_digests().into_iter().filter(|(digest, _)| digests.contains(digest)).collect()
 }
 
 fn label(text: &str) -> Result<Label> {
@@ -224,12 +209,12 @@ pub async fn tile(
 
 enum Stopped {
     Failed(Error),
-    Left,
+    Disconnected,
 }
 
-impl From<Left> for Stopped {
-    fn from(_: Left) -> Stopped {
-        Stopped::Left
+impl From<Disconnected> for Stopped {
+    fn from(_: Disconnected) -> Stopped {
+        Stopped::Disconnected
     }
 }
 

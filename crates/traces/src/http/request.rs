@@ -9,13 +9,15 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
+use stele_grpc::percent;
 use tokio_stream::StreamExt;
 
 use super::answer::Answer;
 use super::tables::Tables;
 use crate::error::{Error, Result};
 use crate::memory::Held;
-use crate::query::{Query, percent_decoded};
+use crate::query::Query;
+use crate::questions;
 use crate::row_name::Kind;
 use crate::store::{COMMITS_MAX, Store, Window};
 use crate::tile::CommitIndex;
@@ -47,7 +49,7 @@ impl Args {
         for part in text.split('&').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let decoded = |text: &str| {
-                percent_decoded(&text.replace('+', " ")).ok_or_else(|| {
+                percent::decode(&text.replace('+', " ")).ok_or_else(|| {
                     Error::invalid(format!("invalid % escape in parameter {part:?}"))
                 })
             };
@@ -124,34 +126,16 @@ impl Args {
     /// commits with data up to `last`.
     pub async fn window(&self, store: &Store) -> Result<Window> {
         let count = self.number("n", COMMITS_MAX)?;
-        let last = match self.one("last")? {
-            Some(name) => Some(store.find_commit(name).await?.0),
-            None => None,
-        };
-        match self.one("first")? {
-            None => Ok(Window::Dense { count: count.unwrap_or(COMMITS_SHOWN), last }),
-            Some(_) if count.is_some() => Err(Error::invalid("use either n or first, not both")),
-            Some(name) => {
-                let first = store.find_commit(name).await?.0;
-                let last = match last {
-                    Some(last) => last,
-                    None => store.head().await?.map_or(first, |(index, _)| index.max(first)),
-                };
-                Ok(Window::Range { first, last })
-            }
+        let (first, last) = (self.one("first")?, self.one("last")?);
+        if first.is_some() && count.is_some() {
+            return Err(Error::invalid("use either n or first, not both"));
         }
+        questions::window(store, first, last, count.unwrap_or(COMMITS_SHOWN)).await
     }
 
     /// Returns the range of commits from `first` to `last`; all commits by default.
     pub async fn range(&self, store: &Store) -> Result<(CommitIndex, CommitIndex)> {
-        let mut range = (CommitIndex(0), CommitIndex(u32::MAX));
-        if let Some(name) = self.one("first")? {
-            range.0 = store.find_commit(name).await?.0;
-        }
-        if let Some(name) = self.one("last")? {
-            range.1 = store.find_commit(name).await?.0;
-        }
-        Ok(range)
+        questions::range(store, self.one("first")?, self.one("last")?).await
     }
 }
 

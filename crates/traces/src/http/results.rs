@@ -33,7 +33,7 @@ pub async fn put(
     args.only(&["format", "commit", "time", "param"])?;
     let format: Format = args.one("format")?.unwrap_or("json").parse()?;
     let time = args.float("time")?.map(|seconds| (seconds * 1e6) as i64);
-    let labels = labels(args.all("param"))?;
+    let labels = Params::parse_pairs(args.all("param"))?;
     let commit = args.one("commit")?;
     let types = ["application/json", "application/xml", "text/xml", "application/octet-stream"];
     let mut held = tables.body_memory();
@@ -54,15 +54,6 @@ pub async fn put(
     let puts: Vec<Put> = puts.collect::<Result<_>>()?;
     let stored = store.put(&puts).await?;
     Ok(Answer::ok(json!({"entries": stored.entries, "rows": stored.rows, "skipped": skipped})))
-}
-
-/// Parses labels of the form `key=value`.
-fn labels(texts: &[String]) -> Result<Params> {
-    let pairs = texts.iter().map(|text| {
-        text.split_once('=')
-            .ok_or_else(|| Error::invalid(format!("invalid param {text:?}: use key=value")))
-    });
-    Params::new(pairs.collect::<Result<Vec<_>>>()?)
 }
 
 #[derive(Deserialize)]

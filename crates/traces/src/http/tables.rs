@@ -101,8 +101,8 @@ pub async fn path_param(parts: &mut Parts, wanted: &str) -> Result<String, Answe
 
 /// Checks that a table id is valid for Bigtable.
 fn check_id(id: &str) -> Result<()> {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    if (1..=50).contains(&id.len()) && id.bytes().all(letter) && !id.starts_with(['.', '-']) {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    if (1..=50).contains(&id.len()) && id.bytes().all(allowed) && !id.starts_with(['.', '-']) {
         return Ok(());
     }
     Err(Error::invalid("invalid table name: use 1 to 50 letters, digits, _, . or -"))

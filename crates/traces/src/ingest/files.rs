@@ -128,8 +128,10 @@ impl Files {
     fn read(&self, path: &Path, reader: &mut Reader) -> Result<Vec<(Report, i64)>> {
         let failed = |error: std::io::Error| Error::invalid(error.to_string());
         let found = std::fs::metadata(path).map_err(failed)?;
-        let made = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        let made = made.map_or_else(now_micros, |since| since.as_micros() as i64);
+        let modified_micros =
+            found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let modified_micros =
+            modified_micros.map_or_else(now_micros, |since| since.as_micros() as i64);
         let reports = if found.is_dir() {
             let report = read_criterion_directory(path, &self.labels)?;
             if report.entries.is_empty() {
@@ -148,7 +150,7 @@ impl Files {
             reader.read(format.ok_or_else(unknown)?, &bytes)?
         };
         let with_time = |report: Report| {
-            let time = self.time_micros.or(report.time_micros).unwrap_or(made);
+            let time = self.time_micros.or(report.time_micros).unwrap_or(modified_micros);
             (report, time)
         };
         Ok(reports.into_iter().map(with_time).collect())

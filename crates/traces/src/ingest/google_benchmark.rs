@@ -92,10 +92,10 @@ impl Run {
             ("bytes_per_second", "B/s", self.bytes_per_second),
             ("items_per_second", "1/s", self.items_per_second),
         ];
-        let there = all
+        let measured = all
             .into_iter()
             .filter_map(|(measure, unit, number)| number.map(|number| (measure, unit, number)));
-        there
+        measured
             .map(|found| {
                 if found.2.is_finite() {
                     return Ok(found);

@@ -16,8 +16,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::Report;
 use super::seen::{Own, Seen};
+use super::{Report, time_micros};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::params::Params;
@@ -62,13 +62,7 @@ fn rest_is_blank(from: &mut serde_json::Deserializer<serde_json::de::SliceRead<'
 
 impl File {
     fn report(self, labels: &Params, seen: &mut Seen) -> Result<Report> {
-        let time_micros = match self.time {
-            None => None,
-            Some(time) if (0.0..253_402_300_800.0).contains(&time) => Some((time * 1e6) as i64),
-            Some(time) => {
-                return Err(Error::invalid(format!("invalid time {time}: use seconds since 1970")));
-            }
-        };
+        let time_micros = self.time.map(time_micros).transpose()?;
         let shared = labels.overlaid(&self.params)?;
         let mut whole = seen.over(&shared);
         let entries = self.results.into_iter().map(|item| {

@@ -17,13 +17,13 @@ const SKIPPED: &str = "skipped";
 const FAILED: &str = "failed";
 
 /// Returns the digests of outcomes that need no triage.
-pub fn harmless() -> [Digest; 2] {
-    [PASSED, SKIPPED].map(|word| Digest::of(word.as_bytes()))
+pub fn passing_digests() -> [Digest; 2] {
+    [PASSED, SKIPPED].map(|name| Digest::of(name.as_bytes()))
 }
 
 /// Returns the digests of outcomes without a message, with their names.
-pub fn words() -> [(Digest, &'static str); 3] {
-    [PASSED, SKIPPED, FAILED].map(|word| (Digest::of(word.as_bytes()), word))
+pub fn named_digests() -> [(Digest, &'static str); 3] {
+    [PASSED, SKIPPED, FAILED].map(|name| (Digest::of(name.as_bytes()), name))
 }
 
 /// The maximum nesting depth of elements.
@@ -225,13 +225,12 @@ fn normalized(message: &str) -> String {
             out.push(' ');
         }
         let mut rest = word;
-        while let Some(at) = rest.find(|letter: char| letter.is_ascii_digit()) {
+        while let Some(at) = rest.find(|ch: char| ch.is_ascii_digit()) {
             out.push_str(&rest[..at]);
             out.push('#');
             let hex = rest[at..].starts_with("0x");
             let digits = &rest[at + if hex { 2 } else { 0 }..];
-            let is_digit =
-                |letter: char| letter.is_ascii_digit() || hex && letter.is_ascii_hexdigit();
+            let is_digit = |ch: char| ch.is_ascii_digit() || hex && ch.is_ascii_hexdigit();
             rest = digits.trim_start_matches(is_digit);
         }
         out.push_str(rest);

@@ -66,7 +66,7 @@ fn check_hash(hash: &str) -> Result<()> {
 impl Store {
     /// Returns the newest registered commit.
     pub async fn head(&self) -> Result<Option<(CommitIndex, Arc<Commit>)>> {
-        let query = Query::prefix(row_name::COMMITS).filter(latest()).limit(1);
+        let query = Query::prefix(row_name::COMMITS).filter(latest_of(FAMILY)).limit(1);
         let Some(row) = self.table().read_rows(query).next().await? else { return Ok(None) };
         let (tile, commits) = self.commits_of(&row)?;
         let last = commits.into_iter().next_back();
@@ -85,7 +85,7 @@ impl Store {
             start: row_name::commits(newest).into(),
             end: RowRange::prefix(row_name::commits(oldest)).end,
         };
-        let mut rows = self.table().read_rows(Query::range(range).filter(latest()));
+        let mut rows = self.table().read_rows(Query::range(range).filter(latest_of(FAMILY)));
         let mut found = BTreeMap::new();
         while let Some(row) = rows.next().await? {
             let (tile, commits) = self.commits_of(&row)?;
@@ -178,8 +178,9 @@ impl Store {
     }
 }
 
-pub(super) fn latest() -> Filter {
-    Filter::chain([Filter::family(FAMILY), Filter::latest()])
+/// Returns a filter for the newest cells of a family.
+pub(super) fn latest_of(family: &str) -> Filter {
+    Filter::chain([Filter::family(family), Filter::latest()])
 }
 
 #[cfg(test)]

@@ -112,8 +112,8 @@ impl Store {
             let pairs: Vec<_> = new.iter().copied().zip(ids.iter().copied()).collect();
             let writes = pairs.iter().map(|(digest, id)| write(*digest, *id));
             let writes: Vec<_> = writes.collect::<Result<_>>()?;
-            let there = Some(columns(&new, false));
-            match self.table().check_and_mutate(row.clone(), there, [], writes).await {
+            let existing = Some(columns(&new, false));
+            match self.table().check_and_mutate(row.clone(), existing, [], writes).await {
                 Ok(false) => {
                     return self.inner.digests.learn(pairs);
                 }

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde::Serialize;
+
 use super::Store;
 use super::commits::COMMITS_MAX;
 use crate::digest::Digest;
@@ -49,7 +51,8 @@ pub struct GridTrace {
 }
 
 /// One cell for each column of the grid.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Cells {
     /// 0 is missing; other numbers count the grid's digests from 1.
     Digests(Vec<u32>),
@@ -173,14 +176,14 @@ impl Store {
         let mut filling = Filling::new(kind, columns.len());
         for (tile, wanted) in &tiles {
             let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { continue };
-            let mut places = vec![None; usize::from(self.settings().tile)];
-            wanted.iter().for_each(|(offset, at)| places[usize::from(*offset)] = Some(*at));
+            let mut positions = vec![None; usize::from(self.settings().tile)];
+            wanted.iter().for_each(|(offset, at)| positions[usize::from(*offset)] = Some(*at));
             let mut scan = self.scan(kind, *tile, (first.0, last.0), query).await?;
             while let Some(trace) = scan.next().await? {
                 let cells = trace
                     .cells
                     .into_iter()
-                    .filter_map(|(offset, value)| Some((places[usize::from(offset)]?, value)));
+                    .filter_map(|(offset, value)| Some((positions[usize::from(offset)]?, value)));
                 filling.add(trace.params, cells, tiles.len() > 1)?;
                 charged.cover(filling.bytes()).await?;
             }
@@ -224,7 +227,7 @@ struct Filling {
     kind: Kind,
     columns: usize,
     traces: Vec<GridTrace>,
-    places: HashMap<Params, usize>,
+    positions: HashMap<Params, usize>,
     /// Digest ids in the order of their numbers in the grid.
     ids: Vec<u64>,
     numbers: HashMap<u64, u32>,
@@ -237,7 +240,7 @@ impl Filling {
             kind,
             columns,
             traces: Vec::new(),
-            places: HashMap::new(),
+            positions: HashMap::new(),
             ids: Vec::new(),
             numbers: HashMap::new(),
             skipped: 0,
@@ -259,7 +262,7 @@ impl Filling {
         if cells.peek().is_none() {
             return Ok(());
         }
-        let known = if may_come_again { self.places.get(&params).copied() } else { None };
+        let known = if may_come_again { self.positions.get(&params).copied() } else { None };
         let at = match known {
             Some(at) => at,
             None => {
@@ -269,7 +272,7 @@ impl Filling {
                     )));
                 }
                 if may_come_again {
-                    self.places.insert(params.clone(), self.traces.len());
+                    self.positions.insert(params.clone(), self.traces.len());
                 }
                 let missing = Cells::missing(self.kind, self.columns);
                 self.traces.push(GridTrace { params, cells: missing });

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use stele_bigtable::client::{Cell, Filter, Mutation, Query, Row};
 
+use super::commits::latest_of;
 use super::{Store, now_micros};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -55,7 +56,7 @@ impl Store {
     pub async fn labels(&self, tests: impl IntoIterator<Item = &str>) -> Result<Labels> {
         let keys: BTreeMap<String, &str> =
             tests.into_iter().map(|test| (row_name::labels(test, self.shards()), test)).collect();
-        let query = Query::keys(keys.keys().cloned()).filter(latest());
+        let query = Query::keys(keys.keys().cloned()).filter(latest_of(FAMILY));
         let mut rows = self.table().read_rows(query);
         let mut found = Labels::new();
         while let Some(row) = rows.next().await? {
@@ -70,7 +71,7 @@ impl Store {
     /// Returns the labels of all tests.
     pub async fn all_labels(&self) -> Result<Labels> {
         let found = self.parallel(0..self.shards(), |store, shard| async move {
-            let query = Query::prefix(row_name::labels_of_shard(shard)).filter(latest());
+            let query = Query::prefix(row_name::labels_of_shard(shard)).filter(latest_of(FAMILY));
             let mut rows = store.table().read_rows(query);
             let mut found = Vec::new();
             while let Some(row) = rows.next().await? {
@@ -137,10 +138,6 @@ impl Store {
         };
         if written { Ok(labelled) } else { Err(conflict(before.label)) }
     }
-}
-
-fn latest() -> Filter {
-    Filter::chain([Filter::family(FAMILY), Filter::latest()])
 }
 
 fn labels_in(row: &Row) -> Result<BTreeMap<Digest, Labelled>> {

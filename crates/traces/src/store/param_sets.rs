@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_bigtable::client::{Filter, Mutation, Query, Row};
 
+use super::commits::latest_of;
 use super::parallel::{ATTEMPTS_MAX, pause};
 use super::{Store, now_micros};
 use crate::error::{Error, Result};
@@ -35,7 +36,7 @@ pub struct StoredSet {
 impl Store {
     /// Returns the current set of a tile; an empty one if the tile is empty.
     pub(super) async fn read_set(&self, tile: Tile) -> Result<StoredSet> {
-        let row = self.table().read_row(row_name::param_set(tile), Some(latest())).await?;
+        let row = self.table().read_row(row_name::param_set(tile), Some(latest_of(FAMILY))).await?;
         let Some(row) = row else {
             return Ok(StoredSet { set: Arc::default(), version: None });
         };
@@ -47,7 +48,8 @@ impl Store {
 
     /// Returns the bytes of the sets of all tiles, the newest first.
     pub(super) async fn read_all_sets(&self) -> Result<Vec<(Tile, Bytes)>> {
-        let mut rows = self.table().read_rows(Query::prefix(row_name::PARAM_SETS).filter(latest()));
+        let mut rows =
+            self.table().read_rows(Query::prefix(row_name::PARAM_SETS).filter(latest_of(FAMILY)));
         let mut sets = Vec::new();
         while let Some(row) = rows.next().await? {
             let tile = row_name::tile(&row.key)
@@ -128,8 +130,8 @@ impl Store {
                 self.table().check_and_mutate(row, Some(unchanged), write, []).await?
             }
             None => {
-                let there = Filter::column(FAMILY, HASH);
-                !self.table().check_and_mutate(row, Some(there), [], write).await?
+                let existing = Filter::column(FAMILY, HASH);
+                !self.table().check_and_mutate(row, Some(existing), [], write).await?
             }
         };
         Ok(written.then(|| StoredSet { set, version: Some((hash, time)) }))
@@ -142,10 +144,6 @@ impl Store {
         }
         sets.insert(tile, stored);
     }
-}
-
-fn latest() -> Filter {
-    Filter::chain([Filter::family(FAMILY), Filter::latest()])
 }
 
 /// Returns the bytes of a set after checking them against the stored hash.

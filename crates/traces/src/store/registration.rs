@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stele_bigtable::client::{Filter, Mutation, RowMutations};
 
 use super::Store;
-use super::commits::{Commit, FAMILY, INDEX, INDEX_MAX, latest};
+use super::commits::{Commit, FAMILY, INDEX, INDEX_MAX, latest_of};
 use super::parallel::{ATTEMPTS_MAX, pause};
 use super::put::written;
 use crate::error::{Error, Result};
@@ -223,7 +223,7 @@ impl Store {
     ) -> Result<bool> {
         let row = row_name::commits(tile);
         for attempt in 0..ATTEMPTS_MAX {
-            let stored = match self.table().read_row(row.clone(), Some(latest())).await? {
+            let stored = match self.table().read_row(row.clone(), Some(latest_of(FAMILY))).await? {
                 Some(row) => self.commits_of(&row)?.1,
                 None => BTreeMap::new(),
             };

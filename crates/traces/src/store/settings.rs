@@ -97,10 +97,10 @@ impl Store {
         let text = serde_json::to_string(&settings)
             .map_err(|error| Error::invalid(format!("invalid settings: {error}")))?;
         let set = Mutation::set_at(FAMILY, COLUMN, 0, text);
-        let there = Filter::column(FAMILY, COLUMN);
+        let existing = Filter::column(FAMILY, COLUMN);
         client
             .table(id)?
-            .check_and_mutate(row_name::SETTINGS, Some(there), [], [set])
+            .check_and_mutate(row_name::SETTINGS, Some(existing), [], [set])
             .await
             .map_err(|error| not_of_traces(id, error))?;
         let store = Store::open(client, id).await?;
