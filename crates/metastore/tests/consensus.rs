@@ -4,19 +4,18 @@
 //!
 //! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
 
-#[path = "consensus/machine.rs"]
-mod machine;
-#[expect(dead_code, reason = "the world of these tests is made in machine.rs")]
+#[expect(dead_code, reason = "recorder.rs creates the world of these tests")]
 #[path = "../../engine/tests/support/power.rs"]
 mod power;
+pub mod recorder;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use machine::{DIR, Recorder, block_on, settings};
 use power::Powered;
+use recorder::{DIR, Recorder, block_on, settings};
 use stele_engine::world::sim::{SimFiles, disk_error};
 use stele_engine::world::{Files, Random, SeededRandom};
 use stele_metastore::Error;

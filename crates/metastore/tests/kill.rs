@@ -15,7 +15,7 @@ use stele_metastore::{Node, node};
 
 /// Holds the directory of the member that a child opens.
 const CHILD: &str = "STELE_KILL_CHILD";
-const TEST: &str = "what_a_killed_member_answered_is_there_when_it_comes_back";
+const TEST: &str = "kill::what_a_killed_member_answered_is_there_when_it_comes_back";
 const WRITERS: u64 = 8;
 const ROUNDS: u64 = 5;
 

@@ -1,6 +1,5 @@
 //! The native API as its client sees it, over a socket.
 
-#[path = "native/member.rs"]
 mod member;
 
 use std::collections::BTreeMap;

@@ -2,20 +2,17 @@
 //! the process: the state in memory may be inconsistent, and every later
 //! proposal would wait forever.
 
-#[expect(dead_code, reason = "only the world is needed here")]
-#[path = "consensus/machine.rs"]
-mod machine;
-
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use machine::{block_on, settings};
 use stele_engine::world::World;
 use stele_engine::world::sim::SimFiles;
 use stele_metastore::consensus::{Committed, Group, Machine, Position};
 use stele_metastore::{Error, Node, node};
+
+use crate::consensus::recorder::{block_on, settings};
 
 const CASE: &str = "STELE_PANIC_CASE";
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -82,7 +79,7 @@ fn is_child() -> bool {
 fn a_panic_in_apply_aborts_the_process() {
     match is_child() {
         true => propose(false),
-        false => assert_aborts("a_panic_in_apply_aborts_the_process"),
+        false => assert_aborts("panics::a_panic_in_apply_aborts_the_process"),
     }
 }
 
@@ -90,14 +87,14 @@ fn a_panic_in_apply_aborts_the_process() {
 fn a_panic_while_an_entry_is_answered_aborts_the_process() {
     match is_child() {
         true => propose(true),
-        false => assert_aborts("a_panic_while_an_entry_is_answered_aborts_the_process"),
+        false => assert_aborts("panics::a_panic_while_an_entry_is_answered_aborts_the_process"),
     }
 }
 
 #[test]
 fn a_panic_under_a_lock_outside_apply_aborts_the_process() {
     if !is_child() {
-        return assert_aborts("a_panic_under_a_lock_outside_apply_aborts_the_process");
+        return assert_aborts("panics::a_panic_under_a_lock_outside_apply_aborts_the_process");
     }
     block_on(async {
         let dir = tempfile::tempdir().unwrap();

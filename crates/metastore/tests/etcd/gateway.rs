@@ -6,7 +6,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::peer::{PATIENCE, Peer};
+use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// Sends one request over an HTTP/1 connection.
 pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Response<Incoming> {
@@ -20,11 +20,11 @@ pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Resp
         .header("host", "metastore")
         .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
         .unwrap();
-    tokio::time::timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap()
+    tokio::time::timeout(TIMEOUT, sender.send_request(request)).await.unwrap().unwrap()
 }
 
 pub async fn text(response: http::Response<Incoming>) -> String {
-    let body = tokio::time::timeout(PATIENCE, response.into_body().collect()).await.unwrap();
+    let body = tokio::time::timeout(TIMEOUT, response.into_body().collect()).await.unwrap();
     String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
 }
 
@@ -93,7 +93,7 @@ async fn watches_and_renewals_are_objects_line_by_line() {
     post(&peer, "/v3/kv/put", json!({ "key": "Zm9v", "value": "YmFy" })).await;
     let mut told = String::new();
     while told.lines().count() < 2 {
-        let frame = tokio::time::timeout(PATIENCE, watching.frame()).await.unwrap();
+        let frame = tokio::time::timeout(TIMEOUT, watching.frame()).await.unwrap();
         let frame = frame.unwrap().unwrap();
         told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
     }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::peer::{PATIENCE, Peer};
+use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// A stream of watches.
 struct Watch {
@@ -37,7 +37,7 @@ impl Watch {
     }
 
     async fn next(&mut self) -> WatchResponse {
-        let answer = tokio::time::timeout(PATIENCE, self.answers.message()).await;
+        let answer = tokio::time::timeout(TIMEOUT, self.answers.message()).await;
         answer.expect("something is told").unwrap().expect("the stream goes on")
     }
 }

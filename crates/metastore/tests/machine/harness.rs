@@ -1,8 +1,6 @@
 //! A member whose log is a list in memory, and whose clocks are set by tests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use stele_engine::world::{Clock, World};
@@ -17,34 +15,7 @@ use stele_metastore::watch::Event;
 use stele_metastore::{Error, Result};
 use tempfile::TempDir;
 
-/// A clock whose wall time and monotonic time can be set independently.
-#[derive(Default)]
-pub struct TestClock {
-    wall_micros: AtomicI64,
-    running_micros: AtomicI64,
-}
-
-impl TestClock {
-    pub fn run(&self, by: Duration) {
-        let by = by.as_micros() as i64;
-        self.wall_micros.fetch_add(by, Ordering::SeqCst);
-        self.running_micros.fetch_add(by, Ordering::SeqCst);
-    }
-
-    pub fn set_wall(&self, micros: i64) {
-        self.wall_micros.store(micros, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now_micros(&self) -> i64 {
-        self.wall_micros.load(Ordering::SeqCst)
-    }
-
-    fn elapsed(&self) -> Duration {
-        Duration::from_micros(self.running_micros.load(Ordering::SeqCst) as u64)
-    }
-}
+use crate::clock::TestClock;
 
 pub struct Member {
     pub clock: Arc<TestClock>,

@@ -9,7 +9,7 @@ use stele_metastore::command::{
 use stele_metastore::state::Floor;
 use stele_metastore::watch::EventKind;
 
-use crate::harness::{Member, prefix, refused, text};
+use crate::machine::harness::{Member, prefix, refused, text};
 
 fn write(key: &'static str, value: &'static str) -> Write {
     Write { key: key.into(), value: Some(value.into()), lease: 0 }

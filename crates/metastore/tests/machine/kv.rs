@@ -7,7 +7,7 @@ use stele_metastore::command::{
 };
 use stele_metastore::machine::Settings;
 
-use crate::harness::{Member, prefix, refused, text};
+use crate::machine::harness::{Member, prefix, refused, text};
 
 #[test]
 fn a_fresh_store_is_at_revision_1_and_its_first_write_at_2() {

@@ -10,7 +10,7 @@ use stele_metastore::command::{
 };
 use stele_metastore::consensus::{Committed, Machine};
 
-use crate::harness::{Member, refused};
+use crate::machine::harness::{Member, refused};
 
 const SESSION: i64 = 7;
 

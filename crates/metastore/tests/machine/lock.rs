@@ -9,7 +9,7 @@ use stele_metastore::state::KeyLockInfo;
 use stele_metastore::watch::EventKind;
 use stele_metastore::{Error, Result};
 
-use crate::harness::{Member, refused, text};
+use crate::machine::harness::{Member, refused, text};
 
 /// Acquires without a place, as in logs of older versions.
 fn acquire(member: &mut Member, session: i64, mode: LockMode) -> Result<Option<Grant>> {

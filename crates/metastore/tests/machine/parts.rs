@@ -10,7 +10,7 @@ use stele_metastore::machine::{EXPIRED_KEYS_MAX, Settings};
 use stele_metastore::state::{Floor, KeyView};
 use stele_metastore::watch::EventKind;
 
-use crate::harness::{Member, refused};
+use crate::machine::harness::{Member, refused};
 
 /// With long keys, few of them fill the parts of an entry.
 const KEYS: usize = 2_500;

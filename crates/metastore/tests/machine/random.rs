@@ -12,9 +12,9 @@ use stele_metastore::command::{
 };
 use stele_metastore::state::{Floor, KeyView};
 
-use crate::harness::Member;
-use crate::model::{Entry, Model, Outcome};
-use crate::watch::plain;
+use crate::machine::harness::Member;
+use crate::machine::model::{Entry, Model, Outcome};
+use crate::machine::watch::plain;
 
 fn key() -> impl Strategy<Value = Bytes> {
     (0u8..12).prop_map(|at| Bytes::from(vec![b'a' + at / 3, b'0' + at % 3]))

@@ -8,8 +8,8 @@ use stele_metastore::command::{Command, Delete, KeyRange, Op, Put, Txn};
 use stele_metastore::machine::Settings;
 use stele_metastore::watch::{Event, EventKind, Hub};
 
-use crate::harness::{Member, refused, text};
-use crate::model::{Model, ModelEvent};
+use crate::machine::harness::{Member, refused, text};
+use crate::machine::model::{Model, ModelEvent};
 
 pub fn plain(events: &[Event]) -> Vec<ModelEvent> {
     let plain = events.iter().map(|event| {

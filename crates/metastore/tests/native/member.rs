@@ -49,7 +49,6 @@ impl Member {
         Client::connect(&self.address).await.unwrap()
     }
 
-    #[allow(dead_code, reason = "one of the tests that share this looks inside")]
     pub fn node(&self) -> &Arc<Node> {
         self.node.as_ref().unwrap()
     }

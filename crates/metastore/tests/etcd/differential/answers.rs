@@ -5,7 +5,7 @@ use stele_metastore::etcd::proto::*;
 use tonic::Status;
 
 use super::draw::Step;
-use crate::peer::Peer;
+use crate::etcd::peer::Peer;
 
 /// Executes a step and returns its answer.
 pub async fn answer(peer: &Peer, step: &Step) -> String {

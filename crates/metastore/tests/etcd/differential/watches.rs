@@ -7,7 +7,7 @@ use stele_metastore::etcd::proto::*;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::peer::{PATIENCE, Peer};
+use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// What each watcher received, by id: events one by one, since their grouping
 /// into messages is not defined.
@@ -65,7 +65,7 @@ impl Watches {
                 .is_some_and(|lines| lines.iter().any(|line| line.starts_with("Event")))
         };
         let waiting = self.told.wait_for(told);
-        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        let waited = tokio::time::timeout(TIMEOUT, waiting).await;
         assert!(waited.is_ok_and(|told| told.is_ok()), "no event for watcher {id}\n{context}");
     }
 }
@@ -83,7 +83,7 @@ pub async fn agree(ours: &mut Watches, etcds: &mut Watches, context: &str) {
             }
         }
     };
-    if tokio::time::timeout(PATIENCE, agreeing).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, agreeing).await.is_err() {
         differ(&ours.told.borrow(), &etcds.told.borrow(), context);
     }
 }

@@ -5,45 +5,18 @@ mod times;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use stele_engine::world::World;
 use stele_engine::world::sim::{Operation, SimFiles, disk_full};
-use stele_engine::world::{Clock, World};
 use stele_metastore::command::{
     Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
 };
 use stele_metastore::node::{Attempt, Retention, Settings};
 use stele_metastore::{Error, Node};
 
-/// A clock whose wall time and monotonic time can be set independently.
-#[derive(Default)]
-struct TestClock {
-    wall_micros: AtomicI64,
-    running_micros: AtomicI64,
-}
-
-impl TestClock {
-    fn run(&self, by: Duration) {
-        self.wall_micros.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
-        self.running_micros.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
-    }
-
-    fn set_wall(&self, micros: i64) {
-        self.wall_micros.store(micros, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now_micros(&self) -> i64 {
-        self.wall_micros.load(Ordering::SeqCst)
-    }
-
-    fn elapsed(&self) -> Duration {
-        Duration::from_micros(self.running_micros.load(Ordering::SeqCst) as u64)
-    }
-}
+use crate::clock::TestClock;
 
 fn settings(dir: &Path, clock: &Arc<TestClock>) -> Settings {
     let world = World { clock: clock.clone(), ..World::real() };

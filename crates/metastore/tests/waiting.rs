@@ -1,11 +1,11 @@
 //! Long operations do not block other calls, and closing a node waits for them.
 
-mod files;
+mod held_files;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use files::HeldFiles;
+use held_files::HeldFiles;
 use stele_engine::world::World;
 use stele_metastore::command::{
     Command, Compare, Execute, KeyRange, Op, Operand, Put, RangeQuery, Relation, Target, Txn, Write,

@@ -7,6 +7,6 @@ mod numbers;
 mod odd_requests;
 mod peer;
 mod ranges;
-mod server;
+pub mod server;
 mod space;
 mod watching;
