@@ -14,7 +14,7 @@ use stele_metastore::command::{
     Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
 };
 use stele_metastore::node::{Attempt, Retention, Settings};
-use stele_metastore::{Error, Node};
+use stele_metastore::{Error, Floor, Node};
 
 use crate::clock::TestClock;
 
@@ -45,10 +45,13 @@ fn all(node: &Node) -> Vec<(String, String)> {
 
 fn at(node: &Node, revision: i64) -> Result<Vec<(String, String)>, Error> {
     let mut found = Vec::new();
-    node.range_retained(&RangeQuery::new(KeyRange::all()).at(revision), &mut |view| {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.push((text(view.key), text(view.value())));
-    })?;
+    node.reader(Floor::Retained).range(
+        &RangeQuery::new(KeyRange::all()).at(revision),
+        &mut |view| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            found.push((text(view.key), text(view.value())));
+        },
+    )?;
     Ok(found)
 }
 

@@ -12,7 +12,7 @@ use stele_metastore::node::Settings;
 use stele_metastore::snapshot::{
     BLOCK_BYTES, DIGEST_BYTES, MAGIC, Reader, Record, record, restore,
 };
-use stele_metastore::{Error, Node, client};
+use stele_metastore::{Error, Floor, Node, client};
 
 use crate::etcd::server;
 
@@ -28,10 +28,11 @@ async fn put(node: &Node, key: &str, value: Vec<u8>, lease: i64) {
 
 fn all(node: &Node) -> Vec<(Bytes, Bytes)> {
     let mut found = Vec::new();
-    node.range(&RangeQuery::new(KeyRange::all()), &mut |view| {
-        found.push((Bytes::copy_from_slice(view.key), Bytes::copy_from_slice(view.tail)));
-    })
-    .unwrap();
+    node.reader(Floor::Compacted)
+        .range(&RangeQuery::new(KeyRange::all()), &mut |view| {
+            found.push((Bytes::copy_from_slice(view.key), Bytes::copy_from_slice(view.tail)));
+        })
+        .unwrap();
     found
 }
 
@@ -77,7 +78,10 @@ async fn a_restored_member_has_every_key_as_it_was_and_its_leases() {
     // History begins here: earlier revisions cannot be read.
     assert_eq!(again.compacted(), restored.revision);
     let past = RangeQuery::new(KeyRange::all()).at(restored.revision - 1);
-    assert!(matches!(again.range(&past, &mut |_| {}), Err(Error::Compacted { .. })));
+    assert!(matches!(
+        again.reader(Floor::Compacted).range(&past, &mut |_| {}),
+        Err(Error::Compacted { .. })
+    ));
     // The member continues to work, also after a restart.
     put(&again, "key0999", b"later".to_vec(), 0).await;
     let kept = all(&again);

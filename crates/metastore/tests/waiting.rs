@@ -12,7 +12,7 @@ use stele_metastore::command::{
 };
 use stele_metastore::machine::COMPARED_KEYS_MAX;
 use stele_metastore::node::{Attempt, Settings};
-use stele_metastore::{Error, Node, Result};
+use stele_metastore::{Error, Floor, Node, Result};
 
 /// More keys than are counted on the runtime's thread.
 const KEYS: usize = 9_000;
@@ -74,7 +74,7 @@ async fn a_sorted_range_keeps_no_other_call_waiting() {
         Box::pin(async move {
             let query = RangeQuery { target: Target::Mod, ..RangeQuery::new(KeyRange::all()) };
             let mut found = 0;
-            node.range(&query, &mut |_| found += 1).unwrap();
+            node.reader(Floor::Compacted).range(&query, &mut |_| found += 1).unwrap();
             found
         })
     };

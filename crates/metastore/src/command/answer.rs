@@ -1,22 +1,6 @@
 //! The answers to proposals that have been applied.
 
-use bytes::Bytes;
-
-use crate::state::KeyView;
-
-/// A key and its stored tail: the rest of etcd's KeyValue message in wire
-/// format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kv {
-    pub key: Bytes,
-    pub tail: Bytes,
-}
-
-impl Kv {
-    pub fn view(&self) -> KeyView<'_> {
-        KeyView { key: &self.key, tail: &self.tail }
-    }
-}
+use crate::key::Kv;
 
 /// The answer to a proposal that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

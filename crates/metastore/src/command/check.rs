@@ -11,10 +11,11 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use super::encoding::encode;
-use super::range::{KeyRange, RangeEnd, RangeQuery};
+use super::range::RangeQuery;
 use super::txn::{Delete, Execute, Op, Put, Txn};
 use super::{Command, Restore};
 use crate::error::{Error, Result};
+use crate::key::{KeyRange, RangeEnd};
 
 /// The maximum length of a row in the tables of the metastore.
 pub const ROW_BYTES_MAX: usize = 4 << 20;

@@ -15,8 +15,9 @@ mod range;
 mod restore;
 mod txn;
 
+pub use crate::key::{KeyRange, Kv, RangeEnd};
 pub use answer::{
-    Alarm, Answer, DeleteAnswer, Grant, Kv, LockMode, OpAnswer, PutAnswer, RangeAnswer, Reply,
+    Alarm, Answer, DeleteAnswer, Grant, LockMode, OpAnswer, PutAnswer, RangeAnswer, Reply,
     TxnAnswer,
 };
 pub(crate) use check::within;
@@ -25,8 +26,8 @@ pub use check::{
     check_range, check_txn, pack,
 };
 pub use decoding::{Proposal, decode};
-pub use encoding::{VERSION, VERSION_OF_BOUNDS, encode};
-pub use range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
+pub use encoding::{VERSION, VERSION_OF_LIMITS, encode};
+pub use range::{Order, RangeQuery, Target};
 pub use restore::Restore;
 pub use txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
 
@@ -64,7 +65,7 @@ pub enum Command {
         key: Bytes,
         session: i64,
         /// The cancelled call; 0 means all calls of the session.
-        place: u64,
+        call_id: u64,
     },
     /// Records the group clock.
     Sample {
@@ -86,7 +87,7 @@ pub struct Acquire {
     /// Has no effect unless the lock is granted immediately.
     pub no_wait: bool,
     /// Distinguishes the calls of one session; 0 in logs of older versions.
-    pub place: u64,
+    pub call_id: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

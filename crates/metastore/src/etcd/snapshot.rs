@@ -33,22 +33,22 @@ pub async fn stream(etcd: &Etcd) -> Result<Answer> {
         let node = etcd.node();
         // Read the keys once to measure them, and again to send them.
         let mut left = front.len();
-        let mut scan = node.open_range(&query, Floor::Begun)?;
+        let mut scan = node.reader(Floor::Begun).open(&query)?;
         let measure = &mut |view: KeyView<'_>| left += wire::field_len(view.wire_len());
-        while node.next_of_range(&mut scan, READ_BYTES, measure)?.is_none() {
+        while scan.next(READ_BYTES, measure)?.is_none() {
             tokio::task::yield_now().await;
         }
         let whole = left.next_multiple_of(BLOCK_BYTES);
         let (left, filling) = (whole as u64, whole - left);
         let digest = Context::new(&SHA256);
         let mut blobs = Blobs { out, header, left, digest, open: front };
-        let mut scan = node.open_range(&query, Floor::Begun)?;
+        let mut scan = node.reader(Floor::Begun).open(&query)?;
         loop {
             let open = &mut blobs.open;
             let sink = &mut |view: KeyView<'_>| {
                 open.key_value(record::KEY_VALUE, view.key, view.tail);
             };
-            let end = node.next_of_range(&mut scan, READ_BYTES, sink)?;
+            let end = scan.next(READ_BYTES, sink)?;
             blobs.send_full().await;
             if end.is_some() {
                 blobs.open.put_bytes(0, filling);

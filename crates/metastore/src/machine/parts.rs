@@ -1,23 +1,23 @@
 //! Applies large entries in bounded memory.
 //!
 //! An entry may change more keys than memory should hold at once: a deletion of
-//! a million keys is one revision. So a [`Batch`] commits parts of its entry
+//! a million keys is one revision. So a [`Overlay`] commits parts of its entry
 //! ahead of the rest. Readers do not notice, because all cells of a part have
 //! revisions that are published only with the end of the entry. A crash in
 //! between is harmless: the position in the log is stored only with the end, so
 //! the entry is replayed from its beginning, on a view of the state that
 //! excludes the revisions of its parts, and writes the same cells again. Tables
-//! without revisions (counts, leases, numbers) change with the end.
+//! without revisions (counts, leases, watermarks) change with the end.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use stele_engine::{BatchLimits, CommitBuilder, Scan};
 
-use super::batch::{Batch, Old, bounds};
-use crate::command::{KeyRange, Kv};
+use super::overlay::{Overlay, Previous, key_bounds};
 use crate::error::Result;
-use crate::state::{Change, ChangeKind, Tail, VALUE, is_expired, tables, value_spec};
+use crate::key::{KeyRange, Kv, Tail};
+use crate::state::{Change, ChangeKind, VALUE, is_expired, tables, value_spec};
 
 /// The approximate size of a part.
 pub const PART_BYTES: usize = 8 << 20;
@@ -29,7 +29,7 @@ const CHUNK_KEYS: usize = 4096;
 pub const CHANGE_BYTES: usize = 160;
 
 /// An existing key of a range that is being deleted.
-struct Live {
+struct LiveKey {
     key: Bytes,
     value_bytes: usize,
     lease: i64,
@@ -45,7 +45,7 @@ struct Part {
     bytes: usize,
 }
 
-impl Batch<'_> {
+impl Overlay<'_> {
     /// Deletes the keys of a range in key order. Appends the previous tails to
     /// `prev`, if given. Returns the number of keys deleted.
     pub fn delete_range(
@@ -92,7 +92,7 @@ impl Batch<'_> {
                     deleted += self.delete_changed(changed.pop_front(), &mut prev)?;
                 }
                 if self.has_changed(&live.key) {
-                    // The batch's version of the key supersedes the stored one.
+                    // The version of the entry supersedes the stored one.
                     let same = changed.pop_front_if(|key| *key == live.key);
                     deleted += self.delete_changed(same, &mut prev)?;
                     continue;
@@ -107,8 +107,11 @@ impl Batch<'_> {
                         self.commit_part(std::mem::take(&mut part))?;
                     }
                 } else {
-                    let Live { key, value_bytes, lease, tail } = live;
-                    self.delete_old(&key, Old { value_bytes, lease, tail: tail.as_ref() });
+                    let LiveKey { key, value_bytes, lease, tail } = live;
+                    self.delete_previous(
+                        &key,
+                        Previous { value_bytes, lease, tail: tail.as_ref() },
+                    );
                 }
             }
             if done {
@@ -125,14 +128,14 @@ impl Batch<'_> {
         Ok(deleted)
     }
 
-    /// Returns the keys of a range that this batch has put and not deleted.
+    /// Returns the keys of a range that the entry has put and not deleted.
     fn live_changes_of(&self, range: &KeyRange) -> VecDeque<Bytes> {
         let rows = range.rows();
-        let changed = self.changed_keys().range::<[u8], _>(bounds(&rows));
+        let changed = self.changed_keys().range::<[u8], _>(key_bounds(&rows));
         changed.filter(|(_, change)| change.is_alive()).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Deletes a key that this batch has put. Returns the number of keys
+    /// Deletes a key that the entry has put. Returns the number of keys
     /// deleted.
     fn delete_changed(
         &mut self,
@@ -148,8 +151,8 @@ impl Batch<'_> {
         Ok(1)
     }
 
-    fn delete_in_part(&mut self, part: &mut Part, live: Live) {
-        let (revision, sub) = self.next_place();
+    fn delete_in_part(&mut self, part: &mut Part, live: LiveKey) {
+        let (revision, sub) = self.next_position();
         self.count_deletion(&live.key, live.value_bytes);
         part.bytes += 2 * live.key.len() + CHANGE_BYTES;
         if live.lease != 0 {
@@ -164,7 +167,13 @@ impl Batch<'_> {
             }
         }
         let key = live.key;
-        part.changes.push(Change { revision, sub, kind: ChangeKind::Delete, key, lost: None });
+        part.changes.push(Change {
+            revision,
+            sub,
+            kind: ChangeKind::Delete,
+            key,
+            overwritten: None,
+        });
     }
 
     fn commit_part(&mut self, part: Part) -> Result<()> {
@@ -179,7 +188,7 @@ impl Batch<'_> {
         }
         commit.table(tables.changes);
         for change in &part.changes {
-            change.push(&mut commit, self.numbers.time_micros);
+            change.push(&mut commit, self.watermarks.time_micros);
         }
         if !part.lease_rows.is_empty() {
             commit.table(tables.lease_keys);
@@ -207,7 +216,7 @@ impl Batch<'_> {
 }
 
 /// Reads a bounded number of existing keys. Returns whether they were the last.
-fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<Live>) -> Result<bool> {
+fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<LiveKey>) -> Result<bool> {
     let mut bytes = 0;
     loop {
         let limits =
@@ -215,7 +224,7 @@ fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<Live>) ->
         let end = scan.next_batch(limits, &mut |cell| {
             let old = Tail::parse(cell.value);
             bytes += cell.row.len() + cell.value.len();
-            found.push_back(Live {
+            found.push_back(LiveKey {
                 key: Bytes::copy_from_slice(cell.row),
                 value_bytes: old.value.len(),
                 lease: old.lease,

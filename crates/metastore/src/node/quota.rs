@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::Shared;
+use super::lifecycle::Shared;
 use crate::command::{Alarm, AlarmAction, Command, Op, Txn, within};
 use crate::error::{Error, Result};
 use crate::machine::takes_space;
@@ -34,11 +34,11 @@ impl Shared {
         let Command::Alarm(AlarmAction::Activate { member, alarm }) = command else {
             return Ok(());
         };
-        let standing = self.state.alarms();
-        if standing.contains(&(*member, *alarm)) {
+        let active = self.state.alarms();
+        if active.contains(&(*member, *alarm)) {
             return Ok(());
         }
-        within("alarms", standing.len() + 1, ALARMS_MAX)
+        within("alarms", active.len() + 1, ALARMS_MAX)
     }
 
     /// Returns whether this member's alarm can be cleared.

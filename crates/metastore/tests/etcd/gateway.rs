@@ -91,13 +91,14 @@ async fn watches_and_renewals_are_objects_line_by_line() {
     let watch = r#"{"create_request":{"key":"Zm9v","start_revision":"1"}}"#;
     let mut watching = send(&peer, "POST", "/v3/watch", watch).await.into_body();
     post(&peer, "/v3/kv/put", json!({ "key": "Zm9v", "value": "YmFy" })).await;
-    let mut told = String::new();
-    while told.lines().count() < 2 {
+    let mut received = String::new();
+    while received.lines().count() < 2 {
         let frame = tokio::time::timeout(TIMEOUT, watching.frame()).await.unwrap();
         let frame = frame.unwrap().unwrap();
-        told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        received += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
     }
-    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> =
+        received.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["result"]["created"], true);
     assert_eq!(lines[1]["result"]["events"][0]["kv"]["value"], "YmFy");
 }

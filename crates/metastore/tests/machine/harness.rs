@@ -9,7 +9,7 @@ use stele_metastore::command::{
     encode,
 };
 use stele_metastore::consensus::{Committed, Machine};
-use stele_metastore::machine::{self, Opened, Settings};
+use stele_metastore::machine::{self, MachineParts, MachineSettings};
 use stele_metastore::state::{Floor, Identity, KeyView, RangeSummary};
 use stele_metastore::watch::Event;
 use stele_metastore::{Error, Result};
@@ -19,18 +19,18 @@ use crate::clock::TestClock;
 
 pub struct Member {
     pub clock: Arc<TestClock>,
-    pub settings: Settings,
-    parts: Option<Opened>,
+    pub settings: MachineSettings,
+    parts: Option<MachineParts>,
     log: Vec<Vec<Bytes>>,
     dir: TempDir,
 }
 
 impl Member {
     pub fn new() -> Member {
-        Member::with(Settings::default())
+        Member::with(MachineSettings::default())
     }
 
-    pub fn with(settings: Settings) -> Member {
+    pub fn with(settings: MachineSettings) -> Member {
         let dir = tempfile::tempdir().unwrap();
         let mut member =
             Member { clock: Arc::default(), settings, parts: None, log: Vec::new(), dir };
@@ -56,7 +56,7 @@ impl Member {
         }
     }
 
-    pub fn parts(&self) -> &Opened {
+    pub fn parts(&self) -> &MachineParts {
         self.parts.as_ref().unwrap()
     }
 

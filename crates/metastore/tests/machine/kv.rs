@@ -5,7 +5,7 @@ use stele_metastore::command::{
     Command, Compare, Delete, KeyRange, Op, OpAnswer, Operand, Order, Put, RangeQuery, Relation,
     Target, Txn,
 };
-use stele_metastore::machine::Settings;
+use stele_metastore::machine::MachineSettings;
 
 use crate::machine::harness::{Member, prefix, refused, text};
 
@@ -336,7 +336,7 @@ fn the_count_of_a_large_range_is_kept_and_exact_at_every_revision() {
 
 #[test]
 fn a_range_of_too_many_keys_is_not_deleted_at_once_and_the_limit_is_named() {
-    let settings = Settings { deleted_keys_max: 3, ..Settings::default() };
+    let settings = MachineSettings { deleted_keys_max: 3, ..MachineSettings::default() };
     let mut member = Member::with(settings);
     for key in ["a1", "a2", "b1", "b2", "b3", "b4"] {
         member.put(key, "");

@@ -48,7 +48,7 @@ pub async fn range(etcd: &Etcd, request: proto::RangeRequest) -> Result<Answer> 
 /// Answers a range of one key.
 fn key(etcd: &Etcd, query: &RangeQuery) -> Result<Answer> {
     let mut kvs = BytesMut::new();
-    let end = etcd.node().range(query, &mut |view| {
+    let end = etcd.node().reader(Floor::Compacted).range(query, &mut |view| {
         kvs.key_value(range_field::KVS, view.key, view.tail);
     })?;
     let mut out = wire::begin(64 + kvs.len());
@@ -60,7 +60,7 @@ fn key(etcd: &Etcd, query: &RangeQuery) -> Result<Answer> {
 }
 
 async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
-    let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
+    let mut scan = etcd.node().reader(Floor::Compacted).open(&query)?;
     let mut pieces = Pieces::new(etcd.budget());
     // Sorting briefly needs twice the memory, so it is limited to a few ranges
     // at a time.
@@ -70,7 +70,7 @@ async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<Answer> {
     };
     loop {
         let sink = &mut |view: crate::state::KeyView<'_>| pieces.push(view);
-        if let Some(end) = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)? {
+        if let Some(end) = scan.next(PIECE_BYTES, sink)? {
             if !scan.streams() && !pieces.fit() {
                 return Err(Error::TooManyRequests);
             }
