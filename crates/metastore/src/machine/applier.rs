@@ -37,16 +37,16 @@ struct Core {
     watermarks: Watermarks,
     /// From the oldest retained to the newest.
     samples: VecDeque<Sample>,
-    /// The waterlines of entries that are not flushed yet: index and line.
-    lines: VecDeque<(u64, i64)>,
+    /// The waterlines of entries that are not flushed yet: log index and revision.
+    waterlines: VecDeque<(u64, i64)>,
     /// The state in memory may be ahead of the stored one.
     failed: bool,
 }
 
 impl Core {
-    fn new(state: &State, found: Recovered) -> Result<Core> {
-        let Recovered { watermarks, samples } = found;
-        // The watermarks found are on disk, but the engine may not know the line
+    fn new(state: &State, recovered: Recovered) -> Result<Core> {
+        let Recovered { watermarks, samples } = recovered;
+        // The recovered watermarks are on disk, but the engine may not know the line
         // yet.
         let known = state.tables.engine_waterline(&state.store)?;
         let line = (watermarks.waterline > known)
@@ -54,7 +54,7 @@ impl Core {
         Ok(Core {
             watermarks,
             samples: samples.into(),
-            lines: line.into_iter().collect(),
+            waterlines: line.into_iter().collect(),
             failed: false,
         })
     }
@@ -96,13 +96,13 @@ impl Applier {
     /// see less than they did the first time.
     pub fn sync_engine_waterline(&self) -> Result<()> {
         let flushed = self.state.flushed();
-        let mut settled = None;
+        let mut newest_flushed = None;
         let mut core = self.core.lock();
-        while let Some((_, line)) = core.lines.pop_front_if(|(index, _)| *index <= flushed) {
-            settled = Some(line);
+        while let Some((_, line)) = core.waterlines.pop_front_if(|(index, _)| *index <= flushed) {
+            newest_flushed = Some(line);
         }
         drop(core);
-        if let Some(line) = settled {
+        if let Some(line) = newest_flushed {
             self.state.tables.set_waterline(&self.state.store, line)?;
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Applier {
             self.state.set_alarms(alarms);
         }
         if watermarks.waterline > core.watermarks.waterline {
-            core.lines.push_back((watermarks.applied.index, watermarks.waterline));
+            core.waterlines.push_back((watermarks.applied.index, watermarks.waterline));
             core.samples.retain(|sample| sample.revision >= watermarks.waterline);
         }
         if let Some(sample) = sample {

@@ -102,10 +102,10 @@ impl EntryRun<'_> {
 
     pub fn delete_checked(&mut self, delete: &Delete) -> Result<DeleteAnswer> {
         let mut prev = Vec::new();
-        let wanted = (delete.prev_kv && self.awaited).then_some(&mut prev);
+        let returned = (delete.prev_kv && self.awaited).then_some(&mut prev);
         let deleted = match delete.range.single_key() {
-            Some(key) => self.delete_one(key, wanted)?,
-            None => self.overlay.delete_range(&delete.range, wanted)?,
+            Some(key) => self.delete_one(key, returned)?,
+            None => self.overlay.delete_range(&delete.range, returned)?,
         };
         Ok(DeleteAnswer { revision: self.overlay.revision(), deleted, prev })
     }

@@ -218,6 +218,26 @@ fn operations_of_a_txn_see_those_before_them_at_one_revision() {
     assert_eq!(shown, ["5 abc 3", "put 6", "6 b 1", "deleted 1 at 6", "6 ac 3 and more", "6  3",]);
 }
 
+#[test]
+fn a_range_of_a_txn_descends_over_stored_and_changed_keys() {
+    let mut member = abc();
+    let descending = || RangeQuery { order: Order::Descend, ..prefix("") };
+    let txn = Txn {
+        success: vec![
+            put("d", "4"),
+            Op::Delete(Delete::new(KeyRange::prefix("b"))),
+            put("aa", "5"),
+            Op::Range(descending()),
+            Op::Range(RangeQuery { limit: 3, ..descending() }),
+            Op::Range(RangeQuery { limit: 1, ..descending() }.at(5)),
+        ],
+        ..Txn::default()
+    };
+    let (_, answer) = member.txn(txn).unwrap();
+    let shown: Vec<String> = answer.ops[3..].iter().map(show).collect();
+    assert_eq!(shown, ["6 dcaaa 4", "6 dcaa 4 and more", "6 c 3 and more"]);
+}
+
 fn show(answer: &OpAnswer) -> String {
     match answer {
         OpAnswer::Range(range) => {
