@@ -108,7 +108,7 @@ impl Overlay<'_> {
                     }
                 } else {
                     let LiveKey { key, value_bytes, lease, tail } = live;
-                    self.delete_previous(
+                    self.delete_existing(
                         &key,
                         Previous { value_bytes, lease, tail: tail.as_ref() },
                     );

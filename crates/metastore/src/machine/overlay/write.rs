@@ -65,11 +65,11 @@ impl Overlay<'_> {
     pub fn delete(&mut self, key: &Bytes, prev: &Bytes) {
         let old = Tail::parse(prev);
         let (value_bytes, lease) = (old.value.len(), old.lease);
-        self.delete_previous(key, Previous { value_bytes, lease, tail: Some(prev) });
+        self.delete_existing(key, Previous { value_bytes, lease, tail: Some(prev) });
     }
 
     /// Deletes an existing key. There is no event without its tail.
-    pub fn delete_previous(&mut self, key: &Bytes, old: Previous<'_>) {
+    pub fn delete_existing(&mut self, key: &Bytes, old: Previous<'_>) {
         let (revision, sub) = self.next_position();
         self.count_deletion(key, old.value_bytes);
         self.move_lease(key, old.lease, 0);
