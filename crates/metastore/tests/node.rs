@@ -233,7 +233,7 @@ async fn of_64_clients_that_increment_one_key_none_starves_and_no_update_is_lost
     let mut most = 0;
     for client in clients {
         let attempts = tokio::time::timeout(Duration::from_secs(60), client).await;
-        most = most.max(attempts.expect("nobody waits for ever").unwrap());
+        most = most.max(attempts.expect("every client finishes within a minute").unwrap());
     }
     assert_eq!(all(&node)[0].1, CLIENTS.to_string());
     assert!(most <= 2 * CLIENTS, "one client needed {most} attempts");
@@ -326,6 +326,6 @@ async fn a_member_is_closed_while_a_purge_goes_on_without_its_caller() {
         }
     }
     drop(purge);
-    let node = Arc::into_inner(node).expect("nobody else has it");
+    let node = Arc::into_inner(node).expect("the purge does not hold the node");
     node.close().await.unwrap();
 }

@@ -15,7 +15,7 @@ use stele_metastore::{Error, Node, node};
 use crate::consensus::recorder::{block_on, settings};
 
 const CASE: &str = "STELE_PANIC_CASE";
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Panics at a proposal, or answers it twice.
 struct Bomb {
@@ -61,9 +61,9 @@ fn assert_aborts(test: &str) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if begun.elapsed() > FORGOTTEN {
+        if begun.elapsed() > TIMEOUT {
             child.kill().unwrap();
-            panic!("the process goes on");
+            panic!("the process did not abort in time");
         }
         std::thread::yield_now();
     };

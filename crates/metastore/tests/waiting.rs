@@ -127,7 +127,7 @@ async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
     gate.wait_entered();
     caller.abort();
     assert!(caller.await.unwrap_err().is_cancelled());
-    let node = Arc::into_inner(node).expect("the caller has gone");
+    let node = Arc::into_inner(node).expect("the cancelled caller has released the node");
     let mut closing = tokio::spawn(node.close());
     for _ in 0..10_000 {
         tokio::select! {
@@ -138,7 +138,7 @@ async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
     }
     gate.release();
     closing.await.unwrap().unwrap();
-    let node = open(&files).await.expect("nobody has the directory");
+    let node = open(&files).await.expect("nothing uses the directory any more");
     assert_eq!(node.revision(), revision);
     node.close().await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! The answers to proposals that have been applied.
 
+use super::lock::Grant;
 use crate::key::Kv;
 
 /// The answer to a proposal that was not refused.
@@ -61,26 +62,4 @@ pub enum OpAnswer {
     Put(PutAnswer),
     Delete(DeleteAnswer),
     Txn(TxnAnswer),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LockMode {
-    Shared,
-    Exclusive,
-}
-
-/// A lock that a session holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    pub session: i64,
-    pub mode: LockMode,
-    /// The fencing token: the revision of the grant. Later grants have greater
-    /// ones.
-    pub token: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Alarm {
-    NoSpace,
-    Corrupt,
 }

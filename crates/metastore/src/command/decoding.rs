@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::encoding::decode_varint;
 
-use super::answer::{Alarm, LockMode};
+use super::alarm::{Alarm, AlarmAction};
 use super::check::TXN_DEPTH_MAX;
 use super::encoding::{
     ACQUIRE, ALARM_OFF, ALARM_ON, COMPACT, DELETE, EXECUTE, EXPIRE, LEASE_GRANT, LEASE_REVOKE, PUT,
@@ -12,7 +12,7 @@ use super::encoding::{
 };
 use super::range::{Order, RangeQuery, Target};
 use super::txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
-use super::{Acquire, AlarmAction, Command, Restore};
+use super::{Acquire, Command, LockMode, Restore};
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, Kv, RangeEnd};
 

@@ -21,14 +21,14 @@ use crate::histogram::Histogram;
 
 /// A member of a group with one voter.
 pub struct Group<M: Machine> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<GroupShared<M>>,
     machine: Arc<M>,
     thread: Option<JoinHandle<()>>,
     runtime: tokio::runtime::Handle,
 }
 
 /// What the group's thread shares with its users.
-pub struct Shared<M: Machine> {
+pub struct GroupShared<M: Machine> {
     pub member: u64,
     pub queue: Queue<M::Answer>,
     pub callers: Arc<Callers<M::Answer>>,
@@ -59,7 +59,7 @@ impl<M: Machine> Group<M> {
         if settings.member == 0 {
             return Err(Error::Config("invalid member id 0: use another number".to_string()));
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(GroupShared {
             member: settings.member,
             queue: Queue::new(&settings),
             callers: Arc::new(Callers::new(machine.applied().index)),

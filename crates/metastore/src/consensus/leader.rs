@@ -12,7 +12,7 @@ use openraft::{Config, Raft, SnapshotPolicy};
 use tokio::sync::oneshot;
 
 use super::apply::MachineAdapter;
-use super::group::Shared;
+use super::group::GroupShared;
 use super::log::RaftLog;
 use super::network::NoPeers;
 use super::queue::{Batch, refuse};
@@ -27,7 +27,7 @@ type Ready = oneshot::Sender<Result<()>>;
 pub async fn run<M: Machine>(
     settings: GroupSettings,
     machine: Arc<M>,
-    shared: Arc<Shared<M>>,
+    shared: Arc<GroupShared<M>>,
     ready: Ready,
 ) {
     let mut leader = match Leader::start(&settings, machine, shared.clone()).await {
@@ -51,7 +51,7 @@ pub async fn run<M: Machine>(
 }
 
 struct Leader<M: Machine> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<GroupShared<M>>,
     machine: Arc<M>,
     raft: Raft<Types, MachineAdapter<M>>,
     log: RaftLog,
@@ -74,7 +74,7 @@ impl<M: Machine> Leader<M> {
     async fn start(
         settings: &GroupSettings,
         machine: Arc<M>,
-        shared: Arc<Shared<M>>,
+        shared: Arc<GroupShared<M>>,
     ) -> Result<Leader<M>> {
         let log = RaftLog::open(settings, machine.applied(), shared.log.clone())?;
         let pristine = log.is_pristine();
@@ -211,6 +211,6 @@ fn stopped(error: &impl std::fmt::Display) -> Error {
 }
 
 /// Returns the machine's own error if it was the machine that failed.
-fn fatal<M: Machine>(shared: &Shared<M>, error: &Fatal<Types>) -> Error {
+fn fatal<M: Machine>(shared: &GroupShared<M>, error: &Fatal<Types>) -> Error {
     shared.callers.failure().unwrap_or_else(|| stopped(error))
 }

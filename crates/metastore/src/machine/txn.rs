@@ -166,7 +166,7 @@ fn holds(compare: &Compare, found: &Tail<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::KeyRange;
+    use crate::key::KeyRange;
     use crate::machine::fixture::Fixture;
     use crate::machine::newest::on_newest;
 

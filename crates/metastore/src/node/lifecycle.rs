@@ -92,8 +92,8 @@ impl Node {
     }
 
     /// Stops the duties and the group, and flushes everything to disk. When it
-    /// returns, the directory can be opened again, unless a cursor still
-    /// exists.
+    /// returns, the directory can be opened again, unless a cursor or an open
+    /// range still exists.
     pub async fn close(self) -> Result<()> {
         let Node { shared, duties, mut work_ended } = self;
         duties.stop().await;

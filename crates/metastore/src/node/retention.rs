@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::state::{Sample, Watermarks};
 
+/// How much history is retained.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// A revision that was superseded more recently than this is kept, within

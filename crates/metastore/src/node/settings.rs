@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::machine::MachineSettings;
 use crate::state::Identity;
 
+/// The settings of a node.
 #[derive(Clone)]
 pub struct Settings {
     pub dir: PathBuf,
@@ -108,7 +109,8 @@ impl ExecuteLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{KeyRange, Write};
+    use crate::command::Write;
+    use crate::key::KeyRange;
 
     fn refusal(execute: Execute, age: Duration) -> String {
         let limits = ExecuteLimits {

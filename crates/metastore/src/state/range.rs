@@ -238,7 +238,8 @@ pub(crate) fn is_expired(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Command, KeyRange, Put};
+    use crate::command::{Command, Put};
+    use crate::key::KeyRange;
     use crate::machine::fixture::Fixture;
 
     #[test]

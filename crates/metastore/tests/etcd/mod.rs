@@ -3,7 +3,7 @@
 
 mod differential;
 mod gateway;
-mod numbers;
+mod metrics;
 mod odd_requests;
 mod peer;
 mod ranges;
