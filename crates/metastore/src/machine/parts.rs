@@ -1,7 +1,7 @@
 //! Applies large entries in bounded memory.
 //!
 //! An entry may change more keys than memory should hold at once: a deletion of
-//! a million keys is one revision. So a [`Overlay`] commits parts of its entry
+//! a million keys is one revision. So an [`Overlay`] commits parts of its entry
 //! ahead of the rest. Readers do not notice, because all cells of a part have
 //! revisions that are published only with the end of the entry. A crash in
 //! between is harmless: the position in the log is stored only with the end, so
@@ -12,12 +12,12 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use stele_engine::{BatchLimits, CommitBuilder, Scan};
+use stele_engine::{BatchLimits, CommitBuilder, Scan, ScanSpec};
 
 use super::overlay::{Overlay, Previous, key_bounds};
 use crate::error::Result;
 use crate::key::{KeyRange, Kv, Tail};
-use crate::state::{Change, ChangeKind, VALUE, is_expired, tables, value_spec};
+use crate::state::{Change, ChangeKind, State, VALUE, is_expired, tables, value_spec};
 
 /// The approximate size of a part.
 pub const PART_BYTES: usize = 8 << 20;
@@ -45,6 +45,48 @@ struct Part {
     bytes: usize,
 }
 
+/// A scan of the existing keys of a range, as of the overlay's base.
+struct LiveScan<'s> {
+    state: &'s State,
+    spec: ScanSpec,
+    scan: Scan,
+    /// The last key found.
+    last: Option<Bytes>,
+}
+
+impl<'s> LiveScan<'s> {
+    fn open(state: &'s State, range: &KeyRange, base: i64) -> Result<LiveScan<'s>> {
+        let mut spec = value_spec(base);
+        spec.rows.push(range.rows());
+        let scan = state.store.scan(state.tables.user, spec.clone())?;
+        Ok(LiveScan { state, spec, scan, last: None })
+    }
+
+    /// Reads a bounded number of keys. Returns whether they were the last.
+    fn read(&mut self, keeps_tails: bool, found: &mut VecDeque<LiveKey>) -> Result<bool> {
+        let read = read_chunk(&mut self.scan, keeps_tails, found);
+        if let Some(live) = found.back() {
+            self.last = Some(live.key.clone());
+        }
+        match read {
+            Err(error) if is_expired(&error) => self.reopen().map(|()| false),
+            read => read,
+        }
+    }
+
+    /// Continues after the last key. A part waited for disk space longer than
+    /// the engine keeps the snapshot of a partly read row. The base has not
+    /// moved, so the data is the same.
+    fn reopen(&mut self) -> Result<()> {
+        let mut rest = self.spec.clone();
+        if let Some(last) = &self.last {
+            rest.rows[0].start = [&last[..], &[0]].concat();
+        }
+        self.scan = self.state.store.scan(self.state.tables.user, rest)?;
+        Ok(())
+    }
+}
+
 impl Overlay<'_> {
     /// Deletes the keys of a range in key order. Appends the previous tails to
     /// `prev`, if given. Returns the number of keys deleted.
@@ -57,32 +99,12 @@ impl Overlay<'_> {
             return Ok(0);
         }
         let mut changed = self.live_changes_of(range);
-        let mut spec = value_spec(self.base());
-        spec.rows.push(range.rows());
-        let mut scan = self.state.store.scan(self.state.tables.user, spec.clone())?;
-        let mut last: Option<Bytes> = None;
+        let mut live_keys = LiveScan::open(self.state, range, self.base())?;
         let (mut deleted, mut parted, mut part) = (0, false, Part::default());
         let mut found = VecDeque::new();
         loop {
             let keeps_tails = prev.is_some() || self.makes_events() && !parted;
-            let read = read_chunk(&mut scan, keeps_tails, &mut found);
-            if let Some(live) = found.back() {
-                last = Some(live.key.clone());
-            }
-            let done = match read {
-                // A part waited for disk space longer than the engine keeps the
-                // snapshot of a partly read row: continue after the last key.
-                // The base has not moved, so the data is the same.
-                Err(error) if is_expired(&error) => {
-                    let mut rest = spec.clone();
-                    if let Some(last) = &last {
-                        rest.rows[0].start = [&last[..], &[0]].concat();
-                    }
-                    scan = self.state.store.scan(self.state.tables.user, rest)?;
-                    false
-                }
-                read => read?,
-            };
+            let done = live_keys.read(keeps_tails, &mut found)?;
             if !parted && (!done || self.staged_bytes() > PART_BYTES) {
                 parted = true;
                 self.drop_events();
