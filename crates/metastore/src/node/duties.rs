@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 /// proposals can run in between.
 const EXPIRED_AT_ONCE: usize = 500;
 
+/// The pause after a duty failed.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 /// When duties last ran, by the monotonic clock.
@@ -85,6 +86,7 @@ impl Drop for Duties {
     }
 }
 
+/// Returns the time until the next duty.
 fn wait(shared: &Shared) -> Duration {
     let retention = &shared.settings.retention;
     let regular = retention.sample_every.min(retention.waterline_every);
@@ -94,7 +96,7 @@ fn wait(shared: &Shared) -> Duration {
 /// Runs all duties that are due.
 pub async fn run(shared: &Shared) -> Result<()> {
     expire(shared).await?;
-    if shared.clears_alarm() {
+    if shared.can_clear_alarm() {
         let member = shared.state.identity.member_id;
         let clear = AlarmAction::Deactivate { member, alarm: Alarm::NoSpace };
         shared.propose(&Command::Alarm(clear)).await?;
@@ -102,6 +104,7 @@ pub async fn run(shared: &Shared) -> Result<()> {
     retain(shared).await
 }
 
+/// Revokes the expired leases.
 async fn expire(shared: &Shared) -> Result<()> {
     loop {
         let ids = shared.leases.expired(EXPIRED_AT_ONCE);
@@ -117,21 +120,18 @@ async fn expire(shared: &Shared) -> Result<()> {
     }
 }
 
+/// Samples the clocks and drops history that need not be retained.
 async fn retain(shared: &Shared) -> Result<()> {
     let retention = &shared.settings.retention;
     let now = shared.clock().elapsed();
     let times = shared.last.get_or_start(now, || shared.applier.history().0.clock_micros);
-    let by_bytes = shared.samples_by_bytes();
+    let by_bytes = shared.sample_due_by_bytes();
     let sample_due = now - times.sampled >= retention.sample_every || by_bytes;
     let waterline_due = now - times.waterline_moved >= retention.waterline_every;
     if sample_due || waterline_due {
         let elapsed = i64::try_from((now - times.elapsed).as_micros()).unwrap_or(i64::MAX);
-        sample_and_move_waterline(
-            shared,
-            times.clock_micros.saturating_add(elapsed),
-            waterline_due,
-        )
-        .await?;
+        let clock_micros = times.clock_micros.saturating_add(elapsed);
+        sample_and_move_waterline(shared, clock_micros, waterline_due).await?;
         shared.last.update(|times| {
             times.sampled = now;
             times.waterline_moved = if waterline_due { now } else { times.waterline_moved };

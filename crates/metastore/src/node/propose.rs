@@ -100,14 +100,14 @@ impl Shared {
 
     /// Wakes the duties if a write made one due.
     fn wake_duties_if_due(&self) {
-        if self.clears_alarm() || self.samples_by_bytes() {
+        if self.can_clear_alarm() || self.sample_due_by_bytes() {
             self.wake.notify_one();
         }
     }
 
     /// Returns whether a sample is due because of the bytes written since the
     /// last.
-    pub(super) fn samples_by_bytes(&self) -> bool {
+    pub(super) fn sample_due_by_bytes(&self) -> bool {
         let step = self.settings.retention.sample_bytes();
         self.state.written_bytes() - self.state.sampled_bytes() >= step
     }

@@ -42,7 +42,7 @@ impl Shared {
     }
 
     /// Returns whether this member's alarm can be cleared.
-    pub(super) fn clears_alarm(&self) -> bool {
+    pub(super) fn can_clear_alarm(&self) -> bool {
         let mine = (self.state.identity.member_id, Alarm::NoSpace);
         let low_water = self.settings.quota_bytes / 10 * 9;
         self.state.has_alarm(Alarm::NoSpace)
