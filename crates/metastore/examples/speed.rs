@@ -10,13 +10,13 @@ use stele_metastore::command::{
     Command, Compare, KeyRange, Op, Operand, Put, RangeQuery, Relation, Txn, encode,
 };
 use stele_metastore::consensus::{Committed, Machine};
-use stele_metastore::machine::{self, Opened, Settings};
+use stele_metastore::machine::{self, MachineParts, MachineSettings};
 use stele_metastore::state::{Floor, Identity};
 
 const KEYS: usize = 100_000;
 
 struct Member {
-    parts: Opened,
+    parts: MachineParts,
     index: u64,
 }
 
@@ -51,7 +51,7 @@ fn puts(value: &[u8]) -> Vec<Bytes> {
 fn main() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory for the store");
     let new = || Identity { cluster_id: 1, member_id: 1 };
-    let parts = machine::open(dir.path(), Settings::default(), World::real(), new)?;
+    let parts = machine::open(dir.path(), MachineSettings::default(), World::real(), new)?;
     let mut member = Member { parts, index: 0 };
     member.apply_all("put of a new key", &puts(&[1; 256]), 64)?;
     member.apply_all("put of a known key", &puts(&[2; 256]), 64)?;

@@ -89,7 +89,7 @@ pub enum Error {
     #[error("revision {revision} is older than the retained history, which begins at {waterline}")]
     TooOld { revision: i64, waterline: i64 },
     /// No history is retained from the requested time.
-    #[error("no history is retained from that time; it begins at revision {waterline}")]
+    #[error("no history is retained from that time: it begins at revision {waterline}")]
     TimeTooOld { waterline: i64 },
     #[error("the session does not hold the lock \"{}\"", key.escape_ascii())]
     LockNotHeld { key: bytes::Bytes },
@@ -100,7 +100,7 @@ pub enum Error {
     LockModeDiffers { key: bytes::Bytes },
     /// Another call of the session released all of its waiting requests.
     #[error(
-        "waiting for the lock \"{}\" was ended by a release of the same session: acquire it again",
+        "the session released the lock \"{}\" while this call was waiting for it: acquire it again",
         key.escape_ascii()
     )]
     LockGivenUp { key: bytes::Bytes },

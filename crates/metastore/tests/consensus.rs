@@ -4,19 +4,18 @@
 //!
 //! `STELE_SEED=n` runs one seed, `STELE_LONG=1` twenty times as many.
 
-#[path = "consensus/machine.rs"]
-mod machine;
-#[expect(dead_code, reason = "the world of these tests is made in machine.rs")]
+#[expect(dead_code, reason = "recorder.rs creates the world of these tests")]
 #[path = "../../engine/tests/support/power.rs"]
 mod power;
+pub mod recorder;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use machine::{DIR, Recorder, block_on, settings};
 use power::Powered;
+use recorder::{DIR, Recorder, block_on, settings};
 use stele_engine::world::sim::{SimFiles, disk_error};
 use stele_engine::world::{Files, Random, SeededRandom};
 use stele_metastore::Error;
@@ -31,8 +30,8 @@ fn a_proposal_is_answered_with_what_the_machine_said_about_it() {
     block_on(async {
         let recorder = Arc::new(Recorder::default());
         let group = Group::open(settings(SimFiles::new(1)), recorder.clone()).await.unwrap();
-        let asked: Vec<_> = (0..50).map(|n| group.propose(bytes(n))).collect();
-        for (n, answer) in asked.into_iter().enumerate() {
+        let proposed: Vec<_> = (0..50).map(|n| group.propose(bytes(n))).collect();
+        for (n, answer) in proposed.into_iter().enumerate() {
             assert_eq!(answer.await.unwrap(), n.to_string());
         }
         group.barrier().await.unwrap();
@@ -43,8 +42,11 @@ fn a_proposal_is_answered_with_what_the_machine_said_about_it() {
     });
 }
 
-/// Holds the first entry in the machine until all others are queued.
-fn gathered(limits: impl FnOnce(&mut stele_metastore::consensus::Settings)) -> (Vec<usize>, u64) {
+/// Holds the first entry in the machine until ten other proposals are queued.
+/// Returns the number of proposals of each entry, and the syncs after the first.
+fn entry_sizes(
+    limits: impl FnOnce(&mut stele_metastore::consensus::GroupSettings),
+) -> (Vec<usize>, u64) {
     block_on(async {
         let recorder = Arc::new(Recorder::default());
         let mut settings = settings(SimFiles::new(1));
@@ -68,14 +70,14 @@ fn gathered(limits: impl FnOnce(&mut stele_metastore::consensus::Settings)) -> (
 
 #[test]
 fn what_arrives_during_a_sync_makes_the_next_entry_with_one_sync_for_all() {
-    assert_eq!(gathered(|_| {}), (vec![1, 10], 1));
+    assert_eq!(entry_sizes(|_| {}), (vec![1, 10], 1));
 }
 
 #[test]
 fn an_entry_takes_no_more_proposals_and_bytes_than_it_may() {
-    assert_eq!(gathered(|settings| settings.entry_proposals_max = 4).0, [1, 4, 4, 2]);
-    assert_eq!(gathered(|settings| settings.entry_bytes_max = 3).0, [1, 3, 3, 3, 1]);
-    assert_eq!(gathered(|settings| settings.entry_bytes_max = 0).0, [1; 11]);
+    assert_eq!(entry_sizes(|settings| settings.entry_proposals_max = 4).0, [1, 4, 4, 2]);
+    assert_eq!(entry_sizes(|settings| settings.entry_bytes_max = 3).0, [1, 3, 3, 3, 1]);
+    assert_eq!(entry_sizes(|settings| settings.entry_bytes_max = 0).0, [1; 11]);
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn too_many_proposals_are_refused_and_the_others_are_answered() {
         for answer in queued {
             answer.await.unwrap();
         }
-        group.propose(bytes("there is room again")).await.unwrap();
+        group.propose(bytes("the queue has space again")).await.unwrap();
     });
 }
 
@@ -170,9 +172,9 @@ fn many_lives_with_many_callers_lose_nothing_that_was_answered() {
                 while !power.is_out() && next < (life + 1) * 200 {
                     let names = next..next + 1 + random.next_u64() % 8;
                     next = names.end;
-                    let asked: Vec<_> =
+                    let proposed: Vec<_> =
                         names.map(|name| (name, group.propose(bytes(name)))).collect();
-                    for (name, answer) in asked {
+                    for (name, answer) in proposed {
                         if answer.await.is_ok() {
                             answered.push(name);
                         }
@@ -206,6 +208,12 @@ fn many_lives_with_many_callers_lose_nothing_that_was_answered() {
     assert!(answered > 100, "too few to prove anything: {answered}");
 }
 
+/// Returns the number of segment files.
+fn segments(sim: &SimFiles) -> usize {
+    let files = sim.files();
+    files.keys().filter(|path| path.extension().is_some_and(|end| end == "log")).count()
+}
+
 #[test]
 fn the_log_is_purged_when_the_machine_is_on_disk_and_opens_from_there() {
     block_on(async {
@@ -215,14 +223,11 @@ fn the_log_is_purged_when_the_machine_is_on_disk_and_opens_from_there() {
         small.log.recycle_max = 1;
         let recorder = Arc::new(Recorder::default());
         let group = Group::open(small.clone(), recorder.clone()).await.unwrap();
-        let segments = || {
-            let files = sim.files();
-            files.keys().filter(|path| path.extension().is_some_and(|end| end == "log")).count()
-        };
+        let segments = || segments(&sim);
         for n in 0..100 {
             group.propose(bytes(format!("{n:0500}"))).await.unwrap();
         }
-        assert!(segments() > 10, "50 kB in segments of 4");
+        assert!(segments() > 10, "50 kB in segments of 4 kB");
         recorder.flush();
         for _ in 0..3 {
             group.propose(bytes("7")).await.unwrap();
@@ -245,10 +250,7 @@ fn a_full_disk_leaves_the_log_long_and_it_is_purged_later() {
         small.log.segment_bytes = 64 << 10;
         let recorder = Arc::new(Recorder::default());
         let group = Group::open(small.clone(), recorder.clone()).await.unwrap();
-        let segments = || {
-            let files = sim.files();
-            files.keys().filter(|path| path.extension().is_some_and(|end| end == "log")).count()
-        };
+        let segments = || segments(&sim);
         for n in 0..100 {
             group.propose(bytes(format!("{n:03000}"))).await.unwrap();
         }
@@ -259,7 +261,7 @@ fn a_full_disk_leaves_the_log_long_and_it_is_purged_later() {
         for _ in 0..3 {
             group.propose(bytes("7")).await.unwrap();
         }
-        assert_eq!(segments(), before, "there was no room for a new head");
+        assert_eq!(segments(), before, "there was no space for a new head");
         sim.set_capacity(None);
         recorder.flush();
         for _ in 0..3 {
@@ -339,9 +341,9 @@ fn a_machine_that_fails_stops_the_group_with_its_own_words() {
         let recorder = Arc::new(Recorder::default());
         let group = Group::open(settings(SimFiles::new(1)), recorder.clone()).await.unwrap();
         let refused = group.propose(bytes("fail")).await.unwrap_err();
-        assert!(refused.to_string().contains("told to fail"), "{refused}");
+        assert!(refused.to_string().contains("this entry fails"), "{refused}");
         let refused = group.propose(bytes(2)).await.unwrap_err();
-        assert!(refused.to_string().contains("told to fail"), "{refused}");
+        assert!(refused.to_string().contains("this entry fails"), "{refused}");
         assert!(group.close().await.is_err());
     });
 }
@@ -375,7 +377,7 @@ fn a_log_that_does_not_belong_is_refused_with_a_sentence() {
     let mut differing = recorder.as_of_flush();
     differing.set_applied(Position { index: differing.applied_index(), term: 77 });
     let differs = refusal(sim, differing, 1);
-    assert!(differs.contains("differ about entry"), "{differs}");
+    assert!(differs.contains("different terms for entry"), "{differs}");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use stele_engine::world::{Random, SystemRandom, World};
 use stele_metastore::command::{Command, KeyRange, Op, Put, RangeQuery, Txn};
-use stele_metastore::{Node, node};
+use stele_metastore::{Floor, Node, node};
 
 /// Holds the directory of the member that a child opens.
 const CHILD: &str = "STELE_KILL_CHILD";
-const TEST: &str = "what_a_killed_member_answered_is_there_when_it_comes_back";
+const TEST: &str = "kill::what_a_killed_member_answered_is_there_when_it_comes_back";
 const WRITERS: u64 = 8;
 const ROUNDS: u64 = 5;
 
@@ -30,16 +30,17 @@ async fn open(dir: &Path) -> Node {
 fn counts(node: &Node) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     let range = KeyRange::prefix("w/");
-    node.range(&RangeQuery::new(range), &mut |view| {
-        let key = String::from_utf8(view.key.to_vec()).unwrap();
-        let (writer, side) = key[2..].split_once('/').unwrap();
-        let value: u64 = std::str::from_utf8(view.value()).unwrap().parse().unwrap();
-        // Each write made one version: none was lost, none was applied twice.
-        assert_eq!(view.version() as u64, value, "{key}");
-        let other = found.insert(writer.to_string(), value);
-        assert!(side == "a" || other == Some(value), "half a transaction: {key}");
-    })
-    .unwrap();
+    node.reader(Floor::Compacted)
+        .range(&RangeQuery::new(range), &mut |view| {
+            let key = String::from_utf8(view.key.to_vec()).unwrap();
+            let (writer, side) = key[2..].split_once('/').unwrap();
+            let value: u64 = std::str::from_utf8(view.value()).unwrap().parse().unwrap();
+            // Each write made one version: none was lost, none was applied twice.
+            assert_eq!(view.version() as u64, value, "{key}");
+            let other = found.insert(writer.to_string(), value);
+            assert!(side == "a" || other == Some(value), "half a transaction: {key}");
+        })
+        .unwrap();
     found
 }
 
@@ -83,12 +84,12 @@ fn what_a_killed_member_answered_is_there_when_it_comes_back() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let enough = 20 + random.next_u64() as usize % 400;
-        let mut lines: Vec<String> = said.by_ref().take(enough).collect();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line_count = 20 + random.next_u64() as usize % 400;
+        let mut lines: Vec<String> = output.by_ref().take(line_count).collect();
         child.kill().unwrap();
         child.wait().unwrap();
-        lines.extend(said);
+        lines.extend(output);
         for line in &lines {
             // The last line may be truncated, and the test harness prints lines
             // too.

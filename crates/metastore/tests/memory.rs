@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use stele_engine::world::World;
-use stele_metastore::Node;
 use stele_metastore::command::{Command, KeyRange, Put, RangeQuery};
 use stele_metastore::node::Settings;
+use stele_metastore::{Floor, Node};
 
 const BUDGET_BYTES: usize = 2 << 20;
 const KEYS: usize = 12_000;
@@ -34,7 +34,7 @@ fn value(key: &[u8]) -> Vec<u8> {
 fn check_all(node: &Node) {
     let mut found = 0;
     let all = RangeQuery::new(KeyRange::all());
-    let read = node.range(&all, &mut |view| {
+    let read = node.reader(Floor::Compacted).range(&all, &mut |view| {
         assert!(view.value() == value(view.key), "{}", view.key.escape_ascii());
         found += 1;
     });

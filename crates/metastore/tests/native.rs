@@ -1,6 +1,5 @@
 //! The native API as its client sees it, over a socket.
 
-#[path = "native/member.rs"]
 mod member;
 
 use std::collections::BTreeMap;
@@ -177,7 +176,7 @@ async fn a_watch_tells_every_change_in_order_from_the_revision_on() {
     let mut watch = client.watch(&Range::prefix("w/"), first).await.unwrap();
     client.put("w/a", "2").await.unwrap();
     client.delete(&Range::prefix("w/")).await.unwrap();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..3 {
         let event = soon(watch.next()).await.unwrap();
         let shown = match event.change.unwrap() {
@@ -185,7 +184,7 @@ async fn a_watch_tells_every_change_in_order_from_the_revision_on() {
             Change::Deleted(_) => "deleted".to_string(),
             Change::Lock(_) => "lock".to_string(),
         };
-        told.push((event.revision - first, shown, event.previous_value));
+        received.push((event.revision - first, shown, event.previous_value));
     }
     let before = |value: &'static str| Some(Bytes::from(value));
     let expected = [
@@ -193,7 +192,7 @@ async fn a_watch_tells_every_change_in_order_from_the_revision_on() {
         (2, "2".to_string(), before("1")),
         (3, "deleted".to_string(), before("2")),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
 }
 
 #[tokio::test]

@@ -2,23 +2,20 @@
 //! the process: the state in memory may be inconsistent, and every later
 //! proposal would wait forever.
 
-#[expect(dead_code, reason = "only the world is needed here")]
-#[path = "consensus/machine.rs"]
-mod machine;
-
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use machine::{block_on, settings};
 use stele_engine::world::World;
 use stele_engine::world::sim::SimFiles;
 use stele_metastore::consensus::{Committed, Group, Machine, Position};
 use stele_metastore::{Error, Node, node};
 
+use crate::consensus::recorder::{block_on, settings};
+
 const CASE: &str = "STELE_PANIC_CASE";
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Panics at a proposal, or answers it twice.
 struct Bomb {
@@ -64,9 +61,9 @@ fn assert_aborts(test: &str) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if begun.elapsed() > FORGOTTEN {
+        if begun.elapsed() > TIMEOUT {
             child.kill().unwrap();
-            panic!("the process goes on");
+            panic!("the process did not abort in time");
         }
         std::thread::yield_now();
     };
@@ -82,7 +79,7 @@ fn is_child() -> bool {
 fn a_panic_in_apply_aborts_the_process() {
     match is_child() {
         true => propose(false),
-        false => assert_aborts("a_panic_in_apply_aborts_the_process"),
+        false => assert_aborts("panics::a_panic_in_apply_aborts_the_process"),
     }
 }
 
@@ -90,14 +87,14 @@ fn a_panic_in_apply_aborts_the_process() {
 fn a_panic_while_an_entry_is_answered_aborts_the_process() {
     match is_child() {
         true => propose(true),
-        false => assert_aborts("a_panic_while_an_entry_is_answered_aborts_the_process"),
+        false => assert_aborts("panics::a_panic_while_an_entry_is_answered_aborts_the_process"),
     }
 }
 
 #[test]
 fn a_panic_under_a_lock_outside_apply_aborts_the_process() {
     if !is_child() {
-        return assert_aborts("a_panic_under_a_lock_outside_apply_aborts_the_process");
+        return assert_aborts("panics::a_panic_under_a_lock_outside_apply_aborts_the_process");
     }
     block_on(async {
         let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use stele_engine::world::World;
 use stele_metastore::command::{Command, Delete, KeyRange, Put, RangeQuery};
 use stele_metastore::node::Settings;
-use stele_metastore::{Error, Node};
+use stele_metastore::{Error, Floor, Node};
 
 const KEYS: usize = 20;
 const ROUNDS: usize = 40;
@@ -35,7 +35,7 @@ async fn write_rounds(node: &Node) -> i64 {
 fn read(node: &Node, revision: i64) -> Result<usize, Error> {
     let mut found = 0;
     let query = RangeQuery::new(KeyRange::all()).at(revision);
-    node.range_retained(&query, &mut |view| {
+    node.reader(Floor::Retained).range(&query, &mut |view| {
         let key: usize = std::str::from_utf8(&view.key[3..]).unwrap().parse().unwrap();
         assert_eq!(view.value(), value(key, ROUNDS - 1));
         found += 1;
@@ -79,7 +79,9 @@ async fn a_physical_compaction_keeps_what_reads_and_watches_from_it_on_see() {
     let at = |revision| {
         let mut found = Vec::new();
         let query = RangeQuery::new(KeyRange::all()).at(revision);
-        node.range_retained(&query, &mut |view| found.push(view.value().to_vec())).unwrap();
+        node.reader(Floor::Retained)
+            .range(&query, &mut |view| found.push(view.value().to_vec()))
+            .unwrap();
         found
     };
     assert_eq!((at(deleted), at(deleted + 1)), (vec![b"2".to_vec()], vec![b"3".to_vec()]));

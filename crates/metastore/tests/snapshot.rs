@@ -5,18 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use stele_engine::world::World;
 use stele_metastore::command::{Command, Delete, KeyRange, Kv, Put, RangeQuery, Restore};
-use stele_metastore::etcd::{Etcd, Options};
+use stele_metastore::etcd::Options;
 use stele_metastore::node::Settings;
 use stele_metastore::snapshot::{
     BLOCK_BYTES, DIGEST_BYTES, MAGIC, Reader, Record, record, restore,
 };
-use stele_metastore::{Error, Node, client};
-use tokio::net::TcpListener;
+use stele_metastore::{Error, Floor, Node, client};
+
+use crate::etcd::server;
 
 async fn open(dir: &Path) -> Arc<Node> {
     let settings = Settings::new(dir.to_path_buf(), World::real());
@@ -30,24 +28,17 @@ async fn put(node: &Node, key: &str, value: Vec<u8>, lease: i64) {
 
 fn all(node: &Node) -> Vec<(Bytes, Bytes)> {
     let mut found = Vec::new();
-    node.range(&RangeQuery::new(KeyRange::all()), &mut |view| {
-        found.push((Bytes::copy_from_slice(view.key), Bytes::copy_from_slice(view.tail)));
-    })
-    .unwrap();
+    node.reader(Floor::Compacted)
+        .range(&RangeQuery::new(KeyRange::all()), &mut |view| {
+            found.push((Bytes::copy_from_slice(view.key), Bytes::copy_from_slice(view.tail)));
+        })
+        .unwrap();
     found
 }
 
 /// Fetches a snapshot over a socket, as the command line does.
 async fn snapshot(node: &Arc<Node>) -> Vec<u8> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let service = Etcd::new(node.clone(), Options::default()).service();
-    let serving = tokio::spawn(async move {
-        let (connection, _) = listener.accept().await.unwrap();
-        let service = TowerToHyperService::new(service);
-        let io = TokioIo::new(connection);
-        let _ = Builder::new(TokioExecutor::new()).serve_connection(io, service).await;
-    });
+    let (address, serving) = server::serve(node.clone(), Options::default()).await;
     let client = client::Client::connect(&format!("http://{address}")).await.unwrap();
     let mut file = Vec::new();
     let bytes = client.save_snapshot(&mut file).await.unwrap();
@@ -87,7 +78,10 @@ async fn a_restored_member_has_every_key_as_it_was_and_its_leases() {
     // History begins here: earlier revisions cannot be read.
     assert_eq!(again.compacted(), restored.revision);
     let past = RangeQuery::new(KeyRange::all()).at(restored.revision - 1);
-    assert!(matches!(again.range(&past, &mut |_| {}), Err(Error::Compacted { .. })));
+    assert!(matches!(
+        again.reader(Floor::Compacted).range(&past, &mut |_| {}),
+        Err(Error::Compacted { .. })
+    ));
     // The member continues to work, also after a restart.
     put(&again, "key0999", b"later".to_vec(), 0).await;
     let kept = all(&again);

@@ -1,22 +1,7 @@
 //! The answers to proposals that have been applied.
 
-use bytes::Bytes;
-
-use crate::state::KeyView;
-
-/// A key and its stored tail: the rest of etcd's KeyValue message in wire
-/// format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kv {
-    pub key: Bytes,
-    pub tail: Bytes,
-}
-
-impl Kv {
-    pub fn view(&self) -> KeyView<'_> {
-        KeyView { key: &self.key, tail: &self.tail }
-    }
-}
+use super::lock::Grant;
+use crate::key::Kv;
 
 /// The answer to a proposal that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,26 +62,4 @@ pub enum OpAnswer {
     Put(PutAnswer),
     Delete(DeleteAnswer),
     Txn(TxnAnswer),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LockMode {
-    Shared,
-    Exclusive,
-}
-
-/// A lock that a session holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    pub session: i64,
-    pub mode: LockMode,
-    /// The fencing token: the revision of the grant. Later grants have greater
-    /// ones.
-    pub token: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Alarm {
-    NoSpace,
-    Corrupt,
 }

@@ -11,10 +11,11 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use super::encoding::encode;
-use super::range::{KeyRange, RangeEnd, RangeQuery};
+use super::range::RangeQuery;
 use super::txn::{Delete, Execute, Op, Put, Txn};
 use super::{Command, Restore};
 use crate::error::{Error, Result};
+use crate::key::{KeyRange, RangeEnd};
 
 /// The maximum length of a row in the tables of the metastore.
 pub const ROW_BYTES_MAX: usize = 4 << 20;
@@ -82,15 +83,15 @@ pub(crate) fn within(what: &'static str, size: usize, limit: usize) -> Result<()
 }
 
 pub fn check_range(query: &RangeQuery) -> Result<()> {
-    check_key(&query.range.start)
+    check_key_given(&query.range.start)
 }
 
 pub fn check_put(put: &Put) -> Result<()> {
-    check_key(&put.key)
+    check_key_given(&put.key)
 }
 
 pub fn check_delete(delete: &Delete) -> Result<()> {
-    check_key(&delete.range.start)
+    check_key_given(&delete.range.start)
 }
 
 /// Checks keys, the number of operations, and keys written twice.
@@ -102,7 +103,8 @@ pub fn check_txn(txn: &Txn, ops_max: usize) -> Result<()> {
     Ok(())
 }
 
-fn check_key(key: &[u8]) -> Result<()> {
+/// Refuses an empty key, as etcd does.
+fn check_key_given(key: &[u8]) -> Result<()> {
     if key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
@@ -112,7 +114,7 @@ fn check_ops(txn: &Txn, ops_max: usize) -> Result<()> {
     let ops = txn.compares.len().max(txn.success.len()).max(txn.failure.len());
     let ops_left = ops_max.checked_sub(ops).ok_or(Error::TooManyOps)?;
     for compare in &txn.compares {
-        check_key(&compare.range.start)?;
+        check_key_given(&compare.range.start)?;
     }
     for op in txn.success.iter().chain(&txn.failure) {
         match op {

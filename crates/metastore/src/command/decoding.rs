@@ -2,17 +2,19 @@
 //! more than they hold.
 
 use bytes::Bytes;
+use prost::encoding::decode_varint;
 
-use super::answer::{Alarm, Kv, LockMode};
+use super::alarm::{Alarm, AlarmAction};
 use super::check::TXN_DEPTH_MAX;
 use super::encoding::{
     ACQUIRE, ALARM_OFF, ALARM_ON, COMPACT, DELETE, EXECUTE, EXPIRE, LEASE_GRANT, LEASE_REVOKE, PUT,
-    RANGE, RELEASE, RESTORE, SAMPLE, TXN, VERSION, VERSION_OF_BOUNDS, WATERLINE,
+    RANGE, RELEASE, RESTORE, SAMPLE, TXN, VERSION, VERSION_OF_LIMITS, WATERLINE,
 };
-use super::range::{KeyRange, Order, RangeEnd, RangeQuery, Target};
+use super::range::{Order, RangeQuery, Target};
 use super::txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
-use super::{Acquire, AlarmAction, Command, Restore};
+use super::{Acquire, Command, LockMode, Restore};
 use crate::error::{Error, Result};
+use crate::key::{KeyRange, Kv, RangeEnd};
 
 /// A command with the time at which it was proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ pub fn decode(proposal: &Bytes) -> Result<Proposal> {
     let time_micros = i64::from_le_bytes(reader.array()?);
     let command = reader.command()?;
     if reader.at != proposal.len() {
-        return Err(Error::Malformed("bytes are left over"));
+        return Err(Error::Malformed("trailing bytes"));
     }
     Ok(Proposal { version, time_micros, command })
 }
@@ -51,7 +53,7 @@ impl Reader<'_> {
 
     fn take(&mut self, count: usize) -> Result<Bytes> {
         if count > self.left() {
-            return Err(Error::Malformed("it is cut off"));
+            return Err(Error::Malformed("truncated"));
         }
         let taken = self.bytes.slice(self.at..self.at + count);
         self.at += count;
@@ -59,14 +61,14 @@ impl Reader<'_> {
     }
 
     fn u8(&mut self) -> Result<u8> {
-        let byte = *self.bytes.get(self.at).ok_or(Error::Malformed("it is cut off"))?;
+        let byte = *self.bytes.get(self.at).ok_or(Error::Malformed("truncated"))?;
         self.at += 1;
         Ok(byte)
     }
 
     fn array(&mut self) -> Result<[u8; 8]> {
         let chunk = self.bytes[self.at..].first_chunk::<8>();
-        let chunk = *chunk.ok_or(Error::Malformed("it is cut off"))?;
+        let chunk = *chunk.ok_or(Error::Malformed("truncated"))?;
         self.at += 8;
         Ok(chunk)
     }
@@ -80,25 +82,18 @@ impl Reader<'_> {
     }
 
     fn number(&mut self) -> Result<i64> {
-        let mut value = 0u64;
-        for shift in (0..70).step_by(7) {
-            let byte = self.u8()?;
-            if shift == 63 && byte > 1 {
-                return Err(Error::Malformed("a number is too large"));
-            }
-            value |= u64::from(byte & 0x7F) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value as i64);
-            }
-        }
-        Err(Error::Malformed("a number does not end"))
+        let mut rest = &self.bytes[self.at..];
+        let value = decode_varint(&mut rest)
+            .map_err(|_| Error::Malformed("a number is truncated or too large"))?;
+        self.at = self.bytes.len() - rest.len();
+        Ok(value as i64)
     }
 
     /// Reads the length of a list. Each item takes at least one byte, so a
     /// valid length is at most the number of remaining bytes.
     fn length(&mut self) -> Result<usize> {
         let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
-        if count > self.left() { Err(Error::Malformed("it is cut off")) } else { Ok(count) }
+        if count > self.left() { Err(Error::Malformed("truncated")) } else { Ok(count) }
     }
 
     fn bytes(&mut self) -> Result<Bytes> {
@@ -156,14 +151,14 @@ impl Reader<'_> {
                     1 => LockMode::Exclusive,
                     _ => return Err(Error::Malformed("unknown mode of a lock")),
                 };
-                let no_wait = self.version >= VERSION_OF_BOUNDS && self.flag()?;
-                let place = self.place()?;
-                Command::Acquire(Acquire { key: self.bytes()?, session, mode, no_wait, place })
+                let no_wait = self.version >= VERSION_OF_LIMITS && self.flag()?;
+                let call_id = self.call_id()?;
+                Command::Acquire(Acquire { key: self.bytes()?, session, mode, no_wait, call_id })
             }
             RELEASE => {
                 let session = self.number()?;
-                let place = self.place()?;
-                Command::Release { key: self.bytes()?, session, place }
+                let call_id = self.call_id()?;
+                Command::Release { key: self.bytes()?, session, call_id }
             }
             SAMPLE => Command::Sample { clock_micros: self.number()? },
             WATERLINE => Command::Waterline { revision: self.number()? },
@@ -172,8 +167,8 @@ impl Reader<'_> {
         })
     }
 
-    fn place(&mut self) -> Result<u64> {
-        if self.version < VERSION_OF_BOUNDS { Ok(0) } else { self.array().map(u64::from_le_bytes) }
+    fn call_id(&mut self) -> Result<u64> {
+        if self.version < VERSION_OF_LIMITS { Ok(0) } else { self.array().map(u64::from_le_bytes) }
     }
 
     fn alarm(&mut self) -> Result<(u64, Alarm)> {
@@ -238,7 +233,7 @@ impl Reader<'_> {
 
     fn txn(&mut self, depth: usize) -> Result<Txn> {
         if depth > TXN_DEPTH_MAX {
-            return Err(Error::Malformed("transactions nest too deep"));
+            return Err(Error::Malformed("transactions are nested too deeply"));
         }
         let compares = self.list(Reader::compare)?;
         let success = self.list(|reader| reader.op(depth))?;
@@ -357,9 +352,9 @@ mod tests {
                 session: 3,
                 mode: LockMode::Exclusive,
                 no_wait: true,
-                place: u64::MAX,
+                call_id: u64::MAX,
             }),
-            Command::Release { key: "l".into(), session: 3, place: 7 },
+            Command::Release { key: "l".into(), session: 3, call_id: 7 },
             Command::Sample { clock_micros: 77 },
             Command::Waterline { revision: 12 },
             Command::Restore(Restore {
@@ -386,9 +381,9 @@ mod tests {
         let command = Command::Put(Put::new("k", "v"));
         assert_eq!(put, Proposal { version: 1, time_micros: 3, command });
         let (key, session, mode) = (Bytes::from("l"), 7, LockMode::Exclusive);
-        let acquire = Acquire { key: key.clone(), session, mode, no_wait: false, place: 0 };
+        let acquire = Acquire { key: key.clone(), session, mode, no_wait: false, call_id: 0 };
         assert_eq!(old(b"\x0b\x07\x01\x01l").command, Command::Acquire(acquire));
-        let release = Command::Release { key, session, place: 0 };
+        let release = Command::Release { key, session, call_id: 0 };
         assert_eq!(old(b"\x0c\x07\x01l").command, release);
     }
 

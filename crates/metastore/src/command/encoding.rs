@@ -2,17 +2,19 @@
 //! `decoding` reads it.
 
 use bytes::{BufMut, Bytes};
+use prost::encoding::encode_varint;
 
-use super::range::{KeyRange, RangeEnd, RangeQuery};
+use super::range::RangeQuery;
 use super::txn::{Delete, Execute, Op, Operand, Put, Txn};
 use super::{Acquire, AlarmAction, Command, Restore};
+use crate::key::{KeyRange, RangeEnd};
 
 /// The version of new proposals. A proposal is applied by the rules of its
 /// version, so that a log yields the same state in every later version.
 pub const VERSION: u8 = 2;
 /// From this version on, the results of a proposal and the deletions of an
-/// expiry are bounded, and each call that acquires a lock has a place.
-pub const VERSION_OF_BOUNDS: u8 = 2;
+/// expiry are bounded, and each call that acquires a lock has an id.
+pub const VERSION_OF_LIMITS: u8 = 2;
 
 pub(super) const PUT: u8 = 1;
 pub(super) const DELETE: u8 = 2;
@@ -56,16 +58,16 @@ pub fn encode(command: &Command, time_micros: i64) -> Bytes {
         }
         Command::Alarm(action) => push_alarm(&mut out, action),
         Command::Execute(execute) => push_execute(&mut out, execute),
-        Command::Acquire(Acquire { key, session, mode, no_wait, place }) => {
+        Command::Acquire(Acquire { key, session, mode, no_wait, call_id }) => {
             tagged(&mut out, ACQUIRE, *session);
             out.push(*mode as u8);
             out.push(u8::from(*no_wait));
-            out.put_u64_le(*place);
+            out.put_u64_le(*call_id);
             bytes(&mut out, key);
         }
-        Command::Release { key, session, place } => {
+        Command::Release { key, session, call_id } => {
             tagged(&mut out, RELEASE, *session);
-            out.put_u64_le(*place);
+            out.put_u64_le(*call_id);
             bytes(&mut out, key);
         }
         Command::Sample { clock_micros } => tagged(&mut out, SAMPLE, *clock_micros),
@@ -82,12 +84,7 @@ fn tagged(out: &mut Vec<u8>, tag: u8, value: i64) {
 
 /// Writes two's complement in base 128, low bits first.
 fn number(out: &mut Vec<u8>, value: i64) {
-    let mut rest = value as u64;
-    while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
+    encode_varint(value as u64, out);
 }
 
 fn length(out: &mut Vec<u8>, count: usize) {

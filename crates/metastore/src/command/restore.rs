@@ -1,7 +1,7 @@
 //! A part of a snapshot to be restored into a new store. Proposed only by the
 //! offline tool, not by any service.
 
-use super::Kv;
+use crate::key::Kv;
 
 /// Keys of the snapshot and their leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

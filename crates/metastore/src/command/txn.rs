@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 
-use super::range::{KeyRange, RangeQuery};
+use super::range::RangeQuery;
+use crate::key::KeyRange;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {

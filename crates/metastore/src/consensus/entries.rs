@@ -7,7 +7,7 @@ use openraft::EntryPayload;
 use openraft::impls::BasicNode;
 
 use super::Position;
-use super::types::{Entry, Gathered, Membership};
+use super::types::{Entry, EntryData, Membership};
 
 /// The known entries.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Entries {
     }
 
     /// Records an entry that follows the last one.
-    pub fn note(&mut self, position: Position, payload: &EntryPayload<Gathered, u64, BasicNode>) {
+    pub fn note(&mut self, position: Position, payload: &EntryPayload<EntryData, u64, BasicNode>) {
         if self.terms.last().is_none_or(|last| last.term != position.term) {
             self.terms.push(position);
         }
@@ -54,7 +54,7 @@ impl Entries {
     }
 
     /// Removes all entries after `index`.
-    pub fn cut_after(&mut self, index: u64) {
+    pub fn truncate_after(&mut self, index: u64) {
         let kept = (index + 1).saturating_sub(self.index_of_first_held());
         self.held.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
         self.terms.retain(|first| first.index <= index);

@@ -16,10 +16,10 @@ use stele_engine::world::{Clock, DirLock};
 
 use super::entries::Entries;
 use super::head::Head;
-use super::record::{State, encode_entry};
+use super::record::{HardState, encode_entry};
 use super::replay::{Replay, check};
 use super::types::{Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, Types, Vote};
-use super::{Position, Settings};
+use super::{GroupSettings, Position};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 
@@ -36,7 +36,7 @@ struct Inner {
     writer: LogWriter,
     head: Head,
     /// The stored state, including what earlier incarnations purged.
-    state: State,
+    state: HardState,
     entries: Entries,
     progress: Arc<Progress>,
     clock: Arc<dyn Clock>,
@@ -59,7 +59,7 @@ impl RaftLog {
     /// Opens the log of a member whose machine has applied everything up to
     /// `applied`. Only later entries are kept in memory.
     pub fn open(
-        settings: &Settings,
+        settings: &GroupSettings,
         applied: Position,
         progress: Arc<Progress>,
     ) -> Result<RaftLog> {
@@ -80,8 +80,8 @@ impl RaftLog {
         let mut replay = Replay::new(&log_dir, applied);
         let end = reader.replay(|item| replay.item(&item))?;
         let state = match end.states.get(&RAFT_STREAM) {
-            None => State::new(settings.member),
-            Some(bytes) => State::decode(bytes.clone())
+            None => HardState::new(settings.member),
+            Some(bytes) => HardState::decode(bytes.clone())
                 .map_err(|what| stele_engine::Error::data_loss(&log_dir, 0, what))?,
         };
         let entries = replay.finish(&state);
@@ -91,7 +91,7 @@ impl RaftLog {
         let writer = LogWriter::start(files, &log_dir, epoch, secret, end, &settings.log)?;
         let clock = settings.world.clock.clone();
         let inner = Inner { writer, head, state, entries, progress, clock, _lock: lock };
-        inner.tell();
+        inner.update_progress();
         Ok(RaftLog(Arc::new(Mutex::new(inner))))
     }
 
@@ -146,11 +146,11 @@ impl RaftLog {
 
 impl Inner {
     /// Stores a new state durably.
-    fn save(&mut self, state: State) -> stele_engine::Result<()> {
+    fn save(&mut self, state: HardState) -> stele_engine::Result<()> {
         self.writer.put_state(RAFT_STREAM, &state.encode())?;
         self.writer.sync()?;
         self.state = state;
-        self.tell();
+        self.update_progress();
         Ok(())
     }
 
@@ -160,10 +160,10 @@ impl Inner {
             log::LogEntry { stream: RAFT_STREAM, index, payload: encode_entry(entry) }
         };
         let records: Vec<log::LogEntry> = new.iter().map(entry).collect();
-        let begun = self.clock.elapsed();
+        let started = self.clock.elapsed();
         self.writer.append(&records)?;
         self.writer.sync()?;
-        let took = self.clock.elapsed().saturating_sub(begun);
+        let took = self.clock.elapsed().saturating_sub(started);
         self.progress.append_times.add(took);
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.progress.append_micros.store(took, Ordering::Relaxed);
@@ -171,11 +171,12 @@ impl Inner {
             assert_eq!(entry.log_id.index, self.entries.last.index, "entries follow each other");
             self.entries.push(entry);
         }
-        self.tell();
+        self.update_progress();
         Ok(())
     }
 
-    fn tell(&self) {
+    /// Publishes the progress of the log.
+    fn update_progress(&self) {
         let stats = self.writer.stats();
         self.progress.bytes.store(stats.bytes, Ordering::Relaxed);
         self.progress.syncs.store(stats.syncs, Ordering::Relaxed);
@@ -185,8 +186,8 @@ impl Inner {
     fn truncate_after(&mut self, index: u64) -> stele_engine::Result<()> {
         self.writer.cut(RAFT_STREAM, index + 1)?;
         self.writer.sync()?;
-        self.entries.cut_after(index);
-        self.tell();
+        self.entries.truncate_after(index);
+        self.update_progress();
         Ok(())
     }
 
@@ -194,7 +195,7 @@ impl Inner {
     fn purge(&mut self, index: u64) -> Result<()> {
         let purged = self.entries.position(index);
         let (membership_at, membership) = self.entries.membership(index);
-        self.save(State { purged, membership_at, membership, ..self.state.clone() })?;
+        self.save(HardState { purged, membership_at, membership, ..self.state.clone() })?;
         self.entries.purge(purged);
         let head = self.writer.head_for(&[(RAFT_STREAM, index + 1)]);
         if head > self.head.segment() {
@@ -232,7 +233,7 @@ impl RaftLogReader<Types> for RaftLog {
             return Ok(Vec::new());
         }
         if from < held_from {
-            return Err(failed(format!("entry {} is no longer at hand", from + 1)));
+            return Err(failed(format!("entry {} is no longer in memory", from + 1)));
         }
         let range = (from - held_from) as usize..(to - held_from) as usize;
         Ok(entries.held.range(range).cloned().collect())
@@ -259,7 +260,7 @@ impl RaftLogStorage<Types> for RaftLog {
     /// The vote is durable before it takes effect.
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let mut inner = self.0.lock();
-        let state = State { vote: Some(*vote), ..inner.state.clone() };
+        let state = HardState { vote: Some(*vote), ..inner.state.clone() };
         inner.save(state).map_err(failed)
     }
 
@@ -270,8 +271,7 @@ impl RaftLogStorage<Types> for RaftLog {
         I::IntoIter: OptionalSend,
     {
         let appended = self.0.lock().append(entries.into_iter().collect()).map_err(failed);
-        let told = appended.as_ref().map_err(failed).copied();
-        callback.io_completed(told);
+        callback.io_completed(appended.as_ref().map_err(failed).copied());
         appended
     }
 
@@ -284,7 +284,7 @@ impl RaftLogStorage<Types> for RaftLog {
     async fn purge(&mut self, log_id: LogId) -> io::Result<()> {
         match self.0.lock().purge(Position::of(&log_id).index) {
             Err(Error::Engine(error)) if matches!(*error, stele_engine::Error::DiskFull { .. }) => {
-                tracing::warn!(%error, "the log stays long until there is room to cut it");
+                tracing::warn!(%error, "disk full: the Raft log is truncated once there is space");
                 Ok(())
             }
             purged => purged.map_err(failed),
@@ -301,7 +301,7 @@ mod tests {
     use stele_engine::world::sim::SimFiles;
     use stele_engine::world::{ManualClock, SeededRandom, World};
 
-    use super::super::types::{Gathered, Membership};
+    use super::super::types::{EntryData, Membership};
     use super::*;
 
     fn open(sim: &SimFiles, applied: Position) -> RaftLog {
@@ -311,14 +311,14 @@ mod tests {
             random: Arc::new(SeededRandom::new(1)),
             spawner: None,
         };
-        let settings = Settings::new("/raft".into(), world, 1);
+        let settings = GroupSettings::new("/raft".into(), world, 1);
         RaftLog::open(&settings, applied, Arc::default()).unwrap()
     }
 
     fn entry(index: u64, term: u64, payload: &str) -> Entry {
         let log_id = LogId::new(CommittedLeaderId::new(term), index - 1);
         let proposals = Arc::new(vec![Bytes::copy_from_slice(payload.as_bytes())]);
-        Entry { log_id, payload: EntryPayload::Normal(Gathered { ticket: 0, proposals }) }
+        Entry { log_id, payload: EntryPayload::Normal(EntryData { ticket: 0, proposals }) }
     }
 
     fn append(log: &RaftLog, entries: Vec<Entry>) {
@@ -329,9 +329,9 @@ mod tests {
     fn read(log: &RaftLog) -> Vec<(u64, u64, String)> {
         let inner = log.0.lock();
         let line = |entry: &Entry| {
-            let EntryPayload::Normal(gathered) = &entry.payload else { panic!("{entry}") };
+            let EntryPayload::Normal(data) = &entry.payload else { panic!("{entry}") };
             let Position { index, term } = Position::of(&entry.log_id);
-            (index, term, String::from_utf8(gathered.proposals[0].to_vec()).unwrap())
+            (index, term, String::from_utf8(data.proposals[0].to_vec()).unwrap())
         };
         inner.entries.held.iter().map(line).collect()
     }
@@ -370,7 +370,7 @@ mod tests {
         let sim = SimFiles::new(1);
         let log = open(&sim, Position::default());
         for vote in [Vote::new(3, 1), Vote::new_committed(3, 1), Vote::new(4, 9)] {
-            let state = State { vote: Some(vote), ..log.0.lock().state.clone() };
+            let state = HardState { vote: Some(vote), ..log.0.lock().state.clone() };
             log.0.lock().save(state).unwrap();
         }
         drop(log);

@@ -13,6 +13,7 @@ use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
 use super::types::{Snapshot, Types, Vote};
 
+/// The network of a group of one.
 pub struct NoPeers;
 
 impl RaftNetworkFactory<Types> for NoPeers {
@@ -23,13 +24,17 @@ impl RaftNetworkFactory<Types> for NoPeers {
     }
 }
 
+/// A connection to a member that cannot be reached.
 pub struct NoPeer {
     target: u64,
 }
 
 impl NoPeer {
     fn unreachable(&self) -> Unreachable<Types> {
-        Unreachable::from_string(format!("there is no way to member {}", self.target))
+        Unreachable::from_string(format!(
+            "member {} is unreachable: a group of one has no network",
+            self.target
+        ))
     }
 }
 

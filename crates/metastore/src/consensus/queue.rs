@@ -7,26 +7,28 @@ use bytes::Bytes;
 use stele_engine::fatal::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
-use super::Settings;
+use super::GroupSettings;
 use crate::error::{Error, Result};
 
-pub type Reply<A> = oneshot::Sender<Result<A>>;
+/// Sends the answer to the caller of a proposal.
+pub type AnswerSender<A> = oneshot::Sender<Result<A>>;
 
+/// A bounded queue of proposals.
 pub struct Queue<A> {
-    state: Mutex<State<A>>,
+    queued: Mutex<Queued<A>>,
     /// Notified when there is something to take, or when the queue is closed.
     wake: Notify,
     /// Notified when `wanted` proposals are queued.
-    gathered: Condvar,
+    complete: Condvar,
     proposals_max: usize,
     bytes_max: usize,
     entry_proposals_max: usize,
     entry_bytes_max: usize,
 }
 
-struct State<A> {
+struct Queued<A> {
     proposals: Vec<Bytes>,
-    replies: Vec<Reply<A>>,
+    senders: Vec<AnswerSender<A>>,
     bytes: usize,
     /// The number of proposals being waited for; 0 if nobody waits.
     wanted: usize,
@@ -37,21 +39,21 @@ struct State<A> {
 /// The contents of one entry.
 pub struct Batch<A> {
     pub proposals: Vec<Bytes>,
-    pub replies: Vec<Reply<A>>,
+    pub senders: Vec<AnswerSender<A>>,
 }
 
 impl<A> Queue<A> {
-    pub fn new(settings: &Settings) -> Queue<A> {
+    pub fn new(settings: &GroupSettings) -> Queue<A> {
         Queue {
-            state: Mutex::new(State {
+            queued: Mutex::new(Queued {
                 proposals: Vec::new(),
-                replies: Vec::new(),
+                senders: Vec::new(),
                 bytes: 0,
                 wanted: 0,
                 closed: None,
             }),
             wake: Notify::new(),
-            gathered: Condvar::new(),
+            complete: Condvar::new(),
             proposals_max: settings.queue_proposals_max,
             bytes_max: settings.queue_bytes_max,
             entry_proposals_max: settings.entry_proposals_max.max(1),
@@ -61,27 +63,27 @@ impl<A> Queue<A> {
 
     /// Queues a proposal. Refuses it if the queue is full.
     pub fn push(&self, proposal: Bytes) -> Result<oneshot::Receiver<Result<A>>> {
-        let (reply, answer) = oneshot::channel();
-        let mut state = self.state.lock();
-        if let Some(error) = &state.closed {
+        let (sender, answer) = oneshot::channel();
+        let mut queued = self.queued.lock();
+        if let Some(error) = &queued.closed {
             return Err(error.clone());
         }
-        let full = state.proposals.len() >= self.proposals_max
-            || (state.bytes + proposal.len() > self.bytes_max && !state.proposals.is_empty());
+        let full = queued.proposals.len() >= self.proposals_max
+            || (queued.bytes + proposal.len() > self.bytes_max && !queued.proposals.is_empty());
         if full {
             return Err(Error::TooManyRequests);
         }
-        state.bytes += proposal.len();
-        state.proposals.push(proposal);
-        state.replies.push(reply);
-        let count = state.proposals.len();
-        let complete = count == state.wanted;
-        drop(state);
+        queued.bytes += proposal.len();
+        queued.proposals.push(proposal);
+        queued.senders.push(sender);
+        let count = queued.proposals.len();
+        let complete = count == queued.wanted;
+        drop(queued);
         if count == 1 {
             self.wake.notify_one();
         }
         if complete {
-            self.gathered.notify_one();
+            self.complete.notify_one();
         }
         Ok(answer)
     }
@@ -91,11 +93,11 @@ impl<A> Queue<A> {
     pub async fn take(&self) -> Option<Batch<A>> {
         loop {
             {
-                let mut state = self.state.lock();
-                if !state.proposals.is_empty() {
-                    return Some(self.cut(&mut state));
+                let mut queued = self.queued.lock();
+                if !queued.proposals.is_empty() {
+                    return Some(self.take_batch(&mut queued));
                 }
-                if state.closed.is_some() {
+                if queued.closed.is_some() {
                     return None;
                 }
             }
@@ -103,69 +105,70 @@ impl<A> Queue<A> {
         }
     }
 
-    /// Blocks until `wanted` proposals are queued or `patience` has passed.
+    /// Blocks until `wanted` proposals are queued or `linger` has passed.
     /// Returns whether enough arrived.
-    pub fn gather(&self, wanted: usize, patience: Duration) -> bool {
-        let mut state = self.state.lock();
-        state.wanted = wanted.min(self.entry_proposals_max);
-        let missing =
-            |state: &mut State<A>| state.proposals.len() < state.wanted && state.closed.is_none();
-        self.gathered.wait_while_for(&mut state, missing, patience);
-        let came = state.proposals.len() >= state.wanted;
-        state.wanted = 0;
-        came
+    pub fn wait_for(&self, wanted: usize, linger: Duration) -> bool {
+        let mut queued = self.queued.lock();
+        queued.wanted = wanted.min(self.entry_proposals_max);
+        let missing = |queued: &mut Queued<A>| {
+            queued.proposals.len() < queued.wanted && queued.closed.is_none()
+        };
+        self.complete.wait_while_for(&mut queued, missing, linger);
+        let arrived = queued.proposals.len() >= queued.wanted;
+        queued.wanted = 0;
+        arrived
     }
 
     /// Returns the number of queued proposals.
     pub fn len(&self) -> usize {
-        self.state.lock().proposals.len()
+        self.queued.lock().proposals.len()
     }
 
     /// Closes the queue to new proposals; queued ones stay.
     pub fn close(&self, why: Error) {
-        self.state.lock().closed.get_or_insert(why);
+        self.queued.lock().closed.get_or_insert(why);
         self.wake.notify_one();
-        self.gathered.notify_one();
+        self.complete.notify_one();
     }
 
     /// Refuses all queued proposals.
     pub fn refuse_all(&self, why: &Error) {
-        let replies = {
-            let mut state = self.state.lock();
-            state.proposals.clear();
-            state.bytes = 0;
-            std::mem::take(&mut state.replies)
+        let senders = {
+            let mut queued = self.queued.lock();
+            queued.proposals.clear();
+            queued.bytes = 0;
+            std::mem::take(&mut queued.senders)
         };
-        refuse(replies, why);
+        refuse(senders, why);
     }
 
-    fn cut(&self, state: &mut State<A>) -> Batch<A> {
+    fn take_batch(&self, queued: &mut Queued<A>) -> Batch<A> {
         let mut bytes = 0;
         let fits = |proposal: &Bytes| {
             bytes += proposal.len();
             bytes <= self.entry_bytes_max
         };
         // At least one, whatever its size.
-        let fitting = state.proposals.iter().take(self.entry_proposals_max).map(fits);
+        let fitting = queued.proposals.iter().take(self.entry_proposals_max).map(fits);
         let count = fitting.take_while(|fits| *fits).count().max(1);
-        if count == state.proposals.len() {
-            state.bytes = 0;
-            let proposals = std::mem::take(&mut state.proposals);
+        if count == queued.proposals.len() {
+            queued.bytes = 0;
+            let proposals = std::mem::take(&mut queued.proposals);
             // The next batch is likely to have the same size.
-            state.proposals.reserve(count);
-            let replies = std::mem::take(&mut state.replies);
-            state.replies.reserve(count);
-            return Batch { proposals, replies };
+            queued.proposals.reserve(count);
+            let senders = std::mem::take(&mut queued.senders);
+            queued.senders.reserve(count);
+            return Batch { proposals, senders };
         }
-        let proposals: Vec<Bytes> = state.proposals.drain(..count).collect();
-        state.bytes -= proposals.iter().map(Bytes::len).sum::<usize>();
-        Batch { proposals, replies: state.replies.drain(..count).collect() }
+        let proposals: Vec<Bytes> = queued.proposals.drain(..count).collect();
+        queued.bytes -= proposals.iter().map(Bytes::len).sum::<usize>();
+        Batch { proposals, senders: queued.senders.drain(..count).collect() }
     }
 }
 
 /// Sends the same failure to all callers; those that are gone are ignored.
-pub fn refuse<A>(replies: Vec<Reply<A>>, why: &Error) {
-    for reply in replies {
-        let _ = reply.send(Err(why.clone()));
+pub fn refuse<A>(senders: Vec<AnswerSender<A>>, why: &Error) {
+    for sender in senders {
+        let _ = sender.send(Err(why.clone()));
     }
 }

@@ -9,7 +9,7 @@ use openraft::EntryPayload;
 use openraft::impls::BasicNode;
 
 use super::Position;
-use super::types::{Entry, Gathered, Membership, Vote};
+use super::types::{Entry, EntryData, Membership, Vote};
 
 const KIND_BLANK: u8 = 1;
 const KIND_PROPOSALS: u8 = 2;
@@ -38,7 +38,7 @@ pub fn encode_entry(entry: &Entry) -> Bytes {
             out.put_u8(KIND_BLANK);
             out.put_u64_le(term);
         }
-        EntryPayload::Normal(Gathered { proposals, .. }) => {
+        EntryPayload::Normal(EntryData { proposals, .. }) => {
             out.reserve(proposals_bytes(proposals));
             out.put_u8(KIND_PROPOSALS);
             out.put_u64_le(term);
@@ -61,36 +61,36 @@ fn length(count: usize) -> u32 {
 
 /// Decodes an entry; its proposals share the memory of `bytes`.
 pub fn decode_entry(index: u64, mut bytes: Bytes) -> Decoded<Entry> {
-    let short = |_| "the entry is cut short";
-    let kind = bytes.try_get_u8().map_err(short)?;
-    let term = bytes.try_get_u64_le().map_err(short)?;
+    let truncated = |_| "truncated entry";
+    let kind = bytes.try_get_u8().map_err(truncated)?;
+    let term = bytes.try_get_u64_le().map_err(truncated)?;
     let payload = match kind {
         KIND_BLANK => EntryPayload::Blank,
         KIND_PROPOSALS => {
             let proposals = Arc::new(get_proposals(&mut bytes)?);
-            EntryPayload::Normal(Gathered { ticket: 0, proposals })
+            EntryPayload::Normal(EntryData { ticket: 0, proposals })
         }
         KIND_MEMBERSHIP => EntryPayload::Membership(get_membership(&mut bytes)?),
-        _ => return Err("an entry of an unknown kind"),
+        _ => return Err("unknown kind of entry"),
     };
     if bytes.has_remaining() {
-        return Err("the entry has bytes too many");
+        return Err("trailing bytes after an entry");
     }
-    let log_id = Position { index, term }.log_id().ok_or("an entry with index 0")?;
+    let log_id = Position { index, term }.log_id().ok_or("an entry has index 0")?;
     Ok(Entry { log_id, payload })
 }
 
 fn get_proposals(bytes: &mut Bytes) -> Decoded<Vec<Bytes>> {
-    let count = bytes.try_get_u32_le().map_err(|_| "the entry is cut short")? as usize;
+    let count = bytes.try_get_u32_le().map_err(|_| "truncated entry")? as usize;
     if bytes.remaining() / 4 < count {
-        return Err("the entry has fewer proposals than it says");
+        return Err("truncated list of proposals");
     }
     let mut lengths = bytes.split_to(4 * count);
     let mut proposals = Vec::with_capacity(count);
     for _ in 0..count {
         let length = lengths.get_u32_le() as usize;
         if bytes.remaining() < length {
-            return Err("a proposal is cut short");
+            return Err("truncated proposal");
         }
         proposals.push(bytes.split_to(length));
     }
@@ -99,7 +99,7 @@ fn get_proposals(bytes: &mut Bytes) -> Decoded<Vec<Bytes>> {
 
 /// The state that a member stores besides its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct HardState {
     pub member: u64,
     pub vote: Option<Vote>,
     /// The last entry that is no longer in the log.
@@ -109,9 +109,9 @@ pub struct State {
     pub membership: Membership,
 }
 
-impl State {
-    pub fn new(member: u64) -> State {
-        State {
+impl HardState {
+    pub fn new(member: u64) -> HardState {
+        HardState {
             member,
             vote: None,
             purged: Position::default(),
@@ -142,28 +142,28 @@ impl State {
         out
     }
 
-    pub fn decode(mut bytes: Bytes) -> Decoded<State> {
-        let short = |_| "the state is cut short";
-        if bytes.try_get_u8().map_err(short)? != STATE_VERSION {
-            return Err("the state is of an unknown version");
+    pub fn decode(mut bytes: Bytes) -> Decoded<HardState> {
+        let truncated = |_| "truncated state";
+        if bytes.try_get_u8().map_err(truncated)? != STATE_VERSION {
+            return Err("unknown version of the state");
         }
-        let member = bytes.try_get_u64_le().map_err(short)?;
-        let kind = bytes.try_get_u8().map_err(short)?;
-        let term = bytes.try_get_u64_le().map_err(short)?;
-        let candidate = bytes.try_get_u64_le().map_err(short)?;
+        let member = bytes.try_get_u64_le().map_err(truncated)?;
+        let kind = bytes.try_get_u8().map_err(truncated)?;
+        let term = bytes.try_get_u64_le().map_err(truncated)?;
+        let candidate = bytes.try_get_u64_le().map_err(truncated)?;
         let vote = match kind {
             VOTE_NONE => None,
             VOTE_GIVEN => Some(Vote::new(term, candidate)),
             VOTE_WON => Some(Vote::new_committed(term, candidate)),
-            _ => return Err("a vote of an unknown kind"),
+            _ => return Err("unknown kind of vote"),
         };
         let mut position = || -> Decoded<Position> {
-            let index = bytes.try_get_u64_le().map_err(short)?;
-            Ok(Position { index, term: bytes.try_get_u64_le().map_err(short)? })
+            let index = bytes.try_get_u64_le().map_err(truncated)?;
+            Ok(Position { index, term: bytes.try_get_u64_le().map_err(truncated)? })
         };
         let (purged, membership_at) = (position()?, position()?);
         let membership = get_membership(&mut bytes)?;
-        Ok(State { member, vote, purged, membership_at, membership })
+        Ok(HardState { member, vote, purged, membership_at, membership })
     }
 }
 
@@ -187,30 +187,30 @@ fn short_length(count: usize) -> u16 {
 }
 
 fn get_membership(bytes: &mut Bytes) -> Decoded<Membership> {
-    let short = |_| "the membership is cut short";
+    let truncated = |_| "truncated membership";
     let mut configs = Vec::new();
-    for _ in 0..bytes.try_get_u16_le().map_err(short)? {
+    for _ in 0..bytes.try_get_u16_le().map_err(truncated)? {
         let mut config = BTreeSet::new();
-        for _ in 0..bytes.try_get_u16_le().map_err(short)? {
-            config.insert(bytes.try_get_u64_le().map_err(short)?);
+        for _ in 0..bytes.try_get_u16_le().map_err(truncated)? {
+            config.insert(bytes.try_get_u64_le().map_err(truncated)?);
         }
         configs.push(config);
     }
     let mut nodes = BTreeMap::new();
-    for _ in 0..bytes.try_get_u16_le().map_err(short)? {
-        let member = bytes.try_get_u64_le().map_err(short)?;
-        let length = usize::from(bytes.try_get_u16_le().map_err(short)?);
+    for _ in 0..bytes.try_get_u16_le().map_err(truncated)? {
+        let member = bytes.try_get_u64_le().map_err(truncated)?;
+        let length = usize::from(bytes.try_get_u16_le().map_err(truncated)?);
         if bytes.remaining() < length {
-            return Err("a member's address is cut short");
+            return Err("truncated address of a member");
         }
         let addr = String::from_utf8(bytes.split_to(length).into());
-        let addr = addr.map_err(|_| "a member's address is no text")?;
+        let addr = addr.map_err(|_| "the address of a member is not UTF-8")?;
         nodes.insert(member, BasicNode { addr });
     }
     if configs.is_empty() {
         return Ok(Membership::default());
     }
-    Membership::new(configs, nodes).map_err(|_| "a membership that makes no sense")
+    Membership::new(configs, nodes).map_err(|_| "invalid membership")
 }
 
 #[cfg(test)]
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written() {
         let proposals = [&b"one"[..], b"", b"three"].map(Bytes::from_static).to_vec();
-        let gathered = Gathered { ticket: 5, proposals: Arc::new(proposals.clone()) };
+        let data = EntryData { ticket: 5, proposals: Arc::new(proposals.clone()) };
         let payloads = [
             EntryPayload::Blank,
-            EntryPayload::Normal(gathered),
+            EntryPayload::Normal(data),
             EntryPayload::Membership(membership()),
         ];
         for payload in payloads {
@@ -264,7 +264,7 @@ mod tests {
     fn a_state_is_read_as_it_was_written() {
         for vote in [None, Some(Vote::new(4, 1)), Some(Vote::new_committed(5, 9))] {
             let at = |index, term| Position { index, term };
-            let state = State {
+            let state = HardState {
                 member: 7,
                 vote,
                 purged: at(100, 3),
@@ -272,19 +272,19 @@ mod tests {
                 membership: membership(),
             };
             let bytes = Bytes::from(state.encode());
-            assert_eq!(State::decode(bytes.clone()), Ok(state));
+            assert_eq!(HardState::decode(bytes.clone()), Ok(state));
             for cut in 0..bytes.len() {
-                State::decode(bytes.slice(..cut)).unwrap_err();
+                HardState::decode(bytes.slice(..cut)).unwrap_err();
             }
         }
-        let fresh = State::new(1);
-        assert_eq!(State::decode(fresh.encode().into()), Ok(fresh));
+        let fresh = HardState::new(1);
+        assert_eq!(HardState::decode(fresh.encode().into()), Ok(fresh));
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = State::decode(bytes.clone().into());
+            let _ = HardState::decode(bytes.clone().into());
             for kind in 0..4 {
                 let mut entry = bytes.clone();
                 entry.insert(0, kind);

@@ -8,7 +8,7 @@ use stele_engine::log::{ItemKind, LogItem};
 use super::Position;
 use super::entries::Entries;
 use super::log::RAFT_STREAM;
-use super::record::{State, decode_entry};
+use super::record::{HardState, decode_entry};
 use crate::error::{Error, Result};
 
 /// The replay of a log.
@@ -34,15 +34,15 @@ impl<'a> Replay<'a> {
             ItemKind::Cut => match item.index.checked_sub(1) {
                 Some(index) if index >= self.applied.index => {
                     if index < self.entries.last.index {
-                        self.entries.cut_after(index);
+                        self.entries.truncate_after(index);
                     }
                 }
-                _ => return damaged("entries were cut off that had been applied"),
+                _ => return damaged("entries were removed that had been applied"),
             },
             ItemKind::Data => {
                 let last = self.entries.last.index;
                 if last > 0 && item.index != last + 1 {
-                    return damaged("an entry is missing before this one");
+                    return damaged("the entry before this one is missing");
                 }
                 // The payload may be a slice of a large read; keep only the
                 // entry.
@@ -59,7 +59,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    pub fn finish(self, state: &State) -> Entries {
+    pub fn finish(self, state: &HardState) -> Entries {
         let mut entries = self.entries;
         entries.memberships.retain(|(at, _)| at.index > state.membership_at.index);
         entries.memberships.insert(0, (state.membership_at, state.membership.clone()));
@@ -78,7 +78,7 @@ impl<'a> Replay<'a> {
 pub fn check(
     dir: &Path,
     member: u64,
-    state: &State,
+    state: &HardState,
     entries: &Entries,
     applied: Position,
 ) -> Result<()> {
@@ -91,20 +91,21 @@ pub fn check(
     if last < applied.index {
         return refuse(format!(
             "the log ends at entry {last}, but the state has applied entry {}: the log was lost or \
-             exchanged; restore both together",
+             replaced; restore both from the same backup",
             applied.index
         ));
     }
     if applied.index < purged {
         return refuse(format!(
             "the log begins after entry {purged}, but the state has applied only up to entry {}: \
-             the state was lost or exchanged; restore both together",
+             the state was lost or replaced; restore both from the same backup",
             applied.index
         ));
     }
     if entries.position(applied.index).term != applied.term {
         return refuse(format!(
-            "the log and the state differ about entry {}: they are not of the same member",
+            "the log and the state have different terms for entry {}: they belong to different members; \
+             restore both from the same backup",
             applied.index
         ));
     }

@@ -15,7 +15,7 @@ use super::Position;
 pub struct Types;
 
 impl RaftTypeConfig for Types {
-    type D = Gathered;
+    type D = EntryData;
     /// Answers do not go through the library.
     type R = ();
     type NodeId = u64;
@@ -23,7 +23,7 @@ impl RaftTypeConfig for Types {
     type Term = u64;
     type LeaderId = LeaderId<u64, u64>;
     type Vote = Vote;
-    type Payload = EntryPayload<Gathered, u64, BasicNode>;
+    type Payload = EntryPayload<EntryData, u64, BasicNode>;
     type Entry = Entry;
     type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
     type Responder<T>
@@ -39,7 +39,7 @@ impl RaftTypeConfig for Types {
 
 pub type Vote = openraft::Vote<LeaderId<u64, u64>>;
 pub type LogId = openraft::LogId<CommittedLeaderId<u64>>;
-pub type Entry = openraft::Entry<CommittedLeaderId<u64>, EntryPayload<Gathered, u64, BasicNode>>;
+pub type Entry = openraft::Entry<CommittedLeaderId<u64>, EntryPayload<EntryData, u64, BasicNode>>;
 pub type Membership = openraft::Membership<u64, BasicNode>;
 pub type StoredMembership = openraft::StoredMembership<CommittedLeaderId<u64>, u64, BasicNode>;
 pub type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId<u64>, u64, BasicNode>;
@@ -47,13 +47,13 @@ pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, BasicNode, (
 
 /// The proposals of one entry.
 #[derive(Clone, Debug)]
-pub struct Gathered {
+pub struct EntryData {
     /// Identifies the callers that wait for the answers; 0 if there are none.
     pub ticket: u64,
     pub proposals: Arc<Vec<Bytes>>,
 }
 
-impl fmt::Display for Gathered {
+impl fmt::Display for EntryData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} proposals", self.proposals.len())
     }

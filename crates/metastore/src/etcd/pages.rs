@@ -8,6 +8,7 @@ use http_body_util::Full;
 use super::service::PageBody;
 use super::{CLUSTER_VERSION, Etcd, VERSION, gateway, metrics};
 use crate::command::{Alarm, KeyRange, RangeQuery};
+use crate::state::Floor;
 
 pub async fn page<B>(etcd: &Etcd, request: Request<B>) -> Response<PageBody>
 where
@@ -102,7 +103,7 @@ async fn read(etcd: &Etcd, serializable: bool) -> crate::Result<()> {
         etcd.node().barrier().await?;
     }
     let query = RangeQuery::new(KeyRange::single("\0"));
-    etcd.node().range(&query, &mut |_| {}).map(drop)
+    etcd.node().reader(Floor::Compacted).range(&query, &mut |_| {}).map(drop)
 }
 
 async fn checks(etcd: &Etcd, page: &str, names: &[&str], query: &Query) -> Response<PageBody> {

@@ -36,9 +36,9 @@ impl Wheel {
         let now = tick(now);
         let last = now.min(self.now + SLOTS as u64 - 1);
         for at in self.now..=last {
-            let came = std::mem::take(&mut self.slots[slot(at)]);
-            self.entries -= came.len();
-            due.extend(came.into_iter().map(|id| (id, at)));
+            let ids = std::mem::take(&mut self.slots[slot(at)]);
+            self.entries -= ids.len();
+            due.extend(ids.into_iter().map(|id| (id, at)));
         }
         self.now = self.now.max(now + 1);
     }

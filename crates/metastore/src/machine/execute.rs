@@ -6,20 +6,21 @@ use std::collections::HashSet;
 
 use stele_engine::{Columns, FamilyColumns, ScanSpec, TimeRange, View};
 
-use super::Running;
 use super::kv::check_rows;
-use crate::command::{Execute, KeyRange};
+use super::run::EntryRun;
+use crate::command::Execute;
 use crate::error::{Error, Result};
+use crate::key::KeyRange;
 use crate::state::{Change, VALUE};
 
 /// Up to this many revisions, scanning the changes is cheaper than reading the
 /// ranges again.
 const REVISIONS_WALKED_MAX: i64 = 256;
 
-impl Running<'_> {
+impl EntryRun<'_> {
     pub fn execute(&mut self, execute: &Execute) -> Result<()> {
-        let (read, now) = (execute.read_revision, self.batch.revision());
-        let waterline = self.batch.numbers.waterline;
+        let (read, now) = (execute.read_revision, self.overlay.revision());
+        let waterline = self.overlay.watermarks.waterline;
         if read > now {
             return Err(Error::FutureRead { revision: read, newest: now });
         }
@@ -42,10 +43,10 @@ impl Running<'_> {
             return Err(Error::Conflict { read_revision: read, key, changed });
         }
         for write in &execute.writes {
-            let prev = self.batch.newest(&write.key)?;
+            let prev = self.overlay.newest(&write.key)?;
             match (&write.value, &prev) {
-                (Some(value), _) => self.batch.put(&write.key, value, write.lease, prev.as_ref()),
-                (None, Some(prev)) => self.batch.delete(&write.key, prev),
+                (Some(value), _) => self.overlay.put(&write.key, value, write.lease, prev.as_ref()),
+                (None, Some(prev)) => self.overlay.delete(&write.key, prev),
                 (None, None) => {}
             }
         }
@@ -55,18 +56,18 @@ impl Running<'_> {
     /// Returns a change in any of the ranges after a revision: a put or a
     /// delete, even if its effect is no longer visible in the newest state.
     fn changed_since(&self, revision: i64, ranges: &[KeyRange]) -> Result<Option<Change>> {
-        let in_batch = ranges.iter().find_map(|range| self.batch.changed_in(range, revision));
-        if let Some(change) = in_batch {
+        let in_overlay = ranges.iter().find_map(|range| self.overlay.changed_in(range, revision));
+        if let Some(change) = in_overlay {
             return Ok(Some(change.clone()));
         }
-        let stored = self.batch.base();
+        let stored = self.overlay.base();
         if revision >= stored || ranges.is_empty() {
             return Ok(None);
         }
         let single = ranges.iter().all(|range| range.single_key().is_some());
         if !single && stored - revision <= REVISIONS_WALKED_MAX {
             let mut found = None;
-            self.batch.state.changes(revision + 1, stored, &mut |change| {
+            self.overlay.state.changes(revision + 1, stored, &mut |change| {
                 let touches = |range: &KeyRange| range.contains(&change.key);
                 if found.is_none() && change.is_of_value() && ranges.iter().any(touches) {
                     found = Some(change);
@@ -85,11 +86,11 @@ impl Running<'_> {
     /// Returns a stored version or deletion in a range that is newer than a
     /// revision.
     fn newer_version(&self, range: &KeyRange, revision: i64) -> Result<Option<Change>> {
-        let state = self.batch.state;
+        let state = self.overlay.state;
         let spec = ScanSpec {
             rows: vec![range.rows()],
             columns: Columns::Families(vec![FamilyColumns::all(VALUE)]),
-            times: Some(TimeRange { min: revision + 1, max: self.batch.base() }),
+            times: Some(TimeRange { min: revision + 1, max: self.overlay.base() }),
             versions: Some(1),
             markers: true,
             cells_max: Some(1),
@@ -103,7 +104,7 @@ impl Running<'_> {
                 sub: 0,
                 kind: crate::state::ChangeKind::Put,
                 key: bytes::Bytes::copy_from_slice(cell.row),
-                lost: None,
+                overwritten: None,
             });
         })?;
         Ok(found)

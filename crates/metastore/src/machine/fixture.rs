@@ -3,14 +3,14 @@
 use stele_engine::world::World;
 use tempfile::TempDir;
 
-use super::{Opened, Settings, open};
+use super::{MachineParts, MachineSettings, open};
 use crate::command::{Answer, Command, Execute, Put, Write, encode};
 use crate::consensus::{Committed, Machine};
 use crate::error::Result;
 use crate::state::Identity;
 
 pub struct Fixture {
-    pub parts: Opened,
+    pub parts: MachineParts,
     index: std::cell::Cell<u64>,
     _dir: TempDir,
 }
@@ -20,7 +20,7 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let world = World { spawner: None, ..World::real() };
         let identity = || Identity { cluster_id: 1, member_id: 2 };
-        let parts = open(dir.path(), Settings::default(), world, identity).unwrap();
+        let parts = open(dir.path(), MachineSettings::default(), world, identity).unwrap();
         Fixture { parts, index: std::cell::Cell::new(0), _dir: dir }
     }
 
@@ -48,6 +48,6 @@ impl Fixture {
         self.propose(Command::Waterline { revision }).unwrap();
         let state = &self.parts.state;
         state.store.flush(state.tables.user).unwrap();
-        self.parts.applier.settle_waterline().unwrap();
+        self.parts.applier.sync_engine_waterline().unwrap();
     }
 }

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 
-use super::Running;
-use super::batch::owned;
+use super::run::EntryRun;
 use crate::command::{
-    Command, Delete, DeleteAnswer, Kv, OWNER_BYTES, Op, Put, PutAnswer, ROW_BYTES_MAX, RangeAnswer,
-    RangeQuery, Txn, VERSION_OF_BOUNDS, within,
+    Command, Delete, DeleteAnswer, OWNER_BYTES, Op, Put, PutAnswer, ROW_BYTES_MAX, RangeAnswer,
+    RangeQuery, Txn, VERSION_OF_LIMITS, within,
 };
 use crate::error::{Error, Result};
-use crate::state::{Tail, pick};
+use crate::key::{Kv, Tail};
+use crate::state::RangeSummary;
 
 /// The maximum total size of the ranges and previous values that one request
 /// returns, and of the values that it keeps.
@@ -26,7 +26,7 @@ pub fn check_rows(key: &[u8], owned: bool) -> Result<()> {
     within("bytes of a key", key.len(), limit)
 }
 
-impl Running<'_> {
+impl EntryRun<'_> {
     /// Puts a key. Fails if it is to keep a value or lease that does not exist.
     pub fn put(&mut self, put: &Put) -> Result<PutAnswer> {
         self.check_put(put)?;
@@ -41,8 +41,8 @@ impl Running<'_> {
         if put.value.is_some() && put.lease.is_some() {
             return Ok(());
         }
-        let kept = self.batch.newest(&put.key)?.ok_or(Error::KeyNotFound)?;
-        if put.value.is_none() && self.bounds_results() {
+        let kept = self.overlay.newest(&put.key)?.ok_or(Error::KeyNotFound)?;
+        if put.value.is_none() && self.limits_results() {
             self.add_result(kept.len())?;
         }
         Ok(())
@@ -52,13 +52,13 @@ impl Running<'_> {
     /// kept but does not exist is empty: a transaction may have deleted the key
     /// after the check.
     pub fn put_checked(&mut self, put: &Put) -> Result<PutAnswer> {
-        let prev = self.batch.newest(&put.key)?;
+        let prev = self.overlay.newest(&put.key)?;
         let old = prev.as_ref().map(|tail| Tail::parse(tail)).unwrap_or_default();
         let value = put.value.as_ref().map_or(old.value, |value| &value[..]);
-        self.batch.put(&put.key, value, put.lease.unwrap_or(old.lease), prev.as_ref());
+        self.overlay.put(&put.key, value, put.lease.unwrap_or(old.lease), prev.as_ref());
         let prev = prev.filter(|_| put.prev_kv);
         let prev = prev.map(|tail| Kv { key: put.key.clone(), tail });
-        Ok(PutAnswer { revision: self.batch.revision(), prev })
+        Ok(PutAnswer { revision: self.overlay.revision(), prev })
     }
 
     pub fn delete(&mut self, delete: &Delete) -> Result<DeleteAnswer> {
@@ -73,15 +73,16 @@ impl Running<'_> {
         if range.single_key().is_some() {
             return Ok(());
         }
-        if self.batch.state.counts.read().total() > limit {
-            let count = self.batch.count(range)?;
+        if self.overlay.state.counts.read().total() > limit {
+            let count = self.overlay.count(range)?;
             if count > limit {
                 let what = "keys deleted at once";
                 return Err(Error::Limit { what, size: count as u64, limit: limit as u64 });
             }
         }
-        if delete.prev_kv && self.bounds_results() {
-            let bytes = self.batch.measure(range, self.batch.revision(), None, RESULT_BYTES_MAX)?;
+        if delete.prev_kv && self.limits_results() {
+            let bytes =
+                self.overlay.measure(range, self.overlay.revision(), None, RESULT_BYTES_MAX)?;
             self.add_result(bytes)?;
         }
         Ok(())
@@ -89,8 +90,8 @@ impl Running<'_> {
 
     /// Returns whether the version of the proposal limits the size of its
     /// results.
-    pub fn bounds_results(&self) -> bool {
-        self.version >= VERSION_OF_BOUNDS
+    pub fn limits_results(&self) -> bool {
+        self.version >= VERSION_OF_LIMITS
     }
 
     /// Counts bytes that the current transaction returns or keeps.
@@ -101,17 +102,17 @@ impl Running<'_> {
 
     pub fn delete_checked(&mut self, delete: &Delete) -> Result<DeleteAnswer> {
         let mut prev = Vec::new();
-        let wanted = (delete.prev_kv && self.awaited).then_some(&mut prev);
+        let returned = (delete.prev_kv && self.awaited).then_some(&mut prev);
         let deleted = match delete.range.single_key() {
-            Some(key) => self.delete_one(key, wanted)?,
-            None => self.batch.delete_range(&delete.range, wanted)?,
+            Some(key) => self.delete_one(key, returned)?,
+            None => self.overlay.delete_range(&delete.range, returned)?,
         };
-        Ok(DeleteAnswer { revision: self.batch.revision(), deleted, prev })
+        Ok(DeleteAnswer { revision: self.overlay.revision(), deleted, prev })
     }
 
     fn delete_one(&mut self, key: &Bytes, prev: Option<&mut Vec<Kv>>) -> Result<i64> {
-        let Some(tail) = self.batch.newest(key)? else { return Ok(0) };
-        self.batch.delete(key, &tail);
+        let Some(tail) = self.overlay.newest(key)? else { return Ok(0) };
+        self.overlay.delete(key, &tail);
         if let Some(prev) = prev {
             prev.push(Kv { key: key.clone(), tail });
         }
@@ -121,7 +122,7 @@ impl Running<'_> {
     /// Counts the bytes that a range inside a transaction will return, on the
     /// state before the transaction.
     pub fn check_range_bytes(&mut self, query: &RangeQuery) -> Result<()> {
-        if query.count_only || !self.bounds_results() {
+        if query.count_only || !self.limits_results() {
             return Ok(());
         }
         let left = RESULT_BYTES_MAX.saturating_sub(self.result_bytes);
@@ -132,40 +133,14 @@ impl Running<'_> {
     /// Executes a range inside a transaction, which sees the operations before
     /// it.
     pub fn range(&self, query: &RangeQuery) -> Result<RangeAnswer> {
-        let (now, range) = (self.batch.revision(), &query.range);
         if !self.awaited {
-            return Ok(RangeAnswer { revision: now, kvs: Vec::new(), more: false, count: 0 });
+            let revision = self.overlay.revision();
+            return Ok(RangeAnswer { revision, kvs: Vec::new(), more: false, count: 0 });
         }
-        let at = if query.revision <= 0 { now } else { query.revision };
-        let latest = at == now;
-        if query.count_only && latest {
-            let count = self.batch.count(range)?;
-            return Ok(RangeAnswer { revision: now, kvs: Vec::new(), more: false, count });
-        }
-        let limit = usize::try_from(query.limit).unwrap_or(0);
-        let limited = limit > 0 && query.in_key_order() && !query.filters() && latest;
         let mut kvs = Vec::new();
-        let wanted = limited.then(|| limit.saturating_add(1));
-        self.batch.each(range, at, wanted, &mut |view| kvs.push(owned(view)))?;
-        let found = kvs.len() as i64;
-        let count = match wanted {
-            Some(wanted) if kvs.len() >= wanted => self.batch.count(range)?,
-            _ => found,
-        };
-        if query.count_only {
-            return Ok(RangeAnswer { revision: now, kvs: Vec::new(), more: false, count });
-        }
-        if query.order == crate::command::Order::None && limit > 0 && !query.filters() {
-            // An implied order is applied after the limit.
-            kvs.truncate(limit.saturating_add(1));
-        }
-        let more = pick(query, &mut kvs);
-        if query.keys_only {
-            for kv in &mut kvs {
-                kv.tail = Bytes::from(Tail { value: &[], ..kv.view().fields() }.encode());
-            }
-        }
-        Ok(RangeAnswer { revision: now, kvs, more, count })
+        let summary = self.overlay.range(query, &mut |view| kvs.push(view.to_kv()))?;
+        let RangeSummary { more, count, revision } = summary;
+        Ok(RangeAnswer { revision, kvs, more, count })
     }
 
     /// Returns an upper bound on the bytes of keys and values that a command
@@ -180,7 +155,7 @@ impl Running<'_> {
     }
 
     fn measure_put(&self, put: &Put) -> Result<usize> {
-        let kept = if put.prev_kv { self.batch.newest(&put.key)? } else { None };
+        let kept = if put.prev_kv { self.overlay.newest(&put.key)? } else { None };
         Ok(kept.map_or(0, |tail| put.key.len() + tail.len()))
     }
 
@@ -188,7 +163,7 @@ impl Running<'_> {
         if !delete.prev_kv {
             return Ok(0);
         }
-        self.batch.measure(&delete.range, self.batch.revision(), None, RESULT_BYTES_MAX)
+        self.overlay.measure(&delete.range, self.overlay.revision(), None, RESULT_BYTES_MAX)
     }
 
     /// Returns the larger of the two branches, since the choice is not known
@@ -214,11 +189,11 @@ impl Running<'_> {
         if query.count_only {
             return Ok(0);
         }
-        let now = self.batch.revision();
+        let now = self.overlay.revision();
         let at = if query.revision <= 0 { now } else { query.revision };
         let limit = usize::try_from(query.limit).unwrap_or(0);
         let limited = limit > 0 && query.in_key_order() && !query.filters();
         let rows_max = limited.then(|| limit.saturating_add(1));
-        self.batch.measure(&query.range, at, rows_max, bytes_max)
+        self.overlay.measure(&query.range, at, rows_max, bytes_max)
     }
 }

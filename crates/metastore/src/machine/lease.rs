@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 
-use super::Running;
-use crate::command::{OWNER_BYTES, Reply, VERSION_OF_BOUNDS};
+use super::run::EntryRun;
+use crate::command::{OWNER_BYTES, Reply, VERSION_OF_LIMITS};
 use crate::error::{Error, Result};
 
 /// The maximum number and bytes of keys that one entry deletes for expired
@@ -12,13 +12,13 @@ use crate::error::{Error, Result};
 pub const EXPIRED_KEYS_MAX: usize = 5_000;
 pub const EXPIRED_BYTES_MAX: usize = 8 << 20;
 
-impl Running<'_> {
+impl EntryRun<'_> {
     pub fn grant_lease(&mut self, id: i64, ttl_seconds: i64) -> Result<Reply> {
         if id == 0 || self.leases.exists(id) {
             return Err(Error::LeaseExists);
         }
         self.leases.grant(id, ttl_seconds);
-        self.batch.set_lease(id, Some(ttl_seconds));
+        self.overlay.set_lease(id, Some(ttl_seconds));
         Ok(Reply::LeaseGrant { id, ttl_seconds })
     }
 
@@ -26,7 +26,7 @@ impl Running<'_> {
         if !self.leases.exists(id) {
             return Err(Error::LeaseNotFound);
         }
-        let keys = self.batch.lease_keys(id)?;
+        let keys = self.overlay.lease_keys(id)?;
         self.end_lease(id, keys)
     }
 
@@ -36,7 +36,7 @@ impl Running<'_> {
     /// One entry deletes a bounded number of keys. A lease with more keys loses
     /// some of them and stays; the proposer proposes it again.
     pub fn expire(&mut self, ids: &[i64]) -> Result<()> {
-        if self.version < VERSION_OF_BOUNDS {
+        if self.version < VERSION_OF_LIMITS {
             return self.expire_all(ids);
         }
         let (mut keys_left, mut bytes_left) = (EXPIRED_KEYS_MAX, EXPIRED_BYTES_MAX);
@@ -44,8 +44,8 @@ impl Running<'_> {
             if !self.leases.exists(id) {
                 continue;
             }
-            self.batch.begin_revision();
-            let mut keys = self.batch.lease_keys_some(id, keys_left + 1, bytes_left + 1)?;
+            self.overlay.begin_revision();
+            let mut keys = self.overlay.lease_keys_some(id, keys_left + 1, bytes_left + 1)?;
             // The number of keys read depends on how they are stored; the
             // number of keys deleted must not, because every replica applies
             // this.
@@ -74,8 +74,8 @@ impl Running<'_> {
     fn expire_all(&mut self, ids: &[i64]) -> Result<()> {
         for &id in ids {
             if self.leases.exists(id) {
-                self.batch.begin_revision();
-                let keys = self.batch.lease_keys(id)?;
+                self.overlay.begin_revision();
+                let keys = self.overlay.lease_keys(id)?;
                 self.end_lease(id, keys)?;
             }
         }
@@ -88,8 +88,8 @@ impl Running<'_> {
 
     fn delete_keys(&mut self, keys: Vec<Bytes>) -> Result<()> {
         for key in keys {
-            if let Some(tail) = self.batch.newest(&key)? {
-                self.batch.delete(&key, &tail);
+            if let Some(tail) = self.overlay.newest(&key)? {
+                self.overlay.delete(&key, &tail);
             }
         }
         Ok(())
@@ -98,10 +98,10 @@ impl Running<'_> {
     /// Deletes all keys of a lease and releases its locks, in one revision.
     fn end_lease(&mut self, id: i64, keys: Vec<Bytes>) -> Result<()> {
         self.delete_keys(keys)?;
-        for key in self.batch.lock_keys(id)? {
+        for key in self.overlay.lock_keys(id)? {
             self.leave_lock(&key, id, None)?;
         }
-        self.batch.set_lease(id, None);
+        self.overlay.set_lease(id, None);
         self.leases.revoke(id);
         Ok(())
     }

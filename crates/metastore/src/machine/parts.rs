@@ -1,23 +1,23 @@
 //! Applies large entries in bounded memory.
 //!
 //! An entry may change more keys than memory should hold at once: a deletion of
-//! a million keys is one revision. So a [`Batch`] commits parts of its entry
+//! a million keys is one revision. So an [`Overlay`] commits parts of its entry
 //! ahead of the rest. Readers do not notice, because all cells of a part have
 //! revisions that are published only with the end of the entry. A crash in
 //! between is harmless: the position in the log is stored only with the end, so
 //! the entry is replayed from its beginning, on a view of the state that
 //! excludes the revisions of its parts, and writes the same cells again. Tables
-//! without revisions (counts, leases, numbers) change with the end.
+//! without revisions (counts, leases, watermarks) change with the end.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use stele_engine::{BatchLimits, CommitBuilder, Scan};
+use stele_engine::{BatchLimits, CommitBuilder, Scan, ScanSpec};
 
-use super::batch::{Batch, Old, bounds};
-use crate::command::{KeyRange, Kv};
+use super::overlay::{Overlay, Previous, key_bounds};
 use crate::error::Result;
-use crate::state::{Change, ChangeKind, Tail, VALUE, is_expired, tables, value_spec};
+use crate::key::{KeyRange, Kv, Tail};
+use crate::state::{Change, ChangeKind, State, VALUE, is_expired, tables, value_spec};
 
 /// The approximate size of a part.
 pub const PART_BYTES: usize = 8 << 20;
@@ -29,7 +29,7 @@ const CHUNK_KEYS: usize = 4096;
 pub const CHANGE_BYTES: usize = 160;
 
 /// An existing key of a range that is being deleted.
-struct Live {
+struct LiveKey {
     key: Bytes,
     value_bytes: usize,
     lease: i64,
@@ -45,7 +45,49 @@ struct Part {
     bytes: usize,
 }
 
-impl Batch<'_> {
+/// A scan of the existing keys of a range, as of the overlay's base.
+struct LiveScan<'s> {
+    state: &'s State,
+    spec: ScanSpec,
+    scan: Scan,
+    /// The last key found.
+    last: Option<Bytes>,
+}
+
+impl<'s> LiveScan<'s> {
+    fn open(state: &'s State, range: &KeyRange, base: i64) -> Result<LiveScan<'s>> {
+        let mut spec = value_spec(base);
+        spec.rows.push(range.rows());
+        let scan = state.store.scan(state.tables.user, spec.clone())?;
+        Ok(LiveScan { state, spec, scan, last: None })
+    }
+
+    /// Reads a bounded number of keys. Returns whether they were the last.
+    fn read(&mut self, keeps_tails: bool, found: &mut VecDeque<LiveKey>) -> Result<bool> {
+        let read = read_chunk(&mut self.scan, keeps_tails, found);
+        if let Some(live) = found.back() {
+            self.last = Some(live.key.clone());
+        }
+        match read {
+            Err(error) if is_expired(&error) => self.reopen().map(|()| false),
+            read => read,
+        }
+    }
+
+    /// Continues after the last key. A part waited for disk space longer than
+    /// the engine keeps the snapshot of a partly read row. The base has not
+    /// moved, so the data is the same.
+    fn reopen(&mut self) -> Result<()> {
+        let mut rest = self.spec.clone();
+        if let Some(last) = &self.last {
+            rest.rows[0].start = [&last[..], &[0]].concat();
+        }
+        self.scan = self.state.store.scan(self.state.tables.user, rest)?;
+        Ok(())
+    }
+}
+
+impl Overlay<'_> {
     /// Deletes the keys of a range in key order. Appends the previous tails to
     /// `prev`, if given. Returns the number of keys deleted.
     pub fn delete_range(
@@ -57,32 +99,12 @@ impl Batch<'_> {
             return Ok(0);
         }
         let mut changed = self.live_changes_of(range);
-        let mut spec = value_spec(self.base());
-        spec.rows.push(range.rows());
-        let mut scan = self.state.store.scan(self.state.tables.user, spec.clone())?;
-        let mut last: Option<Bytes> = None;
+        let mut live_keys = LiveScan::open(self.state, range, self.base())?;
         let (mut deleted, mut parted, mut part) = (0, false, Part::default());
         let mut found = VecDeque::new();
         loop {
             let keeps_tails = prev.is_some() || self.makes_events() && !parted;
-            let read = read_chunk(&mut scan, keeps_tails, &mut found);
-            if let Some(live) = found.back() {
-                last = Some(live.key.clone());
-            }
-            let done = match read {
-                // A part waited for disk space longer than the engine keeps the
-                // snapshot of a partly read row: continue after the last key.
-                // The base has not moved, so the data is the same.
-                Err(error) if is_expired(&error) => {
-                    let mut rest = spec.clone();
-                    if let Some(last) = &last {
-                        rest.rows[0].start = [&last[..], &[0]].concat();
-                    }
-                    scan = self.state.store.scan(self.state.tables.user, rest)?;
-                    false
-                }
-                read => read?,
-            };
+            let done = live_keys.read(keeps_tails, &mut found)?;
             if !parted && (!done || self.staged_bytes() > PART_BYTES) {
                 parted = true;
                 self.drop_events();
@@ -92,7 +114,7 @@ impl Batch<'_> {
                     deleted += self.delete_changed(changed.pop_front(), &mut prev)?;
                 }
                 if self.has_changed(&live.key) {
-                    // The batch's version of the key supersedes the stored one.
+                    // The version of the entry supersedes the stored one.
                     let same = changed.pop_front_if(|key| *key == live.key);
                     deleted += self.delete_changed(same, &mut prev)?;
                     continue;
@@ -107,8 +129,11 @@ impl Batch<'_> {
                         self.commit_part(std::mem::take(&mut part))?;
                     }
                 } else {
-                    let Live { key, value_bytes, lease, tail } = live;
-                    self.delete_old(&key, Old { value_bytes, lease, tail: tail.as_ref() });
+                    let LiveKey { key, value_bytes, lease, tail } = live;
+                    self.delete_existing(
+                        &key,
+                        Previous { value_bytes, lease, tail: tail.as_ref() },
+                    );
                 }
             }
             if done {
@@ -125,14 +150,14 @@ impl Batch<'_> {
         Ok(deleted)
     }
 
-    /// Returns the keys of a range that this batch has put and not deleted.
+    /// Returns the keys of a range that the entry has put and not deleted.
     fn live_changes_of(&self, range: &KeyRange) -> VecDeque<Bytes> {
         let rows = range.rows();
-        let changed = self.changed_keys().range::<[u8], _>(bounds(&rows));
+        let changed = self.changed_keys().range::<[u8], _>(key_bounds(&rows));
         changed.filter(|(_, change)| change.is_alive()).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Deletes a key that this batch has put. Returns the number of keys
+    /// Deletes a key that the entry has put. Returns the number of keys
     /// deleted.
     fn delete_changed(
         &mut self,
@@ -148,8 +173,8 @@ impl Batch<'_> {
         Ok(1)
     }
 
-    fn delete_in_part(&mut self, part: &mut Part, live: Live) {
-        let (revision, sub) = self.next_place();
+    fn delete_in_part(&mut self, part: &mut Part, live: LiveKey) {
+        let (revision, sub) = self.next_position();
         self.count_deletion(&live.key, live.value_bytes);
         part.bytes += 2 * live.key.len() + CHANGE_BYTES;
         if live.lease != 0 {
@@ -164,7 +189,13 @@ impl Batch<'_> {
             }
         }
         let key = live.key;
-        part.changes.push(Change { revision, sub, kind: ChangeKind::Delete, key, lost: None });
+        part.changes.push(Change {
+            revision,
+            sub,
+            kind: ChangeKind::Delete,
+            key,
+            overwritten: None,
+        });
     }
 
     fn commit_part(&mut self, part: Part) -> Result<()> {
@@ -179,7 +210,7 @@ impl Batch<'_> {
         }
         commit.table(tables.changes);
         for change in &part.changes {
-            change.push(&mut commit, self.numbers.time_micros);
+            change.push(&mut commit, self.watermarks.time_micros);
         }
         if !part.lease_rows.is_empty() {
             commit.table(tables.lease_keys);
@@ -207,7 +238,7 @@ impl Batch<'_> {
 }
 
 /// Reads a bounded number of existing keys. Returns whether they were the last.
-fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<Live>) -> Result<bool> {
+fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<LiveKey>) -> Result<bool> {
     let mut bytes = 0;
     loop {
         let limits =
@@ -215,7 +246,7 @@ fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<Live>) ->
         let end = scan.next_batch(limits, &mut |cell| {
             let old = Tail::parse(cell.value);
             bytes += cell.row.len() + cell.value.len();
-            found.push_back(Live {
+            found.push_back(LiveKey {
                 key: Bytes::copy_from_slice(cell.row),
                 value_bytes: old.value.len(),
                 lease: old.lease,

@@ -4,30 +4,31 @@
 
 use std::collections::BTreeSet;
 
-use super::Running;
 use super::kv::check_rows;
+use super::run::EntryRun;
 use crate::command::Restore;
 use crate::error::{Error, Result};
-use crate::state::{Numbers, Tail};
+use crate::key::Tail;
+use crate::state::Watermarks;
 
-impl Running<'_> {
+impl EntryRun<'_> {
     /// Restores a part of a snapshot. Checks everything before it changes
     /// anything.
     pub fn restore(&mut self, restore: &Restore) -> Result<()> {
         let refuse = |why: &str| Err(Error::Config(format!("cannot restore: {why}")));
-        let (numbers, revision) = (&self.batch.numbers, restore.revision);
-        let fresh = numbers.revision == Numbers::default().revision;
-        let begun = numbers.revision == revision && numbers.waterline == revision;
-        if !fresh && !begun {
+        let (watermarks, revision) = (&self.overlay.watermarks, restore.revision);
+        let fresh = watermarks.revision == Watermarks::default().revision;
+        let started = watermarks.revision == revision && watermarks.waterline == revision;
+        if !fresh && !started {
             return refuse("the store has been written to");
         }
-        if revision <= Numbers::default().revision {
-            return refuse("the revision of the snapshot is too small");
+        if revision <= Watermarks::default().revision {
+            return refuse("the revision of the snapshot must be above 1");
         }
         let ids: BTreeSet<i64> = restore.leases.iter().map(|(id, _)| *id).collect();
-        let taken = ids.iter().any(|id| *id == 0 || self.leases.exists(*id));
-        if taken || ids.len() < restore.leases.len() {
-            return refuse("a lease is there twice");
+        let duplicate = ids.iter().any(|id| *id == 0 || self.leases.exists(*id));
+        if duplicate || ids.len() < restore.leases.len() {
+            return refuse("duplicate lease");
         }
         for (at, kv) in restore.kvs.iter().enumerate() {
             let fields = Tail::parse(&kv.tail);
@@ -44,24 +45,24 @@ impl Running<'_> {
                 return refuse("the lease of a key is missing");
             }
             let follows = at == 0 || restore.kvs[at - 1].key < kv.key;
-            if !follows || self.batch.newest(&kv.key)?.is_some() {
-                return refuse("the keys are not in order");
+            if !follows || self.overlay.newest(&kv.key)?.is_some() {
+                return refuse("the keys are not in ascending order");
             }
         }
-        self.put_back(restore)
+        self.restore_key(restore)
     }
 
-    fn put_back(&mut self, restore: &Restore) -> Result<()> {
+    fn restore_key(&mut self, restore: &Restore) -> Result<()> {
         for (id, ttl_seconds) in &restore.leases {
             self.grant_lease(*id, *ttl_seconds)?;
         }
         for kv in &restore.kvs {
-            self.batch.put_back(&kv.key, &kv.tail);
+            self.overlay.restore_key(&kv.key, &kv.tail);
         }
-        let numbers = &mut self.batch.numbers;
-        numbers.revision = restore.revision;
-        numbers.waterline = restore.revision;
-        numbers.compacted = restore.revision;
+        let watermarks = &mut self.overlay.watermarks;
+        watermarks.revision = restore.revision;
+        watermarks.waterline = restore.revision;
+        watermarks.compacted = restore.revision;
         Ok(())
     }
 }

@@ -1,15 +1,15 @@
 //! Commands about history: etcd's Compact, samples of the group clock and the
 //! waterline; and alarms.
 
-use super::Running;
+use super::run::EntryRun;
 use crate::command::{Alarm, AlarmAction};
 use crate::error::{Error, Result};
 use crate::state::Sample;
 
-impl Running<'_> {
+impl EntryRun<'_> {
     /// Returns the revision below which etcd's clients cannot read.
     pub fn compacted(&self) -> i64 {
-        self.batch.numbers.compacted.max(self.batch.numbers.waterline)
+        self.overlay.watermarks.compacted.max(self.overlay.watermarks.waterline)
     }
 
     pub fn compact(&mut self, revision: i64) -> Result<()> {
@@ -17,34 +17,34 @@ impl Running<'_> {
         if revision <= compacted {
             return Err(Error::Compacted { compacted });
         }
-        if revision > self.batch.revision() {
+        if revision > self.overlay.revision() {
             return Err(Error::FutureRevision);
         }
-        self.batch.numbers.compacted = revision;
+        self.overlay.watermarks.compacted = revision;
         Ok(())
     }
 
     /// Records the group clock, which never decreases.
     pub fn sample(&mut self, clock_micros: i64) {
-        let numbers = &mut self.batch.numbers;
-        numbers.clock_micros = numbers.clock_micros.max(clock_micros);
+        let watermarks = &mut self.overlay.watermarks;
+        watermarks.clock_micros = watermarks.clock_micros.max(clock_micros);
         let sample = Sample {
-            revision: numbers.revision,
-            clock_micros: numbers.clock_micros,
-            time_micros: numbers.time_micros,
-            written_bytes: numbers.written_bytes,
+            revision: watermarks.revision,
+            clock_micros: watermarks.clock_micros,
+            time_micros: watermarks.time_micros,
+            written_bytes: watermarks.written_bytes,
         };
         // A second sample of a revision would only make it look younger.
         if self.newest_sample.is_none_or(|newest| newest.revision < sample.revision) {
-            self.batch.sample = Some(sample);
+            self.overlay.sample = Some(sample);
         }
     }
 
     pub fn move_waterline(&mut self, revision: i64) -> Result<()> {
-        if revision > self.batch.revision() {
+        if revision > self.overlay.revision() {
             return Err(Error::FutureRevision);
         }
-        let waterline = &mut self.batch.numbers.waterline;
+        let waterline = &mut self.overlay.watermarks.waterline;
         *waterline = revision.max(*waterline);
         Ok(())
     }
@@ -61,20 +61,20 @@ impl Running<'_> {
                 alarms.retain(|&known| known != (member, alarm));
             }
         }
-        self.batch.alarms = Some(alarms);
+        self.overlay.alarms = Some(alarms);
     }
 
     /// Refuses commands that an alarm forbids.
     pub fn check_alarms(&self, takes_space: bool) -> Result<()> {
         let alarms = self.alarms();
-        let stands = |wanted: Alarm| alarms.iter().any(|(_, alarm)| *alarm == wanted);
-        if stands(Alarm::Corrupt) {
+        let is_active = |kind: Alarm| alarms.iter().any(|(_, alarm)| *alarm == kind);
+        if is_active(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
-        if takes_space && stands(Alarm::NoSpace) { Err(Error::NoSpace) } else { Ok(()) }
+        if takes_space && is_active(Alarm::NoSpace) { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     fn alarms(&self) -> Vec<(u64, Alarm)> {
-        self.batch.alarms.clone().unwrap_or_else(|| self.batch.state.alarms())
+        self.overlay.alarms.clone().unwrap_or_else(|| self.overlay.state.alarms())
     }
 }

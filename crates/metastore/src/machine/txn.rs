@@ -5,10 +5,11 @@ use std::cmp::Ordering;
 
 use stele_engine::Flow;
 
-use super::Running;
+use super::overlay::Bounds;
+use super::run::EntryRun;
 use crate::command::{Compare, Op, OpAnswer, Operand, Relation, Txn, TxnAnswer};
 use crate::error::{Error, Result};
-use crate::state::Tail;
+use crate::key::Tail;
 
 /// The maximum number of keys that the compares of one transaction may read.
 /// Checked before the transaction is proposed: entries in the log are applied
@@ -18,12 +19,12 @@ pub const COMPARED_KEYS_MAX: usize = 100_000;
 /// The chosen branches, in the order in which the path visits the transactions.
 type Path = Vec<bool>;
 
-impl Running<'_> {
+impl EntryRun<'_> {
     pub fn txn(&mut self, txn: &Txn) -> Result<TxnAnswer> {
         let path = self.path(txn)?;
-        self.check_path(txn, &mut path.iter(), &mut Running::check_write_op)?;
-        self.check_path(txn, &mut path.iter(), &mut Running::check_range_op)?;
-        self.check_path(txn, &mut path.iter(), &mut Running::check_range_op_bytes)?;
+        self.check_path(txn, &mut path.iter(), &mut EntryRun::check_write_op)?;
+        self.check_path(txn, &mut path.iter(), &mut EntryRun::check_range_op)?;
+        self.check_path(txn, &mut path.iter(), &mut EntryRun::check_range_op_bytes)?;
         self.execute_path(txn, &mut path.iter())
     }
 
@@ -54,13 +55,14 @@ impl Running<'_> {
     fn compare(&mut self, compare: &Compare) -> Result<bool> {
         let (mut any, mut all) = (false, true);
         if let Some(key) = compare.range.single_key() {
-            if let Some(tail) = self.batch.newest(key)? {
+            if let Some(tail) = self.overlay.newest(key)? {
                 any = true;
                 all = holds(compare, &Tail::parse(&tail));
             }
         } else {
             let left = &mut self.compared_left;
-            self.batch.each_until(&compare.range, self.batch.revision(), None, &mut |view| {
+            let newest = self.overlay.revision();
+            self.overlay.each(&compare.range, newest, Bounds::default(), &mut |view| {
                 any = true;
                 all = holds(compare, &view.fields());
                 *left = left.saturating_sub(1);
@@ -85,7 +87,7 @@ impl Running<'_> {
         path: &mut std::slice::Iter<'_, bool>,
         check: &mut impl FnMut(&mut Self, &Op) -> Result<()>,
     ) -> Result<()> {
-        let chosen = *path.next().expect("every transaction on the path was chosen in");
+        let chosen = *path.next().expect("the path has a choice for every transaction on it");
         for op in branch(txn, chosen) {
             match op {
                 Op::Txn(txn) => self.check_path(txn, path, check)?,
@@ -109,7 +111,7 @@ impl Running<'_> {
 
     fn check_range_op(&mut self, op: &Op) -> Result<()> {
         let Op::Range(query) = op else { return Ok(()) };
-        if query.revision > self.batch.revision() {
+        if query.revision > self.overlay.revision() {
             return Err(Error::FutureRevision);
         }
         let compacted = self.compacted();
@@ -125,7 +127,7 @@ impl Running<'_> {
         txn: &Txn,
         path: &mut std::slice::Iter<'_, bool>,
     ) -> Result<TxnAnswer> {
-        let succeeded = *path.next().expect("every transaction on the path was chosen in");
+        let succeeded = *path.next().expect("the path has a choice for every transaction on it");
         let mut ops = Vec::with_capacity(branch(txn, succeeded).len());
         for op in branch(txn, succeeded) {
             ops.push(match op {
@@ -164,9 +166,9 @@ fn holds(compare: &Compare, found: &Tail<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::KeyRange;
+    use crate::key::KeyRange;
     use crate::machine::fixture::Fixture;
-    use crate::machine::on_newest;
+    use crate::machine::newest::on_newest;
 
     #[test]
     fn the_first_key_of_a_range_that_decides_a_compare_is_the_last_that_is_read() {
@@ -175,11 +177,11 @@ mod tests {
         member.put("0700", "newer");
         let (state, leases) = (&member.parts.state, &member.parts.leases);
         let compared = |left: usize, range: KeyRange, operand: Operand, relation| {
-            on_newest(state, leases, |running| {
-                running.compared_left = left;
+            on_newest(state, leases, |run| {
+                run.compared_left = left;
                 let compare = Compare { range: range.clone(), relation, operand: operand.clone() };
-                let holds = running.compare(&compare)?;
-                Ok((holds, left - running.compared_left))
+                let holds = run.compare(&compare)?;
+                Ok((holds, left - run.compared_left))
             })
         };
         let (all, many) = (KeyRange::all, usize::MAX);

@@ -59,7 +59,7 @@ impl Native {
         let changes = self.node.watch().lock_changes(&key);
         let call = AcquireCall::new(&self.node, key.clone(), session);
         let place = call.place;
-        let acquire = Acquire { key: key.clone(), session, mode, no_wait, place };
+        let acquire = Acquire { key: key.clone(), session, mode, no_wait, call_id: place };
         let answer = match self.node.propose(Command::Acquire(acquire)).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -103,7 +103,7 @@ impl Native {
 
     pub(super) async fn release(&self, request: ReleaseRequest) -> Result<ReleaseResponse> {
         let ReleaseRequest { key, client_id: session } = request;
-        self.node.propose(Command::Release { key, session, place: 0 }).await?;
+        self.node.propose(Command::Release { key, session, call_id: 0 }).await?;
         Ok(ReleaseResponse {})
     }
 
@@ -145,7 +145,7 @@ impl Drop for AcquireCall {
             let (session, place) = (self.session, self.place);
             tokio::spawn(async move {
                 // There is no caller left to report a failure to.
-                let _ = node.propose(Command::Release { key, session, place }).await;
+                let _ = node.propose(Command::Release { key, session, call_id: place }).await;
             });
         }
     }

@@ -58,8 +58,8 @@ impl Native {
         self.node.barrier().await?;
         let query = convert::query(KeyRange::single(request.key), request.revision, false);
         let mut kv = None;
-        let read =
-            self.node.range_retained(&query, &mut |view| kv = Some(convert::key_value(view)))?;
+        let reader = self.node.reader(Floor::Retained);
+        let read = reader.range(&query, &mut |view| kv = Some(convert::key_value(view)))?;
         Ok(GetResponse { kv, revision: read.revision })
     }
 
@@ -70,9 +70,9 @@ impl Native {
         let mut query = convert::query(range, revision, request.keys_only);
         query.limit = request.limit;
         query.order = if request.descending { Order::Descend } else { Order::None };
-        let mut scan = self.node.open_range(&query, Floor::Retained)?;
+        let mut scan = self.node.reader(Floor::Retained).open(&query)?;
         let mut kvs = Vec::new();
-        let end = self.node.next_of_range(&mut scan, RESPONSE_BYTES_MAX, &mut |view| {
+        let end = scan.next(RESPONSE_BYTES_MAX, &mut |view| {
             kvs.push(convert::key_value(view));
         })?;
         let (more, count) = match end {

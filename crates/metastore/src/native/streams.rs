@@ -44,10 +44,10 @@ impl Native {
         revision: i64,
         out: &mpsc::Sender<Result<ReadResponse, Status>>,
     ) -> Result<()> {
-        let mut scan = self.node.open_range(query, Floor::Retained)?;
+        let mut scan = self.node.reader(Floor::Retained).open(query)?;
         loop {
             let mut kvs = Vec::new();
-            let end = self.node.next_of_range(&mut scan, MESSAGE_BYTES, &mut |view| {
+            let end = scan.next(MESSAGE_BYTES, &mut |view| {
                 kvs.push(convert::key_value(view));
             })?;
             let disconnected = out.send(Ok(ReadResponse { kvs, revision })).await.is_err();

@@ -15,7 +15,7 @@ use stele_engine::fatal::Mutex;
 use stele_engine::world::Clock;
 use tokio::sync::Notify;
 
-use crate::command::{KeyRange, RangeEnd};
+use crate::key::{KeyRange, RangeEnd};
 
 /// How long a claim delays other transactions between two attempts.
 const CLAIM: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ struct Claim {
     until: Option<Duration>,
 }
 
-/// Permission to run, until it is settled.
+/// Permission to run an attempt, until it is finished.
 pub struct Admitted<'a> {
     admission: &'a Admission,
     id: u64,
@@ -97,7 +97,7 @@ impl Admission {
         claims.retain(|claim| claim.until.is_none_or(|until| until > now));
         let mine = (admitted.begun_micros, admitted.id);
         let older = claims.iter().filter(|claim| {
-            (claim.begun_micros, claim.id) < mine && claim.ranges.meets(&admitted.ranges)
+            (claim.begun_micros, claim.id) < mine && claim.ranges.overlaps(&admitted.ranges)
         });
         older.map(|claim| claim.until.map_or(CLAIM, |until| until - now)).max()
     }
@@ -105,7 +105,7 @@ impl Admission {
 
 impl Admitted<'_> {
     /// Ends the attempt. After a conflict the transaction keeps its claim.
-    pub fn settle(self, conflict: bool) {
+    pub fn finish(self, conflict: bool) {
         let mut claims = self.admission.claims.lock();
         claims.retain(|claim| claim.id != self.id);
         if conflict && claims.len() < CLAIMS_MAX {
@@ -155,8 +155,8 @@ impl Footprint {
         Arc::new(Footprint(joined))
     }
 
-    /// Returns whether the two share a key, in one pass over both.
-    fn meets(&self, other: &Footprint) -> bool {
+    /// Returns whether they share a key, in one pass over both.
+    fn overlaps(&self, other: &Footprint) -> bool {
         let (mut mine, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(a), Some(b)) = (mine.peek(), others.peek()) {
             if a.reaches(&b.start) && b.reaches(&a.start) {
@@ -214,19 +214,22 @@ mod tests {
     fn ranges_meet_when_they_share_a_key() {
         let range =
             |from: &'static str, to: &'static str| KeyRange::from_wire(from.into(), to.into());
-        let meet = |a: &KeyRange, b: &KeyRange| {
+        let overlap = |a: &KeyRange, b: &KeyRange| {
             let (a, b) = (Footprint::of(vec![a.clone()]), Footprint::of(vec![b.clone()]));
-            assert_eq!(a.meets(&b), b.meets(&a));
-            a.meets(&b)
+            assert_eq!(a.overlaps(&b), b.overlaps(&a));
+            a.overlaps(&b)
         };
         assert!(
-            meet(&range("a", "c"), &range("b", "d")) && meet(&range("a", ""), &range("a", "b"))
+            overlap(&range("a", "c"), &range("b", "d"))
+                && overlap(&range("a", ""), &range("a", "b"))
         );
         assert!(
-            !meet(&range("a", "b"), &range("b", "c")) && !meet(&range("c", "a"), &range("b", ""))
+            !overlap(&range("a", "b"), &range("b", "c"))
+                && !overlap(&range("c", "a"), &range("b", ""))
         );
         assert!(
-            meet(&range("a", "\0"), &range("z", "")) && !meet(&range("b", "\0"), &range("a", ""))
+            overlap(&range("a", "\0"), &range("z", ""))
+                && !overlap(&range("b", "\0"), &range("a", ""))
         );
     }
 
@@ -239,17 +242,17 @@ mod tests {
         let even = Footprint::of((0..5_000).rev().map(|at| range(4 * at)).collect());
         let odd: Vec<KeyRange> = (0..5_000).map(|at| range(4 * at + 2)).collect();
         assert_eq!(even.0.len(), 5_000);
-        assert!(!even.meets(&Footprint::of(odd.clone())));
+        assert!(!even.overlaps(&Footprint::of(odd.clone())));
         let one_more = odd.into_iter().chain([range(4 * 3_000 + 1)]).collect();
-        assert!(even.meets(&Footprint::of(one_more)));
+        assert!(even.overlaps(&Footprint::of(one_more)));
     }
 
     #[tokio::test]
     async fn the_older_of_two_that_conflicted_goes_first() {
         let clock = Arc::new(ManualClock::at(100_000_000));
         let admission = Admission::new(clock.clone());
-        admission.admit(attempt(1, 5), key("a")).await.settle(true);
-        admission.admit(attempt(2, 9), key("a")).await.settle(true);
+        admission.admit(attempt(1, 5), key("a")).await.finish(true);
+        admission.admit(attempt(2, 9), key("a")).await.finish(true);
         let younger = Admitted {
             admission: &admission,
             id: 1,
@@ -257,8 +260,8 @@ mod tests {
             ranges: Footprint::of(key("a")),
         };
         assert_eq!(admission.wait_of(&younger), Some(CLAIM), "it waits for the older one");
-        admission.admit(attempt(3, 0), key("b")).await.settle(false);
-        admission.admit(attempt(2, 9), key("a")).await.settle(false);
+        admission.admit(attempt(3, 0), key("b")).await.finish(false);
+        admission.admit(attempt(2, 9), key("a")).await.finish(false);
         assert_eq!(admission.wait_of(&younger), None, "the older one is done");
     }
 
@@ -266,9 +269,9 @@ mod tests {
     async fn a_transaction_that_does_not_come_again_holds_nobody_up_for_long() {
         let clock = Arc::new(ManualClock::at(0));
         let admission = Admission::new(clock.clone());
-        admission.admit(attempt(1, 9), key("a")).await.settle(true);
+        admission.admit(attempt(1, 9), key("a")).await.finish(true);
         clock.advance(CLAIM);
-        admission.admit(attempt(2, 0), key("a")).await.settle(false);
+        admission.admit(attempt(2, 0), key("a")).await.finish(false);
         assert!(admission.claims.lock().is_empty());
     }
 }

@@ -22,14 +22,14 @@ pub struct Clocks {
     group_micros: i64,
     /// The wall clock is trusted up to here without reading the monotonic
     /// clock.
-    believed_micros: AtomicI64,
+    trusted_micros: AtomicI64,
 }
 
 impl Clocks {
     pub fn start(clock: Arc<dyn Clock>, group_micros: i64) -> Clocks {
         let (opened, wall_micros) = (clock.elapsed(), clock.now_micros());
-        let believed_micros = AtomicI64::new(wall_micros);
-        Clocks { clock, opened, wall_micros, group_micros, believed_micros }
+        let trusted_micros = AtomicI64::new(wall_micros);
+        Clocks { clock, opened, wall_micros, group_micros, trusted_micros }
     }
 
     /// Returns the wall clock, limited to an hour above the later of two
@@ -38,19 +38,19 @@ impl Clocks {
     /// has passed since. Without a sample there is no limit.
     pub fn proposal_micros(&self, sampled: impl FnOnce() -> Option<(i64, i64)>) -> i64 {
         let wall_micros = self.clock.now_micros();
-        if wall_micros <= self.believed_micros.load(Ordering::Relaxed) {
+        if wall_micros <= self.trusted_micros.load(Ordering::Relaxed) {
             return wall_micros;
         }
-        let ran = self.clock.elapsed().saturating_sub(self.opened).as_micros();
-        let ran = i64::try_from(ran).unwrap_or(i64::MAX);
-        let since_open = self.wall_micros.saturating_add(ran).saturating_add(AHEAD_MICROS_MAX);
-        self.believed_micros.store(since_open, Ordering::Relaxed);
+        let elapsed = self.clock.elapsed().saturating_sub(self.opened).as_micros();
+        let elapsed = i64::try_from(elapsed).unwrap_or(i64::MAX);
+        let since_open = self.wall_micros.saturating_add(elapsed).saturating_add(AHEAD_MICROS_MAX);
+        self.trusted_micros.store(since_open, Ordering::Relaxed);
         if wall_micros <= since_open {
             return wall_micros;
         }
         let Some((time_micros, clock_micros)) = sampled() else { return wall_micros };
-        let ran = self.group_micros.saturating_add(ran).saturating_sub(clock_micros).max(0);
-        let since_sample = time_micros.saturating_add(ran).saturating_add(AHEAD_MICROS_MAX);
+        let elapsed = self.group_micros.saturating_add(elapsed).saturating_sub(clock_micros).max(0);
+        let since_sample = time_micros.saturating_add(elapsed).saturating_add(AHEAD_MICROS_MAX);
         wall_micros.min(since_open.max(since_sample))
     }
 }

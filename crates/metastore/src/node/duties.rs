@@ -9,7 +9,7 @@ use stele_engine::fatal::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::Shared;
+use super::lifecycle::Shared;
 use crate::command::{Alarm, AlarmAction, Command};
 use crate::error::{Error, Result};
 
@@ -17,12 +17,13 @@ use crate::error::{Error, Result};
 /// proposals can run in between.
 const EXPIRED_AT_ONCE: usize = 500;
 
+/// The pause after a duty failed.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 /// When duties last ran, by the monotonic clock.
 #[derive(Default)]
-pub struct Last {
-    state: Mutex<Option<Times>>,
+pub struct LastRound {
+    times: Mutex<Option<Times>>,
 }
 
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ struct Times {
     clock_micros: i64,
     elapsed: Duration,
     sampled: Duration,
-    line_moved: Duration,
+    waterline_moved: Duration,
 }
 
 /// The background task.
@@ -44,14 +45,14 @@ impl Duties {
     /// Starts the task. It does not keep the node alive between two rounds.
     pub fn start(shared: &Arc<Shared>) -> Duties {
         let stop = Arc::new(Notify::new());
-        let (node, nudge, stopped) = (Arc::downgrade(shared), shared.nudge.clone(), stop.clone());
+        let (node, wake, stopped) = (Arc::downgrade(shared), shared.wake.clone(), stop.clone());
         let task = tokio::spawn(async move {
             while let Some(shared) = node.upgrade() {
                 let wait = wait(&shared);
                 drop(shared);
                 tokio::select! {
                     () = stopped.notified() => return,
-                    () = nudge.notified() => {}
+                    () = wake.notified() => {}
                     () = tokio::time::sleep(wait) => {}
                 }
                 let Some(shared) = node.upgrade() else { return };
@@ -74,7 +75,7 @@ impl Duties {
         if let Some(task) = self.task.take()
             && let Err(error) = task.await
         {
-            tracing::warn!(%error, "the duties of the metastore did not end well");
+            tracing::warn!(%error, "the background duties of the metastore did not end cleanly");
         }
     }
 }
@@ -85,6 +86,7 @@ impl Drop for Duties {
     }
 }
 
+/// Returns the time until the next duty.
 fn wait(shared: &Shared) -> Duration {
     let retention = &shared.settings.retention;
     let regular = retention.sample_every.min(retention.waterline_every);
@@ -94,7 +96,7 @@ fn wait(shared: &Shared) -> Duration {
 /// Runs all duties that are due.
 pub async fn run(shared: &Shared) -> Result<()> {
     expire(shared).await?;
-    if shared.clears_alarm() {
+    if shared.can_clear_alarm() {
         let member = shared.state.identity.member_id;
         let clear = AlarmAction::Deactivate { member, alarm: Alarm::NoSpace };
         shared.propose(&Command::Alarm(clear)).await?;
@@ -102,6 +104,7 @@ pub async fn run(shared: &Shared) -> Result<()> {
     retain(shared).await
 }
 
+/// Revokes the expired leases.
 async fn expire(shared: &Shared) -> Result<()> {
     loop {
         let ids = shared.leases.expired(EXPIRED_AT_ONCE);
@@ -109,7 +112,7 @@ async fn expire(shared: &Shared) -> Result<()> {
             return Ok(());
         }
         if let Err(error) = shared.propose(&Command::Expire { ids: ids.clone() }).await {
-            shared.leases.spare(&ids);
+            shared.leases.retry_later(&ids);
             return Err(error);
         }
         // One entry deletes a bounded number of keys, so leases may remain.
@@ -117,56 +120,62 @@ async fn expire(shared: &Shared) -> Result<()> {
     }
 }
 
+/// Samples the clocks and drops history that need not be retained.
 async fn retain(shared: &Shared) -> Result<()> {
     let retention = &shared.settings.retention;
     let now = shared.clock().elapsed();
-    let times = shared.last.at_or_begin(now, || shared.applier.history().0.clock_micros);
-    let by_bytes = shared.samples_by_bytes();
+    let times = shared.last.get_or_start(now, || shared.applier.history().0.clock_micros);
+    let by_bytes = shared.sample_due_by_bytes();
     let sample_due = now - times.sampled >= retention.sample_every || by_bytes;
-    let line_due = now - times.line_moved >= retention.waterline_every;
-    if sample_due || line_due {
-        let ran = i64::try_from((now - times.elapsed).as_micros()).unwrap_or(i64::MAX);
-        move_on(shared, times.clock_micros.saturating_add(ran), line_due).await?;
+    let waterline_due = now - times.waterline_moved >= retention.waterline_every;
+    if sample_due || waterline_due {
+        let elapsed = i64::try_from((now - times.elapsed).as_micros()).unwrap_or(i64::MAX);
+        let clock_micros = times.clock_micros.saturating_add(elapsed);
+        sample_and_move_waterline(shared, clock_micros, waterline_due).await?;
         shared.last.update(|times| {
             times.sampled = now;
-            times.line_moved = if line_due { now } else { times.line_moved };
+            times.waterline_moved = if waterline_due { now } else { times.waterline_moved };
         });
     }
-    shared.applier.settle_waterline()
+    shared.applier.sync_engine_waterline()
 }
 
 /// Samples the clock if anything changed since the last sample, and moves the
 /// waterline if that is due or if there is too much history.
-async fn move_on(shared: &Shared, clock_micros: i64, line_due: bool) -> Result<()> {
+async fn sample_and_move_waterline(
+    shared: &Shared,
+    clock_micros: i64,
+    waterline_due: bool,
+) -> Result<()> {
     let retention = &shared.settings.retention;
-    let (numbers, samples) = shared.applier.history();
-    if samples.last().is_none_or(|newest| newest.revision < numbers.revision) {
+    let (watermarks, samples) = shared.applier.history();
+    if samples.last().is_none_or(|newest| newest.revision < watermarks.revision) {
         shared.propose(&Command::Sample { clock_micros }).await?;
     }
-    let (numbers, samples) = shared.applier.history();
-    if (line_due || retention.is_over_budget(&numbers, &samples))
-        && let Some(revision) = retention.waterline(&numbers, &samples, clock_micros)
+    let (watermarks, samples) = shared.applier.history();
+    if (waterline_due || retention.is_over_budget(&watermarks, &samples))
+        && let Some(revision) = retention.waterline(&watermarks, &samples, clock_micros)
     {
         shared.propose(&Command::Waterline { revision }).await?;
     }
     Ok(())
 }
 
-impl Last {
+impl LastRound {
     /// Returns the times of the last round. The first round initializes them:
     /// the group clock continues from its value in the log.
-    fn at_or_begin(&self, now: Duration, clock_micros: impl FnOnce() -> i64) -> Times {
-        let mut state = self.state.lock();
-        *state.get_or_insert_with(|| Times {
+    fn get_or_start(&self, now: Duration, clock_micros: impl FnOnce() -> i64) -> Times {
+        let mut times = self.times.lock();
+        *times.get_or_insert_with(|| Times {
             clock_micros: clock_micros(),
             elapsed: now,
             sampled: now,
-            line_moved: now,
+            waterline_moved: now,
         })
     }
 
     fn update(&self, change: impl FnOnce(&mut Times)) {
-        if let Some(times) = self.state.lock().as_mut() {
+        if let Some(times) = self.times.lock().as_mut() {
             change(times);
         }
     }

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::Shared;
+use super::lifecycle::Shared;
+use super::reader::offload;
 use crate::command::Command;
 use crate::error::Result;
 use crate::machine::Applier;
@@ -19,18 +20,18 @@ pub async fn purge(shared: &Arc<Shared>, revision: i64) -> Result<()> {
     let work = shared.work.clone();
     // Compaction reads and writes all keys, so it must not block a shared
     // thread.
-    let purged = super::offload(move || {
+    let purged = offload(move || {
         let _held = work;
-        give_back(state, applier)
+        reclaim(state, applier)
     });
     purged.await
 }
 
-fn give_back(state: Arc<State>, applier: Arc<Applier>) -> Result<()> {
+fn reclaim(state: Arc<State>, applier: Arc<Applier>) -> Result<()> {
     let (store, tables) = (&state.store, &state.tables);
     // The waterline takes effect once it is on disk outside the log.
     store.flush(tables.user)?;
-    applier.settle_waterline()?;
+    applier.sync_engine_waterline()?;
     for table in [tables.user, tables.changes, tables.time] {
         store.compact(table)?;
     }

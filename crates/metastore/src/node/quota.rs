@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::Shared;
+use super::lifecycle::Shared;
 use crate::command::{Alarm, AlarmAction, Command, Op, Txn, within};
 use crate::error::{Error, Result};
 use crate::machine::takes_space;
@@ -34,15 +34,15 @@ impl Shared {
         let Command::Alarm(AlarmAction::Activate { member, alarm }) = command else {
             return Ok(());
         };
-        let standing = self.state.alarms();
-        if standing.contains(&(*member, *alarm)) {
+        let active = self.state.alarms();
+        if active.contains(&(*member, *alarm)) {
             return Ok(());
         }
-        within("alarms", standing.len() + 1, ALARMS_MAX)
+        within("alarms", active.len() + 1, ALARMS_MAX)
     }
 
     /// Returns whether this member's alarm can be cleared.
-    pub(super) fn clears_alarm(&self) -> bool {
+    pub(super) fn can_clear_alarm(&self) -> bool {
         let mine = (self.state.identity.member_id, Alarm::NoSpace);
         let low_water = self.settings.quota_bytes / 10 * 9;
         self.state.has_alarm(Alarm::NoSpace)

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
-use crate::state::{Numbers, Sample};
+use crate::state::{Sample, Watermarks};
 
+/// How much history is retained.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// A revision that was superseded more recently than this is kept, within
@@ -52,34 +53,34 @@ impl Retention {
     /// sorted from the oldest to the newest.
     pub fn waterline(
         &self,
-        numbers: &Numbers,
+        watermarks: &Watermarks,
         samples: &[Sample],
         clock_micros: i64,
     ) -> Option<i64> {
         let age_micros = i64::try_from(self.age.as_micros()).unwrap_or(i64::MAX);
         let old = clock_micros.saturating_sub(age_micros);
         let by_age = samples.iter().rev().find(|sample| sample.clock_micros <= old);
-        let much = numbers.written_bytes.saturating_sub(self.bytes_max);
+        let much = watermarks.written_bytes.saturating_sub(self.bytes_max);
         let by_bytes = samples
             .iter()
             .find(|sample| sample.written_bytes >= much)
             .or(samples.last())
-            .filter(|_| self.is_over_budget(numbers, samples));
+            .filter(|_| self.is_over_budget(watermarks, samples));
         let line = by_age.into_iter().chain(by_bytes).map(|sample| sample.revision).max()?;
-        (line > numbers.waterline).then_some(line)
+        (line > watermarks.waterline).then_some(line)
     }
 
     /// Returns whether the history since the waterline exceeds the byte budget.
     /// The oldest sample stands for the waterline, because older samples have
     /// been removed. A waterline that was set by request lies between samples;
     /// the error is smaller than the distance between two samples.
-    pub fn is_over_budget(&self, numbers: &Numbers, samples: &[Sample]) -> bool {
+    pub fn is_over_budget(&self, watermarks: &Watermarks, samples: &[Sample]) -> bool {
         let since = match samples.first() {
-            _ if numbers.waterline < 0 => 0,
+            _ if watermarks.waterline < 0 => 0,
             Some(oldest) => oldest.written_bytes,
-            None => numbers.written_bytes,
+            None => watermarks.written_bytes,
         };
-        numbers.written_bytes - since > self.bytes_max
+        watermarks.written_bytes - since > self.bytes_max
     }
 }
 
@@ -99,29 +100,29 @@ mod tests {
         vec![at(10, 1, 100), at(20, 2, 200), at(30, 3, 300), at(40, 4, 400)]
     }
 
-    fn line(retention: Retention, numbers: Numbers, hour: i64) -> Option<i64> {
-        retention.waterline(&numbers, &samples(), hour * HOUR)
+    fn line(retention: Retention, watermarks: Watermarks, hour: i64) -> Option<i64> {
+        retention.waterline(&watermarks, &samples(), hour * HOUR)
     }
 
     #[test]
     fn what_was_superseded_less_than_a_day_ago_stays() {
-        let numbers = Numbers { revision: 50, written_bytes: 500, ..Numbers::default() };
+        let watermarks = Watermarks { revision: 50, written_bytes: 500, ..Watermarks::default() };
         let day = Retention::default();
-        assert_eq!(line(day, numbers, 24), None);
-        assert_eq!(line(day, numbers, 25), Some(10));
-        assert_eq!(line(day, numbers, 27), Some(30));
-        assert_eq!(line(day, Numbers { waterline: 30, ..numbers }, 27), None);
-        assert_eq!(line(day, numbers, 1000), Some(40), "no further than the newest sample");
+        assert_eq!(line(day, watermarks, 24), None);
+        assert_eq!(line(day, watermarks, 25), Some(10));
+        assert_eq!(line(day, watermarks, 27), Some(30));
+        assert_eq!(line(day, Watermarks { waterline: 30, ..watermarks }, 27), None);
+        assert_eq!(line(day, watermarks, 1000), Some(40), "no further than the newest sample");
     }
 
     #[test]
     fn what_was_written_before_a_line_between_samples_is_not_history() {
-        let numbers =
-            Numbers { revision: 50, waterline: 35, written_bytes: 500, ..Numbers::default() };
+        let watermarks =
+            Watermarks { revision: 50, waterline: 35, written_bytes: 500, ..Watermarks::default() };
         let budget = Retention { bytes_max: 150, ..Retention::default() };
-        assert_eq!(budget.waterline(&numbers, &samples()[3..], 5 * HOUR), None);
-        assert_eq!(budget.waterline(&numbers, &[], 5 * HOUR), None);
-        let much = Numbers { written_bytes: 551, ..numbers };
+        assert_eq!(budget.waterline(&watermarks, &samples()[3..], 5 * HOUR), None);
+        assert_eq!(budget.waterline(&watermarks, &[], 5 * HOUR), None);
+        let much = Watermarks { written_bytes: 551, ..watermarks };
         assert_eq!(budget.waterline(&much, &samples()[3..], 5 * HOUR), Some(40));
     }
 
@@ -136,13 +137,13 @@ mod tests {
 
     #[test]
     fn the_byte_budget_comes_before_the_age() {
-        let numbers = Numbers { revision: 50, written_bytes: 500, ..Numbers::default() };
+        let watermarks = Watermarks { revision: 50, written_bytes: 500, ..Watermarks::default() };
         let budget = |bytes_max| Retention { bytes_max, ..Retention::default() };
-        assert_eq!(line(budget(500), numbers, 5), None);
-        assert_eq!(line(budget(300), numbers, 5), Some(20));
-        assert_eq!(line(budget(150), numbers, 5), Some(40));
+        assert_eq!(line(budget(500), watermarks, 5), None);
+        assert_eq!(line(budget(300), watermarks, 5), Some(20));
+        assert_eq!(line(budget(150), watermarks, 5), Some(40));
         assert_eq!(
-            line(budget(50), numbers, 5),
+            line(budget(50), watermarks, 5),
             Some(40),
             "the newest sample is the best there is"
         );

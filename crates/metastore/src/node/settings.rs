@@ -9,14 +9,15 @@ use super::admission::Attempt;
 use super::retention::Retention;
 use crate::command::{Execute, within};
 use crate::error::{Error, Result};
-use crate::machine;
+use crate::machine::MachineSettings;
 use crate::state::Identity;
 
+/// The settings of a node.
 #[derive(Clone)]
 pub struct Settings {
     pub dir: PathBuf,
     pub world: World,
-    pub machine: machine::Settings,
+    pub machine: MachineSettings,
     /// False writes the log without syncing it, for data that may be lost with
     /// the machine.
     pub sync: bool,
@@ -37,7 +38,7 @@ impl Settings {
         Settings {
             dir,
             world,
-            machine: machine::Settings::default(),
+            machine: MachineSettings::default(),
             sync: true,
             cluster_id: None,
             member_id: None,
@@ -60,8 +61,8 @@ impl Settings {
         }
         if let Some(member_id) = self.member_id.filter(|id| *id != found.member_id) {
             return Err(Error::Config(format!(
-                "{dir} belongs to member {:x}, not {member_id:x}: each member needs a directory \
-                 of its own",
+                "{dir} belongs to member {:x}, not {member_id:x}: each member needs its own \
+                 directory",
                 found.member_id
             )));
         }
@@ -108,7 +109,8 @@ impl ExecuteLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{KeyRange, Write};
+    use crate::command::Write;
+    use crate::key::KeyRange;
 
     fn refusal(execute: Execute, age: Duration) -> String {
         let limits = ExecuteLimits {

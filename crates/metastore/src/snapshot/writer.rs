@@ -40,15 +40,15 @@ impl<'a> Writer<'a> {
         let open = front(node, header);
         let query = RangeQuery::new(KeyRange::all()).at(header.revision);
         let mut bytes = open.len();
-        let mut scan = node.open_range(&query, Floor::Begun)?;
+        let mut scan = node.reader(Floor::Begun).open(&query)?;
         let measure = &mut |view: KeyView<'_>| bytes += wire::field_len(view.wire_len());
-        while node.next_of_range(&mut scan, READ_BYTES, measure)?.is_none() {
+        while scan.next(READ_BYTES, measure)?.is_none() {
             tokio::task::yield_now().await;
         }
         let whole = bytes.next_multiple_of(BLOCK_BYTES);
         Ok(Writer {
             node,
-            keys: Some(node.open_range(&query, Floor::Begun)?),
+            keys: Some(node.reader(Floor::Begun).open(&query)?),
             open,
             padding: whole - bytes,
             left: whole as u64,
@@ -86,7 +86,7 @@ impl<'a> Writer<'a> {
             let sink = &mut |view: KeyView<'_>| {
                 open.key_value(record::KEY_VALUE, view.key, view.tail);
             };
-            if self.node.next_of_range(keys, READ_BYTES, sink)?.is_some() {
+            if keys.next(READ_BYTES, sink)?.is_some() {
                 self.keys = None;
                 self.open.put_bytes(0, self.padding);
             }

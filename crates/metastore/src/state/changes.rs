@@ -2,15 +2,14 @@
 //! costs k reads, however many keys there are.
 
 use bytes::{BufMut, Bytes};
+use prost::encoding::{decode_varint, encode_varint};
 use stele_engine::{
     BatchLimits, Columns, CommitBuilder, FamilyColumns, RowRange, Scan, ScanSpec, TimeRange, View,
 };
 
 use super::tables::{DATA, read_all};
-use super::tail::{KeyView, Tail, push_varint, varint};
 use super::{LOCK, State, VALUE};
 use crate::error::{Error, Result};
-use crate::watch::{Event, EventKind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
@@ -31,14 +30,22 @@ pub struct Change {
     pub key: Bytes,
     /// The tail of a put that a later change of the same revision overwrote, so
     /// that the key's cell does not have it.
-    pub lost: Option<Bytes>,
+    pub overwritten: Option<Bytes>,
+}
+
+/// The stored forms of a changed key: the tail of its value, or its lock.
+pub struct ChangedVersions {
+    /// As of the change's revision; empty if the key was deleted.
+    pub new: Vec<u8>,
+    /// As of the revision before.
+    pub prev: Option<Vec<u8>>,
 }
 
 /// Bytes before the key: the kind and the time.
 const HEAD_BYTES: usize = 1 + 8;
 /// A flag in the kind: the key is preceded by its length and followed by a
 /// tail.
-const HAS_LOST: u8 = 0x80;
+const HAS_OVERWRITTEN: u8 = 0x80;
 
 impl Change {
     /// Returns whether the change is of the key's value.
@@ -49,45 +56,46 @@ impl Change {
     /// Adds the row to the current table of the commit.
     pub fn push(&self, commit: &mut CommitBuilder, time_micros: i64) {
         let mut value = Vec::with_capacity(HEAD_BYTES + self.key.len());
-        value.push(self.kind as u8 | if self.lost.is_some() { HAS_LOST } else { 0 });
+        value.push(self.kind as u8 | if self.overwritten.is_some() { HAS_OVERWRITTEN } else { 0 });
         value.put_i64_le(time_micros);
-        match &self.lost {
+        match &self.overwritten {
             None => value.extend_from_slice(&self.key),
-            Some(lost) => {
-                push_varint(&mut value, self.key.len() as u64);
+            Some(overwritten) => {
+                encode_varint(self.key.len() as u64, &mut value);
                 value.extend_from_slice(&self.key);
-                value.extend_from_slice(lost);
+                value.extend_from_slice(overwritten);
             }
         }
         commit.row(&row(self.revision, self.sub)).set(DATA, b"", 0, &value);
     }
 
     fn parse(row: &[u8], value: &[u8]) -> Result<Change> {
-        let wrong = || Error::Internal("a stored change does not parse".into());
-        let (revision, sub) = row.split_at_checked(8).ok_or_else(wrong)?;
-        let (flags, rest) = value.split_first().ok_or_else(wrong)?;
-        let rest = rest.get(HEAD_BYTES - 1..).ok_or_else(wrong)?;
-        let kind = match flags & !HAS_LOST {
+        let malformed = || Error::Internal("cannot decode a stored change".into());
+        let (revision, sub) = row.split_at_checked(8).ok_or_else(malformed)?;
+        let (flags, rest) = value.split_first().ok_or_else(malformed)?;
+        let rest = rest.get(HEAD_BYTES - 1..).ok_or_else(malformed)?;
+        let kind = match flags & !HAS_OVERWRITTEN {
             0 => ChangeKind::Create,
             1 => ChangeKind::Put,
             2 => ChangeKind::Delete,
             3 => ChangeKind::Lock,
-            _ => return Err(wrong()),
+            _ => return Err(malformed()),
         };
-        let (key, lost) = if flags & HAS_LOST == 0 {
+        let (key, overwritten) = if flags & HAS_OVERWRITTEN == 0 {
             (rest, None)
         } else {
-            let (size, rest) = varint(rest).ok_or_else(wrong)?;
-            let size = usize::try_from(size).map_err(|_| wrong())?;
-            let (key, lost) = rest.split_at_checked(size).ok_or_else(wrong)?;
-            (key, Some(Bytes::copy_from_slice(lost)))
+            let mut rest = rest;
+            let size = decode_varint(&mut rest).map_err(|_| malformed())?;
+            let size = usize::try_from(size).map_err(|_| malformed())?;
+            let (key, overwritten) = rest.split_at_checked(size).ok_or_else(malformed)?;
+            (key, Some(Bytes::copy_from_slice(overwritten)))
         };
         Ok(Change {
-            revision: revision.try_into().map(i64::from_be_bytes).map_err(|_| wrong())?,
-            sub: sub.try_into().map(u32::from_be_bytes).map_err(|_| wrong())?,
+            revision: revision.try_into().map(i64::from_be_bytes).map_err(|_| malformed())?,
+            sub: sub.try_into().map(u32::from_be_bytes).map_err(|_| malformed())?,
             kind,
             key: Bytes::copy_from_slice(key),
-            lost,
+            overwritten,
         })
     }
 }
@@ -178,29 +186,30 @@ impl State {
                 // Dropped during the search.
                 None if self.waterline() > waterline => return self.revision_at(time_micros),
                 None => {
-                    return Err(Error::Internal(format!("revision {middle} has no change")));
+                    return Err(Error::Internal(format!(
+                        "the table of changes has no revision {middle}"
+                    )));
                 }
             }
         }
         Ok(below)
     }
 
-    /// Reads the event of a change from history; `None` if it is no longer
-    /// retained.
-    pub fn event(&self, change: &Change) -> Result<Option<Event>> {
-        let (revision, key) = (change.revision, &change.key[..]);
+    /// Reads the versions of a changed key around the change; `None` if they are
+    /// no longer retained.
+    pub fn versions_of(&self, change: &Change) -> Result<Option<ChangedVersions>> {
         let family = if change.is_of_value() { VALUE } else { LOCK };
         let spec = ScanSpec {
             columns: Columns::Families(vec![FamilyColumns::all(family)]),
-            times: Some(TimeRange { min: i64::MIN, max: revision }),
+            times: Some(TimeRange { min: i64::MIN, max: change.revision }),
             versions: Some(2),
             markers: true,
             view: View::Latest,
             ..ScanSpec::default()
         };
         let (mut new, mut prev) = (None, None);
-        self.store.read_row(self.tables.user, key, &spec, |cell| {
-            if cell.timestamp == revision {
+        self.store.read_row(self.tables.user, &change.key, &spec, |cell| {
+            if cell.timestamp == change.revision {
                 new = Some(cell.value.to_vec());
             } else if prev.is_none() {
                 prev = Some((!cell.marker).then(|| cell.value.to_vec()));
@@ -209,18 +218,6 @@ impl State {
         // A created key has no previous value, whatever was deleted in the same
         // revision.
         let prev = prev.flatten().filter(|_| change.kind != ChangeKind::Create);
-        Ok(new.map(|cell| match change.kind {
-            ChangeKind::Lock => Event::lock(revision, key, &cell),
-            ChangeKind::Delete => {
-                let tail = Tail::erased(revision).encode();
-                let view = KeyView { key, tail: &tail };
-                Event::new(revision, EventKind::Delete, view, prev.as_deref())
-            }
-            ChangeKind::Create | ChangeKind::Put => {
-                let tail = change.lost.as_deref().unwrap_or(&cell);
-                let view = KeyView { key, tail };
-                Event::new(revision, EventKind::Put, view, prev.as_deref())
-            }
-        }))
+        Ok(new.map(|new| ChangedVersions { new, prev }))
     }
 }

@@ -14,8 +14,8 @@ use stele_engine::{CommitBuilder, RowRange, Store};
 use super::changes::ChangeKind;
 use super::tables::{DATA, Tables, read_all};
 use super::{State, value_spec};
-use crate::command::{KeyRange, RangeEnd};
 use crate::error::{Error, Result};
+use crate::key::{KeyRange, RangeEnd};
 
 /// The maximum number of keys in a bucket before it is split.
 const BUCKET_KEYS_MAX: i64 = 512;
@@ -47,7 +47,7 @@ pub struct Counts {
 /// What a commit adds to the buckets, by their first keys.
 pub type Staged = BTreeMap<Bytes, i64>;
 
-/// What the buckets say about a range.
+/// What the buckets tell about a range.
 struct Estimate {
     /// The number of keys in buckets that lie within the range.
     inside: i64,
@@ -59,17 +59,17 @@ struct Estimate {
 impl Counts {
     pub fn load(store: &Store, tables: &Tables, revision: i64) -> Result<Counts> {
         let mut buckets = BTreeMap::from([(Bytes::new(), 0)]);
-        let mut wrong = false;
+        let mut malformed = false;
         read_all(store, tables.counts, RowRange::all(), |row, value| {
             match (row.split_first(), value.try_into()) {
                 (Some((_, start)), Ok(count)) => {
                     buckets.insert(Bytes::copy_from_slice(start), i64::from_le_bytes(count));
                 }
-                _ => wrong = true,
+                _ => malformed = true,
             }
         })?;
-        if wrong {
-            return Err(Error::Internal("a stored count does not parse".into()));
+        if malformed {
+            return Err(Error::Internal("cannot decode a stored count".into()));
         }
         let total = buckets.values().sum();
         Ok(Counts { buckets, total, revision, dirty: BTreeSet::new() })
@@ -120,7 +120,7 @@ impl Counts {
     }
 
     /// Applies the staged counts after their commit.
-    pub fn settle(&mut self, staged: Staged, revision: i64) {
+    pub fn apply_staged(&mut self, staged: Staged, revision: i64) {
         for (start, delta) in staged {
             let count = self.buckets.get_mut(&start).expect("only this thread changes buckets");
             *count += delta;
@@ -156,7 +156,7 @@ impl Counts {
 
     /// Replaces a bucket by pieces of it: the first key and the number of keys
     /// of each.
-    fn cut(&mut self, bucket: &Bytes, pieces: Vec<(Bytes, i64)>) {
+    fn split(&mut self, bucket: &Bytes, pieces: Vec<(Bytes, i64)>) {
         self.buckets.remove(bucket);
         for (start, count) in pieces {
             self.dirty.insert(start.clone());
@@ -255,7 +255,7 @@ impl State {
 
     /// Splits the buckets of these keys that have become too large. No counts
     /// change; the new boundaries are stored with the next commit.
-    pub(crate) fn cut_large_buckets(&self, keys: &[Bytes]) -> Result<()> {
+    pub(crate) fn split_large_buckets(&self, keys: &[Bytes]) -> Result<()> {
         let large = self.counts.read().large(keys);
         for bucket in large {
             let revision = self.revision();
@@ -265,7 +265,7 @@ impl State {
             self.store.read(self.tables.user, spec, |cell| {
                 in_bucket.push(Bytes::copy_from_slice(cell.row));
             })?;
-            self.counts.write().cut(&bucket.start, pieces(&bucket.start, &in_bucket));
+            self.counts.write().split(&bucket.start, pieces(&bucket.start, &in_bucket));
         }
         Ok(())
     }
@@ -334,9 +334,9 @@ mod tests {
     #[test]
     fn an_empty_bucket_joins_the_one_before_it() {
         let mut counts = counts(&[("", 1), ("c", 1)]);
-        let gone = Bytes::from_static(b"d");
-        let staged = counts.stage([(&gone, -1)].into_iter());
-        counts.settle(staged, 2);
+        let deleted = Bytes::from_static(b"d");
+        let staged = counts.stage([(&deleted, -1)].into_iter());
+        counts.apply_staged(staged, 2);
         assert_eq!((counts.total(), counts.buckets.len()), (1, 1));
     }
 

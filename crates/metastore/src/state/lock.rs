@@ -28,7 +28,7 @@ pub struct Holder {
     /// The calls that share the grant and may still be cancelled. If empty,
     /// only a release ends the grant.
     #[prost(fixed64, repeated, tag = "4")]
-    pub places: Vec<u64>,
+    pub call_ids: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -39,17 +39,17 @@ pub struct Waiter {
     pub exclusive: bool,
     /// The waiting call; 0 in stores of older versions.
     #[prost(fixed64, tag = "3")]
-    pub place: u64,
+    pub call_id: u64,
 }
 
 /// The maximum number of calls that share a grant and can be cancelled
 /// individually. With more calls, only a release ends the grant.
-const PLACES_MAX: usize = 16;
+const CALLS_MAX: usize = 16;
 
 impl KeyLockInfo {
     pub fn parse(bytes: &[u8]) -> Result<KeyLockInfo> {
         KeyLockInfo::decode(bytes)
-            .map_err(|error| Error::Internal(format!("a stored lock does not parse: {error}")))
+            .map_err(|error| Error::Internal(format!("cannot decode a stored lock: {error}")))
     }
 
     /// Returns whether there are no holders and no waiters.
@@ -58,7 +58,7 @@ impl KeyLockInfo {
     }
 
     /// Returns the number of holders and waiters.
-    pub fn places(&self) -> usize {
+    pub fn holders_and_waiters(&self) -> usize {
         self.holders.len() + self.waiters.len()
     }
 
@@ -73,24 +73,26 @@ impl KeyLockInfo {
     }
 
     /// Returns whether this call is waiting.
-    pub fn waits(&self, session: i64, place: u64) -> bool {
-        self.waiters.iter().any(|waiter| waiter.session == session && waiter.place == place)
+    pub fn waits(&self, session: i64, call_id: u64) -> bool {
+        self.waiters.iter().any(|waiter| waiter.session == session && waiter.call_id == call_id)
     }
 
     /// Queues a call of a session that does not hold the lock.
-    pub fn queue(&mut self, session: i64, mode: LockMode, place: u64) {
-        self.waiters.push(Waiter { session, exclusive: mode == LockMode::Exclusive, place });
+    pub fn queue(&mut self, session: i64, mode: LockMode, call_id: u64) {
+        self.waiters.push(Waiter { session, exclusive: mode == LockMode::Exclusive, call_id });
     }
 
     /// Lets a call share the grant of its session. Returns whether that changes
     /// anything.
-    pub fn share(&mut self, session: i64, place: u64) -> bool {
+    pub fn share(&mut self, session: i64, call_id: u64) -> bool {
         let holder = self.holders.iter_mut().find(|holder| holder.session == session);
-        let Some(holder) = holder.filter(|holder| !holder.places.is_empty()) else { return false };
-        if place == 0 || holder.places.len() >= PLACES_MAX {
-            holder.places.clear();
-        } else if !holder.places.contains(&place) {
-            holder.places.push(place);
+        let Some(holder) = holder.filter(|holder| !holder.call_ids.is_empty()) else {
+            return false;
+        };
+        if call_id == 0 || holder.call_ids.len() >= CALLS_MAX {
+            holder.call_ids.clear();
+        } else if !holder.call_ids.contains(&call_id) {
+            holder.call_ids.push(call_id);
         } else {
             return false;
         }
@@ -99,19 +101,19 @@ impl KeyLockInfo {
 
     /// Removes one call: from the queue, or from the grant it shares, which
     /// ends with its last call. Returns whether the call was there.
-    pub fn cancel(&mut self, session: i64, place: u64) -> bool {
+    pub fn cancel(&mut self, session: i64, call_id: u64) -> bool {
         let waiting = self.waiters.len();
-        self.waiters.retain(|waiter| waiter.session != session || waiter.place != place);
+        self.waiters.retain(|waiter| waiter.session != session || waiter.call_id != call_id);
         if self.waiters.len() < waiting {
             return true;
         }
         let at = self
             .holders
             .iter()
-            .position(|holder| holder.session == session && holder.places.contains(&place));
+            .position(|holder| holder.session == session && holder.call_ids.contains(&call_id));
         let Some(at) = at else { return false };
-        self.holders[at].places.retain(|known| *known != place);
-        if self.holders[at].places.is_empty() {
+        self.holders[at].call_ids.retain(|known| *known != call_id);
+        if self.holders[at].call_ids.is_empty() {
             self.holders.remove(at);
         }
         true
@@ -137,19 +139,19 @@ impl KeyLockInfo {
             if !free {
                 break;
             }
-            let mut places = Vec::new();
+            let mut call_ids = Vec::new();
             self.waiters.retain(|waiter| {
                 let same = waiter.session == session;
                 if same {
-                    places.push(waiter.place);
+                    call_ids.push(waiter.call_id);
                 }
                 !same
             });
-            // A call without a place cannot be cancelled.
-            if places.contains(&0) || places.len() > PLACES_MAX {
-                places.clear();
+            // A call without an id cannot be cancelled.
+            if call_ids.contains(&0) || call_ids.len() > CALLS_MAX {
+                call_ids.clear();
             }
-            self.holders.push(Holder { session, exclusive, token, places });
+            self.holders.push(Holder { session, exclusive, token, call_ids });
         }
     }
 }
@@ -215,7 +217,7 @@ mod tests {
         lock.grant(6);
         assert_eq!(lock.holder(3).unwrap().token, 6);
         assert!(lock.share(3, 31) && !lock.share(3, 31));
-        assert!(lock.cancel(3, 30) && lock.holder(3).is_some(), "another call was told");
+        assert!(lock.cancel(3, 30) && lock.holder(3).is_some(), "another call has been notified");
         assert!(lock.cancel(3, 31) && lock.holder(3).is_none());
     }
 }

@@ -1,255 +1,39 @@
 //! The stored state and its reads.
 //!
-//! A [`State`] consists of the tables of one member in one engine store
-//! (`tables`) and the numbers that bound reads (`numbers`): the newest
-//! revision, up to which everything can be read, and two lines below which it
-//! cannot. Values are stored in their wire format (`tail`). Reads (`read`) run
-//! concurrently with `apply`: a read picks a revision, and every cell is stored
-//! under its revision, so later writes are invisible to it. `counts` maintains
-//! the number of keys per range, `changes` is the table of changes, and `lock`
-//! is the stored form of a key's lock.
+//! A [`State`] (`shared`) consists of the tables of one member in one engine
+//! store (`tables`) and the `watermarks` that bound reads: the newest revision,
+//! up to which everything can be read, and two revisions below which it cannot.
+//! Reads run concurrently with `apply`: a read picks a revision, and every cell
+//! is stored under its revision, so later writes are invisible to it (`retained`
+//! covers the reverse, history that is dropped during a read). `point` reads
+//! single keys, `range` reads ranges in batches, and `selection` has the rules of
+//! a range query, which a log entry that is being applied follows too. `counts`
+//! maintains the number of keys per range, `changes` is the table of changes,
+//! `lock` is the stored form of a key's lock, and `hash` is a checksum of all
+//! keys.
 
 pub(crate) mod changes;
 mod counts;
 mod hash;
 mod lock;
-mod numbers;
-mod read;
+mod point;
+mod range;
 mod retained;
+mod selection;
+mod shared;
 pub(crate) mod tables;
-mod tail;
+mod watermarks;
 
-pub use changes::{Change, ChangeKind, ChangeScan};
+pub use crate::key::{KeyView, Tail};
+pub use changes::{Change, ChangeKind, ChangeScan, ChangedVersions};
 pub use counts::{Counts, Staged};
 pub use hash::Hash;
 pub use lock::{Holder, KeyLockInfo, Waiter};
-pub use numbers::{Numbers, Sample};
-pub(crate) use read::is_expired;
-pub use read::{Floor, RangeScan, RangeSummary, pick};
-pub use retained::Seen;
+pub(crate) use point::value_spec;
+pub(crate) use range::is_expired;
+pub use range::{RangeScan, RangeSummary};
+pub use retained::{Floor, ReadOutcome};
+pub(crate) use selection::Selection;
+pub use shared::{Recovered, State};
 pub use tables::{Identity, LOCK, Tables, VALUE};
-pub use tail::{KeyView, Tail, push_varint, varint, varint_len};
-
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-
-use bytes::Bytes;
-use parking_lot::RwLock;
-use stele_engine::fatal::Mutex;
-use stele_engine::{Columns, Commit, FamilyColumns, ScanSpec, Store, TimeRange, View};
-
-use crate::command::Alarm;
-use crate::consensus::Position;
-use crate::error::Result;
-
-/// The stored state of a member, shared by the applier and all readers.
-pub struct State {
-    pub store: Store,
-    pub tables: Tables,
-    pub identity: Identity,
-    revision: AtomicI64,
-    compacted: AtomicI64,
-    waterline: AtomicI64,
-    live_bytes: AtomicI64,
-    written_bytes: AtomicI64,
-    /// The written bytes, the wall clock and the group clock at the newest
-    /// sample.
-    sampled_bytes: AtomicI64,
-    sampled_time_micros: AtomicI64,
-    sampled_clock_micros: AtomicI64,
-    applied_index: AtomicU64,
-    applied_term: AtomicU64,
-    pub counts: RwLock<Counts>,
-    alarms: Mutex<Vec<(u64, Alarm)>>,
-    /// Whether there are any alarms, to check without the lock.
-    alarmed: AtomicBool,
-}
-
-/// What was found in the store when it was opened, for the applier.
-pub struct Found {
-    pub numbers: Numbers,
-    pub samples: Vec<Sample>,
-}
-
-impl State {
-    /// Opens the state in a store. A new store is initialized with the identity
-    /// that `new` returns.
-    pub fn open(store: Store, new: impl FnOnce() -> Identity) -> Result<(State, Found)> {
-        let tables = Tables::open(&store, new)?;
-        let numbers = tables.read_numbers(&store)?;
-        let samples = tables.read_samples(&store)?;
-        let alarms = tables.read_alarms(&store)?;
-        let state = State {
-            revision: AtomicI64::new(numbers.revision),
-            compacted: AtomicI64::new(numbers.compacted),
-            waterline: AtomicI64::new(numbers.waterline),
-            live_bytes: AtomicI64::new(numbers.live_bytes),
-            written_bytes: AtomicI64::new(numbers.written_bytes),
-            sampled_bytes: AtomicI64::new(samples.last().map_or(0, |newest| newest.written_bytes)),
-            sampled_time_micros: AtomicI64::new(
-                samples.last().map_or(i64::MIN, |newest| newest.time_micros),
-            ),
-            sampled_clock_micros: AtomicI64::new(
-                samples.last().map_or(0, |newest| newest.clock_micros),
-            ),
-            applied_index: AtomicU64::new(numbers.applied.index),
-            applied_term: AtomicU64::new(numbers.applied.term),
-            counts: RwLock::new(Counts::load(&store, &tables, numbers.revision)?),
-            alarmed: AtomicBool::new(!alarms.is_empty()),
-            alarms: Mutex::new(alarms),
-            identity: tables.identity(&store)?,
-            store,
-            tables,
-        };
-        Ok((state, Found { numbers, samples }))
-    }
-
-    /// Returns the newest revision. Everything up to it can be read.
-    pub fn revision(&self) -> i64 {
-        self.revision.load(Ordering::Acquire)
-    }
-
-    /// Returns the revision below which etcd's clients cannot read.
-    pub fn compacted(&self) -> i64 {
-        self.compacted.load(Ordering::Acquire).max(self.waterline())
-    }
-
-    /// Returns the revision below which nobody can read.
-    pub fn waterline(&self) -> i64 {
-        self.waterline.load(Ordering::Acquire)
-    }
-
-    /// Returns the bytes of the current keys and values.
-    pub fn live_bytes(&self) -> i64 {
-        self.live_bytes.load(Ordering::Acquire)
-    }
-
-    /// Returns the bytes of all keys and values ever written.
-    pub fn written_bytes(&self) -> i64 {
-        self.written_bytes.load(Ordering::Acquire)
-    }
-
-    /// Returns the written bytes at the newest sample.
-    pub fn sampled_bytes(&self) -> i64 {
-        self.sampled_bytes.load(Ordering::Acquire)
-    }
-
-    /// Returns the wall clock and the group clock at the newest sample; `None`
-    /// before the first.
-    pub fn sampled_time(&self) -> Option<(i64, i64)> {
-        let time_micros = self.sampled_time_micros.load(Ordering::Acquire);
-        let clock_micros = self.sampled_clock_micros.load(Ordering::Acquire);
-        (time_micros != i64::MIN).then_some((time_micros, clock_micros))
-    }
-
-    pub(crate) fn set_sampled(&self, sample: &Sample) {
-        self.sampled_bytes.store(sample.written_bytes, Ordering::Release);
-        self.sampled_clock_micros.store(sample.clock_micros, Ordering::Release);
-        self.sampled_time_micros.store(sample.time_micros, Ordering::Release);
-    }
-
-    pub fn applied(&self) -> Position {
-        Position {
-            index: self.applied_index.load(Ordering::Acquire),
-            term: self.applied_term.load(Ordering::Acquire),
-        }
-    }
-
-    pub fn alarms(&self) -> Vec<(u64, Alarm)> {
-        if !self.alarmed.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        self.alarms.lock().clone()
-    }
-
-    pub fn has_alarm(&self, wanted: Alarm) -> bool {
-        self.alarmed.load(Ordering::Acquire)
-            && self.alarms.lock().iter().any(|(_, alarm)| *alarm == wanted)
-    }
-
-    pub(crate) fn set_alarms(&self, alarms: Vec<(u64, Alarm)>) {
-        let alarmed = !alarms.is_empty();
-        *self.alarms.lock() = alarms;
-        self.alarmed.store(alarmed, Ordering::Release);
-    }
-
-    /// Commits the changes of a log entry. Called in log order.
-    pub(crate) fn commit(&self, commit: &Commit, index: u64) -> Result<()> {
-        self.store.apply_at(commit, index)?;
-        Ok(())
-    }
-
-    /// Commits a part of a log entry's changes ahead of the rest, so that a
-    /// large entry is never held in memory whole. All of its cells have
-    /// revisions that are not published yet. After a crash the whole entry is
-    /// replayed and writes the same cells.
-    pub(crate) fn commit_part(&self, commit: &Commit) -> Result<()> {
-        self.store.apply_part(commit)?;
-        Ok(())
-    }
-
-    /// Returns the log index up to which everything is on disk outside the log.
-    pub fn flushed(&self) -> u64 {
-        self.store.flushed_index()
-    }
-
-    /// Makes committed changes visible to readers. The lines are stored first:
-    /// a reader that sees the new revision sees them too.
-    pub(crate) fn publish(&self, numbers: &Numbers) {
-        self.compacted.store(numbers.compacted, Ordering::Release);
-        self.waterline.store(numbers.waterline, Ordering::Release);
-        self.live_bytes.store(numbers.live_bytes, Ordering::Release);
-        self.written_bytes.store(numbers.written_bytes, Ordering::Release);
-        self.applied_term.store(numbers.applied.term, Ordering::Release);
-        self.applied_index.store(numbers.applied.index, Ordering::Release);
-        self.revision.store(numbers.revision, Ordering::Release);
-    }
-
-    /// Returns the stored tail of a key at a revision.
-    pub fn get(&self, key: &[u8], revision: i64) -> Result<Option<Bytes>> {
-        self.get_by(key, &value_spec(revision))
-    }
-
-    /// Returns the stored tail of a key, by a prepared spec.
-    pub(crate) fn get_by(&self, key: &[u8], spec: &ScanSpec) -> Result<Option<Bytes>> {
-        let mut found = None;
-        self.store.read_row(self.tables.user, key, spec, |cell| {
-            found = Some(Bytes::copy_from_slice(cell.value));
-        })?;
-        Ok(found)
-    }
-
-    /// Returns the current lock of a key.
-    pub fn lock_info(&self, key: &[u8]) -> Result<Option<KeyLockInfo>> {
-        self.read_retained(0, Floor::Retained, |revision, _| {
-            self.lock_info_at(key, revision).map(Seen::MaybeLess)
-        })
-    }
-
-    /// Returns the lock of a key at a retained revision.
-    pub(crate) fn lock_info_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyLockInfo>> {
-        let spec = ScanSpec {
-            columns: Columns::Families(vec![FamilyColumns::all(LOCK)]),
-            versions: Some(1),
-            times: Some(TimeRange { min: i64::MIN, max: revision }),
-            view: View::Latest,
-            ..ScanSpec::default()
-        };
-        let mut found = None;
-        self.store.read_row(self.tables.user, key, &spec, |cell| {
-            found = Some(KeyLockInfo::parse(cell.value));
-        })?;
-        found.transpose()
-    }
-}
-
-/// Returns a spec that reads values at a revision: of each key the newest
-/// version up to it, unless that is a deletion.
-pub(crate) fn value_spec(revision: i64) -> ScanSpec {
-    ScanSpec {
-        columns: Columns::Families(vec![FamilyColumns::all(VALUE)]),
-        times: Some(TimeRange { min: i64::MIN, max: revision }),
-        versions: Some(1),
-        view: View::Latest,
-        ..ScanSpec::default()
-    }
-}
+pub use watermarks::{Sample, Watermarks};

@@ -2,18 +2,59 @@
 //! then reads. If the waterline passes the revision in between, versions that
 //! the read should see are skipped, and an existing key appears to be absent.
 
-use super::{Floor, State};
-use crate::error::Result;
+use super::State;
+use crate::error::{Error, Result};
+
+/// How far back a read may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Floor {
+    /// To the compacted revision.
+    Compacted,
+    /// To the waterline, for an etcd client whose read has begun: Compact does
+    /// not stop it.
+    Begun,
+    /// To the waterline.
+    Retained,
+}
 
 /// What a read saw at its revision.
-pub enum Seen<T> {
+pub enum ReadOutcome<T> {
     /// A complete result: versions at a revision are dropped all together.
-    All(T),
+    Complete(T),
     /// A result that is complete unless the waterline has passed the revision.
-    MaybeLess(T),
+    Tentative(T),
 }
 
 impl State {
+    /// Returns the revision that a query reads, and the newest. Fails if the
+    /// revision is no longer retained or does not exist yet.
+    pub fn resolve(&self, wanted: i64, floor: Floor) -> Result<(i64, i64)> {
+        let revision = self.revision();
+        if wanted <= 0 {
+            return Ok((revision, revision));
+        }
+        if wanted > revision {
+            return Err(Error::FutureRevision);
+        }
+        self.check_floor(wanted, floor)?;
+        Ok((wanted, revision))
+    }
+
+    pub(crate) fn check_floor(&self, at: i64, floor: Floor) -> Result<()> {
+        match floor {
+            Floor::Compacted if at < self.compacted() => {
+                Err(Error::Compacted { compacted: self.compacted() })
+            }
+            Floor::Begun if at < self.waterline() => {
+                Err(Error::Compacted { compacted: self.waterline() })
+            }
+            Floor::Retained if at < self.waterline() => {
+                Err(Error::TooOld { revision: at, waterline: self.waterline() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads at a revision (0: the newest), and repeats the read if the
     /// waterline may have passed the revision in the meantime. `read` gets the
     /// revision to read at, and the newest.
@@ -21,17 +62,17 @@ impl State {
         &self,
         wanted: i64,
         floor: Floor,
-        mut read: impl FnMut(i64, i64) -> Result<Seen<T>>,
+        mut read: impl FnMut(i64, i64) -> Result<ReadOutcome<T>>,
     ) -> Result<T> {
         loop {
             let (at, newest) = self.resolve(wanted, floor)?;
             #[cfg(test)]
             tests::interleave();
             match read(at, newest)? {
-                Seen::All(found) => return Ok(found),
-                Seen::MaybeLess(found) if at >= self.waterline() => return Ok(found),
+                ReadOutcome::Complete(found) => return Ok(found),
+                ReadOutcome::Tentative(found) if at >= self.waterline() => return Ok(found),
                 // Resolve again: to a newer revision, or to a refusal.
-                Seen::MaybeLess(_) => {}
+                ReadOutcome::Tentative(_) => {}
             }
         }
     }
@@ -41,6 +82,7 @@ impl State {
 mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::Arc;
 
     use bytes::Bytes;
 
@@ -48,7 +90,6 @@ mod tests {
     use crate::command::{
         Acquire, Command, KeyRange, LockMode, Op, OpAnswer, RangeQuery, Reply, Txn,
     };
-    use crate::error::Error;
     use crate::machine::fixture::Fixture;
     use crate::machine::read_txn;
 
@@ -81,7 +122,7 @@ mod tests {
         STEPS.with_borrow(Vec::is_empty)
     }
 
-    fn value(state: &State, revision: i64) -> Result<Option<Vec<u8>>> {
+    fn value(state: &Arc<State>, revision: i64) -> Result<Option<Vec<u8>>> {
         let query = RangeQuery::new(KeyRange::single("k")).at(revision);
         let mut value = None;
         let read = state.range(&query, Floor::Retained, &mut |view| {
@@ -100,7 +141,7 @@ mod tests {
         pass_next_read(&member);
         assert_eq!(value(&state, 0).unwrap().unwrap(), b"passed");
         assert!(has_run());
-        assert!(state.get(b"k", old).unwrap().is_none(), "this is what a single look would see");
+        assert!(state.get(b"k", old).unwrap().is_none(), "this is what a single read would see");
         let second = member.put("k", "second");
         pass_next_read(&member);
         assert!(matches!(value(&state, second), Err(Error::TooOld { .. })));
@@ -112,9 +153,9 @@ mod tests {
         let member = Rc::new(Fixture::new());
         let (state, leases) = (member.parts.state.clone(), member.parts.leases.clone());
         member.propose(Command::LeaseGrant { id: 7, ttl_seconds: 60 }).unwrap();
-        let acquire = |place| {
+        let acquire = |call_id| {
             let (key, session, mode) = (Bytes::from_static(b"k"), 7, LockMode::Exclusive);
-            Command::Acquire(Acquire { key, session, mode, no_wait: false, place })
+            Command::Acquire(Acquire { key, session, mode, no_wait: false, call_id })
         };
         member.put("k", "old");
         let get = Op::Range(RangeQuery::new(KeyRange::single("k")));
@@ -133,6 +174,6 @@ mod tests {
         });
         STEPS.with_borrow_mut(|steps| steps.push(step));
         let lock = state.lock_info(b"k").unwrap().expect("somebody holds it all the time");
-        assert_eq!((lock.holders[0].places.len(), has_run()), (2, true));
+        assert_eq!((lock.holders[0].call_ids.len(), has_run()), (2, true));
     }
 }

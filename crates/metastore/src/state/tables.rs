@@ -7,7 +7,7 @@ use stele_engine::schema::{Family, Group, Purge, Schema};
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, Store, TableId, View};
 
 use super::State;
-use super::numbers::{Numbers, Sample};
+use super::watermarks::{Sample, Watermarks};
 use crate::command::Alarm;
 pub use crate::command::OWNER_BYTES;
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ pub const LOCK: &[u8] = b"l";
 /// The only family of all other tables.
 pub const DATA: &[u8] = b"d";
 
-const NUMBERS_ROW: &[u8] = b"numbers";
+const WATERMARKS_ROW: &[u8] = b"numbers";
 const ALARMS_ROW: &[u8] = b"alarms";
 const WATERLINE_ROW: &[u8] = b"waterline";
 
@@ -61,9 +61,9 @@ impl Identity {
 
 impl Tables {
     /// Opens the tables of a store. Creates missing ones, with the identity
-    /// that `found` returns; `meta`, which stores the identity, is created
+    /// that `new` returns; `meta`, which stores the identity, is created
     /// last.
-    pub fn open(store: &Store, found: impl FnOnce() -> Identity) -> Result<Tables> {
+    pub fn open(store: &Store, new: impl FnOnce() -> Identity) -> Result<Tables> {
         let user = match store.table("user") {
             Some(table) => table,
             None => store.create_table("user", user_schema(-1)?)?,
@@ -87,7 +87,7 @@ impl Tables {
                 Some(table) => table,
                 None => {
                     let schema = Schema::with_families([Family::new(DATA)])?;
-                    store.create_table("meta", schema.annotated(found().encode()))?
+                    store.create_table("meta", schema.annotated(new().encode()))?
                 }
             },
         };
@@ -95,7 +95,9 @@ impl Tables {
         let ids =
             ids.iter().chain([&tables.lock_keys, &tables.time, &tables.waterline, &tables.meta]);
         if !ids.is_sorted_by(|a, b| a < b) {
-            return Err(Error::Config("the directory holds another kind of store".into()));
+            return Err(Error::Config(
+                "the directory does not hold a metastore: choose another directory".into(),
+            ));
         }
         Ok(tables)
     }
@@ -104,7 +106,9 @@ impl Tables {
     pub fn identity(&self, store: &Store) -> Result<Identity> {
         let schema = store.schema(self.meta)?;
         let identity = Identity::decode(schema.annotation());
-        identity.ok_or_else(|| Error::Internal("the tables do not tell whose they are".into()))
+        identity.ok_or_else(|| {
+            Error::Internal("the stored identity of the member is missing or malformed".into())
+        })
     }
 
     /// Lets the engine drop what only reads below the line would see.
@@ -118,10 +122,10 @@ impl Tables {
         Ok(schema.groups()[0].purge.waterline().unwrap_or(-1))
     }
 
-    pub fn read_numbers(&self, store: &Store) -> Result<Numbers> {
-        match self.read_one(store, self.meta, NUMBERS_ROW)? {
-            Some(bytes) => Numbers::decode(&bytes),
-            None => Ok(Numbers::default()),
+    pub fn read_watermarks(&self, store: &Store) -> Result<Watermarks> {
+        match self.read_one(store, self.meta, WATERMARKS_ROW)? {
+            Some(bytes) => Watermarks::decode(&bytes),
+            None => Ok(Watermarks::default()),
         }
     }
 
@@ -140,7 +144,7 @@ impl Tables {
             match alarm[8] {
                 0 => Ok((member, Alarm::NoSpace)),
                 1 => Ok((member, Alarm::Corrupt)),
-                _ => Err(Error::Internal("a stored alarm is unknown".into())),
+                _ => Err(Error::Internal("unknown kind of a stored alarm".into())),
             }
         };
         bytes.chunks_exact(9).map(parse).collect()
@@ -150,7 +154,7 @@ impl Tables {
     pub fn push_meta(
         &self,
         commit: &mut CommitBuilder,
-        numbers: &Numbers,
+        watermarks: &Watermarks,
         alarms: Option<&[(u64, Alarm)]>,
     ) {
         commit.table(self.meta);
@@ -162,12 +166,12 @@ impl Tables {
             }
             commit.row(ALARMS_ROW).set(DATA, b"", 0, &bytes);
         }
-        commit.row(NUMBERS_ROW).set(DATA, b"", 0, &numbers.encode());
+        commit.row(WATERMARKS_ROW).set(DATA, b"", 0, &watermarks.encode());
     }
 
     /// Stores the waterline in a table of its own, with its history.
-    fn push_waterline(&self, commit: &mut CommitBuilder, numbers: &Numbers) {
-        let (revision, line) = (numbers.revision, numbers.waterline.to_le_bytes());
+    fn push_waterline(&self, commit: &mut CommitBuilder, watermarks: &Watermarks) {
+        let (revision, line) = (watermarks.revision, watermarks.waterline.to_le_bytes());
         commit.table(self.waterline).row(WATERLINE_ROW).set(DATA, b"", revision, &line);
     }
 
@@ -212,18 +216,18 @@ impl Tables {
         &self,
         commit: &mut CommitBuilder,
         sample: Option<&Sample>,
-        line_moved: Option<&Numbers>,
+        line_moved: Option<&Watermarks>,
     ) {
         commit.table(self.time);
-        if let Some(numbers) = line_moved {
-            let line = numbers.waterline.max(0);
+        if let Some(watermarks) = line_moved {
+            let line = watermarks.waterline.max(0);
             commit.delete_range(&RowRange::new(0i64.to_be_bytes(), line.to_be_bytes()));
         }
         if let Some(sample) = sample {
             commit.row(&sample.revision.to_be_bytes()).set(DATA, b"", 0, &sample.encode());
         }
-        if let Some(numbers) = line_moved {
-            self.push_waterline(commit, numbers);
+        if let Some(watermarks) = line_moved {
+            self.push_waterline(commit, watermarks);
         }
     }
 
@@ -235,7 +239,7 @@ impl Tables {
             leases.push(parsed.map(|(id, ttl)| (i64::from_be_bytes(id), i64::from_le_bytes(ttl))));
         })?;
         let all: Option<Vec<_>> = leases.into_iter().collect();
-        all.ok_or_else(|| Error::Internal("a stored lease does not parse".into()))
+        all.ok_or_else(|| Error::Internal("cannot decode a stored lease".into()))
     }
 
     fn read_one(&self, store: &Store, table: TableId, row: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -1,8 +1,10 @@
 //! A change of one key, encoded once for all its watchers.
 
 use bytes::Bytes;
+use prost::encoding::{decode_varint, encode_varint};
 
-use crate::state::{KeyView, Tail, push_varint, varint};
+use crate::key::{KeyView, Tail};
+use crate::state::{Change, ChangeKind, ChangedVersions};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
@@ -36,15 +38,15 @@ impl Event {
     /// Creates the event of a put or delete. `prev` is the key's previous tail.
     pub fn new(revision: i64, kind: EventKind, kv: KeyView<'_>, prev: Option<&[u8]>) -> Event {
         let prev = prev.map(|tail| KeyView { key: kv.key, tail });
-        let room = |view: &KeyView<'_>| view.wire_len() + 6;
-        let mut wire = Vec::with_capacity(2 + room(&kv) + prev.as_ref().map_or(0, room));
+        let space = |view: &KeyView<'_>| view.wire_len() + 6;
+        let mut wire = Vec::with_capacity(2 + space(&kv) + prev.as_ref().map_or(0, space));
         if kind == EventKind::Delete {
             wire.extend_from_slice(&[KIND, 1]);
         }
         push_message(&mut wire, KV, kv);
         let bare = wire.len();
         let start = bare - kv.tail.len() - kv.key.len();
-        let key = (place(start), place(start + kv.key.len()));
+        let key = (offset(start), offset(start + kv.key.len()));
         if let Some(prev) = prev {
             push_message(&mut wire, PREV_KV, prev);
         }
@@ -52,15 +54,31 @@ impl Event {
             let fields = kv.fields();
             fields.create_revision == fields.mod_revision
         };
-        Event { revision, kind, created, key, bare: place(bare), wire: wire.into() }
+        Event { revision, kind, created, key, bare: offset(bare), wire: wire.into() }
     }
 
     /// Creates the event of a changed lock; `info` is its new KeyLockInfo.
     pub fn lock(revision: i64, key: &[u8], info: &[u8]) -> Event {
         let wire: Bytes = [key, info].concat().into();
-        let key = (0, place(key.len()));
-        let bare = place(wire.len());
+        let key = (0, offset(key.len()));
+        let bare = offset(wire.len());
         Event { revision, kind: EventKind::Lock, created: false, key, bare, wire }
+    }
+
+    /// Creates the event of a change that is read from history.
+    pub fn of_change(change: &Change, versions: &ChangedVersions) -> Event {
+        let (revision, key, prev) = (change.revision, &change.key[..], versions.prev.as_deref());
+        match change.kind {
+            ChangeKind::Lock => Event::lock(revision, key, &versions.new),
+            ChangeKind::Delete => {
+                let tail = Tail::erased(revision).encode();
+                Event::new(revision, EventKind::Delete, KeyView { key, tail: &tail }, prev)
+            }
+            ChangeKind::Create | ChangeKind::Put => {
+                let tail = change.overwritten.as_deref().unwrap_or(&versions.new);
+                Event::new(revision, EventKind::Put, KeyView { key, tail }, prev)
+            }
+        }
     }
 
     pub fn key(&self) -> &[u8] {
@@ -81,9 +99,11 @@ impl Event {
 
     /// Returns the previous value of the key, if it had one.
     pub fn prev_value(&self) -> Option<Vec<u8>> {
-        let prev = &self.wire[self.bare as usize..];
-        let (_, message) = varint(prev.get(1..)?)?;
-        let (key_bytes, rest) = varint(message.get(1..)?)?;
+        // A tag and a length stand before the message, and before its key.
+        let mut rest = self.wire.get(self.bare as usize + 1..)?;
+        decode_varint(&mut rest).ok()?;
+        rest = rest.get(1..)?;
+        let key_bytes = decode_varint(&mut rest).ok()?;
         let tail = rest.get(usize::try_from(key_bytes).ok()?..)?;
         Some(Tail::parse(tail).value.to_vec())
     }
@@ -101,11 +121,11 @@ impl Event {
 
 fn push_message(out: &mut Vec<u8>, tag: u8, view: KeyView<'_>) {
     out.push(tag);
-    push_varint(out, view.wire_len() as u64);
+    encode_varint(view.wire_len() as u64, out);
     view.push_wire(out);
 }
 
-fn place(at: usize) -> u32 {
+fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("a request is far smaller than 4 GiB")
 }
 

@@ -6,7 +6,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::peer::{PATIENCE, Peer};
+use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// Sends one request over an HTTP/1 connection.
 pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Response<Incoming> {
@@ -20,11 +20,11 @@ pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Resp
         .header("host", "metastore")
         .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
         .unwrap();
-    tokio::time::timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap()
+    tokio::time::timeout(TIMEOUT, sender.send_request(request)).await.unwrap().unwrap()
 }
 
 pub async fn text(response: http::Response<Incoming>) -> String {
-    let body = tokio::time::timeout(PATIENCE, response.into_body().collect()).await.unwrap();
+    let body = tokio::time::timeout(TIMEOUT, response.into_body().collect()).await.unwrap();
     String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
 }
 
@@ -91,13 +91,14 @@ async fn watches_and_renewals_are_objects_line_by_line() {
     let watch = r#"{"create_request":{"key":"Zm9v","start_revision":"1"}}"#;
     let mut watching = send(&peer, "POST", "/v3/watch", watch).await.into_body();
     post(&peer, "/v3/kv/put", json!({ "key": "Zm9v", "value": "YmFy" })).await;
-    let mut told = String::new();
-    while told.lines().count() < 2 {
-        let frame = tokio::time::timeout(PATIENCE, watching.frame()).await.unwrap();
+    let mut received = String::new();
+    while received.lines().count() < 2 {
+        let frame = tokio::time::timeout(TIMEOUT, watching.frame()).await.unwrap();
         let frame = frame.unwrap().unwrap();
-        told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        received += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
     }
-    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> =
+        received.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["result"]["created"], true);
     assert_eq!(lines[1]["result"]["events"][0]["kv"]["value"], "YmFy");
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stele_metastore::etcd::proto::*;
 use tonic::Code;
 
-use crate::peer::Peer;
+use crate::etcd::peer::Peer;
 
 fn put(key: &'static str) -> PutRequest {
     PutRequest { key: key.into(), value: "v".into(), ..Default::default() }

@@ -18,10 +18,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::server;
+use crate::etcd::server;
 
 /// The timeout of every wait in these tests.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server and a channel to it.
 #[derive(Clone)]
@@ -118,7 +118,7 @@ impl Peer {
         let answering = async {
             self.ready().await.unary(Request::new(request), path, ProstCodec::default()).await
         };
-        let answer = tokio::time::timeout(PATIENCE, answering).await;
+        let answer = tokio::time::timeout(TIMEOUT, answering).await;
         answer.unwrap_or_else(|_| panic!("{} does not answer", self.name)).map(|it| it.into_inner())
     }
 
@@ -166,7 +166,7 @@ async fn connect(url: &str) -> Channel {
             }
         }
     };
-    let channel = tokio::time::timeout(PATIENCE, connecting).await.expect("it listens");
+    let channel = tokio::time::timeout(TIMEOUT, connecting).await.expect("it listens");
     // The first successful read shows that there is a leader.
     let mut grpc = Grpc::new(channel.clone());
     let leads = async {
@@ -180,6 +180,6 @@ async fn connect(url: &str) -> Channel {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, leads).await.expect("it has a leader");
+    tokio::time::timeout(TIMEOUT, leads).await.expect("it has a leader");
     channel
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stele_metastore::etcd::Options;
 use stele_metastore::etcd::proto::*;
 
-use crate::peer::Peer;
+use crate::etcd::peer::Peer;
 
 const KEYS: usize = 600;
 

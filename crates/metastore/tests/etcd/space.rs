@@ -4,8 +4,8 @@
 use stele_metastore::etcd::proto::*;
 use tonic::{Code, Status};
 
-use crate::gateway;
-use crate::peer::Peer;
+use crate::etcd::gateway;
+use crate::etcd::peer::Peer;
 
 const QUOTA: i64 = 20_000;
 const VALUE_BYTES: usize = 1000;
@@ -141,6 +141,6 @@ async fn an_alarm_whose_reason_is_deleted_clears_itself_and_writes_go_on() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::peer::PATIENCE, again).await.expect("the alarm clears itself");
+    tokio::time::timeout(crate::etcd::peer::TIMEOUT, again).await.expect("the alarm clears itself");
     assert_eq!(alarms(&peer).await, []);
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::peer::{PATIENCE, Peer};
+use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// A stream of watches.
 struct Watch {
@@ -37,8 +37,8 @@ impl Watch {
     }
 
     async fn next(&mut self) -> WatchResponse {
-        let answer = tokio::time::timeout(PATIENCE, self.answers.message()).await;
-        answer.expect("something is told").unwrap().expect("the stream goes on")
+        let answer = tokio::time::timeout(TIMEOUT, self.answers.message()).await;
+        answer.expect("the server sends a response").unwrap().expect("the stream goes on")
     }
 }
 
@@ -139,8 +139,8 @@ async fn progress_is_told_when_all_watchers_are_up_to_date() {
     assert!(watch.create(of("k", "", 0)).await.created);
     let revision = put(&peer, "k", "v".into()).await;
     watch.send(ask()).await;
-    let told = watch.next().await;
-    assert_eq!((told.watch_id, told.events.len()), (0, 1), "events come before progress");
+    let response = watch.next().await;
+    assert_eq!((response.watch_id, response.events.len()), (0, 1), "events come before progress");
     let progress = watch.next().await;
     assert_eq!((progress.watch_id, progress.header.unwrap().revision), (-1, revision));
     // A watcher that starts in the future has not received anything yet.
@@ -161,9 +161,9 @@ async fn idle_watchers_are_told_how_far_they_are_if_they_asked() {
     let request = WatchCreateRequest { progress_notify: true, ..of("k", "", 0) };
     assert_eq!(watch.create(request).await.watch_id, 1);
     for _ in 0..2 {
-        let told = watch.next().await;
-        assert_eq!((told.watch_id, told.header.unwrap().revision), (1, revision));
-        assert!(told.events.is_empty() && !told.created && !told.canceled);
+        let response = watch.next().await;
+        assert_eq!((response.watch_id, response.header.unwrap().revision), (1, revision));
+        assert!(response.events.is_empty() && !response.created && !response.canceled);
     }
 }
 

@@ -1,8 +1,6 @@
 //! A member whose log is a list in memory, and whose clocks are set by tests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use stele_engine::world::{Clock, World};
@@ -11,55 +9,28 @@ use stele_metastore::command::{
     encode,
 };
 use stele_metastore::consensus::{Committed, Machine};
-use stele_metastore::machine::{self, Opened, Settings};
+use stele_metastore::machine::{self, MachineParts, MachineSettings};
 use stele_metastore::state::{Floor, Identity, KeyView, RangeSummary};
 use stele_metastore::watch::Event;
 use stele_metastore::{Error, Result};
 use tempfile::TempDir;
 
-/// A clock whose wall time and monotonic time can be set independently.
-#[derive(Default)]
-pub struct TestClock {
-    wall_micros: AtomicI64,
-    running_micros: AtomicI64,
-}
-
-impl TestClock {
-    pub fn run(&self, by: Duration) {
-        let by = by.as_micros() as i64;
-        self.wall_micros.fetch_add(by, Ordering::SeqCst);
-        self.running_micros.fetch_add(by, Ordering::SeqCst);
-    }
-
-    pub fn set_wall(&self, micros: i64) {
-        self.wall_micros.store(micros, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now_micros(&self) -> i64 {
-        self.wall_micros.load(Ordering::SeqCst)
-    }
-
-    fn elapsed(&self) -> Duration {
-        Duration::from_micros(self.running_micros.load(Ordering::SeqCst) as u64)
-    }
-}
+use crate::clock::TestClock;
 
 pub struct Member {
     pub clock: Arc<TestClock>,
-    pub settings: Settings,
-    parts: Option<Opened>,
+    pub settings: MachineSettings,
+    parts: Option<MachineParts>,
     log: Vec<Vec<Bytes>>,
     dir: TempDir,
 }
 
 impl Member {
     pub fn new() -> Member {
-        Member::with(Settings::default())
+        Member::with(MachineSettings::default())
     }
 
-    pub fn with(settings: Settings) -> Member {
+    pub fn with(settings: MachineSettings) -> Member {
         let dir = tempfile::tempdir().unwrap();
         let mut member =
             Member { clock: Arc::default(), settings, parts: None, log: Vec::new(), dir };
@@ -85,7 +56,7 @@ impl Member {
         }
     }
 
-    pub fn parts(&self) -> &Opened {
+    pub fn parts(&self) -> &MachineParts {
         self.parts.as_ref().unwrap()
     }
 

@@ -9,7 +9,7 @@ use stele_metastore::command::{
 use stele_metastore::state::Floor;
 use stele_metastore::watch::EventKind;
 
-use crate::harness::{Member, prefix, refused, text};
+use crate::machine::harness::{Member, prefix, refused, text};
 
 fn write(key: &'static str, value: &'static str) -> Write {
     Write { key: key.into(), value: Some(value.into()), lease: 0 }
@@ -135,7 +135,7 @@ fn compact_goes_forward_only_and_not_beyond_the_newest_revision() {
 fn drop_history(member: &mut Member, revision: i64) {
     member.propose(Command::Waterline { revision }).unwrap();
     member.flush();
-    member.parts().applier.settle_waterline().unwrap();
+    member.parts().applier.sync_engine_waterline().unwrap();
     let state = &member.parts().state;
     assert_eq!(state.tables.engine_waterline(&state.store).unwrap(), revision);
     state.store.compact(state.tables.user).unwrap();
@@ -157,7 +157,7 @@ fn the_waterline_keeps_what_reads_at_or_above_it_see() {
             member.range_down_to(&prefix("").at(revision), Floor::Retained)
         };
         let copies: Vec<_> = (1..=9).map(|at| copy(&member, at).unwrap().0).collect();
-        let told = member.events_from(line).unwrap();
+        let events = member.events_from(line).unwrap();
         drop_history(&mut member, line);
         for restarted in [false, true] {
             for at in 1..=9 {
@@ -169,8 +169,8 @@ fn the_waterline_keeps_what_reads_at_or_above_it_see() {
             // The event at the line itself is still sent, even if it is a
             // deletion.
             let still: Vec<_> = member.events_from(line).unwrap();
-            assert_eq!(still.len(), told.len(), "{line} {restarted}");
-            assert_eq!((still[0].revision, still[0].kind), (told[0].revision, told[0].kind));
+            assert_eq!(still.len(), events.len(), "{line} {restarted}");
+            assert_eq!((still[0].revision, still[0].kind), (events[0].revision, events[0].kind));
             let below = member.events_from(line - 1);
             assert!(matches!(refused(below), Error::Compacted { .. }));
             member.restart();
@@ -203,7 +203,7 @@ fn a_replayed_log_decides_as_it_did_the_first_time_though_history_was_dropped_si
     assert!(conflicts(&mut member, phantom));
     member.put("c", "1");
     member.propose(Command::Waterline { revision: 5 }).unwrap();
-    member.parts().applier.settle_waterline().unwrap();
+    member.parts().applier.sync_engine_waterline().unwrap();
     let state = &member.parts().state;
     state.store.compact(state.tables.user).unwrap();
     let hash = state.hash(0).unwrap();
@@ -297,7 +297,7 @@ fn a_reader_that_stalls_goes_on_where_it_was() {
         let mut scan = state.open_range(&query, Floor::Compacted).unwrap();
         let mut keys = String::new();
         let summary = loop {
-            let next = scan.next(state, 1, &mut |view| keys.push(view.key[0] as char));
+            let next = scan.next(1, &mut |view| keys.push(view.key[0] as char));
             if let Some(summary) = next.unwrap() {
                 break summary;
             }
@@ -325,7 +325,7 @@ fn a_range_whose_history_goes_while_it_is_read_ends_with_etcds_refusal() {
     member.propose(Command::Waterline { revision: revision + 3 }).unwrap();
     let mut errors = Vec::new();
     for scan in &mut scans {
-        let next = scan.next(&member.parts().state, 1, &mut |_| {});
+        let next = scan.next(1, &mut |_| {});
         errors.push(next.unwrap_err());
     }
     assert!(matches!(errors[0], Error::Compacted { .. }), "{}", errors[0]);

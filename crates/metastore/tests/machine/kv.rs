@@ -5,9 +5,9 @@ use stele_metastore::command::{
     Command, Compare, Delete, KeyRange, Op, OpAnswer, Operand, Order, Put, RangeQuery, Relation,
     Target, Txn,
 };
-use stele_metastore::machine::Settings;
+use stele_metastore::machine::MachineSettings;
 
-use crate::harness::{Member, prefix, refused, text};
+use crate::machine::harness::{Member, prefix, refused, text};
 
 #[test]
 fn a_fresh_store_is_at_revision_1_and_its_first_write_at_2() {
@@ -218,6 +218,26 @@ fn operations_of_a_txn_see_those_before_them_at_one_revision() {
     assert_eq!(shown, ["5 abc 3", "put 6", "6 b 1", "deleted 1 at 6", "6 ac 3 and more", "6  3",]);
 }
 
+#[test]
+fn a_range_of_a_txn_descends_over_stored_and_changed_keys() {
+    let mut member = abc();
+    let descending = || RangeQuery { order: Order::Descend, ..prefix("") };
+    let txn = Txn {
+        success: vec![
+            put("d", "4"),
+            Op::Delete(Delete::new(KeyRange::prefix("b"))),
+            put("aa", "5"),
+            Op::Range(descending()),
+            Op::Range(RangeQuery { limit: 3, ..descending() }),
+            Op::Range(RangeQuery { limit: 1, ..descending() }.at(5)),
+        ],
+        ..Txn::default()
+    };
+    let (_, answer) = member.txn(txn).unwrap();
+    let shown: Vec<String> = answer.ops[3..].iter().map(show).collect();
+    assert_eq!(shown, ["6 dcaaa 4", "6 dcaa 4 and more", "6 c 3 and more"]);
+}
+
 fn show(answer: &OpAnswer) -> String {
     match answer {
         OpAnswer::Range(range) => {
@@ -336,7 +356,7 @@ fn the_count_of_a_large_range_is_kept_and_exact_at_every_revision() {
 
 #[test]
 fn a_range_of_too_many_keys_is_not_deleted_at_once_and_the_limit_is_named() {
-    let settings = Settings { deleted_keys_max: 3, ..Settings::default() };
+    let settings = MachineSettings { deleted_keys_max: 3, ..MachineSettings::default() };
     let mut member = Member::with(settings);
     for key in ["a1", "a2", "b1", "b2", "b3", "b4"] {
         member.put(key, "");

@@ -10,7 +10,7 @@ use stele_metastore::command::{
 };
 use stele_metastore::consensus::{Committed, Machine};
 
-use crate::harness::{Member, refused};
+use crate::machine::harness::{Member, refused};
 
 const SESSION: i64 = 7;
 
@@ -39,9 +39,9 @@ fn writes(key: &Bytes, lease: i64) -> Vec<Command> {
             session: SESSION,
             mode,
             no_wait: false,
-            place: 1,
+            call_id: 1,
         }),
-        Command::Release { key: key.clone(), session: SESSION, place: 0 },
+        Command::Release { key: key.clone(), session: SESSION, call_id: 0 },
     ]
 }
 

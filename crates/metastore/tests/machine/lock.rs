@@ -9,9 +9,9 @@ use stele_metastore::state::KeyLockInfo;
 use stele_metastore::watch::EventKind;
 use stele_metastore::{Error, Result};
 
-use crate::harness::{Member, refused, text};
+use crate::machine::harness::{Member, refused, text};
 
-/// Acquires without a place, as in logs of older versions.
+/// Acquires without a call id, as in logs of older versions.
 fn acquire(member: &mut Member, session: i64, mode: LockMode) -> Result<Option<Grant>> {
     call(member, session, mode, false, 0)
 }
@@ -21,9 +21,9 @@ fn call(
     session: i64,
     mode: LockMode,
     no_wait: bool,
-    place: u64,
+    call_id: u64,
 ) -> Result<Option<Grant>> {
-    let acquire = Acquire { key: "door".into(), session, mode, no_wait, place };
+    let acquire = Acquire { key: "door".into(), session, mode, no_wait, call_id };
     match member.propose(Command::Acquire(acquire))?.reply {
         Reply::Acquire(grant) => Ok(grant),
         other => panic!("{other:?}"),
@@ -34,8 +34,8 @@ fn release(member: &mut Member, session: i64) -> Result<()> {
     cancel(member, session, 0)
 }
 
-fn cancel(member: &mut Member, session: i64, place: u64) -> Result<()> {
-    member.propose(Command::Release { key: "door".into(), session, place }).map(|_| ())
+fn cancel(member: &mut Member, session: i64, call_id: u64) -> Result<()> {
+    member.propose(Command::Release { key: "door".into(), session, call_id }).map(|_| ())
 }
 
 fn holders(member: &Member) -> Vec<(i64, i64)> {

@@ -70,7 +70,7 @@ impl Model {
     }
 
     /// Executes a command, as one revision or none.
-    pub fn obey(&mut self, command: &Command) -> Outcome {
+    pub fn apply(&mut self, command: &Command) -> Outcome {
         let before = self.newest().clone();
         let mut step = Step { keys: before.clone(), before, changed: false, events: Vec::new() };
         let outcome = self.run(command, &mut step).unwrap_or_else(|error| {

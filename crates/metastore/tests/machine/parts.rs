@@ -6,11 +6,11 @@ use stele_metastore::Error;
 use stele_metastore::command::{
     Command, Delete, Execute, KeyRange, Op, Put, RangeQuery, Reply, Txn, Write, encode,
 };
-use stele_metastore::machine::{EXPIRED_KEYS_MAX, Settings};
+use stele_metastore::machine::{EXPIRED_KEYS_MAX, MachineSettings};
 use stele_metastore::state::{Floor, KeyView};
 use stele_metastore::watch::EventKind;
 
-use crate::harness::{Member, refused};
+use crate::machine::harness::{Member, refused};
 
 /// With long keys, few of them fill the parts of an entry.
 const KEYS: usize = 2_500;
@@ -24,7 +24,7 @@ fn key(at: usize) -> Bytes {
 /// Creates a member whose memory is too small for an entry, so that parts of it
 /// are on disk before it ends.
 fn small_member() -> Member {
-    let mut settings = Settings::default();
+    let mut settings = MachineSettings::default();
     settings.engine.memory.budget_bytes = 12 << 20;
     Member::with(settings)
 }

@@ -12,9 +12,9 @@ use stele_metastore::command::{
 };
 use stele_metastore::state::{Floor, KeyView};
 
-use crate::harness::Member;
-use crate::model::{Entry, Model, Outcome};
-use crate::watch::plain;
+use crate::machine::harness::Member;
+use crate::machine::model::{Entry, Model, Outcome};
+use crate::machine::watch::plain;
 
 fn key() -> impl Strategy<Value = Bytes> {
     (0u8..12).prop_map(|at| Bytes::from(vec![b'a' + at / 3, b'0' + at % 3]))
@@ -261,7 +261,7 @@ proptest! {
     #[test]
     fn keys_transactions_history_and_watches_are_as_a_naive_model_has_them(moves in moves()) {
         let (mut member, mut model) = (Member::new(), Model::new());
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         let mut live = Some(member.parts().hub.cursor(2));
         for step in moves {
             match step {
@@ -274,7 +274,7 @@ proptest! {
                         commands.into_iter().filter(|command| !refused(command)).collect();
                     let answers = member.entry(&commands);
                     for (command, answer) in commands.iter().zip(answers) {
-                        let expected = match model.obey(command) {
+                        let expected = match model.apply(command) {
                             Outcome::Refused(text) => Outcome::Refused(bare(&text)),
                             other => other,
                         };
@@ -310,10 +310,10 @@ proptest! {
             }
             let cursor = live.as_mut().expect("there is one after every step");
             while cursor.next() <= member.revision() {
-                cursor.take(i64::MAX, &mut |_| true, &mut told).unwrap();
+                cursor.take(i64::MAX, &mut |_| true, &mut events).unwrap();
             }
         }
-        prop_assert_eq!(plain(&told), model.events.clone());
+        prop_assert_eq!(plain(&events), model.events.clone());
         check_everything(&member, &model);
         drop(live);
         member.restart();
@@ -367,12 +367,12 @@ fn odd_command() -> impl Strategy<Value = Command> {
             .prop_map(|(id, ttl_seconds)| Command::LeaseGrant { id, ttl_seconds }),
         vec(number.clone(), 0..4).prop_map(|ids| Command::Expire { ids }),
         (odd_key.clone(), number.clone(), mode, any::<bool>(), 0u64..4).prop_map(
-            |(key, session, mode, no_wait, place)| {
-                Command::Acquire(Acquire { key, session, mode, no_wait, place })
+            |(key, session, mode, no_wait, call_id)| {
+                Command::Acquire(Acquire { key, session, mode, no_wait, call_id })
             }
         ),
         (odd_key.clone(), number.clone(), 0u64..4)
-            .prop_map(|(key, session, place)| Command::Release { key, session, place }),
+            .prop_map(|(key, session, call_id)| Command::Release { key, session, call_id }),
         (odd_key, number.clone(), number.clone(), number).prop_map(
             |(key, read_revision, session, token)| Command::Execute(Execute {
                 read_revision,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_metastore::Error;
 use stele_metastore::command::{Command, Delete, KeyRange, Op, Put, Txn};
-use stele_metastore::machine::Settings;
+use stele_metastore::machine::MachineSettings;
 use stele_metastore::watch::{Event, EventKind, Hub};
 
-use crate::harness::{Member, refused, text};
-use crate::model::{Model, ModelEvent};
+use crate::machine::harness::{Member, refused, text};
+use crate::machine::model::{Model, ModelEvent};
 
 pub fn plain(events: &[Event]) -> Vec<ModelEvent> {
     let plain = events.iter().map(|event| {
@@ -40,7 +40,8 @@ async fn follow(hub: Arc<Hub>, from: i64, to: i64, step: i64, range: KeyRange) -
 async fn every_watcher_sees_every_change_once_and_in_order() {
     const ENTRIES: usize = 600;
     // The ring is so small that slow watchers fall behind it.
-    let mut member = Member::with(Settings { ring_bytes_max: 4096, ..Settings::default() });
+    let mut member =
+        Member::with(MachineSettings { ring_bytes_max: 4096, ..MachineSettings::default() });
     let mut model = Model::new();
     let mut entries = Vec::new();
     for at in 0..ENTRIES {
@@ -54,7 +55,7 @@ async fn every_watcher_sees_every_change_once_and_in_order() {
             commands.push(Command::Delete(Delete::new(KeyRange::prefix("even"))));
         }
         for command in &commands {
-            model.obey(command);
+            model.apply(command);
         }
         entries.push(commands);
     }
@@ -133,7 +134,8 @@ fn a_watcher_that_nobody_was_before_misses_nothing() {
 
 #[test]
 fn a_watcher_that_compaction_overtakes_is_told_where_history_begins() {
-    let mut member = Member::with(Settings { ring_bytes_max: 0, ..Settings::default() });
+    let mut member =
+        Member::with(MachineSettings { ring_bytes_max: 0, ..MachineSettings::default() });
     let mut slow = member.parts().hub.cursor(2);
     for at in 0..10 {
         member.propose(Command::Put(Put::new("k", at.to_string()))).unwrap();
@@ -178,18 +180,18 @@ fn a_key_that_one_transaction_puts_and_deletes_is_told_of_both() {
     live.take(i64::MAX, &mut |_| true, &mut events).unwrap();
     drop(live);
     let old = Some(b"old".to_vec());
-    let told = |kind, key: &'static str, revision, prev: &Option<Vec<u8>>| {
+    let event = |kind, key: &'static str, revision, prev: &Option<Vec<u8>>| {
         (kind, Bytes::from(key), revision, prev.clone())
     };
     use EventKind::{Delete as Gone, Put as Set};
     let expected = [
-        told(Set, "b", 3, &old),
-        told(Set, "c", 3, &None),
-        told(Gone, "b", 3, &old),
-        told(Gone, "c", 3, &None),
-        told(Set, "b", 4, &None),
-        told(Gone, "b", 5, &Some(b"new".to_vec())),
-        told(Set, "b", 5, &None),
+        event(Set, "b", 3, &old),
+        event(Set, "c", 3, &None),
+        event(Gone, "b", 3, &old),
+        event(Gone, "c", 3, &None),
+        event(Set, "b", 4, &None),
+        event(Gone, "b", 5, &Some(b"new".to_vec())),
+        event(Set, "b", 5, &None),
     ];
     assert_eq!(plain(&events), expected);
     for flush in [false, true] {

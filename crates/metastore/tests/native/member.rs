@@ -49,7 +49,6 @@ impl Member {
         Client::connect(&self.address).await.unwrap()
     }
 
-    #[allow(dead_code, reason = "one of the tests that share this looks inside")]
     pub fn node(&self) -> &Arc<Node> {
         self.node.as_ref().unwrap()
     }
@@ -94,5 +93,7 @@ async fn serve(settings: node::Settings) -> (Arc<Node>, String, JoinHandle<()>) 
 
 /// Waits with a timeout, so that a test fails instead of hanging.
 pub async fn soon<T>(awaited: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), awaited).await.expect("it never came")
+    tokio::time::timeout(Duration::from_secs(60), awaited)
+        .await
+        .expect("it happens within a minute")
 }

@@ -41,7 +41,7 @@ async fn stopped_at(dir: &Path, clock: &Arc<TestClock>, at: fn(&Bytes) -> bool, 
     let identity = || Identity { cluster_id: 1, member_id: 2 };
     let state = dir.join("state");
     let opened = machine::open(&state, settings.machine.clone(), world.clone(), identity).unwrap();
-    let of_group = consensus::Settings::new(dir.join("log"), world, 2);
+    let of_group = consensus::GroupSettings::new(dir.join("log"), world, 2);
     let machine = Arc::new(Stops { applier: opened.applier.clone(), at });
     let group = consensus::Group::open(of_group, machine).await.unwrap();
     let logged = |put: Put| encode(&Command::Put(put), 1);

@@ -1,5 +1,7 @@
 //! Timestamps of revisions, and their retention.
 
+use stele_engine::world::Clock;
+
 use super::*;
 
 #[tokio::test]

@@ -27,7 +27,7 @@ pub async fn respond(
 ) -> Result<FramedResponse> {
     let end = loop {
         let sink = &mut |view: KeyView<'_>| measured += wire::field_len(view.wire_len());
-        if let Some(end) = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)? {
+        if let Some(end) = scan.next(PIECE_BYTES, sink)? {
             break end;
         }
         tokio::task::yield_now().await;
@@ -37,9 +37,11 @@ pub async fn respond(
     etcd.header(end.revision).write(&mut head);
     set_len(&mut head, measured + tail.len())?;
     // Compact does not stop a read that has begun.
-    let mut scan = etcd.node().open_range(&query.at(scan.at()), Floor::Begun)?;
+    let mut scan = etcd.node().reader(Floor::Begun).open(&query.at(scan.at()))?;
     let etcd = etcd.clone();
     Ok(FramedResponse::Many(generate(move |out| async move {
+        // The node stays open until the response is sent.
+        let _etcd = etcd;
         out.send(head.freeze()).await;
         let mut sent = 0;
         loop {
@@ -47,7 +49,7 @@ pub async fn respond(
             let sink = &mut |view: KeyView<'_>| {
                 piece.key_value(range_field::KVS, view.key, view.tail);
             };
-            let ended = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)?.is_some();
+            let ended = scan.next(PIECE_BYTES, sink)?.is_some();
             sent += piece.len();
             if !piece.is_empty() {
                 out.send(piece.freeze()).await;

@@ -33,7 +33,7 @@ pub async fn range(etcd: &Etcd, request: proto::RangeRequest) -> Result<FramedRe
 /// Returns the response to a range of one key.
 fn single_key(etcd: &Etcd, query: &RangeQuery) -> Result<FramedResponse> {
     let mut kvs = BytesMut::new();
-    let end = etcd.node().range(query, &mut |view| {
+    let end = etcd.node().reader(Floor::Compacted).range(query, &mut |view| {
         kvs.key_value(range_field::KVS, view.key, view.tail);
     })?;
     let mut out = frame::begin(64 + kvs.len());
@@ -45,7 +45,7 @@ fn single_key(etcd: &Etcd, query: &RangeQuery) -> Result<FramedResponse> {
 }
 
 async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<FramedResponse> {
-    let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
+    let mut scan = etcd.node().reader(Floor::Compacted).open(&query)?;
     let mut pieces = Pieces::new(etcd.budget());
     // Sorting briefly needs twice the memory, so it is limited to a few ranges
     // at a time.
@@ -55,7 +55,7 @@ async fn keys(etcd: &Etcd, query: RangeQuery) -> Result<FramedResponse> {
     };
     loop {
         let sink = &mut |view: KeyView<'_>| pieces.push(view);
-        if let Some(end) = etcd.node().next_of_range(&mut scan, PIECE_BYTES, sink)? {
+        if let Some(end) = scan.next(PIECE_BYTES, sink)? {
             if !scan.streams() && !pieces.is_within_budget() {
                 return Err(Error::TooManyRequests);
             }

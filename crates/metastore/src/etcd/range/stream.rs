@@ -29,7 +29,7 @@ pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<FramedR
         etcd.node().barrier().await?;
     }
     etcd.counters().ranges.add(1);
-    let mut scan = etcd.node().open_range(&query, Floor::Compacted)?;
+    let mut scan = etcd.node().reader(Floor::Compacted).open(&query)?;
     let etcd = etcd.clone();
     Ok(FramedResponse::Many(generate(move |out| async move {
         loop {
@@ -37,7 +37,7 @@ pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<FramedR
             let sink = &mut |view: KeyView<'_>| {
                 kvs.key_value(range_field::KVS, view.key, view.tail);
             };
-            let end = etcd.node().next_of_range(&mut scan, STREAMED_BYTES, sink)?;
+            let end = scan.next(STREAMED_BYTES, sink)?;
             let end = end.map(|end| (etcd.header(end.revision), end));
             if end.is_some() || !kvs.is_empty() {
                 out.send(message(&kvs, end)).await;

@@ -5,7 +5,7 @@ use stele_metastore::etcd::proto::*;
 use tonic::Status;
 
 use super::draw::Step;
-use crate::peer::Peer;
+use crate::etcd::peer::Peer;
 
 /// Executes a step and returns its answer.
 pub async fn answer(peer: &Peer, step: &Step) -> String {
@@ -13,7 +13,7 @@ pub async fn answer(peer: &Peer, step: &Step) -> String {
         Step::Range(request) => {
             let sorted = request.sort_target != 0;
             let answer = peer.call("/etcdserverpb.KV/Range", request).await;
-            told(answer.map(|mut answer: RangeResponse| {
+            described(answer.map(|mut answer: RangeResponse| {
                 if sorted {
                     settle_ties(&mut answer);
                 }
@@ -23,21 +23,21 @@ pub async fn answer(peer: &Peer, step: &Step) -> String {
         }
         Step::Put(request) => {
             let answer = peer.call("/etcdserverpb.KV/Put", request).await;
-            told(answer.map(|mut answer: PutResponse| {
+            described(answer.map(|mut answer: PutResponse| {
                 clear(&mut answer.header);
                 answer
             }))
         }
         Step::Delete(request) => {
             let answer = peer.call("/etcdserverpb.KV/DeleteRange", request).await;
-            told(answer.map(|mut answer: DeleteRangeResponse| {
+            described(answer.map(|mut answer: DeleteRangeResponse| {
                 clear(&mut answer.header);
                 answer
             }))
         }
         Step::Txn(request) => {
             let answer = peer.call("/etcdserverpb.KV/Txn", request).await;
-            told(answer.map(|mut answer: TxnResponse| {
+            described(answer.map(|mut answer: TxnResponse| {
                 clear(&mut answer.header);
                 settle_txn(&mut answer);
                 answer
@@ -45,7 +45,7 @@ pub async fn answer(peer: &Peer, step: &Step) -> String {
         }
         Step::Compact(request) => {
             let answer = peer.call("/etcdserverpb.KV/Compact", request).await;
-            told(answer.map(|mut answer: CompactionResponse| {
+            described(answer.map(|mut answer: CompactionResponse| {
                 clear(&mut answer.header);
                 answer
             }))
@@ -58,7 +58,7 @@ pub async fn answer(peer: &Peer, step: &Step) -> String {
         Step::Revoke(request) => revoke(peer, request).await,
         Step::TimeToLive(request) => {
             let answer = peer.call("/etcdserverpb.Lease/LeaseTimeToLive", request).await;
-            told(answer.map(|mut answer: LeaseTimeToLiveResponse| {
+            described(answer.map(|mut answer: LeaseTimeToLiveResponse| {
                 clear(&mut answer.header);
                 answer.keys.sort();
                 // A second may pass between the two.
@@ -69,7 +69,7 @@ pub async fn answer(peer: &Peer, step: &Step) -> String {
         Step::Leases => {
             let request = LeaseLeasesRequest {};
             let answer = peer.call("/etcdserverpb.Lease/LeaseLeases", request).await;
-            told(answer.map(|mut answer: LeaseLeasesResponse| {
+            described(answer.map(|mut answer: LeaseLeasesResponse| {
                 clear(&mut answer.header);
                 answer.leases.sort_by_key(|lease| lease.id);
                 answer
@@ -79,7 +79,7 @@ pub async fn answer(peer: &Peer, step: &Step) -> String {
             let requests = tokio_stream::once(request);
             let mut answers = peer.stream("/etcdserverpb.Lease/LeaseKeepAlive", requests).await;
             let answer: Result<Option<LeaseKeepAliveResponse>, _> = answers.message().await;
-            told(answer.map(|answer| {
+            described(answer.map(|answer| {
                 let mut answer = answer.expect("one answer to each request");
                 clear(&mut answer.header);
                 answer
@@ -91,7 +91,7 @@ pub async fn answer(peer: &Peer, step: &Step) -> String {
 
 async fn grant(peer: &Peer, request: LeaseGrantRequest) -> String {
     let answer = peer.call("/etcdserverpb.Lease/LeaseGrant", request).await;
-    told(answer.map(|mut answer: LeaseGrantResponse| {
+    described(answer.map(|mut answer: LeaseGrantResponse| {
         clear(&mut answer.header);
         answer
     }))
@@ -99,7 +99,7 @@ async fn grant(peer: &Peer, request: LeaseGrantRequest) -> String {
 
 async fn revoke(peer: &Peer, request: LeaseRevokeRequest) -> String {
     let answer = peer.call("/etcdserverpb.Lease/LeaseRevoke", request).await;
-    told(answer.map(|mut answer: LeaseRevokeResponse| {
+    described(answer.map(|mut answer: LeaseRevokeResponse| {
         clear(&mut answer.header);
         answer
     }))
@@ -127,7 +127,7 @@ fn settle_ties(answer: &mut RangeResponse) {
     answer.kvs.sort_by(|a, b| a.key.cmp(&b.key));
 }
 
-fn told<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
+fn described<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
     match answer {
         Ok(answer) => format!("{answer:?}"),
         Err(status) => format!("{:?}: {}", status.code(), status.message()),

@@ -22,7 +22,7 @@ use stele_metastore::etcd::proto::{PutRequest, WatchCancelRequest, WatchCreateRe
 
 use self::draw::{Draw, Step};
 use self::watches::{Watches, agree};
-use crate::peer::{self, Peer};
+use crate::etcd::peer::{self, Peer};
 
 /// The number of seeds, and of requests per seed: more with `STELE_LONG`.
 fn extent() -> (u64, usize) {

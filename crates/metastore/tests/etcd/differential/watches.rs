@@ -7,7 +7,7 @@ use stele_metastore::etcd::proto::*;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::peer::{PATIENCE, Peer};
+use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// What each watcher received, by id: events one by one, since their grouping
 /// into messages is not defined.
@@ -15,23 +15,23 @@ pub type Transcript = BTreeMap<i64, Vec<String>>;
 
 pub struct Watches {
     requests: mpsc::Sender<WatchRequest>,
-    told: watch::Receiver<Transcript>,
+    transcript: watch::Receiver<Transcript>,
 }
 
 impl Watches {
     pub async fn open(peer: &Peer) -> Watches {
         let (requests, sent) = mpsc::channel(16);
-        let (transcript, told) = watch::channel(Transcript::new());
+        let (sender, transcript) = watch::channel(Transcript::new());
         let peer = peer.clone();
         tokio::spawn(async move {
             // etcd sends nothing, not even headers, before the first request.
             let requests = ReceiverStream::new(sent);
             let mut answers = peer.stream("/etcdserverpb.Watch/Watch", requests).await;
             while let Ok(Some(answer)) = answers.message().await {
-                transcript.send_modify(|transcript| note(transcript, answer));
+                sender.send_modify(|transcript| note(transcript, answer));
             }
         });
-        Watches { requests, told }
+        Watches { requests, transcript }
     }
 
     pub async fn send(&self, request: RequestUnion) {
@@ -59,14 +59,14 @@ fn note(transcript: &mut Transcript, answer: WatchResponse) {
 impl Watches {
     /// Waits until a watcher has received an event.
     pub async fn event(&mut self, id: i64, context: &str) {
-        let told = |transcript: &Transcript| {
+        let has_event = |transcript: &Transcript| {
             transcript
                 .get(&id)
                 .is_some_and(|lines| lines.iter().any(|line| line.starts_with("Event")))
         };
-        let waiting = self.told.wait_for(told);
-        let waited = tokio::time::timeout(PATIENCE, waiting).await;
-        assert!(waited.is_ok_and(|told| told.is_ok()), "no event for watcher {id}\n{context}");
+        let waiting = self.transcript.wait_for(has_event);
+        let waited = tokio::time::timeout(TIMEOUT, waiting).await;
+        assert!(waited.is_ok_and(|found| found.is_ok()), "no event for watcher {id}\n{context}");
     }
 }
 
@@ -74,17 +74,17 @@ impl Watches {
 pub async fn agree(ours: &mut Watches, etcds: &mut Watches, context: &str) {
     let agreeing = async {
         loop {
-            if *ours.told.borrow_and_update() == *etcds.told.borrow_and_update() {
+            if *ours.transcript.borrow_and_update() == *etcds.transcript.borrow_and_update() {
                 return;
             }
             tokio::select! {
-                changed = ours.told.changed() => changed.expect("our stream goes on"),
-                changed = etcds.told.changed() => changed.expect("etcd's stream goes on"),
+                changed = ours.transcript.changed() => changed.expect("our stream goes on"),
+                changed = etcds.transcript.changed() => changed.expect("etcd's stream goes on"),
             }
         }
     };
-    if tokio::time::timeout(PATIENCE, agreeing).await.is_err() {
-        differ(&ours.told.borrow(), &etcds.told.borrow(), context);
+    if tokio::time::timeout(TIMEOUT, agreeing).await.is_err() {
+        differ(&ours.transcript.borrow(), &etcds.transcript.borrow(), context);
     }
 }
 

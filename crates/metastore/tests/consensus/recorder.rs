@@ -8,18 +8,18 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use stele_engine::world::{Files, ManualClock, SeededRandom, World};
 use stele_metastore::Error;
-use stele_metastore::consensus::{Committed, Machine, Position, Settings};
+use stele_metastore::consensus::{Committed, GroupSettings, Machine, Position};
 
 pub const DIR: &str = "/raft";
 
-pub fn settings(files: impl Files + 'static) -> Settings {
+pub fn settings(files: impl Files + 'static) -> GroupSettings {
     let world = World {
         clock: Arc::new(ManualClock::at(1_000_000)),
         files: Arc::new(files),
         random: Arc::new(SeededRandom::new(9)),
         spawner: None,
     };
-    let mut settings = Settings::new(PathBuf::from(DIR), world, 1);
+    let mut settings = GroupSettings::new(PathBuf::from(DIR), world, 1);
     settings.log.segment_bytes = 64 << 10;
     settings
 }
@@ -135,7 +135,7 @@ impl Machine for Recorder {
         assert_eq!(entry.index, state.applied.index + 1, "every entry once, in order");
         assert!(entry.term >= state.applied.term);
         if entry.proposals.iter().any(|proposal| proposal == "fail") {
-            return Err(Error::Internal("told to fail".to_string()));
+            return Err(Error::Internal("this entry fails".to_string()));
         }
         state.applied = Position { index: entry.index, term: entry.term };
         state.entries.push(entry.proposals.clone());

@@ -1,17 +1,28 @@
 //! The view that the proposals of an entry have: the stored state as of the
-//! batch's base, overlaid with the changes of the batch.
+//! overlay's base, with the changes of the entry on top.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use stele_engine::{BatchLimits, Flow, RowRange};
 
-use super::{Batch, KeyChange};
-use crate::command::{KeyRange, Kv};
+use super::Overlay;
+use super::entry::KeyChange;
+use crate::command::RangeQuery;
 use crate::error::Result;
-use crate::state::{Change, KeyLockInfo, KeyView, Tail, tables, value_spec};
+use crate::key::{KeyRange, KeyView, Tail};
+use crate::state::{Change, KeyLockInfo, RangeSummary, Selection, tables, value_spec};
 
-impl Batch<'_> {
+/// How a range is read.
+#[derive(Clone, Copy, Default)]
+pub struct Bounds {
+    /// The number of keys that are needed; `None` is all.
+    pub rows_max: Option<usize>,
+    /// Whether the keys come in descending order.
+    pub reverse: bool,
+}
+
+impl Overlay<'_> {
     /// Returns the newest tail of a key.
     pub fn newest(&self, key: &[u8]) -> Result<Option<Bytes>> {
         match self.keys.get(key).and_then(|change| change.versions.last()) {
@@ -20,27 +31,41 @@ impl Batch<'_> {
         }
     }
 
-    /// Passes keys and tails of a range at a revision to `sink`, in key order:
-    /// at least the first `rows_max`.
+    /// Executes a range query on the view, and passes the selected keys to
+    /// `sink`.
+    pub fn range(
+        &self,
+        query: &RangeQuery,
+        sink: &mut dyn FnMut(KeyView<'_>),
+    ) -> Result<RangeSummary> {
+        let (range, newest) = (&query.range, self.revision());
+        let at = if query.revision <= 0 { newest } else { query.revision };
+        if query.count_only {
+            let count = self.count_at(range, at)?;
+            return Ok(RangeSummary { more: false, count, revision: newest });
+        }
+        // Bounded before: by the limit on the results of a transaction.
+        let mut selection = Selection::new(query, usize::MAX);
+        let bounds = Bounds { rows_max: selection.rows_max(), reverse: selection.is_reversed() };
+        self.each(range, at, bounds, &mut |view| {
+            selection.offer(view, sink);
+            if selection.is_complete() { Flow::Stop } else { Flow::Continue }
+        })?;
+        selection.finish(sink);
+        let count = match selection.count() {
+            Some(count) => count,
+            None => self.count_at(range, at)?,
+        };
+        Ok(selection.summary(count, newest))
+    }
+
+    /// Passes keys and tails of a range at a revision to `sink`, in key order,
+    /// until it returns `Stop`: at least the first `rows_max`.
     pub fn each(
         &self,
         range: &KeyRange,
         revision: i64,
-        rows_max: Option<usize>,
-        sink: &mut dyn FnMut(KeyView<'_>),
-    ) -> Result<()> {
-        self.each_until(range, revision, rows_max, &mut |view| {
-            sink(view);
-            Flow::Continue
-        })
-    }
-
-    /// Like `each`, until `sink` returns `Stop`.
-    pub fn each_until(
-        &self,
-        range: &KeyRange,
-        revision: i64,
-        rows_max: Option<usize>,
+        bounds: Bounds,
         sink: &mut dyn FnMut(KeyView<'_>) -> Flow,
     ) -> Result<()> {
         if range.is_empty() {
@@ -51,23 +76,29 @@ impl Batch<'_> {
                 sink(view);
             });
         }
+        let Bounds { rows_max, reverse } = bounds;
         let rows = range.rows();
-        let changed = self.keys.range::<[u8], _>(bounds(&rows));
-        let changed: Vec<_> =
+        let changed = self.keys.range::<[u8], _>(key_bounds(&rows));
+        let mut changed: Vec<_> =
             changed.filter_map(|(key, change)| Some((&key[..], change.at(revision)?))).collect();
+        if reverse {
+            changed.reverse();
+        }
         let mut spec = value_spec(revision.min(self.base));
         spec.rows.push(rows);
-        // Keys that this batch deleted are still in the store and count as rows
+        spec.reverse = reverse;
+        // Keys that the entry deleted are still in the store and count as rows
         // there.
         spec.rows_max = rows_max.map(|rows| rows.saturating_add(changed.len()));
+        let reaches = |key: &[u8], row: &[u8]| if reverse { key >= row } else { key <= row };
         let mut changed = changed.into_iter().peekable();
         let (mut overlaid, mut flow) = (None, Flow::Continue);
         let mut scan = self.state.store.scan(self.state.tables.user, spec)?;
         loop {
             let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
-                while let Some((key, tail)) = changed.next_if(|(key, _)| *key <= cell.row) {
+                while let Some((key, tail)) = changed.next_if(|(key, _)| reaches(key, cell.row)) {
                     overlaid = Some(key);
-                    if give(key, tail, sink) == Flow::Stop {
+                    if pass_changed(key, tail, sink) == Flow::Stop {
                         flow = Flow::Stop;
                         return flow;
                     }
@@ -85,7 +116,7 @@ impl Batch<'_> {
             }
         }
         for (key, tail) in changed {
-            if give(key, tail, sink) == Flow::Stop {
+            if pass_changed(key, tail, sink) == Flow::Stop {
                 break;
             }
         }
@@ -124,7 +155,7 @@ impl Batch<'_> {
             return self.measure_one(key, revision);
         }
         let rows = range.rows();
-        let changed = self.keys.range::<[u8], _>(bounds(&rows));
+        let changed = self.keys.range::<[u8], _>(key_bounds(&rows));
         let changed = changed
             .filter_map(|(key, change)| Some(key.len() + change.at(revision)?.as_ref()?.len()));
         let mut bytes: usize = changed.sum();
@@ -155,13 +186,26 @@ impl Batch<'_> {
         Ok(bytes)
     }
 
-    /// Returns the number of keys in a range.
+    /// Returns the number of keys in a range at a revision.
+    fn count_at(&self, range: &KeyRange, revision: i64) -> Result<i64> {
+        if revision == self.revision() {
+            return self.count(range);
+        }
+        let mut count = 0;
+        self.each(range, revision, Bounds::default(), &mut |_| {
+            count += 1;
+            Flow::Continue
+        })?;
+        Ok(count)
+    }
+
+    /// Returns the number of keys in a range at the newest revision.
     pub fn count(&self, range: &KeyRange) -> Result<i64> {
         let stored = self.state.count(range, self.base)?;
         if range.is_empty() {
             return Ok(0);
         }
-        let changed = self.keys.range::<[u8], _>(bounds(&range.rows()));
+        let changed = self.keys.range::<[u8], _>(key_bounds(&range.rows()));
         Ok(stored + changed.map(|(_, change)| change.growth()).sum::<i64>())
     }
 
@@ -188,10 +232,10 @@ impl Batch<'_> {
         bytes_max: usize,
     ) -> Result<Vec<Bytes>> {
         let table = self.state.tables.lease_keys;
-        // Keys that this batch detached are still in the store and count as
+        // Keys that the entry detached are still in the store and count as
         // rows there.
         let prefix = RowRange::prefix(&tables::owned_row(id, b""));
-        let changed = self.lease_keys.range::<[u8], _>(bounds(&prefix));
+        let changed = self.lease_keys.range::<[u8], _>(key_bounds(&prefix));
         let (count, bytes) =
             changed.fold((0, 0), |(count, bytes), (row, _)| (count + 1, bytes + row.len()));
         let rows = self.state.owned_rows_some(table, id, keys_max + count, bytes_max + bytes)?;
@@ -204,7 +248,7 @@ impl Batch<'_> {
         Ok(self.owned_keys(session, rows, &self.lock_keys))
     }
 
-    /// Returns a change that this batch made to a key in the range after a
+    /// Returns a change that the entry made to a key in the range after a
     /// revision.
     pub fn changed_in(&self, range: &KeyRange, after: i64) -> Option<&Change> {
         let newer = self.changes.iter().map(|(change, _)| change);
@@ -233,7 +277,7 @@ impl Batch<'_> {
         changed: &BTreeMap<Vec<u8>, bool>,
     ) -> Vec<Bytes> {
         let range = RowRange::prefix(&tables::owned_row(owner, b""));
-        for (row, there) in changed.range::<[u8], _>(bounds(&range)) {
+        for (row, there) in changed.range::<[u8], _>(key_bounds(&range)) {
             if *there {
                 rows.insert(row.clone());
             } else {
@@ -245,19 +289,19 @@ impl Batch<'_> {
 }
 
 impl KeyChange {
-    /// Returns the batch's version of the key at a revision; `None` if it has
+    /// Returns the version of the key that the entry wrote at a revision; `None` if it has
     /// none.
     fn at(&self, revision: i64) -> Option<&Option<Bytes>> {
         let upto = self.versions.iter().rev().find(|(at, _)| *at <= revision);
         upto.map(|(_, tail)| tail)
     }
 
-    /// Returns whether the batch has put the key and not deleted it since.
+    /// Returns whether the entry has put the key and not deleted it since.
     pub fn is_alive(&self) -> bool {
         self.versions.last().is_some_and(|(_, tail)| tail.is_some())
     }
 
-    /// Returns 1 if the batch created the key, -1 if it deleted it, otherwise
+    /// Returns 1 if the entry created the key, -1 if it deleted it, otherwise
     /// 0.
     pub(super) fn growth(&self) -> i64 {
         let Some((_, newest)) = self.versions.last() else { return 0 };
@@ -265,18 +309,18 @@ impl KeyChange {
     }
 }
 
-/// Passes a key that the batch changed to `sink`, unless it was deleted.
-fn give(key: &[u8], tail: &Option<Bytes>, sink: &mut dyn FnMut(KeyView<'_>) -> Flow) -> Flow {
+/// Passes a key that the entry changed to `sink`, unless it was deleted.
+fn pass_changed(
+    key: &[u8],
+    tail: &Option<Bytes>,
+    sink: &mut dyn FnMut(KeyView<'_>) -> Flow,
+) -> Flow {
     tail.as_ref().map_or(Flow::Continue, |tail| sink(KeyView { key, tail }))
 }
 
-pub fn owned(view: KeyView<'_>) -> Kv {
-    Kv { key: Bytes::copy_from_slice(view.key), tail: Bytes::copy_from_slice(view.tail) }
-}
+type KeyBounds<'r> = (std::ops::Bound<&'r [u8]>, std::ops::Bound<&'r [u8]>);
 
-type Bounds<'r> = (std::ops::Bound<&'r [u8]>, std::ops::Bound<&'r [u8]>);
-
-pub fn bounds(rows: &RowRange) -> Bounds<'_> {
+pub fn key_bounds(rows: &RowRange) -> KeyBounds<'_> {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     (Included(&rows.start[..]), rows.end.as_ref().map_or(Unbounded, |end| Excluded(&end[..])))
 }

@@ -5,8 +5,8 @@ use stele_metastore::etcd::Options;
 use stele_metastore::etcd::proto::*;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::gateway;
-use crate::peer::{PATIENCE, Peer};
+use crate::etcd::gateway;
+use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// Returns all samples of the page: names with labels, and values.
 async fn samples(peer: &Peer) -> Vec<(String, f64)> {
@@ -140,7 +140,7 @@ async fn a_stream_is_handled_when_it_ends_and_not_before() {
     asking.send(create).await.unwrap();
     let requests = ReceiverStream::new(requests);
     let mut events = peer.stream::<_, WatchResponse>("/etcdserverpb.Watch/Watch", requests).await;
-    let created = tokio::time::timeout(PATIENCE, events.message()).await.unwrap().unwrap();
+    let created = tokio::time::timeout(TIMEOUT, events.message()).await.unwrap().unwrap();
     assert!(created.unwrap().created);
     assert_eq!(number(&peer, "grpc_server_started_total", &watch).await, 1.0);
     assert_eq!(number(&peer, "grpc_server_handled_total", &watch).await, 0.0);
@@ -153,7 +153,7 @@ async fn a_stream_is_handled_when_it_ends_and_not_before() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the server sees it end");
+    tokio::time::timeout(TIMEOUT, ended).await.expect("the server sees it end");
     assert_eq!(number(&peer, "etcd_debugging_mvcc_watch_stream_total", &[]).await, 0.0);
 }
 
@@ -167,7 +167,7 @@ async fn leases_are_counted() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, renewed).await.expect("two renewals");
+    tokio::time::timeout(TIMEOUT, renewed).await.expect("two renewals");
     assert_eq!(number(&peer, "etcd_debugging_lease_leases", &[]).await, 1.0);
     gateway::post(&peer, "/v3/lease/revoke", json!({ "ID": 7 })).await;
     for name in ["etcd_debugging_lease_granted_total", "etcd_debugging_lease_revoked_total"] {

@@ -13,32 +13,33 @@ use crate::error::{Error, Result};
 /// The interval between attempts. The engine retries the flush by itself.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Waits while the disk is full, and reports the reason to proposers.
 #[derive(Default)]
-pub struct Room {
-    /// Whether `waiting` has a reason.
-    missing: AtomicBool,
-    waiting: Mutex<Waiting>,
+pub struct Stall {
+    /// Whether there is a reason.
+    stalled: AtomicBool,
+    inner: Mutex<Inner>,
     closed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Inner {
     /// Why entries cannot be applied at present.
     reason: Option<Error>,
     closed: bool,
 }
 
-impl Room {
+impl Stall {
     /// Returns why entries cannot be applied at present; `None` if they can.
-    pub fn missing(&self) -> Option<Error> {
-        self.missing.load(Ordering::Acquire).then(|| self.waiting.lock().reason.clone())?
+    pub fn reason(&self) -> Option<Error> {
+        self.stalled.load(Ordering::Acquire).then(|| self.inner.lock().reason.clone())?
     }
 
     /// Retries an operation that failed with `error`, if that was a full disk:
     /// until it succeeds, fails otherwise, or the member is closed.
-    pub fn wait<T>(&self, mut error: Error, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn retry<T>(&self, mut error: Error, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         if is_full(&error) {
-            tracing::error!(%error, "nothing can be applied, so nothing more is taken");
+            tracing::error!(%error, "disk full: apply is stalled and new writes are refused");
         }
         let outcome = loop {
             if !is_full(&error) || !self.pause(&error) {
@@ -46,31 +47,31 @@ impl Room {
             }
             match attempt() {
                 Ok(done) => {
-                    tracing::info!("there is room again: applying goes on");
+                    tracing::info!("there is disk space again: apply continues");
                     break Ok(done);
                 }
                 Err(again) => error = again,
             }
         };
-        self.waiting.lock().reason = None;
-        self.missing.store(false, Ordering::Release);
+        self.inner.lock().reason = None;
+        self.stalled.store(false, Ordering::Release);
         outcome
     }
 
     /// Returns false if the member is closed.
     fn pause(&self, error: &Error) -> bool {
-        let mut waiting = self.waiting.lock();
-        waiting.reason = Some(error.clone());
-        self.missing.store(true, Ordering::Release);
-        if !waiting.closed {
-            self.closed.wait_for(&mut waiting, PAUSE);
+        let mut inner = self.inner.lock();
+        inner.reason = Some(error.clone());
+        self.stalled.store(true, Ordering::Release);
+        if !inner.closed {
+            self.closed.wait_for(&mut inner, PAUSE);
         }
-        !waiting.closed
+        !inner.closed
     }
 
     /// Stops all waiting. The unapplied entries are still in the log.
     pub fn close(&self) {
-        self.waiting.lock().closed = true;
+        self.inner.lock().closed = true;
         self.closed.notify_all();
     }
 }
@@ -89,26 +90,26 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_tried_until_it_has_and_others_are_told() {
-        let room = Room::default();
-        let mut told = Vec::new();
-        let done = room.wait(full(), || {
-            told.push(room.missing().map(|error| error.to_string()));
-            if told.len() < 3 { Err(full()) } else { Ok(7) }
+        let stall = Stall::default();
+        let mut reported = Vec::new();
+        let done = stall.retry(full(), || {
+            reported.push(stall.reason().map(|error| error.to_string()));
+            if reported.len() < 3 { Err(full()) } else { Ok(7) }
         });
         assert_eq!(done.unwrap(), 7);
-        assert_eq!(told, vec![Some(full().to_string()); 3]);
-        assert!(room.missing().is_none());
+        assert_eq!(reported, vec![Some(full().to_string()); 3]);
+        assert!(stall.reason().is_none());
     }
 
     #[test]
     fn other_errors_and_the_end_are_not_waited_for() {
-        let room = Room::default();
-        let other = room.wait::<()>(Error::Stopped, || unreachable!());
+        let stall = Stall::default();
+        let other = stall.retry::<()>(Error::Stopped, || unreachable!());
         assert!(matches!(other, Err(Error::Stopped)));
-        let later = room.wait::<()>(full(), || Err(Error::Stopped));
+        let later = stall.retry::<()>(full(), || Err(Error::Stopped));
         assert!(matches!(later, Err(Error::Stopped)));
-        room.close();
-        assert!(is_full(&room.wait::<()>(full(), || unreachable!()).unwrap_err()));
-        assert!(room.missing().is_none());
+        stall.close();
+        assert!(is_full(&stall.retry::<()>(full(), || unreachable!()).unwrap_err()));
+        assert!(stall.reason().is_none());
     }
 }

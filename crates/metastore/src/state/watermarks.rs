@@ -1,4 +1,4 @@
-//! The numbers that are stored with every log entry, and the samples that
+//! The watermarks that are stored with every log entry, and the samples that
 //! retention is based on.
 
 use bytes::{Buf, BufMut};
@@ -6,9 +6,10 @@ use bytes::{Buf, BufMut};
 use crate::consensus::Position;
 use crate::error::{Error, Result};
 
-/// The numbers of the state as of one log entry.
+/// How far the state has come as of one log entry: its position in the log, the
+/// revisions that bound reads, the amount of data, and the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbers {
+pub struct Watermarks {
     pub applied: Position,
     /// The newest revision. A fresh store is at 1.
     pub revision: i64,
@@ -27,9 +28,9 @@ pub struct Numbers {
     pub clock_micros: i64,
 }
 
-impl Default for Numbers {
-    fn default() -> Numbers {
-        Numbers {
+impl Default for Watermarks {
+    fn default() -> Watermarks {
+        Watermarks {
             applied: Position::default(),
             revision: 1,
             compacted: -1,
@@ -42,28 +43,31 @@ impl Default for Numbers {
     }
 }
 
-const NUMBERS_BYTES: usize = 9 * 8;
+const WATERMARKS_BYTES: usize = 9 * 8;
 
-impl Numbers {
+impl Watermarks {
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(NUMBERS_BYTES);
+        let mut out = Vec::with_capacity(WATERMARKS_BYTES);
         out.put_u64_le(self.applied.index);
         out.put_u64_le(self.applied.term);
-        let numbers = [self.revision, self.compacted, self.waterline, self.live_bytes];
+        let values = [self.revision, self.compacted, self.waterline, self.live_bytes];
         for value in
-            numbers.into_iter().chain([self.written_bytes, self.time_micros, self.clock_micros])
+            values.into_iter().chain([self.written_bytes, self.time_micros, self.clock_micros])
         {
             out.put_i64_le(value);
         }
         out
     }
 
-    pub fn decode(mut bytes: &[u8]) -> Result<Numbers> {
-        if bytes.len() != NUMBERS_BYTES {
-            return Err(Error::Internal("the stored numbers have a wrong size".into()));
+    pub fn decode(mut bytes: &[u8]) -> Result<Watermarks> {
+        if bytes.len() != WATERMARKS_BYTES {
+            let found = bytes.len();
+            return Err(Error::Internal(format!(
+                "the stored watermarks have {found} bytes instead of {WATERMARKS_BYTES}"
+            )));
         }
         let applied = Position { index: bytes.get_u64_le(), term: bytes.get_u64_le() };
-        Ok(Numbers {
+        Ok(Watermarks {
             applied,
             revision: bytes.get_i64_le(),
             compacted: bytes.get_i64_le(),
@@ -95,10 +99,10 @@ impl Sample {
     }
 
     pub fn decode(row: &[u8], mut bytes: &[u8]) -> Result<Sample> {
-        let wrong = || Error::Internal("a stored time sample has a wrong size".into());
-        let revision = row.try_into().map(i64::from_be_bytes).map_err(|_| wrong())?;
+        let malformed = || Error::Internal("cannot decode a stored time sample".into());
+        let revision = row.try_into().map(i64::from_be_bytes).map_err(|_| malformed())?;
         if bytes.len() != 24 {
-            return Err(wrong());
+            return Err(malformed());
         }
         Ok(Sample {
             revision,
@@ -114,10 +118,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_samples_come_back_as_they_were() {
-        let numbers = Numbers { revision: 7, live_bytes: -1, ..Numbers::default() };
-        assert_eq!(Numbers::decode(&numbers.encode()).unwrap(), numbers);
-        assert!(Numbers::decode(b"short").is_err());
+    fn watermarks_and_samples_come_back_as_they_were() {
+        let watermarks = Watermarks { revision: 7, live_bytes: -1, ..Watermarks::default() };
+        assert_eq!(Watermarks::decode(&watermarks.encode()).unwrap(), watermarks);
+        assert!(Watermarks::decode(b"short").is_err());
         let sample = Sample { revision: 9, clock_micros: 1, time_micros: -2, written_bytes: 3 };
         assert_eq!(Sample::decode(&9i64.to_be_bytes(), &sample.encode()).unwrap(), sample);
         assert!(Sample::decode(b"?", &sample.encode()).is_err());

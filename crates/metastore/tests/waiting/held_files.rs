@@ -11,7 +11,7 @@ use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{DirLock, File, Files};
 
 /// A thread that waits longer than this is considered hung.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub struct HeldFiles {
@@ -50,7 +50,7 @@ impl HeldFiles {
         let gate = self.gate.lock().unwrap().take();
         if let Some(gate) = gate {
             gate.entered.send(()).unwrap();
-            gate.released.recv_timeout(FORGOTTEN).expect("nobody lets this thread go on");
+            gate.released.recv_timeout(TIMEOUT).expect("the gate is released in time");
         }
     }
 
@@ -62,7 +62,7 @@ impl HeldFiles {
 impl Gatekeeper {
     /// Waits until a thread is blocked.
     pub fn wait_entered(&self) {
-        self.entered.recv_timeout(FORGOTTEN).expect("nobody has come");
+        self.entered.recv_timeout(TIMEOUT).expect("a thread arrives at the gate in time");
     }
 
     pub fn release(&self) {

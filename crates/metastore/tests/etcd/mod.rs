@@ -3,10 +3,10 @@
 
 mod differential;
 mod gateway;
-mod numbers;
+mod metrics;
 mod odd_requests;
 mod peer;
 mod ranges;
-mod server;
+pub mod server;
 mod space;
 mod watching;

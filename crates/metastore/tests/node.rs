@@ -5,45 +5,18 @@ mod times;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use stele_engine::world::World;
 use stele_engine::world::sim::{Operation, SimFiles, disk_full};
-use stele_engine::world::{Clock, World};
 use stele_metastore::command::{
     Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
 };
 use stele_metastore::node::{Attempt, Retention, Settings};
-use stele_metastore::{Error, Node};
+use stele_metastore::{Error, Floor, Node};
 
-/// A clock whose wall time and monotonic time can be set independently.
-#[derive(Default)]
-struct TestClock {
-    wall_micros: AtomicI64,
-    running_micros: AtomicI64,
-}
-
-impl TestClock {
-    fn run(&self, by: Duration) {
-        self.wall_micros.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
-        self.running_micros.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
-    }
-
-    fn set_wall(&self, micros: i64) {
-        self.wall_micros.store(micros, Ordering::SeqCst);
-    }
-}
-
-impl Clock for TestClock {
-    fn now_micros(&self) -> i64 {
-        self.wall_micros.load(Ordering::SeqCst)
-    }
-
-    fn elapsed(&self) -> Duration {
-        Duration::from_micros(self.running_micros.load(Ordering::SeqCst) as u64)
-    }
-}
+use crate::clock::TestClock;
 
 fn settings(dir: &Path, clock: &Arc<TestClock>) -> Settings {
     let world = World { clock: clock.clone(), ..World::real() };
@@ -72,10 +45,13 @@ fn all(node: &Node) -> Vec<(String, String)> {
 
 fn at(node: &Node, revision: i64) -> Result<Vec<(String, String)>, Error> {
     let mut found = Vec::new();
-    node.range_retained(&RangeQuery::new(KeyRange::all()).at(revision), &mut |view| {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.push((text(view.key), text(view.value())));
-    })?;
+    node.reader(Floor::Retained).range(
+        &RangeQuery::new(KeyRange::all()).at(revision),
+        &mut |view| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            found.push((text(view.key), text(view.value())));
+        },
+    )?;
     Ok(found)
 }
 
@@ -257,7 +233,7 @@ async fn of_64_clients_that_increment_one_key_none_starves_and_no_update_is_lost
     let mut most = 0;
     for client in clients {
         let attempts = tokio::time::timeout(Duration::from_secs(60), client).await;
-        most = most.max(attempts.expect("nobody waits for ever").unwrap());
+        most = most.max(attempts.expect("every client finishes within a minute").unwrap());
     }
     assert_eq!(all(&node)[0].1, CLIENTS.to_string());
     assert!(most <= 2 * CLIENTS, "one client needed {most} attempts");
@@ -350,6 +326,6 @@ async fn a_member_is_closed_while_a_purge_goes_on_without_its_caller() {
         }
     }
     drop(purge);
-    let node = Arc::into_inner(node).expect("nobody else has it");
+    let node = Arc::into_inner(node).expect("the purge does not hold the node");
     node.close().await.unwrap();
 }

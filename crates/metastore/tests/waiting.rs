@@ -1,18 +1,18 @@
 //! Long operations do not block other calls, and closing a node waits for them.
 
-mod files;
+mod held_files;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use files::HeldFiles;
+use held_files::HeldFiles;
 use stele_engine::world::World;
 use stele_metastore::command::{
     Command, Compare, Execute, KeyRange, Op, Operand, Put, RangeQuery, Relation, Target, Txn, Write,
 };
 use stele_metastore::machine::COMPARED_KEYS_MAX;
 use stele_metastore::node::{Attempt, Settings};
-use stele_metastore::{Error, Node, Result};
+use stele_metastore::{Error, Floor, Node, Result};
 
 /// More keys than are counted on the runtime's thread.
 const KEYS: usize = 9_000;
@@ -74,7 +74,7 @@ async fn a_sorted_range_keeps_no_other_call_waiting() {
         Box::pin(async move {
             let query = RangeQuery { target: Target::Mod, ..RangeQuery::new(KeyRange::all()) };
             let mut found = 0;
-            node.range(&query, &mut |_| found += 1).unwrap();
+            node.reader(Floor::Compacted).range(&query, &mut |_| found += 1).unwrap();
             found
         })
     };
@@ -127,7 +127,7 @@ async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
     gate.wait_entered();
     caller.abort();
     assert!(caller.await.unwrap_err().is_cancelled());
-    let node = Arc::into_inner(node).expect("the caller has gone");
+    let node = Arc::into_inner(node).expect("the cancelled caller has released the node");
     let mut closing = tokio::spawn(node.close());
     for _ in 0..10_000 {
         tokio::select! {
@@ -138,7 +138,7 @@ async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
     }
     gate.release();
     closing.await.unwrap().unwrap();
-    let node = open(&files).await.expect("nobody has the directory");
+    let node = open(&files).await.expect("nothing uses the directory any more");
     assert_eq!(node.revision(), revision);
     node.close().await.unwrap();
 }

@@ -1,0 +1,114 @@
+//! Writes: each is checked, proposed to the group, and answered once it is
+//! applied.
+
+use super::admission::Attempt;
+use super::lifecycle::{Node, Shared};
+use super::purge;
+use crate::command::{Answer, Command, Execute, pack};
+use crate::error::{Error, Result};
+use crate::key::KeyRange;
+use crate::lease::TTL_SECONDS_MAX;
+use crate::machine::{self, EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX};
+
+impl Node {
+    /// Proposes a command. Returns once it is applied.
+    pub async fn propose(&self, command: Command) -> Result<Answer> {
+        self.shared.check_alarm(&command)?;
+        self.shared.check_compares(&command)?;
+        self.shared.check_quota(&command).await?;
+        let answer = self.shared.propose(&command).await;
+        self.shared.wake_duties_if_due();
+        answer
+    }
+
+    /// Makes history below a revision unreadable for etcd's clients. `physical`
+    /// also drops it for all clients, and returns once its space has been
+    /// reclaimed.
+    pub async fn compact(&self, revision: i64, physical: bool) -> Result<Answer> {
+        let answer = self.propose(Command::Compact { revision }).await?;
+        if physical {
+            purge::purge(&self.shared, revision).await?;
+        }
+        Ok(answer)
+    }
+
+    /// Runs a serializable transaction. If it fails with a conflict, its retry
+    /// has priority over transactions that began later.
+    pub async fn execute(&self, execute: Execute, attempt: Attempt) -> Result<Answer> {
+        self.shared.settings.execute.check(&execute, attempt)?;
+        let ranges = execute.writes.iter().map(|write| KeyRange::single(write.key.clone()));
+        let ranges = ranges.chain(execute.reads.iter().cloned()).collect();
+        let admitted = self.shared.admission.admit(attempt, ranges).await;
+        let answer = self.propose(Command::Execute(execute)).await;
+        admitted.finish(matches!(answer, Err(Error::Conflict { .. })));
+        answer
+    }
+
+    /// Grants a lease and returns its id and TTL. Chooses an id if `id` is 0,
+    /// and raises a TTL that is below the minimum.
+    pub async fn lease_grant(&self, id: i64, ttl_seconds: i64) -> Result<Answer> {
+        if ttl_seconds > TTL_SECONDS_MAX {
+            return Err(Error::LeaseTtlTooLarge);
+        }
+        let settings = &self.shared.settings;
+        let ttl_seconds = ttl_seconds.max(settings.lease_ttl_seconds_min);
+        let random = || settings.world.random.next_u64();
+        let id = if id == 0 { self.shared.leases.choose_id(random) } else { id };
+        self.propose(Command::LeaseGrant { id, ttl_seconds }).await
+    }
+
+    /// Revokes a lease. If it has many keys, entries before the final one
+    /// delete most of them.
+    pub async fn lease_revoke(&self, id: i64) -> Result<Answer> {
+        let state = &self.shared.state;
+        loop {
+            let (table, bytes_max) = (state.tables.lease_keys, EXPIRED_BYTES_MAX + 1);
+            let keys = state.owned_rows_some(table, id, EXPIRED_KEYS_MAX + 1, bytes_max)?;
+            let bytes = keys.iter().map(Vec::len).sum::<usize>();
+            if keys.len() <= EXPIRED_KEYS_MAX && bytes <= EXPIRED_BYTES_MAX {
+                return self.propose(Command::LeaseRevoke { id }).await;
+            }
+            let answer = self.propose(Command::Expire { ids: vec![id] }).await?;
+            if !self.shared.leases.exists(id) {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Proposes a command without the checks of [`Node::propose`].
+    pub(super) async fn propose(&self, command: &Command) -> Result<Answer> {
+        if let Some(error) = self.applier.stalled_by() {
+            return Err(error);
+        }
+        let time_micros = self.clocks.proposal_micros(|| self.state.sampled_time());
+        self.group.propose(pack(command, time_micros)?).await?
+    }
+
+    /// Refuses a transaction whose compares would block all others while they
+    /// read a large range. Not evaluated if the store is too small for that.
+    fn check_compares(&self, command: &Command) -> Result<()> {
+        let Command::Txn(txn) = command else { return Ok(()) };
+        if !txn.compares_ranges()
+            || self.state.counts.read().total() <= machine::COMPARED_KEYS_MAX as i64
+        {
+            return Ok(());
+        }
+        stele_grpc::offload::in_place(|| machine::check_compares(&self.state, &self.leases, txn))
+    }
+
+    /// Wakes the duties if a write made one due.
+    fn wake_duties_if_due(&self) {
+        if self.can_clear_alarm() || self.sample_due_by_bytes() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Returns whether a sample is due because of the bytes written since the
+    /// last.
+    pub(super) fn sample_due_by_bytes(&self) -> bool {
+        let step = self.settings.retention.sample_bytes();
+        self.state.written_bytes() - self.state.sampled_bytes() >= step
+    }
+}

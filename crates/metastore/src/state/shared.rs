@@ -1,0 +1,178 @@
+//! The stored state of a member, and the watermarks that bound reads of it.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use stele_engine::fatal::Mutex;
+use stele_engine::{Commit, Store};
+
+use super::counts::Counts;
+use super::tables::{Identity, Tables};
+use super::watermarks::{Sample, Watermarks};
+use crate::command::Alarm;
+use crate::consensus::Position;
+use crate::error::Result;
+
+/// The stored state of a member, shared by the applier and all readers.
+pub struct State {
+    pub store: Store,
+    pub tables: Tables,
+    pub identity: Identity,
+    revision: AtomicI64,
+    compacted: AtomicI64,
+    waterline: AtomicI64,
+    live_bytes: AtomicI64,
+    written_bytes: AtomicI64,
+    /// The written bytes, the wall clock and the group clock at the newest
+    /// sample.
+    sampled_bytes: AtomicI64,
+    sampled_time_micros: AtomicI64,
+    sampled_clock_micros: AtomicI64,
+    applied_index: AtomicU64,
+    applied_term: AtomicU64,
+    pub counts: RwLock<Counts>,
+    alarms: Mutex<Vec<(u64, Alarm)>>,
+    /// Whether there are any alarms, to check without the lock.
+    alarmed: AtomicBool,
+}
+
+/// What was found in the store when it was opened, for the applier.
+pub struct Recovered {
+    pub watermarks: Watermarks,
+    pub samples: Vec<Sample>,
+}
+
+impl State {
+    /// Opens the state in a store. A new store is initialized with the identity
+    /// that `new` returns.
+    pub fn open(store: Store, new: impl FnOnce() -> Identity) -> Result<(State, Recovered)> {
+        let tables = Tables::open(&store, new)?;
+        let watermarks = tables.read_watermarks(&store)?;
+        let samples = tables.read_samples(&store)?;
+        let alarms = tables.read_alarms(&store)?;
+        let state = State {
+            revision: AtomicI64::new(watermarks.revision),
+            compacted: AtomicI64::new(watermarks.compacted),
+            waterline: AtomicI64::new(watermarks.waterline),
+            live_bytes: AtomicI64::new(watermarks.live_bytes),
+            written_bytes: AtomicI64::new(watermarks.written_bytes),
+            sampled_bytes: AtomicI64::new(samples.last().map_or(0, |newest| newest.written_bytes)),
+            sampled_time_micros: AtomicI64::new(
+                samples.last().map_or(i64::MIN, |newest| newest.time_micros),
+            ),
+            sampled_clock_micros: AtomicI64::new(
+                samples.last().map_or(0, |newest| newest.clock_micros),
+            ),
+            applied_index: AtomicU64::new(watermarks.applied.index),
+            applied_term: AtomicU64::new(watermarks.applied.term),
+            counts: RwLock::new(Counts::load(&store, &tables, watermarks.revision)?),
+            alarmed: AtomicBool::new(!alarms.is_empty()),
+            alarms: Mutex::new(alarms),
+            identity: tables.identity(&store)?,
+            store,
+            tables,
+        };
+        Ok((state, Recovered { watermarks, samples }))
+    }
+
+    /// Returns the newest revision. Everything up to it can be read.
+    pub fn revision(&self) -> i64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// Returns the revision below which etcd's clients cannot read.
+    pub fn compacted(&self) -> i64 {
+        self.compacted.load(Ordering::Acquire).max(self.waterline())
+    }
+
+    /// Returns the revision below which nobody can read.
+    pub fn waterline(&self) -> i64 {
+        self.waterline.load(Ordering::Acquire)
+    }
+
+    /// Returns the bytes of the current keys and values.
+    pub fn live_bytes(&self) -> i64 {
+        self.live_bytes.load(Ordering::Acquire)
+    }
+
+    /// Returns the bytes of all keys and values ever written.
+    pub fn written_bytes(&self) -> i64 {
+        self.written_bytes.load(Ordering::Acquire)
+    }
+
+    /// Returns the written bytes at the newest sample.
+    pub fn sampled_bytes(&self) -> i64 {
+        self.sampled_bytes.load(Ordering::Acquire)
+    }
+
+    /// Returns the wall clock and the group clock at the newest sample; `None`
+    /// before the first.
+    pub fn sampled_time(&self) -> Option<(i64, i64)> {
+        let time_micros = self.sampled_time_micros.load(Ordering::Acquire);
+        let clock_micros = self.sampled_clock_micros.load(Ordering::Acquire);
+        (time_micros != i64::MIN).then_some((time_micros, clock_micros))
+    }
+
+    pub(crate) fn set_sampled(&self, sample: &Sample) {
+        self.sampled_bytes.store(sample.written_bytes, Ordering::Release);
+        self.sampled_clock_micros.store(sample.clock_micros, Ordering::Release);
+        self.sampled_time_micros.store(sample.time_micros, Ordering::Release);
+    }
+
+    pub fn applied(&self) -> Position {
+        Position {
+            index: self.applied_index.load(Ordering::Acquire),
+            term: self.applied_term.load(Ordering::Acquire),
+        }
+    }
+
+    pub fn alarms(&self) -> Vec<(u64, Alarm)> {
+        if !self.alarmed.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.alarms.lock().clone()
+    }
+
+    pub fn has_alarm(&self, wanted: Alarm) -> bool {
+        self.alarmed.load(Ordering::Acquire)
+            && self.alarms.lock().iter().any(|(_, alarm)| *alarm == wanted)
+    }
+
+    pub(crate) fn set_alarms(&self, alarms: Vec<(u64, Alarm)>) {
+        let alarmed = !alarms.is_empty();
+        *self.alarms.lock() = alarms;
+        self.alarmed.store(alarmed, Ordering::Release);
+    }
+
+    /// Commits the changes of a log entry. Called in log order.
+    pub(crate) fn commit(&self, commit: &Commit, index: u64) -> Result<()> {
+        self.store.apply_at(commit, index)?;
+        Ok(())
+    }
+
+    /// Commits a part of a log entry's changes ahead of the rest, so that a
+    /// large entry is never held in memory whole. All of its cells have
+    /// revisions that are not published yet. After a crash the whole entry is
+    /// replayed and writes the same cells.
+    pub(crate) fn commit_part(&self, commit: &Commit) -> Result<()> {
+        self.store.apply_part(commit)?;
+        Ok(())
+    }
+
+    /// Returns the log index up to which everything is on disk outside the log.
+    pub fn flushed(&self) -> u64 {
+        self.store.flushed_index()
+    }
+
+    /// Makes committed changes visible to readers. The lines are stored first:
+    /// a reader that sees the new revision sees them too.
+    pub(crate) fn publish(&self, watermarks: &Watermarks) {
+        self.compacted.store(watermarks.compacted, Ordering::Release);
+        self.waterline.store(watermarks.waterline, Ordering::Release);
+        self.live_bytes.store(watermarks.live_bytes, Ordering::Release);
+        self.written_bytes.store(watermarks.written_bytes, Ordering::Release);
+        self.applied_term.store(watermarks.applied.term, Ordering::Release);
+        self.applied_index.store(watermarks.applied.index, Ordering::Release);
+        self.revision.store(watermarks.revision, Ordering::Release);
+    }
+}
