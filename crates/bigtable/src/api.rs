@@ -12,9 +12,6 @@ use crate::data::{Data, DataServer};
 use crate::error::Result;
 use crate::table::Tables;
 
-/// The largest message a client may send: large enough for two cells of 100 MiB.
-pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
-
 /// The Bigtable API over one store.
 #[derive(Clone)]
 pub struct Api {

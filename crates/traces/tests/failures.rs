@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use stele_bigtable::client::{FamilyChange, Mutation};
+use stele_bigtable_client::{FamilyChange, Mutation};
 use stele_traces::{CommitIndex, Error, Kind, Params, Store};
 use support::*;
 use tonic::service::Routes;
@@ -96,7 +96,7 @@ async fn the_error_names_rows_that_were_not_written() {
     assert_eq!(digests(&store, dense(3), "").await.traces.len(), 2);
     let change = FamilyChange::Create {
         family: "P".into(),
-        gc_rule: stele_bigtable::client::GcRule::MaxVersions(1),
+        gc_rule: stele_bigtable_client::GcRule::MaxVersions(1),
     };
     served.client().modify_families("t", [change]).await.unwrap();
     store.put(&[put_at(0, NOON, entries)]).await.unwrap();

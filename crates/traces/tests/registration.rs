@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 use stele_traces::store::{Commit, NewCommit, Settings};
 use stele_traces::{CommitIndex, Error, Store};
 use support::*;

@@ -4,12 +4,9 @@ use crate::error::{Error, Result};
 use crate::name::{InstanceName, TABLE_ID_MAX, excerpt, is_table_id};
 use crate::proto::admin::CreateTableRequest;
 use crate::table::Definition;
+use stele_bigtable_proto::COMPRESSION_HEADER;
 use stele_engine::schema::Compression;
 use tonic::metadata::MetadataMap;
-
-/// The request header that selects the compression of a new table's files. The
-/// API has no field for it; other servers ignore the header.
-pub const COMPRESSION_HEADER: &str = "stele-compression";
 
 /// Returns the name and the definition of the new table. The instance need not
 /// exist.
