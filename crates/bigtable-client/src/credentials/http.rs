@@ -21,17 +21,16 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 /// Sends a request and returns the body of a successful response.
 pub async fn send(request: Request<Bytes>) -> Result<Bytes, String> {
     let uri = request.uri().clone();
-    let answered = tokio::time::timeout(TIMEOUT, exchange(&uri, request));
     let failed = |why: String| format!("{uri}: {why}");
-    let (status, body) = answered
+    let (status, body) = tokio::time::timeout(TIMEOUT, exchange(&uri, request))
         .await
-        .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
+        .map_err(|_| failed(format!("no response within {} s", TIMEOUT.as_secs())))?
         .map_err(failed)?;
     if status.is_success() {
         return Ok(body);
     }
-    let told = String::from_utf8_lossy(&body[..body.len().min(300)]).replace('\n', " ");
-    Err(failed(format!("{status}: {told}")))
+    let excerpt = String::from_utf8_lossy(&body[..body.len().min(300)]).replace('\n', " ");
+    Err(failed(format!("{status}: {excerpt}")))
 }
 
 async fn exchange(uri: &Uri, request: Request<Bytes>) -> Result<(StatusCode, Bytes), String> {
@@ -39,7 +38,7 @@ async fn exchange(uri: &Uri, request: Request<Bytes>) -> Result<(StatusCode, Byt
     let secure = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
-        _ => return Err("the address begins with neither https:// nor http://".into()),
+        _ => return Err("the address must begin with https:// or http://".into()),
     };
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
     let name = host.trim_start_matches('[').trim_end_matches(']');
@@ -48,9 +47,9 @@ async fn exchange(uri: &Uri, request: Request<Bytes>) -> Result<(StatusCode, Byt
         let name = ServerName::try_from(name.to_string()).map_err(|error| error.to_string())?;
         let connector = TlsConnector::from(tls()?);
         let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
-        over(stream, uri, request).await?
+        exchange_over(stream, uri, request).await?
     } else {
-        over(stream, uri, request).await?
+        exchange_over(stream, uri, request).await?
     };
     let (parts, body) = response.into_parts();
     let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
@@ -70,7 +69,8 @@ fn tls() -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-async fn over(
+/// Sends the request over an open connection.
+async fn exchange_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     uri: &Uri,
     request: Request<Bytes>,

@@ -1,20 +1,26 @@
-//! The identity of a client and how it obtains tokens: a service account signs a
-//! claim, a user presents a refresh token, a machine queries the metadata server.
+//! The identity of a client and how it obtains tokens: a service account signs a claim, a user presents
+//! a refresh token, a machine queries its metadata server, a workload exchanges a token of its own
+//! identity provider. Any of them may act as another service account.
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 
 use bytes::Bytes;
 use http::{Request, Uri, header};
 use serde::Deserialize;
-use stele_grpc::{Secret, keeps_secrets};
+use stele_grpc::Secret;
 
+use super::external::ExternalAccount;
+use super::file;
 use super::http::send;
+use super::impersonation::Impersonation;
 use super::jwt::SigningKey;
+use crate::call::url_encode;
 
-const SCOPE: &str = "https://www.googleapis.com/auth/bigtable.data \
-                     https://www.googleapis.com/auth/bigtable.admin.table";
-const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
+/// The permissions that the client needs.
+pub const SCOPE: &str = "https://www.googleapis.com/auth/bigtable.data \
+                         https://www.googleapis.com/auth/bigtable.admin.table";
 const METADATA_HOST: &str = "metadata.google.internal";
 const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 const JWT_GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -25,38 +31,25 @@ pub enum Identity {
     ServiceAccount { email: String, key: Box<SigningKey>, token_uri: Uri },
     User { client_id: String, client_secret: Secret, refresh_token: Secret, token_uri: Uri },
     Machine { metadata: Uri },
+    External(Box<ExternalAccount>),
+    Impersonated { source: Box<Identity>, account: Impersonation },
 }
 
-/// The response of a token server.
+/// A token and its lifetime, as a token server returns them.
 #[derive(Deserialize)]
-pub struct Granted {
+pub struct TokenResponse {
     pub access_token: String,
     /// The lifetime in seconds.
-    #[serde(default = "an_hour")]
+    #[serde(default = "lifetime_default")]
     pub expires_in: u64,
 }
 
-fn an_hour() -> u64 {
+fn lifetime_default() -> u64 {
     3600
 }
 
-/// A credentials file; its type determines its fields.
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum File {
-    ServiceAccount {
-        client_email: String,
-        private_key: String,
-        private_key_id: Option<String>,
-        token_uri: Option<String>,
-    },
-    AuthorizedUser {
-        client_id: String,
-        client_secret: String,
-        refresh_token: String,
-        token_uri: Option<String>,
-    },
-}
+/// A token request in progress.
+type Requested<'a> = Pin<Box<dyn Future<Output = Result<TokenResponse, String>> + Send + 'a>>;
 
 impl Identity {
     /// Determines the identity from the environment.
@@ -69,10 +62,11 @@ impl Identity {
         }
         let host = env::var("GCE_METADATA_HOST").unwrap_or_else(|_| METADATA_HOST.into());
         let machine = Identity::machine(&host)?;
-        machine.ask().await.map_err(|why| {
+        machine.request_token(SCOPE).await.map_err(|why| {
             format!(
-                "none found: GOOGLE_APPLICATION_CREDENTIALS is not set, gcloud has not logged in \
-                 (gcloud auth application-default login), and this is no machine at Google: {why}"
+                "none found: GOOGLE_APPLICATION_CREDENTIALS is not set, gcloud has no application \
+                 default credentials (run gcloud auth application-default login), and no metadata \
+                 server answers: {why}"
             )
         })?;
         Ok(machine)
@@ -80,63 +74,45 @@ impl Identity {
 
     pub fn machine(host: &str) -> Result<Identity, String> {
         let metadata = format!("http://{host}{METADATA_PATH}").parse();
-        let bad = |_| format!("GCE_METADATA_HOST {host:?} is no host");
-        Ok(Identity::Machine { metadata: metadata.map_err(bad)? })
+        let invalid = |_| format!("invalid GCE_METADATA_HOST {host:?}: use host or host:port");
+        Ok(Identity::Machine { metadata: metadata.map_err(invalid)? })
     }
 
     pub fn from_file(path: &Path) -> Result<Identity, String> {
         let json = std::fs::read(path);
         let json = json.map_err(|error| format!("{}: {error}", path.display()))?;
-        Identity::from_json(&json).map_err(|why| format!("{}: {why}", path.display()))
+        file::parse(&json).map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    pub fn from_json(json: &[u8]) -> Result<Identity, String> {
-        let uri = |text: Option<String>| {
-            let text = text.unwrap_or_else(|| TOKEN_URI.into());
-            if !text.contains("://") || !keeps_secrets(&text) {
-                return Err(format!("the token_uri {text:?} is neither https nor on this machine"));
-            }
-            text.parse::<Uri>().map_err(|error| format!("the token_uri {text:?}: {error}"))
-        };
-        match serde_json::from_slice(json).map_err(|error| error.to_string())? {
-            File::ServiceAccount { client_email, private_key, private_key_id, token_uri } => {
-                Ok(Identity::ServiceAccount {
-                    email: client_email,
-                    key: Box::new(SigningKey::new(&private_key, private_key_id)?),
-                    token_uri: uri(token_uri)?,
-                })
-            }
-            File::AuthorizedUser { client_id, client_secret, refresh_token, token_uri } => {
-                let token_uri = uri(token_uri)?;
-                let (client_secret, refresh_token) =
-                    (Secret::new(client_secret), Secret::new(refresh_token));
-                Ok(Identity::User { client_id, client_secret, refresh_token, token_uri })
-            }
-        }
-    }
-
-    /// Requests a token.
-    pub async fn ask(&self) -> Result<Granted, String> {
-        let request = match self {
-            Identity::ServiceAccount { email, key, token_uri } => {
-                let claim = key.sign(email, SCOPE, &token_uri.to_string())?;
-                post(token_uri, &[("grant_type", JWT_GRANT), ("assertion", &claim)])
-            }
-            Identity::User { client_id, client_secret, refresh_token, token_uri } => post(
-                token_uri,
-                &[
-                    ("grant_type", "refresh_token"),
-                    ("client_id", client_id),
-                    ("client_secret", client_secret.expose()),
-                    ("refresh_token", refresh_token.expose()),
-                ],
-            ),
-            Identity::Machine { metadata } => {
-                Request::get(metadata).header("Metadata-Flavor", "Google").body(Bytes::new())
-            }
-        };
-        let body = send(request.map_err(|error| error.to_string())?).await?;
-        serde_json::from_slice(&body).map_err(|error| format!("the answer is no token: {error}"))
+    /// Requests a token that is valid for `scope`, as far as the identity can choose.
+    pub fn request_token<'a>(&'a self, scope: &'a str) -> Requested<'a> {
+        Box::pin(async move {
+            let request = match self {
+                Identity::ServiceAccount { email, key, token_uri } => {
+                    let claim = key.sign(email, scope, &token_uri.to_string())?;
+                    post_form(token_uri, &[("grant_type", JWT_GRANT), ("assertion", &claim)])
+                }
+                Identity::User { client_id, client_secret, refresh_token, token_uri } => post_form(
+                    token_uri,
+                    &[
+                        ("grant_type", "refresh_token"),
+                        ("client_id", client_id),
+                        ("client_secret", client_secret.expose()),
+                        ("refresh_token", refresh_token.expose()),
+                    ],
+                ),
+                Identity::Machine { metadata } => {
+                    Request::get(metadata).header("Metadata-Flavor", "Google").body(Bytes::new())
+                }
+                Identity::External(account) => account.exchange_request(scope).await?,
+                Identity::Impersonated { source, account } => {
+                    return account.request_token(source, scope).await;
+                }
+            };
+            let body = send(request.map_err(|error| error.to_string())?).await?;
+            serde_json::from_slice(&body)
+                .map_err(|error| format!("the response contains no token: {error}"))
+        })
     }
 }
 
@@ -148,11 +124,10 @@ fn gcloud_file() -> Option<PathBuf> {
     Some(dir.join(GCLOUD_FILE))
 }
 
-fn post(uri: &Uri, fields: &[(&str, &str)]) -> http::Result<Request<Bytes>> {
-    let fields: Vec<_> = fields
-        .iter()
-        .map(|(name, value)| format!("{name}={}", crate::call::url_encode(value)))
-        .collect();
+/// Returns a request that submits a form.
+pub fn post_form(uri: &Uri, fields: &[(&str, &str)]) -> http::Result<Request<Bytes>> {
+    let fields: Vec<_> =
+        fields.iter().map(|(name, value)| format!("{name}={}", url_encode(value))).collect();
     Request::post(uri)
         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
         .body(fields.join("&").into())

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 /// The lifetime of a claim.
-const LIFE_SECONDS: u64 = 3600;
+const LIFETIME_SECONDS: u64 = 3600;
 
 /// The private key of a service account.
 pub struct SigningKey {
@@ -20,7 +20,7 @@ pub struct SigningKey {
 }
 
 #[derive(Serialize)]
-struct Head<'a> {
+struct Header<'a> {
     alg: &'static str,
     typ: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,17 +42,17 @@ impl SigningKey {
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| format!("the private key is not PKCS #8 in PEM: {error}"))?;
         let key = RsaKeyPair::from_pkcs8(der.secret_pkcs8_der())
-            .map_err(|error| format!("the private key is no RSA key: {error}"))?;
+            .map_err(|error| format!("the private key is not an RSA key: {error}"))?;
         Ok(SigningKey { key, id })
     }
 
     /// Signs a claim by `issuer` for `scope`, intended for `audience`.
     pub fn sign(&self, issuer: &str, scope: &str, audience: &str) -> Result<String, String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let head = Head { alg: "RS256", typ: "JWT", kid: self.id.as_deref() };
+        let header = Header { alg: "RS256", typ: "JWT", kid: self.id.as_deref() };
         let claims =
-            Claims { iss: issuer, scope, aud: audience, iat: now, exp: now + LIFE_SECONDS };
-        let mut token = format!("{}.{}", encoded(&head), encoded(&claims));
+            Claims { iss: issuer, scope, aud: audience, iat: now, exp: now + LIFETIME_SECONDS };
+        let mut token = format!("{}.{}", encoded(&header), encoded(&claims));
         let mut signature = vec![0; self.key.public().modulus_len()];
         self.key
             .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), token.as_bytes(), &mut signature)

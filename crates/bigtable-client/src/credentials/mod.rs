@@ -1,14 +1,22 @@
-//! Tokens for Google's service, fetched on demand and cached until shortly before
-//! they expire.
+//! Tokens for Google's service, fetched on demand and cached until shortly before they expire.
+//!
+//! - `identity`: who the client is and how it requests a token
+//! - `file`: credentials files
+//! - `jwt`, `external`, `impersonation`: the requests of service accounts, of workloads with an
+//!   identity elsewhere, and of identities that act as another
+//! - `http`: sends a request to a token server
 
+mod external;
+mod file;
 mod http;
 mod identity;
+mod impersonation;
 mod jwt;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use identity::Identity;
+use identity::{Identity, SCOPE};
 use parking_lot::RwLock;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -16,7 +24,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::error::{Error, Result};
 
-/// The source of tokens.
+/// Where the client's identity comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
     /// No authentication: emulators, Stele.
@@ -26,15 +34,17 @@ pub enum Credentials {
     /// `GOOGLE_APPLICATION_CREDENTIALS`, the one written by `gcloud auth
     /// application-default login`, or the metadata server of a machine at Google.
     ApplicationDefault,
-    /// A service account key or a user's refresh token, as JSON.
+    /// A file in the format of Google's tools: a service account key, a user's
+    /// refresh token, a configuration for workload identity federation, or an
+    /// impersonated service account.
     File(PathBuf),
 }
 
 /// A token is renewed at most this long before it expires.
 const RENEW_BEFORE_MAX: Duration = Duration::from_secs(300);
 
-/// No token is cached longer, whatever lifetime it states.
-const LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The longest time for which a token is cached, whatever lifetime the server states.
+const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The tokens of one identity.
 pub struct Tokens {
@@ -52,7 +62,7 @@ struct Token {
 }
 
 impl Tokens {
-    /// Determines the identity. `None` if no authentication is needed.
+    /// Determines the identity. Returns `None` if no authentication is needed.
     pub async fn new(credentials: &Credentials) -> Result<Option<Tokens>> {
         let identity = match credentials {
             Credentials::None => return Ok(None),
@@ -81,7 +91,7 @@ impl Tokens {
                 Ok(token.header)
             }
             Err(why) => match self.current.read().clone() {
-                // Still valid, though not for long.
+                // Due for renewal, but still valid.
                 Some(token) if Instant::now() < token.expires_at => Ok(token.header),
                 _ => Err(Error::Credentials(why)),
             },
@@ -93,16 +103,15 @@ impl Tokens {
     }
 
     async fn fetch(&self) -> Result<Token, String> {
-        let asked_at = Instant::now();
-        let granted = self.identity.ask().await?;
-        let mut header: MetadataValue<Ascii> =
-            format!("Bearer {}", granted.access_token)
-                .parse()
-                .map_err(|_| "the token that was granted cannot be sent".to_string())?;
+        let requested_at = Instant::now();
+        let response = self.identity.request_token(SCOPE).await?;
+        let mut header: MetadataValue<Ascii> = format!("Bearer {}", response.access_token)
+            .parse()
+            .map_err(|_| "the token cannot be sent in a header".to_string())?;
         header.set_sensitive(true);
-        let life = Duration::from_secs(granted.expires_in).min(LIFE_MAX);
-        let renew_at = asked_at + life - RENEW_BEFORE_MAX.min(life / 10);
-        Ok(Token { header, renew_at, expires_at: asked_at + life })
+        let lifetime = Duration::from_secs(response.expires_in).min(LIFETIME_MAX);
+        let renew_at = requested_at + lifetime - RENEW_BEFORE_MAX.min(lifetime / 10);
+        Ok(Token { header, renew_at, expires_at: requested_at + lifetime })
     }
 }
 

@@ -60,11 +60,11 @@ impl TokenServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::new(Lock::new(Vec::new()));
-        let noted = requests.clone();
+        let recorded = requests.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let request = answer(stream, status, &body.to_string()).await;
-                noted.lock().push(request);
+                let request = respond(stream, status, &body.to_string()).await;
+                recorded.lock().push(request);
             }
         });
         TokenServer { address, requests }
@@ -75,7 +75,7 @@ impl TokenServer {
         TokenServer::start("200 OK", token).await
     }
 
-    fn asked(&self) -> usize {
+    fn requested(&self) -> usize {
         self.requests.lock().len()
     }
 
@@ -87,7 +87,7 @@ impl TokenServer {
             "private_key_id": "k1",
             "token_uri": format!("http://{}/token", self.address),
         });
-        Identity::from_json(file.to_string().as_bytes()).unwrap()
+        parsed(&file)
     }
 
     fn user(&self) -> Identity {
@@ -98,12 +98,12 @@ impl TokenServer {
             "refresh_token": "1//r",
             "token_uri": format!("http://{}/token", self.address),
         });
-        Identity::from_json(file.to_string().as_bytes()).unwrap()
+        parsed(&file)
     }
 }
 
 /// Reads one request, responds to it, and returns it.
-async fn answer(mut stream: TcpStream, status: &str, body: &str) -> String {
+async fn respond(mut stream: TcpStream, status: &str, body: &str) -> String {
     let mut request = Vec::new();
     loop {
         let text = String::from_utf8(request.clone()).unwrap();
@@ -122,6 +122,10 @@ async fn answer(mut stream: TcpStream, status: &str, body: &str) -> String {
     String::from_utf8(request).unwrap()
 }
 
+fn parsed(file: &Value) -> Identity {
+    file::parse(file.to_string().as_bytes()).unwrap()
+}
+
 async fn header(tokens: &Tokens) -> String {
     tokens.authorization().await.unwrap().to_str().unwrap().to_string()
 }
@@ -138,15 +142,15 @@ async fn a_service_account_signs_a_claim_for_its_token() {
     assert!(request.starts_with("POST /token HTTP/1.1\r\n"), "{request}");
     let grant = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=";
     let claim = request.split_once(grant).unwrap().1;
-    let [head, claims, signature] = claim.split('.').collect::<Vec<_>>()[..] else {
+    let [header, claims, signature] = claim.split('.').collect::<Vec<_>>()[..] else {
         panic!("not three parts: {claim}");
     };
     let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
     UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public)
-        .verify(format!("{head}.{claims}").as_bytes(), &decoded(signature))
+        .verify(format!("{header}.{claims}").as_bytes(), &decoded(signature))
         .unwrap();
-    let head: Value = serde_json::from_slice(&decoded(head)).unwrap();
-    assert_eq!(head, json!({"alg": "RS256", "typ": "JWT", "kid": "k1"}));
+    let header: Value = serde_json::from_slice(&decoded(header)).unwrap();
+    assert_eq!(header, json!({"alg": "RS256", "typ": "JWT", "kid": "k1"}));
     let claims: Value = serde_json::from_slice(&decoded(claims)).unwrap();
     assert_eq!(claims["iss"], "me@example.com");
     assert_eq!(claims["aud"], format!("http://{}/token", server.address));
@@ -155,7 +159,7 @@ async fn a_service_account_signs_a_claim_for_its_token() {
 }
 
 #[tokio::test]
-async fn a_user_shows_the_refresh_token() {
+async fn a_user_presents_the_refresh_token() {
     let server = TokenServer::granting(3600).await;
     assert_eq!(header(&Tokens::of(server.user())).await, "Bearer tok");
     let request = server.requests.lock()[0].clone();
@@ -165,7 +169,7 @@ async fn a_user_shows_the_refresh_token() {
 }
 
 #[tokio::test]
-async fn a_machine_asks_its_host() {
+async fn a_machine_queries_its_metadata_server() {
     let server = TokenServer::granting(3600).await;
     let machine = Identity::machine(&server.address).unwrap();
     assert_eq!(header(&Tokens::of(machine)).await, "Bearer tok");
@@ -173,6 +177,117 @@ async fn a_machine_asks_its_host() {
     let path = "get /computemetadata/v1/instance/service-accounts/default/token http/1.1";
     assert!(request.starts_with(path), "{request}");
     assert!(request.contains("metadata-flavor: google\r\n"), "{request}");
+}
+
+/// The configuration of a workload whose provider writes its token to a file.
+fn external_account(server: &TokenServer, subject: &std::path::Path) -> Value {
+    json!({
+        "type": "external_account",
+        "audience": "//iam.googleapis.com/pools/p",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": format!("http://{}/sts", server.address),
+        "credential_source": {"file": subject},
+    })
+}
+
+#[tokio::test]
+async fn a_workload_exchanges_the_current_token_of_its_provider() {
+    let server = TokenServer::granting(3600).await;
+    let dir = tempfile::tempdir().unwrap();
+    let subject = dir.path().join("token");
+    std::fs::write(&subject, "first\n").unwrap();
+    let tokens = Tokens::of(parsed(&external_account(&server, &subject)));
+    assert_eq!(header(&tokens).await, "Bearer tok");
+    let request = server.requests.lock()[0].clone();
+    assert!(request.starts_with("POST /sts HTTP/1.1\r\n"), "{request}");
+    for field in [
+        "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange",
+        "audience=%2F%2Fiam.googleapis.com%2Fpools%2Fp",
+        "requested_token_type=urn%3Aietf%3Aparams%3Aoauth%3Atoken-type%3Aaccess_token",
+        "subject_token_type=urn%3Aietf%3Aparams%3Aoauth%3Atoken-type%3Ajwt",
+        "scope=https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fbigtable.data",
+    ] {
+        assert!(request.contains(field), "{field} in {request}");
+    }
+    assert!(request.ends_with("&subject_token=first"), "{request}");
+
+    // The provider replaces its token from time to time.
+    std::fs::write(&subject, "second").unwrap();
+    tokens.current.write().as_mut().unwrap().renew_at = Instant::now();
+    header(&tokens).await;
+    assert!(server.requests.lock()[1].ends_with("&subject_token=second"));
+}
+
+#[tokio::test]
+async fn a_subject_token_may_come_from_a_server_and_in_json() {
+    let provider = TokenServer::start("200 OK", json!({"value": "theirs"})).await;
+    let server = TokenServer::granting(3600).await;
+    let mut file = external_account(&server, std::path::Path::new("unused"));
+    file["client_id"] = "id".into();
+    file["client_secret"] = "secret".into();
+    file["credential_source"] = json!({
+        "url": format!("http://{}/identity", provider.address),
+        "headers": {"Metadata": "True"},
+        "format": {"type": "json", "subject_token_field_name": "value"},
+    });
+    assert_eq!(header(&Tokens::of(parsed(&file))).await, "Bearer tok");
+    let asked = provider.requests.lock()[0].to_lowercase();
+    assert!(asked.starts_with("get /identity") && asked.contains("metadata: true"), "{asked}");
+    let request = server.requests.lock()[0].clone();
+    assert!(request.ends_with("&subject_token=theirs"), "{request}");
+    assert!(request.contains("authorization: Basic aWQ6c2VjcmV0\r\n"), "{request}");
+
+    file["credential_source"]["format"]["subject_token_field_name"] = "other".into();
+    let error = Tokens::of(parsed(&file)).authorization().await.unwrap_err().to_string();
+    assert!(error.contains("missing field `other`") && error.contains("/identity"), "{error}");
+}
+
+#[tokio::test]
+async fn an_identity_may_act_as_a_service_account() {
+    let generated = json!({
+        "access_token": "own", "expires_in": 60,
+        "accessToken": "theirs", "expireTime": "2030-01-01T00:00:00Z",
+    });
+    let server = TokenServer::start("200 OK", generated).await;
+    let url =
+        format!("http://{}/v1/projects/-/serviceAccounts/a@b:generateAccessToken", server.address);
+    let dir = tempfile::tempdir().unwrap();
+    let subject = dir.path().join("token");
+    std::fs::write(&subject, "subject").unwrap();
+    let mut federated = external_account(&server, &subject);
+    federated["service_account_impersonation_url"] = url.clone().into();
+    federated["service_account_impersonation"] = json!({"token_lifetime_seconds": 600});
+    let impersonated = json!({
+        "type": "impersonated_service_account",
+        "service_account_impersonation_url": url,
+        "delegates": ["c@d"],
+        "source_credentials": {
+            "type": "authorized_user",
+            "client_id": "id",
+            "client_secret": "s",
+            "refresh_token": "r",
+            "token_uri": format!("http://{}/token", server.address),
+        },
+    });
+    for (file, lifetime, delegates) in
+        [(federated, 600, json!([])), (impersonated, 3600, json!(["c@d"]))]
+    {
+        let tokens = Tokens::of(parsed(&file));
+        let before = Instant::now();
+        assert_eq!(header(&tokens).await, "Bearer theirs");
+        let expires_at = tokens.current.read().clone().unwrap().expires_at;
+        let lasts = expires_at - before;
+        assert_eq!(lasts.as_secs(), lifetime);
+        let request = server.requests.lock().last().unwrap().clone();
+        let path = "POST /v1/projects/-/serviceAccounts/a@b:generateAccessToken HTTP/1.1";
+        assert!(request.starts_with(path), "{request}");
+        assert!(request.contains("authorization: Bearer own\r\n"), "{request}");
+        let body = request.split_once("\r\n\r\n").unwrap().1;
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["lifetime"], format!("{lifetime}s"));
+        assert_eq!(body["delegates"], delegates);
+        assert_eq!(body["scope"].as_array().unwrap().len(), 2);
+    }
 }
 
 #[tokio::test]
@@ -201,7 +316,7 @@ async fn a_token_is_fetched_once_for_all_and_kept() {
     for asked in asking {
         assert_eq!(asked.await.unwrap(), "Bearer tok");
     }
-    assert_eq!(server.asked(), 1);
+    assert_eq!(server.requested(), 1);
 }
 
 #[tokio::test]
@@ -213,16 +328,16 @@ async fn a_token_is_replaced_before_it_expires() {
     assert_eq!(token.expires_at - token.renew_at, RENEW_BEFORE_MAX);
     tokens.current.write().as_mut().unwrap().renew_at = Instant::now();
     header(&tokens).await;
-    assert_eq!(server.asked(), 2);
+    assert_eq!(server.requested(), 2);
 }
 
 #[tokio::test]
-async fn an_endless_token_is_not_kept_for_ever() {
+async fn a_token_without_end_is_not_cached_for_ever() {
     let server = TokenServer::granting(u64::MAX).await;
     let tokens = Tokens::of(server.user());
     header(&tokens).await;
     let token = tokens.current.read().clone().unwrap();
-    assert!(token.expires_at <= Instant::now() + LIFE_MAX);
+    assert!(token.expires_at <= Instant::now() + LIFETIME_MAX);
 }
 
 #[tokio::test]
@@ -241,11 +356,30 @@ async fn a_token_that_cannot_be_replaced_serves_until_it_expires() {
 }
 
 #[test]
-fn files_that_say_nothing_are_refused_with_the_reason() {
+fn files_without_an_identity_are_rejected_with_the_reason() {
     for (file, says) in [
         ("", "EOF"),
         ("{}", "type"),
         (r#"{"type": "external_account"}"#, "external_account"),
+        (r#"{"type": "external_account"}"#, "audience"),
+        (
+            r#"{"type": "external_account", "audience": "a", "subject_token_type": "t",
+                "token_url": "https://x/", "credential_source": {"environment_id": "aws1"}}"#,
+            "only file and url are supported",
+        ),
+        (r#"{"type": "gdch_service_account"}"#, "use service_account"),
+        (
+            r#"{"type": "impersonated_service_account",
+                "service_account_impersonation_url": "http://example.com/x",
+                "source_credentials": {}}"#,
+            "only over https",
+        ),
+        (
+            r#"{"type": "impersonated_service_account",
+                "service_account_impersonation_url": "https://example.com/x",
+                "source_credentials": {"type": "impersonated_service_account"}}"#,
+            "delegates",
+        ),
         (r#"{"type": "service_account", "client_email": "a"}"#, "private_key"),
         (r#"{"type": "service_account", "client_email": "a", "private_key": "b"}"#, "not PKCS #8"),
         (
@@ -254,7 +388,7 @@ fn files_that_say_nothing_are_refused_with_the_reason() {
             "token_uri",
         ),
     ] {
-        let Err(why) = Identity::from_json(file.as_bytes()) else { panic!("taken: {file}") };
+        let Err(why) = file::parse(file.as_bytes()) else { panic!("taken: {file}") };
         assert!(why.contains(says), "{file}: {why}");
     }
     let missing = Identity::from_file(std::path::Path::new("no-such-file.json"));
