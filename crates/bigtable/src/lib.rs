@@ -3,7 +3,7 @@
 //! The path of a call: a request arrives at `data` or `admin`, its resource name
 //! is parsed (`name`) and its table looked up (`table`). A write is validated as
 //! a whole and becomes one engine commit. A read becomes an engine scan, narrowed
-//! to what the filter (`filter`) can let through; its cells are encoded
+//! to what the filter (`filter`, `regex`) can let through; its cells are encoded
 //! into the chunks of the response as they are read. Failures are an `Error`, and
 //! each error has exactly one gRPC status.
 #![forbid(unsafe_code)]
