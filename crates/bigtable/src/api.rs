@@ -12,6 +12,8 @@ use crate::data::{Data, DataServer};
 use crate::error::Result;
 use crate::table::Tables;
 
+pub use stele_bigtable_proto::MESSAGE_BYTES_MAX;
+
 /// The Bigtable API over one store.
 #[derive(Clone)]
 pub struct Api {

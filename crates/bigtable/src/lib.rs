@@ -19,6 +19,7 @@ pub mod proto;
 pub mod reserved;
 pub mod table;
 
-pub use api::Api;
+pub use api::{Api, MESSAGE_BYTES_MAX};
 pub use error::{Error, Result};
-pub use stele_bigtable_proto::MESSAGE_BYTES_MAX;
+/// The patterns of row filters.
+pub use stele_re2 as regex;

@@ -4,9 +4,10 @@ use crate::error::{Error, Result};
 use crate::name::{InstanceName, TABLE_ID_MAX, excerpt, is_table_id};
 use crate::proto::admin::CreateTableRequest;
 use crate::table::Definition;
-use stele_bigtable_proto::COMPRESSION_HEADER;
 use stele_engine::schema::Compression;
 use tonic::metadata::MetadataMap;
+
+pub use stele_bigtable_proto::COMPRESSION_HEADER;
 
 /// Returns the name and the definition of the new table. The instance need not
 /// exist.

@@ -34,6 +34,7 @@ use crate::proto::longrunning::operations_server::OperationsServer;
 use crate::table::Tables;
 
 pub use cluster::cluster_id;
+pub use create::COMPRESSION_HEADER;
 pub use instances::InstanceAdmin;
 pub use operations::TableOperations;
 pub use tables::TableAdmin;

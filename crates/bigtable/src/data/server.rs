@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use prost::Message;
-use stele_bigtable_proto::MESSAGE_BYTES_MAX;
 use stele_grpc::{Answering, Any, MessageBody, MethodPath, Precheck, unary};
 use tonic::Status;
 use tonic::body::Body;
@@ -18,6 +17,7 @@ use super::plan::{self, Plan};
 use super::read::{self, RowMessages};
 use super::response_memory::ResponseMemory;
 use super::{Data, features, outcomes, request};
+use crate::api::MESSAGE_BYTES_MAX;
 use crate::name::InstanceName;
 use crate::precheck;
 use crate::proto::v2;

@@ -11,7 +11,7 @@ use super::node::{ColumnRange, Node};
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
-use stele_re2::{Pattern, PatternBudget, PatternError};
+use crate::regex::{Pattern, PatternBudget, PatternError};
 
 /// The maximum encoded size of a filter.
 pub const FILTER_BYTES_MAX: usize = 20480;

@@ -4,7 +4,7 @@ use stele_engine::{Columns, FamilyColumns};
 
 use super::node::ColumnRange;
 use super::ranges::Ranges;
-use stele_re2::Pattern;
+use crate::regex::Pattern;
 
 /// The families of a table.
 pub struct Families<'f> {

@@ -41,7 +41,7 @@ use stele_engine::ScanSpec;
 
 use crate::error::Result;
 use crate::proto::v2;
-use stele_re2::PatternBudget;
+use crate::regex::PatternBudget;
 
 /// A validated filter. Cheap to clone: patterns are shared.
 #[derive(Clone, Debug)]

@@ -185,7 +185,7 @@ mod tests {
 
     use super::super::node::ColumnRange;
     use super::*;
-    use stele_re2::Pattern;
+    use crate::regex::Pattern;
 
     fn pattern(regex: &str) -> Pattern {
         Pattern::new(regex.as_bytes()).unwrap()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{RowRange, TimeRange};
 
-use stele_re2::Pattern;
+use crate::regex::Pattern;
 
 #[derive(Clone, Debug)]
 pub enum Node {
