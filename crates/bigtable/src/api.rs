@@ -23,6 +23,7 @@ pub struct Api {
 }
 
 impl Api {
+    /// Creates the API over a store.
     pub fn new(store: Arc<Store>) -> Result<Api> {
         Api::with_clock(store, Arc::new(SystemClock::new()))
     }
@@ -35,6 +36,7 @@ impl Api {
         Ok(Api { tables, data, clock })
     }
 
+    /// Returns the registry of tables.
     pub fn tables(&self) -> &Arc<Tables> {
         &self.tables
     }
