@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde_json::json;
 use stele_bigtable::Api;
-use stele_bigtable::client::{Client, Options};
+use stele_bigtable_client::{Client, Options};
 use stele_engine::Store as Engine;
 use stele_engine::world::World;
 use stele_traces::ingest::Files;

@@ -12,8 +12,7 @@ use crate::data::{Data, DataServer};
 use crate::error::Result;
 use crate::table::Tables;
 
-/// The largest message a client may send: large enough for two cells of 100 MiB.
-pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
+pub use stele_bigtable_proto::MESSAGE_BYTES_MAX;
 
 /// The Bigtable API over one store.
 #[derive(Clone)]
@@ -24,6 +23,7 @@ pub struct Api {
 }
 
 impl Api {
+    /// Creates the API over a store.
     pub fn new(store: Arc<Store>) -> Result<Api> {
         Api::with_clock(store, Arc::new(SystemClock::new()))
     }
@@ -36,6 +36,7 @@ impl Api {
         Ok(Api { tables, data, clock })
     }
 
+    /// Returns the registry of tables.
     pub fn tables(&self) -> &Arc<Tables> {
         &self.tables
     }

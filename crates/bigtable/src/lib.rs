@@ -4,7 +4,7 @@
 //! form must pass first (`precheck`); its resource name is parsed ([`name`]) and its
 //! table looked up ([`table`]). A write is validated as a whole and becomes one
 //! engine commit. A read becomes an engine scan, narrowed to what the filter
-//! ([`filter`], [`regex`]) can pass; its cells are encoded into the chunks of the
+//! ([`filter`]) can pass; its cells are encoded into the chunks of the
 //! response as they are read. Failures are an [`Error`], and each error has exactly
 //! one gRPC status. [`Api`] joins the services over one store; the project of
 //! [`reserved`] can only be accessed within the process.
@@ -52,16 +52,16 @@
 
 pub mod admin;
 mod api;
-pub mod client;
 pub mod data;
 mod error;
 pub mod filter;
 pub mod name;
 mod precheck;
 pub mod proto;
-pub mod regex;
 pub mod reserved;
 pub mod table;
 
 pub use api::{Api, MESSAGE_BYTES_MAX};
 pub use error::{Error, Result};
+/// The patterns of row filters.
+pub use stele_re2 as regex;

@@ -156,19 +156,19 @@ pub fn excerpt(text: &str) -> &str {
 /// Returns whether `segment` can name a project or instance. Neither needs to
 /// exist, so the check only prevents confusion with other names.
 fn is_segment(segment: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+    let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     !segment.is_empty()
         && segment != ALL
         && segment.len() <= SEGMENT_BYTES_MAX
-        && segment.bytes().all(fine)
+        && segment.bytes().all(allowed)
 }
 
 /// Returns whether `id` matches `[_a-zA-Z0-9][-_.a-zA-Z0-9]*`, up to 50
 /// characters.
 pub fn is_table_id(id: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     id.len() <= TABLE_ID_MAX
-        && id.bytes().all(fine)
+        && id.bytes().all(allowed)
         && id.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric() || first == b'_')
 }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_names_are_refused_with_the_form_expected() {
+    fn malformed_names_are_rejected_with_the_expected_form() {
         let long = format!("projects/p/instances/i/tables/{}", "t".repeat(51));
         for name in [
             "",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dash_names_all_instances_only_where_a_list_is_asked_for() {
+    fn a_dash_names_all_instances_only_in_list_requests() {
         let all = Instances::parse("projects/p/instances/-").unwrap();
         assert_eq!(all, Instances::All(ProjectName { project: "p" }));
         assert!(matches!(Instances::parse("projects/p/instances/i").unwrap(), Instances::One(_)));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_megabytes_is_told_back_in_short() {
+    fn a_long_name_is_shortened_in_the_error() {
         let name = "é".repeat(1 << 20);
         assert!(TableName::parse(&name).unwrap_err().to_string().len() < 400);
     }

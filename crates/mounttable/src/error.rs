@@ -1,6 +1,6 @@
 //! Errors of the naming service and their gRPC codes.
 
-use stele_bigtable::client as bigtable;
+use stele_bigtable_client as bigtable;
 use tonic::{Code, Status};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

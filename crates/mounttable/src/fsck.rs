@@ -11,7 +11,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 
 use crate::access::Permissions;
 use crate::blessing::Caller;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use stele_bigtable::client::{Mutation, Row};
+use stele_bigtable_client::{Mutation, Row};
 
 use crate::access::{Permissions, PermissionsPool};
 use crate::error::{Error, Result};
@@ -233,7 +233,7 @@ fn text(value: Option<&Bytes>) -> Option<String> {
 }
 
 fn servers(row: &Row) -> Result<Vec<Server>, String> {
-    let server = |cell: &stele_bigtable::client::Cell| {
+    let server = |cell: &stele_bigtable_client::Cell| {
         let address =
             text(Some(&cell.qualifier)).ok_or("the address of a server is not valid UTF-8")?;
         let flags = serde_json::from_slice(&cell.value)
@@ -284,7 +284,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stele_bigtable::client::Cell;
+    use stele_bigtable_client::Cell;
 
     fn cell(family: &str, column: &[u8], micros: i64, value: &str) -> Cell {
         Cell {

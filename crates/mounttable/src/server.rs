@@ -274,7 +274,7 @@ impl Service for Server {
 #[cfg(test)]
 mod tests {
     use stele_bigtable::Api;
-    use stele_bigtable::client::{Client, Options};
+    use stele_bigtable_client::{Client, Options};
     use stele_engine::Store;
     use stele_engine::world::World;
 

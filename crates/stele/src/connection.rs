@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use stele_bigtable::client::{Client, Credentials, Error, Options};
+use stele_bigtable_client::{Client, Credentials, Error, Options};
 use tonic::Code;
 
 use crate::reach::{self, ENDPOINT, TlsFiles};

@@ -1,6 +1,6 @@
 //! Errors of traces, with messages that say what to do. Each kind has one HTTP status.
 
-use stele_bigtable::client;
+use stele_bigtable_client as client;
 use tonic::Code;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

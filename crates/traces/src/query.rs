@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use stele_bigtable::regex::Pattern;
+use stele_re2::Pattern;
 
 use crate::error::{Error, Result};
 use crate::ordered::{OrderedParamSet, pair};

@@ -7,9 +7,7 @@ use crate::table::Definition;
 use stele_engine::schema::Compression;
 use tonic::metadata::MetadataMap;
 
-/// The request header that selects the compression of a new table's files. The
-/// API has no field for it; other servers ignore the header.
-pub const COMPRESSION_HEADER: &str = "stele-compression";
+pub use stele_bigtable_proto::COMPRESSION_HEADER;
 
 /// Validates a request. Returns the name and the definition of the new table. The
 /// instance need not exist.

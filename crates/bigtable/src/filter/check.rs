@@ -8,7 +8,7 @@ use super::node::Node;
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::proto::v2::row_filter::{Chain, Condition, Filter as Kind, Interleave};
-use crate::regex::PatternBudget;
+use stele_re2::PatternBudget;
 
 /// The maximum encoded size of a filter.
 pub const FILTER_BYTES_MAX: usize = 20480;

@@ -4,7 +4,7 @@ use stele_engine::{Columns, FamilyColumns};
 
 use super::node::ColumnRange;
 use super::ranges::Ranges;
-use crate::regex::Pattern;
+use stele_re2::Pattern;
 
 /// The families of a table.
 pub struct Families<'f> {

@@ -9,7 +9,7 @@ use super::check::{Checked, Patterns};
 use super::node::{ColumnRange, Node};
 use crate::proto::v2;
 use crate::proto::v2::row_filter::Filter as Kind;
-use crate::regex::{Pattern, PatternError};
+use stele_re2::{Pattern, PatternError};
 
 const LABEL_BYTES_MAX: usize = 15;
 

@@ -136,7 +136,7 @@ mod tests {
 
     use super::super::node::ColumnRange;
     use super::*;
-    use crate::regex::Pattern;
+    use stele_re2::Pattern;
 
     fn pattern(regex: &str) -> Pattern {
         Pattern::new(regex.as_bytes()).unwrap()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::{RowRange, TimeRange};
 
-use crate::regex::Pattern;
+use stele_re2::Pattern;
 
 #[derive(Clone, Debug)]
 pub enum Node {

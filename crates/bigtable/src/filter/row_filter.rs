@@ -8,7 +8,7 @@ use super::residual::ResidualFilter;
 use super::{check, narrow, wire};
 use crate::error::Result;
 use crate::proto::v2;
-use crate::regex::PatternBudget;
+use stele_re2::PatternBudget;
 
 /// A validated filter. Cheap to clone: patterns are shared.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ mod data_calls;
 mod server;
 
 mod admin;
+mod client;
 mod conditional_writes;
 mod filters;
 mod reads;

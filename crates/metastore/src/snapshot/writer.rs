@@ -19,8 +19,7 @@ const BLOB_BYTES: usize = 32 << 10;
 const READ_BYTES: usize = 256 << 10;
 
 /// A snapshot being written.
-pub struct Writer<'a> {
-    node: &'a Node,
+pub struct Writer {
     /// The keys that have not been read; `None` when all have been.
     keys: Option<RangeScan>,
     /// Written and not returned yet.
@@ -33,10 +32,10 @@ pub struct Writer<'a> {
     digest: Option<Context>,
 }
 
-impl<'a> Writer<'a> {
+impl Writer {
     /// Starts a snapshot at the revision of `header`. Reads all keys once to
     /// measure them; they are read again as the snapshot is written.
-    pub async fn open(node: &'a Node, header: &ResponseHeader) -> Result<Writer<'a>> {
+    pub async fn open(node: &Node, header: &ResponseHeader) -> Result<Writer> {
         let open = front(node, header);
         let query = RangeQuery::new(KeyRange::all()).at(header.revision);
         let mut bytes = open.len();
@@ -47,7 +46,6 @@ impl<'a> Writer<'a> {
         }
         let whole = bytes.next_multiple_of(BLOCK_BYTES);
         Ok(Writer {
-            node,
             keys: Some(node.reader(Floor::Begun).open(&query)?),
             open,
             padding: whole - bytes,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-pub use stele_bigtable::client::Tls;
+pub use stele_bigtable_client::Tls;
 use stele_grpc::{Secret, chain, keeps_secrets};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint as Uri;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use stele_bigtable::client::{Filter, Mutation, Query, RowMutations, Rule, Table};
+use stele_bigtable_client::{Filter, Mutation, Query, RowMutations, Rule, Table};
 
 use crate::error::{Error, Result};
 use crate::node::METADATA;

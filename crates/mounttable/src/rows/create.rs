@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 
 use super::{Kind, Limits, NodeRows, Turn};
 use crate::access::Permissions;

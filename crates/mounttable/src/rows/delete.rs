@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 
 use super::{Kind, NodeRows};
 use crate::error::{Error, Result};

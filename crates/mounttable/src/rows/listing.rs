@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
-use stele_bigtable::client::{Filter, Row};
+use stele_bigtable_client::{Filter, Row};
 
 use super::{NodeRows, REFERENCES_MAX};
 use crate::error::{Error, Result};

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stele_bigtable::client::{Client, Filter, Mutation, Query, Row, Table};
+use stele_bigtable_client::{Client, Filter, Mutation, Query, Row, Table};
 use tokio::sync::broadcast;
 
 use self::adopt::ReferencedRows;
@@ -226,7 +226,7 @@ impl NodeRows {
 
     /// Reads up to `limit` nodes after the row with that key, in the order of rows.
     pub fn scan_after(&self, key: &[u8], limit: u64) -> Decoded<Node> {
-        let range = stele_bigtable::client::RowRange::from([key, &[0]].concat());
+        let range = stele_bigtable_client::RowRange::from([key, &[0]].concat());
         let query = Query::range(range).filter(without_children()).limit(limit);
         self.decoded(query, Node::decode)
     }
@@ -322,7 +322,7 @@ type Decode<T> = fn(&Row, &PermissionsPool) -> Result<T>;
 /// A stream of nodes. A row that cannot be decoded is returned as an error with its
 /// key, and the stream continues after it.
 pub struct Decoded<T> {
-    rows: stele_bigtable::client::Rows,
+    rows: stele_bigtable_client::Rows,
     permissions: Arc<PermissionsPool>,
     decode: Decode<T>,
 }

@@ -1,6 +1,6 @@
 //! Changes the contents of a node: its servers and permissions.
 
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 
 use super::{Kind, Limits, NodeRows, TICK_MICROS};
 use crate::access::Permissions;

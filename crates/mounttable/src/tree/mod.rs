@@ -21,7 +21,7 @@ mod watch;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use stele_bigtable::client::Client;
+use stele_bigtable_client::Client;
 use stele_grpc::backoff;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;

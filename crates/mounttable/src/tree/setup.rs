@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stele_bigtable::client::{Client, GcRule, NewTable};
+use stele_bigtable_client::{Client, GcRule, NewTable};
 use tonic::Code;
 
 use super::{Attempts, Call, Mounttable};

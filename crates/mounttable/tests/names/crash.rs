@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 use stele_mounttable::access::Permissions;
 use stele_mounttable::node::CHILDREN;
 use stele_mounttable::{Error, Mount, Mounttable, NodeName, fsck};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use stele_bigtable::client::{Client, Mutation};
+use stele_bigtable_client::{Client, Mutation};
 use stele_mounttable::access::Permissions;
 use stele_mounttable::node::{CHILDREN, PRESENT, reference_column};
 use stele_mounttable::{Error, Mount, Mounttable, NodeName, fsck};

@@ -1,7 +1,7 @@
 //! fsck: orphaned rows, dangling references, wrong times, wrong counters.
 
 use bytes::Bytes;
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 use stele_mounttable::fsck;
 use stele_mounttable::node::{CHILDREN, PRESENT, reference_column};
 use stele_mounttable::{Error, NodeName};

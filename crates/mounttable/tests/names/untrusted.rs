@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use stele_bigtable::client::{Cell, Row};
+use stele_bigtable_client::{Cell, Row};
 use stele_mounttable::access::{Permissions, PermissionsPool};
 use stele_mounttable::address::Endpoint;
 use stele_mounttable::identity::Tokens;

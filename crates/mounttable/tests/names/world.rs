@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use stele_bigtable::Api;
-use stele_bigtable::client::{Client, Options as BigtableOptions};
+use stele_bigtable_client::{Client, Options as BigtableOptions};
 use stele_engine::Store;
 use stele_mounttable::blessing::Caller;
 use stele_mounttable::clock::Clock;

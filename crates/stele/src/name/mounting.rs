@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
-use stele_bigtable::client::parse_age;
+use stele_bigtable_client::parse_age;
 use stele_mounttable::Mount;
 use stele_mounttable::node::Flags;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use stele_bigtable::client::{Client, Credentials, Options as BigtableOptions};
+use stele_bigtable_client::{Client, Credentials, Options as BigtableOptions};
 use stele_mounttable::{Mounttable, Options, TABLE};
 
 use crate::connection;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
-use stele_bigtable::client::{
+use stele_bigtable_client::{
     Client, Filter, GcRule, Mutation, NewTable, Options as BigtableOptions, RowMutations, Table,
 };
 use stele_mounttable::proto::mounttable_client::MounttableClient;

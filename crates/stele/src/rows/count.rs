@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
-use stele_bigtable::client::Filter;
+use stele_bigtable_client::Filter;
 
 use super::read::Rows;
 use crate::Outcome;

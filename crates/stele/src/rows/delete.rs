@@ -1,7 +1,7 @@
 //! `stele delete`: deletes a row, families and columns of it, or rows by prefix.
 
 use clap::Args;
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 
 use super::Column;
 use crate::Outcome;
@@ -46,7 +46,7 @@ impl Delete {
             let rows = format!("all rows of table {table} that begin with {}", text(prefix));
             anyhow::ensure!(!prefix.is_empty(), "the prefix is empty: say --all for all rows");
             confirmed(self.yes, &format!("deletes {rows}"))?;
-            let dropped = async |client: stele_bigtable::client::Client| {
+            let dropped = async |client: stele_bigtable_client::Client| {
                 client.drop_row_range(table, prefix.clone()).await.map_err(advise)
             };
             self.connection.run(dropped)?;

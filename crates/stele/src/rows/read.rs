@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use clap::Args;
-use stele_bigtable::client::{Filter, Query, RowRange};
+use stele_bigtable_client::{Filter, Query, RowRange};
 
 use super::Column;
 use super::shown::{Form, Printer};

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use clap::Args;
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 
 use super::Column;
 use crate::Outcome;

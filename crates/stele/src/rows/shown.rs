@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Map, Value, json};
-use stele_bigtable::client::{Cell, Row};
+use stele_bigtable_client::{Cell, Row};
 
 use crate::output::json_line;
 use crate::timestamp;

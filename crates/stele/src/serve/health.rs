@@ -207,7 +207,7 @@ impl Reporters {
 #[cfg(test)]
 mod tests {
     use stele_bigtable::Api;
-    use stele_bigtable::client::{Client, GcRule, Mutation, NewTable, Options, Retry};
+    use stele_bigtable_client::{Client, GcRule, Mutation, NewTable, Options, Retry};
     use stele_engine::world::World;
     use stele_engine::world::sim::{Operation, SimFiles, disk_error};
     use stele_grpc::{Services, Transport};

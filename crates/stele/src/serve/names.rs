@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use stele_bigtable::client::{Client, Options as BigtableOptions};
 use stele_bigtable::{Api, reserved};
+use stele_bigtable_client::{Client, Options as BigtableOptions};
 use stele_mounttable::access::AccessList;
 use stele_mounttable::dns::{Sockets, Zone};
 use stele_mounttable::rows::Limits;

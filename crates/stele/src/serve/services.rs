@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
-use stele_bigtable::client::{Client, Options};
 use stele_bigtable::{Api, proto};
+use stele_bigtable_client::{Client, Options};
 use stele_catalogue::{Catalogues, Server as CatalogueServer};
 use stele_grpc::Services;
 

@@ -5,7 +5,7 @@ mod shown;
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
-use stele_bigtable::client::{FamilyChange, GcRule, NewTable};
+use stele_bigtable_client::{FamilyChange, GcRule, NewTable};
 
 use crate::Outcome;
 use crate::connection::{Connection, advise};

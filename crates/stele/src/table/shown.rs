@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use stele_bigtable::client::TableInfo;
+use stele_bigtable_client::TableInfo;
 
 use crate::output::{json_line, table};
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::bail;
 use clap::Args;
 use serde_json::json;
-use stele_bigtable::client::{Client, Options};
+use stele_bigtable_client::{Client, Options};
 use stele_traces::http::INSTANCE;
 use stele_traces::store::copy;
 

@@ -11,7 +11,7 @@ use clap::Args;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use stele_bigtable::client::Client;
+use stele_bigtable_client::Client;
 use stele_traces::http::{INSTANCE, router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use serde_json::Value;
-use stele_bigtable::client::{Client, GcRule, Mutation, NewTable, Options, Retry};
+use stele_bigtable_client::{Client, GcRule, Mutation, NewTable, Options, Retry};
 use tonic::Code;
 
 use crate::server::{PATIENCE, Server, command};

@@ -17,7 +17,7 @@ mod tables;
 use axum::Router;
 use axum::response::Redirect;
 use axum::routing::get;
-use stele_bigtable::client::Client;
+use stele_bigtable_client::Client;
 pub use tables::Tables;
 
 use crate::error::Error;

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use stele_bigtable::client::Client;
+use stele_bigtable_client::Client;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::{Answer, Answered};

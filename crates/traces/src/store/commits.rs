@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stele_bigtable::client::{Filter, Query, Row, RowRange};
+use stele_bigtable_client::{Filter, Query, Row, RowRange};
 
 use super::Store;
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Copies a table of traces to another table or server, including timestamps. Ids
 //! belong to the table, so they are copied unchanged.
 
-use stele_bigtable::client::{Client, Mutation, Query, RowMutations};
+use stele_bigtable_client::{Client, Mutation, Query, RowMutations};
 
 use super::Store;
 use super::put::written;

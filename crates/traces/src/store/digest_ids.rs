@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use stele_bigtable::client::Rule;
+use stele_bigtable_client::Rule;
 use tokio::sync::Mutex;
 
 use super::Store;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::RwLock;
-use stele_bigtable::client::{Filter, Mutation, Query, Row};
+use stele_bigtable_client::{Filter, Mutation, Query, Row};
 
 use super::Store;
 use super::parallel::{ATTEMPTS_MAX, pause};

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use stele_bigtable::client::Query as RowQuery;
+use stele_bigtable_client::Query as RowQuery;
 
 use super::Store;
 use super::scan::{cells, filter};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use stele_bigtable::client::{Cell, Filter, Mutation, Query, Row};
+use stele_bigtable_client::{Cell, Filter, Mutation, Query, Row};
 
 use super::commits::latest_of;
 use super::{Store, now_micros};

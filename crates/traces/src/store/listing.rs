@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use stele_bigtable::client::{Filter, Mutation, Query, RowEntry};
+use stele_bigtable_client::{Filter, Mutation, Query, RowEntry};
 
 use super::Store;
 use crate::error::{Error, Result};
@@ -85,8 +85,8 @@ impl Store {
     pub(super) async fn marked(&self, last: CommitIndex, count: usize) -> Result<Vec<CommitIndex>> {
         let (newest, _) = self.tile_of(last);
         let start = Bytes::from(row_name::marks(newest));
-        let end = stele_bigtable::client::RowRange::prefix(row_name::MARKS).end;
-        let range = stele_bigtable::client::RowRange { start, end };
+        let end = stele_bigtable_client::RowRange::prefix(row_name::MARKS).end;
+        let range = stele_bigtable_client::RowRange { start, end };
         let filter = Filter::chain([Filter::family(MARKS), Filter::latest()]);
         let mut rows = self.table().read_rows(Query::range(range).filter(filter));
         let mut marked = Vec::new();

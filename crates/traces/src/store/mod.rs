@@ -38,7 +38,7 @@ pub use put::{Entry, Put, Stored, Value};
 pub use registration::NewCommit;
 pub use scan::{TileTrace, Tiles};
 pub use settings::Settings;
-use stele_bigtable::client::Table;
+use stele_bigtable_client::Table;
 use tokio::sync::Semaphore;
 
 use crate::tile::{CommitIndex, Offset, Tile};

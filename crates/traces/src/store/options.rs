@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_bigtable::client::{Filter, Query as RowQuery, Row, RowEntry};
+use stele_bigtable_client::{Filter, Query as RowQuery, Row, RowEntry};
 
 use super::Store;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_bigtable::client::{Filter, Mutation, Query, Row};
+use stele_bigtable_client::{Filter, Mutation, Query, Row};
 
 use super::commits::latest_of;
 use super::parallel::{ATTEMPTS_MAX, pause};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use stele_bigtable::client::{self, RowEntry};
+use stele_bigtable_client::{self as client, RowEntry};
 
 use super::Store;
 use super::digest_map::write_id;

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stele_bigtable::client::{Filter, Mutation, RowMutations};
+use stele_bigtable_client::{Filter, Mutation, RowMutations};
 
 use super::Store;
 use super::commits::{Commit, FAMILY, INDEX, INDEX_MAX, latest_of};

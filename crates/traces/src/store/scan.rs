@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_bigtable::client::{Filter, Query as RowQuery, Row};
+use stele_bigtable_client::{Filter, Query as RowQuery, Row};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 

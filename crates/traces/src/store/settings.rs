@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use stele_bigtable::client::{Client, Filter, GcRule, Mutation, NewTable};
+use stele_bigtable_client::{Client, Filter, GcRule, Mutation, NewTable};
 use tonic::Code;
 
 use super::Store;
@@ -131,7 +131,7 @@ impl Store {
     }
 }
 
-fn not_of_traces(id: &str, error: stele_bigtable::client::Error) -> Error {
+fn not_of_traces(id: &str, error: stele_bigtable_client::Error) -> Error {
     if error.is_not_found() {
         return Error::NotFound(format!(
             "table {id} of traces not found: create it with `stele traces init`"

@@ -8,7 +8,7 @@ use crate::support::*;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use stele_bigtable::client::{FamilyChange, Mutation};
+use stele_bigtable_client::{FamilyChange, Mutation};
 use stele_traces::{CommitIndex, Error, Kind, Params, Store};
 use tonic::service::Routes;
 
@@ -94,7 +94,7 @@ async fn the_error_names_rows_that_were_not_written() {
     assert_eq!(digests(&store, dense(3), "").await.traces.len(), 2);
     let change = FamilyChange::Create {
         family: "P".into(),
-        gc_rule: stele_bigtable::client::GcRule::MaxVersions(1),
+        gc_rule: stele_bigtable_client::GcRule::MaxVersions(1),
     };
     served.client().modify_families("t", [change]).await.unwrap();
     store.put(&[put_at(0, NOON, entries)]).await.unwrap();

@@ -75,7 +75,7 @@ async fn ingesters_that_race_on_a_new_tile_lose_no_results() {
 /// Returns the id of a digest in the digest map.
 async fn id_of(served: &Served, name: &str) -> u64 {
     let table = served.client().table("t").unwrap();
-    let rows = table.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
+    let rows = table.read_rows(stele_bigtable_client::Query::all()).collect().await.unwrap();
     let digest = digest(name).to_string();
     let row = rows.iter().find(|row| row.key.ends_with(format!(":{}", &digest[..3]).as_bytes()));
     let cell = row.unwrap().latest("D", &digest.as_bytes()[3..]).unwrap();

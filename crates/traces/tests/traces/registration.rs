@@ -7,7 +7,7 @@ use crate::support::*;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use stele_bigtable::client::Mutation;
+use stele_bigtable_client::Mutation;
 use stele_traces::store::{Commit, NewCommit, Settings};
 use stele_traces::{CommitIndex, Error, Store};
 use tonic::service::Routes;

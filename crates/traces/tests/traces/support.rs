@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stele_bigtable::Api;
-use stele_bigtable::client::{Client, Options};
+use stele_bigtable_client::{Client, Options};
 use stele_engine::world::World;
 use stele_traces::store::{Cells, Commit, Entry, Grid, NewCommit, Put, Settings, Value, Window};
 use stele_traces::{CommitIndex, Digest, Kind, Params, Query, Store};

@@ -124,7 +124,7 @@ async fn invalid_requests_are_rejected_with_their_status_and_store_nothing() {
     let served = &web.served;
     filled(&web).await;
     let before = served.client().table("t").unwrap();
-    let before = before.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
+    let before = before.read_rows(stele_bigtable_client::Query::all()).collect().await.unwrap();
     let long = "x".repeat(5 << 10);
     let good = json!({"params": {"name": "t"}, "value": 1});
     let result = |wrong: Value| json!({"commit": hash(0), "results": [good, wrong]});
@@ -182,7 +182,7 @@ async fn invalid_requests_are_rejected_with_their_status_and_store_nothing() {
     web.post("/tables", json!({"table": "t", "tile": 10})).await.is(409);
     web.post("/tables", json!({"table": "u", "tile": 0})).await.is(400);
     let after = served.client().table("t").unwrap();
-    let after = after.read_rows(stele_bigtable::client::Query::all()).collect().await.unwrap();
+    let after = after.read_rows(stele_bigtable_client::Query::all()).collect().await.unwrap();
     assert_eq!(before, after);
     assert_eq!(served.client().list_tables().await.unwrap(), ["t"]);
 }
