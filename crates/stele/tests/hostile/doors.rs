@@ -10,7 +10,7 @@ use stele_mounttable::node::Flags;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::server::{PATIENCE, Server, command, ping, until};
+use crate::support::{Server, TIMEOUT, command, ping, until};
 
 /// Calls a method with a message whose first field is a text.
 async fn call(server: &Server, path: &str, first_field: &str) -> Result<(), Status> {
@@ -24,7 +24,7 @@ async fn call(server: &Server, path: &str, first_field: &str) -> Result<(), Stat
 /// Sends one HTTP/1.1 request. Returns the status and the whole response.
 fn http(address: &str, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let length = body.len();
     write!(stream, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
         .unwrap();
