@@ -1,7 +1,6 @@
 //! `stele catalogue`: catalogues and their records from the command line.
 
 mod records;
-mod server;
 mod shown;
 mod transfer;
 
@@ -14,10 +13,11 @@ use stele_catalogue::proto::{CatalogueStat, Code, Flag};
 use stele_catalogue::{Condemned, Fid};
 
 use self::records::{Del, Get, Next, Put};
-use self::server::{Server, advise};
 use self::transfer::{Export, Import};
 use crate::Outcome;
-use crate::table::{confirmed, said};
+use crate::confirm::confirm;
+use crate::connect::{CatalogueServer as Server, with_hint as advise};
+use crate::output::print_line;
 
 const FIDS: &str = "\
 A catalogue is named by its fid: i|CONT:KEY with numbers as in C (0x1f, 017, 15),
@@ -114,7 +114,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             Ok(Outcome::Sound)
         }
         Command::Drop { fids, yes, wait, form, server } => {
-            confirmed(yes, "drops catalogues with all their records")?;
+            confirm(yes, "drop catalogues and all their records")?;
             let reply = server.run(async |client| {
                 let reply = client.delete(&fids, 0).await.map_err(advise)?;
                 if wait {
@@ -182,5 +182,5 @@ fn tell(form: Form, text: &str, json: &serde_json::Value) -> anyhow::Result<()> 
     if form.json {
         return Ok(writeln!(io::stdout().lock(), "{json}")?);
     }
-    said(text)
+    print_line(text)
 }

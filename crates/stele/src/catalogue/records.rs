@@ -10,12 +10,12 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::{NewRecord, RecordKey, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag, Range};
 
-use super::server::{Server, advise};
 use super::{Form, outcome, shown, tell};
 use crate::Outcome;
+use crate::confirm::confirm;
+use crate::connect::{CatalogueServer as Server, with_hint as advise};
 use crate::escape::{Typed, unescape};
 use crate::output::{json_line, text, things};
-use crate::table::confirmed;
 
 /// Store records in one commit.
 #[derive(Args)]
@@ -214,7 +214,7 @@ impl Del {
             "nothing to delete: give keys, or --start, --end or --prefix"
         );
         if ranged {
-            confirmed(self.yes, "deletes all records of a range")?;
+            confirm(self.yes, "delete all records of a range")?;
         }
         let range = self.bounds.range(self.start.unwrap_or_default());
         let reply = self.server.run(async |client| {

@@ -15,9 +15,9 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::{Handle, NewRecord, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag};
 
-use super::server::{Server, advise};
 use super::{Form, shown, tell};
 use crate::Outcome;
+use crate::connect::{CatalogueServer as Server, with_hint as advise};
 use crate::output::things;
 
 /// The bytes of records that an import stores in one commit.

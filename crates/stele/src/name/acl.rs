@@ -9,8 +9,8 @@ use serde_json::json;
 use stele_mounttable::Error;
 use stele_mounttable::access::Permissions;
 
-use super::reach::{Reach, advise, read};
 use crate::Outcome;
+use crate::connect::{NameServer as Reach, read, with_hint as advise};
 use crate::output::json_line;
 
 /// The maximum number of attempts when others set permissions concurrently.

@@ -10,9 +10,9 @@ use stele_mounttable::proto::fsck_reply::Reply;
 use stele_mounttable::proto::{FsckProblem, FsckSummary, fsck_replies};
 use stele_mounttable::{Options, fsck};
 
-use super::reach::{Reach, advise};
-use super::rows::{ExistingRows, runtime};
+use super::rows::ExistingRows;
 use crate::Outcome;
+use crate::connect::{NameServer as Reach, threads, with_hint as advise};
 use crate::output::{json_line, things};
 
 /// Check all rows of names, and repair them.
@@ -65,7 +65,7 @@ impl Fsck {
             bail!("nothing was changed");
         }
         let found = match self.rows.given(self.reach.insecure_token) {
-            Some(rows) => runtime()?.block_on(async {
+            Some(rows) => threads(None)?.block_on(async {
                 let table = rows.mounttable(Options::default()).await?;
                 let (mended, report) = match self.fix {
                     true => fsck::mend(table.rows()).await?,

@@ -9,8 +9,8 @@ use stele_mounttable::client::Namespace;
 use stele_mounttable::{Entry, FOREVER_MICROS, Found, name};
 use tokio::sync::mpsc;
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer as Reach, with_hint as advise};
 use crate::output::json_line;
 
 /// Show the servers that a name resolves to.
@@ -64,7 +64,7 @@ impl Resolve {
 fn until(deadline_micros: i64) -> String {
     match deadline_micros {
         FOREVER_MICROS => String::new(),
-        micros => format!("  until {}", crate::timestamp::shown(micros)),
+        micros => format!("  until {}", crate::timestamp::format(micros)),
     }
 }
 

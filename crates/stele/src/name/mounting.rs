@@ -8,8 +8,8 @@ use stele_bigtable::client::parse_age;
 use stele_mounttable::Mount;
 use stele_mounttable::node::Flags;
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer as Reach, with_hint as advise};
 use crate::output::json_line;
 
 /// Mount a server on a name, or extend its mount.
@@ -70,7 +70,7 @@ impl MountServer {
             });
             json_line(&mut out, &told)?;
         } else {
-            let until = crate::timestamp::shown(deadline);
+            let until = crate::timestamp::format(deadline);
             writeln!(out, "{} mounted on {} until {until}", self.server, self.name)?;
         }
         Ok(Outcome::Sound)

@@ -14,8 +14,8 @@ use stele_mounttable::node::Flags;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer as Reach, with_hint as advise};
 use crate::output::json_line;
 
 /// Mount a server, refresh the mount while a command runs, then unmount it.

@@ -16,9 +16,9 @@ use stele_mounttable::{NodeName, proto};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::reach::Reach;
 use super::rows::{INSTANCE, PROJECT};
 use crate::Outcome;
+use crate::connect::{NameServer as Reach, threads};
 use crate::output::{count, json_line, table};
 
 /// The number of mounts per third-level node, and of third-level nodes per second-level
@@ -105,7 +105,7 @@ impl Measured {
 
 impl Stress {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        super::rows::runtime()?.block_on(self.measure())?;
+        threads(None)?.block_on(self.measure())?;
         Ok(Outcome::Sound)
     }
 

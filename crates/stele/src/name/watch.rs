@@ -8,8 +8,8 @@ use serde_json::json;
 use stele_mounttable::proto::watch_reply::Reply;
 use stele_mounttable::proto::{NodeChange, NodeVersion, micros};
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer as Reach, with_hint as advise};
 use crate::output::json_line;
 
 /// Show a subtree and each change of it, until stopped.

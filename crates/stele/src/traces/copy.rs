@@ -12,7 +12,7 @@ use stele_traces::store::copy;
 use super::progress::Progress;
 use super::{Place, told};
 use crate::Outcome;
-use crate::connection::advise;
+use crate::connect::with_hint as advise;
 use crate::output::{json_line, things};
 
 /// Copy a table of traces, row by row, to another table or server. Copying is idempotent;

@@ -10,7 +10,7 @@ use stele_traces::store::Settings;
 
 use super::told;
 use crate::Outcome;
-use crate::connection::Connection;
+use crate::connect::BigtableServer as Connection;
 use crate::output::json_line;
 
 /// Create a table of traces. Idempotent.

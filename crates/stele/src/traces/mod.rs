@@ -19,7 +19,7 @@ use stele_traces::store::Commit;
 use stele_traces::{CommitIndex, Digest, Error, Store};
 
 use crate::Outcome;
-use crate::connection::{Connection, advise};
+use crate::connect::{BigtableServer as Connection, with_hint as advise};
 
 #[derive(Subcommand)]
 pub enum Command {

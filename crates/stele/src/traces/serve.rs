@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Outcome;
-use crate::connection::{Connection, advise};
+use crate::connect::{BigtableServer as Connection, with_hint as advise};
 use crate::private::harden_process;
 use crate::serve::Sites;
 

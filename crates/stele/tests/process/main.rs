@@ -5,6 +5,7 @@
 
 mod catalogue;
 mod engine_tools;
+mod manual;
 mod metastore_commands;
 mod names;
 mod serve;

@@ -48,7 +48,7 @@ fn keys_are_put_got_and_deleted() {
     assert_eq!(served.ok(&["get", "a/1", "--at-revision", "2"]), "a/1\tone\n");
     let shown = served.json(&["get", "a/1"]);
     assert_eq!((&shown["value"], &shown["version"]), (&json!("bmV3"), &json!(2)));
-    assert_eq!(served.ok(&["del", "a/", "--prefix"]), "2 keys deleted\n");
+    assert_eq!(served.ok(&["del", "a/", "--prefix"]), "deleted 2 keys\n");
     assert_eq!(served.fails(1, &["get", "a/1"]), "");
     assert_eq!(served.run(&["del", "a/1"]).status.code(), Some(1));
     assert!(served.fails(2, &["get", "a", "--at-revision", "99"]).contains("future revision"));
@@ -59,7 +59,7 @@ fn a_transaction_happens_only_when_everything_is_as_expected() {
     let served = Served::new();
     served.ok(&["txn", "--if-absent", "leader", "--put", "leader=one", "--put", "since=now"]);
     let told = served.fails(1, &["txn", "--if-absent", "leader", "--put", "leader=two"]);
-    assert!(told.contains("not as expected"), "{told}");
+    assert!(told.contains("a condition does not hold"), "{told}");
     served.ok(&["txn", "--if", "leader=one", "--put", "leader=two", "--del", "since"]);
     assert_eq!(served.ok(&["get", "--all"]), "leader\ttwo\n");
     assert!(served.fails(2, &["txn", "--if", "a=b"]).contains("writes nothing"));
@@ -105,7 +105,11 @@ fn a_lock_is_held_while_a_command_runs() {
     std::io::BufRead::read_line(&mut out, &mut token).unwrap();
     let held = served.json(&["lock", "l"]);
     assert_eq!(held["holders"][0]["token"].to_string(), token.trim());
-    assert!(served.fails(2, &["lock", "l", "--no-wait", "--", "true"]).contains("somebody else"));
+    assert!(
+        served
+            .fails(2, &["lock", "l", "--no-wait", "--", "true"])
+            .contains("held by another session")
+    );
     drop(first.stdin.take());
     // `read` reaches the end of its input, so the command fails.
     assert_eq!(first.wait().unwrap().code(), Some(2));
@@ -117,7 +121,7 @@ fn a_lock_is_held_while_a_command_runs() {
 fn the_status_tells_who_leads_and_how_far_history_goes() {
     let served = Served::new();
     served.ok(&["put", "k", "v"]);
-    assert!(served.ok(&["status"]).contains("this member leads"));
+    assert!(served.ok(&["status"]).contains("this member is the leader"));
     served.ok(&["compact", "2"]);
     let status = served.json(&["status"]);
     assert_eq!((&status["revision"], &status["compacted"]), (&json!(2), &json!(2)));

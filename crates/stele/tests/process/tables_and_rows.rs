@@ -67,7 +67,7 @@ fn tables_are_made_shown_changed_and_dropped() {
     let served = Served::new();
     assert_eq!(served.ok(&["table", "list"]), "");
     let made = ["table", "create", "users", "--family", "info", "--family", "log:maxage=30d"];
-    assert_eq!(served.ok(&made), "table users made\n");
+    assert_eq!(served.ok(&made), "created table users\n");
     served.ok(&["table", "create", "empty", "--split", "m", "--split", "\\xff"]);
     assert_eq!(served.ok(&["table", "list"]), "empty\nusers\n");
     assert_eq!(served.ok(&["table", "list", "--json"]), "{\"tables\":[\"empty\",\"users\"]}\n");
@@ -82,11 +82,11 @@ fn tables_are_made_shown_changed_and_dropped() {
     assert!(served.ok(&["table", "describe", "empty"]).contains("no families: add one with"));
 
     let add = ["table", "family", "add", "users", "photos", "--rule", "maxversions=1"];
-    assert_eq!(served.ok(&add), "family photos added to table users\n");
+    assert_eq!(served.ok(&add), "created family photos in table users\n");
     let rule = "maxage=7d && maxversions=1 || maxversions=100";
     assert_eq!(
         served.ok(&["table", "gc-rule", "users", "log", rule]),
-        "garbage in family log of table users: (maxage=7d && maxversions=1) || maxversions=100\n"
+        "updated GC rule of users:log to (maxage=7d && maxversions=1) || maxversions=100\n"
     );
     served.ok(&["table", "family", "set", "users", "info", "--rule", "maxage=36h"]);
     served.ok(&["table", "family", "drop", "users", "photos", "--yes"]);
@@ -105,7 +105,7 @@ fn tables_are_made_shown_changed_and_dropped() {
             },
         })
     );
-    assert_eq!(served.ok(&["table", "drop", "users", "--yes"]), "table users dropped\n");
+    assert_eq!(served.ok(&["table", "drop", "users", "--yes"]), "deleted table users\n");
     assert_eq!(served.ok(&["table", "list"]), "empty\n");
 }
 
@@ -170,14 +170,18 @@ fn one_row_is_looked_up_set_and_deleted() {
         served.ok(&["lookup", "t", "a1", "--versions", "1", "--columns", "f:name"]),
         "a1\n  f:name  1970-01-01T00:00:01.000000Z  Ada\n"
     );
-    assert_eq!(served.ok(&["set", "t", "x", "f:a=1", "f:b=2"]), "2 cells set in row x\n");
-    assert_eq!(served.ok(&["delete", "t", "x", "f:a"]), "cells of row x deleted\n");
+    assert_eq!(served.ok(&["set", "t", "x", "f:a=1", "f:b=2"]), "set 2 cells in row x\n");
+    assert_eq!(served.ok(&["delete", "t", "x", "f:a"]), "deleted cells of row x\n");
     assert!(served.ok(&["lookup", "t", "x"]).contains("f:b"));
-    assert_eq!(served.ok(&["delete", "t", "x"]), "row x deleted\n");
+    assert_eq!(served.ok(&["delete", "t", "x"]), "deleted row x\n");
     let absent = served.run(&["lookup", "t", "x"]);
     assert_eq!(absent.status.code(), Some(1));
     let told = String::from_utf8(absent.stderr).unwrap();
-    assert_eq!(told, "stele: table t has no row x with such cells\n");
+    assert_eq!(told, "stele: row x not found in table t\n");
+    let filtered = served.run(&["lookup", "t", "a1", "--columns", "f:no"]);
+    assert_eq!(filtered.status.code(), Some(1));
+    let told = String::from_utf8(filtered.stderr).unwrap();
+    assert_eq!(told, "stele: row a1 not found in table t, or no cell matches\n");
     let absent = served.run(&["lookup", "t", "x", "--json"]);
     assert_eq!((absent.status.code(), &*absent.stdout), (Some(1), &b"null\n"[..]));
 }
@@ -186,18 +190,18 @@ fn one_row_is_looked_up_set_and_deleted() {
 fn many_rows_are_deleted_only_when_it_is_confirmed() {
     let served = Served::with_rows();
     let told = served.fails(&["delete", "t", "--prefix", "a"]);
-    assert!(told.contains("deletes all rows of table t that begin with a"), "{told}");
-    assert!(told.contains("add --yes"), "{told}");
+    assert!(told.contains("refusing to delete all rows of table t that start with a: "), "{told}");
+    assert!(told.contains("pass --yes"), "{told}");
     for args in [
         &["delete", "t", "--all"][..],
         &["table", "drop", "t"],
         &["table", "family", "drop", "t", "f"],
     ] {
-        assert!(served.fails(args).contains("add --yes"));
+        assert!(served.fails(args).contains("pass --yes"));
     }
     assert_eq!(served.ok(&["count", "t"]), "3\n");
     let deleted = served.ok(&["delete", "t", "--prefix", "a", "--yes"]);
-    assert_eq!(deleted, "all rows of table t that begin with a deleted\n");
+    assert_eq!(deleted, "deleted all rows of table t that start with a\n");
     assert_eq!(served.ok(&["count", "t"]), "1\n");
     served.ok(&["delete", "t", "--all", "--yes"]);
     assert_eq!(served.ok(&["count", "t"]), "0\n");

@@ -142,7 +142,7 @@ fn the_metastore_is_reached_over_tls_by_who_shows_a_certificate() {
         String::from_utf8(output.stderr).unwrap()
     };
     let plain = said(by_me(&format!("http://{address}"), &["get", "k"]));
-    assert!(plain.contains("write https://"), "{plain}");
+    assert!(plain.contains("use https://"), "{plain}");
     let nobody = said(asked(&format!("https://{address}"), &["get", "k", "--tls-ca", &ca]));
     // With TLS 1.3 a client may notice the rejection only after its first call.
     let words = ["metastore", "certificate", "did not answer"];

@@ -1,4 +1,4 @@
-//! Formats tables for display.
+//! Prints lists and definitions of tables.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -41,18 +41,18 @@ pub fn describe(out: &mut dyn Write, described: &TableInfo, json: bool) -> io::R
             let gc_rule = family.gc_rule.to_string();
             (name.as_str(), FamilyJson { gc_rule, values: family.kind })
         });
-        let shown = TableJson {
+        let table = TableJson {
             name: &described.name,
             granularity,
             deletion_protection: described.deletion_protection,
             families: families.collect(),
         };
-        return json_line(out, &shown);
+        return json_line(out, &table);
     }
     writeln!(out, "{}", described.name)?;
     writeln!(out, "timestamps in {granularity}")?;
     if described.deletion_protection {
-        writeln!(out, "protected against being dropped")?;
+        writeln!(out, "deletion protection enabled")?;
     }
     if described.families.is_empty() {
         return writeln!(out, "no families: add one with `stele table family add`");

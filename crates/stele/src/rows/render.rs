@@ -1,4 +1,4 @@
-//! Formats rows: for people a key with its cells below it, for programs one JSON object
+//! Prints rows: for people a key with its cells below it, for programs one JSON object
 //! per line.
 
 use std::io::{self, Write};
@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use stele_bigtable::client::{Cell, Row};
 
+use crate::escape::Notation;
 use crate::output::json_line;
 use crate::timestamp;
 
@@ -20,6 +21,12 @@ pub struct Form {
     /// Print keys, qualifiers and values in hex.
     #[arg(long, conflicts_with = "json")]
     pub hex: bool,
+}
+
+impl Form {
+    pub fn notation(self) -> Notation {
+        if self.hex { Notation::Hex } else { Notation::Text }
+    }
 }
 
 pub struct Printer<W> {
@@ -36,15 +43,15 @@ impl<W: Write> Printer<W> {
         if self.form.json {
             return json_line(&mut self.out, &row_json(row));
         }
-        let shown = self.form.shown();
-        let name = |cell: &Cell| format!("{}:{}", cell.family, shown.bytes(&cell.qualifier));
+        let notation = self.form.notation();
+        let name = |cell: &Cell| format!("{}:{}", cell.family, notation.bytes(&cell.qualifier));
         let names: Vec<_> = row.cells.iter().map(name).collect();
         let width = names.iter().map(String::len).max().unwrap_or(0);
-        writeln!(self.out, "{}", shown.bytes(&row.key))?;
+        writeln!(self.out, "{}", notation.bytes(&row.key))?;
         for (name, cell) in names.iter().zip(&row.cells) {
-            let time = timestamp::shown(cell.timestamp_micros);
+            let time = timestamp::format(cell.timestamp_micros);
             let labels: String = cell.labels.iter().map(|label| format!("  #{label}")).collect();
-            let line = format!("  {name:<width$}  {time}  {}{labels}", shown.bytes(&cell.value));
+            let line = format!("  {name:<width$}  {time}  {}{labels}", notation.bytes(&cell.value));
             writeln!(self.out, "{}", line.trim_end())?;
         }
         Ok(())

@@ -1,22 +1,26 @@
-//! The name server that the commands connect to, and advice for its errors.
+//! The name server that the commands connect to, and the hints for its errors.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
 use clap::Args;
 use stele_mounttable::Error;
 use stele_mounttable::client::{Credentials, Namespace, Options};
 use tonic::Code;
 
+use super::address::ENDPOINT;
+use super::hint::{Hint, with_hint};
+use super::runtime::threads;
+use super::tls::TlsFiles;
 use crate::private::read_secret_text;
-pub use crate::reach::read;
-use crate::reach::{ENDPOINT, TlsFiles};
+
+/// The number of threads on which a namespace makes its calls.
+const THREADS: usize = 2;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
-pub struct Reach {
+pub struct NameServer {
     /// Root mounttables: host:port, separated by commas.
     #[arg(
         long,
@@ -48,23 +52,18 @@ pub struct Reach {
     timeout: u64,
 }
 
-impl Reach {
+impl NameServer {
     /// Runs `work` with the namespace.
     pub fn run<T>(
         &self,
         work: impl AsyncFnOnce(Arc<Namespace>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .context("the runtime for network calls cannot be started")?;
-        runtime.block_on(async { work(self.namespace()?).await })
+        threads(Some(THREADS))?.block_on(async { work(self.namespace()?).await })
     }
 
     pub fn namespace(&self) -> anyhow::Result<Arc<Namespace>> {
         let roots = self.root.iter().map(|root| format!("/{}", root.trim_start_matches('/')));
-        let namespace = Namespace::new(roots, self.options()?).map_err(advise)?;
+        let namespace = Namespace::new(roots, self.options()?).map_err(with_hint)?;
         Ok(Arc::new(namespace))
     }
 
@@ -90,17 +89,22 @@ impl Reach {
     }
 }
 
-/// Adds advice on what to do to the error.
-pub fn advise(error: Error) -> anyhow::Error {
-    let advice = match (&error, error.code()) {
-        (Error::Unreachable { .. }, _) => {
-            "start a server with `stele serve`, or say where one is with --root"
+impl Hint for Error {
+    fn message(&self) -> String {
+        self.to_string()
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        match (self, self.code()) {
+            (Error::Unreachable { .. }, _) => {
+                Some("start a server with `stele serve`, or pass its address with --root")
+            }
+            (_, Code::PermissionDenied | Code::Unauthenticated) => Some(
+                "`stele name acl get` shows the permissions; authenticate with --token-file or \
+                 --tls-cert",
+            ),
+            (_, Code::Unimplemented) => Some("this server does not serve names"),
+            _ => None,
         }
-        (_, Code::PermissionDenied | Code::Unauthenticated) => {
-            "`stele name acl get` shows who may; say who you are with --token-file or --tls-cert"
-        }
-        (_, Code::Unimplemented) => "this server has no names",
-        _ => return anyhow!(error.to_string()),
-    };
-    anyhow!("{error}; {advice}")
+    }
 }

@@ -1,4 +1,4 @@
-//! Formats keys, changes and the status of the metastore: one line each for people, one
+//! Prints keys, changes and the status of the metastore: one line each for people, one
 //! JSON object each for programs. Bytes in JSON are base64.
 
 use std::io::{self, Write};
@@ -19,10 +19,10 @@ pub fn hex(id: i64) -> String {
     format!("{id:x}")
 }
 
-/// Prints what was done.
-pub fn done(told: &str, shown: &serde_json::Value, json: bool) -> io::Result<()> {
+/// Prints what was done, as text or as JSON.
+pub fn done(text: &str, object: &serde_json::Value, json: bool) -> io::Result<()> {
     let out = &mut io::stdout().lock();
-    if json { json_line(out, shown) } else { writeln!(out, "{told}") }
+    if json { json_line(out, object) } else { writeln!(out, "{text}") }
 }
 
 pub fn key_value(out: &mut dyn Write, kv: &KeyValue, json: bool) -> io::Result<()> {
@@ -55,24 +55,24 @@ pub fn deleted(out: &mut dyn Write, deleted: i64, json: bool) -> io::Result<()> 
         return json_line(out, &json!({ "deleted": deleted }));
     }
     let keys = crate::output::things(u64::try_from(deleted).unwrap_or(0), "key");
-    writeln!(out, "{keys} deleted")
+    writeln!(out, "deleted {keys}")
 }
 
 pub fn event(out: &mut dyn Write, event: &Event, json: bool) -> io::Result<()> {
     let Event { revision, key, change, previous_value } = event;
     let change = change.as_ref();
     if json {
-        let mut shown = json!({ "revision": revision, "key": base64(key) });
+        let mut object = json!({ "revision": revision, "key": base64(key) });
         match change {
-            Some(Change::Put(kv)) => shown["put"] = kv_json(kv),
-            Some(Change::Deleted(_)) => shown["deleted"] = true.into(),
-            Some(Change::Lock(lock)) => shown["lock"] = lock_json(lock),
+            Some(Change::Put(kv)) => object["put"] = kv_json(kv),
+            Some(Change::Deleted(_)) => object["deleted"] = true.into(),
+            Some(Change::Lock(lock)) => object["lock"] = lock_json(lock),
             None => {}
         }
         if let Some(previous) = previous_value {
-            shown["previous_value"] = base64(previous).into();
+            object["previous_value"] = base64(previous).into();
         }
-        return json_line(out, &shown);
+        return json_line(out, &object);
     }
     let key = text(key);
     match change {
@@ -134,13 +134,13 @@ pub fn status(out: &mut dyn Write, status: &StatusResponse, json: bool) -> io::R
         );
     }
     let size = |number: i64| bytes(u64::try_from(number).unwrap_or(0));
-    let leads = match status.leader_id {
-        0 => "nobody leads".to_string(),
-        leader if leader == status.member_id => "this member leads".to_string(),
-        leader => format!("member {leader:x} leads"),
+    let leader = match status.leader_id {
+        0 => "no leader".to_string(),
+        leader if leader == status.member_id => "this member is the leader".to_string(),
+        leader => format!("member {leader:x} is the leader"),
     };
     writeln!(out, "cluster     {:x}", status.cluster_id)?;
-    writeln!(out, "member      {:x}; {leads}, term {}", status.member_id, status.term)?;
+    writeln!(out, "member      {:x}; {leader}, term {}", status.member_id, status.term)?;
     writeln!(out, "log         entry {}, applied {}", status.last_index, status.applied_index)?;
     writeln!(out, "revision    {}", status.revision)?;
     writeln!(out, "history     from revision {}", status.waterline.max(1))?;

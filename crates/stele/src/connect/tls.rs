@@ -1,16 +1,12 @@
-//! How commands connect to a server: the TLS files, and the runtime for calls. The
-//! options and error advice of each kind of server are with its commands.
+//! The certificates and the key that a command uses for TLS.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use stele_catalogue::client::Tls;
+use stele_grpc::Tls;
 
 use crate::private::read_secret;
-
-/// The default address of `stele serve`.
-pub const ENDPOINT: &str = "127.0.0.1:8086";
 
 #[derive(Args, Clone, Debug)]
 pub struct TlsFiles {
@@ -38,15 +34,6 @@ impl TlsFiles {
         };
         Ok(Tls { ca, identity })
     }
-}
-
-/// Runs `work` on a new runtime.
-pub fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the runtime for network calls cannot be started")?;
-    runtime.block_on(work)
 }
 
 /// Reads a file named on the command line.

@@ -1,20 +1,22 @@
-//! The server that the table and row commands connect to, and advice for its errors.
+//! The Bigtable that commands connect to, and the hints for its errors.
 
 use std::time::Duration;
 
-use anyhow::anyhow;
 use clap::Args;
 use stele_bigtable::client::{Client, Credentials, Error, Options};
 use tonic::Code;
 
-use crate::reach::{self, ENDPOINT, TlsFiles};
+use super::address::ENDPOINT;
+use super::hint::{Hint, with_hint};
+use super::runtime;
+use super::tls::TlsFiles;
 
 const GOOGLE: &str = "google";
 const INSTANCE: &str = "stele";
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
-pub struct Connection {
+pub struct BigtableServer {
     /// Address: host:port, https://host for TLS, or "google" for Cloud Bigtable
     /// [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
     #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, verbatim_doc_comment)]
@@ -41,17 +43,17 @@ pub struct Connection {
     timeout: u64,
 }
 
-impl Connection {
+impl BigtableServer {
     /// Sets the instance of a service unless one was given.
-    pub fn within(mut self, instance: &str) -> Connection {
+    pub fn within(mut self, instance: &str) -> BigtableServer {
         self.instance.get_or_insert_with(|| instance.into());
         self
     }
 
     /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        reach::run(async {
-            let client = Client::connect(self.options()?).await.map_err(advise)?;
+        runtime::run(async {
+            let client = Client::connect(self.options()?).await.map_err(with_hint)?;
             work(client).await
         })
     }
@@ -61,17 +63,11 @@ impl Connection {
         let endpoint = self.endpoint.clone().or(from_environment);
         let endpoint = endpoint.unwrap_or_else(|| ENDPOINT.into());
         let instance = self.instance.as_deref().unwrap_or(INSTANCE);
-        let mut options = if endpoint == GOOGLE {
-            Options::google(&self.project, instance)
-        } else {
-            Options::new(endpoint, &self.project, instance)
-        };
+        let mut options = options(&endpoint, &self.project, instance);
         options.app_profile = self.app_profile.clone();
         options.deadline = Some(Duration::from_secs(self.timeout));
-        match self.creds.as_deref() {
-            None => {}
-            Some("default") => options.credentials = Credentials::ApplicationDefault,
-            Some(file) => options.credentials = Credentials::File(file.into()),
+        if let Some(creds) = &self.creds {
+            options.credentials = parse_credentials(creds);
         }
         options.insecure_token = self.insecure_token;
         options.tls = self.tls.read()?;
@@ -79,24 +75,46 @@ impl Connection {
     }
 }
 
-/// Adds advice on what to do to the error.
-pub fn advise(error: Error) -> anyhow::Error {
-    let advice = match (&error, error.code()) {
-        (Error::Unreachable { .. }, _) => {
-            "start a server with `stele serve`, or say where one is with --endpoint"
+/// Returns the options of a Bigtable at an address or at Google.
+fn options(endpoint: &str, project: &str, instance: &str) -> Options {
+    match endpoint {
+        GOOGLE => Options::google(project, instance),
+        endpoint => Options::new(endpoint, project, instance),
+    }
+}
+
+/// Parses `--creds`: a file, or "default".
+pub fn parse_credentials(creds: &str) -> Credentials {
+    match creds {
+        "default" => Credentials::ApplicationDefault,
+        file => Credentials::File(file.into()),
+    }
+}
+
+impl Hint for Error {
+    fn message(&self) -> String {
+        Error::message(self)
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        match (self, self.code()) {
+            (Error::Unreachable { .. }, _) => {
+                Some("start a server with `stele serve`, or pass its address with --endpoint")
+            }
+            (_, Code::Unavailable) => Some("check that the server is running, then retry"),
+            (_, Code::DeadlineExceeded) => Some("allow more time with --timeout"),
+            (_, Code::NotFound) if Error::message(self).contains("family") => {
+                Some("`stele table describe` shows a table's families")
+            }
+            (_, Code::NotFound) => Some("`stele table list` shows the existing tables"),
+            (_, Code::AlreadyExists) => Some("`stele table describe` shows its definition"),
+            (_, Code::Unauthenticated | Code::PermissionDenied) => {
+                Some("authenticate with --creds FILE or --creds default")
+            }
+            (_, Code::Unimplemented) => Some("this server does not implement that call"),
+            _ => None,
         }
-        (_, Code::Unavailable) => "is the server still running? It may be worth trying again",
-        (_, Code::DeadlineExceeded) => "give it more time with --timeout",
-        (_, Code::NotFound) if error.message().contains("family") => {
-            "`stele table describe` shows a table's families"
-        }
-        (_, Code::NotFound) => "`stele table list` shows the tables there are",
-        (_, Code::AlreadyExists) => "`stele table describe` shows how it is",
-        (_, Code::Unauthenticated | Code::PermissionDenied) => "say who you are with --creds",
-        (_, Code::Unimplemented) => "this server does not do that",
-        _ => return anyhow!(error.message()),
-    };
-    anyhow!("{}; {advice}", error.message())
+    }
 }
 
 #[cfg(test)]
@@ -107,8 +125,8 @@ mod tests {
     fn an_unreachable_server_comes_with_advice() {
         let error = Error::Unreachable { endpoint: "h:1".into(), why: "refused".into() };
         assert_eq!(
-            advise(error).to_string(),
-            "cannot reach h:1: refused; start a server with `stele serve`, or say where one is \
+            with_hint(error).to_string(),
+            "cannot reach h:1: refused; start a server with `stele serve`, or pass its address \
              with --endpoint"
         );
     }
