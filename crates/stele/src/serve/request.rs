@@ -12,7 +12,7 @@ use stele_grpc::memory::{CallMemory, Waiting};
 use tonic::Status;
 
 use super::framing::{Framing, Start};
-use super::pace::Pace;
+use super::min_rate::MinRate;
 use super::settings::Size;
 
 pub struct RequestBody<B = Incoming> {
@@ -23,7 +23,7 @@ pub struct RequestBody<B = Incoming> {
     announced: usize,
     /// Whether its memory is charged as it arrives.
     in_steps: bool,
-    pace: Pace,
+    pace: MinRate,
     /// Received bytes that are held until their memory is granted.
     held_back: Option<HeldBack>,
 }
@@ -41,7 +41,7 @@ impl<B> RequestBody<B> {
             framing: Framing::default(),
             announced: 0,
             in_steps: false,
-            pace: Pace::default(),
+            pace: MinRate::default(),
             held_back: None,
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use admin::{PATH, Shown, Wanted, router};
+pub use admin::{PATH, RuleList, RuleUpdate, router};
 use parking_lot::RwLock;
 pub use rule::Rule;
 use stele_grpc::{Answering, Dispatch, Intercept, MethodPath};
@@ -59,9 +59,9 @@ impl Rules {
     /// Returns what happens to a call: the sum of all delays, and the first error.
     fn draw(&self, path: MethodPath<'_>, table: Option<&str>) -> (Duration, Option<Status>) {
         let (mut latency, mut answer) = (Duration::ZERO, None);
-        for (place, rule) in self.rules.iter().enumerate() {
-            if answer.is_none() && rule.covers(path) && rule.is_about(table) {
-                let fault = rule.draw(self.seed, place as u64);
+        for (position, rule) in self.rules.iter().enumerate() {
+            if answer.is_none() && rule.covers(path) && rule.applies_to_table(table) {
+                let fault = rule.draw(self.seed, position as u64);
                 latency += fault.latency;
                 answer = fault.error.map(|code| rule.status(code));
             }
@@ -85,7 +85,7 @@ impl Injector {
 
     /// Replaces all rules and resets their counters.
     pub fn set(&self, rules: Rules) {
-        tracing::warn!(rules = rules.rules.len(), "the rules of fault injection were replaced");
+        tracing::warn!(rules = rules.rules.len(), "replaced the fault injection rules");
         *self.rules.write() = Arc::new(rules);
     }
 }
@@ -98,10 +98,10 @@ impl Intercept for Injector {
         if covering.peek().is_none() {
             return next.call(request);
         }
-        let asks_for_table = covering.any(Rule::asks_for_table);
+        let needs_table = covering.any(Rule::is_for_table);
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let (table, body) = match asks_for_table {
+            let (table, body) = match needs_table {
                 true => peek::table(body).await,
                 false => (None, body),
             };

@@ -48,7 +48,7 @@ fn a_mistake_is_told_with_its_place() {
         ("http-port = 'off'\ngrpc_port = 8086\n", &["line 2", "grpc_port"][..]),
         ("\n\nmemory = '5 loaves'\n", &["line 3", "512MiB"]),
         ("data = 'x'\nephemeral = true\n", &["either --data or --ephemeral"]),
-        ("memory = '1MiB'\n", &["too little"]),
+        ("memory = '1MiB'\n", &["too small"]),
         ("tls-cert = 'x'\n", &["--tls-key"]),
     ] {
         fs::write(file, text).unwrap();

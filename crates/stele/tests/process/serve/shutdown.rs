@@ -98,7 +98,7 @@ async fn a_call_that_does_not_end_is_ended_after_the_grace() {
     assert_eq!(trailers, Code::Unavailable);
     let ended = server.wait();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
-    assert!(ended.stderr.contains("ending calls that are not done"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cancelling unfinished calls"), "{}", ended.stderr);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! The minimum pace of a request body: after a grace period its bytes must keep arriving
-//! at a given rate, and earlier if others wait for the memory that it holds.
+//! The minimum rate of a request body: after a grace period its bytes must keep arriving
+//! at a given rate, and earlier if other requests wait for the memory that it holds.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use super::times::times;
+use super::timeouts::timeouts;
 
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 /// The minimum rate of a body that blocks others, over each interval of
-/// `Times::body_hindering`.
-const HINDERING_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+/// `Timeouts::body_contended`.
+const CONTENDED_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
 /// Tracks one message from the moment it first had to be waited for.
 #[derive(Default)]
-pub struct Pace(Option<Watch>);
+pub struct MinRate(Option<Measurement>);
 
-struct Watch {
+struct Measurement {
     since: Instant,
     /// When progress was last sampled, and how much had arrived by then.
-    looked: Instant,
+    sampled: Instant,
     arrived: usize,
-    next_look: Pin<Box<Sleep>>,
+    next_sample: Pin<Box<Sleep>>,
 }
 
-impl Pace {
+impl MinRate {
     /// Restarts the measurement: for a new message, or after time that the client could
     /// not use.
     pub fn restart(&mut self) {
@@ -40,35 +40,36 @@ impl Pace {
         arrived: usize,
         hinders_others: impl Fn() -> bool,
     ) -> Poll<Duration> {
-        let watch = self.0.get_or_insert_with(|| Watch::new(arrived));
+        let measured = self.0.get_or_insert_with(|| Measurement::new(arrived));
         loop {
-            ready!(watch.next_look.as_mut().poll(cx));
+            ready!(measured.next_sample.as_mut().poll(cx));
             let now = Instant::now();
-            let passed = now - watch.since;
+            let passed = now - measured.since;
             if passed >= allowed(arrived as u64) {
                 return Poll::Ready(passed);
             }
-            let wanted = (now - watch.looked).as_secs_f64() * HINDERING_BYTES_PER_SECOND_MIN as f64;
-            if ((arrived - watch.arrived) as f64) < wanted && hinders_others() {
+            let expected =
+                (now - measured.sampled).as_secs_f64() * CONTENDED_BYTES_PER_SECOND_MIN as f64;
+            if ((arrived - measured.arrived) as f64) < expected && hinders_others() {
                 return Poll::Ready(passed);
             }
-            *watch = Watch { since: watch.since, ..Watch::new(arrived) };
+            *measured = Measurement { since: measured.since, ..Measurement::new(arrived) };
         }
     }
 }
 
-impl Watch {
-    fn new(arrived: usize) -> Watch {
+impl Measurement {
+    fn new(arrived: usize) -> Measurement {
         let now = Instant::now();
-        let next_look = Box::pin(tokio::time::sleep_until(now + times().body_hindering));
-        Watch { since: now, looked: now, arrived, next_look }
+        let next_sample = Box::pin(tokio::time::sleep_until(now + timeouts().body_contended));
+        Measurement { since: now, sampled: now, arrived, next_sample }
     }
 }
 
 /// Returns the time within which this many bytes must be received.
 fn allowed(arrived: u64) -> Duration {
     let millis = arrived.saturating_mul(1000) / BYTES_PER_SECOND_MIN;
-    times().body + Duration::from_millis(millis)
+    timeouts().body + Duration::from_millis(millis)
 }
 
 #[cfg(test)]
@@ -80,13 +81,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_has_half_a_minute_and_then_must_keep_its_rate() {
         let begun = Instant::now();
-        let mut pace = Pace::default();
-        let after = poll_fn(|cx| pace.poll_overdue(cx, 0, || false)).await;
+        let mut rate = MinRate::default();
+        let after = poll_fn(|cx| rate.poll_overdue(cx, 0, || false)).await;
         assert!((30..=31).contains(&after.as_secs()), "{after:?}");
-        let rest = poll_fn(|cx| pace.poll_overdue(cx, 10 << 20, || false)).await;
+        let rest = poll_fn(|cx| rate.poll_overdue(cx, 10 << 20, || false)).await;
         assert!((70..=71).contains(&rest.as_secs()), "{rest:?}");
-        pace.restart();
-        let hindering = poll_fn(|cx| pace.poll_overdue(cx, 200 << 20, || true)).await;
+        rate.restart();
+        let hindering = poll_fn(|cx| rate.poll_overdue(cx, 200 << 20, || true)).await;
         assert_eq!(hindering.as_secs(), 1);
         assert!(begun.elapsed() < Duration::from_secs(80));
     }
@@ -94,9 +95,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_begins_to_hinder_others_is_noticed_at_once() {
         let begun = Instant::now();
-        let mut pace = Pace::default();
+        let mut rate = MinRate::default();
         let hinders = || begun.elapsed() > Duration::from_secs(5);
-        let after = poll_fn(|cx| pace.poll_overdue(cx, 0, hinders)).await;
+        let after = poll_fn(|cx| rate.poll_overdue(cx, 0, hinders)).await;
         assert!((5..=7).contains(&after.as_secs()), "{after:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The byte stream of a connection, watched: how much has been read, and whether the
+//! The byte stream of a connection, monitored: how much has been read, and whether the
 //! client accepts what is written.
 
 use std::io::{self, IoSlice};
@@ -10,14 +10,14 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::times::times;
+use super::timeouts::timeouts;
 
 /// The length of the HTTP/2 connection preface.
 const PREFACE_BYTES: u64 = 24;
 
-/// The observed state of a connection.
+/// What a connection has done so far.
 #[derive(Clone, Default)]
-pub struct Heard(Arc<State>);
+pub struct Activity(Arc<State>);
 
 #[derive(Default)]
 struct State {
@@ -25,9 +25,9 @@ struct State {
     has_request: AtomicBool,
 }
 
-impl Heard {
+impl Activity {
     /// Records that a request has arrived.
-    pub fn note_request(&self) {
+    pub fn record_request(&self) {
         if !self.has_request() {
             self.0.has_request.store(true, Ordering::Relaxed);
         }
@@ -38,38 +38,38 @@ impl Heard {
     }
 
     /// Returns when the client has not completed its preface in time.
-    pub async fn no_preface(&self) {
-        tokio::time::sleep(times().preface).await;
+    pub async fn preface_timeout(&self) {
+        tokio::time::sleep(timeouts().preface).await;
         if self.0.read_bytes.load(Ordering::Relaxed) >= PREFACE_BYTES {
             std::future::pending().await
         }
     }
 
     /// Returns when no request has arrived in time.
-    pub async fn no_request(&self) {
-        tokio::time::sleep(times().first_request).await;
+    pub async fn request_timeout(&self) {
+        tokio::time::sleep(timeouts().first_request).await;
         if self.has_request() {
             std::future::pending().await
         }
     }
 }
 
-pub struct Watched<I> {
+pub struct MonitoredIo<I> {
     inner: I,
-    heard: Heard,
+    activity: Activity,
     /// Whether enough was read to stop counting.
-    is_heard: bool,
+    has_preface: bool,
     /// Runs while the client accepts no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<I> Watched<I> {
-    pub fn new(inner: I, heard: Heard) -> Watched<I> {
-        Watched { inner, heard, is_heard: false, stalled: None }
+impl<I> MonitoredIo<I> {
+    pub fn new(inner: I, activity: Activity) -> MonitoredIo<I> {
+        MonitoredIo { inner, activity, has_preface: false, stalled: None }
     }
 
     /// Ends the connection when writing has been blocked for too long.
-    fn unless_stalled<T>(
+    fn check_stall<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
@@ -79,7 +79,7 @@ impl<I> Watched<I> {
             return written;
         }
         let stalled = self.stalled.get_or_insert_with(|| {
-            Box::pin(tokio::time::sleep_until(Instant::now() + times().stall))
+            Box::pin(tokio::time::sleep_until(Instant::now() + timeouts().stall))
         });
         match stalled.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
@@ -88,14 +88,14 @@ impl<I> Watched<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for MonitoredIo<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.unless_stalled(cx, written)
+        self.check_stall(cx, written)
     }
 
     fn poll_write_vectored(
@@ -104,7 +104,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
-        self.unless_stalled(cx, written)
+        self.check_stall(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -113,16 +113,16 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
-        self.unless_stalled(cx, flushed)
+        self.check_stall(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut_down = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.unless_stalled(cx, shut_down)
+        self.check_stall(cx, shut_down)
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for MonitoredIo<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -130,10 +130,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, into);
-        if !self.is_heard {
+        if !self.has_preface {
             let bytes = (into.filled().len() - before) as u64;
-            let read_bytes = self.heard.0.read_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-            self.is_heard = read_bytes >= PREFACE_BYTES;
+            let read_bytes = self.activity.0.read_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            self.has_preface = read_bytes >= PREFACE_BYTES;
         }
         read
     }
@@ -148,29 +148,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_given_up() {
         let (client, server) = duplex(10);
-        let mut server = Watched::new(server, Heard::default());
+        let mut server = MonitoredIo::new(server, Activity::default());
         let begun = Instant::now();
         let failed = server.write_all(&[0; 11]).await.unwrap_err();
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
-        assert!(begun.elapsed() >= times().stall);
+        assert!(begun.elapsed() >= timeouts().stall);
         drop(client);
     }
 
     #[tokio::test(start_paused = true)]
     async fn half_a_preface_is_noticed_and_a_whole_one_is_not() {
-        let heard = Heard::default();
+        let activity = Activity::default();
         let (mut client, server) = duplex(100);
-        let mut server = Watched::new(server, heard.clone());
+        let mut server = MonitoredIo::new(server, activity.clone());
         client.write_all(&[0; 23]).await.unwrap();
         server.read_exact(&mut [0; 23]).await.unwrap();
-        heard.no_preface().await;
+        activity.preface_timeout().await;
         client.write_all(&[0; 1]).await.unwrap();
         server.read_exact(&mut [0; 1]).await.unwrap();
-        let waited = tokio::time::timeout(10 * times().preface, heard.no_preface());
+        let waited = tokio::time::timeout(10 * timeouts().preface, activity.preface_timeout());
         assert!(waited.await.is_err());
-        heard.no_request().await;
-        heard.note_request();
-        let waited = tokio::time::timeout(10 * times().first_request, heard.no_request());
+        activity.request_timeout().await;
+        activity.record_request();
+        let waited =
+            tokio::time::timeout(10 * timeouts().first_request, activity.request_timeout());
         assert!(waited.await.is_err());
     }
 }

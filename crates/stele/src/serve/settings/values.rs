@@ -1,4 +1,4 @@
-//! The types of setting values: sizes, times, ports. Each has the same syntax on the
+//! The types of setting values: sizes, durations, ports. Each has the same syntax on the
 //! command line, in the environment and in a file.
 
 use std::fmt;
@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use stele_bigtable::client::parse_age;
 
 use crate::output;
 
@@ -20,14 +21,14 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let wrong = || format!("`{text}` is no size: write for instance 512MiB, 2GiB or 1048576");
+        let invalid = || format!("invalid size {text:?}: use 512MiB, 2GiB or a number of bytes");
         let (number, unit) = split_unit(text);
         let scale = match unit {
             "" => 1,
-            unit => SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1,
+            unit => SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?.1,
         };
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        number.checked_mul(scale).map(Size).ok_or_else(|| format!("`{text}` is too large"))
+        let number: u64 = number.parse().map_err(|_| invalid())?;
+        number.checked_mul(scale).map(Size).ok_or_else(|| format!("size {text:?} is too large"))
     }
 }
 
@@ -39,22 +40,19 @@ impl fmt::Display for Size {
 
 /// A duration: `500ms`, `30s`, `5m`, `24h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub Duration);
+pub struct TimeSpan(pub Duration);
 
-impl FromStr for Time {
+impl FromStr for TimeSpan {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Time, String> {
-        let wrong = || format!("`{text}` is no time: write for instance 500ms, 30s, 5m or 24h");
+    /// Parses the ages of garbage-collection rules, but neither days nor microseconds.
+    fn from_str(text: &str) -> Result<TimeSpan, String> {
         let (number, unit) = split_unit(text);
-        let number: u32 = number.parse().map_err(|_| wrong())?;
-        match unit {
-            "ms" => Ok(Time(Duration::from_millis(number.into()))),
-            "s" => Ok(Time(Duration::from_secs(number.into()))),
-            "m" => Ok(Time(Duration::from_secs(60 * u64::from(number)))),
-            "h" => Ok(Time(Duration::from_secs(3600 * u64::from(number)))),
-            _ => Err(wrong()),
-        }
+        let is_valid = number.parse::<u32>().is_ok() && matches!(unit, "ms" | "s" | "m" | "h");
+        let parsed = is_valid.then(|| parse_age(&format!("{number}{unit}"))).flatten();
+        parsed.map(TimeSpan).ok_or_else(|| {
+            format!("invalid duration {text:?}: use a unit, as in 500ms, 30s, 5m or 24h")
+        })
     }
 }
 
@@ -78,7 +76,7 @@ impl FromStr for Port {
         match text {
             "off" => Ok(Port::Off),
             number => number.parse().map(Port::Number).map_err(|_| {
-                format!("`{text}` is no port: write 0 to 65535 (0 is any free one) or `off`")
+                format!("invalid port {text:?}: use 0 to 65535 (0 for any free port) or off")
             }),
         }
     }
@@ -92,15 +90,15 @@ impl FromStr for ClusterId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ClusterId, String> {
-        let wrong = |_| format!("`{text}` is no cluster id: write it in hexadecimal, as c0ffee");
-        u64::from_str_radix(text, 16).map(ClusterId).map_err(wrong)
+        let invalid = |_| format!("invalid cluster id {text:?}: use hexadecimal, such as c0ffee");
+        u64::from_str_radix(text, 16).map(ClusterId).map_err(invalid)
     }
 }
 
-/// A value in a file, either a string or a plain number.
-struct Written<T>(std::marker::PhantomData<T>);
+/// Deserializes a value that a file gives as a string or as a plain number.
+struct ValueVisitor<T>(std::marker::PhantomData<T>);
 
-impl<T: FromStr<Err = String>> Visitor<'_> for Written<T> {
+impl<T: FromStr<Err = String>> Visitor<'_> for ValueVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,17 +117,17 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Written<T> {
     }
 }
 
-macro_rules! written {
+macro_rules! deserialize {
     ($($kind:ty),*) => {$(
         impl<'de> Deserialize<'de> for $kind {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                from.deserialize_any(Written(std::marker::PhantomData))
+                from.deserialize_any(ValueVisitor(std::marker::PhantomData))
             }
         }
     )*};
 }
 
-written!(Size, Time, Port, ClusterId);
+deserialize!(Size, TimeSpan, Port, ClusterId);
 
 #[cfg(test)]
 mod tests {
@@ -143,9 +141,9 @@ mod tests {
         for wrong in ["", "MiB", "5MB", "-1", "1.5GiB", "99999999999TiB"] {
             assert!(wrong.parse::<Size>().is_err(), "{wrong}");
         }
-        assert_eq!("500ms".parse(), Ok(Time(Duration::from_millis(500))));
-        assert_eq!("2m".parse(), Ok(Time(Duration::from_secs(120))));
-        assert!("5".parse::<Time>().unwrap_err().contains("30s"));
+        assert_eq!("500ms".parse(), Ok(TimeSpan(Duration::from_millis(500))));
+        assert_eq!("2m".parse(), Ok(TimeSpan(Duration::from_secs(120))));
+        assert!("5".parse::<TimeSpan>().unwrap_err().contains("30s"));
         assert_eq!("c0ffee".parse(), Ok(ClusterId(0xC0_FFEE)));
         assert!("cafe au lait".parse::<ClusterId>().unwrap_err().contains("hexadecimal"));
         assert_eq!("off".parse(), Ok(Port::Off));

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::disk::ServerDisk;
 use super::settings::{Data, Settings};
 use super::shares::Shares;
-use super::times::times;
+use super::timeouts::timeouts;
 use crate::private;
 
 /// A group of a table is flushed when it reaches one part in this many of the memory for
@@ -21,27 +21,27 @@ const FRAGMENT_SHARE: u64 = 4;
 const FRAGMENT_BYTES_MAX: u64 = 64 << 20;
 const LOG_QUEUE_BYTES_MAX: u64 = 16 << 20;
 
-pub struct Home {
-    pub dir: PathBuf,
+pub struct DataDir {
+    pub path: PathBuf,
     /// Removed on every kind of exit.
     temporary: Option<TempDir>,
 }
 
-impl Home {
-    pub fn prepare(data: &Data) -> anyhow::Result<Home> {
+impl DataDir {
+    pub fn prepare(data: &Data) -> anyhow::Result<DataDir> {
         match data {
             Data::Dir(dir) => {
                 let dir = std::path::absolute(dir)
                     .with_context(|| format!("--data {}", dir.display()))?;
                 private::narrow_data_dir(&dir)?;
-                Ok(Home { dir, temporary: None })
+                Ok(DataDir { path: dir, temporary: None })
             }
             Data::Ephemeral => {
                 let temporary = tempfile::Builder::new()
                     .prefix("stele-")
                     .tempdir()
-                    .context("making a temporary directory")?;
-                Ok(Home { dir: temporary.path().to_path_buf(), temporary: Some(temporary) })
+                    .context("creating a temporary directory")?;
+                Ok(DataDir { path: temporary.path().to_path_buf(), temporary: Some(temporary) })
             }
         }
     }
@@ -54,15 +54,15 @@ impl Home {
         let mut options = engine_options(settings);
         options.log.sync = !self.is_temporary();
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
-        Store::open(&self.dir, options, world)
-            .with_context(|| format!("opening the store in {}", self.dir.display()))
+        Store::open(&self.path, options, world)
+            .with_context(|| format!("opening the store in {}", self.path.display()))
     }
 
-    /// Removes a temporary directory.
-    pub fn leave(self) -> anyhow::Result<()> {
+    /// Removes the directory if it is temporary.
+    pub fn remove_if_temporary(self) -> anyhow::Result<()> {
         match self.temporary {
             Some(temporary) => {
-                temporary.close().with_context(|| format!("removing {}", self.dir.display()))
+                temporary.close().with_context(|| format!("removing {}", self.path.display()))
             }
             None => Ok(()),
         }
@@ -78,6 +78,6 @@ fn engine_options(settings: &Settings) -> Options {
     options.memory.log_queue_bytes_max = LOG_QUEUE_BYTES_MAX.min(cells);
     let fragment = (cells / FRAGMENT_SHARE).min(FRAGMENT_BYTES_MAX);
     options.flush.fragment_bytes = usize::try_from(fragment).unwrap_or(usize::MAX);
-    options.admission.wait_max = times().admission;
+    options.admission.wait_max = timeouts().admission;
     options
 }
