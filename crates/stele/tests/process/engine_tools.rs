@@ -175,7 +175,7 @@ fn what_cannot_be_done_is_told_in_one_sentence_with_code_2() {
     let made = Made::new();
     let missing = made.dir.path().join("missing");
     let missing = missing.to_str().unwrap();
-    assert_one_sentence(&run(&["verify", missing]), "there is no store in");
+    assert_one_sentence(&run(&["verify", missing]), "no store found in");
     assert_one_sentence(&run(&["dump-log", missing]), missing);
     assert_one_sentence(&run(&["dump-fragment", missing]), missing);
     assert_one_sentence(&run(&["bench", "--dir", missing]), "--dir");

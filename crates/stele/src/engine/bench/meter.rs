@@ -107,10 +107,10 @@ pub fn measure(
 /// Returns the CPU time of this process so far, in user and kernel mode.
 fn cpu_seconds() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")
-        .context("cannot read /proc/self/stat, which tells the CPU time")?;
+        .context("cannot read the CPU time from /proc/self/stat")?;
     ticks(&stat)
         .map(|ticks| ticks as f64 / TICKS_PER_SECOND)
-        .context("/proc/self/stat does not tell the CPU time")
+        .context("/proc/self/stat does not contain the CPU time")
 }
 
 /// Sums fields 14 and 15. Field 2 is in parentheses and may contain spaces.

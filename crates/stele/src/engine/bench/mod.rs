@@ -45,7 +45,7 @@ pub struct Options {
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let parsed = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
-    parsed.ok_or_else(|| "give a number from 0.01 to 3600".to_string())
+    parsed.ok_or_else(|| "expected a number from 0.01 to 3600".to_string())
 }
 
 impl Options {
@@ -94,7 +94,9 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
         json_line(&mut io::stdout().lock(), &Results { version, seconds: options.seconds, runs })?;
     }
     if cfg!(debug_assertions) {
-        eprintln!("this was a development build: build with --release for numbers that count");
+        eprintln!(
+            "warning: this is a development build; build with --release for meaningful numbers"
+        );
     }
     Ok(Outcome::Sound)
 }
@@ -104,7 +106,7 @@ fn measure(shape: Shape, options: &Options) -> anyhow::Result<Run> {
     // Removed when it goes out of scope, also after an error.
     let dir =
         tempfile::Builder::new().prefix("stele-bench-").tempdir_in(&parent).with_context(|| {
-            format!("cannot make a directory in {}: give another with --dir", parent.display())
+            format!("cannot create a directory in {}: choose another with --dir", parent.display())
         })?;
     let workload = Workload::open(dir.path(), shape)?;
     let (phases, disk_bytes_filled) = phases::run(&workload, dir.path(), options.seconds)?;
@@ -141,10 +143,10 @@ fn show(out: &mut dyn Write, run: &Run) -> io::Result<()> {
         bytes(run.user_bytes)
     )?;
     let header = ["phase", "ops/s", "CPU us/op", "syncs/op", "p50 us", "p99 us", "ops", "seconds"];
-    let mut shown = table(&header, 1);
+    let mut phases = table(&header, 1);
     for phase in &run.phases {
         let latency = |value: Option<f64>| value.map_or(String::new(), |us| format!("{us:.1}"));
-        shown.add_row(vec![
+        phases.add_row(vec![
             phase.title.to_string(),
             count(phase.ops_per_second as u64),
             format!("{:.2}", phase.cpu_us_per_op),
@@ -155,7 +157,7 @@ fn show(out: &mut dyn Write, run: &Run) -> io::Result<()> {
             format!("{:.2}", phase.seconds),
         ]);
     }
-    writeln!(out, "{shown}")?;
+    writeln!(out, "{phases}")?;
     writeln!(
         out,
         "on disk: {} after filling and compacting, {} at the end\n",
