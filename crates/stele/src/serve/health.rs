@@ -174,13 +174,14 @@ impl Reporters {
     }
 
     /// Reports changes of the components' health until the server drains.
-    pub async fn follow(self, parts: Components) {
+    pub async fn follow(self, components: Components) {
         // Reporters start with every component serving.
-        let mut known: Vec<_> = parts.all().into_iter().map(|(part, _)| (part, None)).collect();
+        let mut known: Vec<_> =
+            components.all().into_iter().map(|(component, _)| (component, None)).collect();
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while parts.phases.draining.run_until_cancelled(ticks.tick()).await.is_some() {
-            let found = parts.all();
+        while components.phases.draining.run_until_cancelled(ticks.tick()).await.is_some() {
+            let found = components.all();
             if found != known {
                 self.report(&found).await;
                 known = found;
@@ -189,14 +190,14 @@ impl Reporters {
         self.set(ServingStatus::NotServing).await;
     }
 
-    async fn report(&self, parts: &[(&'static str, Option<String>)]) {
+    async fn report(&self, components: &[(&'static str, Option<String>)]) {
         let reporters = [Some(&self.tables), self.metastore.as_ref()];
-        for ((part, reason), reporter) in parts.iter().zip(reporters) {
+        for ((component, reason), reporter) in components.iter().zip(reporters) {
             let Some(reporter) = reporter else { continue };
             match reason {
                 None => reporter.set(ServingStatus::Serving).await,
                 Some(reason) => {
-                    tracing::error!(part, reason, "a part of the server has failed");
+                    tracing::error!(part = component, reason, "component failed");
                     reporter.set(ServingStatus::NotServing).await;
                 }
             }

@@ -395,13 +395,16 @@ fn credentials_are_not_sent_in_plain_text_to_another_host() {
         ["name", "ls", "--root", "localhost:1", "--token-file", token],
         ["table", "list", "--endpoint", "192.0.2.1:1", "--creds", token],
     ] {
-        let told = command(&args).output().unwrap();
-        let told = String::from_utf8(told.stderr).unwrap();
-        assert!(told.contains("plain text") && told.contains("--insecure-token"), "{told}");
+        let printed = command(&args).output().unwrap();
+        let printed = String::from_utf8(printed.stderr).unwrap();
+        assert!(
+            printed.contains("plain text") && printed.contains("--insecure-token"),
+            "{printed}"
+        );
     }
     let allowed =
         ["name", "ls", "--root", "localhost:1", "--token-file", token, "--insecure-token"];
-    let told = command(&allowed).output().unwrap();
-    let told = String::from_utf8(told.stderr).unwrap();
-    assert!(told.contains("cannot reach"), "{told}");
+    let printed = command(&allowed).output().unwrap();
+    let printed = String::from_utf8(printed.stderr).unwrap();
+    assert!(printed.contains("cannot reach"), "{printed}");
 }

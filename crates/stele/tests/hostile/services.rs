@@ -45,8 +45,8 @@ fn slow_uploads_of_results_delay_no_query() {
     let slow: Vec<TcpStream> =
         (0..16).map(|_| send(&server, "POST", "/tables/t/results", 1000, "{")).collect();
     for page in ["/tables/t/query", "/tables/t/blame", "/tables/t/steps"] {
-        let told = answer(&server, "GET", page, "");
-        assert!(told.contains("200"), "{page}: {told}");
+        let printed = answer(&server, "GET", page, "");
+        assert!(printed.contains("200"), "{page}: {printed}");
     }
     let results = r#"{"commit": "@0", "results": [{"params": {"name": "t"}, "value": 1}]}"#;
     assert!(answer(&server, "POST", "/tables/t/results", results).contains("200"));

@@ -58,8 +58,8 @@ fn keys_are_put_got_and_deleted() {
 fn a_transaction_happens_only_when_everything_is_as_expected() {
     let served = Served::new();
     served.ok(&["txn", "--if-absent", "leader", "--put", "leader=one", "--put", "since=now"]);
-    let told = served.fails(1, &["txn", "--if-absent", "leader", "--put", "leader=two"]);
-    assert!(told.contains("a condition does not hold"), "{told}");
+    let printed = served.fails(1, &["txn", "--if-absent", "leader", "--put", "leader=two"]);
+    assert!(printed.contains("a condition does not hold"), "{printed}");
     served.ok(&["txn", "--if", "leader=one", "--put", "leader=two", "--del", "since"]);
     assert_eq!(served.ok(&["get", "--all"]), "leader\ttwo\n");
     assert!(served.fails(2, &["txn", "--if", "a=b"]).contains("writes nothing"));
@@ -70,8 +70,8 @@ fn changes_are_watched_from_a_revision_on() {
     let served = Served::new();
     served.ok(&["put", "k", "1"]);
     served.ok(&["del", "k"]);
-    let told = served.ok(&["watch", "k", "--from-revision", "2", "--count", "2"]);
-    assert_eq!(told, "2\tput\tk\t1\n3\tdelete\tk\n");
+    let printed = served.ok(&["watch", "k", "--from-revision", "2", "--count", "2"]);
+    assert_eq!(printed, "2\tput\tk\t1\n3\tdelete\tk\n");
 }
 
 #[test]
@@ -132,6 +132,6 @@ fn the_status_tells_who_leads_and_how_far_history_goes() {
 fn a_server_that_is_not_there_is_named() {
     let served = Served::new();
     let output = served.command(&["status"]).env("STELE_METASTORE", "127.0.0.1:1").output();
-    let told = String::from_utf8(output.unwrap().stderr).unwrap();
-    assert!(told.contains("no metastore answers at http://127.0.0.1:1"), "{told}");
+    let printed = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(printed.contains("no metastore answers at http://127.0.0.1:1"), "{printed}");
 }

@@ -14,8 +14,8 @@ fn inject(server: &Server, args: &[&str]) -> Output {
 }
 
 fn listed(output: &Output) -> Value {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -51,8 +51,8 @@ async fn calls_fail_with_the_codes_and_shares_of_the_rules() {
     assert!(server.get("/").1.contains("fault injection"), "the page says so");
     let failed = server.metric("stele_injected_faults_total{effect=\"error\"}");
     assert_eq!(failed, Some((count(Code::Unavailable) + count(Code::Aborted)) as f64));
-    let told = server.terminate().stderr;
-    assert!(told.contains("Faults are injected on purpose (1 rule)"), "{told}");
+    let printed = server.terminate().stderr;
+    assert!(printed.contains("Faults are injected on purpose (1 rule)"), "{printed}");
     assert_eq!(outcomes().await.0, codes, "the same seed hits the same calls");
 }
 
@@ -101,15 +101,19 @@ fn faults_cannot_be_injected_into_a_server_that_was_not_started_for_it() {
     for args in [&["list"][..], &["clear"], &["set", "*:internal=1%"]] {
         let output = inject(&server, args);
         assert_eq!(output.status.code(), Some(2));
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(told.contains("fault injection is off") && told.contains("--inject"), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            printed.contains("fault injection is off") && printed.contains("--inject"),
+            "{printed}"
+        );
     }
-    let told =
+    let printed =
         refused(&mut command(&["serve", "--ephemeral", "--inject", "ReadRows:unavailable=1"]));
-    assert!(told.contains("--inject") && told.contains("0% to 100%"), "{told}");
-    let told = refused(&mut command(&["serve", "--ephemeral", "--inject", "ReadRow:latency=1s"]));
+    assert!(printed.contains("--inject") && printed.contains("0% to 100%"), "{printed}");
+    let printed =
+        refused(&mut command(&["serve", "--ephemeral", "--inject", "ReadRow:latency=1s"]));
     assert!(
-        told.contains("--inject") && told.contains("did you mean Bigtable/ReadRows?"),
-        "{told}"
+        printed.contains("--inject") && printed.contains("did you mean Bigtable/ReadRows?"),
+        "{printed}"
     );
 }

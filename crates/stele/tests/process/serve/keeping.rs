@@ -65,6 +65,6 @@ fn a_key_that_others_may_read_is_refused() {
     let (cert, key) = (save(dir.path(), "cert", &cert), save(dir.path(), "key", &key));
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let args = ["serve", "--ephemeral", "--tls-cert", &cert, "--tls-key", &key, "--grpc-port", "0"];
-    let told = refused(command(&args).args(["--http-port", "off"]));
-    assert!(told.contains("--tls-key") && told.contains("chmod 600"), "{told}");
+    let printed = refused(command(&args).args(["--http-port", "off"]));
+    assert!(printed.contains("--tls-key") && printed.contains("chmod 600"), "{printed}");
 }

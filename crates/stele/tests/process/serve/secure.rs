@@ -132,7 +132,7 @@ fn a_bad_file_is_named_with_the_reason() {
         let args = ["serve", "--ephemeral", "--grpc-port=0", "--http-port=0"];
         let mut bad = command(&args);
         bad.args(["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", authority]);
-        let told = refused(&mut bad);
-        assert!(told.contains(says), "{told}");
+        let printed = refused(&mut bad);
+        assert!(printed.contains(says), "{printed}");
     }
 }

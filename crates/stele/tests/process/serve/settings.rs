@@ -52,13 +52,13 @@ fn a_mistake_is_told_with_its_place() {
         ("tls-cert = 'x'\n", &["--tls-key"]),
     ] {
         fs::write(file, text).unwrap();
-        let told = refused(&mut command(&["serve", "--config", file]));
-        assert!(says.iter().all(|says| told.contains(says)), "{told}");
+        let printed = refused(&mut command(&["serve", "--config", file]));
+        assert!(says.iter().all(|says| printed.contains(says)), "{printed}");
     }
-    let told = refused(&mut command(&["serve", "--config", "/no/such/file"]));
-    assert!(told.contains("/no/such/file"), "{told}");
-    let told = refused(&mut command(&["serve", "--ephemeral", "--log", "=nonsense=["]));
-    assert!(told.contains("--log"), "{told}");
+    let printed = refused(&mut command(&["serve", "--config", "/no/such/file"]));
+    assert!(printed.contains("/no/such/file"), "{printed}");
+    let printed = refused(&mut command(&["serve", "--ephemeral", "--log", "=nonsense=["]));
+    assert!(printed.contains("--log"), "{printed}");
     let output = command(&["serve", "--memory", "lots"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("512MiB"));

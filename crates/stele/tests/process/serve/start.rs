@@ -34,8 +34,8 @@ async fn a_port_that_is_off_does_not_listen() {
     assert_eq!(server.get("/health").1, "ok\n");
     assert!(server.get("/").1.contains("Stele"));
     assert!(server.get("/nothing").0.contains("404"));
-    let told = refused(&mut command(&["serve", "--grpc-port=off", "--http-port=off"]));
-    assert!(told.contains("nothing would listen"), "{told}");
+    let printed = refused(&mut command(&["serve", "--grpc-port=off", "--http-port=off"]));
+    assert!(printed.contains("nothing would listen"), "{printed}");
 }
 
 #[test]
@@ -43,15 +43,18 @@ fn a_busy_port_says_which_flag_moves_it() {
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = busy.local_addr().unwrap().port().to_string();
     for (flag, other) in [("--grpc-port", "--http-port"), ("--http-port", "--grpc-port")] {
-        let told = refused(&mut command(&["serve", "--ephemeral", flag, &port, other, "0"]));
-        assert!(told.contains(&port) && told.contains(flag) && !told.contains(other), "{told}");
+        let printed = refused(&mut command(&["serve", "--ephemeral", flag, &port, other, "0"]));
+        assert!(
+            printed.contains(&port) && printed.contains(flag) && !printed.contains(other),
+            "{printed}"
+        );
     }
 }
 
 #[test]
 fn an_address_of_another_machine_is_refused() {
-    let told = refused(&mut command(&["serve", "--ephemeral", "--listen", "192.0.2.1"]));
-    assert!(told.contains("192.0.2.1 (--listen)"), "{told}");
+    let printed = refused(&mut command(&["serve", "--ephemeral", "--listen", "192.0.2.1"]));
+    assert!(printed.contains("192.0.2.1 (--listen)"), "{printed}");
 }
 
 #[test]
@@ -59,8 +62,9 @@ fn two_servers_do_not_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::with_data(dir.path(), &[]);
     let data = server.data().to_string();
-    let told = refused(&mut command(&["serve", "--data", &data, "--grpc-port=0", "--http-port=0"]));
-    assert!(told.contains("in use by another process") && told.contains(&data), "{told}");
+    let printed =
+        refused(&mut command(&["serve", "--data", &data, "--grpc-port=0", "--http-port=0"]));
+    assert!(printed.contains("in use by another process") && printed.contains(&data), "{printed}");
 }
 
 #[tokio::test]
@@ -76,6 +80,6 @@ async fn the_emulator_takes_the_flags_and_says_the_line_of_googles() {
         assert_eq!(rest.recv().unwrap(), "");
         assert!(child.wait().unwrap().success());
     }
-    let told = refused(&mut command(&["emulator", "-dir", "x"]));
-    assert!(told.contains("-dir"), "{told}");
+    let printed = refused(&mut command(&["emulator", "-dir", "x"]));
+    assert!(printed.contains("-dir"), "{printed}");
 }

@@ -239,8 +239,8 @@ async fn every_row_has_a_history_that_some_order_explains_over_kills() {
             }
             break;
         }
-        let (told, written) = load_and_kill(server, clock.clone(), number, &mut dice).await;
-        for (key, mut events) in told {
+        let (recorded, written) = load_and_kill(server, clock.clone(), number, &mut dice).await;
+        for (key, mut events) in recorded {
             histories.entry(key).or_default().append(&mut events);
         }
         acknowledged.push(written);

@@ -30,10 +30,10 @@ pub fn check(history: &[Event]) -> Result<Row, Unexplained> {
 #[derive(Debug)]
 pub struct Unexplained {
     /// The number of calls that the best order explains.
-    #[allow(dead_code, reason = "told when a test fails")]
+    #[allow(dead_code, reason = "printed when a test fails")]
     pub explained: usize,
     /// The row after these calls, and the candidates of which one should have been next.
-    #[allow(dead_code, reason = "told when a test fails")]
+    #[allow(dead_code, reason = "printed when a test fails")]
     pub stuck: Vec<(Row, Vec<Event>)>,
 }
 
@@ -154,24 +154,24 @@ mod tests {
     use super::*;
 
     /// Creates an answered call.
-    fn told(begun: u64, ended: u64, call: Call, answer: Answer) -> Event {
+    fn answered(begun: u64, ended: u64, call: Call, answer: Answer) -> Event {
         Event { call, begun, ended, answer: Some(answer) }
     }
 
     fn set(begun: u64, ended: u64, value: u64) -> Event {
-        told(begun, ended, Call::Set(value), Answer::Done)
+        answered(begun, ended, Call::Set(value), Answer::Done)
     }
 
     fn read(begun: u64, ended: u64, value: Option<u64>) -> Event {
-        told(begun, ended, Call::Read, Answer::Row(Row { value, count: None }))
+        answered(begun, ended, Call::Read, Answer::Row(Row { value, count: None }))
     }
 
     fn add(begun: u64, ended: u64, count: i64) -> Event {
-        told(begun, ended, Call::Increment(1), Answer::Count(count))
+        answered(begun, ended, Call::Increment(1), Answer::Count(count))
     }
 
     fn swap(begun: u64, ended: u64, from: u64, to: u64, matched: bool) -> Event {
-        told(begun, ended, Call::Swap { from, to }, Answer::Matched(matched))
+        answered(begun, ended, Call::Swap { from, to }, Answer::Matched(matched))
     }
 
     fn lost(begun: u64, ended: u64, call: Call) -> Event {
@@ -201,7 +201,7 @@ mod tests {
     fn a_read_does_not_miss_what_was_acknowledged() {
         fails(&[set(1, 2, 1), read(3, 4, None)]);
         fails(&[set(1, 2, 1), set(3, 4, 2), read(5, 6, Some(1))]);
-        fails(&[set(1, 2, 1), told(3, 4, Call::Delete, Answer::Done), read(5, 6, Some(1))]);
+        fails(&[set(1, 2, 1), answered(3, 4, Call::Delete, Answer::Done), read(5, 6, Some(1))]);
     }
 
     #[test]
