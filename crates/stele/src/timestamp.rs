@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stele_bigtable::client::parse_age;
-use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+use time::{Date, Month, OffsetDateTime, Time};
 
 const NANOS_PER_MICRO: i128 = 1000;
 
@@ -50,7 +50,7 @@ fn parse_date(text: &str) -> Option<i64> {
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
     let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
     let date = Date::from_calendar_date(year.into(), month, u8::try_from(day).ok()?).ok()?;
-    let nanos = PrimitiveDateTime::new(date, parse_time(time)?).as_utc().unix_timestamp_nanos();
+    let nanos = OffsetDateTime::new_utc(date, parse_time(time)?).unix_timestamp_nanos();
     i64::try_from(nanos / NANOS_PER_MICRO).ok()
 }
 

@@ -191,34 +191,34 @@ pub struct Both {
 impl Service<http::Request<Incoming>> for Both {
     type Response = http::Response<EitherBody>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = EitherFuture;
 
-    fn call(&self, request: http::Request<Incoming>) -> Answering {
+    fn call(&self, request: http::Request<Incoming>) -> EitherFuture {
         if is_grpc(request.headers()) && request.version() == http::Version::HTTP_2 {
-            return Answering::Call { call: self.calls.call(request) };
+            return EitherFuture::Call { call: self.calls.call(request) };
         }
-        Answering::Page { page: self.pages.call(request) }
+        EitherFuture::Page { page: self.pages.call(request) }
     }
 }
 
 pin_project! {
     /// The pending response of either side.
-    #[project = ProjectedAnswering]
-    pub enum Answering {
+    #[project = ProjectedFuture]
+    pub enum EitherFuture {
         Call { #[pin] call: Call },
         Page { #[pin] page: RouteFuture<Infallible> },
     }
 }
 
-impl Future for Answering {
+impl Future for EitherFuture {
     type Output = Result<http::Response<EitherBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            ProjectedAnswering::Call { call } => {
+            ProjectedFuture::Call { call } => {
                 call.poll(context).map_ok(|answer| answer.map(|body| EitherBody::Call { body }))
             }
-            ProjectedAnswering::Page { page } => {
+            ProjectedFuture::Page { page } => {
                 page.poll(context).map_ok(|answer| answer.map(|body| EitherBody::Page { body }))
             }
         }

@@ -18,9 +18,9 @@ use super::health::{Components, Reporters};
 use super::http::{self, PageState};
 use super::inject::{self, Injector};
 use super::json_call::{self, JsonCalls};
-use super::listen::{self, Ports};
+use super::listen::{self, ListeningPort, Ports};
 use super::metastore::{Both, Metastore};
-use super::metrics::Metrics;
+use super::metrics::{Connections, Metrics};
 use super::names::{self, DnsPort};
 use super::services;
 use super::settings::Settings;
@@ -93,22 +93,35 @@ impl Server {
             served.push((ports.metastore, both, &metrics.metastore));
         }
         tasks.spawn(health.clone().follow(components));
+        let server = Server { store, metastore, health, metrics, phases, tasks };
         for (port, protocol, counters) in served {
-            let Some(port) = port else { continue };
-            for listener in port.listeners {
-                let acceptor = Acceptor {
-                    listener,
-                    tls: port.tls.clone(),
-                    protocol: protocol.clone(),
-                    counters,
-                    metrics,
-                    phases,
-                    permits: permits.clone(),
-                    tasks: tasks.clone(),
-                };
-                tasks.spawn(acceptor.run());
+            if let Some(port) = port {
+                server.accept(port, &protocol, counters, &permits);
             }
         }
-        Ok(Server { store, metastore, health, metrics, phases, tasks })
+        Ok(server)
+    }
+
+    /// Starts to accept connections on every address of a port.
+    fn accept(
+        &self,
+        port: ListeningPort,
+        protocol: &Protocol,
+        counters: &'static Connections,
+        permits: &Arc<Semaphore>,
+    ) {
+        for listener in port.listeners {
+            let acceptor = Acceptor {
+                listener,
+                tls: port.tls.clone(),
+                protocol: protocol.clone(),
+                counters,
+                metrics: self.metrics,
+                phases: self.phases,
+                permits: permits.clone(),
+                tasks: self.tasks.clone(),
+            };
+            self.tasks.spawn(acceptor.run());
+        }
     }
 }
