@@ -20,4 +20,4 @@ pub use http::HttpServer;
 pub use metastore::MetastoreServer;
 pub use names::NameServer;
 pub use runtime::threads;
-pub use tls::{TlsFiles, read};
+pub use tls::read;

@@ -42,7 +42,7 @@ impl Count {
             let mut counted: u64 = 0;
             while rows.next().await.map_err(with_hint)?.is_some() {
                 counted += 1;
-                if counted % PROGRESS_ROWS == 0 {
+                if counted.is_multiple_of(PROGRESS_ROWS) {
                     progress.show(0.0, counted, "rows");
                 }
             }
