@@ -317,7 +317,7 @@ impl Record {
             Ok(polled) => polled.map(Ok),
             Err(_) => {
                 let path = self.path();
-                tracing::error!(path, "call panicked");
+                tracing::error!(path, "a call panicked");
                 Poll::Ready(Err(Status::internal("internal error: the call panicked")))
             }
         }
