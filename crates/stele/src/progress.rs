@@ -13,7 +13,7 @@ const STEPS: u64 = 1000;
 
 pub struct Progress {
     bar: ProgressBar,
-    begun: Instant,
+    started: Instant,
     displayed: Option<Instant>,
 }
 
@@ -32,7 +32,7 @@ impl Progress {
         let style = ProgressStyle::with_template(template).expect("the templates are valid");
         // Hidden by itself when standard error is not a terminal.
         let bar = ProgressBar::new(STEPS).with_style(style.progress_chars("# "));
-        Progress { bar, begun: Instant::now(), displayed: None }
+        Progress { bar, started: Instant::now(), displayed: None }
     }
 
     /// Shows the fraction done and the number of items seen.
@@ -42,7 +42,7 @@ impl Progress {
         }
         self.displayed = Some(Instant::now());
         self.bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        self.bar.set_message(line(number, things, self.begun.elapsed()));
+        self.bar.set_message(line(number, things, self.started.elapsed()));
     }
 
     /// Removes the line.

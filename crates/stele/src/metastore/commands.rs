@@ -169,8 +169,8 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         }
         Command::Compact { revision, physical, connection } => {
             connection.run(async |client| Ok(client.compact(revision, physical).await?))?;
-            let whom = if physical { "" } else { " for etcd clients" };
-            let done = format!("compacted history below revision {revision}{whom}");
+            let scope = if physical { "" } else { " for etcd clients" };
+            let done = format!("compacted history below revision {revision}{scope}");
             render::done(&done, &json!({ "compacted": revision }), connection.json)?;
         }
         Command::Snapshot(command) => snapshot::run(command)?,

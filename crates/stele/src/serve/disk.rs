@@ -84,11 +84,11 @@ impl File for ServerFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let sync = || File::sync_data(&self.file);
         let brief = self.sync_is_brief.load(Ordering::Relaxed);
         let synced = if brief { sync() } else { in_place(sync) };
-        self.sync_is_brief.store(begun.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
+        self.sync_is_brief.store(started.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
         synced
     }
 

@@ -232,11 +232,11 @@ mod tests {
         let reporters = Reporters { tables, metastore: None };
         let following = tokio::spawn(reporters.follow(parts.clone()));
         let transport = Transport::InProcess(Services::default().with(service));
-        let asked = HealthCheckRequest { service: "service".into() };
-        let mut watched = HealthClient::new(transport).watch(asked).await.unwrap().into_inner();
+        let request = HealthCheckRequest { service: "service".into() };
+        let mut watched = HealthClient::new(transport).watch(request).await.unwrap().into_inner();
         let mut next = async || {
             let message = tokio::time::timeout(WAIT, watched.message()).await;
-            message.expect("health is told").unwrap().unwrap().status
+            message.expect("health is reported").unwrap().unwrap().status
         };
         assert_eq!(next().await, ServingStatus::Serving as i32);
         assert_eq!(parts.failures(), []);

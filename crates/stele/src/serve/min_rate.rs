@@ -80,7 +80,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_has_half_a_minute_and_then_must_keep_its_rate() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut rate = MinRate::default();
         let after = poll_fn(|cx| rate.poll_overdue(cx, 0, || false)).await;
         assert!((30..=31).contains(&after.as_secs()), "{after:?}");
@@ -89,14 +89,14 @@ mod tests {
         rate.restart();
         let hindering = poll_fn(|cx| rate.poll_overdue(cx, 200 << 20, || true)).await;
         assert_eq!(hindering.as_secs(), 1);
-        assert!(begun.elapsed() < Duration::from_secs(80));
+        assert!(started.elapsed() < Duration::from_secs(80));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_begins_to_hinder_others_is_noticed_at_once() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut rate = MinRate::default();
-        let hinders = || begun.elapsed() > Duration::from_secs(5);
+        let hinders = || started.elapsed() > Duration::from_secs(5);
         let after = poll_fn(|cx| rate.poll_overdue(cx, 0, hinders)).await;
         assert!((5..=7).contains(&after.as_secs()), "{after:?}");
     }

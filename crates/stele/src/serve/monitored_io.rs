@@ -149,10 +149,10 @@ mod tests {
     async fn a_client_that_takes_nothing_is_given_up() {
         let (client, server) = duplex(10);
         let mut server = MonitoredIo::new(server, Activity::default());
-        let begun = Instant::now();
+        let started = Instant::now();
         let failed = server.write_all(&[0; 11]).await.unwrap_err();
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
-        assert!(begun.elapsed() >= timeouts().stall);
+        assert!(started.elapsed() >= timeouts().stall);
         drop(client);
     }
 

@@ -93,7 +93,7 @@ impl DnsPort {
         let address = address.with_context(|| format!("--listen {listen} has no address"))?;
         let sockets = match Sockets::take(address).await {
             Ok(sockets) => Some(sockets),
-            // The default port was not asked for explicitly, so startup continues without
+            // The default port was not requested explicitly, so startup continues without
             // it.
             Err(error) if settings.dns_port.is_none() => {
                 tracing::warn!(%error, "DNS is off: cannot bind port {port}; choose another with --dns-port");

@@ -45,13 +45,13 @@ impl Tally {
         mut call: impl FnMut() -> anyhow::Result<Option<u64>>,
     ) -> anyhow::Result<Tally> {
         let mut tally = Tally::default();
-        let mut begun = Instant::now();
-        while deadline.is_none_or(|deadline| begun < deadline) {
+        let mut started = Instant::now();
+        while deadline.is_none_or(|deadline| started < deadline) {
             let Some(ops) = call()? else { break };
             let now = Instant::now();
             tally.ops += ops;
-            tally.latencies.push(nanos(now - begun));
-            begun = now;
+            tally.latencies.push(nanos(now - started));
+            started = now;
         }
         Ok(tally)
     }
@@ -86,9 +86,9 @@ pub fn measure(
     run: impl FnOnce() -> anyhow::Result<Tally>,
 ) -> anyhow::Result<Measured> {
     eprintln!("{} x {} B: {title}", workload.shape.keys, workload.shape.value_bytes);
-    let (cpu, syncs, begun) = (cpu_seconds()?, workload.syncs(), Instant::now());
+    let (cpu, syncs, started) = (cpu_seconds()?, workload.syncs(), Instant::now());
     let mut tally = run()?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     let (cpu, syncs) = (cpu_seconds()? - cpu, workload.syncs() - syncs);
     let ops = tally.ops.max(1) as f64;
     Ok(Measured {

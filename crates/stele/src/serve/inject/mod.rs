@@ -151,18 +151,18 @@ mod tests {
         assert!(Rules::parse(&rules.map(String::from), 0).is_err(), "an hour is too long");
         let (services, injector) =
             services(&["*:latency=2s", "A:latency=3s;B:aborted=100%", "B:internal=100%"]);
-        let begun = Instant::now();
+        let started = Instant::now();
         // There is no service behind the injector, so calls passed on are UNIMPLEMENTED.
         assert!(message(&called(&services, "/s/A").await).contains("unknown service"));
-        assert_eq!(begun.elapsed(), Duration::from_secs(5));
-        let begun = Instant::now();
+        assert_eq!(started.elapsed(), Duration::from_secs(5));
+        let started = Instant::now();
         let answer = called(&services, "/s/B").await;
-        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+        assert_eq!(started.elapsed(), Duration::from_secs(2));
         assert_eq!(answer.headers()["grpc-status"], "10");
         assert!(message(&answer).contains("injected fault"), "{answer:?}");
         injector.set(Rules::default());
-        let begun = Instant::now();
+        let started = Instant::now();
         assert!(message(&called(&services, "/s/B").await).contains("unknown service"));
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(started.elapsed(), Duration::ZERO);
     }
 }

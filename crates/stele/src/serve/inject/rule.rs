@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_rule_is_refused_with_an_example() {
-        for (text, told) in [
+        for (text, expected) in [
             ("ReadRows", "METHOD:EFFECTS"),
             ("ReadRows:", "is not an effect"),
             (":latency=1s", "method is empty"),
@@ -331,7 +331,10 @@ mod tests {
             ("ReadRows:ok=1%", "unavailable"),
         ] {
             let refused = text.parse::<Rule>().unwrap_err();
-            assert!(refused.contains(told) && refused.contains(&format!("{text:?}")), "{refused}");
+            assert!(
+                refused.contains(expected) && refused.contains(&format!("{text:?}")),
+                "{refused}"
+            );
         }
     }
 
