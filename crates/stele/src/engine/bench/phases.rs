@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use stele_engine::Wait;
 
-use super::disk_bytes;
+use super::command::disk_bytes;
 use super::meter::{Measured, Tally, measure};
 use super::workload::{Random, Workload, key};
 
