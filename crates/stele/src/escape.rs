@@ -36,8 +36,11 @@ pub fn unescape(text: &str) -> Result<Bytes, String> {
             [same @ (b'\\' | b'\'' | b'"'), ..] => (Some(*same), 1),
             _ => (None, 0),
         };
-        let help = "a \\ is followed by xNN (two hex digits), n, r, t, 0, \\, ' or \"";
-        bytes.push(byte.ok_or_else(|| format!("{text:?}: {help}"))?);
+        let invalid = || {
+            let allowed = "xNN (two hex digits), n, r, t, 0, \\, ' or \"";
+            format!("invalid escape in {text:?}: a \\ must be followed by {allowed}")
+        };
+        bytes.push(byte.ok_or_else(invalid)?);
         rest = &after[length..];
     }
     Ok(bytes.into())
@@ -48,18 +51,18 @@ fn hex(high: u8, low: u8) -> Option<u8> {
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
-/// How bytes are displayed.
+/// How bytes are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum Notation {
     Text,
     Hex,
 }
 
-impl Shown {
+impl Notation {
     pub fn bytes(self, bytes: &[u8]) -> String {
         match self {
-            Shown::Text => crate::output::text(bytes),
-            Shown::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Notation::Text => crate::output::text(bytes),
+            Notation::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         }
     }
 }
@@ -71,10 +74,10 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_typed_in() {
         let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(unescape(&Shown::Text.bytes(&all)).unwrap(), all);
+        assert_eq!(unescape(&Notation::Text.bytes(&all)).unwrap(), all);
         assert_eq!(unescape("gr\u{fc}n").unwrap(), "gr\u{fc}n".as_bytes());
         assert_eq!(unescape("\\xFf\\0").unwrap(), &b"\xff\0"[..]);
-        assert_eq!(Shown::Hex.bytes(b"a\xff"), "61ff");
+        assert_eq!(Notation::Hex.bytes(b"a\xff"), "61ff");
     }
 
     #[test]

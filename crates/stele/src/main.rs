@@ -1,19 +1,34 @@
-//! The `stele` binary: parses the command line and returns an exit code.
+//! The `stele` binary: parses the command line, runs one command and returns an exit code.
 //!
-//! 0 is success, 1 is damage found in a store or a missing row, 2 is an invalid command
-//! or a failed input, output or call.
+//! | module | commands |
+//! |---|---|
+//! | `serve` | `serve`, `emulator`: a server with all services |
+//! | `table`, `rows` | `table`, `read`, `lookup`, `set`, `delete`, `count`: any Bigtable |
+//! | `catalogue`, `name`, `traces`, `metastore` | the commands of each service |
+//! | `inject` | `inject`: fault injection in a running server |
+//! | `engine` | `engine`: files of the storage engine, and its benchmark |
+//! | `manual` | `completions`, `man` |
+//!
+//! Commands reach servers through `connect`, which has the flags for that, and print
+//! through `output`, `escape` (bytes), `timestamp` and `progress`. `confirm` guards what
+//! cannot be undone, `private` reads files with secrets.
+//!
+//! Exit codes: 0 is success, 1 is damage found in a store or a missing row, 2 is an
+//! invalid command or a failed input, output or call.
 #![forbid(unsafe_code)]
 
 mod catalogue;
-mod connection;
+mod confirm;
+mod connect;
 mod engine;
 mod escape;
 mod inject;
+mod manual;
 mod metastore;
 mod name;
 mod output;
 mod private;
-mod reach;
+mod progress;
 mod rows;
 mod serve;
 mod table;
@@ -23,7 +38,7 @@ mod traces;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
@@ -79,6 +94,8 @@ enum Command {
     /// Inspect the files of a storage engine, or benchmark it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
+    Completions(manual::Completions),
+    Man(manual::Man),
 }
 
 /// The outcome of a command that ran without error.
@@ -112,6 +129,8 @@ fn main() -> ExitCode {
         Command::Metastore(command) => metastore::run(command),
         Command::Inject(command) => inject::run(command),
         Command::Engine(command) => engine::run(command),
+        Command::Completions(completions) => completions.run(Cli::command()),
+        Command::Man(man) => man.run(Cli::command()),
     };
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-/// The number of bytes of a value that are shown.
+/// The number of bytes of a value that are printed.
 const PREVIEW_BYTES: usize = 48;
 
 /// Creates a table whose columns after the first `text_columns` hold numbers.
@@ -16,6 +16,11 @@ pub fn table(header: &[&str], text_columns: usize) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// Prints one line on standard output.
+pub fn print_line(line: &str) -> anyhow::Result<()> {
+    Ok(writeln!(io::stdout().lock(), "{line}")?)
 }
 
 /// Writes one JSON object on a line of its own.
@@ -31,21 +36,21 @@ pub fn text(bytes: &[u8]) -> String {
 
 /// Formats the beginning of a value.
 pub fn preview(value: &[u8]) -> String {
-    let shown = text(&value[..value.len().min(PREVIEW_BYTES)]);
-    if value.len() > PREVIEW_BYTES { format!("{shown}...") } else { shown }
+    let start = text(&value[..value.len().min(PREVIEW_BYTES)]);
+    if value.len() > PREVIEW_BYTES { format!("{start}...") } else { start }
 }
 
 /// Formats a number with thousands separators.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
-    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
+            grouped.push(',');
         }
-        shown.push(digit);
+        grouped.push(digit);
     }
-    shown
+    grouped
 }
 
 /// Formats a count with its noun, in the plural unless the count is 1.

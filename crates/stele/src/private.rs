@@ -21,18 +21,18 @@ pub fn harden_process() {
     umask(Mode::from_raw_mode(OTHERS));
     let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
     if let Err(error) = setrlimit(Resource::Core, limit) {
-        tracing::debug!(%error, "core dumps stay enabled");
+        tracing::debug!(%error, "cannot disable core dumps");
     }
 }
 
 /// Removes the permissions of other users from an existing data directory. Fails if this
 /// process cannot change the directory.
 pub fn narrow_data_dir(dir: &Path) -> anyhow::Result<()> {
-    let shown = dir.display();
+    let path = dir.display();
     let metadata = match fs::metadata(dir) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("--data {shown}")),
+        Err(error) => return Err(error).with_context(|| format!("--data {path}")),
     };
     let mode = metadata.permissions().mode();
     if !metadata.is_dir() || mode & OTHERS == 0 {
@@ -41,17 +41,17 @@ pub fn narrow_data_dir(dir: &Path) -> anyhow::Result<()> {
     let user = geteuid();
     if metadata.uid() != user.as_raw() && !user.is_root() {
         bail!(
-            "--data {shown} belongs to user {} and other users may open it (mode {:03o}): choose \
-             a directory of user {}, for instance a new one below it",
+            "--data {path} belongs to user {} and is accessible to other users (mode {:03o}): use \
+             a directory that user {} owns",
             metadata.uid(),
             mode & 0o777,
             user.as_raw(),
         );
     }
     fs::set_permissions(dir, Permissions::from_mode(mode & !OTHERS))
-        .with_context(|| format!("removing the permissions of others from --data {shown}"))?;
-    tracing::info!(dir = %shown, was = format!("{:03o}", mode & 0o777), now = format!("{DIR_MODE:03o}"),
-        "other users may no longer open the data directory");
+        .with_context(|| format!("removing the permissions of others from --data {path}"))?;
+    tracing::info!(dir = %path, was = format!("{:03o}", mode & 0o777), now = format!("{DIR_MODE:03o}"),
+        "removed the permissions of other users from the data directory");
     Ok(())
 }
 
@@ -64,7 +64,7 @@ pub fn read_secret(path: &Path) -> anyhow::Result<Secret<Vec<u8>>> {
     let mode = metadata.permissions().mode();
     if metadata.is_file() && is_too_open(mode, metadata.uid() == 0) {
         bail!(
-            "{} holds a secret and other users may open it (mode {:03o}): run chmod 600 on it",
+            "{} contains a secret and is accessible to other users (mode {:03o}): run chmod 600 on it",
             path.display(),
             mode & 0o777,
         );

@@ -61,7 +61,7 @@ pub fn listed(out: &mut dyn Write, reply: &ListReply, limit: u32, form: Form) ->
             let micros = listed.created_micros;
             json_line(out, &json!({"fid": fid.to_string(), "created_micros": micros}))?;
         } else {
-            let since = timestamp::shown(listed.created_micros);
+            let since = timestamp::format(listed.created_micros);
             writeln!(out, "{fid}  {since}{}", purpose(fid))?;
         }
     }

@@ -2,7 +2,6 @@
 
 mod format;
 mod records;
-mod server;
 mod transfer;
 
 use std::io::{self, Write};
@@ -14,10 +13,11 @@ use stele_catalogue::proto::{CatalogueStat, Code, Flag};
 use stele_catalogue::{Condemned, Fid};
 
 use self::records::{Del, Get, Next, Put};
-use self::server::{Server, advise};
 use self::transfer::{Export, Import};
 use crate::Outcome;
-use crate::table::{confirmed, said};
+use crate::confirm::confirm;
+use crate::connect::{CatalogueServer, with_hint};
+use crate::output::print_line;
 
 const FIDS: &str = "\
 A catalogue is named by its fid: i|CONT:KEY with numbers as in C (0x1f, 017, 15),
@@ -36,7 +36,7 @@ pub enum Command {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        server: Server,
+        server: CatalogueServer,
     },
     /// List catalogues in numeric order.
     #[command(after_help = "Example:\n  stele catalogue list --json")]
@@ -50,7 +50,7 @@ pub enum Command {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        server: Server,
+        server: CatalogueServer,
     },
     Put(Put),
     Get(Get),
@@ -70,7 +70,7 @@ pub enum Command {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        server: Server,
+        server: CatalogueServer,
     },
     /// Show how many records and bytes catalogues hold, including dropped ones.
     #[command(
@@ -83,7 +83,7 @@ pub enum Command {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
-        server: Server,
+        server: CatalogueServer,
     },
     Import(Import),
     Export(Export),
@@ -101,24 +101,24 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Create { fids, reuse, form, server } => {
             let flags = if reuse { Flag::Reuse as u32 } else { 0 };
             let reply =
-                server.run(async |client| client.create(&fids, flags).await.map_err(advise))?;
+                server.run(async |client| client.create(&fids, flags).await.map_err(with_hint))?;
             format::catalogues(&mut io::stdout().lock(), &fids, &reply, "created", form)?;
             Ok(outcome(reply.codes().all(|code| code == Code::Ok)))
         }
         Command::List { start, count, form, server } => {
             let reply = server.run(async |client| {
                 let flags = Flag::Slant as u32 | Flag::NoCookies as u32;
-                client.list(start, count, flags).await.map_err(advise)
+                client.list(start, count, flags).await.map_err(with_hint)
             })?;
             format::listed(&mut io::stdout().lock(), &reply, count, form)?;
             Ok(Outcome::Sound)
         }
         Command::Drop { fids, yes, wait, form, server } => {
-            confirmed(yes, "drops catalogues with all their records")?;
+            confirm(yes, "drop catalogues and all their records")?;
             let reply = server.run(async |client| {
-                let reply = client.delete(&fids, 0).await.map_err(advise)?;
+                let reply = client.delete(&fids, 0).await.map_err(with_hint)?;
                 if wait {
-                    client.await_deathrow().await.map_err(advise)?;
+                    client.await_deathrow().await.map_err(with_hint)?;
                 }
                 Ok(reply)
             })?;
@@ -146,12 +146,12 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
 async fn stats(client: &Client, mut fids: Vec<Fid>) -> anyhow::Result<Vec<(Fid, CatalogueStat)>> {
     if fids.is_empty() {
         let flags = Flag::NoCookies as u32;
-        let listed = client.list(None, LISTED_MAX, flags).await.map_err(advise)?;
+        let listed = client.list(None, LISTED_MAX, flags).await.map_err(with_hint)?;
         for catalogue in &listed.catalogues {
             fids.push(Fid::from_wire(&catalogue.fid)?);
         }
     }
-    let stats = client.stat(&fids).await.map_err(advise)?;
+    let stats = client.stat(&fids).await.map_err(with_hint)?;
     Ok(fids.into_iter().zip(stats).collect())
 }
 
@@ -159,9 +159,9 @@ async fn stats(client: &Client, mut fids: Vec<Fid>) -> anyhow::Result<Vec<(Fid, 
 async fn dropped(client: &Client) -> anyhow::Result<Vec<Condemned>> {
     let starts = vec![WalkStart::at_edge(LISTED_MAX)];
     let walk = Walk { starts, flags: Flag::NoCookies as u32, ..Walk::default() };
-    let mut records = client.catalogue(DEATHROW).next(walk).await.map_err(advise)?;
+    let mut records = client.catalogue(DEATHROW).next(walk).await.map_err(with_hint)?;
     let mut dropped = Vec::new();
-    while let Some(step) = records.next().await.map_err(advise)? {
+    while let Some(step) = records.next().await.map_err(with_hint)? {
         if let Step::Record { value, .. } = step {
             dropped.extend(Condemned::decode(&value.joined()));
         }
@@ -182,5 +182,5 @@ fn report(form: Form, text: &str, json: &serde_json::Value) -> anyhow::Result<()
     if form.json {
         return Ok(writeln!(io::stdout().lock(), "{json}")?);
     }
-    said(text)
+    print_line(text)
 }

@@ -10,12 +10,12 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::{NewRecord, RecordKey, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag, Range};
 
-use super::server::{Server, advise};
 use super::{Form, format, outcome, report};
 use crate::Outcome;
+use crate::confirm::confirm;
+use crate::connect::{CatalogueServer, with_hint};
 use crate::escape::{Typed, unescape};
 use crate::output::{json_line, text, things};
-use crate::table::confirmed;
 
 /// Store records in one commit.
 #[derive(Args)]
@@ -47,7 +47,7 @@ pub struct Put {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    server: Server,
+    server: CatalogueServer,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Put {
         };
         let records = self.records.into_iter().map(record).collect();
         let reply = self.server.run(async |client| {
-            client.catalogue(self.fid).put(records, flags).await.map_err(advise)
+            client.catalogue(self.fid).put(records, flags).await.map_err(with_hint)
         })?;
         print_codes(self.form, &keys, reply.codes())?;
         let done = format!("{} stored", things(reply.count, "record"));
@@ -129,7 +129,7 @@ pub struct Get {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    server: Server,
+    server: CatalogueServer,
 }
 
 fn wire_keys(keys: &[Typed]) -> Vec<RecordKey> {
@@ -141,7 +141,7 @@ impl Get {
         let keys = wire_keys(&self.keys);
         let answers = self.server.run(async |client| {
             let flags = Flag::NoCookies as u32;
-            client.catalogue(self.fid).get(keys, flags, 0).await.map_err(advise)
+            client.catalogue(self.fid).get(keys, flags, 0).await.map_err(with_hint)
         })?;
         let mut out = io::stdout().lock();
         let mut all = true;
@@ -207,7 +207,7 @@ pub struct Del {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    server: Server,
+    server: CatalogueServer,
 }
 
 impl Del {
@@ -218,7 +218,7 @@ impl Del {
             "nothing to delete: give keys, or --start, --end or --prefix"
         );
         if ranged {
-            confirmed(self.yes, "deletes all records of a range")?;
+            confirm(self.yes, "delete all records of a range")?;
         }
         let range = self.bounds.range(self.start.unwrap_or_default());
         let reply = self.server.run(async |client| {
@@ -227,7 +227,7 @@ impl Del {
                 true => catalogue.del_range(Some(range), 0).await,
                 false => catalogue.del(wire_keys(&self.keys), 0).await,
             };
-            deleted.map_err(advise)
+            deleted.map_err(with_hint)
         })?;
         let keys: Vec<Bytes> = self.keys.iter().map(|Typed(key)| key.clone()).collect();
         print_codes(self.form, &keys, reply.codes())?;
@@ -266,7 +266,7 @@ pub struct Next {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    server: Server,
+    server: CatalogueServer,
 }
 
 impl Next {
@@ -292,8 +292,8 @@ impl Next {
                 true => catalogue.prev(walk).await,
                 false => catalogue.next(walk).await,
             };
-            let mut records = records.map_err(advise)?;
-            while let Some(step) = records.next().await.map_err(advise)? {
+            let mut records = records.map_err(with_hint)?;
+            while let Some(step) = records.next().await.map_err(with_hint)? {
                 if let Step::Record { key, value, .. } = step {
                     let value = value.joined();
                     let value = (!self.keys_only).then_some(&value[..]);

@@ -15,9 +15,9 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::{Handle, NewRecord, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag};
 
-use super::server::{Server, advise};
 use super::{Form, format, report};
 use crate::Outcome;
+use crate::connect::{CatalogueServer, with_hint};
 use crate::output::things;
 
 /// The bytes of records that an import stores in one commit.
@@ -32,7 +32,7 @@ pub struct Export {
     /// Output file; standard output if omitted.
     file: Option<PathBuf>,
     #[command(flatten)]
-    server: Server,
+    server: CatalogueServer,
 }
 
 impl Export {
@@ -101,8 +101,8 @@ impl Drop for NewFile {
 async fn export(catalogue: &Handle, out: &mut dyn Write) -> anyhow::Result<()> {
     let starts = vec![WalkStart::at_edge(u32::MAX)];
     let walk = Walk { starts, flags: Flag::NoCookies as u32, ..Walk::default() };
-    let mut records = catalogue.next(walk).await.map_err(advise)?;
-    while let Some(step) = records.next().await.map_err(advise)? {
+    let mut records = catalogue.next(walk).await.map_err(with_hint)?;
+    while let Some(step) = records.next().await.map_err(with_hint)? {
         match step {
             Step::Record { key, value, .. } => {
                 format::record(out, &key.joined(), Some(&value.joined()), Form { json: true })?;
@@ -138,7 +138,7 @@ pub struct Import {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    server: Server,
+    server: CatalogueServer,
 }
 
 #[derive(Deserialize)]
@@ -216,7 +216,7 @@ async fn import(catalogue: &Handle, from: &mut dyn BufRead, flags: u32) -> anyho
 
 async fn store(catalogue: &Handle, batch: Vec<NewRecord>, flags: u32) -> anyhow::Result<u64> {
     let expected = batch.len();
-    let reply = catalogue.put(batch, flags).await.map_err(advise)?;
+    let reply = catalogue.put(batch, flags).await.map_err(with_hint)?;
     ensure!(reply.codes.len() == expected, "the reply of the server does not cover every record");
     Ok(reply.count)
 }

@@ -8,25 +8,24 @@ use serde::Serialize;
 use stele_engine::fragment::{BlockInfo, Compression};
 use stele_engine::verify::{EntryInfo, FragmentDump};
 
-use super::{Damage, files, open_shown};
+use super::damage::{Damage, files, open};
 use crate::Outcome;
 use crate::output::{bytes, count, json_line, preview, table, text, things};
 
 pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
-    let opened =
-        open_shown(FragmentDump::open(&files(), path)).context("cannot show a fragment")?;
+    let opened = open(FragmentDump::open(&files(), path)).context("cannot dump the fragment")?;
     let Some(dump) = opened else { return Ok(Outcome::Damaged) };
     let mut out = BufWriter::new(io::stdout().lock());
     let mut damage = Vec::new();
     if json {
-        facts_json(&mut out, path, &dump, &mut damage)?;
+        print_facts_json(&mut out, path, &dump, &mut damage)?;
     } else {
-        facts(&mut out, path, &dump, &mut damage)?;
+        print_facts(&mut out, path, &dump, &mut damage)?;
     }
     if cells {
         dump.entries::<io::Error>(&mut |entry| match entry {
             Ok(entry) if json => json_line(&mut out, &EntryJson::of(&entry)),
-            Ok(entry) => writeln!(out, "{}", words(&entry)),
+            Ok(entry) => writeln!(out, "{}", entry_line(&entry)),
             // Already reported with the blocks.
             Err(_) => Ok(()),
         })?;
@@ -42,7 +41,7 @@ pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
     Ok(if damage.is_empty() { Outcome::Sound } else { Outcome::Damaged })
 }
 
-fn facts(
+fn print_facts(
     out: &mut dyn Write,
     path: &Path,
     dump: &FragmentDump,
@@ -86,11 +85,11 @@ fn facts(
         writeln!(out, "deleted \"{start}\" to {end} at txn {}", txns.join(", "))?;
     }
     let header = ["first row", "compression", "offset", "stored", "raw", "entries"];
-    let mut shown = table(&header, 2);
+    let mut blocks = table(&header, 2);
     for block in dump.blocks() {
         match block {
             Ok(block) => {
-                shown.add_row(vec![
+                blocks.add_row(vec![
                     preview(&first_row(&block)),
                     compression(block.compression).to_string(),
                     count(block.offset),
@@ -102,7 +101,7 @@ fn facts(
             Err(error) => damage.push(Damage::of(&error, path)),
         }
     }
-    writeln!(out, "{shown}")
+    writeln!(out, "{blocks}")
 }
 
 fn compression(of: Compression) -> &'static str {
@@ -118,7 +117,7 @@ fn first_row(block: &BlockInfo) -> Vec<u8> {
 }
 
 /// Formats an entry on one line.
-fn words(entry: &EntryInfo<'_>) -> String {
+fn entry_line(entry: &EntryInfo<'_>) -> String {
     let mut line = format!("\"{}\"", text(&entry.row));
     if let Some(family) = entry.family {
         line.push_str(&format!(" {}", text(family)));
@@ -142,7 +141,7 @@ fn words(entry: &EntryInfo<'_>) -> String {
     line
 }
 
-fn facts_json(
+fn print_facts_json(
     out: &mut dyn Write,
     path: &Path,
     dump: &FragmentDump,

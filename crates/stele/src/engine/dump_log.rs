@@ -9,12 +9,12 @@ use stele_engine::Txn;
 use stele_engine::log::RecordInfo;
 use stele_engine::verify::{LogDump, LogLine, MutationInfo};
 
-use super::{Damage, files, open_shown};
+use super::damage::{Damage, files, open};
 use crate::Outcome;
 use crate::output::{json_line, preview, text};
 
 pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
-    let opened = open_shown(LogDump::open(&files(), path)).context("cannot show a log")?;
+    let opened = open(LogDump::open(&files(), path)).context("cannot dump the log")?;
     let Some(dump) = opened else { return Ok(Outcome::Damaged) };
     let mut out = BufWriter::new(io::stdout().lock());
     if !json {
@@ -53,20 +53,20 @@ fn show(out: &mut dyn Write, path: &Path, line: &LogLine<'_>) -> io::Result<()> 
             txn(record.index),
             record.payload_bytes,
         ),
-        LogLine::Mutation { mutation, .. } => writeln!(out, "    {}", words(mutation)),
+        LogLine::Mutation { mutation, .. } => writeln!(out, "    {}", mutation_line(mutation)),
         LogLine::Damage(error) => {
             let damage = Damage::of(error, path);
             writeln!(out, "DAMAGE: {}, byte {}: {}", damage.path, damage.offset, damage.what)
         }
         LogLine::Torn(torn) => {
             let path = torn.path.display();
-            writeln!(out, "the log ends in an unfinished write at {path}, byte {}", torn.offset)
+            writeln!(out, "the log ends with an incomplete write at {path}, byte {}", torn.offset)
         }
     }
 }
 
 /// Formats a mutation on one line.
-fn words(mutation: &MutationInfo<'_>) -> String {
+fn mutation_line(mutation: &MutationInfo<'_>) -> String {
     let mut line = format!("table {} {} ", mutation.table, mutation.kind);
     line.push_str(&format!("\"{}\"", text(mutation.row)));
     if mutation.kind == "delete_range" {

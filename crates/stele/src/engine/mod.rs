@@ -1,17 +1,14 @@
 //! `stele engine`: tools for the files of the storage engine, and its benchmark.
 
 mod bench;
+mod damage;
 mod dump_fragment;
 mod dump_log;
 mod verify;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
-use stele_engine::world::{Disk, Files};
-use stele_engine::{Error, Result};
 
 use crate::Outcome;
 
@@ -62,42 +59,5 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             dump_fragment::run(&file, cells, format.json)
         }
         Command::Bench(options) => bench::run(&options),
-    }
-}
-
-fn files() -> Arc<dyn Files> {
-    Arc::new(Disk)
-}
-
-/// A damaged location, as a line of a dump.
-#[derive(Serialize)]
-struct Damage {
-    r#type: &'static str,
-    path: String,
-    offset: u64,
-    what: String,
-}
-
-impl Damage {
-    /// Describes an error about `path`.
-    fn of(error: &Error, path: &Path) -> Damage {
-        let (path, offset, what) = match error {
-            Error::DataLoss { path, offset, what } => (path.as_path(), *offset, what.clone()),
-            other => (path, 0, other.to_string()),
-        };
-        Damage { r#type: "damage", path: path.display().to_string(), offset, what }
-    }
-}
-
-/// Opens a file to dump. Reports damage that prevents any output on standard error and
-/// returns `None`.
-fn open_shown<T>(opened: Result<T>) -> anyhow::Result<Option<T>> {
-    match opened {
-        Ok(shown) => Ok(Some(shown)),
-        Err(error @ Error::DataLoss { .. }) => {
-            eprintln!("stele: {error}");
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use stele_engine::Error;
 use stele_engine::verify::{self, Report};
 
-use super::files;
+use super::damage::files;
 use crate::Outcome;
 use crate::output::{bytes, count, json_line, table, things};
 use crate::serve::METASTORE_DIR;
@@ -33,7 +33,7 @@ fn explain(error: Error, dir: &Path) -> anyhow::Error {
         }
         Error::Io { error: ref cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
             let dir = dir.display();
-            anyhow!("there is no store in {dir}: give the directory that holds its manifest")
+            anyhow!("no store found in {dir}: pass the directory that contains its manifest")
         }
         other => other.into(),
     }
@@ -57,15 +57,15 @@ fn show(out: &mut dyn Write, dir: &Path, report: &Report) -> io::Result<()> {
         log.txn_last.map(|txn| format!(" up to txn {txn}")).unwrap_or_default(),
     )?;
     if !report.fragments.is_empty() {
-        writeln!(out, "{}", fragments(report, dir))?;
+        writeln!(out, "{}", fragment_table(report, dir))?;
     }
     for (what, torn) in [("log", &log.torn), ("manifest", &report.manifest_torn)] {
         if let Some(torn) = torn {
             let path = torn.path.display();
             writeln!(
                 out,
-                "the {what} ends in an unfinished write at {path}, byte {}: \
-                 left by a crash, nothing is lost",
+                "the {what} ends with an incomplete write at {path}, byte {}: \
+                 left by a crash, no data is lost",
                 torn.offset
             )?;
         }
@@ -85,13 +85,13 @@ fn show(out: &mut dyn Write, dir: &Path, report: &Report) -> io::Result<()> {
     }
 }
 
-fn fragments(report: &Report, dir: &Path) -> comfy_table::Table {
+fn fragment_table(report: &Report, dir: &Path) -> comfy_table::Table {
     let header =
         ["fragment", "table", "group", "state", "size", "blocks", "rows", "cells", "tombstones"];
-    let mut shown = table(&header, 4);
+    let mut fragments = table(&header, 4);
     for fragment in &report.fragments {
         let path = fragment.path.strip_prefix(dir).unwrap_or(&fragment.path);
-        shown.add_row(vec![
+        fragments.add_row(vec![
             path.display().to_string(),
             fragment.table.clone(),
             fragment.group.clone(),
@@ -103,7 +103,7 @@ fn fragments(report: &Report, dir: &Path) -> comfy_table::Table {
             count(fragment.tombstones + fragment.range_tombstones),
         ]);
     }
-    shown
+    fragments
 }
 
 #[derive(Serialize)]

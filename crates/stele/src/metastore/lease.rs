@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::Connection;
-use super::shown::{base64, done, hex};
+use super::commands::Connection;
+use super::render::{base64, done, hex};
 use crate::output::{json_line, text};
 
 #[derive(Subcommand)]
@@ -53,7 +53,8 @@ pub enum Command {
 pub fn parse_id(text: &str) -> Result<i64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let bits = u64::from_str_radix(digits, 16);
-    bits.map(|bits| bits as i64).map_err(|_| format!("{text:?} is no lease id in hex"))
+    bits.map(|bits| bits as i64)
+        .map_err(|_| format!("invalid lease id {text:?}: expected hexadecimal"))
 }
 
 pub fn run(command: Command) -> anyhow::Result<()> {
@@ -61,12 +62,12 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Grant { seconds, connection } => {
             let (id, ttl) = connection.run(async |client| Ok(client.grant(seconds).await?))?;
-            granted(&mut out, id, ttl, connection.json)?;
+            print_ttl(&mut out, "granted", id, ttl, connection.json)?;
         }
         Command::KeepAlive { id, once, connection } => connection.run(async |client| {
             loop {
                 let ttl = client.keep_alive(id).await?;
-                granted(&mut out, id, ttl, connection.json)?;
+                print_ttl(&mut out, "renewed", id, ttl, connection.json)?;
                 if once {
                     return Ok(());
                 }
@@ -75,18 +76,18 @@ pub fn run(command: Command) -> anyhow::Result<()> {
             }
         })?,
         Command::Show { id, connection } => {
-            let shown = connection.run(async |client| Ok(client.client(id).await?))?;
+            let lease = connection.run(async |client| Ok(client.client(id).await?))?;
             if connection.json {
-                let keys: Vec<String> = shown.keys.iter().map(|key| base64(key)).collect();
-                let (ttl, granted) = (shown.ttl_seconds, shown.granted_seconds);
+                let keys: Vec<String> = lease.keys.iter().map(|key| base64(key)).collect();
+                let (ttl, granted) = (lease.ttl_seconds, lease.granted_seconds);
                 json_line(
                     &mut out,
                     &json!({ "lease": hex(id), "ttl": ttl, "granted": granted, "keys": keys }),
                 )?;
             } else {
-                let (ttl, granted) = (shown.ttl_seconds, shown.granted_seconds);
-                writeln!(out, "lease {id:x} lives for {ttl} of {granted} seconds")?;
-                shown.keys.iter().try_for_each(|key| writeln!(out, "{}", text(key)))?;
+                let (ttl, granted) = (lease.ttl_seconds, lease.granted_seconds);
+                writeln!(out, "lease {id:x} granted with a TTL of {granted} s, {ttl} s remaining")?;
+                lease.keys.iter().try_for_each(|key| writeln!(out, "{}", text(key)))?;
             }
         }
         Command::List { connection } => {
@@ -108,11 +109,11 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn granted(out: &mut dyn Write, id: i64, ttl: i64, json: bool) -> io::Result<()> {
+fn print_ttl(out: &mut dyn Write, done: &str, id: i64, ttl: i64, json: bool) -> io::Result<()> {
     if json {
         return json_line(out, &json!({ "lease": hex(id), "ttl": ttl }));
     }
-    writeln!(out, "lease {id:x} lives for {ttl} seconds")
+    writeln!(out, "lease {id:x} {done} with a TTL of {ttl} s")
 }
 
 #[cfg(test)]

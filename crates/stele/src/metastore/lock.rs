@@ -7,10 +7,11 @@ use anyhow::Context;
 use clap::Args;
 use stele_metastore::client::{Client, Mode, Session};
 
-use super::{Connection, shown};
+use super::commands::Connection;
+use super::render;
 use crate::Outcome;
 use crate::escape::Typed;
-use crate::output::json_line;
+use crate::output::{json_line, text};
 
 /// Show a lock, or hold it while a command runs.
 ///
@@ -51,9 +52,9 @@ impl Lock {
         let lock = client.lock(self.name.0.clone()).await?;
         let out = &mut io::stdout().lock();
         if self.connection.json {
-            json_line(out, &shown::lock_json(&lock))?;
+            json_line(out, &render::lock_json(&lock))?;
         } else {
-            writeln!(out, "{}", shown::lock_line(&lock))?;
+            writeln!(out, "{}", render::lock_line(&lock))?;
         }
         Ok(if lock.holders.is_empty() { Outcome::Absent } else { Outcome::Sound })
     }
@@ -69,7 +70,7 @@ impl Lock {
         };
         let Some(held) = held else {
             session.close().await?;
-            anyhow::bail!("somebody else holds the lock");
+            anyhow::bail!("lock {} is held by another session", text(&self.name.0));
         };
         let ran = self.run_command(&session, held.token()).await;
         // Closing the session releases the lock.
@@ -90,12 +91,12 @@ impl Lock {
             .stdin(Stdio::inherit())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("{} cannot be started", self.command[0]))?;
+            .with_context(|| format!("cannot start {}", self.command[0]))?;
         tokio::select! {
             status = child.wait() => Ok(status?),
             why = session.lost() => {
                 child.kill().await?;
-                anyhow::bail!("the lock was lost while the command ran, which was killed: {why}")
+                anyhow::bail!("lost the lock and killed the command: {why}")
             }
         }
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 use stele_engine::world::{Disk, Files};
 use stele_metastore::snapshot::{self, Reader, Record};
 
-use super::Connection;
+use super::commands::Connection;
 use crate::output::{bytes, json_line, things};
 use crate::serve::{ClusterId, METASTORE_DIR};
 
@@ -78,17 +78,17 @@ fn save(file: &Path, connection: &Connection) -> anyhow::Result<()> {
     let mut part = tempfile::NamedTempFile::new_in(dir).with_context(named)?;
     connection.run(async |client| Ok(client.save_snapshot(part.as_file_mut()).await?))?;
     part.as_file().sync_all().with_context(named)?;
-    let held = Held::count(part.path())?;
+    let contents = Contents::count(part.path())?;
     part.persist(file).with_context(named)?;
-    held.tell("saved", connection.json)
+    contents.print("saved", connection.json)
 }
 
 fn show(file: &Path, json: bool) -> anyhow::Result<()> {
-    Held::count(file)?.tell("sound", json)
+    Contents::count(file)?.print("sound", json)
 }
 
 /// The contents of a snapshot.
-struct Held {
+struct Contents {
     revision: i64,
     cluster: u64,
     keys: u64,
@@ -96,8 +96,8 @@ struct Held {
     bytes: u64,
 }
 
-impl Held {
-    fn count(path: &Path) -> anyhow::Result<Held> {
+impl Contents {
+    fn count(path: &Path) -> anyhow::Result<Contents> {
         let named = || path.display().to_string();
         let file = File::open(path).with_context(named)?;
         let bytes = file.metadata().with_context(named)?.len();
@@ -110,19 +110,19 @@ impl Held {
                 Record::Lease { .. } => leases += 1,
             }
         }
-        Ok(Held { revision, cluster, keys, leases, bytes })
+        Ok(Contents { revision, cluster, keys, leases, bytes })
     }
 
-    fn tell(&self, what: &str, json: bool) -> anyhow::Result<()> {
-        let Held { revision, cluster, keys, leases, bytes: size } = *self;
+    fn print(&self, what: &str, json: bool) -> anyhow::Result<()> {
+        let Contents { revision, cluster, keys, leases, bytes: size } = *self;
         let out = &mut io::stdout().lock();
         if json {
             let cluster = format!("{cluster:x}");
-            let shown = json!({
+            let object = json!({
                 "revision": revision, "cluster_id": cluster, "keys": keys, "leases": leases,
                 "bytes": size,
             });
-            return Ok(json_line(out, &shown)?);
+            return Ok(json_line(out, &object)?);
         }
         let (keys, leases) = (things(keys, "key"), things(leases, "lease"));
         let size = bytes(size);
@@ -149,10 +149,10 @@ impl Restore {
         let out = &mut io::stdout().lock();
         if self.json {
             let cluster = format!("{cluster_id:x}");
-            let shown = json!({
+            let object = json!({
                 "revision": revision, "cluster_id": cluster, "keys": keys, "leases": leases,
             });
-            return Ok(json_line(out, &shown)?);
+            return Ok(json_line(out, &object)?);
         }
         let (keys, leases) = (things(keys, "key"), things(leases, "lease"));
         writeln!(

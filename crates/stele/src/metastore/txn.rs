@@ -1,4 +1,4 @@
-//! `stele metastore txn`: atomic writes, conditional on the expected state.
+//! `stele metastore txn`: atomic writes under conditions.
 
 use std::io;
 
@@ -6,12 +6,13 @@ use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
 
-use super::{Connection, shown};
+use super::commands::Connection;
+use super::render;
 use crate::Outcome;
 use crate::escape::{Typed, unescape};
 use crate::output::json_line;
 
-/// Write several keys atomically if they are as expected.
+/// Write several keys atomically if all conditions hold.
 ///
 /// All conditions are checked and all writes happen at one revision, or nothing happens.
 #[derive(Args)]
@@ -19,7 +20,7 @@ use crate::output::json_line;
     stele metastore txn --if leader= --put leader=host1 --put since=2026\n  \
     stele metastore txn --if-absent lock --put lock=me\n  \
     stele metastore txn --del a --del b\n\n\
-    Exits with 1 when something was not as expected.")]
+    Exits with 1 if a condition does not hold.")]
 pub struct Txn {
     /// Condition: the key has this value.
     #[arg(long = "if", value_name = "KEY=VALUE", value_parser = parse_pair)]
@@ -41,7 +42,8 @@ pub struct Txn {
 }
 
 fn parse_pair(text: &str) -> Result<(Bytes, Bytes), String> {
-    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
+    let (key, value) =
+        text.split_once('=').ok_or_else(|| format!("invalid pair {text:?}: expected KEY=VALUE"))?;
     Ok((unescape(key)?, unescape(value)?))
 }
 
@@ -51,21 +53,22 @@ impl Txn {
             !self.put.is_empty() || !self.del.is_empty(),
             "the transaction writes nothing: add --put or --del"
         );
-        let done = self.connection.run(async |client| {
-            let (done, revision) = client.transact(|transaction| self.attempt(transaction)).await?;
-            Ok(done.then_some(revision))
+        let committed = self.connection.run(async |client| {
+            let (applied, revision) =
+                client.transact(|transaction| self.attempt(transaction)).await?;
+            Ok(applied.then_some(revision))
         })?;
         let out = &mut io::stdout().lock();
-        match done {
+        match committed {
             Some(revision) => {
-                shown::revision(out, "done", revision, self.connection.json)?;
+                render::revision(out, "committed", revision, self.connection.json)?;
                 Ok(Outcome::Sound)
             }
             None => {
                 if self.connection.json {
                     json_line(out, &json!({ "revision": null }))?;
                 }
-                eprintln!("nothing was done: a key is not as expected");
+                eprintln!("stele: transaction not applied: a condition does not hold");
                 Ok(Outcome::Absent)
             }
         }

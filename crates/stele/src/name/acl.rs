@@ -9,8 +9,8 @@ use serde_json::json;
 use stele_mounttable::Error;
 use stele_mounttable::access::Permissions;
 
-use super::reach::{Reach, advise, read};
 use crate::Outcome;
+use crate::connect::{NameServer, read, with_hint};
 use crate::output::json_line;
 
 /// The maximum number of attempts when others set permissions concurrently.
@@ -31,7 +31,7 @@ pub struct Get {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 /// Set the permissions of a node, which makes it sticky.
@@ -53,7 +53,7 @@ pub struct Set {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 pub fn run(command: Command) -> anyhow::Result<Outcome> {
@@ -65,8 +65,9 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
 
 impl Get {
     fn run(self) -> anyhow::Result<Outcome> {
-        let (permissions, version) =
-            self.reach.run(async |names| names.permissions(&self.name).await.map_err(advise))?;
+        let (permissions, version) = self
+            .name_server
+            .run(async |names| names.permissions(&self.name).await.map_err(with_hint))?;
         let mut out = io::stdout().lock();
         if self.json {
             json_line(&mut out, &json!({"permissions": permissions, "version": version}))?;
@@ -88,23 +89,23 @@ impl Set {
             path => read(Path::new(path))?,
         };
         let permissions = Permissions::from_json(&text)?;
-        let version = self.reach.run(async |names| {
+        let version = self.name_server.run(async |names| {
             if let Some(version) = &self.version {
                 let set = names.set_permissions(&self.name, &permissions, version).await;
-                return set.map_err(advise);
+                return set.map_err(with_hint);
             }
             for _ in 1..ATTEMPTS {
                 let version = match names.permissions(&self.name).await {
                     Ok((_, version)) => version,
                     Err(error) if error.code() == tonic::Code::NotFound => String::new(),
-                    Err(error) => return Err(advise(error)),
+                    Err(error) => return Err(with_hint(error)),
                 };
                 match names.set_permissions(&self.name, &permissions, &version).await {
                     Err(Error::Refused { kind, .. }) if kind == "BadVersion" => {}
-                    set => return set.map_err(advise),
+                    set => return set.map_err(with_hint),
                 }
             }
-            names.set_permissions(&self.name, &permissions, "").await.map_err(advise)
+            names.set_permissions(&self.name, &permissions, "").await.map_err(with_hint)
         })?;
         if self.json {
             json_line(&mut io::stdout().lock(), &json!({"version": version}))?;

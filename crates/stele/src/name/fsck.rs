@@ -10,9 +10,9 @@ use stele_mounttable::proto::fsck_reply::Reply;
 use stele_mounttable::proto::{FsckProblem, FsckSummary, fsck_replies};
 use stele_mounttable::{Options, fsck};
 
-use super::reach::{Reach, advise};
-use super::rows::{ExistingRows, runtime};
+use super::rows::ExistingRows;
 use crate::Outcome;
+use crate::connect::{NameServer, threads, with_hint};
 use crate::output::{json_line, things};
 
 /// Check all rows of names, and repair them.
@@ -37,7 +37,7 @@ pub struct Fsck {
     #[command(flatten)]
     rows: ExistingRows,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 /// The results of a check.
@@ -64,8 +64,8 @@ impl Fsck {
         if self.fix && !self.yes && !confirm_exclusive()? {
             bail!("nothing was changed");
         }
-        let found = match self.rows.given(self.reach.insecure_token) {
-            Some(rows) => runtime()?.block_on(async {
+        let found = match self.rows.given(self.name_server.insecure_token) {
+            Some(rows) => threads(None)?.block_on(async {
                 let table = rows.mounttable(Options::default()).await?;
                 let (repaired, report) = match self.fix {
                     true => fsck::repair(table.rows()).await?,
@@ -75,8 +75,8 @@ impl Fsck {
                 fsck_replies(&repaired, &report).for_each(|reply| found.add(reply.reply));
                 anyhow::Ok(found)
             })?,
-            None => self.reach.run(async |names| {
-                let mut replies = names.fsck(self.fix).await.map_err(advise)?;
+            None => self.name_server.run(async |names| {
+                let mut replies = names.fsck(self.fix).await.map_err(with_hint)?;
                 let mut found = Found::default();
                 while let Some(reply) = replies.message().await? {
                     found.add(reply.reply);

@@ -9,8 +9,8 @@ use stele_mounttable::client::Namespace;
 use stele_mounttable::{Entry, FOREVER_MICROS, Found, name};
 use tokio::sync::mpsc;
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer, with_hint};
 use crate::output::json_line;
 
 /// Show the servers that a name resolves to.
@@ -29,12 +29,12 @@ pub struct Resolve {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 impl Resolve {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let resolved = self.reach.run(async |names| {
+        let resolved = self.name_server.run(async |names| {
             let resolved = match self.step {
                 true => names.resolve_step(&self.name).await,
                 false => names.resolve(&self.name).await,
@@ -45,7 +45,7 @@ impl Resolve {
                     eprintln!("stele: {error}");
                     Ok(None)
                 }
-                Err(error) => Err(advise(error)),
+                Err(error) => Err(with_hint(error)),
             }
         })?;
         let Some(entry) = resolved else { return Ok(Outcome::Absent) };
@@ -64,7 +64,7 @@ impl Resolve {
 fn until(deadline_micros: i64) -> String {
     match deadline_micros {
         FOREVER_MICROS => String::new(),
-        micros => format!("  until {}", crate::timestamp::shown(micros)),
+        micros => format!("  until {}", crate::timestamp::format(micros)),
     }
 }
 
@@ -91,13 +91,13 @@ pub struct Ls {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 impl Ls {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let pattern = name::join([&quoted(&self.name)[..], "*"]);
-        let (entries, errors) = search(&self.reach, &pattern)?;
+        let (entries, errors) = search(&self.name_server, &pattern)?;
         let mut out = io::stdout().lock();
         for entry in &entries {
             let last = entry.name.rsplit('/').next().unwrap_or_default();
@@ -134,13 +134,13 @@ pub struct Tree {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 impl Tree {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let pattern = name::join([&quoted(&self.name)[..], "***"]);
-        let (entries, errors) = search(&self.reach, &pattern)?;
+        let (entries, errors) = search(&self.name_server, &pattern)?;
         let above = name::clean(&self.name).split('/').filter(|part| !part.is_empty()).count();
         let mut out = io::stdout().lock();
         for entry in &entries {
@@ -179,12 +179,12 @@ pub struct Glob {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 impl Glob {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let (entries, errors) = search(&self.reach, &self.pattern)?;
+        let (entries, errors) = search(&self.name_server, &self.pattern)?;
         let mut out = io::stdout().lock();
         for entry in &entries {
             match (self.json, self.long) {
@@ -210,8 +210,8 @@ fn quoted(given: &str) -> String {
 }
 
 /// Returns all entries sorted by name without duplicates, and the errors.
-fn search(reach: &Reach, pattern: &str) -> anyhow::Result<(Vec<Entry>, Vec<String>)> {
-    reach.run(async |names: Arc<Namespace>| {
+fn search(name_server: &NameServer, pattern: &str) -> anyhow::Result<(Vec<Entry>, Vec<String>)> {
+    name_server.run(async |names: Arc<Namespace>| {
         let (out, mut found) = mpsc::channel(64);
         let searching = {
             let (names, pattern) = (names.clone(), pattern.to_string());
@@ -227,7 +227,7 @@ fn search(reach: &Reach, pattern: &str) -> anyhow::Result<(Vec<Entry>, Vec<Strin
                 }),
             }
         }
-        searching.await?.map_err(advise)?;
+        searching.await?.map_err(with_hint)?;
         entries.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
         entries.dedup_by(|a, b| a.name == b.name);
         Ok((entries, errors))

@@ -1,6 +1,6 @@
 //! `stele name`: names and the servers mounted on them.
 //!
-//! Most commands talk to a name server (`reach`); `fsck`, `setup` and `serve` access the
+//! Most commands talk to a name server (`connect`); `fsck`, `setup` and `serve` access the
 //! rows of a Bigtable directly (`rows`).
 
 mod acl;
@@ -8,7 +8,6 @@ mod fsck;
 mod listing;
 mod mounting;
 mod publish;
-mod reach;
 mod rows;
 mod serve;
 mod stress;

@@ -8,8 +8,8 @@ use stele_bigtable_client::parse_age;
 use stele_mounttable::Mount;
 use stele_mounttable::node::Flags;
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer, with_hint};
 use crate::output::json_line;
 
 /// Mount a server on a name, or extend its mount.
@@ -39,7 +39,7 @@ pub struct MountServer {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 /// Parses whole seconds, at least one.
@@ -63,8 +63,9 @@ impl MountServer {
             flags: Flags { mt: self.mt, leaf: self.leaf },
             replace: self.replace,
         };
-        let deadline =
-            self.reach.run(async |names| names.mount(&self.name, &mount).await.map_err(advise))?;
+        let deadline = self
+            .name_server
+            .run(async |names| names.mount(&self.name, &mount).await.map_err(with_hint))?;
         let mut out = io::stdout().lock();
         if self.json {
             let line = json!({
@@ -72,7 +73,7 @@ impl MountServer {
             });
             json_line(&mut out, &line)?;
         } else {
-            let until = crate::timestamp::shown(deadline);
+            let until = crate::timestamp::format(deadline);
             writeln!(out, "{} mounted on {} until {until}", self.server, self.name)?;
         }
         Ok(Outcome::Sound)
@@ -95,13 +96,14 @@ pub struct Unmount {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 impl Unmount {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let server = self.server.as_deref().unwrap_or_default();
-        self.reach.run(async |names| names.unmount(&self.name, server).await.map_err(advise))?;
+        self.name_server
+            .run(async |names| names.unmount(&self.name, server).await.map_err(with_hint))?;
         if self.json {
             let line = json!({"name": self.name, "server": self.server, "unmounted": true});
             json_line(&mut io::stdout().lock(), &line)?;
@@ -121,13 +123,13 @@ pub struct Rm {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 impl Rm {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        self.reach
-            .run(async |names| names.delete(&self.name, self.recursive).await.map_err(advise))?;
+        self.name_server
+            .run(async |names| names.delete(&self.name, self.recursive).await.map_err(with_hint))?;
         if self.json {
             let line = json!({"name": self.name, "recursive": self.recursive, "deleted": true});
             json_line(&mut io::stdout().lock(), &line)?;

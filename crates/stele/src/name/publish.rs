@@ -14,8 +14,8 @@ use stele_mounttable::node::Flags;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer, with_hint};
 use crate::output::json_line;
 
 /// Mount a server, refresh the mount while a command runs, then unmount it.
@@ -42,14 +42,14 @@ pub struct Publish {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 impl Publish {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let ended = self.reach.run(async |names| {
+        let ended = self.name_server.run(async |names| {
             let period = Duration::from_secs(self.period.max(1));
             let publisher = Publisher::new(names, period);
             let reporting = tokio::spawn(report_changes(publisher.statuses(), self.json));
@@ -112,7 +112,7 @@ fn report(
     error: Option<&Error>,
     json: bool,
 ) -> io::Result<()> {
-    let error = error.map(|error| advise(error.clone()).to_string());
+    let error = error.map(|error| with_hint(error.clone()).to_string());
     if json {
         let line = json!({"event": event, "name": name, "server": server, "error": error});
         return json_line(&mut io::stdout().lock(), &line);

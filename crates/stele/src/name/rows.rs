@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use clap::Args;
-use stele_bigtable_client::{Client, Credentials, Options as BigtableOptions};
+use stele_bigtable_client::{Client, Options as BigtableOptions};
 use stele_mounttable::{Mounttable, Options, TABLE};
 
-use crate::connection;
+use crate::connect::{parse_credentials, with_hint};
 
 /// The default project of names outside `stele serve`. (The server's own names are in a
 /// project that only the server itself can access.)
@@ -72,14 +71,12 @@ impl Rows {
             "google" => BigtableOptions::google(&self.project, &self.instance),
             host => BigtableOptions::new(host, &self.project, &self.instance),
         };
-        match self.creds.as_deref() {
-            None => {}
-            Some("default") => options.credentials = Credentials::ApplicationDefault,
-            Some(file) => options.credentials = Credentials::File(file.into()),
+        if let Some(creds) = &self.creds {
+            options.credentials = parse_credentials(creds);
         }
         options.insecure_token = self.insecure_token;
         options.deadline = Some(std::time::Duration::from_secs(60));
-        Client::connect(options).await.map_err(connection::advise)
+        Client::connect(options).await.map_err(with_hint)
     }
 
     /// Opens a mounttable on these rows.
@@ -87,9 +84,4 @@ impl Rows {
         let options = Options { table: self.table.clone(), ..options };
         Ok(Mounttable::new(&self.client().await?, options)?)
     }
-}
-
-/// Creates a runtime for commands that serve or read rows themselves.
-pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")
 }

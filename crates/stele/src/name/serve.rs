@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
-use super::reach::read;
-use super::rows::{Rows, runtime};
+use super::rows::Rows;
 use crate::Outcome;
+use crate::connect::{read, threads};
 use crate::private::{harden_process, read_secret, read_secret_text};
 
 /// Serve names from the rows of a Bigtable. Any number of servers may share them.
@@ -78,7 +78,7 @@ impl Serve {
     pub fn run(self) -> anyhow::Result<Outcome> {
         harden_process();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        runtime()?.block_on(self.serve())?;
+        threads(None)?.block_on(self.serve())?;
         Ok(Outcome::Sound)
     }
 

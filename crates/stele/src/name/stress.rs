@@ -16,9 +16,9 @@ use stele_mounttable::{NodeName, proto};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::reach::Reach;
 use super::rows::{INSTANCE, PROJECT};
 use crate::Outcome;
+use crate::connect::{NameServer, threads};
 use crate::output::{count, json_line, table};
 
 /// The number of mounts per third-level node, and of third-level nodes per second-level
@@ -68,7 +68,7 @@ pub struct Stress {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 /// The result of one measurement.
@@ -105,7 +105,7 @@ impl Measured {
 
 impl Stress {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        super::rows::runtime()?.block_on(self.measure())?;
+        threads(None)?.block_on(self.measure())?;
         Ok(Outcome::Sound)
     }
 
@@ -113,7 +113,7 @@ impl Stress {
         if self.mounts == 0 || self.concurrency == 0 || self.connections == 0 {
             bail!("--mounts, --concurrency and --connections must be at least 1");
         }
-        let roots: Vec<&str> = self.reach.roots().collect();
+        let roots: Vec<&str> = self.name_server.roots().collect();
         let mut channels = Vec::new();
         for root in roots.iter().cycle().take(self.connections.max(roots.len())) {
             let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{root}"))?;

@@ -8,8 +8,8 @@ use serde_json::json;
 use stele_mounttable::proto::watch_reply::Reply;
 use stele_mounttable::proto::{NodeChange, NodeVersion, micros};
 
-use super::reach::{Reach, advise};
 use crate::Outcome;
+use crate::connect::{NameServer, with_hint};
 use crate::output::json_line;
 
 /// Show a subtree and each change of it, until stopped.
@@ -26,16 +26,16 @@ pub struct Watch {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    name_server: NameServer,
 }
 
 impl Watch {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        self.reach.run(async |names| {
+        self.name_server.run(async |names| {
             let mut known: BTreeMap<String, NodeVersion> = BTreeMap::new();
             loop {
                 let from = known.values().cloned().collect();
-                let mut changes = names.watch(&self.name, from).await.map_err(advise)?;
+                let mut changes = names.watch(&self.name, from).await.map_err(with_hint)?;
                 loop {
                     match changes.message().await {
                         Ok(Some(reply)) => match reply.reply {

@@ -1,7 +1,6 @@
 //! `stele count`: counts rows while reading as little of each as possible.
 
-use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
@@ -9,11 +8,12 @@ use stele_bigtable_client::Filter;
 
 use super::read::Rows;
 use crate::Outcome;
-use crate::connection::{Connection, advise};
-use crate::output::{count, json_line};
+use crate::connect::{BigtableServer, with_hint};
+use crate::output::json_line;
+use crate::progress::Progress;
 
-/// How often progress is displayed.
-const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// How many rows are counted between two readings of the clock.
+const PROGRESS_ROWS: u64 = 1024;
 
 /// Count rows.
 #[derive(Args)]
@@ -29,20 +29,22 @@ pub struct Count {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    connection: Connection,
+    server: BigtableServer,
 }
 
 impl Count {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let first_cell = [Filter::cells_per_row(1), Filter::strip_values()];
         let query = self.rows.query().filter(Filter::chain(first_cell));
-        let counted = self.connection.run(async |client| {
-            let mut rows = client.table(&self.table).map_err(advise)?.read_rows(query);
-            let mut progress = Progress::new();
-            let mut counted = 0;
-            while rows.next().await.map_err(advise)?.is_some() {
+        let counted = self.server.run(async |client| {
+            let mut rows = client.table(&self.table).map_err(with_hint)?.read_rows(query);
+            let mut progress = Progress::without_total();
+            let mut counted: u64 = 0;
+            while rows.next().await.map_err(with_hint)?.is_some() {
                 counted += 1;
-                progress.show(counted);
+                if counted.is_multiple_of(PROGRESS_ROWS) {
+                    progress.show(0.0, counted, "rows");
+                }
             }
             progress.clear();
             Ok(counted)
@@ -54,36 +56,5 @@ impl Count {
             writeln!(out, "{counted}")?;
         }
         Ok(Outcome::Sound)
-    }
-}
-
-/// A progress line on standard error, shown only on a terminal.
-struct Progress {
-    terminal: bool,
-    shown_at: Instant,
-    shown: bool,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        let terminal = io::stderr().is_terminal();
-        Progress { terminal, shown_at: Instant::now(), shown: false }
-    }
-
-    fn show(&mut self, rows: u64) {
-        // Avoids reading the clock for every row.
-        if !self.terminal || !rows.is_multiple_of(1024) || self.shown_at.elapsed() < PROGRESS_EVERY
-        {
-            return;
-        }
-        self.shown_at = Instant::now();
-        self.shown = true;
-        eprint!("\r{} rows so far", count(rows));
-    }
-
-    fn clear(&self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
     }
 }

@@ -5,10 +5,10 @@ use stele_bigtable_client::Mutation;
 
 use super::Column;
 use crate::Outcome;
-use crate::connection::{Connection, advise};
+use crate::confirm::confirm;
+use crate::connect::{BigtableServer, with_hint};
 use crate::escape::Typed;
-use crate::output::text;
-use crate::table::{confirmed, said};
+use crate::output::{print_line, text};
 
 /// Delete a row, or families and columns of it; or all rows with a prefix.
 #[derive(Args)]
@@ -36,38 +36,37 @@ pub struct Delete {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    connection: Connection,
+    server: BigtableServer,
 }
 
 impl Delete {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let table = &self.table;
         let done = if let Some(Typed(prefix)) = &self.prefix {
-            let rows = format!("all rows of table {table} that begin with {}", text(prefix));
-            anyhow::ensure!(!prefix.is_empty(), "the prefix is empty: say --all for all rows");
-            confirmed(self.yes, &format!("deletes {rows}"))?;
-            let dropped = async |client: stele_bigtable_client::Client| {
-                client.drop_row_range(table, prefix.clone()).await.map_err(advise)
+            let rows = format!("all rows of table {table} that start with {}", text(prefix));
+            anyhow::ensure!(!prefix.is_empty(), "--prefix is empty: use --all to delete all rows");
+            confirm(self.yes, &format!("delete {rows}"))?;
+            let drop_rows = async |client: stele_bigtable_client::Client| {
+                client.drop_row_range(table, prefix.clone()).await.map_err(with_hint)
             };
-            self.connection.run(dropped)?;
-            format!("{rows} deleted")
+            self.server.run(drop_rows)?;
+            format!("deleted {rows}")
         } else if self.all {
-            confirmed(self.yes, &format!("deletes all rows of table {table}"))?;
-            self.connection
-                .run(async |client| client.drop_all_rows(table).await.map_err(advise))?;
-            format!("all rows of table {table} deleted")
+            confirm(self.yes, &format!("delete all rows of table {table}"))?;
+            self.server.run(async |client| client.drop_all_rows(table).await.map_err(with_hint))?;
+            format!("deleted all rows of table {table}")
         } else if let Some(Typed(key)) = &self.key {
             let mutations = mutations(&self.columns);
-            self.connection.run(async |client| {
-                let table = client.table(table).map_err(advise)?;
-                table.mutate_row(key.clone(), mutations).await.map_err(advise)
+            self.server.run(async |client| {
+                let table = client.table(table).map_err(with_hint)?;
+                table.mutate_row(key.clone(), mutations).await.map_err(with_hint)
             })?;
             let what = if self.columns.is_empty() { "" } else { "cells of " };
-            format!("{what}row {} deleted", text(key))
+            format!("deleted {what}row {}", text(key))
         } else {
-            anyhow::bail!("give a row's key, --prefix or --all");
+            anyhow::bail!("nothing to delete: give a row key, --prefix or --all");
         };
-        said(&done)?;
+        print_line(&done)?;
         Ok(Outcome::Sound)
     }
 }

@@ -1,56 +1,15 @@
 //! `stele read`, `lookup`, `set`, `delete` and `count`: rows of a table.
 
+mod column;
 mod count;
 mod delete;
 mod read;
+mod render;
 mod set;
-mod shown;
 
-use std::str::FromStr;
-
-use bytes::Bytes;
+pub use column::Column;
 pub use count::Count;
 pub use delete::Delete;
 pub use read::{Lookup, Read};
+pub use render::put as put_bytes;
 pub use set::Set;
-pub use shown::put as put_bytes;
-
-use crate::escape::unescape;
-
-/// A family or one of its columns: `family` or `family:qualifier`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub family: String,
-    pub qualifier: Option<Bytes>,
-}
-
-impl FromStr for Column {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Column, String> {
-        let (family, qualifier) = match text.split_once(':') {
-            Some((family, qualifier)) => (family, Some(unescape(qualifier)?)),
-            None => (text, None),
-        };
-        if family.is_empty() {
-            return Err(format!("{text:?} names no family: give family or family:qualifier"));
-        }
-        Ok(Column { family: family.into(), qualifier })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_column_is_a_family_with_or_without_a_qualifier() {
-        let column = |family: &str, qualifier: Option<&'static str>| {
-            Ok(Column { family: family.into(), qualifier: qualifier.map(Bytes::from) })
-        };
-        assert_eq!("f".parse(), column("f", None));
-        assert_eq!("f:".parse(), column("f", Some("")));
-        assert_eq!("f:a:b\\x3d".parse(), column("f", Some("a:b=")));
-        assert!(":q".parse::<Column>().is_err());
-    }
-}

@@ -6,10 +6,10 @@ use clap::Args;
 use stele_bigtable_client::{Filter, Query, RowRange};
 
 use super::Column;
-use super::shown::{Form, Printer};
+use super::render::{Form, Printer};
 use crate::Outcome;
-use crate::connection::{Connection, advise};
-use crate::escape::{Shown, Typed, unescape};
+use crate::connect::{BigtableServer, with_hint};
+use crate::escape::{Typed, unescape};
 use crate::timestamp::Timestamp;
 
 /// Read rows.
@@ -45,7 +45,7 @@ pub struct Read {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    connection: Connection,
+    server: BigtableServer,
 }
 
 /// The rows to read.
@@ -129,9 +129,9 @@ impl Read {
             query = query.filter(Filter::chain(filters));
         }
         let mut printer = Printer::new(BufWriter::new(io::stdout().lock()), self.form);
-        self.connection.run(async |client| {
-            let mut rows = client.table(&self.table).map_err(advise)?.read_rows(query);
-            while let Some(row) = rows.next().await.map_err(advise)? {
+        self.server.run(async |client| {
+            let mut rows = client.table(&self.table).map_err(with_hint)?.read_rows(query);
+            while let Some(row) = rows.next().await.map_err(with_hint)? {
                 printer.row(&row)?;
             }
             Ok(printer.end()?)
@@ -156,16 +156,17 @@ pub struct Lookup {
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
-    connection: Connection,
+    server: BigtableServer,
 }
 
 impl Lookup {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let filters = self.cells.filters();
-        let filter = (!filters.is_empty()).then(|| Filter::chain(filters));
-        let row = self.connection.run(async |client| {
-            let table = client.table(&self.table).map_err(advise)?;
-            table.read_row(self.key.clone(), filter).await.map_err(advise)
+        let is_filtered = !filters.is_empty();
+        let filter = is_filtered.then(|| Filter::chain(filters));
+        let row = self.server.run(async |client| {
+            let table = client.table(&self.table).map_err(with_hint)?;
+            table.read_row(self.key.clone(), filter).await.map_err(with_hint)
         })?;
         let mut out = io::stdout().lock();
         match row {
@@ -179,17 +180,12 @@ impl Lookup {
                 if self.form.json {
                     writeln!(out, "null")?;
                 } else {
-                    let key = self.form.shown().bytes(&self.key);
-                    eprintln!("stele: table {} has no row {key} with such cells", self.table);
+                    let key = self.form.notation().bytes(&self.key);
+                    let or = if is_filtered { ", or no cell matches" } else { "" };
+                    eprintln!("stele: row {key} not found in table {}{or}", self.table);
                 }
                 Ok(Outcome::Absent)
             }
         }
-    }
-}
-
-impl Form {
-    pub fn shown(self) -> Shown {
-        if self.hex { Shown::Hex } else { Shown::Text }
     }
 }

@@ -8,10 +8,9 @@ use stele_bigtable_client::Mutation;
 
 use super::Column;
 use crate::Outcome;
-use crate::connection::{Connection, advise};
+use crate::connect::{BigtableServer, with_hint};
 use crate::escape::unescape;
-use crate::output::{text, things};
-use crate::table::said;
+use crate::output::{print_line, text, things};
 
 /// Set cells of one row atomically.
 #[derive(Args)]
@@ -32,7 +31,7 @@ pub struct Set {
     #[arg(required = true, value_name = "FAMILY:QUALIFIER=VALUE[@TIME]")]
     cells: Vec<NewCell>,
     #[command(flatten)]
-    connection: Connection,
+    server: BigtableServer,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,16 +46,18 @@ impl FromStr for NewCell {
     type Err = String;
 
     fn from_str(typed: &str) -> Result<NewCell, String> {
-        let help = || format!("{typed:?} is no cell: give family:qualifier=value");
-        let (column, value) = typed.split_once('=').ok_or_else(help)?;
+        let invalid =
+            || format!("invalid cell {typed:?}: expected FAMILY:QUALIFIER=VALUE[@MICROS]");
+        let (column, value) = typed.split_once('=').ok_or_else(invalid)?;
         let Column { family, qualifier: Some(qualifier) } = column.parse()? else {
-            return Err(help());
+            return Err(invalid());
         };
         let is_time = |time: &str| !time.is_empty() && time.bytes().all(|b| b.is_ascii_digit());
         let (value, timestamp_micros) = match value.rsplit_once('@') {
             Some((value, time)) if is_time(time) => {
-                let time =
-                    time.parse().map_err(|_| format!("{time} is no time in microseconds"))?;
+                let time = time.parse().map_err(|_| {
+                    format!("invalid timestamp {time}: expected microseconds since 1970")
+                })?;
                 (value, Some(time))
             }
             _ => (value, None),
@@ -69,11 +70,11 @@ impl Set {
     pub fn run(self) -> anyhow::Result<Outcome> {
         let count = self.cells.len() as u64;
         let mutations: Vec<_> = self.cells.into_iter().map(mutation).collect();
-        self.connection.run(async |client| {
-            let table = client.table(&self.table).map_err(advise)?;
-            table.mutate_row(self.key.clone(), mutations).await.map_err(advise)
+        self.server.run(async |client| {
+            let table = client.table(&self.table).map_err(with_hint)?;
+            table.mutate_row(self.key.clone(), mutations).await.map_err(with_hint)
         })?;
-        said(&format!("{} set in row {}", things(count, "cell"), text(&self.key)))?;
+        print_line(&format!("set {} in row {}", things(count, "cell"), text(&self.key)))?;
         Ok(Outcome::Sound)
     }
 }

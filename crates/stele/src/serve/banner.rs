@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use super::settings::Size;
-use super::status::Place;
+use super::status::ServerInfo;
 use crate::output::things;
 
-/// The audience of the readiness message.
+/// Who reads the readiness message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum Audience {
     /// People read standard error, programs standard output.
     Everybody,
     /// Programs that wait for the line that Google's emulator prints.
@@ -21,66 +21,66 @@ pub enum Reader {
 
 /// Reports that the server accepts requests. Ignores write errors: a closed output is no
 /// reason to stop.
-pub fn say_ready(reader: Reader, place: &Place, memory: Size) {
+pub fn print_ready(audience: Audience, info: &ServerInfo, memory: Size) {
     let mut out = io::stdout().lock();
-    let said = match reader {
-        Reader::Everybody => {
-            let _ = io::stderr().lock().write_all(banner(place, memory).as_bytes());
-            writeln!(out, "{}", readiness(place))
+    let printed = match audience {
+        Audience::Everybody => {
+            let _ = io::stderr().lock().write_all(banner(info, memory).as_bytes());
+            writeln!(out, "{}", readiness(info))
         }
-        Reader::EmulatorClients => match place.grpc {
+        Audience::EmulatorClients => match info.grpc {
             Some(address) => writeln!(out, "Cloud Bigtable emulator running on {address}"),
             None => Ok(()),
         },
     };
-    if let Err(error) = said.and_then(|()| out.flush()) {
-        tracing::debug!(%error, "nobody reads standard output");
+    if let Err(error) = printed.and_then(|()| out.flush()) {
+        tracing::debug!(%error, "cannot write to standard output");
     }
 }
 
-fn readiness(place: &Place) -> serde_json::Value {
+fn readiness(info: &ServerInfo) -> serde_json::Value {
     let address = |address: Option<SocketAddr>| address.map(|address| address.to_string());
     json!({
         "ready": true,
-        "grpc": address(place.grpc),
-        "http": address(place.http),
-        "dns": address(place.dns),
-        "metastore": address(place.metastore),
-        "data": place.data.display().to_string(),
+        "grpc": address(info.grpc),
+        "http": address(info.http),
+        "dns": address(info.dns),
+        "metastore": address(info.metastore),
+        "data": info.data.display().to_string(),
         "pid": std::process::id(),
     })
 }
 
-fn banner(place: &Place, memory: Size) -> String {
+fn banner(info: &ServerInfo, memory: Size) -> String {
     let mut lines = vec![format!("stele {}", env!("CARGO_PKG_VERSION"))];
-    if let Some(address) = place.grpc {
+    if let Some(address) = info.grpc {
         lines.push(format!("  gRPC    {address}  Bigtable API, catalogues, names"));
     }
-    if let Some(address) = place.http {
-        let scheme = if place.tls { "https" } else { "http" };
+    if let Some(address) = info.http {
+        let scheme = if info.tls { "https" } else { "http" };
         lines.push(format!("  HTTP    {scheme}://{address}/  status, /traces, /health, /metrics"));
     }
-    if let Some(address) = place.dns {
+    if let Some(address) = info.dns {
         lines.push(format!("  DNS     {address}  names"));
     }
-    if let Some(address) = place.metastore {
+    if let Some(address) = info.metastore {
         lines.push(format!("  etcd    {address}  metastore: etcd v3 API, gRPC and JSON"));
     }
-    let kept = if place.ephemeral { "  temporary, removed at exit" } else { "" };
-    lines.push(format!("  data    {}{kept}", place.data.display()));
+    let lifetime = if info.ephemeral { "  temporary, removed at exit" } else { "" };
+    lines.push(format!("  data    {}{lifetime}", info.data.display()));
     lines.push(format!("  memory  {memory}"));
-    let open = [place.grpc, place.http, place.metastore]
+    let open = [info.grpc, info.http, info.metastore]
         .into_iter()
         .flatten()
         .any(|at| !at.ip().is_loopback());
     if open {
-        lines.push(warning(place).into());
+        lines.push(warning(info).into());
     }
-    if let Some(rules) = place.injects {
+    if let Some(rules) = info.fault_rules {
         let rules = things(rules as u64, "rule");
         lines.push(format!("  Faults are injected on purpose ({rules}): see stele inject."));
     }
-    if let Some(address) = place.grpc {
+    if let Some(address) = info.grpc {
         lines.push(String::new());
         lines.push(format!("  export BIGTABLE_EMULATOR_HOST={}", reachable(address)));
     }
@@ -89,14 +89,18 @@ fn banner(place: &Place, memory: Size) -> String {
 }
 
 /// Returns a warning about who can access ports that other machines reach.
-fn warning(place: &Place) -> &'static str {
-    match (place.tls, place.client_certificates) {
-        (false, _) => "  Anybody who reaches these ports can read and write: there is no TLS.",
+fn warning(info: &ServerInfo) -> &'static str {
+    match (info.tls, info.client_certificates) {
+        (false, _) => {
+            "  WARNING: listening beyond loopback without TLS or authentication: anyone who can \
+             connect can read and write."
+        }
         (true, false) => {
-            "  Anybody who reaches these ports can read and write: TLS encrypts, but nobody is authenticated."
+            "  WARNING: listening beyond loopback without authentication: anyone who can connect \
+             can read and write."
         }
         (true, true) => {
-            "  Anybody with a certificate of the client CA can read and write everything."
+            "  WARNING: anyone with a certificate of the client CA can read and write everything."
         }
     }
 }
@@ -116,8 +120,8 @@ pub fn reachable(mut address: SocketAddr) -> SocketAddr {
 mod tests {
     use super::*;
 
-    fn place(grpc: &str) -> Place {
-        Place {
+    fn info(grpc: &str) -> ServerInfo {
+        ServerInfo {
             grpc: Some(grpc.parse().unwrap()),
             http: None,
             dns: None,
@@ -126,29 +130,30 @@ mod tests {
             ephemeral: true,
             tls: false,
             client_certificates: false,
-            injects: None,
+            fault_rules: None,
         }
     }
 
     #[test]
     fn the_banner_says_what_to_export_and_who_can_come_in() {
-        let local = banner(&place("127.0.0.1:8086"), Size(512 << 20));
+        let local = banner(&info("127.0.0.1:8086"), Size(512 << 20));
         assert!(local.contains("\n  export BIGTABLE_EMULATOR_HOST=127.0.0.1:8086\n"), "{local}");
-        assert!(local.contains("temporary") && !local.contains("Anybody"), "{local}");
-        let open = banner(&place("0.0.0.0:1"), Size(1 << 30));
-        assert!(open.contains("=127.0.0.1:1\n") && open.contains("Anybody"), "{open}");
-        let tls = Place { tls: true, ..place("0.0.0.0:1") };
+        assert!(local.contains("temporary") && !local.contains("WARNING"), "{local}");
+        let open = banner(&info("0.0.0.0:1"), Size(1 << 30));
+        assert!(open.contains("=127.0.0.1:1\n") && open.contains("without TLS"), "{open}");
+        let tls = ServerInfo { tls: true, ..info("0.0.0.0:1") };
         let encrypted = banner(&tls, Size(1 << 30));
-        assert!(encrypted.contains("nobody is authenticated"), "{encrypted}");
-        let certified = banner(&Place { client_certificates: true, ..tls }, Size(1 << 30));
-        assert!(certified.contains("Anybody with a certificate"), "{certified}");
-        let faulty = banner(&Place { injects: Some(2), ..place("127.0.0.1:1") }, Size(1 << 30));
+        assert!(encrypted.contains("without authentication"), "{encrypted}");
+        let certified = banner(&ServerInfo { client_certificates: true, ..tls }, Size(1 << 30));
+        assert!(certified.contains("anyone with a certificate"), "{certified}");
+        let faulty =
+            banner(&ServerInfo { fault_rules: Some(2), ..info("127.0.0.1:1") }, Size(1 << 30));
         assert!(faulty.contains("2 rules"), "{faulty}");
     }
 
     #[test]
     fn the_readiness_line_is_one_line_of_json() {
-        let line = readiness(&place("[::1]:5")).to_string();
+        let line = readiness(&info("[::1]:5")).to_string();
         assert!(!line.contains('\n'));
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&read["grpc"], &read["http"]), (&json!("[::1]:5"), &json!(null)));

@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 
 use super::limits::Limits;
 use super::metrics::{Method, Metrics};
-use super::outgoing::{Outgoing, Prepaid};
+use super::outgoing::{Outgoing, Reservation};
 use super::request::RequestBody;
 use super::shutdown::Phases;
 use super::stream;
@@ -56,7 +56,7 @@ impl Calls {
         Calls { services, metrics, phases, certificate: None }
     }
 
-    pub fn shown(mut self, certificate: Option<CertificateDer<'static>>) -> Calls {
+    pub fn with_certificate(mut self, certificate: Option<CertificateDer<'static>>) -> Calls {
         self.certificate = certificate.map(ShownCertificate);
         self
     }
@@ -112,7 +112,7 @@ impl Future for Call {
         };
         let mut record = this.record.take();
         if let Some(record) = &mut record {
-            record.answered(response.headers());
+            record.record_response(response.headers());
             record.memory.release_turn();
         }
         let limits = this.limits.next();
@@ -121,7 +121,7 @@ impl Future for Call {
             limits,
             record,
             outgoing: None,
-            prepaid: Prepaid::default(),
+            reservation: Reservation::default(),
             rest: Bytes::new(),
             last: None,
         })))
@@ -139,7 +139,7 @@ pin_project! {
         record: Option<Record>,
         // Large frames that have not been sent yet.
         outgoing: Option<Outgoing>,
-        prepaid: Prepaid,
+        reservation: Reservation,
         // The part of a large frame that has not been handed over yet.
         rest: Bytes,
         // The end of the response, which follows once those frames are sent.
@@ -167,7 +167,7 @@ impl Body for ResponseBody {
         let polled = match this.record.as_mut() {
             Some(record) => {
                 let responses = record.metrics.memory.responses();
-                match this.prepaid.poll(cx, responses, this.outgoing.as_ref()) {
+                match this.reservation.poll(cx, responses, this.outgoing.as_ref()) {
                     Poll::Ready(Ok(())) => record.poll(cx, |cx| inner.poll_frame(cx)),
                     Poll::Ready(Err(refused)) => Poll::Ready(Err(refused)),
                     Poll::Pending => Poll::Pending,
@@ -183,7 +183,7 @@ impl Body for ResponseBody {
             Poll::Ready(Ok(other)) => other,
             Poll::Ready(Err(status)) => Some(Ok(Frame::trailers(trailers(&status)))),
             Poll::Pending => {
-                this.prepaid.release();
+                this.reservation.release();
                 // A client that has not taken the frames already handed over still counts
                 // as slow.
                 if this.outgoing.as_ref().is_none_or(Outgoing::is_sent) {
@@ -194,7 +194,7 @@ impl Body for ResponseBody {
             }
         };
         if let (Some(record), Some(Ok(frame))) = (this.record.as_mut(), &frame) {
-            record.sent(frame);
+            record.record_sent(frame);
         }
         let deadline = this.limits.deadline();
         match frame {
@@ -202,7 +202,7 @@ impl Body for ResponseBody {
                 let frame = match this.record.as_ref() {
                     Some(record) => {
                         let responses = record.metrics.memory.responses();
-                        this.prepaid.charge(frame, responses, record.awaited, this.outgoing)
+                        this.reservation.charge(frame, responses, record.awaited, this.outgoing)
                     }
                     None => frame,
                 };
@@ -216,7 +216,7 @@ impl Body for ResponseBody {
             end => {
                 this.inner.set(None);
                 *this.record = None;
-                *this.prepaid = Prepaid::default();
+                *this.reservation = Reservation::default();
                 match end {
                     Some(Ok(frame)) if this.outgoing.is_some() => {
                         *this.last = Some(frame);
@@ -331,7 +331,7 @@ impl Record {
     }
 
     /// Records the status in the response headers.
-    fn answered(&mut self, headers: &HeaderMap) {
+    fn record_response(&mut self, headers: &HeaderMap) {
         self.code = code(headers);
         if let Err(uri) = &self.method {
             let methods = &self.metrics.methods;
@@ -343,7 +343,7 @@ impl Record {
         }
     }
 
-    fn sent(&mut self, frame: &Frame<Bytes>) {
+    fn record_sent(&mut self, frame: &Frame<Bytes>) {
         match (frame.data_ref(), frame.trailers_ref()) {
             (Some(data), _) => self.sent_bytes += data.len() as u64,
             (_, Some(trailers)) => self.code = code(trailers),
@@ -393,7 +393,7 @@ mod tests {
         let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(pools)));
         let mut record = Record::new(metrics, &Uri::from_static("/a.B/C"));
         let mut cx = Context::from_waker(Waker::noop());
-        let polled = record.poll(&mut cx, |_| -> Poll<()> { panic!("as the test wants it") });
+        let polled = record.poll(&mut cx, |_| -> Poll<()> { panic!("intended by the test") });
         let Poll::Ready(Err(status)) = polled else { panic!("not ended") };
         assert_eq!(status.code(), Code::Internal);
         assert!(record.poll(&mut cx, |_| Poll::Ready(())).is_ready());

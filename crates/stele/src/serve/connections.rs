@@ -26,15 +26,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
-use super::gather::{Gather, Turns};
+use super::gather::{Gather, PollCount};
 use super::listen;
 use super::metastore::Both;
 use super::metrics::{Connections, Metrics};
+use super::monitored_io::{Activity, MonitoredIo};
 use super::shutdown::Phases;
 use super::stream::Streams;
-use super::times::times;
+use super::timeouts::timeouts;
 use super::upload;
-use super::watched::{Heard, Watched};
 
 /// Pause before the next accept when the system is out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -71,39 +71,39 @@ impl Service<http::Request<Incoming>> for Pages {
     type Future = RouteFuture<Infallible>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        let request = upload::watched(request, &self.metrics.memory);
+        let request = upload::monitor(request, &self.metrics.memory);
         tower_service::Service::call(&mut self.router.clone(), request)
     }
 }
 
-/// Records that a connection has sent a request.
-struct Noted<S> {
+/// A service that records that its connection has sent a request.
+struct Recorded<S> {
     service: S,
-    heard: Heard,
+    activity: Activity,
 }
 
-impl<S: Service<R>, R> Service<R> for Noted<S> {
+impl<S: Service<R>, R> Service<R> for Recorded<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
 
     fn call(&self, request: R) -> S::Future {
-        self.heard.note_request();
+        self.activity.record_request();
         self.service.call(request)
     }
 }
 
 impl Protocol {
     /// Attaches the certificate that this connection's client presented.
-    fn shown(self, certificate: Option<CertificateDer<'static>>) -> Protocol {
+    fn with_certificate(self, certificate: Option<CertificateDer<'static>>) -> Protocol {
         match self {
-            Protocol::Grpc(calls) => Protocol::Grpc(calls.shown(certificate)),
+            Protocol::Grpc(calls) => Protocol::Grpc(calls.with_certificate(certificate)),
             http => http,
         }
     }
 
     /// Attaches the client's address, for the pages that need it.
-    fn of_peer(self, address: SocketAddr) -> Protocol {
+    fn with_peer(self, address: SocketAddr) -> Protocol {
         match self {
             Protocol::Http(Pages { router, metrics }) => {
                 let router = router.layer(Extension(Peer(address)));
@@ -135,18 +135,18 @@ impl Acceptor {
     /// Accepts connections until the server drains.
     pub async fn run(self) {
         while let Some((connection, permit)) = self.next().await {
-            let counted = self.counters.open();
+            let open = self.counters.open();
             let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
-            let within = Within { phases: self.phases, streams: Streams { metrics: self.metrics } };
+            let shared = Shared { phases: self.phases, streams: Streams { metrics: self.metrics } };
             self.tasks.spawn(async move {
-                let served = serve(connection, protocol, tls, within);
-                let served = within.phases.closing.run_until_cancelled(served);
+                let served = serve(connection, protocol, tls, shared);
+                let served = shared.phases.closing.run_until_cancelled(served);
                 if let Some(Err(error)) = served.await {
                     // Clients disconnect all the time, so this is logged only at debug
                     // level.
-                    tracing::debug!(%error, "a connection ended");
+                    tracing::debug!(%error, "connection closed");
                 }
-                drop((counted, permit));
+                drop((open, permit));
             });
         }
     }
@@ -157,9 +157,9 @@ impl Acceptor {
                 let permit = self.permits.clone().acquire_owned().await.ok()?;
                 match self.listener.accept().await {
                     Ok((connection, _)) => return Some((connection, permit)),
-                    Err(error) if is_of_connection(&error) => {}
+                    Err(error) if is_connection_error(&error) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept connections now");
+                        tracing::warn!(%error, "cannot accept connections; retrying");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -170,16 +170,16 @@ impl Acceptor {
 }
 
 /// Returns whether a connection failed before it was accepted.
-fn is_of_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type ServeResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// State that all connections share.
 #[derive(Clone, Copy)]
-struct Within {
+struct Shared {
     phases: &'static Phases,
     streams: Streams,
 }
@@ -188,25 +188,25 @@ async fn serve(
     connection: TcpStream,
     protocol: Protocol,
     tls: Option<TlsAcceptor>,
-    within: Within,
-) -> Served {
+    shared: Shared,
+) -> ServeResult {
     listen::prepare(&connection)?;
-    let protocol = protocol.of_peer(connection.peer_addr()?);
+    let protocol = protocol.with_peer(connection.peer_addr()?);
     // Allocates nothing for a connection that sends no byte.
     let mut first = [0];
-    let heard = timeout(times().first_byte, connection.peek(&mut first));
-    let heard = within.phases.draining.run_until_cancelled(heard).await;
-    if heard.transpose()?.transpose()?.is_none_or(|bytes| bytes == 0) {
+    let peeked = timeout(timeouts().first_byte, connection.peek(&mut first));
+    let peeked = shared.phases.draining.run_until_cancelled(peeked).await;
+    if peeked.transpose()?.transpose()?.is_none_or(|bytes| bytes == 0) {
         return Ok(());
     }
     match tls {
-        None => serve_plain(connection, protocol, within).await,
+        None => serve_plain(connection, protocol, shared).await,
         Some(tls) => {
-            let handshake = Box::pin(timeout(times().handshake, tls.accept(connection)));
+            let handshake = Box::pin(timeout(timeouts().handshake, tls.accept(connection)));
             let secured = handshake.await??;
-            let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-            let protocol = protocol.shown(shown.cloned());
-            serve_plain(secured, protocol, within).await
+            let presented = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+            let protocol = protocol.with_certificate(presented.cloned());
+            serve_plain(secured, protocol, shared).await
         }
     }
 }
@@ -216,34 +216,34 @@ async fn serve(
 fn serve_plain<I>(
     io: I,
     protocol: Protocol,
-    within: Within,
-) -> Pin<Box<dyn Future<Output = Served> + Send>>
+    shared: Shared,
+) -> Pin<Box<dyn Future<Output = ServeResult> + Send>>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let heard = Heard::default();
-    let io = TokioIo::new(Watched::new(io, heard.clone()));
+    let activity = Activity::default();
+    let io = TokioIo::new(MonitoredIo::new(io, activity.clone()));
     match protocol {
         Protocol::Grpc(service) => {
-            let turns = Turns::default();
-            let io = Gather::new(io, turns.clone());
-            let service = Noted { service, heard: heard.clone() };
-            let connection = Box::pin(grpc_builder(within).serve_connection(io, service));
-            let served = until_done(connection, |it| it.graceful_shutdown(), heard, within);
-            Box::pin(turns.of(Box::pin(served)))
+            let polls = PollCount::default();
+            let io = Gather::new(io, polls.clone());
+            let service = Recorded { service, activity: activity.clone() };
+            let connection = Box::pin(grpc_builder(shared).serve_connection(io, service));
+            let served = until_done(connection, |it| it.graceful_shutdown(), activity, shared);
+            Box::pin(polls.count(Box::pin(served)))
         }
         Protocol::Http(service) => {
-            let service = Noted { service, heard: heard.clone() };
+            let service = Recorded { service, activity: activity.clone() };
             let connection = Box::pin(http_builder().serve_connection(io, service));
-            Box::pin(until_done(connection, |it| it.graceful_shutdown(), heard, within))
+            Box::pin(until_done(connection, |it| it.graceful_shutdown(), activity, shared))
         }
         Protocol::Both(service) => Box::pin(async move {
-            let (builder, turns) = (either_builder(within), Turns::default());
-            let io = Gather::new(io, turns.clone());
-            let service = Noted { service, heard: heard.clone() };
+            let (builder, polls) = (either_builder(shared), PollCount::default());
+            let io = Gather::new(io, polls.clone());
+            let service = Recorded { service, activity: activity.clone() };
             let connection = Box::pin(builder.serve_connection(io, service));
-            let served = until_done(connection, |it| it.graceful_shutdown(), heard, within);
-            turns.of(Box::pin(served)).await
+            let served = until_done(connection, |it| it.graceful_shutdown(), activity, shared);
+            polls.count(Box::pin(served)).await
         }),
     }
 }
@@ -259,29 +259,29 @@ macro_rules! http2 {
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEADERS_BYTES_MAX)
             .max_send_buf_size(SEND_BUFFER_BYTES)
-            .keep_alive_interval(times().ping)
-            .keep_alive_timeout(times().ping_answer)
+            .keep_alive_interval(timeouts().ping)
+            .keep_alive_timeout(timeouts().ping_reply)
             .auto_date_header(false)
     };
 }
 
-fn grpc_builder(within: Within) -> http2::Builder<Streams> {
-    let mut builder = http2::Builder::new(within.streams);
+fn grpc_builder(shared: Shared) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(shared.streams);
     http2!(builder);
     builder
 }
 
 /// Builds connections whose first bytes select HTTP/1 or HTTP/2.
-fn either_builder(within: Within) -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(within.streams);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(times().head);
+fn either_builder(shared: Shared) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(shared.streams);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts().head);
     http2!(builder.http2());
     builder
 }
 
 fn http_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(times().head);
+    builder.timer(TokioTimer::new()).header_read_timeout(timeouts().head);
     builder
 }
 
@@ -291,35 +291,35 @@ fn http_builder() -> http1::Builder {
 async fn until_done<C, E>(
     mut connection: Pin<Box<C>>,
     shut_down: impl FnOnce(Pin<&mut C>),
-    heard: Heard,
-    within: Within,
-) -> Served
+    activity: Activity,
+    shared: Shared,
+) -> ServeResult
 where
     C: Future<Output = Result<(), E>>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut silence = Box::pin(async {
+    let mut timed_out = Box::pin(async {
         tokio::select! {
-            () = heard.no_preface() => false,
-            () = heard.no_request() => true,
+            () = activity.preface_timeout() => false,
+            () = activity.request_timeout() => true,
         }
     });
     // Skips the timers once they are no longer needed, since this is polled on every poll
     // of the connection.
-    let silent = poll_fn(|cx| match heard.has_request() {
+    let idle = poll_fn(|cx| match activity.has_request() {
         true => Poll::Pending,
-        false => silence.as_mut().poll(cx),
+        false => timed_out.as_mut().poll(cx),
     });
     tokio::select! {
         biased;
         ended = connection.as_mut() => return ended.map_err(Into::into),
-        () = within.phases.draining.cancelled() => {}
-        has_preface = silent => match has_preface {
+        () = shared.phases.draining.cancelled() => {}
+        has_preface = idle => match has_preface {
             true => tracing::debug!("closing a connection without a request"),
-            false => return Err("the preface of the connection did not come in time".into()),
+            false => return Err("timeout waiting for the HTTP/2 preface".into()),
         },
     }
-    drop(silence);
+    drop(timed_out);
     shut_down(connection.as_mut());
     connection.await.map_err(Into::into)
 }

@@ -42,27 +42,27 @@ struct ServerFile {
     file: fs::File,
     /// False once the file system has reported that it does not support reads from the
     /// page cache only.
-    tells: AtomicBool,
+    supports_nowait: AtomicBool,
     /// Whether the last sync was brief, which predicts that the next one is.
-    syncs_briefly: AtomicBool,
+    sync_is_brief: AtomicBool,
 }
 
 impl ServerFile {
     fn shared(file: fs::File) -> Arc<dyn File> {
-        let (tells, syncs_briefly) = (AtomicBool::new(true), AtomicBool::new(false));
-        Arc::new(ServerFile { file, tells, syncs_briefly })
+        let (supports_nowait, sync_is_brief) = (AtomicBool::new(true), AtomicBool::new(false));
+        Arc::new(ServerFile { file, supports_nowait, sync_is_brief })
     }
 
     /// Reads from the page cache only and returns the number of bytes read.
     fn read_from_memory(&self, buf: &mut [u8], offset: u64) -> usize {
-        if !self.tells.load(Ordering::Relaxed) {
+        if !self.supports_nowait.load(Ordering::Relaxed) {
             return 0;
         }
         match preadv2(&self.file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(_) => {
-                self.tells.store(false, Ordering::Relaxed);
+                self.supports_nowait.store(false, Ordering::Relaxed);
                 0
             }
         }
@@ -84,11 +84,11 @@ impl File for ServerFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let sync = || File::sync_data(&self.file);
-        let brief = self.syncs_briefly.load(Ordering::Relaxed);
+        let brief = self.sync_is_brief.load(Ordering::Relaxed);
         let synced = if brief { sync() } else { in_place(sync) };
-        self.syncs_briefly.store(begun.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
+        self.sync_is_brief.store(started.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
         synced
     }
 

@@ -3,28 +3,28 @@
 
 use anyhow::{Context, anyhow, bail};
 
-use super::banner::Reader;
-use super::settings::{Flags, Given, Port, Settings};
+use super::banner::Audience;
+use super::settings::{Flags, PartialSettings, Port, Settings};
 use crate::Outcome;
 
 const HELP: &str = "\
-A stand-in for Google's Bigtable emulator: nothing is kept.
+A drop-in replacement for Google's Bigtable emulator. No data is kept.
 
 Usage: stele emulator [-host HOST] [-port PORT]
 
-  -host HOST          the address to listen on (default localhost)
-  -port PORT          the port to listen on; 0 is any free one (default 9000)
-  -address HOST:PORT  both at once; wins over the others (also --host-port)
+  -host HOST          address to listen on (default localhost)
+  -port PORT          port to listen on; 0 for any free port (default 9000)
+  -address HOST:PORT  both at once; overrides the others (also --host-port)
 
-Flags may have one dash or two, and `=` before their value.
-RUST_LOG says what is logged.";
+Flags take one dash or two, and a space or `=` before their value.
+RUST_LOG selects what is logged.";
 
 pub fn run(arguments: &[String]) -> anyhow::Result<Outcome> {
     let Some(address) = Address::parse(arguments)? else {
         println!("{HELP}");
         return Ok(Outcome::Sound);
     };
-    super::start(&address.settings()?, Reader::EmulatorClients)
+    super::process::start(&address.settings()?, Audience::EmulatorClients)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Address {
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             let Some(flag) = argument.strip_prefix("--").or(argument.strip_prefix('-')) else {
-                bail!("`{argument}` is no flag of the emulator: see stele emulator -help");
+                bail!("invalid argument {argument:?}: see stele emulator -help");
             };
             let (name, value) = match flag.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_string())),
@@ -55,18 +55,19 @@ impl Address {
                 "host" => &mut host,
                 "port" => &mut port,
                 "address" | "host-port" => both.insert(String::new()),
-                _ => bail!("the emulator has no flag `-{name}`: see stele emulator -help"),
+                _ => bail!("unknown flag -{name}: see stele emulator -help"),
             };
             *given = value
                 .or_else(|| arguments.next().cloned())
-                .ok_or_else(|| anyhow!("-{name} needs a value"))?;
+                .ok_or_else(|| anyhow!("-{name} requires a value"))?;
         }
         if let Some(both) = both {
             if both.contains('/') {
-                bail!("-address {both}: unix sockets are not served, give HOST:PORT");
+                bail!("-address {both}: unix sockets are not supported, use HOST:PORT");
             }
-            let (left, right) =
-                both.rsplit_once(':').ok_or_else(|| anyhow!("-address {both}: write HOST:PORT"))?;
+            let (left, right) = both
+                .rsplit_once(':')
+                .ok_or_else(|| anyhow!("-address {both}: expected HOST:PORT"))?;
             (host, port) = (left.to_string(), right.to_string());
         }
         // An empty host means every address, as in Go.
@@ -76,16 +77,16 @@ impl Address {
     }
 
     fn settings(self) -> anyhow::Result<Settings> {
-        let given = Given {
+        let given = PartialSettings {
             ephemeral: Some(true),
             listen: Some(self.host),
             grpc_port: Some(Port::Number(self.port)),
             http_port: Some(Port::Off),
             dns_port: Some(Port::Off),
             metastore_port: Some(Port::Off),
-            ..Given::default()
+            ..PartialSettings::default()
         };
-        Settings::resolve(Flags { config: None, given })
+        Settings::resolve(Flags { config: None, settings: given })
     }
 }
 

@@ -22,17 +22,17 @@ const DIRECT_BYTES: usize = 8 << 10;
 /// The buffer capacity kept for the next batch. Small, because many connections are idle.
 const KEPT_BYTES: usize = 4 << 10;
 /// How many times a flush yields to other tasks.
-const TURNS_MAX: u32 = 4;
+const YIELDS_MAX: u32 = 4;
 /// The maximum number of slices per vectored write.
 const PIECES_MAX: usize = 16;
 
 /// Counts the polls of a connection's task.
 #[derive(Clone, Default)]
-pub struct Turns(Arc<AtomicUsize>);
+pub struct PollCount(Arc<AtomicUsize>);
 
-impl Turns {
+impl PollCount {
     /// Runs the task and counts its polls.
-    pub async fn of<F: Future + Unpin>(self, mut task: F) -> F::Output {
+    pub async fn count<F: Future + Unpin>(self, mut task: F) -> F::Output {
         std::future::poll_fn(|cx| {
             self.0.fetch_add(1, Ordering::Relaxed);
             Pin::new(&mut task).poll(cx)
@@ -47,21 +47,29 @@ impl Turns {
 
 pub struct Gather<I> {
     inner: I,
-    turns: Turns,
+    polls: PollCount,
     gathered: Vec<u8>,
     /// How many of the gathered bytes the connection has accepted.
     written: usize,
     /// How many times the flush has yielded since the first gathered byte.
-    asked: u32,
+    yields: u32,
     /// The poll of the last yield, and how much was gathered by then.
-    asked_in: usize,
-    seen: usize,
+    yielded_in: usize,
+    yielded_bytes: usize,
 }
 
 impl<I> Gather<I> {
-    /// Wraps a connection. The task that writes to it must count its polls in `turns`.
-    pub fn new(inner: I, turns: Turns) -> Gather<I> {
-        Gather { inner, turns, gathered: Vec::new(), written: 0, asked: 0, asked_in: 0, seen: 0 }
+    /// Wraps a connection. The task that writes to it must count its polls in `polls`.
+    pub fn new(inner: I, polls: PollCount) -> Gather<I> {
+        Gather {
+            inner,
+            polls,
+            gathered: Vec::new(),
+            written: 0,
+            yields: 0,
+            yielded_in: 0,
+            yielded_bytes: 0,
+        }
     }
 }
 
@@ -75,11 +83,11 @@ impl<I: Write + Unpin> Gather<I> {
                 written => self.written += written,
             }
         }
-        self.forget();
+        self.reset();
         Poll::Ready(Ok(()))
     }
 
-    /// Writes `pieces` after the gathered bytes. Returns how many bytes of `pieces` were
+    /// Writes `pieces` after the gathered bytes. Repolls how many bytes of `pieces` were
     /// written.
     fn poll_write_behind(
         &mut self,
@@ -98,33 +106,34 @@ impl<I: Write + Unpin> Gather<I> {
                 written if written <= rest.len() => self.written += written,
                 written => {
                     let of_pieces = written - rest.len();
-                    self.forget();
+                    self.reset();
                     return Poll::Ready(Ok(of_pieces));
                 }
             }
         }
-        self.forget();
+        self.reset();
         Pin::new(&mut self.inner).poll_write_vectored(cx, pieces)
     }
 
     /// Resets the buffer after everything gathered is written.
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.gathered.clear();
         self.gathered.shrink_to(KEPT_BYTES);
         self.written = 0;
-        (self.asked, self.seen) = (0, 0);
+        (self.yields, self.yielded_bytes) = (0, 0);
     }
 
-    /// Yields to other tasks if that is worthwhile. Returns whether to wait.
-    fn asks(&mut self, cx: &mut Context<'_>) -> bool {
-        let turn = self.turns.current();
-        if self.asked > 0 && self.asked_in == turn {
+    /// Yields to other tasks if that is worthwhile. Repolls whether to wait.
+    fn should_yield(&mut self, cx: &mut Context<'_>) -> bool {
+        let poll = self.polls.current();
+        if self.yields > 0 && self.yielded_in == poll {
             return true;
         }
-        if self.asked == TURNS_MAX || self.gathered.len() == self.seen {
+        if self.yields == YIELDS_MAX || self.gathered.len() == self.yielded_bytes {
             return false;
         }
-        (self.asked, self.asked_in, self.seen) = (self.asked + 1, turn, self.gathered.len());
+        (self.yields, self.yielded_in) = (self.yields + 1, poll);
+        self.yielded_bytes = self.gathered.len();
         cx.waker().wake_by_ref();
         true
     }
@@ -161,7 +170,7 @@ impl<I: Write + Unpin> Write for Gather<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.asks(cx) {
+        if this.should_yield(cx) {
             return Poll::Ready(Ok(()));
         }
         ready!(this.poll_drain(cx))?;
@@ -222,20 +231,20 @@ mod tests {
     /// A connection whose task is polled by the test.
     struct Connection {
         gather: Gather<Slow>,
-        turns: Turns,
+        polls: PollCount,
     }
 
     impl Connection {
         fn new(most: usize) -> Connection {
-            let turns = Turns::default();
-            let gather = Gather::new(Slow { most, ..Slow::default() }, turns.clone());
-            Connection { gather, turns }
+            let polls = PollCount::default();
+            let gather = Gather::new(Slow { most, ..Slow::default() }, polls.clone());
+            Connection { gather, polls }
         }
 
-        /// Polls once and returns what the connection has received so far.
+        /// Polls once and repolls what the connection has received so far.
         fn turn(&mut self, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
             let mut cx = Context::from_waker(Waker::noop());
-            let next = pin!(self.turns.clone().of(std::future::ready(())));
+            let next = pin!(self.polls.clone().count(std::future::ready(())));
             assert!(next.poll(&mut cx).is_ready());
             let gather = &mut self.gather;
             for piece in pieces {
@@ -262,7 +271,7 @@ mod tests {
     #[test]
     fn a_flush_does_not_wait_for_ever_while_more_comes() {
         let mut connection = Connection::new(usize::MAX);
-        for _ in 0..TURNS_MAX {
+        for _ in 0..YIELDS_MAX {
             assert!(connection.turn(&[b"ab"]).is_empty());
         }
         assert_eq!(connection.turn(&[b"ab"]), [b"ababababab".to_vec()]);
@@ -291,7 +300,7 @@ mod tests {
     fn nothing_is_lost_or_moved_when_much_is_written_to_a_slow_connection() {
         let mut cx = Context::from_waker(Waker::noop());
         let slow = Slow { most: 5000, ..Slow::default() };
-        let mut gather = Gather::new(slow, Turns::default());
+        let mut gather = Gather::new(slow, PollCount::default());
         let mut sent = Vec::new();
         for round in 0..40u8 {
             let bytes = vec![round; [10, 3000, 20_000, 70_000][usize::from(round) % 4]];

@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// The components whose health is reported.
 #[derive(Clone)]
-pub struct Parts {
+pub struct Components {
     pub store: Arc<Store>,
     pub metastore: Option<Arc<Node>>,
     pub phases: &'static Phases,
@@ -28,7 +28,7 @@ pub struct Parts {
 /// A component that does not serve, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    pub part: &'static str,
+    pub component: &'static str,
     pub reason: String,
 }
 
@@ -44,14 +44,14 @@ pub struct FailingWork {
     pub reason: String,
 }
 
-impl Parts {
+impl Components {
     /// Returns every component, with the reason if it does not serve.
     pub fn all(&self) -> Vec<(&'static str, Option<String>)> {
-        let tables = self.store.failure().map(|failure| reason_of_store(&failure));
+        let tables = self.store.failure().map(|failure| store_reason(&failure));
         let mut all = vec![("tables", tables)];
         if let Some(node) = &self.metastore {
             let failure = node.group().failure();
-            all.push(("metastore", failure.map(|failure| reason_of_metastore(&failure))));
+            all.push(("metastore", failure.map(|failure| metastore_reason(&failure))));
         }
         all
     }
@@ -59,7 +59,7 @@ impl Parts {
     /// Returns the reasons why the server is unhealthy; empty if it is healthy.
     pub fn failures(&self) -> Vec<Failure> {
         let all = self.all().into_iter();
-        all.filter_map(|(part, reason)| Some(Failure { part, reason: reason? })).collect()
+        all.filter_map(|(component, reason)| Some(Failure { component, reason: reason? })).collect()
     }
 
     /// Returns failing flushes and compactions. A single failing compaction, for example
@@ -100,7 +100,7 @@ impl FailingWork {
         let of = table.as_ref().map_or("all tables".into(), |table| format!("table {table:?}"));
         let attempts = things(u64::from(*failures), "attempt");
         let reason = format!(
-            "the {work} of {of} fails ({attempts} in {} s): {error}; it is retried",
+            "the {work} of {of} fails ({attempts} in {} s): {error}; retrying",
             age.as_secs()
         );
         FailingWork { work, table, failures: *failures, reason }
@@ -108,10 +108,10 @@ impl FailingWork {
 }
 
 /// Explains why the store rejects writes and what to do.
-fn reason_of_store(failure: &stele_engine::Error) -> String {
+fn store_reason(failure: &stele_engine::Error) -> String {
     match failure {
         stele_engine::Error::Stopped(cause) => format!(
-            "writes have stopped, reads go on: {cause}; remove the cause and restart the server"
+            "writes have stopped, reads continue: {cause}; remove the cause and restart the server"
         ),
         other => format!(
             "memory cannot be written to disk, and writes fail once it is full: {other}; the \
@@ -121,13 +121,13 @@ fn reason_of_store(failure: &stele_engine::Error) -> String {
 }
 
 /// Explains why the metastore does not serve and what to do.
-fn reason_of_metastore(failure: &stele_metastore::Error) -> String {
+fn metastore_reason(failure: &stele_metastore::Error) -> String {
     match failure {
         stele_metastore::Error::Stopped => {
-            "the metastore has no leader: it is starting, or it has stopped and the log says why"
+            "the metastore has no leader: it is starting, or it has stopped; see the log for the reason"
                 .into()
         }
-        stele_metastore::Error::Engine(cause) => reason_of_store(cause),
+        stele_metastore::Error::Engine(cause) => store_reason(cause),
         other => format!("{other}; remove the cause and restart the server"),
     }
 }
@@ -174,13 +174,14 @@ impl Reporters {
     }
 
     /// Reports changes of the components' health until the server drains.
-    pub async fn follow(self, parts: Parts) {
+    pub async fn follow(self, components: Components) {
         // Reporters start with every component serving.
-        let mut known: Vec<_> = parts.all().into_iter().map(|(part, _)| (part, None)).collect();
+        let mut known: Vec<_> =
+            components.all().into_iter().map(|(component, _)| (component, None)).collect();
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while parts.phases.draining.run_until_cancelled(ticks.tick()).await.is_some() {
-            let found = parts.all();
+        while components.phases.draining.run_until_cancelled(ticks.tick()).await.is_some() {
+            let found = components.all();
             if found != known {
                 self.report(&found).await;
                 known = found;
@@ -189,14 +190,14 @@ impl Reporters {
         self.set(ServingStatus::NotServing).await;
     }
 
-    async fn report(&self, parts: &[(&'static str, Option<String>)]) {
+    async fn report(&self, components: &[(&'static str, Option<String>)]) {
         let reporters = [Some(&self.tables), self.metastore.as_ref()];
-        for ((part, reason), reporter) in parts.iter().zip(reporters) {
+        for ((component, reason), reporter) in components.iter().zip(reporters) {
             let Some(reporter) = reporter else { continue };
             match reason {
                 None => reporter.set(ServingStatus::Serving).await,
                 Some(reason) => {
-                    tracing::error!(part, reason, "a part of the server has failed");
+                    tracing::error!(part = component, reason, "component failed");
                     reporter.set(ServingStatus::NotServing).await;
                 }
             }
@@ -225,17 +226,17 @@ mod tests {
         let options = stele_engine::Options::default();
         let store = Arc::new(Store::open("/store".as_ref(), options, world).unwrap());
         let phases: &'static Phases = Box::leak(Box::default());
-        let parts = Parts { store: store.clone(), metastore: None, phases };
+        let parts = Components { store: store.clone(), metastore: None, phases };
         let (reporter, service) = tonic_health::server::health_reporter();
         let tables = Reporter::new(reporter, ["service"]).await;
         let reporters = Reporters { tables, metastore: None };
         let following = tokio::spawn(reporters.follow(parts.clone()));
         let transport = Transport::InProcess(Services::default().with(service));
-        let asked = HealthCheckRequest { service: "service".into() };
-        let mut watched = HealthClient::new(transport).watch(asked).await.unwrap().into_inner();
+        let request = HealthCheckRequest { service: "service".into() };
+        let mut watched = HealthClient::new(transport).watch(request).await.unwrap().into_inner();
         let mut next = async || {
             let message = tokio::time::timeout(WAIT, watched.message()).await;
-            message.expect("health is told").unwrap().unwrap().status
+            message.expect("health is reported").unwrap().unwrap().status
         };
         assert_eq!(next().await, ServingStatus::Serving as i32);
         assert_eq!(parts.failures(), []);
@@ -249,9 +250,9 @@ mod tests {
         table.mutate_row("r", [Mutation::set_at("f", "q", 1000, "v")]).await.unwrap_err();
         assert_eq!(next().await, ServingStatus::NotServing as i32);
         let failures = parts.failures();
-        assert_eq!(failures[0].part, "tables");
+        assert_eq!(failures[0].component, "tables");
         let reason = &failures[0].reason;
-        assert!(reason.starts_with("writes have stopped, reads go on: "), "{reason}");
+        assert!(reason.starts_with("writes have stopped, reads continue: "), "{reason}");
         assert!(reason.contains("/log/") && reason.ends_with("restart the server"), "{reason}");
         phases.draining.cancel();
         following.await.unwrap();
@@ -262,12 +263,12 @@ mod tests {
         use stele_engine::Error;
 
         let error = Error::io("writing fragment", "/d/1.frag".as_ref(), disk_error());
-        let flush = reason_of_store(&error);
+        let flush = store_reason(&error);
         assert!(flush.starts_with("memory cannot be written to disk"), "{flush}");
         assert!(flush.contains("/d/1.frag") && flush.contains("retries"), "{flush}");
-        let stopped = reason_of_store(&Error::Stopped(Arc::new(error.clone())));
+        let stopped = store_reason(&Error::Stopped(Arc::new(error.clone())));
         assert!(stopped.contains("/d/1.frag") && stopped.contains("restart"), "{stopped}");
-        let metastore = reason_of_metastore(&stele_metastore::Error::Stopped);
+        let metastore = metastore_reason(&stele_metastore::Error::Stopped);
         assert!(!metastore.contains("etcdserver"), "{metastore}");
         let trouble =
             Trouble { work: Work::FlushAll, error, age: Duration::from_secs(9), failures: 3 };

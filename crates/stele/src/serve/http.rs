@@ -8,39 +8,43 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 
-use super::health::{Failure, Parts};
+use super::health::{Components, Failure};
 use super::inject::Injector;
 use super::metrics::{self, Metrics};
-use super::status::{self, Place};
+use super::status::{self, ServerInfo};
 
 /// The state that the pages show.
 #[derive(Clone)]
-pub struct Shown {
-    pub parts: Parts,
+pub struct PageState {
+    pub components: Components,
     pub metrics: &'static Metrics,
-    pub place: Arc<Place>,
+    pub info: Arc<ServerInfo>,
     pub injector: Option<Arc<Injector>>,
 }
 
-pub fn router(shown: Shown) -> Router {
+pub fn router(state: PageState) -> Router {
     Router::new()
-        .route("/", get(page))
+        .route("/", get(status_page))
         .route("/health", get(health))
-        .route("/metrics", get(numbers))
-        .with_state(shown)
+        .route("/metrics", get(metrics_page))
+        .with_state(state)
 }
 
-async fn health(State(shown): State<Shown>) -> impl IntoResponse {
-    let draining = shown.parts.phases.draining.is_cancelled();
-    described(draining, &shown.parts.failures(), &shown.parts.warnings())
+async fn health(State(state): State<PageState>) -> impl IntoResponse {
+    let draining = state.components.phases.draining.is_cancelled();
+    health_response(draining, &state.components.failures(), &state.components.warnings())
 }
 
 /// Returns the response of /health: the reason of every component that does not serve,
 /// then the warnings.
-fn described(draining: bool, failures: &[Failure], warnings: &[String]) -> (StatusCode, String) {
+fn health_response(
+    draining: bool,
+    failures: &[Failure],
+    warnings: &[String],
+) -> (StatusCode, String) {
     let mut text = String::new();
-    for Failure { part, reason } in failures {
-        text += &format!("{part}: {reason}\n");
+    for Failure { component, reason } in failures {
+        text += &format!("{component}: {reason}\n");
     }
     if draining {
         text += "shutting down\n";
@@ -58,17 +62,17 @@ fn described(draining: bool, failures: &[Failure], warnings: &[String]) -> (Stat
     (status, text)
 }
 
-async fn numbers(State(shown): State<Shown>) -> impl IntoResponse {
-    let health = shown.parts.all();
-    let injected = shown.injector.as_ref().map(|injector| injector.totals());
-    let failing = shown.parts.failing_work();
-    let stats = shown.parts.store.stats();
-    let text = metrics::render(shown.metrics, &stats, &health, &failing, injected);
+async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
+    let health = state.components.all();
+    let injected = state.injector.as_ref().map(|injector| injector.totals());
+    let failing = state.components.failing_work();
+    let stats = state.components.store.stats();
+    let text = metrics::render(state.metrics, &stats, &health, &failing, injected);
     ([(header::CONTENT_TYPE, stele_metrics::CONTENT_TYPE)], text)
 }
 
-async fn page(State(shown): State<Shown>) -> impl IntoResponse {
-    Html(status::page(&shown))
+async fn status_page(State(state): State<PageState>) -> impl IntoResponse {
+    Html(status::page(&state))
 }
 
 #[cfg(test)]
@@ -77,12 +81,13 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_or_cannot_write_is_not_healthy() {
-        assert_eq!(described(false, &[], &[]), (StatusCode::OK, "ok\n".into()));
-        assert_eq!(described(true, &[], &[]).0, StatusCode::SERVICE_UNAVAILABLE);
-        let warned = described(false, &[], &["a file is damaged".into()]);
+        assert_eq!(health_response(false, &[], &[]), (StatusCode::OK, "ok\n".into()));
+        assert_eq!(health_response(true, &[], &[]).0, StatusCode::SERVICE_UNAVAILABLE);
+        let warned = health_response(false, &[], &["a file is damaged".into()]);
         assert_eq!(warned, (StatusCode::OK, "ok\nwarning: a file is damaged\n".into()));
-        let failure = |part| Failure { part, reason: "the disk is gone".into() };
-        let (status, text) = described(false, &[failure("tables"), failure("metastore")], &[]);
+        let failure = |component| Failure { component, reason: "the disk is gone".into() };
+        let (status, text) =
+            health_response(false, &[failure("tables"), failure("metastore")], &[]);
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(text, "tables: the disk is gone\nmetastore: the disk is gone\n");
     }

@@ -51,12 +51,12 @@ pub async fn serve(State(calls): State<JsonCalls>, request: Request, next: Next)
     };
     let response = tokio::select! {
         response = answering => response,
-        () = late => (StatusCode::GATEWAY_TIMEOUT, "the deadline has passed\n").into_response(),
+        () = late => (StatusCode::GATEWAY_TIMEOUT, "the deadline of the call has passed\n").into_response(),
         () = calls.phases.ending.cancelled() => {
             (StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down\n").into_response()
         }
     };
-    record.answered(response.status());
+    record.record_response(response.status());
     response.map(|inner| Body::new(CountedBody { inner, record }))
 }
 
@@ -121,7 +121,7 @@ impl Record {
         }
     }
 
-    fn answered(&mut self, status: StatusCode) {
+    fn record_response(&mut self, status: StatusCode) {
         self.memory.release_turn();
         self.code = code(status);
         // Clients must not be able to fill the table of methods with invented ones.

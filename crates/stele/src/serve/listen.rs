@@ -50,12 +50,12 @@ impl ListeningPort {
 }
 
 impl Ports {
-    pub async fn take(settings: &Settings) -> anyhow::Result<Ports> {
-        let grpc = take(settings, settings.grpc_port, "--grpc-port", &[b"h2"]).await?;
-        let http = take(settings, settings.http_port, "--http-port", &[b"http/1.1"]).await?;
+    pub async fn bind(settings: &Settings) -> anyhow::Result<Ports> {
+        let grpc = bind(settings, settings.grpc_port, "--grpc-port", &[b"h2"]).await?;
+        let http = bind(settings, settings.http_port, "--http-port", &[b"http/1.1"]).await?;
         let either: [&[u8]; 2] = [b"h2", b"http/1.1"];
         let metastore =
-            take(settings, settings.metastore_port, "--metastore-port", &either).await?;
+            bind(settings, settings.metastore_port, "--metastore-port", &either).await?;
         if grpc.is_none() && http.is_none() && metastore.is_none() {
             bail!(
                 "--grpc-port, --http-port and --metastore-port are all off: nothing would listen"
@@ -66,7 +66,7 @@ impl Ports {
 }
 
 /// Binds a port unless it is off. `flag` is the flag that changes it.
-async fn take(
+async fn bind(
     settings: &Settings,
     port: Port,
     flag: &str,
@@ -97,36 +97,36 @@ async fn listen_all(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<Tcp
                 chosen = listener.local_addr()?.port();
                 listeners.push(listener);
             }
-            Err(error) if is_of_other_machine(&error) => skipped = Some(error),
-            Err(error) => return Err(not_taken(error, host, address, flag)),
+            Err(error) if is_not_local(&error) => skipped = Some(error),
+            Err(error) => return Err(bind_error(error, host, address, flag)),
         }
     }
     match (listeners.is_empty(), skipped) {
         (true, _) => Err(anyhow!("cannot bind {host} (--listen): not an address of this machine")),
         (false, None) => Ok(listeners),
         (false, Some(error)) => {
-            tracing::debug!(%error, host, "an address of the host is not one of this machine");
+            tracing::debug!(%error, host, "skipped an address that this machine does not have");
             Ok(listeners)
         }
     }
 }
 
 /// Returns whether the machine lacks this address or its address family.
-fn is_of_other_machine(error: &io::Error) -> bool {
+fn is_not_local(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable
         || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
-fn not_taken(error: io::Error, host: &str, address: SocketAddr, flag: &str) -> anyhow::Error {
+fn bind_error(error: io::Error, host: &str, address: SocketAddr, flag: &str) -> anyhow::Error {
     let port = address.port();
     match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(
-            "port {port} of {host} is in use by another process: choose another with {flag} PORT \
-             (0 is any free one) or turn it off with {flag} off"
+            "cannot bind port {port} of {host}: in use by another process; choose another with \
+             {flag} PORT (0 for any free port), or disable it with {flag} off"
         ),
-        io::ErrorKind::PermissionDenied => anyhow!(
-            "port {port} needs more rights than this process has: choose another with {flag}"
-        ),
+        io::ErrorKind::PermissionDenied => {
+            anyhow!("cannot bind port {port}: permission denied; choose another with {flag} PORT")
+        }
         _ => anyhow!(error).context(format!("listening on {address} ({flag})")),
     }
 }
@@ -157,7 +157,7 @@ pub fn connections_max() -> usize {
     let files = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
         Err(error) => {
-            tracing::debug!(%error, "the number of open files stays as it is");
+            tracing::debug!(%error, "cannot raise the limit of open files");
             limit.current
         }
     };

@@ -11,17 +11,18 @@ use super::settings::LogFormat;
 const DEFAULT: &str = "info";
 /// Libraries that log too much at `info`. A filter that names one enables it, as in
 /// `info,openraft=debug`.
-const TALKATIVE: [&str; 2] = ["openraft", "hickory_server"];
+const NOISY: [&str; 2] = ["openraft", "hickory_server"];
 
 /// Starts logging. `filter` overrides `RUST_LOG`.
 pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
     let filter = match filter {
-        Some(filter) => EnvFilter::try_new(hushed(filter))
-            .with_context(|| format!("--log {filter}: write for instance info, debug or warn"))?,
+        Some(filter) => EnvFilter::try_new(with_quiet_libraries(filter)).with_context(|| {
+            format!("invalid --log {filter}: use a level such as info, debug or warn, or a filter")
+        })?,
         None => env::var(EnvFilter::DEFAULT_ENV)
             .ok()
-            .and_then(|filter| EnvFilter::try_new(hushed(&filter)).ok())
-            .unwrap_or_else(|| EnvFilter::new(hushed(DEFAULT))),
+            .and_then(|filter| EnvFilter::try_new(with_quiet_libraries(&filter)).ok())
+            .unwrap_or_else(|| EnvFilter::new(with_quiet_libraries(DEFAULT))),
     };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -34,9 +35,9 @@ pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Limits the talkative libraries to warnings, unless the filter names them.
-fn hushed(filter: &str) -> String {
-    let unnamed = TALKATIVE.iter().filter(|name| !filter.contains(*name));
+/// Limits the noisy libraries to warnings, unless the filter names them.
+fn with_quiet_libraries(filter: &str) -> String {
+    let unnamed = NOISY.iter().filter(|name| !filter.contains(*name));
     unnamed.fold(filter.to_string(), |filter, name| format!("{filter},{name}=warn"))
 }
 
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_talkative_are_heard_when_they_are_named() {
-        assert_eq!(hushed("info"), "info,openraft=warn,hickory_server=warn");
-        assert_eq!(hushed("openraft=debug"), "openraft=debug,hickory_server=warn");
+        assert_eq!(with_quiet_libraries("info"), "info,openraft=warn,hickory_server=warn");
+        assert_eq!(with_quiet_libraries("openraft=debug"), "openraft=debug,hickory_server=warn");
     }
 }

@@ -31,11 +31,11 @@ use tokio::time::{Instant, timeout};
 use super::banner::reachable;
 use super::call::{Call, Calls, ResponseBody};
 use super::connections::Pages;
+use super::data_dir::DataDir;
 use super::disk::ServerDisk;
 use super::health::Reporter;
-use super::home::Home;
 use super::metrics;
-use super::settings::{ClusterId, Given, Settings, Size};
+use super::settings::{ClusterId, PartialSettings, Settings, Size};
 use super::shares::Shares;
 
 /// The metastore's directory within the server's data directory.
@@ -50,8 +50,8 @@ const SERVICES: [&str; 6] = [
     "stele.metastore.v1.Metastore",
 ];
 /// How long shutdown waits for calls to release the node, and how often it checks.
-const FAREWELL: Duration = Duration::from_millis(500);
-const LOOK: Duration = Duration::from_millis(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long shutdown waits for a purge in progress.
 const PURGE_WAIT: Duration = Duration::from_secs(10);
 
@@ -65,17 +65,17 @@ pub struct MetastoreSettings {
 }
 
 impl MetastoreSettings {
-    pub fn merge(first: &Given, then: &Given) -> MetastoreSettings {
+    pub fn new(given: &PartialSettings) -> MetastoreSettings {
         let mut retention = Retention::default();
-        if let Some(time) = first.metastore_retention.or(then.metastore_retention) {
+        if let Some(time) = given.metastore_retention {
             retention = retention.of_age(time.0);
         }
-        if let Some(size) = first.metastore_history.or(then.metastore_history) {
+        if let Some(size) = given.metastore_history {
             retention.bytes_max = i64::try_from(size.0).unwrap_or(i64::MAX);
         }
         MetastoreSettings {
-            cluster: first.metastore_cluster.or(then.metastore_cluster),
-            quota: first.metastore_quota.or(then.metastore_quota).unwrap_or(Size(0)),
+            cluster: given.metastore_cluster,
+            quota: given.metastore_quota.unwrap_or(Size(0)),
             retention,
         }
     }
@@ -89,23 +89,23 @@ pub struct Metastore {
 
 impl Metastore {
     pub async fn open(
-        home: &Home,
+        data_dir: &DataDir,
         settings: &Settings,
         address: SocketAddr,
     ) -> anyhow::Result<Metastore> {
-        let dir = home.dir.join(DIR);
+        let dir = data_dir.path.join(DIR);
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
-        let mut of_node = node::Settings::new(dir.clone(), world);
-        of_node.sync = !home.is_temporary();
+        let mut node_settings = node::Settings::new(dir.clone(), world);
+        node_settings.sync = !data_dir.is_temporary();
         let MetastoreSettings { cluster, quota, retention } = settings.metastore;
-        of_node.cluster_id = cluster.map(|id| id.0);
-        of_node.quota_bytes = i64::try_from(quota.0).unwrap_or(i64::MAX);
-        of_node.retention = retention;
+        node_settings.cluster_id = cluster.map(|id| id.0);
+        node_settings.quota_bytes = i64::try_from(quota.0).unwrap_or(i64::MAX);
+        node_settings.retention = retention;
         let shares = Shares::of(settings);
-        let memory = &mut of_node.machine.engine.memory;
+        let memory = &mut node_settings.machine.engine.memory;
         memory.cache_bytes = shares.metastore_cache;
         memory.budget_bytes = usize::try_from(shares.metastore_cells).unwrap_or(usize::MAX);
-        let node = Node::open(of_node)
+        let node = Node::open(node_settings)
             .await
             .with_context(|| format!("opening the metastore in {}", dir.display()))?;
         let node = Arc::new(node);
@@ -133,14 +133,14 @@ impl Metastore {
     /// Returns the routes that are not gRPC.
     pub fn pages(&self) -> Router {
         let pages = Router::new().fallback_service(self.etcd.service());
-        pages.layer(middleware::from_fn(refuse_grpc))
+        pages.layer(middleware::from_fn(reject_grpc))
     }
 
     /// Flushes everything to disk. Everything acknowledged is durable already.
     pub async fn close(self) -> anyhow::Result<()> {
         let Metastore { mut node, etcd } = self;
         drop(etcd);
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         loop {
             match Arc::try_unwrap(node) {
                 Ok(last) => return close(last).await,
@@ -148,14 +148,14 @@ impl Metastore {
                 // durable.
                 Err(_) if Instant::now() >= deadline => {
                     tracing::warn!(
-                        "the metastore was not closed: a call still uses it; the next start \
-                         applies its log again"
+                        "metastore not closed: a call still uses it; the next start replays its \
+                         log"
                     );
                     return Ok(());
                 }
                 Err(shared) => node = shared,
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -166,14 +166,14 @@ async fn close(node: Node) -> anyhow::Result<()> {
     match timeout(PURGE_WAIT, node.close()).await {
         Ok(closed) => closed.context("closing the metastore"),
         Err(_) => {
-            tracing::warn!("a purge of the metastore is interrupted: compact again to free space");
+            tracing::warn!("interrupted a purge of the metastore; compact again to free its space");
             Ok(())
         }
     }
 }
 
 /// Rejects gRPC calls over HTTP/1.
-async fn refuse_grpc(request: Request, next: Next) -> Response {
+async fn reject_grpc(request: Request, next: Next) -> Response {
     if is_grpc(request.headers()) {
         return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC calls need HTTP/2\n")
             .into_response();
@@ -191,34 +191,34 @@ pub struct Both {
 impl Service<http::Request<Incoming>> for Both {
     type Response = http::Response<EitherBody>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = EitherFuture;
 
-    fn call(&self, request: http::Request<Incoming>) -> Answering {
+    fn call(&self, request: http::Request<Incoming>) -> EitherFuture {
         if is_grpc(request.headers()) && request.version() == http::Version::HTTP_2 {
-            return Answering::Call { call: self.calls.call(request) };
+            return EitherFuture::Call { call: self.calls.call(request) };
         }
-        Answering::Page { page: self.pages.call(request) }
+        EitherFuture::Page { page: self.pages.call(request) }
     }
 }
 
 pin_project! {
     /// The pending response of either side.
-    #[project = ProjectedAnswering]
-    pub enum Answering {
+    #[project = ProjectedFuture]
+    pub enum EitherFuture {
         Call { #[pin] call: Call },
         Page { #[pin] page: RouteFuture<Infallible> },
     }
 }
 
-impl Future for Answering {
+impl Future for EitherFuture {
     type Output = Result<http::Response<EitherBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            ProjectedAnswering::Call { call } => {
+            ProjectedFuture::Call { call } => {
                 call.poll(context).map_ok(|answer| answer.map(|body| EitherBody::Call { body }))
             }
-            ProjectedAnswering::Page { page } => {
+            ProjectedFuture::Page { page } => {
                 page.poll(context).map_ok(|answer| answer.map(|body| EitherBody::Page { body }))
             }
         }

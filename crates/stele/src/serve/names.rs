@@ -15,7 +15,7 @@ use stele_mounttable::rows::Limits;
 use stele_mounttable::{Mounttable, Options, Server};
 use tokio_util::task::TaskTracker;
 
-use super::settings::{Given, Port};
+use super::settings::{PartialSettings, Port};
 use super::shutdown::Phases;
 use crate::name::{first_nodes, tokens};
 
@@ -24,6 +24,9 @@ use crate::name::{first_nodes, tokens};
 const INSTANCE: &str = "names";
 
 const DNS_PORT: u16 = 8053;
+const DNS_ZONE: &str = "stele";
+/// The default limit of nodes, and of mounted servers, per user.
+const PER_USER_MAX: i64 = 10_000;
 const GRACE: Duration = Duration::from_secs(60);
 const SWEEP: Duration = Duration::from_secs(3600);
 /// The deadline of a call that reads or writes a row.
@@ -45,25 +48,21 @@ pub struct NameSettings {
 }
 
 impl NameSettings {
-    pub fn merge(first: &Given, then: &Given) -> NameSettings {
-        fn either<T: Clone>(first: &Option<T>, then: &Option<T>) -> Option<T> {
-            first.clone().or_else(|| then.clone())
-        }
-        let limit = |first, then| either(first, then).unwrap_or(10_000);
-        let admin = either(&first.names_admin, &then.names_admin).unwrap_or_default();
+    pub fn new(given: &PartialSettings) -> NameSettings {
+        let admin = given.names_admin.as_deref().unwrap_or_default();
         NameSettings {
-            dns_port: either(&first.dns_port, &then.dns_port),
-            dns_zone: either(&first.dns_zone, &then.dns_zone).unwrap_or_else(|| "stele".into()),
-            dns_host: either(&first.dns_host, &then.dns_host),
-            permissions: either(&first.names_permissions, &then.names_permissions),
-            tokens: either(&first.names_tokens, &then.names_tokens),
+            dns_port: given.dns_port,
+            dns_zone: given.dns_zone.clone().unwrap_or_else(|| DNS_ZONE.into()),
+            dns_host: given.dns_host.clone(),
+            permissions: given.names_permissions.clone(),
+            tokens: given.names_tokens.clone(),
             admin: admin.split(',').filter(|one| !one.is_empty()).map(Into::into).collect(),
             limits: Limits {
-                nodes_per_user: limit(&first.names_max_nodes, &then.names_max_nodes),
-                servers_per_user: limit(&first.names_max_servers, &then.names_max_servers),
+                nodes_per_user: given.names_max_nodes.unwrap_or(PER_USER_MAX),
+                servers_per_user: given.names_max_servers.unwrap_or(PER_USER_MAX),
             },
-            grace: either(&first.names_grace, &then.names_grace).map_or(GRACE, |time| time.0),
-            sweep: either(&first.names_sweep, &then.names_sweep).map_or(SWEEP, |time| time.0),
+            grace: given.names_grace.map_or(GRACE, |time| time.0),
+            sweep: given.names_sweep.map_or(SWEEP, |time| time.0),
         }
     }
 }
@@ -75,7 +74,7 @@ pub struct DnsPort {
 }
 
 impl DnsPort {
-    pub async fn take(settings: &NameSettings, listen: &str) -> anyhow::Result<DnsPort> {
+    pub async fn bind(settings: &NameSettings, listen: &str) -> anyhow::Result<DnsPort> {
         let zone =
             Zone::new(&settings.dns_zone).map_err(|error| anyhow::anyhow!("--dns-zone {error}"))?;
         let zone = match &settings.dns_host {
@@ -91,18 +90,21 @@ impl DnsPort {
         };
         let bare = listen.trim_start_matches('[').trim_end_matches(']');
         let address = tokio::net::lookup_host((bare, port)).await?.next();
-        let address = address.with_context(|| format!("--listen {listen} is no address"))?;
+        let address = address.with_context(|| format!("--listen {listen} has no address"))?;
         let sockets = match Sockets::take(address).await {
             Ok(sockets) => Some(sockets),
-            // The default port was not asked for explicitly, so startup continues without
+            // The default port was not requested explicitly, so startup continues without
             // it.
             Err(error) if settings.dns_port.is_none() => {
-                tracing::warn!(%error, "no DNS: port {port} cannot be had; see --dns-port");
+                tracing::warn!(%error, "DNS is off: cannot bind port {port}; choose another with --dns-port");
                 None
             }
             Err(error) => {
                 return Err(error).with_context(|| {
-                    format!("port {port} of {listen} (--dns-port PORT, 0 is any free one, or off)")
+                    format!(
+                        "cannot bind DNS port {port} of {listen}; choose another with --dns-port \
+                         PORT (0 for any free port), or disable it with --dns-port off"
+                    )
                 });
             }
         };

@@ -77,17 +77,17 @@ impl Drop for Charged {
 /// before the frame is produced, so that many responses together cannot exceed their
 /// limit; the first frame is charged once it exists.
 #[derive(Default)]
-pub struct Prepaid {
+pub struct Reservation {
     /// The size of the last frame, if it was charged.
-    wanted: u64,
+    next_bytes: u64,
     share: Option<Share>,
-    waiting: Option<Taking>,
+    waiting: Option<PendingShare>,
 }
 
 /// A pending reservation.
-type Taking = Pin<Box<dyn Future<Output = Result<Share, Status>> + Send>>;
+type PendingShare = Pin<Box<dyn Future<Output = Result<Share, Status>> + Send>>;
 
-impl Prepaid {
+impl Reservation {
     /// Reserves memory for the next frame.
     pub fn poll(
         &mut self,
@@ -99,10 +99,10 @@ impl Prepaid {
             return Poll::Ready(Ok(()));
         }
         if self.waiting.is_none() {
-            if self.wanted == 0 && !is_far_exceeded(responses) {
+            if self.next_bytes == 0 && !is_far_over_limit(responses) {
                 return Poll::Ready(Ok(()));
             }
-            self.share = responses.try_take(self.wanted);
+            self.share = responses.try_take(self.next_bytes);
             if self.share.is_some() {
                 return Poll::Ready(Ok(()));
             }
@@ -110,7 +110,7 @@ impl Prepaid {
             if let Some(outgoing) = outgoing {
                 ready!(outgoing.poll_sent(cx));
             }
-            let (responses, bytes) = (responses.clone(), self.wanted);
+            let (responses, bytes) = (responses.clone(), self.next_bytes);
             self.waiting = Some(Box::pin(async move { responses.take(bytes).await }));
         }
         let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
@@ -134,17 +134,17 @@ impl Prepaid {
     ) -> Frame<Bytes> {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
         if bytes < CHARGED_BYTES_MIN {
-            (self.wanted, self.share) = (0, None);
+            (self.next_bytes, self.share) = (0, None);
             return frame;
         }
         let bytes = bytes as u64;
         // An endless stream may be idle next and must not wait for memory then.
-        self.wanted = if awaited { bytes } else { 0 };
+        self.next_bytes = if awaited { bytes } else { 0 };
         let mut share = self.share.take().unwrap_or_else(|| responses.take_now(0));
-        let (prepaid, wanted) = (share.bytes(), bytes);
-        match prepaid < wanted {
-            true => share.grow_now(wanted - prepaid),
-            false => share.shrink(prepaid - wanted),
+        let reserved = share.bytes();
+        match reserved < bytes {
+            true => share.grow_now(bytes - reserved),
+            false => share.shrink(reserved - bytes),
         }
         let outgoing = outgoing.get_or_insert_with(Outgoing::default);
         frame.map_data(|data| outgoing.charge(data, share))
@@ -153,7 +153,7 @@ impl Prepaid {
 
 /// Returns whether usage exceeds the limit by so much that even possibly small responses
 /// have to wait.
-fn is_far_exceeded(responses: &MemoryPool) -> bool {
+fn is_far_over_limit(responses: &MemoryPool) -> bool {
     responses.used() > responses.limit() + responses.limit() / 4
 }
 

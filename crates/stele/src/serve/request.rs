@@ -13,7 +13,7 @@ use stele_grpc::frame::{Prefix, Scanner};
 use stele_grpc::memory::CallMemory;
 use tonic::Status;
 
-use super::pace::Pace;
+use super::min_rate::MinRate;
 use super::settings::Size;
 
 pub struct RequestBody<B = Incoming> {
@@ -24,7 +24,7 @@ pub struct RequestBody<B = Incoming> {
     announced: usize,
     /// Whether its memory is charged as it arrives.
     in_steps: bool,
-    pace: Pace,
+    pace: MinRate,
     /// Received bytes that are held until their memory is granted.
     held_back: Option<HeldBack>,
 }
@@ -42,7 +42,7 @@ impl<B> RequestBody<B> {
             scanner: Scanner::default(),
             announced: 0,
             in_steps: false,
-            pace: Pace::default(),
+            pace: MinRate::default(),
             held_back: None,
         }
     }

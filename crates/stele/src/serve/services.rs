@@ -38,7 +38,7 @@ pub async fn grpc(
             .register_encoded_file_descriptor_set(stele_mounttable::proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let broken = "the descriptors of the API";
+    let invalid = "invalid descriptors of the API";
     let services = match catalogues {
         Some(catalogues) => api.services().with_handler(CatalogueServer::new(catalogues)),
         None => api.services(),
@@ -46,8 +46,8 @@ pub async fn grpc(
     let services = services
         .with(names.service())
         .with(health_service)
-        .with(reflection().build_v1().context(broken)?)
-        .with(reflection().build_v1alpha().context(broken)?);
+        .with(reflection().build_v1().context(invalid)?)
+        .with(reflection().build_v1alpha().context(invalid)?);
     Ok((services, health))
 }
 

@@ -12,16 +12,16 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 
-use super::Server;
-use super::home::Home;
+use super::data_dir::DataDir;
+use super::server::Server;
 
 /// How often a draining server checks whether all calls have ended.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long cancelled calls have to notify their clients, and then connections to close
 /// cleanly.
-const FAREWELL: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The exit code when a second signal interrupts the shutdown.
-const CUT_OFF: i32 = 130;
+const INTERRUPTED: i32 = 130;
 
 /// The phases of shutdown: first nothing new is accepted, then running calls are ended,
 /// then remaining connections are closed.
@@ -58,16 +58,16 @@ impl Signals {
 
     /// Waits for the first signal. From then on a second one ends the process at once;
     /// only temporary data is still removed.
-    pub async fn first(mut self, home: &Home) -> &'static str {
+    pub async fn first(mut self, data_dir: &DataDir) -> &'static str {
         let first = self.next().await;
-        let temporary = home.is_temporary().then(|| home.dir.clone());
+        let temporary = data_dir.is_temporary().then(|| data_dir.path.clone());
         tokio::spawn(async move {
             let second = self.next().await;
-            tracing::warn!(signal = second, "ending at once");
+            tracing::warn!(signal = second, "exiting immediately");
             if let Some(dir) = temporary {
                 let _ = std::fs::remove_dir_all(dir);
             }
-            std::process::exit(CUT_OFF);
+            std::process::exit(INTERRUPTED);
         });
         first
     }
@@ -81,17 +81,17 @@ impl Server {
         self.tasks.close();
         let deadline = Instant::now() + grace;
         // Sleeps at least once, so that watchers of health are notified.
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
         while self.in_flight() > 0 && Instant::now() < deadline {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         if self.in_flight() > 0 {
-            tracing::warn!(calls = self.in_flight(), "ending calls that are not done");
+            tracing::warn!(calls = self.in_flight(), "cancelling unfinished calls");
         }
         self.phases.ending.cancel();
-        if timeout(FAREWELL, self.tasks.wait()).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.tasks.wait()).await.is_err() {
             self.phases.closing.cancel();
-            let _ = timeout(FAREWELL, self.tasks.wait()).await;
+            let _ = timeout(CLOSE_TIMEOUT, self.tasks.wait()).await;
         }
         if let Some(metastore) = self.metastore {
             metastore.close().await?;
@@ -106,14 +106,14 @@ impl Server {
 
 /// Closes the store. Everything acknowledged is durable already.
 async fn close(mut store: Arc<Store>) -> anyhow::Result<()> {
-    let deadline = Instant::now() + FAREWELL;
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
     let last = loop {
         match Arc::try_unwrap(store) {
             Ok(last) => break Ok(last),
             Err(shared) if Instant::now() >= deadline => break Err(shared),
             Err(shared) => store = shared,
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     };
     let closed = tokio::task::spawn_blocking(move || match last {
         Ok(store) => store.close(),

@@ -50,7 +50,7 @@ impl Sites {
         origins: Vec<String>,
     ) -> anyhow::Result<Sites> {
         if let Some(wrong) = origins.iter().find(|origin| !is_origin(origin)) {
-            bail!("--cors-origin {wrong:?}: write https://host or https://host:port");
+            bail!("--cors-origin {wrong:?}: use https://host or https://host:port");
         }
         let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
         Ok(Sites { hosts, origins })
@@ -100,26 +100,26 @@ impl Sites {
     ) -> Result<Option<HeaderValue>, Refusal> {
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let origin = origins.next();
-        let shown = || {
-            let shown = origin.or(headers.get(FETCH_SITE)).map(HeaderValue::as_bytes);
-            String::from_utf8_lossy(shown.unwrap_or_default()).into_owned()
+        let rejected = || {
+            let value = origin.or(headers.get(FETCH_SITE)).map(HeaderValue::as_bytes);
+            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
         };
         if origins.next().is_some() {
-            return Err(Refusal::Origin(shown()));
+            return Err(Refusal::Origin(rejected()));
         }
         if let Some(origin) = origin {
             if self.origins.iter().any(|listed| listed.as_bytes() == origin.as_bytes()) {
                 return Ok(Some(origin.clone()));
             }
             if !is_same(origin, headers.get(header::HOST)) {
-                return Err(Refusal::Origin(shown()));
+                return Err(Refusal::Origin(rejected()));
             }
         }
         let site = headers.get(FETCH_SITE).map(HeaderValue::as_bytes);
         if matches!(site, None | Some(b"same-origin" | b"none")) || is_navigation(method, headers) {
             return Ok(None);
         }
-        Err(Refusal::Origin(shown()))
+        Err(Refusal::Origin(rejected()))
     }
 }
 
@@ -151,12 +151,12 @@ fn host(authority: &str) -> Option<&str> {
         None => authority.find(':').unwrap_or(authority.len()),
     };
     let (host, port) = authority.split_at(end);
-    let port_is_fine = match port.strip_prefix(':') {
+    let port_is_valid = match port.strip_prefix(':') {
         Some(port) => !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()),
         None => port.is_empty(),
     };
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
-    (port_is_fine && !host.is_empty() && host.bytes().all(fine)).then_some(host)
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
+    (port_is_valid && !host.is_empty() && host.bytes().all(is_valid)).then_some(host)
 }
 
 /// Returns whether a listed name matches the host.
@@ -193,15 +193,18 @@ async fn check(State(sites): State<Arc<Sites>>, request: Request, next: Next) ->
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let shown = |text: String| text.escape_debug().take(200).collect::<String>();
+        let escaped = |text: String| text.escape_debug().take(200).collect::<String>();
         let (status, text) = match self {
             Refusal::Host(host) => (
                 StatusCode::MISDIRECTED_REQUEST,
-                format!("{} is not a name of this server: see --allowed-host\n", shown(host)),
+                format!("{} is not a name of this server: see --allowed-host\n", escaped(host)),
             ),
             Refusal::Origin(origin) => (
                 StatusCode::FORBIDDEN,
-                format!("pages of {} may not use this server: see --cors-origin\n", shown(origin)),
+                format!(
+                    "pages of {} may not use this server: see --cors-origin\n",
+                    escaped(origin)
+                ),
             ),
         };
         let mut response = Response::new(Body::from(text));

@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 
 use super::metrics::Metrics;
-use super::times::times;
+use super::timeouts::timeouts;
 
 /// Whether a response waits for its client.
 #[derive(Clone, Copy, Default)]
@@ -62,7 +62,7 @@ pub struct Streams {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         let sending = Sending::default();
-        tokio::spawn(StreamTask { stream, sending, look: None, metrics: self.metrics });
+        tokio::spawn(StreamTask { stream, sending, timer: None, metrics: self.metrics });
     }
 }
 
@@ -72,7 +72,7 @@ pin_project! {
         stream: F,
         sending: Sending,
         // When to check next whether the client reads.
-        look: Option<Pin<Box<Sleep>>>,
+        timer: Option<Pin<Box<Sleep>>>,
         metrics: &'static Metrics,
     }
 }
@@ -94,23 +94,23 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             return polled;
         }
         loop {
-            let hindering = {
+            let contended = {
                 let memory = &this.metrics.memory;
                 memory.responses().waiting() > 0 || memory.buffered_responses().waiting() > 0
             };
             let now = Instant::now();
-            let Some(end) = this.sending.end(hindering) else { return Poll::Pending };
+            let Some(end) = this.sending.end(contended) else { return Poll::Pending };
             if now >= end {
                 this.metrics.streams_stalled.fetch_add(1, Ordering::Relaxed);
                 return Poll::Ready(());
             }
             // Others may start to wait in the meantime.
-            let next = end.min(now + times().stall_hindering);
-            let look = match &mut *this.look {
-                Some(look) if look.deadline() <= next && !look.is_elapsed() => look,
-                look => look.insert(Box::pin(tokio::time::sleep_until(next))),
+            let next = end.min(now + timeouts().stall_contended);
+            let timer = match &mut *this.timer {
+                Some(timer) if timer.deadline() <= next && !timer.is_elapsed() => timer,
+                timer => timer.insert(Box::pin(tokio::time::sleep_until(next))),
             };
-            if look.as_mut().poll(cx).is_pending() {
+            if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -119,15 +119,15 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
 
 impl Sending {
     /// Returns when to end the stream if its client does not read.
-    fn end(&self, hindering: bool) -> Option<Instant> {
-        let stall = match hindering && self.is_charged {
-            true => times().stall_hindering,
-            false => times().stall,
+    fn end(&self, contended: bool) -> Option<Instant> {
+        let stall = match contended && self.is_charged {
+            true => timeouts().stall_contended,
+            false => timeouts().stall,
         };
         let end = self.since? + stall;
         // A client that resumes reading just after the deadline still receives the
         // status.
-        let deadline = self.deadline.map(|deadline| deadline + times().deadline_grace);
+        let deadline = self.deadline.map(|deadline| deadline + timeouts().deadline_grace);
         Some(deadline.map_or(end, |deadline| end.min(deadline)))
     }
 }

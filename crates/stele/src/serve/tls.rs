@@ -63,7 +63,7 @@ fn certificates(path: &Path, flag: &str) -> anyhow::Result<Vec<CertificateDer<'s
     let found = CertificateDer::pem_file_iter(path).map_err(failed)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
     if found.is_empty() {
-        bail!("{flag} {}: holds no certificate in PEM form", path.display());
+        bail!("{flag} {}: no PEM certificate found", path.display());
     }
     Ok(found)
 }

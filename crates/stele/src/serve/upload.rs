@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use stele_grpc::Wait;
 use stele_grpc::memory::{CallMemory, CallPools};
 
-use super::pace::Pace;
+use super::min_rate::MinRate;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -19,7 +19,7 @@ pub struct Upload<B = Incoming> {
     inner: B,
     memory: CallMemory,
     arrived: usize,
-    pace: Pace,
+    rate: MinRate,
     /// Whether the client may be silent between messages for any length of time.
     is_endless: bool,
     /// Bytes held until their memory is granted.
@@ -28,12 +28,12 @@ pub struct Upload<B = Incoming> {
 
 impl<B> Upload<B> {
     pub fn new(inner: B, memory: CallMemory, is_endless: bool) -> Upload<B> {
-        Upload { inner, memory, arrived: 0, pace: Pace::default(), is_endless, held_back: None }
+        Upload { inner, memory, arrived: 0, rate: MinRate::default(), is_endless, held_back: None }
     }
 }
 
-/// Wraps the request so that its body is watched, and attaches the memory of its call.
-pub fn watched(
+/// Wraps the request so that its body is monitored, and attaches the memory of its call.
+pub fn monitor(
     request: http::Request<Incoming>,
     pools: &'static CallPools,
 ) -> http::Request<Upload> {
@@ -57,7 +57,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
             if let Some((_, memory)) = &mut this.held_back {
                 let granted = ready!(memory.as_mut().poll(cx));
                 let held_back = this.held_back.take();
-                this.pace.restart();
+                this.rate.restart();
                 return Poll::Ready(match granted {
                     Ok(()) => held_back.map(|(data, _)| Ok(Frame::data(data))),
                     Err(status) => Some(Err(status.into())),
@@ -71,7 +71,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
                 }
                 Poll::Pending => {
                     let hinders = || memory.hinders_others();
-                    ready!(this.pace.poll_overdue(cx, this.arrived, hinders));
+                    ready!(this.rate.poll_overdue(cx, this.arrived, hinders));
                     return Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())));
                 }
             };

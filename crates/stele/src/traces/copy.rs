@@ -9,11 +9,11 @@ use stele_bigtable_client::{Client, Options};
 use stele_traces::http::INSTANCE;
 use stele_traces::store::copy;
 
-use super::progress::Progress;
 use super::{TableArgs, user_error};
 use crate::Outcome;
-use crate::connection::advise;
+use crate::connect::with_hint;
 use crate::output::{json_line, things};
+use crate::progress::Progress;
 
 /// Copy a table of traces, row by row, to another table or server. Copying is idempotent;
 /// do not ingest at the same time.
@@ -46,7 +46,7 @@ impl Copy {
         }
         let options = self.target()?;
         let copied = self.table.run(async |store| {
-            let target = Client::connect(options).await.map_err(advise)?;
+            let target = Client::connect(options).await.map_err(with_hint)?;
             let mut progress = Progress::new();
             // The total is unknown until the end.
             let copied = copy(&store, &target, &self.to_table, |so_far| {

@@ -11,10 +11,10 @@ use stele_traces::ingest::{Files, Format, Ingested, git, time_micros};
 use stele_traces::store::Commit;
 use stele_traces::{Error, Params, Store};
 
-use super::progress::Progress;
 use super::{TableArgs, user_error};
 use crate::Outcome;
 use crate::output::{json_line, things};
+use crate::progress::Progress;
 
 /// Store results from files. Idempotent.
 #[derive(Args)]

@@ -10,7 +10,7 @@ use stele_traces::store::Settings;
 
 use super::user_error;
 use crate::Outcome;
-use crate::connection::Connection;
+use crate::connect::BigtableServer;
 use crate::output::json_line;
 
 /// Create a table of traces. Idempotent.
@@ -35,7 +35,7 @@ pub struct Init {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: BigtableServer,
 }
 
 impl Init {

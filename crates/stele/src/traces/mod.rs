@@ -9,7 +9,6 @@ mod diff;
 mod ingest;
 mod init;
 mod label;
-mod progress;
 mod query;
 mod serve;
 mod steps;
@@ -25,7 +24,7 @@ use stele_traces::store::Commit;
 use stele_traces::{CommitIndex, Digest, Error, Store};
 
 use crate::Outcome;
-use crate::connection::{Connection, advise};
+use crate::connect::{BigtableServer, with_hint};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -74,7 +73,7 @@ pub struct TableArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: BigtableServer,
     #[command(flatten)]
     _own: Own,
 }
@@ -112,7 +111,7 @@ fn digest_name(digest: Digest) -> String {
 /// Converts an error of the store to one for people, with advice on what to do.
 fn user_error(error: Error) -> anyhow::Error {
     match error {
-        Error::Rows(error) => advise(error),
+        Error::Rows(error) => with_hint(error),
         other => anyhow::anyhow!(other.to_string()),
     }
 }

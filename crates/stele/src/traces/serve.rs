@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Outcome;
-use crate::connection::{Connection, advise};
+use crate::connect::{BigtableServer, with_hint};
 use crate::private::harden_process;
 use crate::serve::Sites;
 
@@ -50,7 +50,7 @@ pub struct Serve {
     #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
     cors_origin: Vec<String>,
     #[command(flatten)]
-    connection: Connection,
+    connection: BigtableServer,
 }
 
 impl Serve {
@@ -66,7 +66,7 @@ impl Serve {
             // First, so that no signal arrives while the process is only half prepared.
             let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
             let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
-            let client = Client::connect(options).await.map_err(advise)?;
+            let client = Client::connect(options).await.map_err(with_hint)?;
             let listener = TcpListener::bind(self.listen).await;
             let listener = listener.with_context(|| format!("listening on {}", self.listen))?;
             println!("traces at http://{}/traces", listener.local_addr()?);

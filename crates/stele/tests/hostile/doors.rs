@@ -10,7 +10,7 @@ use stele_mounttable::node::Flags;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::server::{PATIENCE, Server, command, ping, until};
+use crate::support::{Server, TIMEOUT, command, ping, until};
 
 /// Calls a method with a message whose first field is a text.
 async fn call(server: &Server, path: &str, first_field: &str) -> Result<(), Status> {
@@ -24,7 +24,7 @@ async fn call(server: &Server, path: &str, first_field: &str) -> Result<(), Stat
 /// Sends one HTTP/1.1 request. Returns the status and the whole response.
 fn http(address: &str, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let length = body.len();
     write!(stream, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
         .unwrap();
@@ -395,13 +395,16 @@ fn credentials_are_not_sent_in_plain_text_to_another_host() {
         ["name", "ls", "--root", "localhost:1", "--token-file", token],
         ["table", "list", "--endpoint", "192.0.2.1:1", "--creds", token],
     ] {
-        let told = command(&args).output().unwrap();
-        let told = String::from_utf8(told.stderr).unwrap();
-        assert!(told.contains("plain text") && told.contains("--insecure-token"), "{told}");
+        let printed = command(&args).output().unwrap();
+        let printed = String::from_utf8(printed.stderr).unwrap();
+        assert!(
+            printed.contains("plain text") && printed.contains("--insecure-token"),
+            "{printed}"
+        );
     }
     let allowed =
         ["name", "ls", "--root", "localhost:1", "--token-file", token, "--insecure-token"];
-    let told = command(&allowed).output().unwrap();
-    let told = String::from_utf8(told.stderr).unwrap();
-    assert!(told.contains("cannot reach"), "{told}");
+    let printed = command(&allowed).output().unwrap();
+    let printed = String::from_utf8(printed.stderr).unwrap();
+    assert!(printed.contains("cannot reach"), "{printed}");
 }

@@ -6,11 +6,11 @@ mod doors;
 mod memory;
 mod metastore;
 mod reads;
-#[path = "../serve/server.rs"]
-#[allow(dead_code, reason = "support shared with the tests in serve/")]
-mod server;
 mod services;
 mod streams;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "support shared with the tests in process/")]
+mod support;
 mod throttled;
 mod tombstones;
 mod writes;

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::server::{PATIENCE, Server, TABLE, make_table, ping, write};
+use crate::support::{Server, TABLE, TIMEOUT, make_table, ping, write};
 
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 256 * MIB;
@@ -158,7 +158,7 @@ async fn check_and_mutate(mut client: BigtableClient<Channel>, row: String) {
 /// Sends a request over HTTP/1 and returns the stream with the unread response.
 fn http(address: &str, head: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let length = body.len();
     write!(
         stream,
@@ -245,7 +245,7 @@ async fn all_loads_at_once_stay_within_the_memory_of_the_process() {
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
     let memory = format!("--memory={}MiB", MEMORY / MIB);
-    let server = Server::of(dir.path(), &[&memory, "--metastore-port", "0"]);
+    let server = Server::with_data(dir.path(), &[&memory, "--metastore-port", "0"]);
 
     // The data that the loads below read.
     let mut client = server.client().await;
@@ -307,12 +307,12 @@ async fn all_loads_at_once_stay_within_the_memory_of_the_process() {
     // Other clients are served in the meantime.
     let (done, mut requests) = (AtomicBool::new(false), 0);
     let loads = async {
-        timeout(10 * PATIENCE, loads.join_all()).await.expect("the loads come to an end");
+        timeout(10 * TIMEOUT, loads.join_all()).await.expect("the loads come to an end");
         done.store(true, Ordering::Relaxed);
     };
     let beside = async {
         while !done.load(Ordering::Relaxed) {
-            let pinged = timeout(PATIENCE, client.ping_and_warm(ping())).await;
+            let pinged = timeout(TIMEOUT, client.ping_and_warm(ping())).await;
             pinged.expect("pings are answered").unwrap();
             let held = server.metric("stele_request_memory_bytes").unwrap() as u64;
             requests = held.max(requests);
@@ -325,5 +325,5 @@ async fn all_loads_at_once_stay_within_the_memory_of_the_process() {
     assert!(requests <= limit, "requests took {} MiB, at most {}", requests / MIB, limit / MIB);
     let (peak, limit) = (server.peak_rss(), MEMORY / 4 * 5 + 64 * MIB + 3 * MESSAGE);
     assert!(peak <= limit, "{} MiB resident, at most {} are allowed", peak / MIB, limit / MIB);
-    timeout(PATIENCE, server.assert_healthy()).await.expect("the server still serves");
+    timeout(TIMEOUT, server.assert_healthy()).await.expect("the server still serves");
 }

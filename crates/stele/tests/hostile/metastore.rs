@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stele_metastore::client::{At, Client, Error, Mode, Range, Transaction};
 use tonic::Code;
 
-use crate::server::{PATIENCE, Server};
+use crate::support::{Server, TIMEOUT};
 
 const MEMORY_MIB: u64 = 256;
 
 fn start(dir: &std::path::Path) -> Server {
-    Server::of(dir, &["--metastore-port", "0", "--memory", &format!("{MEMORY_MIB}MiB")])
+    Server::with_data(dir, &["--metastore-port", "0", "--memory", &format!("{MEMORY_MIB}MiB")])
 }
 
 async fn client(server: &Server) -> Client {
@@ -95,13 +95,13 @@ async fn a_deletion_of_very_many_keys_keeps_memory_and_other_clients() {
     });
     let before = client.snapshot(At::Newest).await.unwrap();
     let mut watch = client.watch(&Range::prefix("many/"), before + 1).await.unwrap();
-    let count = tokio::time::timeout(10 * PATIENCE, client.delete(&Range::prefix("many/"))).await;
+    let count = tokio::time::timeout(10 * TIMEOUT, client.delete(&Range::prefix("many/"))).await;
     assert_eq!(count.unwrap().unwrap(), keys as i64);
     deleted.store(true, Ordering::Release);
     assert!(reads.await.unwrap() > 0, "others are answered meanwhile");
     assert_eq!(client.snapshot(At::Newest).await.unwrap(), before + 1, "it is one revision");
     for at in 0..keys {
-        let event = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap().unwrap();
+        let event = tokio::time::timeout(TIMEOUT, watch.next()).await.unwrap().unwrap();
         assert_eq!(event.key, format!("many/{at:08}"));
     }
     client.put("other", "2").await.unwrap();
@@ -133,7 +133,7 @@ async fn stalled_watchers_of_large_values_cost_no_memory() {
     assert_memory(&server);
     let mut watch = watches.pop().unwrap();
     for at in 0..VALUES as i64 {
-        let event = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap().unwrap();
+        let event = tokio::time::timeout(TIMEOUT, watch.next()).await.unwrap().unwrap();
         assert_eq!(event.revision, first + at);
     }
     assert_memory(&server);

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::server::*;
+use crate::support::*;
 
 fn long() -> bool {
     std::env::var_os("STELE_LONG").is_some()
@@ -55,7 +55,7 @@ fn make_rows(dir: &Path, rows: usize) {
 async fn scans_without_a_match_keep_no_ping_waiting_and_stop_when_they_are_cancelled() {
     let dir = tempfile::tempdir().unwrap();
     make_rows(dir.path(), 200_000);
-    let server = Server::of(dir.path(), &[]);
+    let server = Server::with_data(dir.path(), &[]);
 
     // The cost of a full scan.
     let mut client = server.client().await;
@@ -90,7 +90,7 @@ async fn scans_without_a_match_keep_no_ping_waiting_and_stop_when_they_are_cance
         }));
     }
     for _ in 0..10 {
-        timeout(PATIENCE, client.ping_and_warm(ping())).await.expect("answered").unwrap();
+        timeout(TIMEOUT, client.ping_and_warm(ping())).await.expect("answered").unwrap();
     }
     stop.store(true, Ordering::Relaxed);
     for scan in scans {
@@ -102,7 +102,7 @@ async fn scans_without_a_match_keep_no_ping_waiting_and_stop_when_they_are_cance
 async fn a_filter_full_of_large_patterns_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
-    let server = Server::of(dir.path(), &[]);
+    let server = Server::with_data(dir.path(), &[]);
     let pattern = r"\pP{1000}".repeat(32);
     let filters = (0..68).map(|_| row_filter(Filter::ValueRegexFilter(pattern.clone().into())));
     let filter = row_filter(Filter::Interleave(Interleave { filters: filters.collect() }));
@@ -120,7 +120,7 @@ async fn stalled_readers_of_large_cells_stay_within_the_memory_for_responses() {
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
     let memory = 256 << 20;
-    let server = Server::of(dir.path(), &["--memory", "256MiB"]);
+    let server = Server::with_data(dir.path(), &["--memory", "256MiB"]);
     let mut client = server.client().await;
     client.mutate_row(write("large", vec![b'v'; cell_mib << 20])).await.unwrap();
     client.mutate_row(write("small", vec![b'v'; 10])).await.unwrap();
@@ -145,7 +145,7 @@ async fn stalled_readers_of_large_cells_stay_within_the_memory_for_responses() {
             let mut stream = client.read_rows(request.clone()).await?.into_inner();
             stream.message().await
         };
-        let message = timeout(PATIENCE, read).await.expect("answered").unwrap();
+        let message = timeout(TIMEOUT, read).await.expect("answered").unwrap();
         assert_eq!(message.unwrap().chunks.len(), 1);
     }
     let grown = server.peak_rss() - before;

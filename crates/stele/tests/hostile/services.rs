@@ -9,7 +9,7 @@ use stele_catalogue::client::{Client, NewRecord};
 use stele_catalogue::proto::Flag;
 use tokio::time::timeout;
 
-use crate::server::{PATIENCE, Server, ping};
+use crate::support::{Server, TIMEOUT, ping};
 
 /// Less than the timeout of a stalled body.
 const SOON: Duration = Duration::from_secs(25);
@@ -45,8 +45,8 @@ fn slow_uploads_of_results_delay_no_query() {
     let slow: Vec<TcpStream> =
         (0..16).map(|_| send(&server, "POST", "/tables/t/results", 1000, "{")).collect();
     for page in ["/tables/t/query", "/tables/t/blame", "/tables/t/steps"] {
-        let told = answer(&server, "GET", page, "");
-        assert!(told.contains("200"), "{page}: {told}");
+        let printed = answer(&server, "GET", page, "");
+        assert!(printed.contains("200"), "{page}: {printed}");
     }
     let results = r#"{"commit": "@0", "results": [{"params": {"name": "t"}, "value": 1}]}"#;
     assert!(answer(&server, "POST", "/tables/t/results", results).contains("200"));
@@ -84,8 +84,8 @@ async fn dropped_catalogues_of_many_records_delay_no_creations_and_pings() {
             pings.ping_and_warm(ping()).await.unwrap();
         }
     };
-    timeout(PATIENCE, beside_it).await.unwrap();
-    timeout(PATIENCE, attack).await.unwrap().unwrap();
+    timeout(TIMEOUT, beside_it).await.unwrap();
+    timeout(TIMEOUT, attack).await.unwrap().unwrap();
     let left = client.stat(&[fid(0), fid(10)]).await.unwrap();
     assert_ne!(left[0].code, left[1].code, "one is gone and one is there: {left:?}");
 }

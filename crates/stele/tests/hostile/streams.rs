@@ -2,7 +2,7 @@
 //! bodies, half-open handshakes, clients that do not read.
 //!
 //! Nothing here measures time: a limit is considered broken if it does not take effect
-//! within `PATIENCE`. `STELE_TEST_TIME_SCALE` scales down the server's timeouts.
+//! within `TIMEOUT`. `STELE_TEST_TIME_SCALE` scales down the server's timeouts.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use stele_bigtable::proto::v2;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::server::{PATIENCE, Server, TABLE, command, make_table, ping, rows, until, write};
+use crate::support::{Server, TABLE, TIMEOUT, command, make_table, ping, rows, until, write};
 
 const MIB: usize = 1 << 20;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -87,7 +87,7 @@ impl Begun {
             };
             Code::from_bytes(code.as_bytes())
         };
-        let code = timeout(PATIENCE, ended).await.expect("the call is ended");
+        let code = timeout(TIMEOUT, ended).await.expect("the call is ended");
         drop(self.body);
         code
     }
@@ -95,7 +95,7 @@ impl Begun {
 
 /// Waits until the server closes the connection.
 fn assert_closed(mut stream: TcpStream) {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     // A reset also counts as closed.
     if let Err(error) = stream.read_to_end(&mut Vec::new()) {
         assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "left open");
@@ -118,7 +118,7 @@ async fn messages_of_256_mib_that_are_only_announced_keep_nobody_waiting() {
     let mut client = server.client().await;
     for (row, bytes) in [("a", 100_000), ("b", MIB), ("c", 20 * MIB)] {
         let written = client.mutate_row(write(row, vec![1; bytes]));
-        timeout(PATIENCE, written).await.expect("nobody waits").unwrap();
+        timeout(TIMEOUT, written).await.expect("nobody waits").unwrap();
     }
     assert_eq!(rows(&server).await, ["a", "b", "c"]);
     drop(hostile);
@@ -147,7 +147,7 @@ async fn a_body_that_stops_while_others_wait_for_its_memory_is_ended_at_once() {
     until("the bytes have arrived", received).await;
     let mut client = server.client().await;
     let written = client.mutate_row(write("a", vec![1; 4 * MIB]));
-    timeout(PATIENCE, written).await.expect("the turn is passed on").unwrap();
+    timeout(TIMEOUT, written).await.expect("the turn is passed on").unwrap();
     assert_eq!(hoarder.code().await, Code::DeadlineExceeded);
 }
 
@@ -219,7 +219,7 @@ async fn a_connection_without_a_request_is_closed_even_if_it_answers_pings() {
     let server = scaled("0.01", &["--ephemeral"]);
     let tcp = tokio::net::TcpStream::connect(server.address("grpc")).await.unwrap();
     let (_client, connection) = h2::client::handshake(tcp).await.unwrap();
-    let _ = timeout(PATIENCE, connection).await.expect("the connection is closed");
+    let _ = timeout(TIMEOUT, connection).await.expect("the connection is closed");
 }
 
 /// Requests all rows and reads only the head of the response.
@@ -228,7 +228,7 @@ async fn stalled_reader(client: &mut SendRequest<Bytes>, deadline: &str) -> Recv
     let framed = stele_grpc::frame::encode(&request_message);
     let (response, mut body) = client.send_request(request("ReadRows", deadline), false).unwrap();
     body.send_data(framed, true).unwrap();
-    timeout(PATIENCE, response).await.expect("the response begins").unwrap().into_body()
+    timeout(TIMEOUT, response).await.expect("the response begins").unwrap().into_body()
 }
 
 /// Starts a server that has one row with a large cell.
@@ -256,7 +256,7 @@ async fn readers_that_do_not_read_are_ended_and_keep_nobody_from_reading() {
     }
     let mut innocent = server.client().await;
     innocent.ping_and_warm(ping()).await.unwrap();
-    assert_eq!(timeout(PATIENCE, rows(&server)).await.expect("others can read"), ["large"]);
+    assert_eq!(timeout(TIMEOUT, rows(&server)).await.expect("others can read"), ["large"]);
     let ended = || server.metric("stele_streams_stalled_total") >= Some(f64::from(readers));
     until("the streams are reset", ended).await;
     let returned = || server.metric("stele_response_memory_bytes") == Some(0.0);
@@ -267,7 +267,7 @@ async fn readers_that_do_not_read_are_ended_and_keep_nobody_from_reading() {
 #[tokio::test]
 async fn the_deadline_ends_a_response_that_nobody_reads() {
     let dir = tempfile::tempdir().unwrap();
-    // Without the deadline the call would end only after `PATIENCE`.
+    // Without the deadline the call would end only after `TIMEOUT`.
     let server = with_large_cell(dir.path(), "2", 8 * MIB, &[]).await;
     let mut client = connect(&server).await;
     let stalled = stalled_reader(&mut client, "500m").await;
@@ -307,7 +307,7 @@ async fn a_watch_by_json_may_keep_its_body_open_and_silent() {
     let server = scaled("0.01", &["--ephemeral", "--metastore-port", "0"]);
     let connect = || {
         let stream = TcpStream::connect(server.address("metastore")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     };
     let mut watch = connect();

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use crate::server::{PATIENCE, Server, TABLE, command, make_table, rows, until, write};
 use crate::streams::{connect, request};
+use crate::support::{Server, TABLE, TIMEOUT, command, make_table, rows, until, write};
 
 /// Of this, 8 MiB are for cells: about half of the writes fit.
 const MEMORY: &str = "--memory=32MiB";
@@ -57,7 +57,7 @@ impl Held {
             let mut stream = client.read_rows(row).await?.into_inner();
             stream.message().await
         };
-        timeout(PATIENCE, read).await.expect("reads are answered").unwrap();
+        timeout(TIMEOUT, read).await.expect("reads are answered").unwrap();
     }
 }
 
@@ -73,7 +73,7 @@ async fn write_at_once(server: &Server, rows: Vec<String>) -> Vec<(String, Statu
         let mut client = client.clone();
         writers.spawn(async move {
             let written = client.mutate_row(write(&row, vec![7; VALUE_BYTES]));
-            let outcome = timeout(PATIENCE, written).await.expect("every writer is answered");
+            let outcome = timeout(TIMEOUT, written).await.expect("every writer is answered");
             (row, outcome)
         });
     }
@@ -139,7 +139,7 @@ async fn a_write_that_waits_for_memory_ends_with_its_own_deadline() {
                 };
                 Code::from_bytes(HeaderValue::as_bytes(&status))
             };
-            timeout(PATIENCE, answered).await.expect("the deadline ends the wait")
+            timeout(TIMEOUT, answered).await.expect("the deadline ends the wait")
         });
     }
     let codes = calls.join_all().await;
@@ -158,5 +158,5 @@ async fn a_write_that_waits_for_memory_ends_with_its_own_deadline() {
     held.release();
     let mut client = held.server.client().await;
     let written = client.mutate_row(write("after", vec![7; VALUE_BYTES]));
-    timeout(PATIENCE, written).await.expect("there is memory again").unwrap();
+    timeout(TIMEOUT, written).await.expect("there is memory again").unwrap();
 }

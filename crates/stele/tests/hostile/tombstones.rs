@@ -9,7 +9,7 @@ use stele_bigtable::proto::v2::mutation::{
     DeleteFromColumn, DeleteFromRow, Mutation as Change, SetCell,
 };
 
-use crate::server::{Server, TABLE, make_table, ping};
+use crate::support::{Server, TABLE, make_table, ping};
 
 /// Reached only when something hangs or takes quadratic time.
 const WATCHDOG: Duration = Duration::from_secs(240);
@@ -79,7 +79,7 @@ async fn a_hundred_thousand_sets_and_deletes_of_one_column_stop_nobody() {
     const COUNT: i64 = 25_000;
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
-    let server = Server::of(dir.path(), &[]);
+    let server = Server::with_data(dir.path(), &[]);
     overwrite(&server, "column", 1000, || delete_column(b"q")).await;
     overwrite(&server, "row", 1000, delete_row).await;
     let done = AtomicBool::new(false);
@@ -102,7 +102,7 @@ async fn a_hundred_thousand_sets_and_deletes_of_one_column_stop_nobody() {
     tokio::time::timeout(WATCHDOG, all).await.expect("writers and reader come to an end");
 
     assert!(server.terminate().status.success());
-    let server = Server::of(dir.path(), &[]);
+    let server = Server::with_data(dir.path(), &[]);
     assert_eq!((cells(&server, "column").await, cells(&server, "row").await), (1, 1));
 }
 
@@ -110,7 +110,7 @@ async fn a_hundred_thousand_sets_and_deletes_of_one_column_stop_nobody() {
 async fn a_request_of_a_hundred_thousand_sets_and_deletes_stops_nobody() {
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
-    let server = Server::of(dir.path(), &[]);
+    let server = Server::with_data(dir.path(), &[]);
     let pairs = (0..50_000u32).flat_map(|at| {
         let (kept, gone) = ([b'c', (at >> 8) as u8, at as u8], [b'd', (at >> 8) as u8, at as u8]);
         [set(&kept, 1000), delete_column(&gone)]

@@ -12,7 +12,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
-use crate::server::{PATIENCE, Server, TABLE, make_table, ping, rows, write};
+use crate::support::{Server, TABLE, TIMEOUT, make_table, ping, rows, write};
 
 const MIB: usize = 1 << 20;
 
@@ -80,7 +80,7 @@ fn nested(tag: u8, inside: &[u8]) -> Bytes {
 async fn decode_bombs_are_refused_before_they_are_decoded() {
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
-    let server = Server::of(dir.path(), &["--memory=64MiB"]);
+    let server = Server::with_data(dir.path(), &["--memory=64MiB"]);
     let entry_of_mutations = nested(2, &bomb(2, 8 * MIB));
     for (method, message) in [
         ("/google.bigtable.v2.Bigtable/MutateRow", bomb(3, 8 * MIB)),
@@ -121,7 +121,7 @@ async fn innocent(server: &Server, stop: Arc<AtomicBool>) -> tokio::task::JoinHa
     tokio::spawn(async move {
         let mut answered = 0;
         loop {
-            let pinged = tokio::time::timeout(PATIENCE, client.ping_and_warm(ping())).await;
+            let pinged = tokio::time::timeout(TIMEOUT, client.ping_and_warm(ping())).await;
             pinged.expect("pings are answered").unwrap();
             let read = async {
                 let request = v2::ReadRowsRequest {
@@ -133,7 +133,7 @@ async fn innocent(server: &Server, stop: Arc<AtomicBool>) -> tokio::task::JoinHa
                 while stream.message().await?.is_some() {}
                 Ok::<_, Status>(())
             };
-            let read = tokio::time::timeout(PATIENCE, read).await;
+            let read = tokio::time::timeout(TIMEOUT, read).await;
             read.expect("reads are answered").unwrap();
             answered += 1;
             if stop.load(Ordering::Relaxed) {
@@ -150,7 +150,7 @@ async fn two_thousand_throttled_writers_do_not_stop_reads() {
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
     // 8 MiB for cells: the writers send five times as much at once.
-    let server = Server::of(dir.path(), &["--memory=32MiB", "--request-memory=128MiB"]);
+    let server = Server::with_data(dir.path(), &["--memory=32MiB", "--request-memory=128MiB"]);
     let stop = Arc::new(AtomicBool::new(false));
     let innocent = innocent(&server, stop.clone()).await;
     let clients = [server.client().await, server.client().await, server.client().await];
@@ -160,7 +160,7 @@ async fn two_thousand_throttled_writers_do_not_stop_reads() {
         writers.spawn(async move {
             let row = format!("{number:04}");
             let written = client.mutate_row(write(&row, vec![7; VALUE_BYTES]));
-            let outcome = tokio::time::timeout(2 * PATIENCE, written).await;
+            let outcome = tokio::time::timeout(2 * TIMEOUT, written).await;
             (row, outcome.expect("every writer is answered"))
         });
     }
@@ -193,7 +193,7 @@ async fn a_storm_of_conditional_writes_to_one_row_ends_and_loses_nothing() {
     const CALLS: usize = 10;
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
-    let server = Server::of(dir.path(), &[]);
+    let server = Server::with_data(dir.path(), &[]);
     let stop = Arc::new(AtomicBool::new(false));
     let innocent = innocent(&server, stop.clone()).await;
     let increment = v2::ReadModifyWriteRowRequest {
@@ -235,7 +235,7 @@ async fn a_storm_of_conditional_writes_to_one_row_ends_and_loses_nothing() {
             }
         });
     }
-    tokio::time::timeout(2 * PATIENCE, storm.join_all()).await.expect("the storm ends");
+    tokio::time::timeout(2 * TIMEOUT, storm.join_all()).await.expect("the storm ends");
     stop.store(true, Ordering::Relaxed);
     assert!(innocent.await.unwrap() > 0);
     let mut client = server.client().await;

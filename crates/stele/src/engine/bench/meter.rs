@@ -45,13 +45,13 @@ impl Tally {
         mut call: impl FnMut() -> anyhow::Result<Option<u64>>,
     ) -> anyhow::Result<Tally> {
         let mut tally = Tally::default();
-        let mut begun = Instant::now();
-        while deadline.is_none_or(|deadline| begun < deadline) {
+        let mut started = Instant::now();
+        while deadline.is_none_or(|deadline| started < deadline) {
             let Some(ops) = call()? else { break };
             let now = Instant::now();
             tally.ops += ops;
-            tally.latencies.push(nanos(now - begun));
-            begun = now;
+            tally.latencies.push(nanos(now - started));
+            started = now;
         }
         Ok(tally)
     }
@@ -86,9 +86,9 @@ pub fn measure(
     run: impl FnOnce() -> anyhow::Result<Tally>,
 ) -> anyhow::Result<Measured> {
     eprintln!("{} x {} B: {title}", workload.shape.keys, workload.shape.value_bytes);
-    let (cpu, syncs, begun) = (cpu_seconds()?, workload.syncs(), Instant::now());
+    let (cpu, syncs, started) = (cpu_seconds()?, workload.syncs(), Instant::now());
     let mut tally = run()?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     let (cpu, syncs) = (cpu_seconds()? - cpu, workload.syncs() - syncs);
     let ops = tally.ops.max(1) as f64;
     Ok(Measured {
@@ -107,10 +107,10 @@ pub fn measure(
 /// Returns the CPU time of this process so far, in user and kernel mode.
 fn cpu_seconds() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")
-        .context("cannot read /proc/self/stat, which tells the CPU time")?;
+        .context("cannot read the CPU time from /proc/self/stat")?;
     ticks(&stat)
         .map(|ticks| ticks as f64 / TICKS_PER_SECOND)
-        .context("/proc/self/stat does not tell the CPU time")
+        .context("/proc/self/stat does not contain the CPU time")
 }
 
 /// Sums fields 14 and 15. Field 2 is in parentheses and may contain spaces.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use stele_engine::Wait;
 
-use super::disk_bytes;
+use super::command::disk_bytes;
 use super::meter::{Measured, Tally, measure};
-use super::workload::{Numbers, Workload, key};
+use super::workload::{Random, Workload, key};
 
 /// Keys per batch.
 const BATCH: usize = 100;
@@ -27,9 +27,9 @@ pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec
 
     workload.scan(true)?;
     let deadline = || Some(Instant::now() + Duration::from_secs_f64(seconds));
-    let mut numbers = Numbers::new(7);
+    let mut random = Random::new(7);
     done.push(measure(("read", "point read"), workload, || {
-        Tally::until(deadline(), || workload.read(&mut numbers).map(Some))
+        Tally::until(deadline(), || workload.read(&mut random).map(Some))
     })?);
     done.push(measure(("scan", "scan"), workload, || workload.scan(false).map(Tally::once))?);
 
@@ -40,15 +40,13 @@ pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec
     ];
     for (phase, count, wait) in overwrites {
         done.push(measure(phase, workload, || {
-            Tally::until(deadline(), || workload.overwrite(count, &mut numbers, wait).map(Some))
+            Tally::until(deadline(), || workload.overwrite(count, &mut random, wait).map(Some))
         })?);
     }
     done.push(measure(("durable_put_16", "durable put, 16 threads"), workload, || {
-        together(16, |thread| {
-            let mut numbers = Numbers::new(1000 + thread);
-            Tally::until(deadline(), || {
-                workload.overwrite(1, &mut numbers, Wait::Durable).map(Some)
-            })
+        run_in_threads(16, |thread| {
+            let mut random = Random::new(1000 + thread);
+            Tally::until(deadline(), || workload.overwrite(1, &mut random, Wait::Durable).map(Some))
         })
     })?);
     Ok((done, filled))
@@ -57,27 +55,27 @@ pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec
 /// Writes every key once, in pseudo-random order.
 fn fill(workload: &Workload) -> anyhow::Result<Tally> {
     let keys = workload.shape.keys;
-    let mut numbers = Numbers::new(3);
-    let (mut next, mut told) = (0, Instant::now());
+    let mut random = Random::new(3);
+    let (mut next, mut reported) = (0, Instant::now());
     Tally::until(None, || {
         if next == keys {
             return Ok(None);
         }
-        if told.elapsed() >= PROGRESS_INTERVAL {
-            told = Instant::now();
+        if reported.elapsed() >= PROGRESS_INTERVAL {
+            reported = Instant::now();
             eprintln!("  {} of {keys}", next);
         }
         let batch = next..keys.min(next + BATCH as u64);
         next = batch.end;
-        let place = |at: u64| (u128::from(at) * u128::from(FILL_STEP) % u128::from(keys)) as u64;
+        let shuffled = |at: u64| (u128::from(at) * u128::from(FILL_STEP) % u128::from(keys)) as u64;
         workload
-            .put(batch.map(|at| key(place(at))).collect(), &mut numbers, Wait::Written)
+            .put(batch.map(|at| key(shuffled(at))).collect(), &mut random, Wait::Written)
             .map(Some)
     })
 }
 
 /// Runs the same work in several threads.
-fn together(
+fn run_in_threads(
     threads: u64,
     work: impl Fn(u64) -> anyhow::Result<Tally> + Sync,
 ) -> anyhow::Result<Tally> {
@@ -86,7 +84,8 @@ fn together(
         let running: Vec<_> =
             (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
         running.into_iter().try_fold(Tally::default(), |sum, thread| {
-            let tally = thread.join().map_err(|_| anyhow!("a thread of the benchmark died"))??;
+            let tally =
+                thread.join().map_err(|_| anyhow!("a thread of the benchmark panicked"))??;
             Ok(sum.join(tally))
         })
     })

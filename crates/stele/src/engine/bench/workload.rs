@@ -28,11 +28,11 @@ impl Shape {
 }
 
 /// A small, fast generator (splitmix64); the same seed gives the same numbers.
-pub struct Numbers(u64);
+pub struct Random(u64);
 
-impl Numbers {
-    pub fn new(seed: u64) -> Numbers {
-        Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
     pub fn next(&mut self) -> u64 {
@@ -59,10 +59,10 @@ impl Numbers {
 
 /// Returns the key with this number: 16 bytes in no particular order.
 pub fn key(number: u64) -> [u8; 16] {
-    let mut numbers = Numbers::new(number.wrapping_add(1));
+    let mut random = Random::new(number.wrapping_add(1));
     let mut key = [0; 16];
-    key[..8].copy_from_slice(&numbers.next().to_be_bytes());
-    key[8..].copy_from_slice(&numbers.next().to_be_bytes());
+    key[..8].copy_from_slice(&random.next().to_be_bytes());
+    key[8..].copy_from_slice(&random.next().to_be_bytes());
     key
 }
 
@@ -93,7 +93,7 @@ impl Workload {
     pub fn put(
         &self,
         mut keys: Vec<[u8; 16]>,
-        numbers: &mut Numbers,
+        random: &mut Random,
         wait: Wait,
     ) -> anyhow::Result<u64> {
         keys.sort_unstable();
@@ -102,7 +102,7 @@ impl Workload {
         let mut commit = CommitBuilder::new();
         commit.table(self.table);
         for key in &keys {
-            numbers.fill(&mut value);
+            random.fill(&mut value);
             commit.row(key).set(FAMILY, QUALIFIER, 0, &value);
         }
         self.store.apply(&commit.finish(), Txn::MAX, wait)?;
@@ -110,19 +110,14 @@ impl Workload {
     }
 
     /// Overwrites `count` random keys in one commit.
-    pub fn overwrite(
-        &self,
-        count: usize,
-        numbers: &mut Numbers,
-        wait: Wait,
-    ) -> anyhow::Result<u64> {
-        let keys = (0..count).map(|_| key(numbers.below(self.shape.keys))).collect();
-        self.put(keys, numbers, wait)
+    pub fn overwrite(&self, count: usize, random: &mut Random, wait: Wait) -> anyhow::Result<u64> {
+        let keys = (0..count).map(|_| key(random.below(self.shape.keys))).collect();
+        self.put(keys, random, wait)
     }
 
     /// Reads one random key.
-    pub fn read(&self, numbers: &mut Numbers) -> anyhow::Result<u64> {
-        let key = key(numbers.below(self.shape.keys));
+    pub fn read(&self, random: &mut Random) -> anyhow::Result<u64> {
+        let key = key(random.below(self.shape.keys));
         let mut found = 0;
         self.store.read(self.table, ScanSpec::row(&key), |cell| found += cell.value.len() + 1)?;
         ensure!(found == self.shape.value_bytes + 1, "a key that was written was not found");
@@ -150,7 +145,7 @@ impl Workload {
             // A background compaction may be using the chain right now.
             std::thread::sleep(SETTLE_PAUSE);
         }
-        bail!("the background compaction does not come to an end")
+        bail!("the background compaction does not finish")
     }
 }
 
@@ -163,7 +158,7 @@ mod tests {
         let keys: std::collections::BTreeSet<_> = (0..10_000).map(key).collect();
         assert_eq!(keys.len(), 10_000);
         let mut value = [0; 99];
-        Numbers::new(1).fill(&mut value);
+        Random::new(1).fill(&mut value);
         assert!(value[..50].iter().filter(|byte| **byte != 0).count() > 40);
         assert_eq!(value[50..], [0; 49]);
     }

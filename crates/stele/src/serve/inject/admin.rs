@@ -17,24 +17,24 @@ use super::{Injector, Rules};
 
 pub const PATH: &str = "/inject";
 
-/// The request body of a client.
+/// The body of a request that replaces the rules.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct RuleUpdate {
     pub rules: Vec<String>,
     #[serde(default)]
     pub seed: u64,
 }
 
-/// The response body.
+/// The body of a response: the rules in force.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Shown {
+pub struct RuleList {
     pub seed: u64,
-    pub rules: Vec<ShownRule>,
+    pub rules: Vec<RuleStatus>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub struct ShownRule {
+pub struct RuleStatus {
     pub rule: String,
     /// Calls that matched the rule.
     pub matched: u64,
@@ -42,14 +42,14 @@ pub struct ShownRule {
     pub failed: u64,
 }
 
-impl From<&Rules> for Shown {
-    fn from(rules: &Rules) -> Shown {
-        let shown = rules.rules.iter().map(|rule| ShownRule {
+impl From<&Rules> for RuleList {
+    fn from(rules: &Rules) -> RuleList {
+        let statuses = rules.rules.iter().map(|rule| RuleStatus {
             rule: rule.to_string(),
             matched: rule.matched.load(Ordering::Relaxed),
             failed: rule.failed.load(Ordering::Relaxed),
         });
-        Shown { seed: rules.seed, rules: shown.collect() }
+        RuleList { seed: rules.seed, rules: statuses.collect() }
     }
 }
 
@@ -59,55 +59,58 @@ pub fn router(injector: Option<Arc<Injector>>) -> Router {
     Router::new().route(PATH, calls).with_state(injector)
 }
 
-type Switch = State<Option<Arc<Injector>>>;
-type Asker = Option<Extension<Peer>>;
+type InjectorState = State<Option<Arc<Injector>>>;
+type Client = Option<Extension<Peer>>;
 
-async fn list(State(injector): Switch, peer: Asker) -> Response {
-    match admitted(injector, peer) {
-        Ok(injector) => shown(&injector),
+async fn list(State(injector): InjectorState, peer: Client) -> Response {
+    match authorize(injector, peer) {
+        Ok(injector) => respond(&injector),
         Err(refused) => *refused,
     }
 }
 
-async fn set(State(injector): Switch, peer: Asker, body: Bytes) -> Response {
-    let injector = match admitted(injector, peer) {
+async fn set(State(injector): InjectorState, peer: Client, body: Bytes) -> Response {
+    let injector = match authorize(injector, peer) {
         Ok(injector) => injector,
         Err(refused) => return *refused,
     };
-    let wanted = serde_json::from_slice(&body).map_err(|error| error.to_string());
-    match wanted.and_then(|Wanted { rules, seed }| Rules::parse_known(&rules, seed)) {
+    let update = serde_json::from_slice(&body).map_err(|error| error.to_string());
+    match update.and_then(|RuleUpdate { rules, seed }| Rules::parse_known(&rules, seed)) {
         Ok(rules) => {
             injector.set(rules);
-            shown(&injector)
+            respond(&injector)
         }
         Err(why) => refused(StatusCode::BAD_REQUEST, &why),
     }
 }
 
-async fn clear(State(injector): Switch, peer: Asker) -> Response {
-    match admitted(injector, peer) {
+async fn clear(State(injector): InjectorState, peer: Client) -> Response {
+    match authorize(injector, peer) {
         Ok(injector) => {
             injector.set(Rules::default());
-            shown(&injector)
+            respond(&injector)
         }
         Err(refused) => *refused,
     }
 }
 
 /// Returns the injector if there is one and the client is on this machine.
-fn admitted(injector: Option<Arc<Injector>>, peer: Asker) -> Result<Arc<Injector>, Box<Response>> {
+fn authorize(
+    injector: Option<Arc<Injector>>,
+    peer: Client,
+) -> Result<Arc<Injector>, Box<Response>> {
     if !peer.is_some_and(|Extension(Peer(address))| address.ip().to_canonical().is_loopback()) {
-        let why = "faults can only be injected from the machine of the server";
+        let why = "faults can be injected only by clients on the machine of the server";
         return Err(Box::new(refused(StatusCode::FORBIDDEN, why)));
     }
     let off =
-        "fault injection is off: start the server with --inject RULE, or --inject '' for none yet";
+        "fault injection is off: start the server with --inject RULE, or --inject '' without rules";
     injector.ok_or_else(|| Box::new(refused(StatusCode::FORBIDDEN, off)))
 }
 
-fn shown(injector: &Injector) -> Response {
-    let shown = serde_json::to_string(&Shown::from(&*injector.rules()));
-    let mut response = shown.unwrap_or_default().into_response();
+fn respond(injector: &Injector) -> Response {
+    let body = serde_json::to_string(&RuleList::from(&*injector.rules()));
+    let mut response = body.unwrap_or_default().into_response();
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
@@ -123,15 +126,15 @@ mod tests {
 
     #[test]
     fn only_clients_on_this_machine_may_inject() {
-        let asked = |peer: Option<&str>| {
+        let allowed = |peer: Option<&str>| {
             let peer = peer.map(|peer| Extension(Peer(peer.parse().unwrap())));
-            admitted(Some(Arc::new(Injector::new(Rules::default()))), peer).is_ok()
+            authorize(Some(Arc::new(Injector::new(Rules::default()))), peer).is_ok()
         };
         assert!(
-            asked(Some("127.0.0.1:1"))
-                && asked(Some("[::1]:1"))
-                && asked(Some("[::ffff:127.0.0.1]:1"))
+            allowed(Some("127.0.0.1:1"))
+                && allowed(Some("[::1]:1"))
+                && allowed(Some("[::ffff:127.0.0.1]:1"))
         );
-        assert!(!asked(Some("10.0.0.1:1")) && !asked(Some("[::2]:1")) && !asked(None));
+        assert!(!allowed(Some("10.0.0.1:1")) && !allowed(Some("[::2]:1")) && !allowed(None));
     }
 }

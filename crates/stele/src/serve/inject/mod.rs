@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use admin::{PATH, Shown, Wanted, router};
+pub use admin::{PATH, RuleList, RuleUpdate, router};
 use parking_lot::RwLock;
 pub use rule::Rule;
 use stele_grpc::{Dispatch, Intercept, MethodPath, ResponseFuture};
@@ -59,9 +59,9 @@ impl Rules {
     /// Returns what happens to a call: the sum of all delays, and the first error.
     fn draw(&self, path: MethodPath<'_>, table: Option<&str>) -> (Duration, Option<Status>) {
         let (mut latency, mut answer) = (Duration::ZERO, None);
-        for (place, rule) in self.rules.iter().enumerate() {
-            if answer.is_none() && rule.covers(path) && rule.is_about(table) {
-                let fault = rule.draw(self.seed, place as u64);
+        for (position, rule) in self.rules.iter().enumerate() {
+            if answer.is_none() && rule.covers(path) && rule.applies_to_table(table) {
+                let fault = rule.draw(self.seed, position as u64);
                 latency += fault.latency;
                 answer = fault.error.map(|code| rule.status(code));
             }
@@ -85,7 +85,7 @@ impl Injector {
 
     /// Replaces all rules and resets their counters.
     pub fn set(&self, rules: Rules) {
-        tracing::warn!(rules = rules.rules.len(), "the rules of fault injection were replaced");
+        tracing::warn!(rules = rules.rules.len(), "replaced the fault injection rules");
         *self.rules.write() = Arc::new(rules);
     }
 }
@@ -98,10 +98,10 @@ impl Intercept for Injector {
         if covering.peek().is_none() {
             return next.call(request);
         }
-        let asks_for_table = covering.any(Rule::asks_for_table);
+        let needs_table = covering.any(Rule::is_for_table);
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let (table, body) = match asks_for_table {
+            let (table, body) = match needs_table {
                 true => peek::table(body).await,
                 false => (None, body),
             };
@@ -151,18 +151,18 @@ mod tests {
         assert!(Rules::parse(&rules.map(String::from), 0).is_err(), "an hour is too long");
         let (services, injector) =
             services(&["*:latency=2s", "A:latency=3s;B:aborted=100%", "B:internal=100%"]);
-        let begun = Instant::now();
+        let started = Instant::now();
         // There is no service behind the injector, so calls passed on are UNIMPLEMENTED.
         assert!(message(&called(&services, "/s/A").await).contains("unknown service"));
-        assert_eq!(begun.elapsed(), Duration::from_secs(5));
-        let begun = Instant::now();
+        assert_eq!(started.elapsed(), Duration::from_secs(5));
+        let started = Instant::now();
         let answer = called(&services, "/s/B").await;
-        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+        assert_eq!(started.elapsed(), Duration::from_secs(2));
         assert_eq!(answer.headers()["grpc-status"], "10");
         assert!(message(&answer).contains("injected fault"), "{answer:?}");
         injector.set(Rules::default());
-        let begun = Instant::now();
+        let started = Instant::now();
         assert!(message(&called(&services, "/s/B").await).contains("unknown service"));
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(started.elapsed(), Duration::ZERO);
     }
 }

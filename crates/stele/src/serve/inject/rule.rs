@@ -15,7 +15,7 @@ use std::time::Duration;
 use stele_grpc::MethodPath;
 use tonic::{Code, Status};
 
-use super::super::settings::Time;
+use super::super::settings::TimeSpan;
 
 /// The maximum latency: a typing mistake must not stall a server for hours.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
@@ -88,12 +88,12 @@ impl Rule {
     }
 
     /// Returns whether the rule applies to one table only.
-    pub fn asks_for_table(&self) -> bool {
+    pub fn is_for_table(&self) -> bool {
         self.table.is_some()
     }
 
     /// Returns whether the rule applies to this table; `None` is a call without one.
-    pub fn is_about(&self, table: Option<&str>) -> bool {
+    pub fn applies_to_table(&self, table: Option<&str>) -> bool {
         let Some(wanted) = &self.table else { return true };
         table.is_some_and(|name| {
             name == wanted || name.rsplit_once("/tables/").is_some_and(|(_, id)| id == wanted)
@@ -102,9 +102,9 @@ impl Rule {
 
     /// Draws what happens to the next call. The same seed and position among the rules
     /// give the same faults to the same calls.
-    pub fn draw(&self, seed: u64, place: u64) -> Fault {
+    pub fn draw(&self, seed: u64, position: u64) -> Fault {
         let call = self.matched.fetch_add(1, Ordering::Relaxed);
-        let drawn = |salt: u64| part(mix(seed ^ mix(place ^ mix(call ^ (salt << 62)))));
+        let drawn = |salt: u64| unit_fraction(mix(seed ^ mix(position ^ mix(call ^ (salt << 62)))));
         let latency = self
             .latency
             .map_or(Duration::ZERO, |(least, most)| least + (most - least).mul_f64(drawn(1)));
@@ -137,7 +137,7 @@ fn mix(number: u64) -> u64 {
 }
 
 /// Returns a number in [0, 1).
-fn part(number: u64) -> f64 {
+fn unit_fraction(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -152,9 +152,9 @@ impl FromStr for Rule {
 
     fn from_str(text: &str) -> Result<Rule, String> {
         let text = text.trim();
-        let wrong = |why: String| format!("invalid rule {text:?}: {why}");
+        let invalid = |why: String| format!("invalid rule {text:?}: {why}");
         let (target, effects) = text.split_once(':').ok_or_else(|| {
-            wrong("write METHOD:EFFECTS, as in ReadRows:latency=50ms,unavailable=1%".into())
+            invalid("expected METHOD:EFFECTS, as in ReadRows:latency=50ms,unavailable=1%".into())
         })?;
         let (method, table) = match target.split_once('@') {
             Some((method, table)) => (method, Some(table)),
@@ -164,27 +164,27 @@ impl FromStr for Rule {
             Some((service, method)) => (Some(service.trim_start_matches('/')), method),
             None => (None, method),
         };
-        let word = |part: Option<&str>, what: &str| match part.map(str::trim) {
+        let name_or_any = |part: Option<&str>, what: &str| match part.map(str::trim) {
             None | Some("*") => Ok(None),
-            Some("") => Err(wrong(format!("the {what} is empty: write its name or *"))),
+            Some("") => Err(invalid(format!("the {what} is empty: use its name or *"))),
             Some(name) => Ok(Some(name.to_string())),
         };
         let mut rule = Rule {
             text: text.into(),
-            service: word(service, "service")?,
-            method: word(Some(method), "method")?,
-            table: word(table, "table")?,
+            service: name_or_any(service, "service")?,
+            method: name_or_any(Some(method), "method")?,
+            table: name_or_any(table, "table")?,
             latency: None,
             errors: Vec::new(),
             matched: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         };
         for effect in effects.split(',') {
-            rule.add(effect.trim()).map_err(wrong)?;
+            rule.add(effect.trim()).map_err(invalid)?;
         }
         let sum: f64 = rule.errors.iter().map(|(_, share)| share).sum();
         if sum > 1.0 + 1e-9 {
-            return Err(wrong("the percentages add up to more than 100".into()));
+            return Err(invalid("the percentages add up to more than 100".into()));
         }
         Ok(rule)
     }
@@ -193,7 +193,7 @@ impl FromStr for Rule {
 impl Rule {
     fn add(&mut self, effect: &str) -> Result<(), String> {
         let (name, value) = effect.split_once('=').ok_or_else(|| {
-            format!("{effect:?} is not an effect: write latency=50ms or unavailable=1%")
+            format!("{effect:?} is not an effect: use latency=50ms or unavailable=1%")
         })?;
         if name == "latency" {
             if self.latency.replace(latency(value)?).is_some() {
@@ -205,7 +205,7 @@ impl Rule {
         let code = CODES.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
         let code = code.ok_or_else(|| {
             let known: Vec<_> = CODES.iter().map(|(name, _)| *name).collect();
-            format!("{name:?} is not an effect: write latency or one of {}", known.join(", "))
+            format!("{name:?} is not an effect: use latency or one of {}", known.join(", "))
         })?;
         self.errors.push((code, percentage(value)?));
         Ok(())
@@ -214,13 +214,13 @@ impl Rule {
 
 /// Parses `50ms` or `10ms..80ms`.
 fn latency(text: &str) -> Result<(Duration, Duration), String> {
-    let time = |text: &str| text.trim().parse::<Time>().map(|time| time.0);
+    let time = |text: &str| text.trim().parse::<TimeSpan>().map(|time| time.0);
     let (least, most) = match text.split_once("..") {
         Some((least, most)) => (time(least)?, time(most)?),
         None => (time(text)?, time(text)?),
     };
     if least > most {
-        return Err(format!("latency={text}: write the shorter time first"));
+        return Err(format!("latency={text}: the shorter time comes first"));
     }
     if most > LATENCY_MAX {
         return Err(format!("latency={text}: at most {} s", LATENCY_MAX.as_secs()));
@@ -233,7 +233,7 @@ fn percentage(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     match number {
         Some(number) if (0.0..=100.0).contains(&number) => Ok(number / 100.0),
-        _ => Err(format!("invalid percentage {text:?}: write 0% to 100%")),
+        _ => Err(format!("invalid percentage {text:?}: use 0% to 100%")),
     }
 }
 
@@ -273,13 +273,13 @@ mod tests {
     fn a_rule_of_a_table_is_about_no_other() {
         let name = "projects/p/instances/i/tables/users";
         for text in ["ReadRows@users:aborted=1%", &format!("ReadRows@{name}:aborted=1%")] {
-            assert!(rule(text).is_about(Some(name)) && rule(text).asks_for_table(), "{text}");
+            assert!(rule(text).applies_to_table(Some(name)) && rule(text).is_for_table(), "{text}");
             for other in ["projects/p/instances/i/tables/users2", "users/tables/x", ""] {
-                assert!(!rule(text).is_about(Some(other)), "{text} {other}");
+                assert!(!rule(text).applies_to_table(Some(other)), "{text} {other}");
             }
-            assert!(!rule(text).is_about(None));
+            assert!(!rule(text).applies_to_table(None));
         }
-        assert!(rule("*:aborted=1%").is_about(None));
+        assert!(rule("*:aborted=1%").applies_to_table(None));
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_rule_is_refused_with_an_example() {
-        for (text, told) in [
+        for (text, expected) in [
             ("ReadRows", "METHOD:EFFECTS"),
             ("ReadRows:", "is not an effect"),
             (":latency=1s", "method is empty"),
@@ -331,7 +331,10 @@ mod tests {
             ("ReadRows:ok=1%", "unavailable"),
         ] {
             let refused = text.parse::<Rule>().unwrap_err();
-            assert!(refused.contains(told) && refused.contains(&format!("{text:?}")), "{refused}");
+            assert!(
+                refused.contains(expected) && refused.contains(&format!("{text:?}")),
+                "{refused}"
+            );
         }
     }
 

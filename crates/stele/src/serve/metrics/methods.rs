@@ -9,8 +9,8 @@ use tonic::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The number of slots in the table. At most half are used, so probing is short.
-const PLACES: usize = 512;
-const METHODS_MAX: usize = PLACES / 2;
+const SLOTS: usize = 512;
+const METHODS_MAX: usize = SLOTS / 2;
 
 /// Latency buckets are powers of two, from 2^5 us to 2^24 us (16.8 s).
 const FIRST_POWER: u32 = 5;
@@ -19,7 +19,7 @@ pub const CODES: usize = 17;
 
 /// All methods that were ever called.
 pub struct Methods {
-    places: Box<[OnceLock<Method>]>,
+    slots: Box<[OnceLock<Method>]>,
     used: AtomicUsize,
     /// Calls of methods that this server does not have.
     other: Method,
@@ -38,7 +38,7 @@ pub struct Method {
 impl Default for Methods {
     fn default() -> Methods {
         Methods {
-            places: (0..PLACES).map(|_| OnceLock::new()).collect(),
+            slots: (0..SLOTS).map(|_| OnceLock::new()).collect(),
             used: AtomicUsize::new(0),
             other: Method::new("other"),
         }
@@ -48,13 +48,13 @@ impl Default for Methods {
 impl Methods {
     /// Returns the counters of a method that was called before.
     pub fn find(&self, path: &str) -> Option<&Method> {
-        let mut at = place(path);
+        let mut at = slot(path);
         loop {
-            let method = self.places[at].get()?;
+            let method = self.slots[at].get()?;
             if *method.path == *path {
                 return Some(method);
             }
-            at = (at + 1) % PLACES;
+            at = (at + 1) % SLOTS;
         }
     }
 
@@ -68,13 +68,13 @@ impl Methods {
             self.used.fetch_sub(1, Ordering::Relaxed);
             return &self.other;
         }
-        let mut at = place(path);
+        let mut at = slot(path);
         loop {
-            let method = self.places[at].get_or_init(|| Method::new(path));
+            let method = self.slots[at].get_or_init(|| Method::new(path));
             if *method.path == *path {
                 return method;
             }
-            at = (at + 1) % PLACES;
+            at = (at + 1) % SLOTS;
         }
     }
 
@@ -84,15 +84,15 @@ impl Methods {
 
     /// Returns all methods by path, then the counters of unknown ones.
     pub fn all(&self) -> Vec<&Method> {
-        let mut all: Vec<_> = self.places.iter().filter_map(OnceLock::get).collect();
+        let mut all: Vec<_> = self.slots.iter().filter_map(OnceLock::get).collect();
         all.sort_by(|a, b| a.path.cmp(&b.path));
         all.push(&self.other);
         all
     }
 }
 
-fn place(path: &str) -> usize {
-    xxh3_64(path.as_bytes()) as usize % PLACES
+fn slot(path: &str) -> usize {
+    xxh3_64(path.as_bytes()) as usize % SLOTS
 }
 
 impl Method {

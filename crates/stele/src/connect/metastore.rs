@@ -1,0 +1,87 @@
+//! The metastore that the commands connect to, and the hints for its errors.
+
+use clap::Args;
+use stele_metastore::client::{Client, Error};
+use tonic::Code;
+
+use super::address::{METASTORE, with_scheme};
+use super::hint::{Hint, with_hint};
+use super::runtime;
+use super::tls::TlsFiles;
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct MetastoreServer {
+    /// Address of the metastore: host:port, or https://host:port for TLS.
+    #[arg(long, env = "STELE_METASTORE", hide_env_values = true, default_value = METASTORE)]
+    endpoint: String,
+    #[command(flatten)]
+    tls: TlsFiles,
+}
+
+impl MetastoreServer {
+    /// Connects and runs `work` with the client.
+    pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        // Giving certificates implies TLS.
+        let address = with_scheme(&self.endpoint, self.tls.is_given());
+        let tls = match address.starts_with("https://") {
+            true => Some(self.tls.read()?.config()),
+            false if self.tls.is_given() => {
+                anyhow::bail!(
+                    "--endpoint {address} is plain text, but TLS certificates are given: use \
+                     https://"
+                )
+            }
+            false => None,
+        };
+        runtime::run(async { work(Client::connect_with(&address, tls).await?).await })
+            .map_err(with_hint_if_any)
+    }
+}
+
+impl Hint for &Error {
+    fn message(&self) -> String {
+        self.to_string()
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        let Error::Refused { code, message } = self else { return None };
+        match Code::from(*code) {
+            Code::ResourceExhausted if message.contains("space exceeded") => {
+                Some("delete keys, or raise the server's quota with --metastore-quota")
+            }
+            Code::OutOfRange => {
+                Some("`stele metastore status` shows the range of available history")
+            }
+            Code::Unimplemented => {
+                Some("the server may be another kind, such as etcd: use etcdctl for it")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Adds a hint to an error of the metastore's client. Other errors stay as they are.
+fn with_hint_if_any(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Error>() {
+        Some(refused) if refused.hint().is_some() => with_hint(refused),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_comes_with_advice_where_there_is_any() {
+        let refused = |code: Code, message: &str| {
+            let error = Error::Refused { code: code as i32, message: message.into() };
+            with_hint_if_any(error.into()).to_string()
+        };
+        let full = refused(Code::ResourceExhausted, "mvcc: database space exceeded");
+        assert!(full.starts_with("mvcc: database space exceeded; delete keys"), "{full}");
+        assert_eq!(refused(Code::InvalidArgument, "no"), "no");
+        assert_eq!(with_hint_if_any(anyhow::anyhow!("other")).to_string(), "other");
+    }
+}

@@ -1,0 +1,127 @@
+//! A running server: its services on their ports, and the tasks behind them.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use axum::middleware::from_fn_with_state;
+use stele_bigtable::Api;
+use stele_catalogue::{Catalogues, Collector};
+use stele_engine::Store;
+use stele_grpc::Services;
+use stele_grpc::memory::CallPools;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::call::Calls;
+use super::connections::{Acceptor, Pages, Protocol};
+use super::health::{Components, Reporters};
+use super::http::{self, PageState};
+use super::inject::{self, Injector};
+use super::json_call::{self, JsonCalls};
+use super::listen::{self, ListeningPort, Ports};
+use super::metastore::{Both, Metastore};
+use super::metrics::{Connections, Metrics};
+use super::names::{self, DnsPort};
+use super::services;
+use super::settings::Settings;
+use super::shares::Shares;
+use super::shutdown::Phases;
+use super::status::ServerInfo;
+
+/// Opens the catalogues of the store and starts a thread that removes deleted ones.
+fn open_catalogues(store: &Arc<Store>) -> anyhow::Result<Arc<Catalogues>> {
+    let catalogues = Arc::new(Catalogues::open(store.clone()).context("opening the catalogues")?);
+    Collector::start(&catalogues).context("starting the thread that removes deleted catalogues")?;
+    Ok(catalogues)
+}
+
+/// A running server.
+pub struct Server {
+    pub(super) store: Arc<Store>,
+    pub(super) metastore: Option<Metastore>,
+    pub(super) health: Reporters,
+    pub(super) metrics: &'static Metrics,
+    pub(super) phases: &'static Phases,
+    pub(super) tasks: TaskTracker,
+}
+
+impl Server {
+    pub async fn start(
+        settings: &Settings,
+        store: Arc<Store>,
+        metastore: Option<Metastore>,
+        ports: Ports,
+        dns: DnsPort,
+        info: Arc<ServerInfo>,
+        injector: Option<Arc<Injector>>,
+    ) -> anyhow::Result<Server> {
+        let api = Api::new(store.clone())?;
+        // Leaked on purpose: tasks share these for the life of the process without
+        // reference counting.
+        let shares = Shares::of(settings);
+        let memory = CallPools::new(shares.requests, shares.responses, settings.request_wait);
+        let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(memory)));
+        let phases: &'static Phases = Box::leak(Box::default());
+        let tasks = TaskTracker::new();
+        let names = names::start(&settings.names, &api, dns, phases, &tasks).await?;
+        let catalogues = settings.catalogue.then(|| open_catalogues(&store)).transpose()?;
+        let (grpc, tables) = services::grpc(&api, catalogues, names).await?;
+        let node = metastore.as_ref().map(|metastore| metastore.node().clone());
+        let components = Components { store: store.clone(), metastore: node, phases };
+        let state =
+            PageState { components: components.clone(), metrics, info, injector: injector.clone() };
+        let with_faults = |services: Services| match injector.clone() {
+            Some(injector) => services.with_intercept(injector),
+            None => services,
+        };
+        let grpc = Protocol::Grpc(Calls::new(with_faults(grpc), metrics, phases));
+        let sites = Arc::new(settings.sites()?);
+        let router = http::router(state).merge(inject::router(injector.clone()));
+        let router = sites.guard(router.merge(services::traces(&api, shares.traces)));
+        let http = Protocol::Http(Pages { router, metrics });
+        let permits = Arc::new(Semaphore::new(listen::connections_max()));
+        let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
+        let mut health = Reporters { tables, metastore: None };
+        if let Some(metastore) = &metastore {
+            let (services, reporter) = metastore.services().await;
+            health.metastore = Some(reporter);
+            let calls = Calls::new(with_faults(services), metrics, phases);
+            let json = JsonCalls { metrics, phases };
+            let router = metastore.pages().layer(from_fn_with_state(json, json_call::serve));
+            let pages = Pages { router: sites.guard(router), metrics };
+            let both = Protocol::Both(Both { calls, pages });
+            served.push((ports.metastore, both, &metrics.metastore));
+        }
+        tasks.spawn(health.clone().follow(components));
+        let server = Server { store, metastore, health, metrics, phases, tasks };
+        for (port, protocol, counters) in served {
+            if let Some(port) = port {
+                server.accept(port, &protocol, counters, &permits);
+            }
+        }
+        Ok(server)
+    }
+
+    /// Starts to accept connections on every address of a port.
+    fn accept(
+        &self,
+        port: ListeningPort,
+        protocol: &Protocol,
+        counters: &'static Connections,
+        permits: &Arc<Semaphore>,
+    ) {
+        for listener in port.listeners {
+            let acceptor = Acceptor {
+                listener,
+                tls: port.tls.clone(),
+                protocol: protocol.clone(),
+                counters,
+                metrics: self.metrics,
+                phases: self.phases,
+                permits: permits.clone(),
+                tasks: self.tasks.clone(),
+            };
+            self.tasks.spawn(acceptor.run());
+        }
+    }
+}

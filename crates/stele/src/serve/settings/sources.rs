@@ -1,0 +1,216 @@
+//! The sources of settings: flags and variables, which `clap` combines, and the file. One
+//! struct is the flags, the variables and the keys of the file at once.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum, builder::BoolishValueParser};
+use serde::Deserialize;
+
+use super::values::{ClusterId, Port, Size, TimeSpan};
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct Flags {
+    /// Read settings from a TOML file, named like the flags
+    #[arg(long, value_name = "FILE", env = "STELE_CONFIG")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub settings: PartialSettings,
+}
+
+/// Settings from one source; a setting that it does not mention is `None`.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PartialSettings {
+    /// Data directory [default: ./stele-data]
+    #[arg(long, value_name = "DIR", env = "STELE_DATA")]
+    pub data: Option<PathBuf>,
+    /// Keep the data in a temporary directory, without syncing, and remove it at exit
+    #[arg(
+        long,
+        env = "STELE_EPHEMERAL",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    pub ephemeral: Option<bool>,
+    /// Address that every port listens on [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST", env = "STELE_LISTEN")]
+    pub listen: Option<String>,
+    /// Port of the Bigtable API; 0 for any free port, or `off` [default: 8086]
+    #[arg(long, value_name = "PORT", env = "STELE_GRPC_PORT")]
+    pub grpc_port: Option<Port>,
+    /// Port of the status page, /health and /metrics [default: 8080]
+    #[arg(long, value_name = "PORT", env = "STELE_HTTP_PORT")]
+    pub http_port: Option<Port>,
+    /// Port of DNS for names, UDP and TCP; 0 for any free port, or `off` [default: 8053
+    /// if free]
+    #[arg(long, value_name = "PORT", env = "STELE_DNS_PORT")]
+    pub dns_port: Option<Port>,
+    /// Zone that DNS answers for [default: stele]
+    #[arg(long, value_name = "ZONE", env = "STELE_DNS_ZONE")]
+    pub dns_zone: Option<String>,
+    /// Name or IP address of this server in the zone's NS record [default: where DNS
+    /// listens]
+    #[arg(long, value_name = "HOST", env = "STELE_DNS_HOST")]
+    pub dns_host: Option<String>,
+    /// JSON file with nodes of the tree of names and their permissions; missing nodes are
+    /// created
+    #[arg(long, value_name = "FILE", env = "STELE_NAMES_PERMISSIONS")]
+    pub names_permissions: Option<PathBuf>,
+    /// File with one token per line, followed by the blessings of callers that present it
+    #[arg(long, value_name = "FILE", env = "STELE_NAMES_TOKENS")]
+    pub names_tokens: Option<PathBuf>,
+    /// Patterns of callers with full access to names, separated by commas
+    #[arg(long, value_name = "PATTERNS", env = "STELE_NAMES_ADMIN")]
+    pub names_admin: Option<String>,
+    /// Maximum number of name nodes per user; 0 for no limit [default: 10000]
+    #[arg(long, value_name = "N", env = "STELE_NAMES_MAX_NODES")]
+    pub names_max_nodes: Option<i64>,
+    /// Maximum number of servers mounted on one user's nodes; 0 for no limit [default:
+    /// 10000]
+    #[arg(long, value_name = "N", env = "STELE_NAMES_MAX_SERVERS")]
+    pub names_max_servers: Option<i64>,
+    /// How long to keep empty nodes of names [default: 60s]
+    #[arg(long, value_name = "TIME", env = "STELE_NAMES_GRACE")]
+    pub names_grace: Option<TimeSpan>,
+    /// How often to sweep all names for garbage that no operation visits; 0s for never
+    /// [default: 60m]
+    #[arg(long, value_name = "TIME", env = "STELE_NAMES_SWEEP")]
+    pub names_sweep: Option<TimeSpan>,
+    /// Port of the metastore (etcd's API); 0 for any free port, or `off` [default: 2379]
+    #[arg(long, value_name = "PORT", env = "STELE_METASTORE_PORT")]
+    pub metastore_port: Option<Port>,
+    /// Id of the cluster that the metastore must belong to; a new metastore takes this id
+    #[arg(long, value_name = "ID", env = "STELE_METASTORE_CLUSTER")]
+    pub metastore_cluster: Option<ClusterId>,
+    /// Maximum size of the metastore's keys and values; 0 for no limit [default: 0]
+    #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_QUOTA")]
+    pub metastore_quota: Option<Size>,
+    /// How long the metastore keeps history [default: 24h]
+    #[arg(long, value_name = "TIME", env = "STELE_METASTORE_RETENTION")]
+    pub metastore_retention: Option<TimeSpan>,
+    /// Maximum size of the metastore's history; the oldest is dropped first [default:
+    /// 4GiB]
+    #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_HISTORY")]
+    pub metastore_history: Option<Size>,
+    /// Memory for data, requests and responses, including the metastore [default: 512MiB]
+    #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
+    pub memory: Option<Size>,
+    /// Memory for requests in progress [default: 3/16 of --memory]
+    #[arg(long, value_name = "SIZE", env = "STELE_REQUEST_MEMORY")]
+    pub request_memory: Option<Size>,
+    /// How long a large request waits for memory before it is refused [default: 30s]
+    #[arg(long, value_name = "TIME", env = "STELE_REQUEST_WAIT")]
+    pub request_wait: Option<TimeSpan>,
+    /// Certificate chain (PEM) for every port; without it, ports use plain text
+    #[arg(long, value_name = "FILE", env = "STELE_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of the certificate
+    #[arg(long, value_name = "FILE", env = "STELE_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Require client certificates signed by these authorities (PEM)
+    #[arg(long, value_name = "FILE", env = "STELE_TLS_CLIENT_CA")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// More host names to accept in HTTP requests, separated by commas
+    #[arg(long, value_name = "HOSTS", env = "STELE_ALLOWED_HOST", value_delimiter = ',')]
+    pub allowed_host: Option<Vec<String>>,
+    /// Web origins whose pages may use the HTTP ports, such as https://host, separated by
+    /// commas
+    #[arg(long, value_name = "ORIGINS", env = "STELE_CORS_ORIGIN", value_delimiter = ',')]
+    pub cors_origin: Option<Vec<String>>,
+    /// Delay or fail calls on purpose, as in "ReadRows:latency=50ms,unavailable=1%"; may
+    /// be repeated; '' only enables `stele inject`
+    #[arg(long, value_name = "RULE", env = "STELE_INJECT")]
+    pub inject: Option<Vec<String>>,
+    /// Seed that selects the affected calls; the same seed selects the same calls
+    /// [default: 0]
+    #[arg(long, value_name = "N", env = "STELE_INJECT_SEED")]
+    pub inject_seed: Option<u64>,
+    /// Log level (error, warn, info, debug, trace) or filter [default: $RUST_LOG or info]
+    #[arg(long, value_name = "LEVEL", env = "STELE_LOG")]
+    pub log: Option<String>,
+    /// Format of the log [default: text]
+    #[arg(long, value_name = "FORMAT", env = "STELE_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// How long requests may continue after a stop signal [default: 5s]
+    #[arg(long, value_name = "TIME", env = "STELE_SHUTDOWN_GRACE")]
+    pub shutdown_grace: Option<TimeSpan>,
+    /// Catalogues; can be set only in the file.
+    #[arg(skip)]
+    pub catalogue: Section,
+}
+
+/// An optional part of the server: `enabled = false` turns it off.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Section {
+    pub enabled: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+impl PartialSettings {
+    /// Reads the settings of a file.
+    pub fn read(path: &Path) -> anyhow::Result<PartialSettings> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("reading the settings in {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("the settings in {}", path.display()))
+    }
+
+    /// Fills in the settings that this source does not mention.
+    pub fn or(self, then: PartialSettings) -> PartialSettings {
+        macro_rules! or {
+            ($($field:ident),* $(,)?) => {
+                // Complete by construction: a field that is not listed does not compile.
+                PartialSettings {
+                    $($field: self.$field.or(then.$field),)*
+                    catalogue: Section { enabled: self.catalogue.enabled.or(then.catalogue.enabled) },
+                }
+            };
+        }
+        or!(
+            data,
+            ephemeral,
+            listen,
+            grpc_port,
+            http_port,
+            dns_port,
+            dns_zone,
+            dns_host,
+            names_permissions,
+            names_tokens,
+            names_admin,
+            names_max_nodes,
+            names_max_servers,
+            names_grace,
+            names_sweep,
+            metastore_port,
+            metastore_cluster,
+            metastore_quota,
+            metastore_retention,
+            metastore_history,
+            memory,
+            request_memory,
+            request_wait,
+            tls_cert,
+            tls_key,
+            tls_client_ca,
+            allowed_host,
+            cors_origin,
+            inject,
+            inject_seed,
+            log,
+            log_format,
+            shutdown_grace
+        )
+    }
+}

@@ -1,0 +1,14 @@
+//! `stele serve` as people, programs and clients use it: the real binary, started again
+//! for every test.
+
+mod full_disk;
+mod hostile;
+mod inject;
+mod keeping;
+mod metastore;
+mod requests;
+mod secure;
+mod services;
+mod settings;
+mod shutdown;
+mod start;
