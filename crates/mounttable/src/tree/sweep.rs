@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Mounttable;
 use super::collect::{ChildCheck, Garbage};
-use crate::clock;
 use crate::error::Result;
 use crate::node_name::NodeName;
 
