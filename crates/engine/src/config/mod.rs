@@ -4,6 +4,7 @@
 //! anything from a directory listing: a file that is not in the config does not
 //! exist.
 
+mod editor;
 mod encoding;
 mod manifest;
 
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use editor::ConfigEditor;
 pub use manifest::{FILE_NAME as MANIFEST_FILE, LoadedManifest, Manifest};
 
 use crate::cell::commit::TableId;

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::fragment::compression::Compression;
 use crate::fragment::varint::Bytes;
+use crate::schema::Compression;
 use crate::txn::Txn;
 
 pub const MAGIC: [u8; 8] = *b"STELEFRG";

@@ -1,10 +1,10 @@
 //! The index of a fragment: the location and a summary of the contents of each block.
 //! It is divided into partitions, each decoded as a whole.
 
-use crate::fragment::compression::Compression;
 use crate::fragment::separators::{Separators, common_prefix};
 use crate::fragment::slot::Slot;
 use crate::fragment::varint::{Bytes, push_signed, push_varint};
+use crate::schema::Compression;
 
 /// A partition is closed once its encoded size reaches this.
 pub const PARTITION_BYTES: usize = 32 << 10;

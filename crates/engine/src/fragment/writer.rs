@@ -11,7 +11,7 @@ use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
 use crate::cell::span::Spans;
 use crate::error::{Error, Printable, Result};
 use crate::fragment::builder::BlockBuilder;
-use crate::fragment::compression::{Compression, Compressor};
+use crate::fragment::compression::Compressor;
 use crate::fragment::filter::FilterBuilder;
 use crate::fragment::footer::{
     FileTail, FilterSection, Footer, FragmentMeta, IndexSection, Section,
@@ -20,6 +20,7 @@ use crate::fragment::heat::Warmer;
 use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
 use crate::fragment::separators::common_prefix;
 use crate::fragment::spans::encode_spans;
+use crate::schema::Compression;
 use crate::txn::Txn;
 use crate::world::{File, Files};
 
