@@ -15,7 +15,7 @@ use crate::workers::compact::{CompactionHost, compact};
 impl Engine {
     /// Compacts the longest chain that is due.
     pub fn compact_due(&self) -> Result<bool> {
-        let Some(job) = self.claim_merge(|_| true, |_| None) else { return Ok(false) };
+        let Some(job) = self.claim_compaction(|_| true, |_| None) else { return Ok(false) };
         let Task::Compact(Compaction { table, choice, .. }) = job.task else { return Ok(false) };
         compact(&self.tables, &table, choice, self)
     }

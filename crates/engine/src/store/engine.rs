@@ -33,10 +33,10 @@ pub struct Engine {
     pub(super) claims: Claims,
     pub(super) failures: Failures,
     /// Number of threads per lane of the pool, and how many of them run long
-    /// merges.
+    /// compactions.
     pub(super) lane_threads: usize,
-    pub(super) urgent_merges: AtomicUsize,
-    pub(super) large_merges: AtomicUsize,
+    pub(super) urgent_compactions: AtomicUsize,
+    pub(super) large_compactions: AtomicUsize,
     /// Tasks waiting for a sync.
     pub(super) group_commit: GroupCommit,
     /// Commits waiting for admission.

@@ -160,18 +160,23 @@ impl Engine {
                     self.claim_flush(writers_wait)
                         .map(|(claim, target)| Job { claim, task: Task::Flush(target) })
                 };
-                let merge =
-                    || self.claim_merge(|due| self.is_urgent(due), |_| Some(&self.urgent_merges));
-                if writers_wait { flush().or_else(merge) } else { merge().or_else(flush) }
+                let compaction = || {
+                    self.claim_compaction(
+                        |due| self.is_urgent(due),
+                        |_| Some(&self.urgent_compactions),
+                    )
+                };
+                if writers_wait { flush().or_else(compaction) } else { compaction().or_else(flush) }
             }
             Lane::Background => {
-                // Urgent merges are left to the urgent lane unless all its
+                // Urgent compactions are left to the urgent lane unless all its
                 // slots are taken.
-                let helps = self.urgent_merges.load(Ordering::Acquire) + 1 >= self.lane_threads;
+                let helps =
+                    self.urgent_compactions.load(Ordering::Acquire) + 1 >= self.lane_threads;
                 let mine = |due: &Due| helps || !self.is_urgent(due);
                 let large = |due: &Due| due.bytes > self.tables.options.compact.output_bytes;
-                self.claim_merge(|due| mine(due) && !large(due), |_| None)
-                    .or_else(|| self.claim_merge(mine, |_| Some(&self.large_merges)))
+                self.claim_compaction(|due| mine(due) && !large(due), |_| None)
+                    .or_else(|| self.claim_compaction(mine, |_| Some(&self.large_compactions)))
             }
         }
     }
@@ -183,7 +188,7 @@ impl Engine {
 
     /// Claims the longest of the chains that are due and selected by `chosen`.
     /// With `slots`, one thread of the lane is kept free for other work.
-    pub(super) fn claim_merge<'a>(
+    pub(super) fn claim_compaction<'a>(
         &'a self,
         chosen: impl Fn(&Due) -> bool,
         slots: impl Fn(&Due) -> Option<&'a AtomicUsize>,
