@@ -34,7 +34,7 @@ impl Data {
             let mutations = if matched { lists[0] } else { lists[1] };
             match self.mutate_if_unchanged(&table, row_key, mutations, read_at).await {
                 Ok(txn) => {
-                    self.group.durable(txn).await?;
+                    self.durable(txn).await?;
                     return Ok(matched);
                 }
                 Err(error) if is_conflict(&error) => retries.conflicted(row_key).await?,

@@ -6,7 +6,6 @@ mod chunks;
 mod commit;
 mod emit;
 mod features;
-mod group;
 mod modify;
 mod mutation;
 mod outcomes;
@@ -27,7 +26,6 @@ mod write;
 
 use std::sync::Arc;
 
-use group::Group;
 pub use server::DataServer;
 use stele_engine::world::{Clock, Random};
 use tokens::Tokens;
@@ -49,7 +47,6 @@ pub(crate) const READ_REQUEST_BYTES_MAX: usize = 4 << 20;
 pub struct Data {
     tables: Arc<Tables>,
     tokens: Tokens,
-    group: Arc<Group>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -61,8 +58,7 @@ impl Data {
         random: Arc<dyn Random>,
     ) -> Result<Data> {
         let tokens = Tokens::open(tables.store().clone())?;
-        let group = Group::new(tables.store().clone());
-        Ok(Data { tables, tokens, group, clock, random })
+        Ok(Data { tables, tokens, clock, random })
     }
 
     fn now_micros(&self) -> i64 {
